@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The programs of a job, found by their addresses.
 
-use rknpu_regcmd::{Before, extents, lint};
-use rknpu_regcmd::{
-    Extent, ExtentError, Finding, LintContext, RegisterFile, TaskRegisters, Tasks, Word,
-};
+use rknpu_regcmd::{Before, extents, lint, tasks_after};
+use rknpu_regcmd::{Extent, ExtentError, Finding, LintContext, RegisterFile, TaskRegisters, Word};
 use rocket_uapi::RawTask;
 
 /// Bytes of a command word.
@@ -53,9 +51,8 @@ impl CapturedProgram {
 
     /// What it makes the core do, with the registers that the programs before
     /// it left.
-    #[must_use]
-    pub fn tasks(&self) -> Tasks<'_> {
-        Tasks::after(self.words(), self.before.clone())
+    pub fn tasks(&self) -> impl Iterator<Item = TaskRegisters> {
+        tasks_after(self.words(), self.before.clone())
     }
 
     /// What each of [`CapturedProgram::tasks`] touches.
@@ -154,7 +151,7 @@ mod tests {
                 true
             };
             let found = Programs::new(&tasks, memory).flat_map(|program| program.lint());
-            found.map(|finding| finding.rule.0).collect::<Vec<_>>()
+            found.map(|finding| finding.rule).collect::<Vec<_>>()
         };
         assert!(rules(0x1008).contains(&"T06-program-address"));
         assert!(!rules(0x1010).contains(&"T06-program-address"));

@@ -158,7 +158,7 @@ mod tests {
     use std::sync::mpsc::{self, Receiver, Sender};
     use std::time::{Duration, Instant};
 
-    use rknpu_chip::{Bus, ChipOptions, Core, Master, Outcome};
+    use rknpu_chip::{Bus, ChipOptions, Core, KickOutcome, Master};
     use rknpu_regcmd::regs::pc;
 
     use super::*;
@@ -197,14 +197,14 @@ mod tests {
             None
         }
 
-        fn run(task: Arc<Task>, bus: &mut dyn Bus) -> ((), Outcome) {
+        fn run(task: Arc<Task>, bus: &mut dyn Bus) -> ((), KickOutcome) {
             task.started.send(()).unwrap();
             task.finish.lock().unwrap().recv().unwrap();
             let wrote = bus.write(Master::DpuWrite, 0x1000, &[7]);
             task.wrote.send(wrote.is_ok()).unwrap();
-            let outcome = Outcome {
+            let outcome = KickOutcome {
                 device_time: task.device,
-                ..Outcome::default()
+                ..KickOutcome::default()
             };
             ((), outcome)
         }

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use rknpu_chip::{Bus, Core, Finished, Kick, Outcome};
+use rknpu_chip::{Bus, Core, FinishedKick, Kick, KickOutcome};
 
 /// A core as its register window shows it, and what its tasks do: the interface
 /// of [`rknpu_chip::Core`], for whatever else is to be a core.
@@ -22,8 +22,8 @@ pub trait Silicon: fmt::Debug + Send + 'static {
 
     /// Runs tasks, on a thread that the guest does not wait for. The bus refuses
     /// every access once the core was reset. So much of the guest's time goes
-    /// by as [`Outcome::device_time`] says before they end.
-    fn run(kick: Self::Kick, bus: &mut dyn Bus) -> (Self::Finished, Outcome);
+    /// by as [`KickOutcome::device_time`] says before they end.
+    fn run(kick: Self::Kick, bus: &mut dyn Bus) -> (Self::Finished, KickOutcome);
 
     /// The tasks have ended: from now on the registers say so. Not called when
     /// the core was reset since they started.
@@ -42,7 +42,7 @@ const BUDGET: Duration = Duration::from_millis(500);
 
 impl Silicon for Core {
     type Kick = Kick;
-    type Finished = Finished;
+    type Finished = FinishedKick;
 
     fn mmio_read(&self, offset: u32) -> u32 {
         Self::mmio_read(self, offset)
@@ -52,13 +52,13 @@ impl Silicon for Core {
         Self::mmio_write(self, offset, value)
     }
 
-    fn run(kick: Kick, bus: &mut dyn Bus) -> (Finished, Outcome) {
+    fn run(kick: Kick, bus: &mut dyn Bus) -> (FinishedKick, KickOutcome) {
         let mut finished = kick.run(bus, BUDGET);
         let outcome = std::mem::take(&mut finished.outcome);
         (finished, outcome)
     }
 
-    fn complete(&mut self, finished: Finished) {
+    fn complete(&mut self, finished: FinishedKick) {
         Self::complete(self, finished);
     }
 

@@ -354,42 +354,4 @@ mod tests {
         end.keep_weights(&config, &weights[weights.len() - kept..], weights.len(), 0);
         assert_eq!(all.memory, end.memory);
     }
-
-    #[test]
-    fn reuse_finds_what_was_left() {
-        let config = config(2, 4);
-        let mut cube = FeatureCube::empty(2, 8, 7).unwrap();
-        for y in 0..8 {
-            cube.line_mut(y).fill(y as u8 + 1);
-        }
-        let weights: Vec<u8> = (0..999u32).map(|i| i as u8).collect();
-        let mut cbuf = Cbuf::default();
-        assert_eq!(cbuf.has_weights(&config, 999, 128), Err(Stale::Other));
-        cbuf.keep_lines(&config, &cube, cube.lines());
-        cbuf.keep_features(&config, &cube, 64);
-        cbuf.keep_weights(&config, &weights, 999, 128);
-        assert_eq!(cbuf.has_features(&config, &cube, 64), Ok(()));
-        assert_eq!(cbuf.has_weights(&config, 999, 128), Ok(()));
-        let elsewhere = cbuf.has_weights(&config, 999, 0);
-        assert_eq!(elsewhere, Err(Stale::Address(128)));
-        let mut again = FeatureCube::empty(2, 8, 7).unwrap();
-        cbuf.reuse_features(&config, &mut again);
-        assert_eq!(again, cube);
-        let mut found = vec![0; 999];
-        cbuf.reuse_weights(&config, 0, &mut found);
-        assert_eq!(found, weights);
-        cbuf.reuse_weights(&config, 900, &mut found[..99]);
-        assert_eq!(found[..99], weights[900..]);
-        let other = Buffering {
-            data_banks: 3,
-            weight_banks: 9,
-            ..config
-        };
-        assert_eq!(cbuf.has_features(&other, &cube, 64), Err(Stale::Other));
-        cbuf.attach(0);
-        assert_eq!(cbuf.has_features(&config, &cube, 64), Ok(()));
-        cbuf.attach(1);
-        let found = cbuf.has_features(&config, &cube, 64);
-        assert_eq!(found, Err(Stale::Detached));
-    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! CNA, feature side: the cube in memory, by atoms. Where they lie is
-//! [`Features`](rknpu_regcmd::task::Features)'s business.
+//! [`FeatureFetch`](rknpu_regcmd::task::FeatureFetch)'s business.
 
 use std::ops::Range;
 
@@ -15,143 +15,130 @@ use super::trap::Stop;
 /// first-level cache on their way to the pixels.
 const RUN_BYTES: usize = 1 << 14;
 
-/// The feature DMA.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FeatureDma {
-    pub(crate) cube: Cube,
+/// Width, height and surfaces of what is fetched.
+fn shape(source: &Cube) -> (usize, usize, usize) {
+    (source.width, source.lines.count, source.surfaces.count)
 }
 
-impl FeatureDma {
-    fn shape(&self) -> (usize, usize, usize) {
-        let Cube {
-            width,
-            lines,
-            surfaces,
-            ..
-        } = self.cube;
-        (width, lines.count, surfaces.count)
-    }
+/// Whether a line holds all channels of its pixels, as in a row-major matrix.
+fn is_by_line(source: &Cube) -> bool {
+    source.surfaces.group_step == source.width as i64
+}
 
-    /// Whether a line holds all channels of its pixels, as in a row-major matrix.
-    fn is_by_line(&self) -> bool {
-        self.cube.surfaces.group_step == self.cube.width as i64
+/// How many lines from `y` on lie one behind the other in a surface.
+fn contiguous_lines(source: &Cube, y: usize) -> usize {
+    let Cube { width, lines, .. } = *source;
+    let mut end = y + 1;
+    while end < lines.count && lines.at(end) == lines.at(y) + ((end - y) * width) as i64 {
+        end += 1;
     }
+    end - y
+}
 
-    /// How many lines from `y` on lie one behind the other in a surface.
-    fn contiguous_lines(&self, y: usize) -> usize {
-        let Cube { width, lines, .. } = self.cube;
-        let mut end = y + 1;
-        while end < lines.count && lines.at(end) == lines.at(y) + ((end - y) * width) as i64 {
-            end += 1;
+/// Whether all of the cube can be read.
+pub(crate) fn check(source: &Cube, dma: &Dma<'_>) -> Result<(), Stop> {
+    let (width, height, surfaces) = shape(source);
+    let mut y = 0;
+    while y < height {
+        let lines = contiguous_lines(source, y);
+        if is_by_line(source) {
+            let len = line_bytes(width, surfaces);
+            dma.check_read(Master::Feature, source.address(0, y, 0), len)?;
+            y += 1;
+            continue;
         }
-        end - y
+        for c1 in 0..surfaces {
+            let at = source.address(0, y, c1);
+            dma.check_read(Master::Feature, at, width * lines * ATOM)?;
+        }
+        y += lines;
     }
+    Ok(())
+}
 
-    /// Whether all of the cube can be read.
-    pub(crate) fn check(&self, dma: &Dma<'_>) -> Result<(), Stop> {
-        let (width, height, surfaces) = self.shape();
-        let mut y = 0;
-        while y < height {
-            let lines = self.contiguous_lines(y);
-            if self.is_by_line() {
-                let len = line_bytes(width, surfaces);
-                dma.check_read(Master::Feature, self.cube.address(0, y, 0), len)?;
-                y += 1;
-                continue;
-            }
-            for c1 in 0..surfaces {
-                let at = self.cube.address(0, y, c1);
-                dma.check_read(Master::Feature, at, width * lines * ATOM)?;
-            }
+/// Reads lines of the cube, as atoms in the order (y, x, c1): the channels of a
+/// pixel lie together, as the MAC array takes them. It takes the place of
+/// `memory`, if there is enough.
+pub(crate) fn fetch(
+    source: &Cube,
+    dma: &Dma<'_>,
+    lines: Range<usize>,
+    memory: Vec<u8>,
+) -> Result<FeatureCube, Stop> {
+    let mut cube = FeatureCube::in_memory(memory, shape(source), lines)?;
+    if source.atoms() == 0 {
+        return Ok(cube);
+    }
+    if dma.literal() {
+        fetch_literally(source, dma, &mut cube)?;
+        return Ok(cube);
+    }
+    let mut run = Vec::new();
+    let Range { start: mut y, end } = cube.lines();
+    while y < end {
+        if is_by_line(source) {
+            fetch_line(source, dma, y, &mut cube, &mut run)?;
+            y += 1;
+        } else {
+            let most = (RUN_BYTES / (source.width * ATOM)).max(1);
+            let lines = contiguous_lines(source, y).min(most).min(end - y);
+            fetch_lines(source, dma, y, lines, &mut cube, &mut run)?;
             y += lines;
         }
-        Ok(())
     }
+    Ok(cube)
+}
 
-    /// Reads lines of the cube, as atoms in the order (y, x, c1): the channels of a
-    /// pixel lie together, as the MAC array takes them. It takes the place of
-    /// `memory`, if there is enough.
-    pub(crate) fn fetch(
-        &self,
-        dma: &Dma<'_>,
-        lines: Range<usize>,
-        memory: Vec<u8>,
-    ) -> Result<FeatureCube, Stop> {
-        let mut cube = FeatureCube::in_memory(memory, self.shape(), lines)?;
-        if self.cube.atoms() == 0 {
-            return Ok(cube);
-        }
-        if dma.literal() {
-            self.fetch_literally(dma, &mut cube)?;
-            return Ok(cube);
-        }
-        let mut run = Vec::new();
-        let Range { start: mut y, end } = cube.lines();
-        while y < end {
-            if self.is_by_line() {
-                self.fetch_line(dma, y, &mut cube, &mut run)?;
-                y += 1;
-            } else {
-                let most = (RUN_BYTES / (self.cube.width * ATOM)).max(1);
-                let lines = self.contiguous_lines(y).min(most).min(end - y);
-                self.fetch_lines(dma, y, lines, &mut cube, &mut run)?;
-                y += lines;
+/// One line whose surfaces follow each other: a single access.
+fn fetch_line(
+    source: &Cube,
+    dma: &Dma<'_>,
+    y: usize,
+    cube: &mut FeatureCube,
+    run: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let at = source.address(0, y, 0);
+    if source.width == 1 {
+        return dma.read(Master::Feature, at, cube.line_mut(y));
+    }
+    let run = dma::resized(run, source.width * source.surfaces.count * ATOM)?;
+    dma.read(Master::Feature, at, run)?;
+    for (c1, surface) in run.chunks_exact(source.width * ATOM).enumerate() {
+        cube.scatter(y, c1, surface);
+    }
+    Ok(())
+}
+
+/// Several lines that lie together: one access a surface.
+fn fetch_lines(
+    source: &Cube,
+    dma: &Dma<'_>,
+    y: usize,
+    lines: usize,
+    cube: &mut FeatureCube,
+    run: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let run = dma::resized(run, source.width * lines * ATOM)?;
+    for c1 in 0..source.surfaces.count {
+        dma.read(Master::Feature, source.address(0, y, c1), run)?;
+        cube.scatter(y, c1, run);
+    }
+    Ok(())
+}
+
+/// Reads atom by atom: the reference for [`fetch`].
+fn fetch_literally(source: &Cube, dma: &Dma<'_>, cube: &mut FeatureCube) -> Result<(), Stop> {
+    for y in cube.lines() {
+        for x in 0..source.width {
+            for c1 in 0..source.surfaces.count {
+                let mut atom = [0; ATOM];
+                dma.read(Master::Feature, source.address(x, y, c1), &mut atom)?;
+                let at = (x * source.surfaces.count + c1) * ATOM;
+                cube.line_mut(y)[at..at + ATOM].copy_from_slice(&atom);
             }
         }
-        Ok(cube)
     }
-
-    /// One line whose surfaces follow each other: a single access.
-    fn fetch_line(
-        &self,
-        dma: &Dma<'_>,
-        y: usize,
-        cube: &mut FeatureCube,
-        run: &mut Vec<u8>,
-    ) -> Result<(), Stop> {
-        let at = self.cube.address(0, y, 0);
-        if self.cube.width == 1 {
-            return dma.read(Master::Feature, at, cube.line_mut(y));
-        }
-        let run = dma::resized(run, self.cube.width * self.cube.surfaces.count * ATOM)?;
-        dma.read(Master::Feature, at, run)?;
-        for (c1, surface) in run.chunks_exact(self.cube.width * ATOM).enumerate() {
-            cube.scatter(y, c1, surface);
-        }
-        Ok(())
-    }
-
-    /// Several lines that lie together: one access a surface.
-    fn fetch_lines(
-        &self,
-        dma: &Dma<'_>,
-        y: usize,
-        lines: usize,
-        cube: &mut FeatureCube,
-        run: &mut Vec<u8>,
-    ) -> Result<(), Stop> {
-        let run = dma::resized(run, self.cube.width * lines * ATOM)?;
-        for c1 in 0..self.cube.surfaces.count {
-            dma.read(Master::Feature, self.cube.address(0, y, c1), run)?;
-            cube.scatter(y, c1, run);
-        }
-        Ok(())
-    }
-
-    /// Reads atom by atom: the reference for [`Self::fetch`].
-    fn fetch_literally(&self, dma: &Dma<'_>, cube: &mut FeatureCube) -> Result<(), Stop> {
-        for y in cube.lines() {
-            for x in 0..self.cube.width {
-                for c1 in 0..self.cube.surfaces.count {
-                    let mut atom = [0; ATOM];
-                    dma.read(Master::Feature, self.cube.address(x, y, c1), &mut atom)?;
-                    let at = (x * self.cube.surfaces.count + c1) * ATOM;
-                    cube.line_mut(y)[at..at + ATOM].copy_from_slice(&atom);
-                }
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Features on their way to the MAC array: atoms in the order (y, x, c1).
@@ -284,27 +271,27 @@ mod tests {
             line in 0i64..30,
             pitch in prop_oneof![Just(None), (-20i64..40).prop_map(Some)],
             dense: bool,
+            // Far from the ends of memory, and close to its end.
+            base in prop_oneof![Just(256u32), 930u32..1024],
         ) {
             let group = if grouped { 4 } else { 1 };
             let dense_step = (group * width) as i64;
             let line_step = if dense { dense_step } else { line };
             let surface_step = pitch.map_or(width as i64, |pitch| dense_step + pitch);
-            let dma = FeatureDma {
-                cube: Cube {
-                    base: 4096,
-                    width,
-                    lines: Walk { count: height, group, step: width as i64, group_step: line_step },
-                    surfaces: Walk::plain(surfaces, surface_step),
-                },
+            let source = Cube {
+                base: 16 * base,
+                width,
+                lines: Walk { count: height, group, step: width as i64, group_step: line_step },
+                surfaces: Walk::plain(surfaces, surface_step),
             };
             let bus = numbered(1024);
-            let dma_port = Dma::new(&bus, 0);
+            let dma = Dma::new(&bus, 0);
             let lines = height / 3..height;
-            let fast = dma.fetch(&dma_port, lines.clone(), vec![7; 99]).ok();
-            let literal = dma.fetch(&dma_port.literally(true), lines, Vec::new()).ok();
+            let fast = fetch(&source, &dma, lines.clone(), vec![7; 99]).ok();
+            let literal = fetch(&source, &dma.literally(true), lines, Vec::new()).ok();
             prop_assert_eq!(fast, literal);
-            let all = dma.fetch(&dma_port, 0..height, Vec::new());
-            prop_assert_eq!(all.is_ok(), dma.check(&dma_port).is_ok());
+            let all = fetch(&source, &dma, 0..height, Vec::new());
+            prop_assert_eq!(all.is_ok(), check(&source, &dma).is_ok());
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Switch {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a contested fact: write NAME=SIDE, one of {}", Listed(.name.as_deref()))]
 pub struct UnknownSwitch {
-    /// What was given.
+    /// The text that was given.
     pub text: String,
     /// The switch that was meant, if its name is known.
     pub name: Option<String>,

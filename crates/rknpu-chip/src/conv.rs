@@ -12,28 +12,28 @@ mod operands;
 
 use std::ops::Range;
 
-use features::Features;
-use rknpu_regcmd::rules::GROUP_ATOMS_MAX;
+use features::FeatureLines;
+use rknpu_regcmd::rules::{GROUP_ATOMS_MAX, INT16_WITHOUT_SUM, PARTIAL_GROUP};
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
 use super::cbuf::Cbuf;
-use super::check::{self, SumFaults, TileReport};
+use super::check::{self, Broken, TileReport};
 use super::cna::FeatureCube;
 use super::conv_config::ConvConfig;
 use super::dma::Dma;
 use super::dpu::Dpu;
 use super::dpu::lut::Lut;
 use super::dpu::stage::ChannelOperand;
-use super::dpu::tile::Tile;
+use super::dpu::tile::DpuTile;
 use super::mac::{Mac, MacInput};
 use super::precision::{ATOM, Precision};
-use super::rows::Rows;
+use super::rows::OperandRows;
 use super::time;
 use super::transpose;
-use super::trap::{Report, Stop};
+use super::trap::{DiagnosisReport, Stop};
 use super::vectors::Vectors;
 use super::weight_stream::WeightStream;
-use super::writer::{Placement, Writer};
+use super::writer::{GroupPlacement, OutputWriter};
 use super::{Contested, DepthwisePad, Tf32Operand};
 
 /// Elements of gathered windows that stay in a host's second-level cache.
@@ -48,8 +48,8 @@ pub(crate) struct CoreParts<'a> {
     pub(crate) dma: Dma<'a>,
     pub(crate) cbuf: &'a mut Cbuf,
     pub(crate) lut: &'a Lut,
-    pub(crate) report: &'a mut Report,
-    pub(crate) clock: &'a mut time::Clock,
+    pub(crate) report: &'a mut DiagnosisReport,
+    pub(crate) clock: &'a mut time::DeviceClock,
     pub(crate) contested: &'a Contested,
 }
 
@@ -58,11 +58,11 @@ pub(crate) fn run(
     machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
     enable: EnableMask,
-    task: &task::Conv,
+    task: &task::ConvTask,
 ) -> Result<(), Stop> {
     let mut conv = ConvConfig::new(task, regs);
     conv.window.low_pad &= machine.contested.depthwise_pad == DepthwisePad::LowByte;
-    let writer = Writer::new(task.output, regs);
+    let writer = OutputWriter::new(task.output, regs);
     let group = task.output.group;
     let reads = task.reads.as_ref();
     let all = task::Task::Conv(*task);
@@ -73,12 +73,11 @@ pub(crate) fn run(
     if writer.transposed {
         dpu.out.precision = Precision::Int32;
     }
-    let faults = SumFaults::by(&broken);
     let mut cube = operands::features(machine, regs, &conv)?;
     let source = operands::weights(machine, regs, &conv)?;
     let spilled = operands::spill(machine, regs, &conv, &cube)?;
     let nearest = machine.contested.tf32_operand == Tf32Operand::Nearest;
-    let features = Features {
+    let features = FeatureLines {
         conv: &conv,
         dma: machine.dma,
         cbuf: machine.cbuf,
@@ -104,7 +103,7 @@ pub(crate) fn run(
         dma: machine.dma,
         lut: machine.lut,
         vectors: machine.dma.vectors(),
-        faults,
+        broken: &broken,
         tiles: TileReport::new(machine.report, regs),
     };
     let operands = (conv.window.precision, conv.weights.precision);
@@ -116,14 +115,14 @@ pub(crate) fn run(
         task.run::<i16>(cube)?
     };
     machine.cbuf.give_spare(cube.into_memory());
-    faults.finish(machine.report, regs)
+    broken.finish(machine.report, regs)
 }
 
 /// Operands of a tile, kept from tile to tile for their memory.
 #[derive(Default)]
 struct Scratch<T> {
-    windows: Rows<T>,
-    kernels: Rows<T>,
+    windows: OperandRows<T>,
+    kernels: OperandRows<T>,
     /// Part of the weight stream.
     stream: Vec<u8>,
 }
@@ -134,13 +133,13 @@ struct Convolution<'a> {
     /// Channels of one group of the writer.
     group: usize,
     dpu: &'a Dpu,
-    writer: &'a Writer,
-    features: &'a Features<'a>,
+    writer: &'a OutputWriter,
+    features: &'a FeatureLines<'a>,
     weights: &'a WeightStream<'a>,
     dma: Dma<'a>,
     lut: &'a Lut,
     vectors: Vectors,
-    faults: SumFaults,
+    broken: &'a Broken,
     tiles: TileReport<'a>,
 }
 
@@ -285,8 +284,8 @@ impl Convolution<'_> {
     }
 
     /// From the sums of a tile to memory.
-    fn finish(&self, group: usize, tile: Tile) -> Result<(), Stop> {
-        let Tile {
+    fn finish(&self, group: usize, tile: DpuTile) -> Result<(), Stop> {
+        let DpuTile {
             pixel,
             pixels,
             channel,
@@ -307,7 +306,7 @@ impl Convolution<'_> {
             let at = (pixel, channel);
             return transpose::store(self.writer, &self.dma, at, channels, &bytes);
         }
-        let place = Placement {
+        let place = GroupPlacement {
             group,
             pixel,
             pixels,
@@ -321,8 +320,8 @@ impl Convolution<'_> {
 
     /// Whether a group is not written.
     fn is_missing(&self, group: usize) -> bool {
-        self.faults.first_group_only && group > 0
-            || self.faults.stuck && self.writer.channels < (group + 1) * self.group
+        self.broken.has(&INT16_WITHOUT_SUM) && group > 0
+            || self.broken.has(&PARTIAL_GROUP) && self.writer.channels < (group + 1) * self.group
     }
 
     /// Whether a depthwise group takes more atoms than the writer can count.

@@ -4,13 +4,12 @@
 use std::ops::Deref;
 
 use rknpu_regcmd::regs::{cna, core};
-use rknpu_regcmd::task::{Conv, DEPTHWISE, Features};
+use rknpu_regcmd::task::{ConvTask, Cube, DEPTHWISE, FeatureFetch};
 use rknpu_regcmd::{Register, RegisterFile};
 
-use super::cna::FeatureDma;
 use super::dcomp::Compressed;
 use super::mac_array::{IntRange, Ties, Truncate};
-use super::patches::Window;
+use super::patches::ConvWindow;
 use super::pixels::{InputCvt, PixelDma};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
@@ -20,14 +19,14 @@ use super::weights::WeightShape;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeatureSource {
     /// A cube of atoms.
-    Cube(FeatureDma),
+    Cube(Cube),
     /// Packed pixels (ARGB_IN).
     Pixels(PixelDma),
 }
 
 impl FeatureSource {
     /// What `features` ask for.
-    fn new(features: &Features) -> Self {
+    fn new(features: &FeatureFetch) -> Self {
         let cube = features.atoms(features.fetched);
         match features.packed {
             Some(packed) => Self::Pixels(PixelDma {
@@ -41,14 +40,14 @@ impl FeatureSource {
                 surfaces: cube.surfaces.count.max(1),
                 line_stride: features.line_stride,
             }),
-            None => Self::Cube(FeatureDma { cube }),
+            None => Self::Cube(cube),
         }
     }
 
     /// Width, height and atoms of a pixel of the cube that CBUF gets.
     pub(crate) fn shape(&self) -> (usize, usize, usize) {
         match self {
-            Self::Cube(FeatureDma { cube }) => (cube.width, cube.lines.count, cube.surfaces.count),
+            Self::Cube(cube) => (cube.width, cube.lines.count, cube.surfaces.count),
             Self::Pixels(dma) => (dma.width, dma.height, dma.surfaces),
         }
     }
@@ -56,7 +55,7 @@ impl FeatureSource {
     /// Address of its first byte.
     pub(crate) fn base(&self) -> u32 {
         match self {
-            Self::Cube(dma) => dma.cube.base,
+            Self::Cube(cube) => cube.base,
             Self::Pixels(dma) => dma.base,
         }
     }
@@ -65,10 +64,10 @@ impl FeatureSource {
 /// A convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConvConfig {
-    task: Conv,
+    task: ConvTask,
     pub(crate) source: FeatureSource,
     pub(crate) cvt: Option<InputCvt>,
-    pub(crate) window: Window,
+    pub(crate) window: ConvWindow,
     pub(crate) weights: WeightShape,
     /// Set where the weights in memory are compressed.
     pub(crate) compressed: Option<Compressed>,
@@ -77,16 +76,16 @@ pub(crate) struct ConvConfig {
 
 /// All else is the task's.
 impl Deref for ConvConfig {
-    type Target = Conv;
+    type Target = ConvTask;
 
-    fn deref(&self) -> &Conv {
+    fn deref(&self) -> &ConvTask {
         &self.task
     }
 }
 
 impl ConvConfig {
     /// What `task` asks for, with what else the registers say of it.
-    pub(crate) fn new(task: &Conv, regs: &RegisterFile) -> Self {
+    pub(crate) fn new(task: &ConvTask, regs: &RegisterFile) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
         let clip = regs.get::<core::ClipTruncate>();
         let [width, height, channels] = task.features.window;
@@ -94,7 +93,7 @@ impl ConvConfig {
             task: *task,
             source: FeatureSource::new(&task.features),
             cvt: input_cvt(regs),
-            window: Window {
+            window: ConvWindow {
                 moves: task.window,
                 input: (width, height),
                 kernel: (task.weights.kernel[0], task.weights.kernel[1]),

@@ -6,16 +6,16 @@
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::rules::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
-use rknpu_regcmd::task::{FLYING, Output, Reads, Task};
+use rknpu_regcmd::task::{DpuOutput, FLYING, Reads, Task};
 
 use super::check::{self, TileReport};
 use super::conv::CoreParts;
 use super::dpu::Dpu;
 use super::dpu::gather;
-use super::dpu::tile::{Tile, Values};
+use super::dpu::tile::{DpuTile, Values};
 use super::precision::ATOM;
 use super::trap::Stop;
-use super::writer::{Placement, Writer};
+use super::writer::{GroupPlacement, OutputWriter};
 
 /// Elements that are wrong at the end of the widest lines.
 const TRAILING: usize = 54;
@@ -27,9 +27,9 @@ pub(crate) fn run(
     machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
     reads: &Reads,
-    output: Output,
+    output: DpuOutput,
 ) -> Result<(), Stop> {
-    let writer = Writer::new(output, regs);
+    let writer = OutputWriter::new(output, regs);
     let width = output.cube[0];
     let all = Task::Flying {
         reads: *reads,
@@ -49,7 +49,7 @@ pub(crate) fn run(
         let count = TILE_PIXELS.min(pixels - first);
         for group in 0..writer.channels.div_ceil(channels) {
             let channel = group * channels;
-            let tile = Tile {
+            let tile = DpuTile {
                 pixel: first,
                 pixels: count,
                 channel,
@@ -70,7 +70,7 @@ pub(crate) fn run(
                     atom[ATOM / per_atom..].fill(0);
                 }
             }
-            let place = Placement {
+            let place = GroupPlacement {
                 group,
                 pixel: first,
                 pixels: count,
@@ -83,7 +83,7 @@ pub(crate) fn run(
 }
 
 /// The last elements of lines that are as wide as the field can hold.
-fn spoil_line_ends(tile: &mut Tile, width: usize, per_atom: usize) {
+fn spoil_line_ends(tile: &mut DpuTile, width: usize, per_atom: usize) {
     for index in 0..tile.pixels {
         let behind = (width - 1 - (tile.pixel + index) % width) * per_atom;
         for channel in 0..tile.channels {

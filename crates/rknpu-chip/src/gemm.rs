@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Inner products of many rows with many rows: the hot loop of the model.
 //!
-//! What a result is, [`Element::accumulate`] says for each type of element, in
+//! What a result is, [`DotElement::accumulate`] says for each type of element, in
 //! eight lanes: element `i` of a row goes to lane `i % 8`, in order.
 //!
 //! * `i16` (int8, int4): sums are exact, so that their order is of no matter.
@@ -26,7 +26,7 @@
 //! ```
 
 use super::dma;
-use super::rows::{Operand, Rows};
+use super::rows::{MacOperand, OperandRows};
 use super::trap::Stop;
 use super::vectors::{self, Loop, Vectors};
 
@@ -48,7 +48,7 @@ const CHUNK_BYTES: usize = 1024;
 const _: () = assert!(CHUNK_BYTES.is_multiple_of(SEGMENT * size_of::<f64>()));
 
 /// An element type with a tile routine.
-pub(crate) trait Element: Operand {
+pub(crate) trait DotElement: MacOperand {
     /// The running sums of a pair of rows.
     type Sums: Copy + Default;
     /// The inner product of a pair of rows.
@@ -73,7 +73,7 @@ pub(crate) trait Element: Operand {
 
 /// int8 and int4. A product is at most 2^14, and the 2^16 elements of the
 /// longest row together at most 2^30, in all lanes or in one.
-impl Element for i16 {
+impl DotElement for i16 {
     type Sums = [i32; LANES];
     type Total = i32;
 
@@ -110,7 +110,7 @@ impl Element for i16 {
 }
 
 /// fp16, exactly as float32.
-impl Element for f32 {
+impl DotElement for f32 {
     type Sums = f64;
     type Total = f64;
 
@@ -160,7 +160,7 @@ fn halves(&[l0, l1, l2, l3, l4, l5, l6, l7]: &[f32; LANES]) -> f64 {
 }
 
 /// The other floats, and mixtures with them.
-impl Element for f64 {
+impl DotElement for f64 {
     type Sums = [f64; LANES];
     type Total = f64;
 
@@ -168,7 +168,7 @@ impl Element for f64 {
         add_lanes(sums, a, b, |a, b| a * b);
     }
 
-    /// In order.
+    /// The lanes are added in order.
     #[inline(always)]
     fn total(sums: &[f64; LANES]) -> f64 {
         sums.iter().sum()
@@ -255,10 +255,10 @@ fn add_lanes<T: Copy, S: Copy + std::ops::AddAssign>(
 
 /// Calls `emit` with the inner products of a row of `a` with rows of `b`, and
 /// the numbers of that row and of the first of these, for all of the first rows.
-pub(crate) fn products<T: Element>(
+pub(crate) fn products<T: DotElement>(
     vectors: Vectors,
-    (a, rows): (&Rows<T>, usize),
-    (b, columns): (&Rows<T>, usize),
+    (a, rows): (&OperandRows<T>, usize),
+    (b, columns): (&OperandRows<T>, usize),
     mut emit: impl FnMut(usize, usize, &[T::Total]),
 ) -> Result<(), Stop> {
     if rows == 0 || columns == 0 {
@@ -286,15 +286,15 @@ pub(crate) fn products<T: Element>(
 }
 
 /// The loop of [`products`].
-struct Products<'a, T: Element, F> {
-    a: &'a Rows<T>,
-    b: &'a Rows<T>,
+struct Products<'a, T: DotElement, F> {
+    a: &'a OperandRows<T>,
+    b: &'a OperandRows<T>,
     shape: (usize, usize),
     sums: &'a mut [[[T::Sums; BLOCK]; MR]],
     emit: F,
 }
 
-impl<T: Element, F: FnMut(usize, usize, &[T::Total])> Loop for Products<'_, T, F> {
+impl<T: DotElement, F: FnMut(usize, usize, &[T::Total])> Loop for Products<'_, T, F> {
     #[inline(always)]
     fn run(mut self, vectors: Vectors) {
         let (a, b, (rows, columns)) = (self.a, self.b, self.shape);
@@ -326,7 +326,7 @@ impl<T: Element, F: FnMut(usize, usize, &[T::Total])> Loop for Products<'_, T, F
 }
 
 /// The definition, over whole rows.
-fn literally<T: Element>(a: &[T], b: &[T]) -> T::Total {
+fn literally<T: DotElement>(a: &[T], b: &[T]) -> T::Total {
     let mut sums = T::Sums::default();
     T::accumulate(&mut sums, a, b);
     T::total(&sums)
@@ -338,8 +338,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn rows<T: Operand>(count: usize, len: usize, mut value: impl FnMut() -> T) -> Rows<T> {
-        let mut rows = Rows::zeroed(count, len).unwrap();
+    fn rows<T: MacOperand>(
+        count: usize,
+        len: usize,
+        mut value: impl FnMut() -> T,
+    ) -> OperandRows<T> {
+        let mut rows = OperandRows::zeroed(count, len).unwrap();
         for index in 0..count {
             rows.row_mut(index)[..len].fill_with(&mut value);
         }
@@ -428,7 +432,7 @@ mod tests {
         }
     }
 
-    fn equal_the_definition<T: Element, B: PartialEq + std::fmt::Debug>(
+    fn equal_the_definition<T: DotElement, B: PartialEq + std::fmt::Debug>(
         (pixels, kernels, len): (usize, usize, usize),
         mut value: impl FnMut() -> T,
         bits: impl Fn(T::Total) -> B,

@@ -11,12 +11,12 @@ use rknpu_regcmd::rules::program;
 use rknpu_regcmd::timing::TaskWork;
 
 use super::cbuf::Cbuf;
-use super::dma::{Dma, Port};
+use super::dma::{Dma, MemoryPort};
 use super::dpu::lut::Lut;
-use super::pc::{Ended, Run, Segment};
-use super::registers::Registers;
-use super::time::Clock;
-use super::trap::{Report, Stop};
+use super::pc::{KickEnd, KickRun, Segment};
+use super::registers::RegisterGroups;
+use super::time::DeviceClock;
+use super::trap::{DiagnosisReport, Stop};
 use super::{Bus, ChipOptions, Diagnosis, Effect, Fault};
 
 /// What a core keeps from kick to kick beside its registers.
@@ -35,7 +35,7 @@ pub(crate) struct Kept {
 #[must_use = "the core runs until it gets back what comes of this"]
 pub struct Kick {
     pub(crate) options: ChipOptions,
-    pub(crate) registers: Registers,
+    pub(crate) registers: RegisterGroups,
     pub(crate) kept: Box<Kept>,
     pub(crate) segment: Segment,
     /// PC.TASK_DMA_BASE_ADDR.
@@ -50,7 +50,7 @@ pub struct Kick {
 
 /// What came of a [`Kick`], for people and for clocks.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct KickOutcome {
     /// How long the tasks take on the device, by the timing model: as far as
     /// they came, or beyond the budget.
     pub device_time: Duration,
@@ -64,12 +64,12 @@ pub struct Outcome {
 /// [`Core::complete`](super::Core::complete).
 #[derive(Debug)]
 #[must_use = "the core runs until it gets this back"]
-pub struct Finished {
-    /// What came of it.
-    pub outcome: Outcome,
-    pub(crate) registers: Registers,
+pub struct FinishedKick {
+    /// Times, work and diagnoses of the tasks.
+    pub outcome: KickOutcome,
+    pub(crate) registers: RegisterGroups,
     pub(crate) kept: Box<Kept>,
-    pub(crate) end: Result<Ended, Stop>,
+    pub(crate) end: Result<KickEnd, Stop>,
     pub(crate) aborted: Arc<AtomicBool>,
 }
 
@@ -79,9 +79,9 @@ impl Kick {
     /// `budget` bounds the work of this machine: tasks that would take longer
     /// than so much modelled time on the device are not computed to their end,
     /// but hang. A program can ask for hours of it in a few registers.
-    pub fn run(mut self, bus: &mut dyn Bus, budget: Duration) -> Finished {
-        let mut report = Report::new(self.options.level);
-        let mut clock = Clock::new(self.options.machine, budget);
+    pub fn run(mut self, bus: &mut dyn Bus, budget: Duration) -> FinishedKick {
+        let mut report = DiagnosisReport::new(self.options.level);
+        let mut clock = DeviceClock::new(self.options.machine, budget);
         let end = self.execute(bus, &mut report, &mut clock);
         let device_time = clock.elapsed();
         if let Err(stop) = &end {
@@ -91,8 +91,8 @@ impl Kick {
         if self.aborted.load(Ordering::Relaxed) {
             diagnosis.clear();
         }
-        Finished {
-            outcome: Outcome {
+        FinishedKick {
+            outcome: KickOutcome {
                 device_time,
                 tasks: clock.into_tasks(),
                 diagnosis,
@@ -107,9 +107,9 @@ impl Kick {
     fn execute(
         &mut self,
         bus: &mut dyn Bus,
-        report: &mut Report,
-        clock: &mut Clock,
-    ) -> Result<Ended, Stop> {
+        report: &mut DiagnosisReport,
+        clock: &mut DeviceClock,
+    ) -> Result<KickEnd, Stop> {
         if self.wedged {
             report.tell(&program::WEDGED, &[], "the core is wedged")?;
         }
@@ -118,7 +118,7 @@ impl Kick {
             bus: RefCell::new(bus),
             aborted: &self.aborted,
         };
-        Run {
+        KickRun {
             registers: &mut self.registers,
             cbuf: &mut self.kept.cbuf,
             lut: &mut self.kept.lut,
@@ -133,7 +133,7 @@ impl Kick {
 }
 
 /// Notes why tasks stopped, where nobody has yet.
-fn explain(stop: &Stop, report: &mut Report, device_time: Duration, budget: Duration) {
+fn explain(stop: &Stop, report: &mut DiagnosisReport, device_time: Duration, budget: Duration) {
     let noted = match stop {
         Stop::Hang => Ok(()),
         Stop::Fault(fault) => report.tell(
@@ -161,7 +161,7 @@ struct UntilReset<'a> {
     aborted: &'a AtomicBool,
 }
 
-impl Port for UntilReset<'_> {
+impl MemoryPort for UntilReset<'_> {
     fn access(
         &self,
         access: &mut dyn FnMut(&mut dyn Bus) -> Result<(), Fault>,

@@ -40,7 +40,6 @@ mod precision;
 mod rdma;
 mod registers;
 mod rows;
-mod task;
 mod time;
 mod transpose;
 mod trap;
@@ -57,8 +56,9 @@ pub(crate) use contested::{
     SmallExponent, Tf32Operand, Wedge, WeightRoom, WideRounding,
 };
 pub use contested::{Contested, Switch, UnknownSwitch};
-pub use kick::{Finished, Kick, Outcome};
+pub use kick::{FinishedKick, Kick, KickOutcome};
 pub use npu_core::Core;
+pub use rknpu_regcmd::Direction;
 use rknpu_regcmd::DmaEngine;
 pub use rknpu_regcmd::rules::Effect;
 use rknpu_regcmd::timing::Machine;
@@ -111,24 +111,15 @@ impl Master {
     }
 }
 
-/// Whether a [`Master`] read or wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// From memory to the core.
-    Read,
-    /// From the core to memory.
-    Write,
-}
-
 /// An access that the IOMMU refused: nothing is mapped at `address`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("IOMMU fault: {direction:?} by {master:?} at IOVA {address:#010x}")]
 pub struct Fault {
     /// First byte of the access that has no translation.
     pub address: u64,
-    /// Read or write.
+    /// Whether it was a read or a write.
     pub direction: Direction,
-    /// Who asked.
+    /// The master that asked.
     pub master: Master,
 }
 
@@ -195,7 +186,7 @@ pub struct Diagnosis {
     /// Stable identifier of the trap or rule, e.g. `"T01-mrdma-unfed"`; the
     /// number is that of the list in `docs/chip.md`.
     pub trap: &'static str,
-    /// What happens because of it.
+    /// What becomes of the task.
     pub effect: Effect,
     /// The registers that show it, by name, with their values.
     pub registers: Vec<(&'static str, u32)>,

@@ -7,10 +7,10 @@ use std::ops::{AddAssign, Mul};
 use super::conv_config::ConvConfig;
 use super::dma;
 use super::dpu::stage::ChannelOperand;
-use super::dpu::tile::{Tile, Values};
-use super::gemm::{self, Element};
+use super::dpu::tile::{DpuTile, Values};
+use super::gemm::{self, DotElement};
 use super::mac_array::{INT8_ROW_MAX, INT8_TAPS_MAX, IntRange, dot_int, round_sum};
-use super::rows::{Operand, Rows};
+use super::rows::{MacOperand, OperandRows};
 use super::trap::Stop;
 use super::vectors::{self, Loop, Vectors};
 
@@ -18,9 +18,9 @@ use super::vectors::{self, Loop, Vectors};
 pub(crate) struct MacInput<'a, T> {
     pub(crate) conv: &'a ConvConfig,
     /// Windows of the tile's pixels, (tap, channel).
-    pub(crate) windows: &'a Rows<T>,
+    pub(crate) windows: &'a OperandRows<T>,
     /// Direct: a row a kernel. Depthwise: a row a tap.
-    pub(crate) kernels: &'a Rows<T>,
+    pub(crate) kernels: &'a OperandRows<T>,
     pub(crate) pixels: usize,
     /// First output channel, and how many.
     pub(crate) channel: usize,
@@ -33,8 +33,8 @@ pub(crate) struct MacInput<'a, T> {
 
 impl<T> MacInput<'_, T> {
     /// The tile of the pixels from `pixel` on, with these results.
-    pub(crate) fn tile(&self, pixel: usize, values: Values) -> Tile {
-        Tile {
+    pub(crate) fn tile(&self, pixel: usize, values: Values) -> DpuTile {
+        DpuTile {
             pixel,
             pixels: self.pixels,
             channel: self.channel,
@@ -45,7 +45,7 @@ impl<T> MacInput<'_, T> {
 }
 
 /// A number type that the MAC array computes with.
-pub(crate) trait Mac: Operand {
+pub(crate) trait Mac: MacOperand {
     /// Direct convolution: every pixel with every kernel.
     fn direct(input: &MacInput<'_, Self>) -> Result<Values, Stop>;
     /// Depthwise: each channel of a pixel with its own kernel. `windows`
@@ -153,7 +153,7 @@ impl Mac for f64 {
 }
 
 /// The inner products of [`super::gemm`], each rounded once.
-fn direct_float<T: Element<Total = f64>>(input: &MacInput<'_, T>) -> Result<Values, Stop> {
+fn direct_float<T: DotElement<Total = f64>>(input: &MacInput<'_, T>) -> Result<Values, Stop> {
     let channels = input.channels;
     let mut out = dma::buffer::<f32>(input.pixels * channels)?;
     let windows = (input.windows, input.pixels);
@@ -169,7 +169,7 @@ fn direct_float<T: Element<Total = f64>>(input: &MacInput<'_, T>) -> Result<Valu
 
 /// The products of the taps are summed in float64 in the order of the taps and
 /// rounded once.
-fn depthwise_float<T: Operand + Into<f64>>(input: &MacInput<'_, T>) -> Result<Values, Stop> {
+fn depthwise_float<T: MacOperand + Into<f64>>(input: &MacInput<'_, T>) -> Result<Values, Stop> {
     let out = sum_taps(input, |w, _| w.into(), round_sum)?;
     Ok(Values::Float(out))
 }
@@ -182,7 +182,7 @@ fn sum_taps<T, S, O>(
     finish: impl Fn(S) -> O,
 ) -> Result<Vec<O>, Stop>
 where
-    T: Operand + Into<S>,
+    T: MacOperand + Into<S>,
     S: Copy + Default + AddAssign + Mul<Output = S>,
     O: Copy + Default,
 {
@@ -209,7 +209,7 @@ where
 
 /// The loop of [`sum_taps`].
 struct SumTaps<'a, T, S, O, F> {
-    windows: &'a Rows<T>,
+    windows: &'a OperandRows<T>,
     weights: &'a [S],
     /// Those of a pixel's channels.
     sums: &'a mut [S],
@@ -219,7 +219,7 @@ struct SumTaps<'a, T, S, O, F> {
 
 impl<T, S, O, F> Loop for SumTaps<'_, T, S, O, F>
 where
-    T: Operand + Into<S>,
+    T: MacOperand + Into<S>,
     S: Copy + Default + AddAssign + Mul<Output = S>,
     F: Fn(S) -> O,
 {

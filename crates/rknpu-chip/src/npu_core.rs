@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rknpu_regcmd::Register;
 use rknpu_regcmd::regs::pc;
 
-use super::kick::{Finished, Kept, Kick, Outcome};
-use super::pc::{Ended, Segment};
-use super::registers::Registers;
+use super::kick::{FinishedKick, Kept, Kick, KickOutcome};
+use super::pc::{KickEnd, Segment};
+use super::registers::RegisterGroups;
 use super::trap::Stop;
 use super::{ChipOptions, Direction, PoolingInterrupt, Wedge};
 
@@ -26,7 +26,7 @@ const VERSION_NUM: u32 = 0;
 /// One core: registers, convolution buffer, tables.
 ///
 /// [`Self::mmio_write`] gives a [`Kick`] when tasks start. Until its
-/// [`Finished`] is back by [`Self::complete`] the core runs:
+/// [`FinishedKick`] is back by [`Self::complete`] the core runs:
 ///
 /// * All registers read as they did when it started. Interrupts and
 ///   TASK_STATUS change with [`Self::complete`].
@@ -39,7 +39,7 @@ const VERSION_NUM: u32 = 0;
 #[derive(Debug)]
 pub struct Core {
     options: ChipOptions,
-    registers: Registers,
+    registers: RegisterGroups,
     state: State,
     /// The PC's own registers.
     segment: Segment,
@@ -66,7 +66,7 @@ impl Core {
     pub fn new(options: &ChipOptions) -> Self {
         Self {
             options: *options,
-            registers: Registers::new(options.contested.fresh_stages),
+            registers: RegisterGroups::new(options.contested.fresh_stages),
             state: State::Idle(Box::default()),
             segment: Segment::default(),
             task_con: pc::TaskCon::new(),
@@ -151,7 +151,7 @@ impl Core {
     ///
     /// None, and nothing happens, if this is not what runs here: the core was
     /// reset meanwhile.
-    pub fn complete(&mut self, finished: Finished) -> Option<Outcome> {
+    pub fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome> {
         match &self.state {
             State::Running(kick) if Arc::ptr_eq(kick, &finished.aborted) => {}
             _ => return None,
@@ -211,7 +211,7 @@ impl Core {
     /// Raises the interrupts of a kick that ended well. Pooling was seen to
     /// complete under a driver that waits for the DPU's bits only, so it sets
     /// one of those too.
-    fn raise_ended(&mut self, ended: Ended) {
+    fn raise_ended(&mut self, ended: KickEnd) {
         self.tasks_done = self.tasks_done.saturating_add(ended.tasks);
         let bit = |group: usize| 1u32 << group;
         let pooled = match self.options.contested.pooling_interrupt {
@@ -239,5 +239,5 @@ const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<Core>();
     is_send::<Kick>();
-    is_send::<Finished>();
+    is_send::<FinishedKick>();
 };

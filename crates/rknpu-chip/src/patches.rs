@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CNA, sequencing side: which input pixels meet which taps of the kernel.
-//!
-//! Output pixel (oy, ox) and tap (ky, kx) meet the input pixel
-//! `(oy*SY - PAD_TOP + ky*DY, ox*SX - PAD_LEFT + kx*DX)`; outside the input
-//! it is the pad value. There are no registers for padding right and below:
-//! it follows from the number of output pixels (E-window).
+//! CNA, sequencing side: which input pixels meet which taps of the kernel, by the
+//! formula of [`task::WindowSteps`].
 
 use std::ops::Range;
 
@@ -12,13 +8,13 @@ use rknpu_regcmd::task;
 
 use super::cna::FeatureCube;
 use super::precision::{ATOM, Precision};
-use super::rows::{Operand, Rows};
+use super::rows::{MacOperand, OperandRows};
 use super::trap::Stop;
 
 /// The window that moves over the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub(crate) moves: task::Window,
+pub(crate) struct ConvWindow {
+    pub(crate) moves: task::WindowSteps,
     /// DATAIN_WIDTH and DATAIN_HEIGHT: inside is the input, outside the pad.
     pub(crate) input: (usize, usize),
     /// WEIGHT_WIDTH and WEIGHT_HEIGHT.
@@ -42,7 +38,7 @@ pub(crate) enum Under<T = usize> {
     /// Between the pixels of a deconvolution: no input, and no padding either. It
     /// counts as zero.
     Hole,
-    /// Of the input.
+    /// A pixel of the input.
     Input(T),
 }
 
@@ -59,7 +55,7 @@ impl Under {
     }
 }
 
-impl Window {
+impl ConvWindow {
     /// Taps of the kernel.
     pub(crate) fn taps(&self) -> usize {
         self.kernel.0 * self.kernel.1
@@ -122,7 +118,7 @@ impl Window {
     /// PAD_CON1 is a 16-bit pattern: even int8 channels take its low byte,
     /// odd ones its high byte (E-pad-pattern). Types of 4 bytes take the whole
     /// register (inferred).
-    pub(crate) fn padding<T: Operand>(&self) -> Vec<T> {
+    pub(crate) fn padding<T: MacOperand>(&self) -> Vec<T> {
         let low = self.moves.pad_value as u16;
         let word = match self.precision {
             Precision::Int32 | Precision::Fp32 | Precision::Tf32 => self.moves.pad_value,
@@ -151,13 +147,13 @@ impl Window {
 
     /// Makes `rows` the windows of the pixels `first..first + count`, one each
     /// in the order (tap, channel), of the given channels.
-    pub(crate) fn rows<T: Operand>(
+    pub(crate) fn rows<T: MacOperand>(
         &self,
         cube: &FeatureCube,
         padding: &[T],
         (first, count): (usize, usize),
         channels: Range<usize>,
-        rows: &mut Rows<T>,
+        rows: &mut OperandRows<T>,
     ) -> Result<(), Stop> {
         let width = channels.len();
         let padding = &padding[channels.clone()];
@@ -189,9 +185,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn window(precision: Precision, channels: usize) -> Window {
-        Window {
-            moves: task::Window {
+    fn window(precision: Precision, channels: usize) -> ConvWindow {
+        ConvWindow {
+            moves: task::WindowSteps {
                 out_width: 4,
                 stride: (1, 1),
                 dilation: (1, 1),
@@ -210,7 +206,7 @@ mod tests {
     #[test]
     fn the_first_and_last_windows_reach_into_the_padding() {
         let window = window(Precision::Int8, 16);
-        let moving = |change: fn(&mut task::Window)| {
+        let moving = |change: fn(&mut task::WindowSteps)| {
             let mut window = window;
             change(&mut window.moves);
             window
@@ -247,8 +243,8 @@ mod tests {
             (kernel, stride, dilation) in (0usize..5, 0usize..4, 1usize..4),
             (out_width, first, count) in (1usize..5, 0usize..20, 1usize..20),
         ) {
-            let window = Window {
-                moves: task::Window {
+            let window = ConvWindow {
+                moves: task::WindowSteps {
                     out_width,
                     pad: (0, pad),
                     spread: (1, spread),
@@ -273,17 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pad_value_is_a_pattern_of_16_bits() {
-        let direct = window(Precision::Int8, 64).padding::<i16>();
-        assert!(direct.iter().step_by(2).all(|&v| v == 126));
-        assert!(direct.iter().skip(1).step_by(2).all(|&v| v == 0));
-        let depthwise = Window {
-            low_pad: true,
-            ..window(Precision::Int8, 64)
-        };
-        let values = depthwise.padding::<i16>();
-        assert_eq!(values[..32], direct[..32]);
-        assert!(values[32..].iter().all(|&v| v == 126));
+    fn the_pad_value_of_halves_is_one() {
         let mut one = window(Precision::Fp16, 8);
         one.moves.pad_value = 0x3c00;
         assert_eq!(one.padding::<f64>(), [1.0; 8]);

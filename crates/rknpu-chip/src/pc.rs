@@ -6,26 +6,26 @@
 //! so that a link in a trailer is not followed there.
 
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
-use rknpu_regcmd::rules::program;
-use rknpu_regcmd::{Block, EnableMask, Register, Word};
+use rknpu_regcmd::rules::{ENABLE_MASK, program};
+use rknpu_regcmd::task::{FLYING, Task};
+use rknpu_regcmd::{Block, EnableMask, Register, RegisterFile, Word};
 
 use super::check;
-use super::conv::CoreParts;
+use super::conv::{self, CoreParts};
 use super::dma::{self, Dma};
 use super::dpu::lut::Lut;
 use super::precision::ATOM;
-use super::registers::{CORE_NUMBER_SHIFT, Registers};
-use super::task::FLYING;
-use super::time::Clock;
-use super::trap::{Report, Stop};
-use super::{ChainPointer, Contested, Effect, Master, cbuf::Cbuf, task};
+use super::registers::{CORE_NUMBER_SHIFT, RegisterGroups};
+use super::time::DeviceClock;
+use super::trap::{DiagnosisReport, Stop};
+use super::{ChainPointer, Contested, Effect, Master, cbuf::Cbuf, flying, ppu};
 
 /// Command words of one fetch of 128 bits.
 const WORDS_PER_FETCH: usize = 2;
 /// Targets that do nothing: our and Mesa's, and that of vendor captures.
 const TARGETS_NOTHING: [u16; 2] = [0x0000, 0x0001];
 
-/// Where a program is.
+/// Address and length of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) base: pc::BaseAddress,
@@ -45,12 +45,12 @@ impl Segment {
 }
 
 /// The parts of a core that a kick works with.
-pub(crate) struct Run<'a> {
-    pub(crate) registers: &'a mut Registers,
+pub(crate) struct KickRun<'a> {
+    pub(crate) registers: &'a mut RegisterGroups,
     pub(crate) cbuf: &'a mut Cbuf,
     pub(crate) lut: &'a mut Lut,
-    pub(crate) report: &'a mut Report,
-    pub(crate) clock: &'a mut Clock,
+    pub(crate) report: &'a mut DiagnosisReport,
+    pub(crate) clock: &'a mut DeviceClock,
     pub(crate) dma: Dma<'a>,
     /// Tasks to run.
     pub(crate) tasks: u32,
@@ -59,7 +59,7 @@ pub(crate) struct Run<'a> {
 
 /// What a kick left when it ended well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct KickEnd {
     pub(crate) tasks: u32,
     /// Blocks that were started.
     ran: EnableMask,
@@ -68,11 +68,11 @@ pub(crate) struct Ended {
     pub(crate) ppu: Option<usize>,
 }
 
-impl Run<'_> {
+impl KickRun<'_> {
     /// Fetches and executes from `first` on.
-    pub(crate) fn run(&mut self, first: Segment) -> Result<Ended, Stop> {
+    pub(crate) fn run(&mut self, first: Segment) -> Result<KickEnd, Stop> {
         self.registers.begin();
-        let mut finished = Ended::default();
+        let mut finished = KickEnd::default();
         let mut segment = first;
         while finished.tasks < self.tasks.max(1) {
             match self.segment(segment, &mut finished)? {
@@ -89,7 +89,7 @@ impl Run<'_> {
     }
 
     /// Executes one program up to its enable word; where the next one is.
-    fn segment(&mut self, at: Segment, finished: &mut Ended) -> Result<Option<Segment>, Stop> {
+    fn segment(&mut self, at: Segment, finished: &mut KickEnd) -> Result<Option<Segment>, Stop> {
         let words = self.fetch(at)?;
         let mut link = Segment::default();
         for word in words {
@@ -183,7 +183,7 @@ impl Run<'_> {
     }
 
     /// The enable word: runs a task.
-    fn start(&mut self, enable: EnableMask, finished: &mut Ended) -> Result<(), Stop> {
+    fn start(&mut self, enable: EnableMask, finished: &mut KickEnd) -> Result<(), Stop> {
         self.pointers(enable, finished.ran)?;
         let regs = self.registers.executing();
         let ran = |block: Block| block != Block::Pc && enable.contains(block.enable());
@@ -202,7 +202,7 @@ impl Run<'_> {
             clock: self.clock,
             contested: self.contested,
         };
-        task::run(&mut machine, &regs, enable)?;
+        run_blocks(&mut machine, &regs, enable)?;
         finished.tasks += 1;
         finished.ran |= enable;
         let group = |block: Block| {
@@ -257,8 +257,28 @@ impl Run<'_> {
     }
 }
 
+/// Runs the blocks of `enable` with the registers they execute.
+fn run_blocks(
+    machine: &mut CoreParts<'_>,
+    regs: &RegisterFile,
+    enable: EnableMask,
+) -> Result<(), Stop> {
+    for task in Task::all(regs, enable) {
+        match task {
+            Ok(Task::Conv(task)) => conv::run(machine, regs, enable, &task)?,
+            Ok(Task::Flying { reads, output }) => flying::run(machine, regs, &reads, output)?,
+            Ok(Task::Pool(pool)) => ppu::run(machine, regs, &pool)?,
+            Err(why) => {
+                let values = format!("{why}: mask {:#x}", enable.bits());
+                machine.report.broken(&ENABLE_MASK, regs, &values)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A register write by PC or CPU, with what it sets off.
-pub(crate) fn write(registers: &mut Registers, lut: &mut Lut, offset: u16, value: u32) {
+pub(crate) fn write(registers: &mut RegisterGroups, lut: &mut Lut, offset: u16, value: u32) {
     registers.write(offset, value);
     match offset {
         dpu::LutAccessCfg::OFFSET => lut.access(dpu::LutAccessCfg::from_bits(value)),

@@ -18,7 +18,7 @@ use half::f16;
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::ppu;
 use rknpu_regcmd::rules::POOLING_PRECISION;
-use rknpu_regcmd::task::{Cube, POOL_AVERAGE, POOL_MAX, POOLING, Pool, Task};
+use rknpu_regcmd::task::{Cube, POOL_AVERAGE, POOL_MAX, POOLING, PoolTask, Task};
 
 use extremes::Extreme;
 
@@ -48,7 +48,7 @@ enum Element {
 impl Element {
     /// By what the registers say, unless all is taken for fp16 (E-pooling-int8,
     /// E-pool-width).
-    fn of(task: &Pool, contested: &Contested) -> Self {
+    fn of(task: &PoolTask, contested: &Contested) -> Self {
         match task.element() {
             _ if contested.byte_pooling == BytePooling::AsFp16 => Self::Fp16,
             Precision::Int8 => Self::Int8,
@@ -112,7 +112,7 @@ pub(crate) struct Pooling {
 }
 
 impl Pooling {
-    fn new(task: &Pool, regs: &RegisterFile, contested: &Contested) -> Self {
+    fn new(task: &PoolTask, regs: &RegisterFile, contested: &Contested) -> Self {
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         let pad = regs.get::<ppu::PoolingPaddingCfg>();
         Self {
@@ -271,7 +271,7 @@ impl Pooling {
 pub(crate) fn run(
     machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
-    task: &Pool,
+    task: &PoolTask,
 ) -> Result<(), Stop> {
     let pooling = Pooling::new(task, regs, machine.contested);
     let all = Task::Pool(*task);

@@ -5,7 +5,7 @@
 //! All known programs write 0xE to S_POINTER: both pointers toggle, so that each
 //! task writes and executes the group that the one before it did not
 //! (E-groups-alternate). After a task the other group is written; it is executed
-//! from the next write of S_POINTER on, or [`Registers::follow`]. So a segment of a
+//! from the next write of S_POINTER on, or [`RegisterGroups::follow`]. So a segment of a
 //! chain that does not write it runs the first one's registers, but for the
 //! address of the DPU's output (E-chain-repeats). That all else is old is inferred.
 
@@ -49,7 +49,7 @@ struct Pointers {
 
 /// The register file of a core.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Registers {
+pub(crate) struct RegisterGroups {
     groups: [RegisterFile; 2],
     pointers: [Pointers; BLOCKS],
 }
@@ -71,7 +71,7 @@ fn is_pointer(block: Block, offset: u16) -> bool {
     block != Block::Pc && offset & PAGE_MASK == cna::SPointer::OFFSET & PAGE_MASK
 }
 
-impl Registers {
+impl RegisterGroups {
     /// The registers after a reset.
     pub(crate) fn new(stages: FreshStages) -> Self {
         let mut registers = Self::default();
@@ -225,40 +225,9 @@ mod tests {
         }
     }
 
-    /// What the DPU runs: output address, and shift of the output converter.
-    fn executed(registers: &Registers) -> (u32, u32) {
-        let file = registers.executing();
-        let address = file.get::<dpu::DstBaseAddr>().dst_base_addr();
-        (address, file.get::<dpu::OutCvtShift>().out_cvt_shift())
-    }
-
-    fn write(registers: &mut Registers, address: u32, shift: u32) {
-        registers.write(dpu::DstBaseAddr::OFFSET, address);
-        registers.write(dpu::OutCvtShift::OFFSET, shift);
-    }
-
-    #[test]
-    fn segments_without_pointer_repeat_the_first_at_other_addresses() {
-        let mut registers = Registers::default();
-        registers.write(dpu::SPointer::OFFSET, PING_PONG);
-        write(&mut registers, 16, 1);
-        assert_eq!(executed(&registers), (16, 1));
-        for segment in 2..5 {
-            registers.finish(|block| block == Block::Dpu);
-            write(&mut registers, 16 * segment, segment);
-            assert!(!registers.pointer_set(Block::Dpu));
-            assert!(registers.repeats(Block::Dpu));
-            assert_eq!(executed(&registers), (16 * segment, 1));
-        }
-        registers.write(dpu::SPointer::OFFSET, PING_PONG);
-        write(&mut registers, 80, 5);
-        assert!(!registers.repeats(Block::Dpu));
-        assert_eq!(executed(&registers), (80, 5));
-    }
-
     #[test]
     fn groups_alternate_unless_the_pointers_are_told_not_to() {
-        let mut registers = Registers::default();
+        let mut registers = RegisterGroups::default();
         for (pointer, group) in [
             (PING_PONG, 0),
             (PING_PONG, 1),
@@ -271,12 +240,5 @@ mod tests {
             assert_eq!(registers.executed(Block::Dpu), group, "{pointer:#x}");
             registers.finish(|block| block == Block::Dpu);
         }
-    }
-
-    #[test]
-    fn there_is_nothing_in_the_hole() {
-        let mut registers = Registers::default();
-        assert!(!registers.write(0x2000, 1));
-        assert_eq!(registers.read(0x2000), 0);
     }
 }

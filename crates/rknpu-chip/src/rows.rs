@@ -9,7 +9,7 @@ use super::vectors::{self, Loop, Vectors};
 
 /// A number that the MAC array multiplies: `i16` for the integer precisions,
 /// `f32` for fp16, `f64` for the other float ones.
-pub(crate) trait Operand: Copy + Default + PartialEq + std::fmt::Debug {
+pub(crate) trait MacOperand: Copy + Default + PartialEq + std::fmt::Debug {
     /// Decodes `out.len()` elements of `bytes`, from element `first` on.
     /// Elements that `bytes` does not hold are 0.
     fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]);
@@ -20,7 +20,7 @@ fn from_element(bytes: &[u8], first: usize, size: usize) -> &[u8] {
     bytes.get(first * size..).unwrap_or_default()
 }
 
-impl Operand for i16 {
+impl MacOperand for i16 {
     fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
         let held = match precision {
             Precision::Int4 => each_nibble(bytes, first, out),
@@ -35,7 +35,7 @@ impl Operand for i16 {
     }
 }
 
-impl Operand for f32 {
+impl MacOperand for f32 {
     fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
         if precision == Precision::Fp16 {
             let halves = from_element(bytes, first, 2);
@@ -73,7 +73,7 @@ impl Loop for Widen<'_> {
     }
 }
 
-impl Operand for f64 {
+impl MacOperand for f64 {
     fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
         decode_float(precision, bytes, first, out);
     }
@@ -106,7 +106,7 @@ const ROW_SHIFT: usize = 1024 + 64;
 
 /// Rows of equal length, padded with zeros.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Rows<T> {
+pub(crate) struct OperandRows<T> {
     data: Vec<T>,
     count: usize,
     /// Elements asked for, and with what pads them.
@@ -116,7 +116,7 @@ pub(crate) struct Rows<T> {
     stride: usize,
 }
 
-impl<T: Operand> Rows<T> {
+impl<T: MacOperand> OperandRows<T> {
     /// Becomes `count` rows of `len` elements. What the elements are is left
     /// open; what pads the rows is 0.
     pub(crate) fn reshape(&mut self, count: usize, len: usize) -> Result<(), Stop> {

@@ -14,14 +14,14 @@ const PS_PER_NS: u64 = 1_000;
 
 /// Modelled device time of the tasks of one kick, and the bound on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct DeviceClock {
     machine: Machine,
     budget: Duration,
     ps: u64,
     tasks: Vec<TaskWork>,
 }
 
-impl Clock {
+impl DeviceClock {
     pub(crate) fn new(machine: Machine, budget: Duration) -> Self {
         Self {
             machine,

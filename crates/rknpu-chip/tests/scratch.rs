@@ -10,8 +10,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use families::conv::Conv;
-use families::matmul::{FP16_FP32, INT8_INT32, Types};
+use families::conv::ConvProgram;
+use families::matmul::{FP16_FP32, INT8_INT32, ProductTypes};
 use families::{CONV, DPU_DONE};
 use rknpu_chip::{Bus, ChipOptions, Core, Fault, Master};
 use rknpu_regcmd::Word;
@@ -89,8 +89,8 @@ fn scratch(words: &[Word]) -> (usize, bool) {
 }
 
 /// A 3x3 convolution of an image with any pitch.
-fn image(ty: Types, input: (u32, u32, u32), output: (u32, u32)) -> Conv {
-    Conv {
+fn image(ty: ProductTypes, input: (u32, u32, u32), output: (u32, u32)) -> ConvProgram {
+    ConvProgram {
         pad: (1, 1),
         data_banks: 9,
         grains: 8,

@@ -18,14 +18,12 @@
 use thiserror::Error;
 
 use crate::chip::ATOM_BYTES;
-use crate::field::{FieldRangeError, Register};
-use crate::link::POINTER_VALUE;
+use crate::field::FieldRangeError;
 use crate::passive::{self, BURST_16, SCALE_ONE};
 use crate::precision::Precision;
 use crate::program::{BufferRef, Program, RegisterSet, set};
 use crate::regs::{dpu, dpu_rdma};
-use crate::task::{PER_PIXEL, TO_MEMORY};
-use crate::word::{Block, EnableMask};
+use crate::task::{FLYING, PER_PIXEL, TO_MEMORY};
 
 /// EW ALU operation: add.
 const ADD: u32 = 2;
@@ -58,9 +56,9 @@ pub enum AddError {
     /// A width that was not measured.
     #[error("a sum of {width} atoms a surface: 1 to {max} are known to work; add in pieces")]
     Width {
-        /// Atoms.
+        /// Atoms of a surface of the task.
         width: u32,
-        /// The most.
+        /// Most atoms that were measured.
         max: u32,
     },
     /// Channels that were not measured.
@@ -69,11 +67,11 @@ pub enum AddError {
          add in pieces"
     )]
     Channels {
-        /// Channels.
+        /// Channels of the task.
         channels: u32,
-        /// What they must be a multiple of.
+        /// What channels must be a multiple of.
         multiple: u32,
-        /// The most.
+        /// Most channels that were measured.
         max: u32,
     },
     /// An operand does not begin at an atom.
@@ -81,7 +79,7 @@ pub enum AddError {
     Unaligned {
         /// "A", "B" or "C".
         operand: &'static str,
-        /// The offset.
+        /// Bytes from the beginning of the buffer.
         offset: u32,
     },
     /// The sums would overwrite values that are still to be read.
@@ -153,13 +151,7 @@ impl AddTask {
         let mut set = RegisterSet::new();
         self.set_dpu(&mut set)?;
         self.set_reader(&mut set)?;
-        let mut program = Program::builder();
-        program
-            .push(dpu::SPointer::from_bits(POINTER_VALUE))
-            .push(dpu_rdma::SPointer::from_bits(POINTER_VALUE))
-            .push_block(Block::Dpu, &set)
-            .push_block(Block::DpuRdma, &set);
-        Ok(program.finish(EnableMask::DPU | EnableMask::DPU_RDMA))
+        Ok(set.program(FLYING))
     }
 
     /// EW adds, all else is bypassed.

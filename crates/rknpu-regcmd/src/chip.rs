@@ -15,7 +15,7 @@ pub const CBUF_ENTRY_BYTES: u32 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChipProfile {
-    /// Name.
+    /// Name of the chip, lower case.
     pub name: &'static str,
     /// NPU cores.
     pub cores: u32,

@@ -95,28 +95,6 @@ pub fn decode(words: &[Word]) -> impl DoubleEndedIterator<Item = Item> + ExactSi
 mod tests {
     use super::*;
     use crate::regs::{cna, dpu};
-    use proptest::prelude::*;
-    use std::vec::Vec;
-
-    fn any_word() -> impl Strategy<Value = Word> {
-        let targets = std::vec![
-            0, 1, 0x41, 0x81, 0x101, 0x201, 0x801, 0x1001, 0x2001, 0x4001, 0x8001,
-        ];
-        prop_oneof![
-            any::<u64>().prop_map(Word::from_bits),
-            (prop::sample::select(targets), 0u16..0x8000, any::<u32>())
-                .prop_map(|(target, offset, value)| Word::new(target, offset & !3, value)),
-        ]
-    }
-
-    proptest! {
-        #![proptest_config(test_support::cases(512))]
-
-        #[test]
-        fn decoding_loses_nothing(words in prop::collection::vec(any_word(), 0..16)) {
-            prop_assert_eq!(decode(&words).map(|item| item.word()).collect::<Vec<_>>(), words);
-        }
-    }
 
     #[test]
     fn words_mean_what_they_say() {

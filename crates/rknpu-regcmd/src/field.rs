@@ -103,7 +103,7 @@ pub struct FieldRangeError {
 
 /// Who may touch a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum RegisterAccess {
     /// Written by programs.
     Program,
     /// Not written by any known program: the kernel driver's, by MMIO, if
@@ -122,12 +122,12 @@ pub struct RegisterInfo {
     pub block: Block,
     /// Byte offset in the core's register window.
     pub offset: u16,
-    /// Its fields, from bit 0 up.
+    /// The fields, from bit 0 up.
     pub fields: &'static [FieldInfo],
     /// Meaning, and source where it is not the register database.
     pub doc: &'static str,
     /// Who may touch it.
-    pub access: Access,
+    pub access: RegisterAccess,
     /// Whether it holds a DMA base address: an IOVA, 16-byte aligned.
     pub is_address: bool,
 }
@@ -145,8 +145,8 @@ impl RegisterInfo {
     /// Whether this is a register of a task: one that programs write, that
     /// says what a block is to do. A complete program writes them all.
     #[must_use]
-    pub fn is_operand(&self) -> bool {
-        self.block != Block::Pc && self.access == Access::Program && !self.is_pointer()
+    pub(crate) fn is_operand(&self) -> bool {
+        self.block != Block::Pc && self.access == RegisterAccess::Program && !self.is_pointer()
     }
 
     /// Bits of `value` that belong to no field, which are lost. The sign of a
@@ -166,7 +166,7 @@ impl RegisterInfo {
 
     /// The bits that belong to some field. What the others do is not known.
     #[must_use]
-    pub fn declared_bits(&self) -> u32 {
+    pub(crate) fn declared_bits(&self) -> u32 {
         self.fields
             .iter()
             .fold(0, |bits, field| bits | field.mask())
@@ -203,9 +203,9 @@ macro_rules! registers {
     (@number signed) => { i32 };
     (@address plain) => { false };
     (@address address) => { true };
-    (@access) => { $crate::field::Access::Program };
-    (@access driver) => { $crate::field::Access::Driver };
-    (@access readonly) => { $crate::field::Access::ReadOnly };
+    (@access) => { $crate::field::RegisterAccess::Program };
+    (@access driver) => { $crate::field::RegisterAccess::Driver };
+    (@access readonly) => { $crate::field::RegisterAccess::ReadOnly };
     (@mark plain $type:ident) => {};
     (@mark address $type:ident) => { impl $crate::field::AddressRegister for $type {} };
 

@@ -72,18 +72,20 @@ pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 pub use decode::{Item, decode};
 pub use disasm::{disassemble, statements};
 pub use extent::{
-    Access as DmaAccess, DmaEngine, Element, Extent, ExtentError, extents, written_element,
+    Direction, DmaEngine, Extent, ExtentError, WrittenElement, extents, written_element,
 };
-pub use field::{Access, AddressRegister, FieldInfo, FieldRangeError, Register, RegisterInfo};
+pub use field::{
+    AddressRegister, FieldInfo, FieldRangeError, Register, RegisterAccess, RegisterInfo,
+};
 pub use link::{Binding, LinkError, LinkedProgram};
-pub use lint::{Before, Finding, LintContext, RuleId, Severity, lint};
+pub use lint::{Before, Finding, LintContext, Severity, lint};
 pub use matmul::{
     CbufSplit, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, MatrixLayout,
     ROW_PITCH_MAX, Reuse, row_major_rows,
 };
 pub use precision::Precision;
-pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet};
+pub use program::{BufferId, BufferRef, Program, RegisterSet};
 pub use regfile::RegisterFile;
 pub use regs::{all, lookup};
-pub use task::{TaskRegisters, Tasks, tasks};
+pub use task::{TaskRegisters, tasks, tasks_after};
 pub use word::{Block, EnableMask, Iova, Word};

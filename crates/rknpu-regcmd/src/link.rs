@@ -15,23 +15,19 @@ use thiserror::Error;
 use crate::decode::{Item, decode};
 use crate::extent::{self, Extent, ExtentError};
 use crate::field::RegisterInfo;
-use crate::program::{BufferId, BufferRef, Program};
+use crate::program::{BufferId, BufferRef, POINTER_VALUE, Program};
 use crate::regs::pc;
 use crate::task::tasks;
 use crate::word::{Block, EnableMask, Iova, Word};
-
-/// The only value of S_POINTER in programs: both pointers toggle, writes go to
-/// the group that the enable word starts.
-pub(crate) const POINTER_VALUE: u32 = 0xe;
 
 /// Where a buffer of a program lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The buffer.
     pub id: BufferId,
-    /// Its first byte.
+    /// Address of the first byte.
     pub iova: Iova,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
@@ -57,9 +53,9 @@ pub enum LinkError {
         word: usize,
         /// The buffer.
         id: BufferId,
-        /// The offset.
+        /// Bytes from the beginning of the buffer.
         offset: u32,
-        /// The length.
+        /// Length of the buffer.
         len: u32,
     },
     /// A binding reaches beyond 32-bit addresses.
@@ -67,9 +63,9 @@ pub enum LinkError {
     BindingOutOfRange {
         /// The buffer.
         id: BufferId,
-        /// Where it lies.
+        /// Address of the first byte.
         iova: Iova,
-        /// Its length.
+        /// Length in bytes.
         len: u32,
     },
     /// A word that writes no known register, or an unknown bit.
@@ -77,7 +73,7 @@ pub enum LinkError {
     UnknownWord {
         /// Index of the word.
         word: usize,
-        /// Its bits.
+        /// Bits of the word.
         bits: u64,
     },
     /// The program writes a register of the kernel driver, or a link to a

@@ -133,7 +133,7 @@ impl Precision {
         (self.kernel_group() * self.channel_group()) as u64
     }
 
-    /// What sums of products are.
+    /// The type of sums of products.
     #[must_use]
     pub const fn accumulator(self) -> Self {
         self.definition().accumulator

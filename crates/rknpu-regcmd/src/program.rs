@@ -8,6 +8,10 @@ use crate::regfile::RegisterFile;
 use crate::regs::{self, pc};
 use crate::word::{Block, EnableMask, Word};
 
+/// The only value of S_POINTER in programs: both pointers toggle, writes go to
+/// the group that the enable word starts.
+pub(crate) const POINTER_VALUE: u32 = 0xe;
+
 /// A buffer of a program, by a number that its author chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferId(pub u32);
@@ -42,13 +46,24 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program to be filled.
+    /// The program of `words`, whose values at the places of `relocations`, by rising
+    /// index, are addresses. It ends with its trailer: no link to a next program, the
+    /// marker, and the word that starts the blocks of `enable`.
+    ///
+    /// PC fetches words in pairs, so that a program of odd length would run
+    /// into whatever follows it in memory; such a one gets one more NOP.
     #[must_use]
-    pub fn builder() -> ProgramBuilder {
-        ProgramBuilder {
-            words: Vec::new(),
-            relocations: Vec::new(),
+    pub fn of_words(
+        mut words: Vec<Word>,
+        relocations: Vec<(usize, BufferRef)>,
+        enable: EnableMask,
+    ) -> Self {
+        if !words.len().is_multiple_of(2) {
+            words.push(Word::NOP);
         }
+        let amounts = write(pc::RegisterAmounts::INFO, 0);
+        words.extend([Word::NOP, amounts, Word::MARKER, Word::enable(enable)]);
+        Self { words, relocations }
     }
 
     /// The words, with 0 where addresses belong.
@@ -65,79 +80,8 @@ impl Program {
     }
 }
 
-/// Collects the words of one task in the order in which they will be written.
-#[derive(Clone, Debug)]
-pub struct ProgramBuilder {
-    words: Vec<Word>,
-    relocations: Vec<(usize, BufferRef)>,
-}
-
-impl ProgramBuilder {
-    /// Writes a register.
-    pub fn push<R: Register>(&mut self, register: R) -> &mut Self {
-        self.push_value(R::INFO, register.bits());
-        self
-    }
-
-    /// Writes the address of `to` into an address register.
-    pub fn push_address<R: AddressRegister>(&mut self, to: BufferRef) -> &mut Self {
-        self.push_relocated(R::INFO, to);
-        self
-    }
-
-    /// Writes a register that is not known as a type here: replayed captures,
-    /// tests. Linking checks it like all others.
-    pub fn push_raw(&mut self, register: &RegisterInfo, value: u32) -> &mut Self {
-        self.push_value(register, value);
-        self
-    }
-
-    /// Writes every register that programs write (S_POINTER apart) of `block`,
-    /// in the order of their offsets: a program that leaves one out runs with
-    /// what an earlier one, of any process, left there. Registers that `set`
-    /// does not mention are written as 0.
-    pub fn push_block(&mut self, block: Block, set: &RegisterSet) -> &mut Self {
-        for info in regs::of_block(block) {
-            if !info.is_operand() {
-                continue;
-            }
-            match set.address(info.offset) {
-                Some(to) => self.push_relocated(info, to),
-                None => self.push_value(info, set.values.value(info.offset)),
-            }
-        }
-        self
-    }
-
-    /// Ends the program with its trailer: no link to a next program, the
-    /// marker, and the word that starts the blocks of `enable`.
-    ///
-    /// PC fetches words in pairs, so that a program of odd length would run
-    /// into whatever follows it in memory; such a one gets one more NOP.
-    #[must_use]
-    pub fn finish(mut self, enable: EnableMask) -> Program {
-        if !self.words.len().is_multiple_of(2) {
-            self.words.push(Word::NOP);
-        }
-        self.words.push(Word::NOP);
-        self.push(pc::RegisterAmounts::new());
-        self.words.push(Word::MARKER);
-        self.words.push(Word::enable(enable));
-        Program {
-            words: self.words,
-            relocations: self.relocations,
-        }
-    }
-
-    fn push_value(&mut self, info: &RegisterInfo, value: u32) {
-        let word = Word::new(info.block.target(), info.offset, value);
-        self.words.push(word);
-    }
-
-    fn push_relocated(&mut self, info: &RegisterInfo, to: BufferRef) {
-        self.relocations.push((self.words.len(), to));
-        self.push_value(info, 0);
-    }
+const fn write(info: &RegisterInfo, value: u32) -> Word {
+    Word::new(info.block.target(), info.offset, value)
 }
 
 /// Register values and addresses, in no order; what it does not mention is 0.
@@ -168,9 +112,29 @@ impl RegisterSet {
         self
     }
 
-    fn address(&self, offset: u16) -> Option<BufferRef> {
-        let found = self.addresses.iter().find(|&&(other, _)| other == offset)?;
-        Some(found.1)
+    /// The program that runs the blocks of `enable` with these registers.
+    ///
+    /// It writes every register of them that programs write, in the order of their
+    /// offsets: a program that leaves one out runs with what an earlier one, of any
+    /// process, left there. S_POINTER comes first, but that of CNA and CORE, which is
+    /// the kernel's.
+    #[must_use]
+    pub fn program(&self, enable: EnableMask) -> Program {
+        let blocks = Block::ALL.into_iter();
+        let runs = blocks.filter(|block| enable.intersects(block.enable()));
+        let registers = || runs.clone().flat_map(regs::of_block);
+        let of_program = |block| !matches!(block, Block::Cna | Block::Core);
+        let pointers = registers().filter(|info| info.is_pointer() && of_program(info.block));
+        let mut words: Vec<_> = pointers.map(|info| write(info, POINTER_VALUE)).collect();
+        let mut relocations = Vec::new();
+        for info in registers().filter(|info| info.is_operand()) {
+            let mut addresses = self.addresses.iter();
+            if let Some(&(_, to)) = addresses.find(|(offset, _)| *offset == info.offset) {
+                relocations.push((words.len(), to));
+            }
+            words.push(write(info, self.values.value(info.offset)));
+        }
+        Program::of_words(words, relocations, enable)
     }
 }
 
@@ -191,17 +155,13 @@ mod tests {
 
     #[test]
     fn programs_have_an_even_number_of_words_and_the_trailer() {
-        for extra in 0..2 {
-            let mut builder = Program::builder();
-            builder.push(dpu::SPointer::from_bits(0xe));
-            for _ in 0..extra {
-                builder.push(dpu::BsCfg::new());
-            }
-            let program = builder.finish(EnableMask::DPU);
-            let words = program.words();
-            assert_eq!(words.len(), 6);
+        for count in [1, 2] {
+            let words = std::vec![write(dpu::BsCfg::INFO, 0); count];
+            let program = Program::of_words(words, Vec::new(), EnableMask::DPU);
+            let bits: Vec<_> = program.words().iter().map(|word| word.bits()).collect();
+            assert_eq!(bits.len(), 6);
             assert_eq!(
-                words[2..].iter().map(|w| w.bits()).collect::<Vec<_>>(),
+                bits[2..],
                 [
                     0,
                     0x0101_0000_0000_0014,
@@ -218,19 +178,17 @@ mod tests {
         set.set(dpu::BsCfg::from_bits(0x53));
         set.set_address::<dpu::DstBaseAddr>(BufferId(1).at(64));
         set.set_address::<dpu::DstBaseAddr>(BufferId(2).at(64));
-        let mut builder = Program::builder();
-        builder
-            .push_block(Block::Core, &set)
-            .push_block(Block::Dpu, &set);
-        let program = builder.finish(EnableMask::DPU);
-        // The five registers of CORE that programs write come first.
-        assert_eq!(program.words()[0].offset(), core::MiscCfg::OFFSET);
-        assert_eq!(program.words()[5].offset(), dpu::FeatureModeCfg::OFFSET);
+        let program = set.program(EnableMask::CORE | EnableMask::DPU);
+        let offset = |word: usize| program.words()[word].offset();
+        // The five registers of CORE that programs write come before the DPU's.
+        assert_eq!(offset(0), dpu::SPointer::OFFSET);
+        assert_eq!(offset(1), core::MiscCfg::OFFSET);
+        assert_eq!(offset(6), dpu::FeatureModeCfg::OFFSET);
         let [(word, to)] = program.relocations() else {
             panic!("one address expected");
         };
         assert_eq!(*to, BufferId(2).at(64));
-        assert_eq!(program.words()[*word].offset(), dpu::DstBaseAddr::OFFSET);
+        assert_eq!(offset(*word), dpu::DstBaseAddr::OFFSET);
         let bs = |word: &&Word| word.offset() == dpu::BsCfg::OFFSET;
         assert_eq!(program.words().iter().find(bs).unwrap().value(), 0x53);
     }

@@ -8,7 +8,7 @@ use rknpu_regcmd::Word;
 
 /// A convolution or matrix product. Sizes are width, height and channels.
 #[derive(Clone, Debug)]
-pub struct Conv {
+pub struct ConvProgram {
     /// Precision codes: MAC array, DPU, output.
     pub p: u32,
     pub pd: u32,
@@ -108,7 +108,7 @@ impl Rdma {
     }
 }
 
-impl Conv {
+impl ConvProgram {
     /// The convolution of `input` by kernels of so many pixels, of one group of
     /// int8, with dense strides. It fits CBUF as it may.
     #[must_use]
@@ -368,9 +368,9 @@ pub(crate) fn all() -> Vec<Sample> {
     samples
 }
 
-fn fp16(size: u32, ic: u32, oc: u32, k: u32, pad: u32, dilation: u32) -> Conv {
+fn fp16(size: u32, ic: u32, oc: u32, k: u32, pad: u32, dilation: u32) -> ConvProgram {
     let out = size + 2 * pad - (k - 1) * dilation;
-    let conv = Conv {
+    let conv = ConvProgram {
         p: 2,
         pd: 2,
         po: 2,
@@ -382,13 +382,13 @@ fn fp16(size: u32, ic: u32, oc: u32, k: u32, pad: u32, dilation: u32) -> Conv {
         data_banks: (2 * size * size * ic).div_ceil(32768),
         entries: (size * ic).div_ceil(32),
         out_scale: 0x10001,
-        ..Conv::new((size, size, ic), (out, out, oc), (k, k))
+        ..ConvProgram::new((size, size, ic), (out, out, oc), (k, k))
     };
     conv.groups(1)
 }
 
-fn int8(size: u32, ic: u32, oc: u32, k: u32, pad: u32, dilation: u32) -> Conv {
-    let conv = Conv {
+fn int8(size: u32, ic: u32, oc: u32, k: u32, pad: u32, dilation: u32) -> ConvProgram {
+    let conv = ConvProgram {
         p: 0,
         pd: 0,
         po: 4,
@@ -403,8 +403,8 @@ fn int8(size: u32, ic: u32, oc: u32, k: u32, pad: u32, dilation: u32) -> Conv {
     conv.groups(7)
 }
 
-fn fp16_depthwise(size: u32, c: u32) -> Conv {
-    let conv = Conv {
+fn fp16_depthwise(size: u32, c: u32) -> ConvProgram {
+    let conv = ConvProgram {
         depthwise: true,
         kernels: 1,
         weight_bytes: 2 * c.next_multiple_of(32) * 9,
@@ -419,8 +419,8 @@ fn fp16_depthwise(size: u32, c: u32) -> Conv {
 /// The int8 depthwise convolution whose output was captured on silicon (a
 /// fixture of librocketnpu).
 #[must_use]
-pub fn captured_depthwise() -> Conv {
-    let conv = Conv {
+pub fn captured_depthwise() -> ConvProgram {
+    let conv = ConvProgram {
         po: 0,
         depthwise: true,
         qd: 1,
@@ -439,7 +439,7 @@ pub fn captured_depthwise() -> Conv {
         out_scale: 17675,
         out_shift: 22,
         rdma: Some(Rdma::bias(D)),
-        ..Conv::new((8, 8, 64), (8, 8, 64), (3, 3))
+        ..ConvProgram::new((8, 8, 64), (8, 8, 64), (3, 3))
     };
     conv.groups(3)
 }

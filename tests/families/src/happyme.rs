@@ -2,13 +2,13 @@
 //! Products of happyme531/rknpu2_matmul_open: other layouts of A and C than
 //! the packed cubes, and chains of products and additions.
 
-use super::conv::{Conv, Rdma};
+use super::conv::{ConvProgram, Rdma};
 use super::{CONV, CONV_RDMA, D, Sample, Words, align, flying, mesa};
 use rknpu_regcmd::Word;
 
 /// Where the rows of a matrix lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum RowLayout {
     RowMajor,
     /// A cube of so many rows, of which the task takes some.
     Native(u32),
@@ -19,10 +19,10 @@ pub(crate) fn all() -> Vec<Sample> {
     let mut samples = Vec::new();
     let (m, k, n) = (64, 256, 96);
     let layouts = [
-        Layout::RowMajor,
-        Layout::Native(64),
-        Layout::Native(128),
-        Layout::Panel(8),
+        RowLayout::RowMajor,
+        RowLayout::Native(64),
+        RowLayout::Native(128),
+        RowLayout::Panel(8),
     ];
     for a in layouts {
         for c in layouts {
@@ -32,7 +32,7 @@ pub(crate) fn all() -> Vec<Sample> {
     }
     for (m, k) in [(4, 64), (128, 2048), (32, 5000), (1, 8192)] {
         let name = format!("happyme int8 row-major {m}x{k}");
-        let conv = int8((m, k, 64), Layout::RowMajor, Layout::RowMajor);
+        let conv = int8((m, k, 64), RowLayout::RowMajor, RowLayout::RowMajor);
         samples.push(Sample::new(name, short(&conv, None)));
     }
     let shape = (32, 320, 64);
@@ -41,13 +41,17 @@ pub(crate) fn all() -> Vec<Sample> {
         ("bf16", 2, (3, 3)),
         ("tf32", 4, (7, 5)),
     ] {
-        for layout in [Layout::RowMajor, Layout::Native(32), Layout::Native(64)] {
+        for layout in [
+            RowLayout::RowMajor,
+            RowLayout::Native(32),
+            RowLayout::Native(64),
+        ] {
             let name = format!("happyme {name} {layout:?}");
             let words = long(&float(bytes, codes, shape, layout));
             samples.push(Sample::new(name, words.finish(CONV)));
         }
     }
-    let deep = float(4, (7, 5), (4, 4096, 64), Layout::RowMajor);
+    let deep = float(4, (7, 5), (4, 4096, 64), RowLayout::RowMajor);
     samples.push(Sample::new("happyme tf32 K=4096", long(&deep).finish(CONV)));
     for (op, shape, ew) in [
         ("add", (16, 64, 64), 0x1082_02c0),
@@ -56,7 +60,7 @@ pub(crate) fn all() -> Vec<Sample> {
         let words = long(&fused(shape, ew)).finish(CONV_RDMA);
         samples.push(Sample::new(format!("happyme fp16 fused {op}"), words));
     }
-    let native = int8((64, 2048, 96), Layout::Native(64), Layout::Native(64));
+    let native = int8((64, 2048, 96), RowLayout::Native(64), RowLayout::Native(64));
     let mut chain = short(&native, Some((0x8000, 34)));
     chain.extend(short(&native, Some((0x9000, 34))));
     chain.extend(flying::int32_add(64, 96, 4, None));
@@ -73,14 +77,14 @@ fn even(x: u32) -> u32 {
 }
 
 /// The product of `m` rows of `bytes`, padded, with CNA and CORE walking A.
-fn walk(layout: Layout, (m, k, n): (u32, u32, u32), bytes: u32) -> Conv {
+fn walk(layout: RowLayout, (m, k, n): (u32, u32, u32), bytes: u32) -> ConvProgram {
     let (group_line_off, width, height, line_stride, surf_stride) = match layout {
-        Layout::RowMajor => (true, 1, m, bytes / 16, 0),
-        Layout::Native(rows) if rows == m => (false, m, 1, 0x200, -3 * m as i32),
-        Layout::Native(rows) => (true, m, 1, rows, rows as i32 - m as i32),
-        Layout::Panel(w) => (true, w, m / w, w * bytes / 16, 0),
+        RowLayout::RowMajor => (true, 1, m, bytes / 16, 0),
+        RowLayout::Native(rows) if rows == m => (false, m, 1, 0x200, -3 * m as i32),
+        RowLayout::Native(rows) => (true, m, 1, rows, rows as i32 - m as i32),
+        RowLayout::Panel(w) => (true, w, m / w, w * bytes / 16, 0),
     };
-    Conv {
+    ConvProgram {
         group_line_off,
         kernel_bytes: bytes,
         weight_bytes: bytes * n,
@@ -88,32 +92,32 @@ fn walk(layout: Layout, (m, k, n): (u32, u32, u32), bytes: u32) -> Conv {
         entries: (width * bytes).div_ceil(64),
         line_stride,
         surf_stride,
-        ..Conv::new((width, height, k), (width, height, n), (1, 1))
+        ..ConvProgram::new((width, height, k), (width, height, n), (1, 1))
     }
 }
 
 /// How the DPU writes C: width, height, stride, notch, SURF_ADD, all in atoms;
 /// `row` atoms are a row.
-fn output(layout: Layout, m: u32, row: u32, group: u32) -> (u32, u32, u32, u32, u32) {
+fn output(layout: RowLayout, m: u32, row: u32, group: u32) -> (u32, u32, u32, u32, u32) {
     match layout {
-        Layout::RowMajor => (1, m, 1, row - 1, group),
-        Layout::Native(rows) => (m, 1, rows, 0, group * rows),
-        Layout::Panel(w) => (w, m / w, w, (row - 1) * w, group * w),
+        RowLayout::RowMajor => (1, m, 1, row - 1, group),
+        RowLayout::Native(rows) => (m, 1, rows, 0, group * rows),
+        RowLayout::Panel(w) => (w, m / w, w, (row - 1) * w, group * w),
     }
 }
 
 /// int8 to int32, from any layout to any.
 #[must_use]
-pub fn int8((m, k, n): (u32, u32, u32), a: Layout, c: Layout) -> Conv {
+pub fn int8((m, k, n): (u32, u32, u32), a: RowLayout, c: RowLayout) -> ConvProgram {
     let (k, n) = (align(k, 32), align(n, 32));
-    Conv {
+    ConvProgram {
         qd: 1,
         od_bypass: 0,
         grains: match a {
-            Layout::RowMajor if k > 4096 && m >= 16 => 30,
-            Layout::RowMajor => (m + 1).min(even(65536u32.div_ceil(k))).max(1),
-            Layout::Native(_) => 2,
-            Layout::Panel(w) => (m / w + 1).min(even(65536u32.div_ceil(w * k))).max(1),
+            RowLayout::RowMajor if k > 4096 && m >= 16 => 30,
+            RowLayout::RowMajor => (m + 1).min(even(65536u32.div_ceil(k))).max(1),
+            RowLayout::Native(_) => 2,
+            RowLayout::Panel(w) => (m / w + 1).min(even(65536u32.div_ceil(w * k))).max(1),
         },
         writer: output(c, m, n / 4, 8),
         ..walk(a, (m, k, n), k)
@@ -137,7 +141,7 @@ const LEFT_OUT: [(u16, u16); 12] = [
 ];
 
 /// The stream of int8 programs.
-fn short(conv: &Conv, link: Option<(u32, u32)>) -> Vec<Word> {
+fn short(conv: &ConvProgram, link: Option<(u32, u32)>) -> Vec<Word> {
     let mut words = Words::default();
     words.extend(&[(0x1104, 0), (0x1100, 0)]);
     let written = conv.words().0.into_iter();
@@ -149,21 +153,28 @@ fn short(conv: &Conv, link: Option<(u32, u32)>) -> Vec<Word> {
 }
 
 /// The stream of all others.
-fn long(conv: &Conv) -> Words {
+fn long(conv: &ConvProgram) -> Words {
     let mut words = mesa::prefix(conv);
     words.0.extend(conv.words().0);
     words
 }
 
-fn float(bytes: u32, (p, pd): (u32, u32), (m, k, n): (u32, u32, u32), layout: Layout) -> Conv {
+/// Floats of `bytes` bytes, and precision codes, from and to one layout.
+#[must_use]
+pub fn float(
+    bytes: u32,
+    (p, pd): (u32, u32),
+    (m, k, n): (u32, u32, u32),
+    layout: RowLayout,
+) -> ConvProgram {
     let (k, n) = (align(k, 64 / bytes), align(n, 32));
     let walk = walk(layout, (m, k, n), k * bytes);
-    Conv {
+    ConvProgram {
         p,
         pd,
         po: pd,
         grains: match layout {
-            Layout::RowMajor => m + 1,
+            RowLayout::RowMajor => m + 1,
             _ => 2,
         },
         size_e: bytes - 1,
@@ -175,9 +186,9 @@ fn float(bytes: u32, (p, pd): (u32, u32), (m, k, n): (u32, u32, u32), layout: La
 
 /// The product combined with a cube; the output has gaps of two atoms after
 /// every two.
-fn fused((m, k, n): (u32, u32, u32), ew_cfg: u32) -> Conv {
+fn fused((m, k, n): (u32, u32, u32), ew_cfg: u32) -> ConvProgram {
     let (k, n) = (align(k, 32).max(align(n, 32)), align(n, 32));
-    Conv {
+    ConvProgram {
         qd: 1,
         grains: even(65536u32.div_ceil(2 * k)).max(80),
         // Rows as long as the groups with their gaps.
@@ -187,13 +198,13 @@ fn fused((m, k, n): (u32, u32, u32), ew_cfg: u32) -> Conv {
             ew_stride: m,
             ..Rdma::operand(D, 2 * m, 2 * m)
         }),
-        ..float(2, (2, 2), (m, k, n), Layout::RowMajor)
+        ..float(2, (2, 2), (m, k, n), RowLayout::RowMajor)
     }
 }
 
-fn int4(m: u32, k: u32, n: u32) -> Conv {
+fn int4(m: u32, k: u32, n: u32) -> ConvProgram {
     let entries = m * k.div_ceil(128);
-    Conv {
+    ConvProgram {
         p: 6,
         pd: 6,
         po: 1,
@@ -205,6 +216,6 @@ fn int4(m: u32, k: u32, n: u32) -> Conv {
         entries,
         surf_stride: -3 * m as i32,
         writer: (m, 1, m, 0, 8 * m),
-        ..Conv::new((m, 1, k), (m, 1, n), (1, 1))
+        ..ConvProgram::new((m, 1, k), (m, 1, n), (1, 1))
     }
 }

@@ -2,14 +2,14 @@
 //! Products of matrices: mtx512/rk3588-npu (form A), librocketnpu (form B), and
 //! the latter's products that add to an earlier result.
 
-use super::conv::{Conv, Rdma};
+use super::conv::{ConvProgram, Rdma};
 use super::{A, B, C, D, Sample};
 
 /// Types of a product: operands and results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Types {
+pub struct ProductTypes {
     pub name: &'static str,
-    /// Of an operand's element.
+    /// Bits of an operand's element.
     pub bits: u32,
     /// Precision codes: MAC array, DPU, output.
     pub codes: (u32, u32, u32),
@@ -29,8 +29,8 @@ const fn types(
     qd: u32,
     size_e: u32,
     group: u32,
-) -> Types {
-    Types {
+) -> ProductTypes {
+    ProductTypes {
         name,
         bits,
         codes,
@@ -42,22 +42,22 @@ const fn types(
     }
 }
 
-pub const FP16_FP32: Types = types("fp16->fp32", 16, (2, 2, 5), 1, 3, 16);
-pub const FP16_FP16: Types = Types {
+pub const FP16_FP32: ProductTypes = types("fp16->fp32", 16, (2, 2, 5), 1, 3, 16);
+pub const FP16_FP16: ProductTypes = ProductTypes {
     narrow: 1,
     ..types("fp16->fp16", 16, (2, 2, 2), 1, 1, 16)
 };
-pub const INT8_INT32: Types = types("int8->int32", 8, (0, 0, 4), 0, 7, 32);
-pub const INT8_FP32: Types = types("int8->fp32", 8, (0, 0, 5), 0, 7, 32);
-pub const INT4_INT16: Types = types("int4->int16", 4, (6, 6, 1), 0, 7, 64);
-pub const BF16_FP32: Types = types("bf16->fp32", 16, (3, 3, 5), 1, 3, 16);
-pub const TF32_FP32: Types = Types {
+pub const INT8_INT32: ProductTypes = types("int8->int32", 8, (0, 0, 4), 0, 7, 32);
+pub const INT8_FP32: ProductTypes = types("int8->fp32", 8, (0, 0, 5), 0, 7, 32);
+pub const INT4_INT16: ProductTypes = types("int4->int16", 4, (6, 6, 1), 0, 7, 64);
+pub const BF16_FP32: ProductTypes = types("bf16->fp32", 16, (3, 3, 5), 1, 3, 16);
+pub const TF32_FP32: ProductTypes = ProductTypes {
     depth: 16,
     ..types("tf32->fp32", 32, (7, 5, 5), 1, 3, 16)
 };
-pub const INT16_INT32: Types = types("int16->int32", 16, (1, 1, 4), 1, 3, 16);
+pub const INT16_INT32: ProductTypes = types("int16->int32", 16, (1, 1, 4), 1, 3, 16);
 
-pub const ALL: [Types; 8] = [
+pub const ALL: [ProductTypes; 8] = [
     FP16_FP32,
     FP16_FP16,
     INT8_INT32,
@@ -68,7 +68,7 @@ pub const ALL: [Types; 8] = [
     INT16_INT32,
 ];
 
-impl Types {
+impl ProductTypes {
     /// Bytes of so many elements of an operand.
     #[must_use]
     pub const fn bytes(self, elements: usize) -> usize {
@@ -83,7 +83,7 @@ impl Types {
 
     /// [`product`] of `at`: A, B and the result.
     #[must_use]
-    pub fn matmul(self, m: u32, k: u32, n: u32, at: (u32, u32, u32)) -> Conv {
+    pub fn matmul(self, m: u32, k: u32, n: u32, at: (u32, u32, u32)) -> ConvProgram {
         self.conv((1, m, k), (1, m, n), (1, 1), at)
     }
 
@@ -97,12 +97,12 @@ impl Types {
         output: (u32, u32, u32),
         kernel: (u32, u32),
         (a, b, c): (u32, u32, u32),
-    ) -> Conv {
+    ) -> ConvProgram {
         let (p, pd, po) = self.codes;
         let (width, height, channels) = input;
         let kernel_bytes = kernel.0 * kernel.1 * channels * self.bits / 8;
         let entries = (width * channels * self.bits).div_ceil(8 * 64);
-        let conv = Conv {
+        let conv = ConvProgram {
             p,
             pd,
             po,
@@ -115,7 +115,7 @@ impl Types {
             a,
             b,
             c,
-            ..Conv::new(input, output, kernel)
+            ..ConvProgram::new(input, output, kernel)
         };
         conv.groups(self.size_e)
     }
@@ -123,7 +123,7 @@ impl Types {
 
 /// The product of `m` rows: a 1x1 convolution.
 #[must_use]
-pub fn product(types: Types, m: u32, k: u32, n: u32) -> Conv {
+pub fn product(types: ProductTypes, m: u32, k: u32, n: u32) -> ConvProgram {
     types.matmul(m, k, n, (A, B, C))
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn all() -> Vec<Sample> {
     }
     // Reuse of what CBUF holds is for the tasks after the first.
     let mut reuse = product(FP16_FP16, 64, 64, 32).task();
-    let second = Conv {
+    let second = ConvProgram {
         data_reuse: true,
         ..product(FP16_FP16, 64, 64, 32)
     };
@@ -170,8 +170,8 @@ pub(crate) fn all() -> Vec<Sample> {
 
 /// fp16: the product combined with a cube at D.
 #[must_use]
-pub fn accumulating(ew: u32, m: u32, k: u32, n: u32) -> Conv {
-    Conv {
+pub fn accumulating(ew: u32, m: u32, k: u32, n: u32) -> ConvProgram {
+    ConvProgram {
         ew_cfg: ew,
         rdma: Some(Rdma::operand(D, m, m.max(12))),
         ..product(FP16_FP16, m, k, n)

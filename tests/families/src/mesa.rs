@@ -3,13 +3,13 @@
 //! more tasks: channels padded to 16, kernels to an even number, results to 32
 //! channels.
 
-use super::conv::{Conv, Rdma};
+use super::conv::{ConvProgram, Rdma};
 use super::{CONV_RDMA, D, Sample, Words, align};
 use rknpu_regcmd::Word;
 
 /// A convolution, or one of its slices.
 #[derive(Clone, Copy, Debug)]
-pub struct Layer {
+pub struct MesaLayer {
     pub width: u32,
     /// Lines of the whole input, and of this task.
     pub height: (u32, u32),
@@ -25,7 +25,7 @@ pub struct Layer {
     pub link: Option<(u32, u32)>,
 }
 
-pub const LAYER: Layer = Layer {
+pub const LAYER: MesaLayer = MesaLayer {
     width: 4,
     height: (4, 4),
     channels: 8,
@@ -46,7 +46,7 @@ pub fn smallest() -> Sample {
 }
 
 pub(crate) fn all() -> Vec<Sample> {
-    let square = |size, channels, out, kernel| Layer {
+    let square = |size, channels, out, kernel| MesaLayer {
         width: size,
         height: (size, size),
         channels,
@@ -54,27 +54,27 @@ pub(crate) fn all() -> Vec<Sample> {
         kernel,
         ..LAYER
     };
-    let first = Layer {
+    let first = MesaLayer {
         height: (16, 10),
         link: Some((0x2000, 67)),
         ..square(16, 32, 64, 3)
     };
-    let second = Layer {
+    let second = MesaLayer {
         height: (16, 8),
         reuse_weights: true,
         link: None,
         ..first
     };
-    let padded = Layer {
+    let padded = MesaLayer {
         pad: 1,
         ..square(16, 32, 64, 3)
     };
-    let depthwise = Layer {
+    let depthwise = MesaLayer {
         depthwise: true,
         pad: 1,
         ..square(8, 64, 64, 3)
     };
-    let add = Layer {
+    let add = MesaLayer {
         add: true,
         ..square(10, 32, 32, 1)
     };
@@ -92,7 +92,7 @@ pub(crate) fn all() -> Vec<Sample> {
     ]
 }
 
-impl Layer {
+impl MesaLayer {
     /// Channels that the task reads and writes.
     #[must_use]
     pub fn padded(&self) -> (u32, u32) {
@@ -110,7 +110,7 @@ impl Layer {
 
     /// What the registers have in common with everybody's convolutions.
     #[must_use]
-    pub fn conv(&self) -> Conv {
+    pub fn conv(&self) -> ConvProgram {
         let (w, h) = (self.width, self.height.1);
         let (ow, oh) = (self.output(w), self.output(h));
         let whole = self.output(self.height.0);
@@ -131,7 +131,7 @@ impl Layer {
             erdma: 0x4000_0004,
             ..Rdma::operand(D, pixels, pixels.max(12) + ow * (whole - oh))
         };
-        Conv {
+        ConvProgram {
             po: 0,
             depthwise: self.depthwise,
             qd: 1,
@@ -162,7 +162,7 @@ impl Layer {
                 ew_stride: if self.add { pixels.max(12) } else { 0 },
                 ..if self.add { operand } else { Rdma::default() }
             }),
-            ..Conv::new((w, h, ic), (ow, oh, oc), (self.kernel, self.kernel))
+            ..ConvProgram::new((w, h, ic), (ow, oh, oc), (self.kernel, self.kernel))
         }
     }
 
@@ -170,7 +170,7 @@ impl Layer {
     /// numbers of channels that exist, and packed pixels of one channel, which
     /// are converted from uint8 on the way in.
     #[must_use]
-    pub fn words(&self, conv: &Conv) -> Words {
+    pub fn words(&self, conv: &ConvProgram) -> Words {
         let mut words = prefix(conv);
         words.0.extend(conv.words().0);
         let (ic, oc) = self.padded();
@@ -206,7 +206,7 @@ impl Layer {
 }
 
 /// What Mesa and happyme531 write before anything else.
-pub(crate) fn prefix(conv: &Conv) -> Words {
+pub(crate) fn prefix(conv: &ConvProgram) -> Words {
     let mut words = Words::default();
     words.extend(&[
         (0x1040, conv.cbuf()),

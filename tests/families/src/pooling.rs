@@ -6,7 +6,7 @@ use rknpu_regcmd::Word;
 
 /// Windows over a cube of fp16.
 #[derive(Clone, Debug)]
-pub struct Pool {
+pub struct PoolProgram {
     /// Width and height.
     pub input: (u32, u32),
     pub output: (u32, u32),
@@ -22,7 +22,7 @@ pub struct Pool {
     pub dst: u32,
 }
 
-impl Pool {
+impl PoolProgram {
     /// Windows at a distance of one, of one surface, without padding.
     #[must_use]
     pub fn new(method: u32, input: (u32, u32), kernel: (u32, u32), at: (u32, u32)) -> Self {
@@ -102,13 +102,13 @@ pub(crate) fn all() -> Vec<Sample> {
         (7, 64, 7, 1, 0, false),
     ] {
         let out = (size + 2 * pad - kernel) / stride + 1;
-        let pool = Pool {
+        let pool = PoolProgram {
             output: (out, out),
             channels,
             stride: (stride, stride),
             pad: (pad, pad, pad, pad),
             pad_value: if max && pad != 0 { 0xfc00 } else { 0 },
-            ..Pool::new(max.into(), (size, size), (kernel, kernel), (A, C))
+            ..PoolProgram::new(max.into(), (size, size), (kernel, kernel), (A, C))
         };
         let name = format!("librocketnpu pooling {size}x{size}x{channels} by {kernel}, max {max}");
         samples.push(Sample::new(name, pool.program()));

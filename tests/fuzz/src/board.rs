@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use families::DPU_DONE;
 use rknpu_chip::{
-    Bus, ChipOptions, Contested, Core, Diagnosis, Direction, Fault, Level, Master, Outcome as Ran,
+    Bus, ChipOptions, Contested, Core, Diagnosis, Direction, Fault, KickOutcome as Ran, Level,
+    Master,
 };
 use rknpu_regcmd::regs::{self, pc};
 
@@ -33,13 +34,13 @@ pub(crate) type Accesses = BTreeMap<(Master, bool), Touched>;
 
 /// Memory of a few buffer objects; nothing is mapped between them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct ObjectMemory {
     objects: Vec<(u32, Vec<u8>)>,
     accesses: Accesses,
     faults: u32,
 }
 
-impl Memory {
+impl ObjectMemory {
     /// Buffer objects of `len` bytes at `places`, filled with bytes that
     /// `seed` decides.
     pub(crate) fn new(places: &[u32], len: usize, seed: u8) -> Self {
@@ -146,7 +147,7 @@ fn noise() -> &'static [u8] {
     })
 }
 
-impl Bus for Memory {
+impl Bus for ObjectMemory {
     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         let (object, at) = self.access(master, Direction::Read, iova, out.len())?;
         out.copy_from_slice(&object[at..at + out.len()]);
@@ -162,7 +163,7 @@ impl Bus for Memory {
 
 /// What a kick left behind, as far as registers and the bus show it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Outcome {
+pub(crate) struct KickRecord {
     pub(crate) completed: bool,
     pub(crate) dma_error: bool,
     pub(crate) diagnosis: Vec<Diagnosis>,
@@ -171,11 +172,11 @@ pub(crate) struct Outcome {
 }
 
 /// One core.
-pub(crate) struct Board {
+pub(crate) struct FuzzBoard {
     core: Core,
 }
 
-impl Board {
+impl FuzzBoard {
     pub(crate) fn new(level: Level, contested: Contested) -> Self {
         Self {
             core: Core::new(&ChipOptions {
@@ -205,13 +206,13 @@ impl Board {
         at: u32,
         words: usize,
         tasks: u32,
-    ) -> Outcome {
+    ) -> KickRecord {
         let writes = families::kick(index, at, words, tasks);
         let [.., ran] = writes.map(|(offset, value)| self.write(offset, value, bus));
         let ran = ran.unwrap();
         let core = &self.core;
         let raw = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
-        let outcome = Outcome {
+        let outcome = KickRecord {
             completed: raw & DPU_DONE != 0,
             dma_error: raw & DMA_ERRORS != 0,
             diagnosis: ran.diagnosis,

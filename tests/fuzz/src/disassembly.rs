@@ -7,8 +7,8 @@
 
 use arbitrary::Unstructured;
 use rknpu_regcmd::{
-    Before, LintContext, RegisterFile, Tasks, Word, assemble, decode, disassemble, extents, lint,
-    statements, tasks,
+    Before, LintContext, RegisterFile, Word, assemble, decode, disassemble, extents, lint,
+    statements, tasks, tasks_after,
 };
 
 use crate::words;
@@ -90,6 +90,6 @@ fn walk(words: &[Word]) -> RegisterFile {
         last = task.regs;
     }
     assert!(!words[end..].iter().any(|word| word.is_enable()));
-    assert!(Tasks::after(&words[end..], last.clone()).next().is_none());
+    assert!(tasks_after(&words[end..], last.clone()).next().is_none());
     last
 }

@@ -26,10 +26,10 @@ pub use link::link;
 pub use pc_stream::pc_stream;
 
 /// A fuzz target.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// All targets by name, which is also that of their corpus.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, FuzzTarget); 5] = [
     ("pc_stream", pc_stream),
     ("ioctl_sequence", ioctl_sequence),
     ("disassembly", disassembly),

@@ -10,12 +10,11 @@
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Bus, Contested, Direction, Fault, Level, Master};
 use rknpu_regcmd::{
-    Binding, Block, BufferId, ChipProfile, DmaAccess, EnableMask, Extent, Iova, Item,
-    LinkedProgram, LintContext, MatmulForm, MatmulTask, MatmulType, Program, Severity, decode,
-    lint,
+    Binding, Block, BufferId, ChipProfile, EnableMask, Extent, Iova, Item, LinkedProgram,
+    LintContext, MatmulForm, MatmulTask, MatmulType, Program, Severity, decode, lint,
 };
 
-use crate::board::Board;
+use crate::board::FuzzBoard;
 use crate::words;
 use families::bytes;
 use families::{A, B, C, D};
@@ -119,18 +118,18 @@ fn page(u: &mut Unstructured<'_>) -> Result<u32> {
 /// A changed program of a known family, its addresses as they are.
 fn replayed(u: &mut Unstructured<'_>) -> Result<()> {
     let words = words::program(u)?;
-    let mut builder = Program::builder();
+    let mut written = Vec::new();
     let mut enable = EnableMask::empty();
     for item in decode(&words) {
         match item {
-            Item::Write { register, value } if register.block != Block::Pc => {
-                builder.push_raw(register, value);
+            Item::Write { register, .. } if register.block != Block::Pc => {
+                written.push(item.word());
             }
             Item::Enable(mask) => enable = mask,
             _ => {}
         }
     }
-    let program = builder.finish(enable);
+    let program = Program::of_words(written, Vec::new(), enable);
     let mut bindings = Vec::new();
     for (id, place) in [A, B, C, D, 0].into_iter().enumerate() {
         bindings.push(Binding {
@@ -163,7 +162,9 @@ fn run(
         let (start, end) = (u64::from(last), u64::from(last) + 16);
         assert!(
             linked.extents().iter().any(|extent| {
-                extent.access == DmaAccess::Write && extent.start <= start && end <= extent.end
+                extent.engine.direction() == Direction::Write
+                    && extent.start <= start
+                    && end <= extent.end
             }),
             "the last atom is at {last:#x}, of {:x?}",
             linked.extents()
@@ -172,7 +173,7 @@ fn run(
     let contested = words::contested(u)?;
     // What is legal on the usual side of each fact need not be on the other.
     let good = good && contested == Contested::default();
-    let mut board = Board::new(Level::Faithful, contested);
+    let mut board = FuzzBoard::new(Level::Faithful, contested);
     let mut bus = Within {
         program: bytes(words),
         extents: linked.extents(),
@@ -213,13 +214,9 @@ struct Within<'a> {
 impl Within<'_> {
     fn check(&mut self, master: Master, direction: Direction, iova: u32, len: usize) {
         let (start, end) = (u64::from(iova), u64::from(iova) + len as u64);
-        let access = match direction {
-            Direction::Read => DmaAccess::Read,
-            Direction::Write => DmaAccess::Write,
-        };
         let known = self.extents.iter().any(|extent| {
             Some(extent.engine) == master.engine()
-                && extent.access == access
+                && extent.engine.direction() == direction
                 && extent.start <= start
                 && end <= extent.end
         });

@@ -16,10 +16,10 @@
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Contested, Direction, Effect, Level};
 use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, DmaAccess, Iova, MatmulTask, MatmulType, Word, extents, tasks,
+    Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word, extents, tasks,
 };
 
-use crate::board::{Accesses, Board, Memory, Outcome, TASK_LIMIT};
+use crate::board::{Accesses, FuzzBoard, KickRecord, ObjectMemory, TASK_LIMIT};
 use crate::words;
 use families::bytes;
 use families::{A, B, C, D};
@@ -135,11 +135,11 @@ fn parse(u: &mut Unstructured<'_>) -> Result<Input> {
 }
 
 /// What a kick left, and what it touched.
-type Kicked = (Outcome, Accesses);
+type Kicked = (KickRecord, Accesses);
 
 fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
-    let mut board = Board::new(level, input.contested);
-    let mut memory = Memory::new(&PLACES, OBJECT_BYTES, input.seed);
+    let mut board = FuzzBoard::new(level, input.contested);
+    let mut memory = ObjectMemory::new(&PLACES, OBJECT_BYTES, input.seed);
     let mut kicks: Vec<Kicked> = Vec::new();
     for operation in &input.operations {
         match operation {
@@ -179,8 +179,8 @@ fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
     (kicks, memory.contents())
 }
 
-fn check(outcome: &Outcome, accesses: &Accesses, refused: u32) {
-    let Outcome {
+fn check(outcome: &KickRecord, accesses: &Accesses, refused: u32) {
+    let KickRecord {
         completed,
         dma_error,
         diagnosis,
@@ -207,7 +207,7 @@ fn check(outcome: &Outcome, accesses: &Accesses, refused: u32) {
 /// Compares what a kick left at two levels; false where they part.
 fn compare(faithful: &Kicked, other: &Kicked, level: Level) -> bool {
     let silenced = (
-        Outcome {
+        KickRecord {
             diagnosis: Vec::new(),
             ..faithful.0.clone()
         },
@@ -238,33 +238,27 @@ fn within_extents(words: &[Word], accesses: &Accesses) {
         let Some(engine) = master.engine() else {
             continue;
         };
-        let access = if write {
-            DmaAccess::Write
+        let direction = if write {
+            Direction::Write
         } else {
-            DmaAccess::Read
+            Direction::Read
         };
         let known = ranges.iter().any(|range| {
             range.engine == engine
-                && range.access == access
+                && engine.direction() == direction
                 && range.start <= touched.start
                 && touched.end <= range.end
         });
         assert!(
             known,
-            "{master:?} {:?} {:#x}..{:#x} is not in {ranges:#x?}",
-            if write {
-                Direction::Write
-            } else {
-                Direction::Read
-            },
-            touched.start,
-            touched.end
+            "{master:?} {direction:?} {:#x}..{:#x} is not in {ranges:#x?}",
+            touched.start, touched.end
         );
     }
 }
 
 /// A linked product depends on nothing that earlier programs left.
-fn still_multiplies(board: &mut Board) {
+fn still_multiplies(board: &mut FuzzBoard) {
     const PAGE: u32 = 4096;
     let (a, b, c) = (BufferId(0), BufferId(1), BufferId(2));
     let task = MatmulTask {
@@ -283,7 +277,7 @@ fn still_multiplies(board: &mut Board) {
     };
     let program = task.program(&ChipProfile::RK3588).unwrap();
     let linked = program.link(&[bind(a, 0), bind(b, 1), bind(c, 2)]).unwrap();
-    let mut memory = Memory::new(&[0], 4 * PAGE as usize, 0);
+    let mut memory = ObjectMemory::new(&[0], 4 * PAGE as usize, 0);
     memory.place(0, &vec![3; task.a_bytes() as usize]);
     memory.place(PAGE, &vec![0xfe; task.b_bytes() as usize]);
     memory.place(3 * PAGE, &bytes(linked.words()));

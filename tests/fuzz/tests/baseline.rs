@@ -33,12 +33,12 @@ use rayon::prelude::*;
 use rknpu_chip::{Contested, Level};
 use rknpu_regcmd::timing::{Machine, TaskWork};
 use rknpu_regcmd::{
-    Before, DmaAccess, DmaEngine, LintContext, TaskRegisters, Word, extents, lint, lookup, tasks,
+    Before, Direction, DmaEngine, LintContext, TaskRegisters, Word, extents, lint, lookup, tasks,
     written_element,
 };
 use twox_hash::xxhash3_128::Hasher;
 
-use board::{Board, Memory};
+use board::{FuzzBoard, ObjectMemory};
 use families::{A, B, C, D, Sample};
 
 /// Programs in all.
@@ -48,7 +48,7 @@ const PROGRAMS: usize = 20_000;
 const IN_A_ROW: usize = 5;
 /// Bytes of each buffer object.
 const OBJECT_BYTES: usize = 128 << 10;
-/// Where programs are placed.
+/// Address of every program.
 const PROGRAM: u32 = 0xf000_0000;
 /// Most fields of a program that change.
 const FIELDS_MAX: usize = 3;
@@ -110,7 +110,7 @@ fn read(digests: &mut Digests, words: &[Word]) {
             Ok(extents) => {
                 for extent in extents {
                     digests.add("extents", extent.to_string());
-                    if extent.access == DmaAccess::Read {
+                    if extent.engine.direction() == Direction::Read {
                         continue;
                     }
                     let step = (extent.end - extent.start) / PLACES + 1;
@@ -150,7 +150,7 @@ fn read(digests: &mut Digests, words: &[Word]) {
 }
 
 /// What comes of running them on `board`.
-fn run(digests: &mut Digests, board: &mut Board, memory: &mut Memory, words: &[Word]) {
+fn run(digests: &mut Digests, board: &mut FuzzBoard, memory: &mut ObjectMemory, words: &[Word]) {
     let program = families::bytes(words);
     memory.place(PROGRAM, &program);
     let outcome = board.kick(memory, 0, PROGRAM, words.len(), 1);
@@ -212,8 +212,8 @@ fn programs(sample: &Sample, count: usize) -> String {
     let mut digests = Digests::default();
     let places = [0, A, B, C, D, PROGRAM];
     for first in (0..count).step_by(IN_A_ROW) {
-        let mut board = Board::new(Level::Faithful, Contested::default());
-        let mut memory = Memory::new(&places, OBJECT_BYTES, first as u8);
+        let mut board = FuzzBoard::new(Level::Faithful, Contested::default());
+        let mut memory = ObjectMemory::new(&places, OBJECT_BYTES, first as u8);
         for seed in first..count.min(first + IN_A_ROW) {
             let mut words = sample.words.clone();
             if seed > first {

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write};
 
-use rknpu_regcmd::{Access, Block, FieldInfo, RegisterInfo, regs};
+use rknpu_regcmd::{Block, FieldInfo, RegisterAccess, RegisterInfo, regs};
 
 const HEAD: &str = "\
 # Registers
@@ -42,10 +42,10 @@ fn write_block(page: &mut String, block: Block) -> fmt::Result {
 fn write_register(page: &mut String, register: &RegisterInfo) -> fmt::Result {
     let RegisterInfo { name, offset, .. } = register;
     let access = match register.access {
-        Access::Program if register.is_address => " *Address.*",
-        Access::Program => "",
-        Access::Driver => " *Not written by programs.*",
-        Access::ReadOnly => " *Read only.*",
+        RegisterAccess::Program if register.is_address => " *Address.*",
+        RegisterAccess::Program => "",
+        RegisterAccess::Driver => " *Not written by programs.*",
+        RegisterAccess::ReadOnly => " *Read only.*",
     };
     let doc = cell(register.doc);
     writeln!(page, "| {offset:#06x} | **{name}** | | | {doc}{access} |")?;

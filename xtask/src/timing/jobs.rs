@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use rknpu_regcmd::MatmulType::Fp16ToFp16;
-use rknpu_regcmd::timing::{Job, Machine, TaskWork, schedule, seconds};
+use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule, seconds};
 
 use super::tiles::TimedTile;
 
@@ -53,13 +53,13 @@ pub(super) fn latency(machine: &Machine, jobs: TileJobs, tasks: &[TaskWork]) -> 
         each,
         chained,
     } = jobs;
-    let jobs: Vec<Job> = (0..files * each)
-        .map(|index| Job {
+    let jobs: Vec<ScheduledJob> = (0..files * each)
+        .map(|index| ScheduledJob {
             file: (index % files) as u32,
             tasks: tasks.to_vec(),
             after: index.checked_sub(files).into_iter().collect(),
             chained,
-            ..Job::default()
+            ..ScheduledJob::default()
         })
         .collect();
     Ok(seconds(

@@ -7,7 +7,7 @@ use std::iter;
 
 use anyhow::Result;
 use rknpu_regcmd::MatmulType;
-use rknpu_regcmd::timing::{Job, Machine, TaskWork, schedule, seconds};
+use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule, seconds};
 
 use super::host::HostCosts;
 use super::tiles::TimedTile;
@@ -88,7 +88,7 @@ impl CutProduct {
         let host = HostCosts::LIBROCKETNPU;
         let (m, k, _) = self.size;
         let pack = host.pack_ps(u64::from(m) * u64::from(k));
-        let mut jobs: Vec<Job> = Vec::new();
+        let mut jobs: Vec<ScheduledJob> = Vec::new();
         // For each file: its last job, and what its client does after it.
         let mut tails = Vec::new();
         let mut sync_total = 0;
@@ -108,12 +108,12 @@ impl CutProduct {
                 };
                 let sync = SYNCS_PER_JOB * host.sync_ps(live as u64 * self.out_bytes());
                 sync_total += sync;
-                jobs.push(Job {
+                jobs.push(ScheduledJob {
                     file: file as u32,
                     tasks: batch.tasks,
                     after: after.into_iter().collect(),
                     host_ps: host_ps + sync / 2,
-                    ..Job::default()
+                    ..ScheduledJob::default()
                 });
                 after = Some(jobs.len() - 1);
                 host_ps = sync / 2 + host.read_ps(batch.read);

@@ -9,7 +9,7 @@ mod products;
 
 use anyhow::Result;
 use rknpu_regcmd::MatmulType::Fp16ToFp16;
-use rknpu_regcmd::timing::{DriverCosts, Job, Machine, schedule, seconds};
+use rknpu_regcmd::timing::{DriverCosts, Machine, ScheduledJob, schedule, seconds};
 
 use super::figures::{FigureTable, row};
 use super::jobs::{FAST, MS, SIZE, TASKS, TILE, TileJobs, US, latency, wait};
@@ -193,9 +193,9 @@ fn cores() -> Result<FigureTable> {
     let kept = FAST.with_driver(KEPT_ATTACHED);
     let queued = |machine: &Machine, count: usize| {
         let jobs = vec![
-            Job {
+            ScheduledJob {
                 tasks: work.to_vec(),
-                ..Job::default()
+                ..ScheduledJob::default()
             };
             count
         ];

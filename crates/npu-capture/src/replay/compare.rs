@@ -2,7 +2,7 @@
 //! What objects hold now against what they held then.
 
 use half::{bf16, f16};
-use rknpu_regcmd::{Element, Precision, written_element};
+use rknpu_regcmd::{Precision, WrittenElement, written_element};
 
 use super::{ByteDifference, ContentsComparison, ElementDifference, Value};
 use crate::capture::{Capture, CapturedJob};
@@ -57,7 +57,7 @@ pub(super) fn place(
     job: &CapturedJob,
     before: &Contents<'_>,
     difference: &ByteDifference,
-) -> Option<(usize, Element)> {
+) -> Option<(usize, WrittenElement)> {
     // The last program that writes there decides.
     let mut found = None;
     for program in capture.programs(job, before) {
@@ -72,7 +72,7 @@ pub(super) fn place(
 
 /// The place of a difference with the values then and now.
 pub(super) fn valued(
-    (program, element): (usize, Element),
+    (program, element): (usize, WrittenElement),
     difference: &ByteDifference,
     after: &Contents<'_>,
     now: &[u8],

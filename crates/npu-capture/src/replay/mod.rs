@@ -11,7 +11,7 @@ mod run;
 
 use std::time::Duration;
 
-use rknpu_regcmd::{Element, Iova};
+use rknpu_regcmd::{Iova, WrittenElement};
 use rocket_uapi::{Device, LengthError};
 
 use crate::capture::{Capture, JobOutcome};
@@ -159,7 +159,7 @@ pub struct ElementDifference {
     /// Index of the program in the job.
     pub program: usize,
     /// Where in the output tensor it lies, and its precision.
-    pub element: Element,
+    pub element: WrittenElement,
     /// Its value in the recording.
     pub recorded: Value,
     /// Its value after the replay.

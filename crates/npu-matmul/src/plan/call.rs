@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use rknpu_regcmd::timing::{Job, schedule};
+use rknpu_regcmd::timing::{ScheduledJob, schedule};
 
 use super::host::{KernelCost, UnpackTo};
 use super::predict::TaskWorks;
@@ -90,7 +90,7 @@ impl Plan {
         let mut packed = Packed::default();
         let (mut now, mut pack_ps) = (0_u64, 0_u64);
         let mut cpu: Vec<Span> = Vec::new();
-        let mut jobs: Vec<Job> = Vec::new();
+        let mut jobs: Vec<ScheduledJob> = Vec::new();
         // When the client of each file has submitted its last job.
         let mut submitted = vec![0_u64; self.weights.devices.max(1)];
         let mut next = 0;
@@ -121,11 +121,11 @@ impl Plan {
                 *last = last
                     .saturating_add(host_ps)
                     .saturating_add(driver.submit_ps);
-                jobs.push(Job {
+                jobs.push(ScheduledJob {
                     file: u32::try_from(job.device).unwrap_or(u32::MAX),
                     tasks: works.of(job),
                     host_ps,
-                    ..Job::default()
+                    ..ScheduledJob::default()
                 });
             }
         }

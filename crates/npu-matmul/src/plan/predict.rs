@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use rknpu_regcmd::timing::{Job, Machine, Parts, TaskWork, schedule, seconds};
+use rknpu_regcmd::timing::{Machine, Parts, ScheduledJob, TaskWork, schedule, seconds};
 use rknpu_regcmd::{DmaEngine, MatmulType, Program, tasks};
 
 use super::{JobPlan, Plan, TaskPlan};
@@ -137,10 +137,10 @@ impl Plan {
                 *driver_ps += machine.driver.submit_ps
                     + machine.driver.attach_ps
                     + machine.driver.kick_ps.saturating_mul(tasks.len() as u64);
-                jobs.push(Job {
+                jobs.push(ScheduledJob {
                     file: u32::try_from(job.device).unwrap_or(u32::MAX),
                     tasks,
-                    ..Job::default()
+                    ..ScheduledJob::default()
                 });
             }
         }

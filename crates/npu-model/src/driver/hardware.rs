@@ -12,7 +12,7 @@ use rknpu_regcmd::regs::{cna, core, pc};
 
 use super::iommu::{AddressSpace, Unmapped};
 use crate::trace::AccessRecorder;
-use rknpu_chip::{Bus, Core, Direction, Fault, Master, Outcome};
+use rknpu_chip::{Bus, Core, Direction, Fault, KickOutcome, Master};
 
 /// PC.BASE_ADDRESS: register access by the CPU.
 const BASE_ADDRESS_SLAVE_MODE: u32 = 1;
@@ -46,7 +46,7 @@ pub trait NpuCore: Send + fmt::Debug {
         value: u32,
         bus: &mut dyn Bus,
         budget: Duration,
-    ) -> Option<Outcome>;
+    ) -> Option<KickOutcome>;
     /// A register read by the CPU; see [`Core::mmio_read`].
     fn mmio_read(&self, offset: u32) -> u32;
     /// The reset pulse; see [`Core::reset`].
@@ -60,7 +60,7 @@ impl NpuCore for Core {
         value: u32,
         bus: &mut dyn Bus,
         budget: Duration,
-    ) -> Option<Outcome> {
+    ) -> Option<KickOutcome> {
         let finished = Self::mmio_write(self, offset, value)?.run(bus, budget);
         self.complete(finished)
     }
@@ -155,7 +155,7 @@ pub struct Kicked {
     /// PC.INTERRUPT_RAW_STATUS.
     pub raw_status: u32,
     /// The chip's account of the tasks: time, work, and what is wrong with them.
-    pub outcome: Outcome,
+    pub outcome: KickOutcome,
 }
 
 impl Kicked {

@@ -16,7 +16,7 @@ use super::lock;
 use super::sched::{Hardware, SchedulerShared};
 use crate::event::{Event, KillCause, TaskPlace};
 use crate::trace::TaskTrace;
-use rknpu_chip::{Diagnosis, Outcome};
+use rknpu_chip::{Diagnosis, KickOutcome};
 
 /// Traces kept when nobody takes them.
 const TRACES_KEPT: usize = 65_536;
@@ -89,7 +89,7 @@ impl SchedulerShared {
                 return Err(Errno::CANCELED);
             };
             let completed = kicked.is_completed();
-            let Outcome {
+            let KickOutcome {
                 device_time,
                 tasks,
                 mut diagnosis,

@@ -15,7 +15,9 @@
 mod chrome;
 mod record;
 
-use rknpu_regcmd::timing::{Job, JobTime, Machine, TaskTime, TaskWork, Timeline, schedule};
+use rknpu_regcmd::timing::{
+    JobTime, Machine, ScheduledJob, TaskTime, TaskWork, Timeline, schedule,
+};
 
 pub(crate) use record::{FenceName, TimelineRecorder};
 
@@ -63,9 +65,9 @@ impl DeviceTimeline {
             };
             numbers.iter().filter_map(index).collect()
         };
-        let scheduled: Vec<Job> = jobs
+        let scheduled: Vec<ScheduledJob> = jobs
             .iter()
-            .map(|job| Job {
+            .map(|job| ScheduledJob {
                 file: u32::try_from(job.file).unwrap_or(u32::MAX),
                 tasks: job.tasks.clone(),
                 after: indices(&job.after),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use npu_model::driver::NpuCore;
-use rknpu_chip::{Bus, Diagnosis, Effect, Master, Outcome};
+use rknpu_chip::{Bus, Diagnosis, Effect, KickOutcome, Master};
 
 /// One step of a script.
 #[derive(Clone, Copy, Debug)]
@@ -139,8 +139,8 @@ impl ScriptedCore {
         })
     }
 
-    fn run(&mut self, bus: &mut dyn Bus) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn run(&mut self, bus: &mut dyn Bus) -> KickOutcome {
+        let mut outcome = KickOutcome::default();
         let mut program = [0; 4];
         let fetched = bus.read(Master::Fetch, self.base, &mut program);
         let mut status = if fetched.is_ok() { 0x100 } else { 0x1000 };
@@ -186,7 +186,7 @@ impl NpuCore for ScriptedCore {
         value: u32,
         bus: &mut dyn Bus,
         _: Duration,
-    ) -> Option<Outcome> {
+    ) -> Option<KickOutcome> {
         self.writes.push((offset, value));
         match offset {
             0x08 if value == 1 => {

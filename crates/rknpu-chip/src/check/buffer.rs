@@ -6,11 +6,11 @@ use rknpu_regcmd::rules::STALE_CBUF;
 
 use crate::Effect;
 use crate::cbuf::Stale;
-use crate::trap::{Report, Stop};
+use crate::trap::{DiagnosisReport, Stop};
 
 /// DATA_REUSE and WEIGHT_REUSE.
 pub(crate) fn reuse(
-    report: &mut Report,
+    report: &mut DiagnosisReport,
     regs: &RegisterFile,
     what: &str,
     found: Result<(), Stale>,

@@ -5,11 +5,9 @@
 mod buffer;
 mod registers;
 mod rules;
-mod sums;
 mod values;
 
 pub(crate) use buffer::reuse;
 pub(crate) use registers::{compression, overflowing, stale};
 pub(crate) use rules::{Broken, registers};
-pub(crate) use sums::SumFaults;
 pub(crate) use values::TileReport;

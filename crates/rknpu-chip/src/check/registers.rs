@@ -4,11 +4,11 @@
 
 use rknpu_regcmd::regs::{self, cna};
 use rknpu_regcmd::rules::{FIELD_OVERFLOW, STALE_DECOMPRESSION, STALE_REGISTERS};
-use rknpu_regcmd::task::{Use, use_of};
+use rknpu_regcmd::task::{RegisterUse, use_of};
 use rknpu_regcmd::{Block, EnableMask, RegisterFile, RegisterInfo};
 
 use crate::conv_config::ConvConfig;
-use crate::trap::{Report, Stop};
+use crate::trap::{DiagnosisReport, Stop, shown};
 use crate::{Contested, FreshStages, registers};
 
 /// Registers that a diagnosis shows.
@@ -17,7 +17,7 @@ const SHOWN: usize = 6;
 /// Looks for registers that the task depends on, that its program does not
 /// write, and that hold something else than after a reset.
 pub(crate) fn stale(
-    report: &mut Report,
+    report: &mut DiagnosisReport,
     regs: &RegisterFile,
     enable: EnableMask,
     contested: &Contested,
@@ -29,7 +29,7 @@ pub(crate) fn stale(
     let is_stale = |info: &&RegisterInfo| {
         !regs.was_written(info.offset)
             && regs.value(info.offset) != fresh(info.offset)
-            && use_of(regs, enable, info) == Use::Computed
+            && use_of(regs, enable, info) == RegisterUse::Computed
     };
     let mut found: Vec<&RegisterInfo> = regs::all().filter(is_stale).collect();
     if found.is_empty() {
@@ -37,12 +37,12 @@ pub(crate) fn stale(
     }
     let values = format!("{} registers are used and not written", found.len());
     found.truncate(SHOWN);
-    report.broken_by(&STALE_REGISTERS, &found, regs, &values)
+    report.tell(&STALE_REGISTERS, &shown(&found, regs), &values)
 }
 
 /// Values with bits beyond the fields of their register.
 pub(crate) fn overflowing(
-    report: &mut Report,
+    report: &mut DiagnosisReport,
     regs: &RegisterFile,
     ran: impl Fn(Block) -> bool,
 ) -> Result<(), Stop> {
@@ -53,7 +53,7 @@ pub(crate) fn overflowing(
         let lost = info.lost_bits(value);
         if lost != 0 {
             let values = format!("bits {lost:#010x} of {value:#010x} are in no field");
-            return report.broken_by(&FIELD_OVERFLOW, &[info], regs, &values);
+            return report.tell(&FIELD_OVERFLOW, &shown(&[info], regs), &values);
         }
     }
     Ok(())
@@ -61,7 +61,7 @@ pub(crate) fn overflowing(
 
 /// Weights that an earlier task's registers decode.
 pub(crate) fn compression(
-    report: &mut Report,
+    report: &mut DiagnosisReport,
     regs: &RegisterFile,
     conv: &ConvConfig,
 ) -> Result<(), Stop> {

@@ -5,24 +5,40 @@ use rknpu_regcmd::rules::{self, FLYING_DUAL, PARTIAL_GROUP, Rule, TRANSPOSED_HAN
 use rknpu_regcmd::task::Task;
 use rknpu_regcmd::{ChipProfile, RegisterFile};
 
-use crate::trap::{Report, Stop};
+use crate::trap::{DiagnosisReport, Stop};
 use crate::{Contested, Effect, FlyingDual, WeightRoom};
 
-/// What was found.
+/// The rules that a task breaks.
 #[derive(Debug, Default)]
 pub(crate) struct Broken(Vec<&'static Rule>);
+
+/// Rules by which a task hangs behind its last write, and what it has written.
+const HANG_LAST: [(&Rule, &str); 2] = [
+    (&PARTIAL_GROUP, "the last group is not whole"),
+    (&TRANSPOSED_HANG, "all is written"),
+];
 
 impl Broken {
     /// Whether the task breaks `rule`.
     pub(crate) fn has(&self, rule: &Rule) -> bool {
         self.0.iter().any(|broken| broken.id == rule.id)
     }
+
+    /// The end of a task that has written what it writes.
+    pub(crate) fn finish(
+        &self,
+        report: &mut DiagnosisReport,
+        regs: &RegisterFile,
+    ) -> Result<(), Stop> {
+        let mut hangs = HANG_LAST.into_iter().filter(|(rule, _)| self.has(rule));
+        hangs.try_for_each(|(rule, values)| report.broken(rule, regs, values))
+    }
 }
 
 /// Tells what the task breaks, up to what ends it. A row that depends on a
 /// contested fact holds on the fact's first side.
 pub(crate) fn registers(
-    report: &mut Report,
+    report: &mut DiagnosisReport,
     task: &Task,
     regs: &RegisterFile,
     contested: &Contested,
@@ -37,8 +53,7 @@ pub(crate) fn registers(
             continue;
         }
         found.0.push(rule);
-        // End the task when the rest of it is written.
-        if ![PARTIAL_GROUP.id, TRANSPOSED_HANG.id].contains(&rule.id) {
+        if HANG_LAST.iter().all(|(last, _)| last.id != rule.id) {
             report.broken(rule, regs, &values)?;
         }
     }

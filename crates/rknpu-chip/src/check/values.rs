@@ -9,16 +9,16 @@ use rknpu_regcmd::rules::{EXPONENT_WRAPS, INT16_SATURATES};
 use crate::Effect;
 use crate::dpu::ew::Ew;
 use crate::dpu::out_cvt::ValueFaults;
-use crate::trap::{Report, Stop};
+use crate::trap::{DiagnosisReport, Stop};
 
 /// The report of a task while its tiles are computed.
 pub(crate) struct TileReport<'a> {
-    report: RefCell<&'a mut Report>,
+    report: RefCell<&'a mut DiagnosisReport>,
     regs: &'a RegisterFile,
 }
 
 impl<'a> TileReport<'a> {
-    pub(crate) fn new(report: &'a mut Report, regs: &'a RegisterFile) -> Self {
+    pub(crate) fn new(report: &'a mut DiagnosisReport, regs: &'a RegisterFile) -> Self {
         Self {
             report: RefCell::new(report),
             regs,

@@ -28,7 +28,7 @@ pub(super) struct Spilled {
 }
 
 /// Where lines come from while a task runs.
-pub(super) struct Features<'a> {
+pub(super) struct FeatureLines<'a> {
     pub(super) conv: &'a ConvConfig,
     pub(super) dma: Dma<'a>,
     pub(super) cbuf: &'a Cbuf,
@@ -64,7 +64,7 @@ pub(super) fn fetch(
     }
     match &conv.source {
         FeatureSource::Cube(source) => {
-            let mut cube = source.fetch(dma, lines, memory)?;
+            let mut cube = cna::fetch(source, dma, lines, memory)?;
             if let Some(cvt) = &conv.cvt {
                 pixels::convert(&mut cube, conv.window.precision, cvt);
             }
@@ -74,7 +74,7 @@ pub(super) fn fetch(
     }
 }
 
-impl Features<'_> {
+impl FeatureLines<'_> {
     /// Some lines, as the MAC array gets them. They take the place of `memory`,
     /// if there is enough.
     pub(super) fn band(&self, lines: Range<usize>, memory: Vec<u8>) -> Result<FeatureCube, Stop> {

@@ -8,13 +8,13 @@ use rknpu_regcmd::rules::{LINE_ROUNDING, LINES_NOT_AWAITED, SHORT_GROUP};
 
 use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
-use super::super::cna::FeatureCube;
+use super::super::cna::{self, FeatureCube};
 use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::dcomp;
 use super::super::dma;
 use super::super::precision::Precision;
 use super::super::trap::Stop;
-use super::super::weight_stream::{self, Source};
+use super::super::weight_stream::{self, WeightSource};
 use super::super::{FewGrains, LineRounding, Master, ShortHeight};
 use super::CoreParts;
 use super::features::{self, Spilled};
@@ -50,7 +50,7 @@ pub(super) fn features(
     }
     // A fault comes before the first result, however late its line is needed.
     match &conv.source {
-        FeatureSource::Cube(source) => source.check(&machine.dma)?,
+        FeatureSource::Cube(source) => cna::check(source, &machine.dma)?,
         FeatureSource::Pixels(source) => source.check(&machine.dma)?,
     }
     let Range { mut start, end } = kept;
@@ -69,14 +69,14 @@ pub(super) fn weights(
     machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
-) -> Result<Source, Stop> {
+) -> Result<WeightSource, Stop> {
     let len = conv.stream_len()?;
     if conv.cbuf.weight_reuse {
         let found = machine
             .cbuf
             .has_weights(&conv.cbuf, len, conv.weight_base());
         check::reuse(machine.report, regs, "weight", found)?;
-        return Ok(Source::Cbuf);
+        return Ok(WeightSource::Cbuf);
     }
     check::compression(machine.report, regs, conv)?;
     let long = conv.compressed.is_none() && len > weight_stream::HELD_BYTES;
@@ -102,9 +102,9 @@ pub(super) fn weights(
         .cbuf
         .keep_weights(&conv.cbuf, &weights, len, conv.weight_base());
     Ok(if long {
-        Source::Memory(conv.weight_base())
+        WeightSource::Memory(conv.weight_base())
     } else {
-        Source::Held(weights)
+        WeightSource::Held(weights)
     })
 }
 
@@ -129,7 +129,7 @@ pub(super) fn spill(
         return Ok(None);
     }
     if machine.contested.short_height == ShortHeight::Garbage
-        && (1..source.cube.lines.group).contains(&cube.height)
+        && (1..source.lines.group).contains(&cube.height)
     {
         let values = format!("{} lines", cube.height);
         machine.report.broken(&SHORT_GROUP, regs, &values)?;

@@ -15,14 +15,14 @@ use super::super::trap::Stop;
 use super::gather::Delivered;
 use super::lut::{Lut, LutConfig};
 use super::stage::{AluOp, Relu};
-use super::tile::{Tile, Values};
+use super::tile::{DpuTile, Values};
 
 /// Registers of operands.
 const OPERAND_REGISTERS: usize = 8;
 
 /// Where the operand comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Source {
+pub(crate) enum EwSource {
     /// EW_OP_VALUE_0..7: channel modulo 8 (inferred).
     Registers([u32; OPERAND_REGISTERS]),
     /// ERDMA.
@@ -31,7 +31,7 @@ pub(crate) enum Source {
 
 /// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum EwOperation {
     Alu(AluOp),
     /// With PReLU: only negative values.
     Mul {
@@ -65,7 +65,7 @@ impl OperandCvt {
 /// The stage as the registers describe it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ew {
-    pub(crate) operation: Option<(Operation, Source)>,
+    pub(crate) operation: Option<(EwOperation, EwSource)>,
     /// `None`: OP_CVT_BYPASS.
     cvt: Option<OperandCvt>,
     /// Right shift of integer products.
@@ -101,18 +101,18 @@ impl Ew {
         }
         let lut = Self::looks_up(regs).then(|| LutConfig::decode(regs, contested));
         let operation = if cfg.ew_op_type() == 1 {
-            Operation::Mul {
+            EwOperation::Mul {
                 prelu: cfg.ew_mul_prelu() == 1,
             }
         } else {
-            Operation::Alu(AluOp::from_code(cfg.ew_alu_algo(), contested))
+            EwOperation::Alu(AluOp::from_code(cfg.ew_alu_algo(), contested))
         };
         let memory = reads.filter(|_| cfg.ew_op_src() == 1).and_then(|reads| {
             let layout = EwLayout::new(reads, flying)?;
             let precision = reads.operand_precision(float)?;
-            Some(Source::Memory(Delivered::new(reads, layout, precision)))
+            Some(EwSource::Memory(Delivered::new(reads, layout, precision)))
         });
-        let source = memory.unwrap_or_else(|| Source::Registers(operand_registers(regs)));
+        let source = memory.unwrap_or_else(|| EwSource::Registers(operand_registers(regs)));
         // librocketnpu's look-up programs leave the operation on, as a
         // maximum with a register of 0, and yet negative numbers reach the
         // table: with a register operand the look-up takes its place.
@@ -145,7 +145,7 @@ impl Ew {
     }
 
     /// A whole tile.
-    pub(crate) fn apply(&self, dma: &Dma<'_>, lut: &Lut, tile: &mut Tile) -> Result<(), Stop> {
+    pub(crate) fn apply(&self, dma: &Dma<'_>, lut: &Lut, tile: &mut DpuTile) -> Result<(), Stop> {
         let mut values = std::mem::take(&mut tile.values);
         match &mut values {
             Values::Int(values) => {
@@ -182,13 +182,13 @@ impl Ew {
         Ok(())
     }
 
-    fn int(&self, operation: Operation, x: i32, b: i32) -> i32 {
+    fn int(&self, operation: EwOperation, x: i32, b: i32) -> i32 {
         match operation {
-            Operation::Alu(op) => op.int(x, b),
-            Operation::Mul { prelu: true } if x >= 0 => x,
+            EwOperation::Alu(op) => op.int(x, b),
+            EwOperation::Mul { prelu: true } if x >= 0 => x,
             // The multiplier takes 16 bits of its operand, whatever its size
             // (measured for int32 by rockchip-npu-notes).
-            Operation::Mul { .. } => saturate_i32(shift_right_rounded(
+            EwOperation::Mul { .. } => saturate_i32(shift_right_rounded(
                 i64::from(x) * i64::from(b as i16),
                 self.truncate,
                 Ties::Even,
@@ -196,14 +196,19 @@ impl Ew {
         }
     }
 
-    fn int_operands(&self, dma: &Dma<'_>, source: &Source, tile: &Tile) -> Result<Vec<i32>, Stop> {
+    fn int_operands(
+        &self,
+        dma: &Dma<'_>,
+        source: &EwSource,
+        tile: &DpuTile,
+    ) -> Result<Vec<i32>, Stop> {
         let mut operands = match source {
-            Source::Registers(values) => register_operands(values, tile, |word| word as i32)?,
-            Source::Memory(delivered) => delivered.values(dma, tile, decode_int)?,
+            EwSource::Registers(values) => register_operands(values, tile, |word| word as i32)?,
+            EwSource::Memory(delivered) => delivered.values(dma, tile, decode_int)?,
         };
         // A 32-bit operand that goes through the converter comes out as if it had
         // been made a float (measured as such garbage).
-        let spoilt = matches!(source, Source::Memory(of) if of.precision == Precision::Int32);
+        let spoilt = matches!(source, EwSource::Memory(of) if of.precision == Precision::Int32);
         if let Some(cvt) = &self.cvt {
             for b in &mut operands {
                 *b = if spoilt {
@@ -218,11 +223,11 @@ impl Ew {
 }
 
 /// Float operation: IEEE fp32.
-fn float(operation: Operation, x: f32, b: f32) -> f32 {
+fn float(operation: EwOperation, x: f32, b: f32) -> f32 {
     match operation {
-        Operation::Alu(op) => op.float(x, b),
-        Operation::Mul { prelu: true } if x >= 0.0 => x,
-        Operation::Mul { .. } => one_nan(x * b),
+        EwOperation::Alu(op) => op.float(x, b),
+        EwOperation::Mul { prelu: true } if x >= 0.0 => x,
+        EwOperation::Mul { .. } => one_nan(x * b),
     }
 }
 
@@ -233,7 +238,7 @@ fn operand_registers(regs: &RegisterFile) -> [u32; OPERAND_REGISTERS] {
 /// The register operands of a tile, one an element.
 fn register_operands<T: Copy + Default>(
     values: &[u32; OPERAND_REGISTERS],
-    tile: &Tile,
+    tile: &DpuTile,
     value: impl Fn(u32) -> T,
 ) -> Result<Vec<T>, Stop> {
     let mut out = dma::buffer(tile.pixels * tile.channels)?;
@@ -249,22 +254,22 @@ fn register_operands<T: Copy + Default>(
 /// low half (happyme531's per-channel scales, proven on silicon).
 fn float_operands(
     dma: &Dma<'_>,
-    operation: Operation,
-    source: &Source,
-    tile: &Tile,
+    operation: EwOperation,
+    source: &EwSource,
+    tile: &DpuTile,
 ) -> Result<Vec<f32>, Stop> {
     let half_of = |word: u32| half::f16::from_bits(word as u16).to_f32();
-    let multiplies = matches!(operation, Operation::Mul { .. });
+    let multiplies = matches!(operation, EwOperation::Mul { .. });
     match source {
-        Source::Registers(values) if multiplies => register_operands(values, tile, half_of),
-        Source::Registers(values) => register_operands(values, tile, f32::from_bits),
-        Source::Memory(delivered) if multiplies && delivered.precision == Precision::Fp32 => {
+        EwSource::Registers(values) if multiplies => register_operands(values, tile, half_of),
+        EwSource::Registers(values) => register_operands(values, tile, f32::from_bits),
+        EwSource::Memory(delivered) if multiplies && delivered.precision == Precision::Fp32 => {
             delivered.values(dma, tile, |_, atom: &[u8], out: &mut [f32]| {
                 for (i, value) in out.iter_mut().enumerate() {
                     *value = half_of(u32_at(atom, i));
                 }
             })
         }
-        Source::Memory(delivered) => delivered.values(dma, tile, decode_float),
+        EwSource::Memory(delivered) => delivered.values(dma, tile, decode_float),
     }
 }

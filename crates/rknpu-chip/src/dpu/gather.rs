@@ -8,7 +8,7 @@ use super::super::dma::{self, Dma};
 use super::super::precision::{ATOM, Precision, decode_float, decode_int};
 use super::super::rdma::{EwLayout, Surfaces};
 use super::super::trap::Stop;
-use super::tile::{Tile, Values};
+use super::tile::{DpuTile, Values};
 
 /// What a read engine delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Delivered {
     pub(crate) fn values<T: Copy + Default>(
         &self,
         dma: &Dma<'_>,
-        tile: &Tile,
+        tile: &DpuTile,
         decode: impl Fn(Precision, &[u8], &mut [T]),
     ) -> Result<Vec<T>, Stop> {
         let mut out = dma::buffer::<T>(tile.pixels * tile.channels)?;
@@ -68,8 +68,8 @@ pub(crate) fn main_input(
     dma: &Dma<'_>,
     reads: &Reads,
     float: bool,
-    mut tile: Tile,
-) -> Result<Tile, Stop> {
+    mut tile: DpuTile,
+) -> Result<DpuTile, Stop> {
     let Some(main) = reads.main_read(true) else {
         return Ok(tile);
     };

@@ -25,8 +25,8 @@ use super::{Contested, Master};
 use ew::Ew;
 use lut::Lut;
 use out_cvt::{OutCvt, ValueFaults};
-use stage::{AluOp, ChannelOperand, Multiplier, Relu, Stage};
-use tile::Tile;
+use stage::{AluOp, ChannelOperand, DpuStage, Relu, StageMultiplier};
+use tile::DpuTile;
 
 /// The stages of one task, with their per-channel operands.
 #[derive(Clone, Debug)]
@@ -35,8 +35,8 @@ pub(crate) struct Dpu {
     pub(crate) float: bool,
     /// Operand of the weight zero point correction; `None`: OD_BYPASS.
     pub(crate) cpend: Option<ChannelOperand>,
-    bs: Stage,
-    bn: Stage,
+    bs: DpuStage,
+    bn: DpuStage,
     pub(crate) ew: Ew,
     pub(crate) out: OutCvt,
 }
@@ -96,7 +96,7 @@ impl Dpu {
         &self,
         dma: &Dma<'_>,
         lut: &Lut,
-        tile: Tile,
+        tile: DpuTile,
         out: &mut Vec<u8>,
     ) -> Result<ValueFaults, Stop> {
         let mut tile = tile.into_pipeline(self.float);
@@ -165,7 +165,7 @@ impl StageRegisters {
         engine: &Operands<'_>,
         multiply_first: bool,
         contested: &Contested,
-    ) -> Result<Stage, Stop> {
+    ) -> Result<DpuStage, Stop> {
         let Self { cfg, mul, .. } = self;
         let active = cfg.bs_bypass() == 0;
         let alu = if active && cfg.bs_alu_bypass() == 0 {
@@ -177,7 +177,7 @@ impl StageRegisters {
         };
         let multiplier = if active && cfg.bs_mul_bypass() == 0 {
             let shift = mul.bs_mul_shift_value();
-            Some(Multiplier {
+            Some(StageMultiplier {
                 operand: engine.operand(
                     ChannelRead::MUL,
                     mul.bs_mul_src(),
@@ -191,7 +191,7 @@ impl StageRegisters {
             None
         };
         let bypass = if active { cfg.bs_relu_bypass() } else { 1 };
-        Ok(Stage {
+        Ok(DpuStage {
             alu,
             multiplier,
             relu: Relu::new(bypass, cfg.bs_relux_en(), self.bound.bs_relux_cmp_dat()),

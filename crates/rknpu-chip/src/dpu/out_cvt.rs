@@ -266,19 +266,6 @@ mod tests {
     }
 
     #[test]
-    fn requantisation_scales_rounds_adds_and_saturates() {
-        let cvt = OutCvt {
-            offset: -123,
-            scale: 17675,
-            shift: 22,
-            ..cvt(Precision::Int8)
-        };
-        let values = Values::Int(vec![0, 237, 1_000_000, -1_000_000, 2848]);
-        let got: Vec<i8> = encoded(&cvt, values).into_iter().map(|b| b as i8).collect();
-        assert_eq!(got, [-123, -122, 127, -128, -111]);
-    }
-
-    #[test]
     fn the_offset_comes_first_or_last() {
         let last = OutCvt {
             offset: 3,

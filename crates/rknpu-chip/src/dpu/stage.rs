@@ -8,7 +8,7 @@
 
 use super::super::mac_array::{Ties, greater, lesser, one_nan, saturate_i32, shift_right_rounded};
 use super::super::{Contested, NanCompare};
-use super::tile::{Tile, Values};
+use super::tile::{DpuTile, Values};
 
 /// What the ALU does with its operand (codes: RK3588 TRM).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl ChannelOperand {
 
 /// The multiplier of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Multiplier {
+pub(crate) struct StageMultiplier {
     /// int16, or fp16 bits in the float pipeline: the low half of each word.
     pub(crate) operand: ChannelOperand,
     /// Right shift of integer products that are not negative, rounded half to
@@ -156,7 +156,7 @@ pub(crate) struct Multiplier {
     pub(crate) prelu: bool,
 }
 
-impl Multiplier {
+impl StageMultiplier {
     /// Widest shift of the register's field.
     const SHIFT_MASK: u32 = 0x3f;
 
@@ -185,15 +185,15 @@ impl Multiplier {
 
 /// One of the two stages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stage {
+pub(crate) struct DpuStage {
     pub(crate) alu: Option<(AluOp, ChannelOperand)>,
-    pub(crate) multiplier: Option<Multiplier>,
+    pub(crate) multiplier: Option<StageMultiplier>,
     pub(crate) relu: Relu,
     /// BN multiplies before its ALU, BS after.
     pub(crate) multiply_first: bool,
 }
 
-impl Stage {
+impl DpuStage {
     /// Whether the stage changes nothing.
     pub(crate) fn is_idle(&self) -> bool {
         self.alu.is_none() && self.multiplier.is_none() && self.relu == Relu::Off
@@ -205,7 +205,7 @@ impl Stage {
         &self,
         mut x: T,
         channel: usize,
-        multiply: fn(&Multiplier, T, usize) -> T,
+        multiply: fn(&StageMultiplier, T, usize) -> T,
         alu: impl Fn(AluOp, T, u32) -> T,
     ) -> T {
         if let (true, Some(multiplier)) = (self.multiply_first, &self.multiplier) {
@@ -222,17 +222,18 @@ impl Stage {
 
     fn int(&self, x: i32, channel: usize) -> i32 {
         let alu = |op: AluOp, x, operand| op.int(x, operand as i32);
-        self.relu.int(self.value(x, channel, Multiplier::int, alu))
+        self.relu
+            .int(self.value(x, channel, StageMultiplier::int, alu))
     }
 
     fn float(&self, x: f32, channel: usize) -> f32 {
         let alu = |op: AluOp, x, operand| op.float(x, f32::from_bits(operand));
         self.relu
-            .float(self.value(x, channel, Multiplier::float, alu))
+            .float(self.value(x, channel, StageMultiplier::float, alu))
     }
 
     /// A whole tile.
-    pub(crate) fn apply(&self, tile: &mut Tile) {
+    pub(crate) fn apply(&self, tile: &mut DpuTile) {
         if self.is_idle() || tile.channels == 0 {
             return;
         }
@@ -265,30 +266,26 @@ fn each_channel<T: Copy>(values: &mut [T], channels: usize, value: impl Fn(T, us
 mod tests {
     use super::*;
 
-    fn stage(multiply_first: bool) -> Stage {
-        Stage {
-            alu: Some((AluOp::Add, ChannelOperand::Array(vec![1, 10]))),
-            multiplier: Some(Multiplier {
-                operand: ChannelOperand::Scalar(3),
-                shift: ChannelOperand::Scalar(1),
-                negative_shift: 1,
-                prelu: false,
-            }),
-            relu: Relu::On,
-            multiply_first,
+    fn multiplier(operand: u32, shift: u32, negative_shift: u32) -> StageMultiplier {
+        StageMultiplier {
+            operand: ChannelOperand::Scalar(operand),
+            shift: ChannelOperand::Scalar(shift),
+            negative_shift,
+            prelu: false,
         }
     }
 
     #[test]
     fn the_stages_differ_in_their_order() {
-        let bs = stage(false);
-        assert_eq!(bs.int(3, 0), 6);
-        assert_eq!(bs.int(3, 1), 20);
-        let bn = stage(true);
+        let [bs, bn] = [false, true].map(|multiply_first| DpuStage {
+            alu: Some((AluOp::Add, ChannelOperand::Array(vec![1, 10]))),
+            multiplier: Some(multiplier(3, 1, 1)),
+            relu: Relu::On,
+            multiply_first,
+        });
+        assert_eq!([bs.int(3, 0), bs.int(3, 1)], [6, 20]);
         // 4.5 goes to the even 4.
-        assert_eq!(bn.int(3, 0), 5);
-        assert_eq!(bn.int(3, 1), 14);
-        assert_eq!(bn.int(-100, 0), 0);
+        assert_eq!([bn.int(3, 0), bn.int(3, 1), bn.int(-100, 0)], [5, 14, 0]);
     }
 
     #[test]
@@ -324,12 +321,7 @@ mod tests {
 
     #[test]
     fn products_are_shifted_by_their_sign() {
-        let multiplier = Multiplier {
-            operand: ChannelOperand::Scalar(0x4000),
-            shift: ChannelOperand::Scalar(14),
-            negative_shift: 12,
-            prelu: false,
-        };
+        let multiplier = multiplier(0x4000, 14, 12);
         assert_eq!(multiplier.int(100, 0), 100);
         assert_eq!(multiplier.int(-100, 0), -400);
         // Wide under the shift, saturated behind it.
@@ -343,28 +335,24 @@ mod tests {
         assert_eq!(AluOp::Minus.int(i32::MIN, 1), i32::MIN);
         assert_eq!(AluOp::Neg.int(i32::MIN, 0), i32::MIN);
         assert_eq!(AluOp::Abs.int(i32::MIN, 0), i32::MIN);
+        assert_eq!(AluOp::Abs.int(-5, 0), 5);
+        assert_eq!(Relu::Clipped(7).int(9), 7);
         assert_eq!(AluOp::Div.int(-5, 0), i32::MIN);
         assert_eq!(AluOp::Div.int(i32::MIN, -1), i32::MAX);
-        let multiplier = Multiplier {
-            operand: ChannelOperand::Scalar(0x7fff),
-            shift: ChannelOperand::Scalar(0),
-            negative_shift: 0,
+        let multiplier = StageMultiplier {
             prelu: true,
+            ..multiplier(0x7fff, 0, 0)
         };
         assert_eq!(multiplier.int(i32::MIN, 0), i32::MIN);
         assert_eq!(multiplier.int(5, 0), 5);
+        assert_eq!(multiplier.float(5.0, 0), 5.0);
     }
 
     #[test]
     fn floats_take_fp16_multipliers_and_fp32_addends() {
-        let stage = Stage {
+        let stage = DpuStage {
             alu: Some((AluOp::Add, ChannelOperand::Scalar(8192.0f32.to_bits()))),
-            multiplier: Some(Multiplier {
-                operand: ChannelOperand::Scalar(0x6400),
-                shift: ChannelOperand::Scalar(0),
-                negative_shift: 0,
-                prelu: false,
-            }),
+            multiplier: Some(multiplier(0x6400, 0, 0)),
             relu: Relu::Clipped(9000.0f32.to_bits()),
             multiply_first: true,
         };

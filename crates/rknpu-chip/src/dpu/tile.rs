@@ -21,7 +21,7 @@ impl Default for Values {
 /// A rectangle of the output: consecutive pixels of the stream, consecutive
 /// channels.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Tile {
+pub(crate) struct DpuTile {
     /// First pixel of the stream.
     pub(crate) pixel: usize,
     /// Number of pixels.
@@ -33,7 +33,7 @@ pub(crate) struct Tile {
     pub(crate) values: Values,
 }
 
-impl Tile {
+impl DpuTile {
     /// The tile in the pipeline that the DPU is set to. A main input of the
     /// other kind comes as its bits, as wires would carry it.
     pub(crate) fn into_pipeline(mut self, float: bool) -> Self {

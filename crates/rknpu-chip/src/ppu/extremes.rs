@@ -32,7 +32,7 @@ impl Extreme {
         }
     }
 
-    /// Of fp16.
+    /// The integer of an fp16 number.
     fn key(self, bits: u16) -> i16 {
         if bits & !(1 << 15) > INFINITY {
             self.loser()
@@ -58,7 +58,7 @@ impl Extreme {
     }
 }
 
-/// From bits to order and back.
+/// The integer of the same order as the bits, and the bits of such an integer.
 fn flip(bits: i16) -> i16 {
     bits ^ (((bits >> 15) as u16) >> 1) as i16
 }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use rknpu_chip::{
-    Bus, ChipOptions, Core, Diagnosis, Direction, Fault, Finished, Kick, Level, Master,
-    Outcome as Ran,
+    Bus, ChipOptions, Core, Diagnosis, Direction, Fault, FinishedKick, Kick, KickOutcome as Ran,
+    Level, Master,
 };
 use rknpu_regcmd::regs::pc;
 use rknpu_regcmd::{Register, Word};
@@ -24,7 +24,7 @@ pub(crate) struct Zeros {
     pub(crate) accesses: Vec<Access>,
 }
 
-/// Where the program is.
+/// Address of the program.
 pub(crate) const PROGRAM: u32 = 0xf000_0000;
 
 impl Zeros {
@@ -247,7 +247,7 @@ impl Board {
     }
 
     /// Gives a core back what came of a kick.
-    pub(crate) fn end(&mut self, index: usize, finished: Finished) -> Option<Outcome> {
+    pub(crate) fn end(&mut self, index: usize, finished: FinishedKick) -> Option<Outcome> {
         end(&mut self.cores[index], finished)
     }
 }
@@ -265,7 +265,7 @@ fn prepare(core: &mut Core, index: usize, (at, words): (u32, usize), tasks: u32)
     kick.unwrap()
 }
 
-fn end(core: &mut Core, finished: Finished) -> Option<Outcome> {
+fn end(core: &mut Core, finished: FinishedKick) -> Option<Outcome> {
     let Ran {
         device_time,
         diagnosis,

@@ -8,18 +8,16 @@ use rknpu_chip::{ChipOptions, Effect, Level};
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu};
 
-use super::board::{Board, Outcome, SENTINEL};
+use super::board::{Board, Outcome, PING_PONG, SENTINEL};
 use super::product::{self, assert_trap};
 use super::tensor::Numbers;
-use families::conv::Conv;
+use families::conv::ConvProgram;
 use families::flying::Flying;
-use families::matmul::{FP16_FP32, INT8_INT32, Types};
-use families::pooling::Pool;
+use families::matmul::{FP16_FP32, INT8_INT32, ProductTypes};
+use families::pooling::PoolProgram;
 use families::{CONV, FLYING, POOLING, Words, amounts};
 
 const SEGMENTS: usize = 3;
-/// S_POINTER as all programs write it, on core 0.
-const PING_PONG: u32 = 0xe;
 
 /// Places programs that link to each other. Where the first one is, and how
 /// many words it has.
@@ -37,12 +35,12 @@ pub(crate) fn place(board: &mut Board, segments: Vec<(Words, u32)>) -> (u32, usi
 /// Products of one shape, with operands, scales and results of their own.
 pub(crate) struct Products {
     pub(crate) board: Board,
-    pub(crate) tasks: [Conv; SEGMENTS],
+    pub(crate) tasks: [ConvProgram; SEGMENTS],
     len: usize,
 }
 
 impl Products {
-    pub(crate) fn new(ty: Types, options: &ChipOptions) -> Self {
+    pub(crate) fn new(ty: ProductTypes, options: &ChipOptions) -> Self {
         let (m, k, n) = (8, 64, 32);
         let mut board = Board::with_options(1 << 20, options);
         // Address 0 in a trailer is no link.
@@ -87,7 +85,7 @@ impl Products {
     /// on another core.
     fn alone(&mut self, operands: usize, dpu: usize) -> Vec<u8> {
         let c = self.board.reserve(self.len);
-        let conv = Conv {
+        let conv = ConvProgram {
             a: self.tasks[operands].a,
             b: self.tasks[operands].b,
             c,
@@ -236,7 +234,7 @@ fn t05_a_block_that_starts_in_a_later_segment_needs_a_pointer() {
             products.board.place(&[0x3c; 6 * 6 * 16]),
             products.board.reserve(5 * 5 * 16),
         );
-        let pool = Pool::new(1, (6, 6), (2, 2), at);
+        let pool = PoolProgram::new(1, (6, 6), (2, 2), at);
         let mut words = pool.words();
         if !pointers {
             words.without::<ppu::SPointer>();

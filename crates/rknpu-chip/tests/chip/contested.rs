@@ -4,17 +4,17 @@
 
 use half::f16;
 use rknpu_chip::{ChipOptions, Contested, Level};
-use rknpu_regcmd::regs::{dpu, dpu_rdma, ppu, ppu_rdma};
+use rknpu_regcmd::regs::{ppu, ppu_rdma};
 
 use super::board::{Board, Outcome};
 use super::chains::later_products;
+use super::clients;
 use super::golden;
 use super::lookup::{self, Activation, logistic};
 use super::product::{Product, product_with};
-use families::Words;
 use families::flying::Flying;
-use families::matmul::{FP16_FP32, INT8_INT32, INT16_INT32, TF32_FP32, Types};
-use families::pooling::Pool;
+use families::matmul::{FP16_FP32, INT8_INT32, INT16_INT32, ProductTypes, TF32_FP32};
+use families::pooling::PoolProgram;
 
 /// What a program showed: whether it completed, and bytes.
 type Seen = Vec<u8>;
@@ -41,7 +41,7 @@ fn ran(mut product: Product) -> Seen {
 
 fn matmul(
     contested: Contested,
-    ty: Types,
+    ty: ProductTypes,
     shape: (usize, usize, usize),
     change: impl FnOnce(&mut Product),
 ) -> Seen {
@@ -63,22 +63,14 @@ fn flying(contested: Contested, a: f32, b: f32, change: impl FnOnce(&mut Flying)
 }
 
 /// A mean of 2 x 2 over values that round differently.
-fn pooling(contested: Contested, change: impl FnOnce(&mut Pool), bytes: bool) -> Seen {
+fn pooling(contested: Contested, bytes: bool) -> Seen {
     let mut board = Board::with_options(1 << 16, &options(contested));
     let input: Vec<u8> = (0..4 * 4 * 16).map(|i| (i * 37 % 101) as u8).collect();
-    let mut pool = Pool {
-        input: (4, 4),
-        output: (2, 2),
+    let at = (board.place(&input), board.reserve(64));
+    let pool = PoolProgram {
         channels: if bytes { 16 } else { 8 },
-        method: 0,
-        kernel: (3, 3),
-        stride: (1, 1),
-        pad: (0, 0, 0, 0),
-        pad_value: 0,
-        src: board.place(&input),
-        dst: board.reserve(64),
+        ..PoolProgram::new(0, (4, 4), (3, 3), at)
     };
-    change(&mut pool);
     let mut words = pool.words();
     if bytes {
         words.patch::<ppu::DataFormat>(16 * 4);
@@ -88,31 +80,13 @@ fn pooling(contested: Contested, change: impl FnOnce(&mut Pool), bytes: bool) ->
     seen(&outcome, board.bytes(pool.dst, 64))
 }
 
-/// allbilly's element-wise program, with the few registers that it writes.
-fn sixteen_registers(contested: Contested) -> Seen {
+/// allbilly's addition, with the few registers that it writes.
+fn few_registers(contested: Contested) -> Seen {
     let mut board = Board::with_options(1 << 16, &options(contested));
-    let atom = |x: f32| [f16::from_f32(x).to_le_bytes(); 8].concat();
-    let (a, b) = (board.place(&atom(1.5)), board.place(&atom(2.0)));
-    let d = board.reserve(16);
-    let mut w = Words::default();
-    w.set::<dpu::SPointer>(0xe)
-        .set::<dpu::FeatureModeCfg>(0x1e5)
-        .set::<dpu::DataFormat>(2 << 29 | 2 << 26 | 2)
-        .set::<dpu::DataCubeWidth>(0)
-        .set::<dpu::DataCubeChannel>(0x0007_0007)
-        .set::<dpu::EwCfg>(0x1082_02c0)
-        .set::<dpu::OutCvtScale>(0x10001)
-        .set::<dpu_rdma::SPointer>(0xe)
-        .set::<dpu_rdma::DataCubeWidth>(0)
-        .set::<dpu_rdma::DataCubeHeight>(0)
-        .set::<dpu_rdma::DataCubeChannel>(7)
-        .set::<dpu_rdma::ErdmaCfg>(0x4000_0008)
-        .set::<dpu::DstBaseAddr>(d)
-        .set::<dpu_rdma::SrcBaseAddr>(a)
-        .set::<dpu_rdma::EwBaseAddr>(b)
-        .set::<dpu_rdma::FeatureModeCfg>(0x17849);
-    let outcome = board.run(&w.finish(0x18));
-    seen(&outcome, board.bytes(d, 16))
+    let (_, _, at) = clients::operands(&mut board);
+    let words = clients::allbilly(0x1082_02c0, 0x17849, Some(0x10001), true, at);
+    let outcome = board.run(&words);
+    seen(&outcome, board.bytes(at.2, clients::BYTES))
 }
 
 fn tf32(contested: Contested) -> Seen {
@@ -125,7 +99,6 @@ fn tf32(contested: Contested) -> Seen {
     })
 }
 
-/// A program that writes the CNA's S_POINTER, on core 1.
 /// A hang, the reset behind it, and a good program.
 fn after_a_hang(contested: Contested) -> Seen {
     let mut product = product_with(INT8_INT32, (4, 32, 32), &options(contested));
@@ -178,8 +151,8 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "depthwise-pad" => captured(facts),
         "small-exponent" => flying(facts, 0.0, 0.0, |task| task.out.2 = 1 << 31 | 15 << 12),
         "flying-dual" => flying(facts, 1.0, 2.0, |task| task.mode = 0x17d49),
-        "pooling-interrupt" => pooling(facts, |_| {}, false),
-        "byte-pooling" => pooling(facts, |_| {}, true),
+        "pooling-interrupt" => pooling(facts, false),
+        "byte-pooling" => pooling(facts, true),
         "tf32-operand" => tf32(facts),
         "few-grains" => matmul(facts, FP16_FP32, (16, 64, 16), |product| {
             product.conv.grains = 8;
@@ -191,9 +164,9 @@ fn show(switch: &str, facts: Contested) -> Seen {
             let (results, _) = lookup::run_on(&gate, &mut board, &arguments);
             results.into_iter().flat_map(f16::to_le_bytes).collect()
         }
-        "average-rounding" => pooling(facts, |_| {}, false),
+        "average-rounding" => pooling(facts, false),
         "nan-compare" => flying(facts, f32::NAN, 1.0, |_| {}),
-        "fresh-stages" => sixteen_registers(facts),
+        "fresh-stages" => few_registers(facts),
         "wedge" => after_a_hang(facts),
         other => panic!("no program tells the sides of {other} apart"),
     }
@@ -221,18 +194,11 @@ fn every_switch_changes_what_its_program_shows() {
 }
 
 #[test]
-fn a_few_registers_suffice_after_a_reset() {
-    let seen = sixteen_registers(Contested::default());
-    assert_eq!(seen[0], 1);
-    assert_eq!(seen[1..], [f16::from_f32(3.5).to_le_bytes(); 8].concat());
-}
-
-#[test]
 fn rounding_each_step_of_a_mean_stays_close() {
     let mut facts = Contested::default();
-    let once = pooling(facts, |_| {}, false);
+    let once = pooling(facts, false);
     facts.set("average-rounding=each").unwrap();
-    let each = pooling(facts, |_| {}, false);
+    let each = pooling(facts, false);
     let value = |seen: &Seen, i: usize| f16::from_le_bytes([seen[i], seen[i + 1]]).to_f32();
     for at in (1..65).step_by(2) {
         let (a, b) = (value(&once, at), value(&each, at));

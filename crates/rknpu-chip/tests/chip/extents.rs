@@ -4,12 +4,12 @@
 //! convolution, flying tasks and pooling that are small but odd, on memory that
 //! never faults, so that no access goes unseen.
 
-use families::pooling::Pool;
+use families::pooling::PoolProgram;
 use families::{A, C, CONV, CONV_RDMA, FLYING, POOLING, Words, matmul, write};
 use proptest::prelude::*;
-use rknpu_chip::{ChipOptions, Core, Direction};
+use rknpu_chip::{ChipOptions, Core};
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
-use rknpu_regcmd::{DmaAccess, Word, extents, tasks};
+use rknpu_regcmd::{Word, extents, tasks};
 
 use super::board::{Access, PROGRAM, Zeros, run_on};
 
@@ -33,12 +33,8 @@ pub(crate) fn assert_within(words: &[Word], accesses: &[Access]) -> Result<(), T
         let Some(engine) = master.engine() else {
             continue;
         };
-        let access = match direction {
-            Direction::Read => DmaAccess::Read,
-            Direction::Write => DmaAccess::Write,
-        };
         let covers = |range: &rknpu_regcmd::Extent| {
-            (range.engine, range.access) == (engine, access)
+            (range.engine, engine.direction()) == (engine, direction)
                 && range.start <= start
                 && end <= range.end
         };
@@ -173,7 +169,7 @@ fn pooling() -> impl Strategy<Value = Vec<Word>> {
     (sizes, output, kernel, strides, rest).prop_map(
         |(input, output, kernel, strides, (pad, size, precision))| {
             let (method, kw, kh, sx, sy) = kernel;
-            let mut words = Pool::new(0, (8, 8), (2, 2), (A, C)).words();
+            let mut words = PoolProgram::new(0, (8, 8), (2, 2), (A, C)).words();
             words
                 .patch::<ppu::DataCubeInWidth>(input.0)
                 .patch::<ppu::DataCubeInHeight>(input.1)

@@ -6,7 +6,7 @@
 //! they come from.
 
 use super::board::Board;
-use families::conv::{Conv, Rdma, captured_depthwise};
+use families::conv::{ConvProgram, Rdma, captured_depthwise};
 
 const CAPTURE: &str = include_str!("data/depthwise-64x8x8.txt");
 const CHANNELS: usize = 64;
@@ -51,14 +51,14 @@ fn class(at: usize) -> usize {
 }
 
 /// The captured program with its operands in place.
-pub(crate) fn captured(board: &mut Board) -> Conv {
+pub(crate) fn captured(board: &mut Board) -> ConvProgram {
     let channels = capture();
     assert_eq!(channels.len(), CHANNELS);
     let weights: Vec<u8> = (0..9)
         .flat_map(|tap| channels.iter().map(move |c| c.weights[tap] as u8))
         .collect();
     let bias: Vec<u8> = channels.iter().flat_map(|c| c.bias.to_le_bytes()).collect();
-    Conv {
+    ConvProgram {
         a: board.place(&vec![0x80; BYTES]),
         b: board.place(&weights),
         c: board.reserve(BYTES),

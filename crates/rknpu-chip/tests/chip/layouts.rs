@@ -2,7 +2,7 @@
 //! int8 products whose operands are row-major, native or in panels: all
 //! combinations that happyme531 measured.
 
-use families::happyme::{Layout, int8};
+use families::happyme::{RowLayout, int8};
 use families::matmul::INT8_INT32;
 
 use super::board::Board;
@@ -12,7 +12,7 @@ use super::tensor::{Numbers, check, dot, pack_b};
 /// A matrix in memory; the task takes rows `first..` of it.
 #[derive(Clone, Copy, Debug)]
 struct Matrix {
-    layout: Layout,
+    layout: RowLayout,
     rows: usize,
     columns: usize,
     first: usize,
@@ -25,9 +25,9 @@ impl Matrix {
     fn index(&self, row: usize, column: usize) -> usize {
         let (block, rest) = (column / self.per_atom, column % self.per_atom);
         let atom = match self.layout {
-            Layout::RowMajor => row * self.columns / self.per_atom + block,
-            Layout::Native(rows) => block * rows as usize + self.first + row,
-            Layout::Panel(w) => {
+            RowLayout::RowMajor => row * self.columns / self.per_atom + block,
+            RowLayout::Native(rows) => block * rows as usize + self.first + row,
+            RowLayout::Panel(w) => {
                 let w = w as usize;
                 (row / w * (self.columns / self.per_atom) + block) * w + row % w
             }
@@ -41,11 +41,11 @@ impl Matrix {
 }
 
 /// Layouts of A and of the result, with the first row that the task takes.
-fn try_layouts(from: (Layout, usize), to: (Layout, usize), (m, k, n): Size) {
+fn try_layouts(from: (RowLayout, usize), to: (RowLayout, usize), (m, k, n): Size) {
     let matrix = |(layout, first), columns, per_atom| Matrix {
         layout,
         rows: match layout {
-            Layout::Native(rows) => rows as usize,
+            RowLayout::Native(rows) => rows as usize,
             _ => m,
         },
         columns,
@@ -78,10 +78,10 @@ fn try_layouts(from: (Layout, usize), to: (Layout, usize), (m, k, n): Size) {
 #[test]
 fn all_combinations_of_layouts() {
     let layouts = [
-        (Layout::RowMajor, 0),
-        (Layout::Native(16), 0),
-        (Layout::Native(24), 8),
-        (Layout::Panel(8), 0),
+        (RowLayout::RowMajor, 0),
+        (RowLayout::Native(16), 0),
+        (RowLayout::Native(24), 8),
+        (RowLayout::Panel(8), 0),
     ];
     for from in layouts {
         for to in layouts {
@@ -92,7 +92,7 @@ fn all_combinations_of_layouts() {
 
 #[test]
 fn one_row_of_a_matrix() {
-    for from in [Layout::RowMajor, Layout::Native(1)] {
-        try_layouts((from, 0), (Layout::RowMajor, 0), (1, 256, 96));
+    for from in [RowLayout::RowMajor, RowLayout::Native(1)] {
+        try_layouts((from, 0), (RowLayout::RowMajor, 0), (1, 256, 96));
     }
 }

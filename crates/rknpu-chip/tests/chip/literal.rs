@@ -14,9 +14,9 @@ use rknpu_regcmd::Word;
 use super::board::{Board, Outcome};
 use super::robust::{any_register, any_value, good_programs};
 use super::tensor::Numbers;
-use families::conv::{Conv, Rdma};
+use families::conv::{ConvProgram, Rdma};
 use families::flying::Flying;
-use families::matmul::{self, FP16_FP32, INT8_INT32, Types};
+use families::matmul::{self, FP16_FP32, INT8_INT32, ProductTypes};
 
 /// Memory of a board. Programs use its lower half.
 const MEMORY: usize = 1 << 20;
@@ -83,12 +83,12 @@ fn same_on(
 
 /// A convolution of any geometry that the registers can say, whether or not
 /// it makes sense: windows, strides, padding, pitches, groups, reuse.
-pub(super) fn convolution() -> impl Strategy<Value = Conv> {
+pub(super) fn convolution() -> impl Strategy<Value = ConvProgram> {
     prop::sample::select(matmul::ALL.to_vec()).prop_flat_map(convolution_of)
 }
 
 /// Likewise, of one type.
-pub(super) fn convolution_of(ty: Types) -> impl Strategy<Value = Conv> {
+pub(super) fn convolution_of(ty: ProductTypes) -> impl Strategy<Value = ConvProgram> {
     let geometry = (
         (1u32..14, 1u32..12, 1u32..5),
         (1u32..10, 1u32..10, 1u32..80),
@@ -149,7 +149,7 @@ pub(super) fn convolution_of(ty: Types) -> impl Strategy<Value = Conv> {
     })
 }
 
-fn make_depthwise(conv: &mut Conv, ty: Types) {
+fn make_depthwise(conv: &mut ConvProgram, ty: ProductTypes) {
     let group = ty.group;
     let held = conv.input.2.next_multiple_of(2 * group);
     let taps = conv.kernel.0 * conv.kernel.1;
@@ -160,7 +160,7 @@ fn make_depthwise(conv: &mut Conv, ty: Types) {
 
 /// A depthwise convolution of int8 to int8, of whole groups of channels, of
 /// which the features may hold less: atoms overlap in memory, or they do not.
-fn requantised() -> impl Strategy<Value = Conv> {
+fn requantised() -> impl Strategy<Value = ConvProgram> {
     let groups = (1u32..3, 1u32..12, any::<bool>());
     let conv = convolution_of(INT8_INT32);
     (conv, groups, 0u32..3).prop_map(|(mut conv, (groups, atoms, apart), odd)| {
@@ -268,7 +268,7 @@ proptest! {
         truncate in prop_oneof![3 => Just(0u32), 1 => 1u32..5],
         seed: u64,
     ) {
-        let conv = Conv { truncate, ..conv };
+        let conv = ConvProgram { truncate, ..conv };
         assert_same(&[conv.task()], seed)?;
     }
 
@@ -282,7 +282,7 @@ proptest! {
         seed: u64,
     ) {
         let second = if again {
-            Conv { a: first.a + 0x4000, ..first.clone() }
+            ConvProgram { a: first.a + 0x4000, ..first.clone() }
         } else {
             other
         };

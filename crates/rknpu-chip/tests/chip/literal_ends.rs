@@ -9,7 +9,7 @@ use rknpu_regcmd::regs::{cna, dpu};
 use super::literal::{assert_most_complete, assert_same, convolution, convolution_of};
 use super::tensor::Numbers;
 use families::Words;
-use families::conv::Conv;
+use families::conv::ConvProgram;
 use families::matmul::{FP16_FP16, FP16_FP32, INT8_FP32, INT8_INT32};
 
 /// Enabled blocks: CNA, CORE and DPU.
@@ -80,7 +80,7 @@ fn tables() -> impl Strategy<Value = Tables> {
 
 /// A convolution whose results are looked up. Its program brings the entries,
 /// or those of an earlier program are there.
-fn looked_up(conv: &Conv, tables: &Tables, upload: Option<u64>) -> Vec<Word> {
+fn looked_up(conv: &ConvProgram, tables: &Tables, upload: Option<u64>) -> Vec<Word> {
     let mut words = Words::default();
     if let Some(seed) = upload {
         let mut numbers = Numbers::new(seed);
@@ -104,7 +104,7 @@ fn looked_up(conv: &Conv, tables: &Tables, upload: Option<u64>) -> Vec<Word> {
     words.finish(BLOCKS)
 }
 
-fn with_tables() -> impl Strategy<Value = (Conv, Tables)> {
+fn with_tables() -> impl Strategy<Value = (ConvProgram, Tables)> {
     let look_up = prop::sample::select(LOOK_UPS.to_vec());
     (convolution(), tables(), look_up).prop_map(|(mut conv, tables, look_up)| {
         conv.ew_cfg = look_up;

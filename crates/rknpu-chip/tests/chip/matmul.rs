@@ -60,7 +60,7 @@ fn long_rows_and_several_tiles_of_pixels() {
 
 #[test]
 fn features_and_weights_are_reused_by_the_next_task() {
-    let mut product = Product::new(INT8_INT32, (8, 64, 32), Level::Strict);
+    let mut product = Product::new(INT8_INT32, (8, 64, 64), Level::Strict);
     product.run().assert_clean();
     let len = product.len();
     product.conv.c = product.board.reserve(len);

@@ -4,11 +4,12 @@
 //! last groups are small.
 
 use families::CONV_RDMA;
-use families::conv::{Conv, Rdma};
-use families::mesa::{LAYER, Layer};
+use families::conv::{ConvProgram, Rdma};
+use families::mesa::{LAYER, MesaLayer};
 use proptest::prelude::*;
 
 use super::board::Board;
+use super::convolution::{Shape, Tensors};
 use super::tensor::{Numbers, cube_index};
 
 /// What uint8 tensors are shifted by to become int8.
@@ -17,7 +18,7 @@ const CENTRE: i64 = 0x80;
 /// A layer with its tensors, as uint8.
 #[derive(Clone, Debug)]
 struct Network {
-    layer: Layer,
+    layer: MesaLayer,
     /// Zero points of input, weights and output.
     zero: (i64, i64, i64),
     scale: u32,
@@ -97,31 +98,50 @@ impl Network {
             .collect()
     }
 
-    /// One output, from uint8 tensors.
-    fn expected(&self, n: usize, (oy, ox): (usize, usize)) -> i64 {
+    /// The layer as plain sums, of features without their zero point.
+    fn tensors(&self) -> Tensors {
         let layer = &self.layer;
-        let (kernel, stride, pad) = (layer.kernel, layer.stride as usize, layer.pad as usize);
-        let (iw, ih) = (layer.width as usize, layer.height.0 as usize);
-        let mut sum = self.bias[n];
-        for (c, tap) in self.taps() {
-            let y = (oy * stride + tap / kernel as usize).wrapping_sub(pad);
-            let x = (ox * stride + tap % kernel as usize).wrapping_sub(pad);
-            if y < ih && x < iw {
-                let value = self.input[(c * ih + y) * iw + x] - self.zero.0;
-                sum += value * (self.weight(n, c, tap) - self.zero.1);
-            }
+        let [width, height, channels, out, kernel, stride, pad] = [
+            layer.width,
+            layer.height.0,
+            layer.channels,
+            layer.out,
+            layer.kernel,
+            layer.stride,
+            layer.pad,
+        ]
+        .map(|size| size as usize);
+        Tensors {
+            shape: Shape {
+                stride: (stride, stride),
+                pad: (pad, pad),
+                far_pad: (pad, pad),
+                ..Shape::plain((width, height, channels), out, (kernel, kernel))
+            },
+            depthwise: false,
+            input: self
+                .input
+                .iter()
+                .map(|v| (v - self.zero.0) as f64)
+                .collect(),
+            weights: self.weights.iter().map(|&w| w as f64).collect(),
         }
-        let scaled = sum as f64 * f64::from(self.scale) / f64::from(1u32 << self.shift);
+    }
+
+    /// One output, as uint8.
+    fn expected(&self, tensors: &Tensors, n: usize, pixel: usize) -> i64 {
+        let (sum, _) = tensors.sum(n, pixel, |_| 0.0, -self.zero.1 as f64);
+        let sum = sum + self.bias[n] as f64;
+        let scaled = sum * f64::from(self.scale) / f64::from(1u32 << self.shift);
         (scaled.round_ties_even() as i64 + self.zero.2).clamp(0, 255)
     }
 
     fn assert_right(&self) {
         let layer = &self.layer;
-        let (ow, oh) = (layer.output(layer.width), layer.output(layer.height.0));
-        let (ow, oh) = (ow as usize, oh as usize);
-        let len = ow * oh * layer.padded().1 as usize;
+        let tensors = self.tensors();
+        let len = tensors.shape.pixels() * layer.padded().1 as usize;
         let mut board = Board::strict(1 << 20);
-        let conv = Conv {
+        let conv = ConvProgram {
             pad_value: ((self.zero.0 - CENTRE) as u8 as u32) * 0x0101_0101,
             data_banks: 6,
             ow_op: (CENTRE - self.zero.1) as u32 & 0xffff,
@@ -138,15 +158,15 @@ impl Network {
             .run(&layer.words(&conv).finish(CONV_RDMA))
             .assert_clean();
         let out = board.bytes(conv.c, len);
-        for (n, p) in (0..layer.out as usize).flat_map(|n| (0..ow * oh).map(move |p| (n, p))) {
-            let got = i64::from(out[cube_index(16, ow * oh, p, n)] as i8) + CENTRE;
-            let expected = self.expected(n, (p / ow, p % ow));
+        for (n, p) in tensors.outputs() {
+            let got = i64::from(out[tensors.place_of(n, p, 1)] as i8) + CENTRE;
+            let expected = self.expected(&tensors, n, p);
             assert_eq!(got, expected, "channel {n} pixel {p} of {layer:?}");
         }
     }
 }
 
-fn network(layer: Layer) -> impl Strategy<Value = Network> {
+fn network(layer: MesaLayer) -> impl Strategy<Value = Network> {
     let zero = (0i64..256, 0i64..256, 0i64..256);
     (zero, 0x4000u32..0x8000, 20u32..28, any::<u64>()).prop_map(
         move |(zero, scale, shift, seed)| {
@@ -168,11 +188,11 @@ fn network(layer: Layer) -> impl Strategy<Value = Network> {
     )
 }
 
-fn layers() -> impl Strategy<Value = Layer> {
+fn layers() -> impl Strategy<Value = MesaLayer> {
     let size = (3u32..9, 3u32..9);
     let window = (1u32..4, 1u32..3, 0u32..2);
     (size, 2u32..70, 1u32..70, window).prop_map(
-        |((width, height), channels, out, (kernel, stride, pad))| Layer {
+        |((width, height), channels, out, (kernel, stride, pad))| MesaLayer {
             width,
             height: (height, height),
             channels,
@@ -196,7 +216,7 @@ proptest! {
     #[test]
     fn an_image_of_one_channel(
         mut network in (layers(), 16u32..20, 4u32..9).prop_flat_map(|(layer, width, height)| {
-            network(Layer { width, height: (height, height), channels: 1, ..layer })
+            network(MesaLayer { width, height: (height, height), channels: 1, ..layer })
         }),
     ) {
         // Other channels of the padded sixteen hold no pixels.

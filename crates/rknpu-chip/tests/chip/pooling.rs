@@ -7,7 +7,7 @@ use rknpu_regcmd::regs::{ppu, ppu_rdma};
 
 use super::board::Board;
 use super::tensor::{Numbers, half_at};
-use families::pooling::Pool;
+use families::pooling::PoolProgram;
 
 proptest! {
     #![proptest_config(test_support::cases(32))]
@@ -42,13 +42,13 @@ proptest! {
         let len = (ow * oh * surfaces * 16) as usize;
         let at = (board.place(&bytes), board.reserve(len));
         let outside = [0.0, f32::NEG_INFINITY, f32::INFINITY][method as usize];
-        let pool = Pool {
+        let pool = PoolProgram {
             output: (ow, oh),
             channels: surfaces * 8,
             stride: (sx, sy),
             pad,
             pad_value: f16::from_f32(outside).to_bits().into(),
-            ..Pool::new(method, (iw, ih), (kw, kh), at)
+            ..PoolProgram::new(method, (iw, ih), (kw, kh), at)
         };
         let outcome = board.run(&pool.program());
         prop_assert!(beyond != (0, 0) || outcome.diagnosis.is_empty(), "{:?}", outcome);
@@ -106,9 +106,9 @@ fn bytes_and_words_are_pooled_as_integers() {
         let mut board = Board::strict(1 << 16);
         let (ow, oh) = (iw - kernel.0 + 1, ih - kernel.1 + 1);
         let at = (board.place(&input), board.reserve((ow * oh * 16) as usize));
-        let pool = Pool {
+        let pool = PoolProgram {
             channels: if wide { 8 } else { 16 },
-            ..Pool::new(method, (iw, ih), kernel, at)
+            ..PoolProgram::new(method, (iw, ih), kernel, at)
         };
         let mut words = pool.words();
         words.patch::<ppu::DataFormat>(16 * ow * oh + u32::from(wide));

@@ -2,8 +2,8 @@
 //! Products of random operands on a board.
 
 use families::Words;
-use families::conv::Conv;
-use families::matmul::{INT8_INT32, Types};
+use families::conv::ConvProgram;
+use families::matmul::{INT8_INT32, ProductTypes};
 use rknpu_chip::{ChipOptions, Effect, Level};
 
 use super::board::{Board, Outcome, SENTINEL};
@@ -15,8 +15,8 @@ pub(crate) type Size = (usize, usize, usize);
 /// A product, ready to run.
 pub(crate) struct Product {
     pub(crate) board: Board,
-    pub(crate) conv: Conv,
-    ty: Types,
+    pub(crate) conv: ConvProgram,
+    ty: ProductTypes,
     size: Size,
     a: Vec<f64>,
     b: Vec<f64>,
@@ -26,9 +26,9 @@ pub(crate) struct Product {
 pub(crate) fn place(
     board: &mut Board,
     numbers: &mut Numbers,
-    ty: Types,
+    ty: ProductTypes,
     (m, k, n): Size,
-) -> (Conv, [Vec<f64>; 2]) {
+) -> (ConvProgram, [Vec<f64>; 2]) {
     let (a, b) = (numbers.values(ty, m * k), numbers.values(ty, n * k));
     let at = (
         board.place(&pack_a(ty, m, k, &a)),
@@ -39,12 +39,12 @@ pub(crate) fn place(
 }
 
 impl Product {
-    pub(crate) fn new(ty: Types, size: Size, level: Level) -> Self {
+    pub(crate) fn new(ty: ProductTypes, size: Size, level: Level) -> Self {
         product_with(ty, size, &at(level))
     }
 
     /// What comes of it on a chip that tells of every trap.
-    pub(crate) fn right(ty: Types, size: Size) -> Vec<u8> {
+    pub(crate) fn right(ty: ProductTypes, size: Size) -> Vec<u8> {
         let mut product = Self::new(ty, size, Level::Strict);
         product.run().assert_clean();
         product.out()
@@ -87,11 +87,11 @@ impl Product {
     }
 }
 
-pub(crate) fn product_with(ty: Types, size: Size, options: &ChipOptions) -> Product {
+pub(crate) fn product_with(ty: ProductTypes, size: Size, options: &ChipOptions) -> Product {
     seeded(ty, size, options, 1)
 }
 
-pub(crate) fn seeded(ty: Types, size: Size, options: &ChipOptions, seed: u64) -> Product {
+pub(crate) fn seeded(ty: ProductTypes, size: Size, options: &ChipOptions, seed: u64) -> Product {
     let mut board = Board::with_options(8 << 20, options);
     let (conv, [a, b]) = place(&mut board, &mut Numbers::new(seed), ty, size);
     Product {

@@ -9,10 +9,10 @@ use rknpu_regcmd::{Block, EnableMask, Word, regs};
 
 use super::board::Board;
 use super::extents::assert_within;
-use families::conv::{Conv, Rdma};
+use families::conv::{ConvProgram, Rdma};
 use families::flying::Flying;
 use families::matmul::{self, FP16_FP16, INT8_INT32};
-use families::pooling::Pool;
+use families::pooling::PoolProgram;
 
 /// Memory of a board for hostile programs, and a short limit on their time.
 fn board() -> Board {
@@ -26,21 +26,21 @@ pub(crate) fn good_programs() -> Vec<Vec<Word>> {
         .into_iter()
         .map(|ty| ty.matmul(8, 64, 64, at).task())
         .collect();
-    let mut accumulate: Conv = FP16_FP16.matmul(12, 64, 32, at);
+    let mut accumulate: ConvProgram = FP16_FP16.matmul(12, 64, 32, at);
     accumulate.ew_cfg = 0x1082_02c0;
     accumulate.rdma = Some(Rdma::operand(0x40000, 12, 12));
     programs.push(accumulate.task());
-    let mut biased: Conv = INT8_INT32.matmul(8, 64, 64, at);
+    let mut biased: ConvProgram = INT8_INT32.matmul(8, 64, 64, at);
     biased.bs_cfg = 0x20150;
     biased.rdma = Some(Rdma::bias(0x50000));
     programs.push(biased.task());
     programs.push(Flying::fp16(40, 0x1082_02c0, at).program());
     programs.push(Flying::int32_add(8, 64, at).program());
-    let pool = Pool {
+    let pool = PoolProgram {
         output: (4, 4),
         channels: 16,
         stride: (2, 2),
-        ..Pool::new(1, (9, 9), (3, 3), (0x1000, 0x8000))
+        ..PoolProgram::new(1, (9, 9), (3, 3), (0x1000, 0x8000))
     };
     programs.push(pool.program());
     programs

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use families::conv::Conv;
+use families::conv::ConvProgram;
 use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, INT16_INT32, accumulating, product};
 use families::{A, C, D, Words, flying, write};
 use rknpu_chip::{Core, Direction, Effect, Level};
@@ -36,7 +36,7 @@ impl Case {
     }
 
     /// A convolution without DPU_RDMA.
-    fn conv(rule: &'static str, conv: &Conv) -> Self {
+    fn conv(rule: &'static str, conv: &ConvProgram) -> Self {
         Self::new(rule, conv.program(false))
     }
 
@@ -89,7 +89,7 @@ impl Case {
 
     fn rules(&self) -> BTreeSet<&'static str> {
         let findings = lint(&self.words, &self.context);
-        findings.iter().map(|finding| finding.rule.0).collect()
+        findings.iter().map(|finding| finding.rule).collect()
     }
 
     /// Kicks the tasks off one by one, as one job, on a core that holds what was
@@ -117,10 +117,10 @@ impl Case {
         let effect = rule.effect?;
         let (outcome, wrote) = self.run(Level::Faithful)?;
         let mut found = outcome.diagnosis.iter();
-        let told = found.any(|found| found.trap == rule.id.0 && found.effect == effect);
+        let told = found.any(|found| found.trap == rule.id && found.effect == effect);
         let ends = outcome.completed() == (effect != Effect::Hang);
         // The first groups are there when the last one hangs.
-        let late = ["H08-partial-group", "H08-transposed-group"].contains(&rule.id.0);
+        let late = ["H08-partial-group", "H08-transposed-group"].contains(&rule.id);
         let silent = !wrote || late || effect != Effect::Hang;
         let refused = effect == Effect::Note || !self.run(Level::Strict)?.0.completed();
         let right = told && ends && silent && refused;
@@ -134,11 +134,11 @@ fn sample(name: &str) -> Vec<Word> {
     found.unwrap_or_else(|| panic!("no sample {name}")).words
 }
 
-fn int8() -> Conv {
+fn int8() -> ConvProgram {
     product(INT8_INT32, 64, 64, 64)
 }
 
-fn fp16() -> Conv {
+fn fp16() -> ConvProgram {
     product(FP16_FP32, 64, 64, 64)
 }
 
@@ -161,8 +161,8 @@ fn chain(rule: &'static str, second: Case) -> Case {
     case
 }
 
-fn reusing((data, weight): (u32, u32)) -> Conv {
-    Conv {
+fn reusing((data, weight): (u32, u32)) -> ConvProgram {
+    ConvProgram {
         data_reuse: data == 1,
         weight_reuse: weight == 1,
         ..int8()
@@ -170,7 +170,7 @@ fn reusing((data, weight): (u32, u32)) -> Conv {
 }
 
 /// A product that reuses what `before` left.
-fn reuse_after(reuse: (u32, u32), before: Conv) -> Case {
+fn reuse_after(reuse: (u32, u32), before: ConvProgram) -> Case {
     let mut words = before.program(false);
     words.extend(reusing(reuse).program(false));
     Case::new("T29-stale-cbuf", words)
@@ -310,27 +310,27 @@ fn convolution() -> Vec<Case> {
     // the rounding 1 bank of 32256 bytes would do.
     let resonance = product(INT8_INT32, 144, 224, 64);
     assert_eq!(resonance.data_banks, 2);
-    let tight = Conv {
+    let tight = ConvProgram {
         data_banks: 1,
         ..resonance
     };
-    let banks = |data_banks| Conv {
+    let banks = |data_banks| ConvProgram {
         data_banks,
         ..int8()
     };
     // Clamped strides of one row, and the integer formula for six.
-    let rows = |m: u32, surf_stride: i32| Conv {
+    let rows = |m: u32, surf_stride: i32| ConvProgram {
         surf_stride,
         ..product(FP16_FP32, m, 128, 32)
     };
     // The window of a captured program pads odd channels with 0.
     let captured = "captured int8 depthwise";
-    let corrected = Conv {
+    let corrected = ConvProgram {
         od_bypass: 0,
         ow_op: 3,
         ..int8()
     };
-    let clamped = Conv {
+    let clamped = ConvProgram {
         surf_stride: 0,
         ..product(FP16_FP32, 4, 128, 32)
     };
@@ -416,7 +416,7 @@ fn convolution() -> Vec<Case> {
         form_a("T32-channels-not-padded").set(0x1024, 59 << 16 | 60),
         Case::sample("T50-pad-pattern", captured),
         Case::conv("T51-no-feature-sum", &corrected),
-        Case::conv("T37-int16-without-sum", &Conv { qd: 0, ..int16() }),
+        Case::conv("T37-int16-without-sum", &ConvProgram { qd: 0, ..int16() }),
         // The writer.
         form_a("T33-size-e-small").set(0x4050, 0x36e),
         form_a("T33-size-e-small")
@@ -530,14 +530,14 @@ fn every_rule_is_told_and_has_its_effect() {
     let mut wrong = Vec::new();
     let mut ids = BTreeSet::new();
     for rule in TABLE.iter().copied().flatten() {
-        assert!(ids.insert(rule.id.0), "{} is there twice", rule.id);
-        let of_rule = || cases.iter().filter(|case| case.rule == rule.id.0);
+        assert!(ids.insert(rule.id), "{} is there twice", rule.id);
+        let of_rule = || cases.iter().filter(|case| case.rule == rule.id);
         for case in of_rule() {
             if !case.rules().contains(case.rule) {
                 wrong.push(format!("{}: the lint finds {:?}", case.rule, case.rules()));
             }
         }
-        if !ELSEWHERE.contains(&rule.id.0) {
+        if !ELSEWHERE.contains(&rule.id) {
             wrong.extend(of_rule().filter_map(|case| case.misses(rule)));
             if of_rule().all(|case| case.lint_only) {
                 wrong.push(format!("{}: no case", rule.id));
@@ -576,7 +576,7 @@ fn registers_that_decide() {
 fn the_list_of_traps_has_every_rule() {
     let page = include_str!("../../../../docs/chip.md");
     for rule in TABLE.iter().copied().flatten() {
-        let id = rule.id.0;
+        let id = rule.id;
         let (number, _) = id.split_once('-').unwrap();
         let listed = [format!("`{id}`"), format!("`{number}-*`")];
         let numbered = id.starts_with(['T', 'H']);
@@ -596,7 +596,7 @@ fn a_task_that_relies_on_the_one_before_is_found() {
     let findings = lint(&words, &LintContext::default());
     let found = findings
         .iter()
-        .find(|finding| finding.rule.0 == "T07-stale-registers")
+        .find(|finding| finding.rule == "T07-stale-registers")
         .expect("EW_CFG is left at 0x383");
     assert_eq!(found.task, 1);
     assert_eq!(
@@ -613,7 +613,7 @@ fn a_flying_task_runs_without_pointers() {
     let findings = lint(&case.words, &case.context);
     let told = findings
         .iter()
-        .filter(|found| found.rule.0 == "T05-no-pointer-flying");
+        .filter(|found| found.rule == "T05-no-pointer-flying");
     let severities: Vec<_> = told.map(|found| found.severity).collect();
     assert_eq!(severities, [Severity::Warning; 2]);
     assert!(case.run(Level::Strict).unwrap().0.completed());
@@ -625,7 +625,7 @@ fn a_flying_task_runs_without_pointers() {
 fn tasks_of_a_chain_are_told_from_others() {
     let found = |case: &Case| -> Vec<(usize, &str)> {
         let findings = lint(&case.words, &case.context);
-        let found = findings.iter().map(|found| (found.task, found.rule.0));
+        let found = findings.iter().map(|found| (found.task, found.rule));
         found
             .filter(|(_, rule)| *rule == "T08-core-pointer-in-chain")
             .collect()

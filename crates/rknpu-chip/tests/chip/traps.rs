@@ -257,17 +257,6 @@ fn t20_lines_that_do_not_fit_read_as_weights() {
 }
 
 #[test]
-fn t21_t22_a_wrong_surface_stride_spoils_all_but_the_first_channels() {
-    // The stride of mtx512's formula for M = 6, and a clamped one for M = 2.
-    for size in [(6, 64, 32), (2, 64, 32)] {
-        let mut wrong = Product::new(INT8_INT32, size, Level::Faithful);
-        wrong.conv.surf_stride = 0;
-        assert!(wrong.run().completed());
-        assert_ne!(wrong.out(), Product::right(INT8_INT32, size));
-    }
-}
-
-#[test]
 fn t26a_what_no_known_program_does_is_told_and_right() {
     // 24 KiB and 48 KiB of weights, and 32 of 64 kernels that take 64 KiB.
     for (k, n, weight_banks, trap) in [

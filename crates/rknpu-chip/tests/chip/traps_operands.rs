@@ -4,7 +4,7 @@
 use families::conv::Rdma;
 use families::flying::Flying;
 use families::matmul::FP16_FP16;
-use families::pooling::Pool;
+use families::pooling::PoolProgram;
 use rknpu_chip::{Effect, Level};
 use rknpu_regcmd::regs::dpu;
 
@@ -106,20 +106,20 @@ fn t55_an_upload_that_begins_anew_is_told() {
 #[test]
 fn t59_t60_pooling() {
     // Negative numbers: padding with 0 would win.
-    let run = |pool: Pool| {
+    let run = |pool: PoolProgram| {
         let mut board = Board::new(1 << 16);
         let src = board.place(&[0xbc; 6 * 6 * 16]);
         let dst = board.reserve(8 * 8 * 16);
-        let outcome = board.run(&Pool { src, dst, ..pool }.program());
+        let outcome = board.run(&PoolProgram { src, dst, ..pool }.program());
         (outcome, board.bytes(dst, 16))
     };
-    let pool = |method, kernel| Pool::new(method, (6, 6), kernel, (0, 0));
+    let pool = |method, kernel| PoolProgram::new(method, (6, 6), kernel, (0, 0));
     run(pool(1, (2, 2))).0.assert_clean();
     let (outcome, bytes) = run(pool(0, (1, 2)));
     assert_trap(&outcome, "T59-average-of-one", Effect::Garbage);
     // Minus infinity: the reciprocal overflowed.
     assert_eq!(bytes[..2], [0x00, 0xfc]);
-    let (outcome, bytes) = run(Pool {
+    let (outcome, bytes) = run(PoolProgram {
         pad: (1, 1, 0, 0),
         output: (6, 6),
         ..pool(1, (2, 2))

@@ -5,14 +5,14 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::token::{Failed, Token, Tokens};
+use super::token::{LineError, Token, Tokens};
 use crate::disasm::UNDECLARED_BITS;
 use crate::field::RegisterInfo;
 use crate::regs;
 use crate::word::{Block, Word};
 
 /// The word of the statement behind `name.`.
-pub(super) fn write(name: Token<'_>, tokens: &mut Tokens<'_>) -> Result<Word, Failed> {
+pub(super) fn write(name: Token<'_>, tokens: &mut Tokens<'_>) -> Result<Word, LineError> {
     const FORM: &str = "`=`, or a field and its value";
     let block = block(name)?;
     let token = tokens.some("a register's name or offset")?;
@@ -52,13 +52,13 @@ struct Fields {
     value: Option<u32>,
     /// The bits that fields gave.
     bits: u32,
-    /// Which bits are given.
+    /// The bits of the fields that were given.
     given: u32,
 }
 
 impl Fields {
     /// Reads `field=value`, or `undeclared_bits=0x80000000`.
-    fn read(&mut self, tokens: &mut Tokens<'_>) -> Result<(), Failed> {
+    fn read(&mut self, tokens: &mut Tokens<'_>) -> Result<(), LineError> {
         let name = tokens.some("a field")?;
         let Some(register) = self.register.filter(|_| name.is_name()) else {
             return Err(name.expected("the end of the line"));
@@ -112,7 +112,7 @@ impl Fields {
         bits: u32,
         number: i64,
         in_value: impl Fn(u32) -> i64,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), LineError> {
         let field = name.text;
         if self.given & mask != 0 {
             return Err(name.wrong(format!("the field {field} is given twice")));
@@ -131,7 +131,7 @@ impl Fields {
 }
 
 /// The block of this name.
-pub(super) fn block(token: Token<'_>) -> Result<Block, Failed> {
+pub(super) fn block(token: Token<'_>) -> Result<Block, LineError> {
     let found = Block::ALL
         .into_iter()
         .find(|block| block.name() == token.text);
@@ -148,7 +148,7 @@ pub(super) fn block(token: Token<'_>) -> Result<Block, Failed> {
 fn register(
     block: Block,
     token: Token<'_>,
-) -> Result<(u16, Option<&'static RegisterInfo>), Failed> {
+) -> Result<(u16, Option<&'static RegisterInfo>), LineError> {
     let first = block.page() << 12;
     if token.is_number() {
         let offset = token.number(u16::MAX.into())? as u16;

@@ -6,14 +6,14 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::register;
-use super::token::{Failed, Tokens};
+use super::token::{LineError, Tokens};
 use crate::word::{EnableMask, Word};
 
 const STATEMENT: &str =
     "a register such as CNA.CBUF_CON0, `enable`, `marker`, `nop`, `unknown` or a word";
 
 /// Adds the words of a line to `words`.
-pub(super) fn line(text: &str, words: &mut Vec<Word>) -> Result<(), Failed> {
+pub(super) fn line(text: &str, words: &mut Vec<Word>) -> Result<(), LineError> {
     let mut tokens = Tokens::new(text);
     // The disassembly numbers its lines; whoever edits it would not.
     let numbered = tokens
@@ -51,7 +51,7 @@ pub(super) fn line(text: &str, words: &mut Vec<Word>) -> Result<(), Failed> {
 }
 
 /// The word of the statement that the rest of the line is.
-fn statement(tokens: &mut Tokens<'_>) -> Result<Word, Failed> {
+fn statement(tokens: &mut Tokens<'_>) -> Result<Word, LineError> {
     let first = tokens.some(STATEMENT)?;
     let word = match first.text {
         "nop" => nop(tokens)?,
@@ -68,7 +68,7 @@ fn statement(tokens: &mut Tokens<'_>) -> Result<Word, Failed> {
 }
 
 /// `nop`, `nop (carries 0x5)`.
-fn nop(tokens: &mut Tokens<'_>) -> Result<Word, Failed> {
+fn nop(tokens: &mut Tokens<'_>) -> Result<Word, LineError> {
     if !tokens.accept("(") {
         return Ok(Word::NOP);
     }
@@ -79,7 +79,7 @@ fn nop(tokens: &mut Tokens<'_>) -> Result<Word, Failed> {
 }
 
 /// `unknown: target 0x0201 offset 0x4000 value 0x00000002`.
-fn unknown(tokens: &mut Tokens<'_>) -> Result<Word, Failed> {
+fn unknown(tokens: &mut Tokens<'_>) -> Result<Word, LineError> {
     tokens.demand(":")?;
     tokens.demand("target")?;
     let target = tokens.number(u16::MAX.into())? as u16;
@@ -90,7 +90,7 @@ fn unknown(tokens: &mut Tokens<'_>) -> Result<Word, Failed> {
 }
 
 /// `CNA + CORE + unknown blocks 0x80`, `nothing`, `0x0d`.
-fn mask(tokens: &mut Tokens<'_>) -> Result<EnableMask, Failed> {
+fn mask(tokens: &mut Tokens<'_>) -> Result<EnableMask, LineError> {
     const BLOCK: &str = "a block, `unknown blocks`, a number or `nothing`";
     if tokens.accept("nothing") {
         return Ok(EnableMask::empty());

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 
 /// A column, and what is wrong there.
-pub(super) type Failed = (usize, String);
+pub(super) type LineError = (usize, String);
 
 /// Longest excerpt in an error.
 const EXCERPT_CHARS: usize = 40;
@@ -56,7 +56,7 @@ impl Token<'_> {
     }
 
     /// The number, decimal or after `0x` hexadecimal, up to `max`.
-    pub(super) fn number(&self, max: u64) -> Result<u64, Failed> {
+    pub(super) fn number(&self, max: u64) -> Result<u64, LineError> {
         let (digits, radix) = match self.text.strip_prefix("0x") {
             Some(digits) => (digits, 16),
             None => (self.text, 10),
@@ -65,12 +65,12 @@ impl Token<'_> {
     }
 
     /// The bits of a word.
-    pub(super) fn word(&self) -> Result<u64, Failed> {
+    pub(super) fn word(&self) -> Result<u64, LineError> {
         let digits = self.text.strip_prefix("0x").unwrap_or(self.text);
         self.radix(digits, 16, u64::MAX)
     }
 
-    fn radix(&self, digits: &str, radix: u32, max: u64) -> Result<u64, Failed> {
+    fn radix(&self, digits: &str, radix: u32, max: u64) -> Result<u64, LineError> {
         if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
             return Err(self.expected("a number, decimal or hexadecimal after 0x"));
         }
@@ -86,12 +86,12 @@ impl Token<'_> {
     }
 
     /// That something else should be here.
-    pub(super) fn expected(&self, expected: &str) -> Failed {
+    pub(super) fn expected(&self, expected: &str) -> LineError {
         self.wrong(format!("expected {expected}, found {}", self.quoted()))
     }
 
     /// That it makes no sense here.
-    pub(super) fn wrong(&self, problem: impl Into<String>) -> Failed {
+    pub(super) fn wrong(&self, problem: impl Into<String>) -> LineError {
         (self.column, problem.into())
     }
 }
@@ -128,7 +128,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// Takes the next token, which must be `text`.
-    pub(super) fn demand(&mut self, text: &str) -> Result<(), Failed> {
+    pub(super) fn demand(&mut self, text: &str) -> Result<(), LineError> {
         let expected = format!("`{text}`");
         let token = self.some(&expected)?;
         if token.text == text {
@@ -138,7 +138,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// The next token, which must exist.
-    pub(super) fn some(&mut self, expected: &str) -> Result<Token<'a>, Failed> {
+    pub(super) fn some(&mut self, expected: &str) -> Result<Token<'a>, LineError> {
         let end = |column| {
             (
                 column,
@@ -149,12 +149,12 @@ impl<'a> Tokens<'a> {
     }
 
     /// Takes a number up to `max`.
-    pub(super) fn number(&mut self, max: u64) -> Result<u64, Failed> {
+    pub(super) fn number(&mut self, max: u64) -> Result<u64, LineError> {
         self.some("a number")?.number(max)
     }
 
     /// Takes the value of a register.
-    pub(super) fn value(&mut self) -> Result<u32, Failed> {
+    pub(super) fn value(&mut self) -> Result<u32, LineError> {
         Ok(self.number(u32::MAX.into())? as u32)
     }
 

@@ -7,7 +7,7 @@ use super::{DmaEngine, Extent, ExtentError, Reader, bytes, known, touched};
 use crate::chip::ATOM_BYTES;
 use crate::field::Register;
 use crate::regs::cna;
-use crate::task::{DEPTHWISE, Features, Registers, Weights};
+use crate::task::{ConvWeights, DEPTHWISE, FeatureFetch, ReadRegisters};
 
 pub(super) fn extents(reader: &Reader<'_>, out: &mut Vec<Extent>) -> Result<(), ExtentError> {
     known! { reader;
@@ -44,7 +44,7 @@ fn features(reader: &Reader<'_>) -> Result<Extent, ExtentError> {
     reader.aligned::<cna::FeatureDataAddr>()?;
     // The fetch goes by FC_DATA_SIZE, the window by DATA_SIZE; the range covers
     // both.
-    let features = Features::decode(reader);
+    let features = FeatureFetch::decode(reader);
     let ([fetched, lines_fetched, channels], [width, height, more]) =
         (features.fetched, features.window);
     non_zero::<cna::FcDataSize1>("dma_channel", channels)?;
@@ -67,7 +67,7 @@ fn weights(reader: &Reader<'_>) -> Result<Extent, ExtentError> {
         cna::FcCon2 { weight_offset: 0 }
     }
     reader.aligned::<cna::DcompAddr0>()?;
-    let weights = Weights::decode(reader);
+    let weights = ConvWeights::decode(reader);
     non_zero::<cna::WeightSize0>("weight_bytes", weights.bytes as usize)?;
     // Equal in every program but depthwise ones, where the total counts.
     let kernels = u64::from(weights.kernel_bytes) * weights.kernels as u64;

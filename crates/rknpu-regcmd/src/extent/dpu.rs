@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::{DmaEngine, Extent, ExtentError, Reader, Written, known, must_agree, touched, unknown};
 use crate::precision::Precision;
 use crate::regs::{cna, core, dpu, dpu_rdma};
-use crate::task::{DEPTHWISE, Output, Reads, Registers, TO_MEMORY};
+use crate::task::{DEPTHWISE, DpuOutput, ReadRegisters, Reads, TO_MEMORY};
 use crate::word::EnableMask;
 
 const PIXELS: &str = "the number of pixels";
@@ -44,7 +44,7 @@ pub(super) fn stops_early(reader: &Reader<'_>, enable: EnableMask) -> bool {
 }
 
 /// What is written; `None` if the output does not go to memory.
-fn output(reader: &Reader<'_>, enable: EnableMask) -> Result<Option<Output>, ExtentError> {
+fn output(reader: &Reader<'_>, enable: EnableMask) -> Result<Option<DpuOutput>, ExtentError> {
     let mode = reader.get::<dpu::FeatureModeCfg>();
     if mode.output_mode() & TO_MEMORY == 0 {
         return Ok(None);
@@ -69,7 +69,7 @@ fn output(reader: &Reader<'_>, enable: EnableMask) -> Result<Option<Output>, Ext
         "the notch",
         [notch.notch_addr_0(), notch.notch_addr_1()],
     )?;
-    let output = Output::decode(reader);
+    let output = DpuOutput::decode(reader);
     let flying = mode.flying_mode() == 1;
     must_agree::<dpu::DataCubeWidth, dpu::WdmaSize1>(
         PIXELS,
@@ -96,7 +96,7 @@ fn output(reader: &Reader<'_>, enable: EnableMask) -> Result<Option<Output>, Ext
 fn convolution_agrees(
     reader: &Reader<'_>,
     enable: EnableMask,
-    output: &Output,
+    output: &DpuOutput,
 ) -> Result<(), ExtentError> {
     if !enable.contains(EnableMask::CORE) {
         return Ok(());
@@ -121,7 +121,7 @@ fn convolution_agrees(
 fn group_is_known(
     reader: &Reader<'_>,
     enable: EnableMask,
-    output: &Output,
+    output: &DpuOutput,
 ) -> Result<(), ExtentError> {
     let mode = reader.get::<dpu::FeatureModeCfg>().conv_mode();
     let input = output.input.code();

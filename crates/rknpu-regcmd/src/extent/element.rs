@@ -7,14 +7,14 @@ use crate::task::Cube;
 
 /// One byte of one element of a task's output cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Element {
+pub struct WrittenElement {
     /// Column of the cube.
     pub x: u32,
     /// Row of the cube.
     pub y: u32,
     /// Output channel.
     pub channel: u32,
-    /// Which byte of the element.
+    /// Number of the byte in the element.
     pub byte: u32,
     /// The element's type.
     pub ty: Precision,
@@ -42,7 +42,7 @@ impl Written {
     }
 
     /// The element at the byte `iova`.
-    pub(super) fn element(&self, iova: i64) -> Option<Element> {
+    pub(super) fn element(&self, iova: i64) -> Option<WrittenElement> {
         let Self {
             cube,
             group,
@@ -55,7 +55,7 @@ impl Written {
             let (x, y) = cube.pixel(iova, c1)?;
             let in_group = c1 % cube.surfaces.group * ty.per_atom() + (byte / bytes) as usize;
             let channel = c1 / cube.surfaces.group * group + in_group;
-            (in_group < group && channel < self.size[2]).then_some(Element {
+            (in_group < group && channel < self.size[2]).then_some(WrittenElement {
                 x: x as u32,
                 y: y as u32,
                 channel: channel as u32,

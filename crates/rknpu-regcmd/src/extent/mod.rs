@@ -24,11 +24,11 @@ use crate::chip::ATOM_BYTES;
 use crate::field::{AddressRegister, Register, RegisterInfo};
 use crate::regfile::RegisterFile;
 use crate::regs::{cna as cna_regs, dpu as dpu_regs, dpu_rdma, pc, ppu as ppu_regs, ppu_rdma};
-use crate::task::{Cube, Registers};
+use crate::task::{Cube, ReadRegisters};
 use crate::word::{EnableMask, Iova};
 
-pub use element::Element;
 use element::Written;
+pub use element::WrittenElement;
 
 /// A memory master of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +54,7 @@ pub enum DmaEngine {
 }
 
 impl DmaEngine {
-    /// All of them, in order.
+    /// All engines, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::Feature,
         Self::Weight,
@@ -67,8 +67,8 @@ impl DmaEngine {
         Self::PpuWrite,
     ];
 
-    const fn definition(self) -> (&'static str, &'static RegisterInfo, Access) {
-        use Access::{Read, Write};
+    const fn definition(self) -> (&'static str, &'static RegisterInfo, Direction) {
+        use Direction::{Read, Write};
         match self {
             Self::Feature => ("feature fetch", cna_regs::FeatureDataAddr::INFO, Read),
             Self::Weight => ("weight fetch", cna_regs::DcompAddr0::INFO, Read),
@@ -88,9 +88,9 @@ impl DmaEngine {
         self.definition().1
     }
 
-    /// What the engine does.
+    /// Whether it reads or writes.
     #[must_use]
-    pub const fn access(self) -> Access {
+    pub const fn direction(self) -> Direction {
         self.definition().2
     }
 }
@@ -101,9 +101,9 @@ impl fmt::Display for DmaEngine {
     }
 }
 
-/// Direction of DMA.
+/// Direction of an access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
+pub enum Direction {
     /// From memory to the NPU.
     Read,
     /// From the NPU to memory.
@@ -113,14 +113,12 @@ pub enum Access {
 /// The bytes between the first and the last that an engine can touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Who.
+    /// The engine that touches them.
     pub engine: DmaEngine,
     /// First byte, an IOVA.
     pub start: u64,
     /// One past the last byte; at most 2^32.
     pub end: u64,
-    /// Read or written.
-    pub access: Access,
 }
 
 impl Extent {
@@ -152,7 +150,7 @@ pub enum ExtentError {
         register: &'static str,
         /// The field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: u32,
     },
     /// A size that is written as it is, not less one, is 0.
@@ -175,11 +173,11 @@ pub enum ExtentError {
     /// them decides is not known.
     #[error("{first} and {second} disagree about {what}; what is touched is then not known")]
     Disagreement {
-        /// One register.
+        /// The one register.
         first: &'static str,
         /// The other.
         second: &'static str,
-        /// About what.
+        /// What they disagree about.
         what: &'static str,
     },
     /// PC TASK_DMA_BASE_ADDR, which shifts every address, is not 0.
@@ -190,13 +188,13 @@ pub enum ExtentError {
     Unaligned {
         /// The register.
         register: &'static str,
-        /// Its value.
+        /// Value of the register.
         value: u32,
     },
     /// The range leaves the 4 GiB of IO virtual addresses.
     #[error("the {engine} would touch {start:#x} to {end:#x}, outside of 32-bit addresses")]
     OutOfRange {
-        /// Who.
+        /// The engine that would.
         engine: DmaEngine,
         /// First byte.
         start: i64,
@@ -244,7 +242,11 @@ pub(crate) fn last_written_atom(regs: &RegisterFile, enable: EnableMask) -> Opti
 /// `regs`: `None` where it writes none there, or where the geometry leaves
 /// doubt.
 #[must_use]
-pub fn written_element(regs: &RegisterFile, enable: EnableMask, iova: u64) -> Option<Element> {
+pub fn written_element(
+    regs: &RegisterFile,
+    enable: EnableMask,
+    iova: u64,
+) -> Option<WrittenElement> {
     written(regs, enable)?.element(i64::try_from(iova).ok()?)
 }
 
@@ -311,7 +313,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Registers for Reader<'_> {
+impl ReadRegisters for Reader<'_> {
     fn get<R: Register>(&self) -> R {
         if !self.regs.was_written(R::INFO.offset) && self.unwritten.get().is_none() {
             self.unwritten.set(Some(R::INFO));
@@ -373,7 +375,6 @@ fn bytes(engine: DmaEngine, Range { start, end }: Range<i64>) -> Result<Extent, 
             engine,
             start: first,
             end: past,
-            access: engine.access(),
         }),
         _ => Err(ExtentError::OutOfRange { engine, start, end }),
     }

@@ -9,12 +9,12 @@ use alloc::vec::Vec;
 use super::{DmaEngine, Extent, ExtentError, Reader, Written, known, must_agree, touched};
 use crate::precision::Precision;
 use crate::regs::{ppu, ppu_rdma};
-use crate::task::{PoolCube, Registers};
+use crate::task::{PoolCube, ReadRegisters};
 use crate::word::EnableMask;
 
 /// The one type of which it is known what is touched.
 const TYPE: Precision = Precision::Fp16;
-/// Its code in the PPU.
+/// The code of that type in the PPU.
 const FP16: u32 = TYPE.code();
 /// PPU_RDMA DATA_FORMAT.in_precision: 16-bit elements.
 const SIZE_16_BIT: u32 = 2;
@@ -63,7 +63,7 @@ fn sizes_agree(reader: &Reader<'_>) -> Result<(), ExtentError> {
     )
 }
 
-/// What is written.
+/// What the PPU writes.
 pub(super) fn written(reader: &Reader<'_>) -> Result<Written, ExtentError> {
     reader.aligned::<ppu::DstBaseAddr>()?;
     known! { reader;

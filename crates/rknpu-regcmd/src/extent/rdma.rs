@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::{DmaEngine, Extent, ExtentError, Reader, known, touched, unknown};
 use crate::field::Register;
 use crate::regs::dpu_rdma;
-use crate::task::{ChannelRead, DEPTHWISE, PER_CHANNEL, PER_PIXEL, Reads, Registers};
+use crate::task::{ChannelRead, DEPTHWISE, PER_CHANNEL, PER_PIXEL, ReadRegisters, Reads};
 
 pub(super) fn extents(reader: &Reader<'_>, out: &mut Vec<Extent>) -> Result<(), ExtentError> {
     let reads = Reads::decode(reader);

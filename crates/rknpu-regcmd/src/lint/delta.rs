@@ -12,7 +12,7 @@ use super::View;
 use crate::field::Register;
 use crate::regs::{self, cna, dpu};
 use crate::rules::{STALE_DECOMPRESSION, STALE_REGISTERS, words as rules};
-use crate::task::{Use, use_of};
+use crate::task::{RegisterUse, use_of};
 use crate::word::EnableMask;
 
 /// Operands of stages that are taken from registers.
@@ -33,7 +33,7 @@ impl View<'_> {
             let decompression = [cna::DcompCtrl::OFFSET, cna::DcompRegnum::OFFSET];
             if self.writes(info)
                 || decompression.contains(&info.offset)
-                || use_of(&self.task.regs, self.task.enable, info) == Use::Unused
+                || use_of(&self.task.regs, self.task.enable, info) == RegisterUse::Unused
             {
                 continue;
             }

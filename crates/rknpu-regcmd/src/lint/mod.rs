@@ -23,48 +23,17 @@ use crate::extent::{self, ExtentError};
 use crate::field::{Register, RegisterInfo};
 use crate::regfile::RegisterFile;
 use crate::rules::words as rules;
-use crate::task::{Conv, Task, TaskRegisters, Tasks};
+use crate::task::{ConvTask, Task, TaskRegisters, tasks_after};
 use crate::word::{EnableMask, Iova, Word};
 
-pub use crate::rules::Rule;
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
-    /// Worth knowing.
-    Note,
-    /// Works only under conditions that the words do not show.
-    Warning,
-    /// Must not run.
-    Error,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        })
-    }
-}
-
-/// The stable name of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RuleId(pub &'static str);
-
-impl fmt::Display for RuleId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.0)
-    }
-}
+pub use crate::rules::{Rule, Severity};
 
 /// One thing that is wrong with a program.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// The rule that is broken.
-    pub rule: RuleId,
-    /// How bad that is.
+    /// The stable name of the rule that is broken.
+    pub rule: &'static str,
+    /// How bad it is to break the rule.
     pub severity: Severity,
     /// Index of the task.
     pub task: usize,
@@ -110,7 +79,7 @@ pub enum Before {
 /// What the words do not tell.
 #[derive(Clone, Debug, Default)]
 pub struct LintContext {
-    /// What the registers hold.
+    /// What the registers hold before the first word.
     pub before: Before,
     /// Whether earlier tasks of the same job ran on the core, so that CBUF
     /// holds their data.
@@ -119,7 +88,7 @@ pub struct LintContext {
     pub address: Option<Iova>,
 }
 
-/// What is wrong with `words`, by task and then by rule. Total.
+/// What is wrong with `words`, by task and then by rule. Any words give an answer.
 #[must_use]
 pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -130,14 +99,14 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
     let zeroed = !matches!(context.before, Before::Unknown);
     // The task that filled CBUF last, if it is known.
     let mut left = match &context.before {
-        Before::Known(regs) if context.continues_job => Some(Conv::decode(regs, false)),
+        Before::Known(regs) if context.continues_job => Some(ConvTask::decode(regs, false)),
         _ => None,
     };
     let mut chained = EnableMask::empty();
     let mut count = 0;
     let mut end = 0;
-    for (index, task) in Tasks::after(words, before).enumerate() {
-        let conv = Conv::decode(&task.regs, true);
+    for (index, task) in tasks_after(words, before).enumerate() {
+        let conv = ConvTask::decode(&task.regs, true);
         let mut view = View {
             index,
             words: words.get(task.words.clone()).unwrap_or_default(),
@@ -172,11 +141,11 @@ struct View<'a> {
     task: &'a TaskRegisters,
     first_in_job: bool,
     /// What filled CBUF before it in the same job.
-    left: Option<Conv>,
+    left: Option<ConvTask>,
     /// Blocks that earlier tasks of the same chain started.
     chained: EnableMask,
     /// What the task asks for, if it is a convolution, with DPU_RDMA.
-    conv: Conv,
+    conv: ConvTask,
     findings: &'a mut Vec<Finding>,
 }
 

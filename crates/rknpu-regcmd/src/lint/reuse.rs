@@ -8,7 +8,7 @@ use crate::chip::ChipProfile;
 use crate::field::Register;
 use crate::regs::cna;
 use crate::rules::STALE_CBUF;
-use crate::task::Conv;
+use crate::task::ConvTask;
 use crate::word::EnableMask;
 
 impl View<'_> {
@@ -43,8 +43,8 @@ impl View<'_> {
 }
 
 /// Where features lie, and how many: the split, entries of a line, the cube.
-fn features(conv: &Conv) -> impl PartialEq + use<> {
-    let Conv { cbuf, features, .. } = conv;
+fn features(conv: &ConvTask) -> impl PartialEq + use<> {
+    let ConvTask { cbuf, features, .. } = conv;
     (
         cbuf.split(),
         cbuf.entries,
@@ -54,8 +54,8 @@ fn features(conv: &Conv) -> impl PartialEq + use<> {
 }
 
 /// Where weights lie, and how many.
-fn weights(conv: &Conv) -> impl PartialEq + use<> {
-    let Conv { cbuf, weights, .. } = conv;
+fn weights(conv: &ConvTask) -> impl PartialEq + use<> {
+    let ConvTask { cbuf, weights, .. } = conv;
     (
         cbuf.split(),
         weights.bytes,
@@ -65,7 +65,7 @@ fn weights(conv: &Conv) -> impl PartialEq + use<> {
 }
 
 /// Whether all weights are there: more would have streamed through.
-fn weights_fit(conv: &Conv) -> bool {
+fn weights_fit(conv: &ConvTask) -> bool {
     let room = conv.cbuf.weight_banks as u64 * u64::from(ChipProfile::RK3588.cbuf_bank_bytes);
     u64::from(conv.weights.bytes) <= room
 }

@@ -8,15 +8,15 @@ use alloc::vec::Vec;
 use super::{Finding, View};
 use crate::chip::ATOM_BYTES;
 use crate::decode::{Item, decode};
-use crate::field::{Access, Register, RegisterInfo};
-use crate::link::POINTER_VALUE;
+use crate::field::{Register, RegisterAccess, RegisterInfo};
+use crate::program::POINTER_VALUE;
 use crate::regs::dpu;
 use crate::regs::{self, pc};
 use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, Rule, program, words as rules};
 use crate::task::{FLYING, Task};
 use crate::word::{Block, EnableMask, Iova, Word};
 
-/// Where PC is told to fetch.
+/// The address at which PC is told to fetch must be that of an atom.
 pub(super) fn check_address(address: Option<Iova>, findings: &mut Vec<Finding>) {
     if let Some(address) = address.filter(|address| !address.0.is_multiple_of(ATOM_BYTES)) {
         let message = format!("the program lies at {address}");
@@ -86,7 +86,7 @@ impl View<'_> {
                     let message = format!("bits {lost:#010x} of {value:#010x} are in no field");
                     report(&FIELD_OVERFLOW, &[register], message);
                 }
-                if register.access != Access::Program {
+                if register.access != RegisterAccess::Program {
                     let message = format!("{value:#010x} is written");
                     report(&rules::DRIVER_REGISTER, &[register], message);
                 }
@@ -182,7 +182,7 @@ impl View<'_> {
         }
     }
 
-    /// Where a chain goes on.
+    /// The address at which a chain goes on, likewise.
     fn check_link(&mut self) {
         if let Some(link) = self.link().filter(|link| !link.is_multiple_of(ATOM_BYTES)) {
             let message = format!("the link is {link:#010x}");

@@ -6,13 +6,12 @@
 //! stated reason is said at the constant.
 
 use super::{CbufSplit, LaidOutTask, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse};
-use crate::field::{FieldRangeError, Register};
-use crate::link::POINTER_VALUE;
+use crate::field::FieldRangeError;
 use crate::passive::{self, BURST_16, SCALE_ONE};
 use crate::program::{Program, RegisterSet, set};
 use crate::regs::{cna, core, dpu, dpu_rdma};
-use crate::task::TO_MEMORY;
-use crate::word::{Block, EnableMask};
+use crate::task::{CONVOLUTION, TO_MEMORY};
+use crate::word::EnableMask;
 
 pub(super) fn program(
     laid_out: &LaidOutTask,
@@ -25,21 +24,11 @@ pub(super) fn program(
     set_cna(&mut set, laid_out, split, reuse)?;
     set_core(&mut set, task)?;
     set_dpu(&mut set, laid_out)?;
-
-    let mut program = Program::builder();
-    program.push(dpu::SPointer::from_bits(POINTER_VALUE));
-    let mut enable = EnableMask::CNA | EnableMask::CORE | EnableMask::DPU;
-    if form == MatmulForm::B {
-        program.push(dpu_rdma::SPointer::from_bits(POINTER_VALUE));
-        set_dpu_rdma(&mut set, task)?;
-        enable |= EnableMask::DPU_RDMA;
+    if form == MatmulForm::A {
+        return Ok(set.program(CONVOLUTION));
     }
-    for block in [Block::Cna, Block::Core, Block::Dpu, Block::DpuRdma] {
-        if enable.contains(block.enable()) {
-            program.push_block(block, &set);
-        }
-    }
-    Ok(program.finish(enable))
+    set_dpu_rdma(&mut set, task)?;
+    Ok(set.program(CONVOLUTION | EnableMask::DPU_RDMA))
 }
 
 /// Features: a cube of width 1, height M, K channels. Weights: N kernels 1x1xK.

@@ -21,11 +21,11 @@ pub enum MatmulError {
     Multiple {
         /// "M", "K" or "N".
         size: &'static str,
-        /// Its value.
+        /// The size as it was given.
         value: u32,
-        /// What it must be a multiple of.
+        /// What the size must be a multiple of.
         multiple: u32,
-        /// Types.
+        /// Types of the product.
         ty: MatmulType,
     },
     /// A size does not fit its counter. M + 1 lines in FEATURE_GRAINS, 10 bits:
@@ -38,15 +38,15 @@ pub enum MatmulError {
     TooMany {
         /// "M", "K" or "N".
         size: &'static str,
-        /// Its value.
+        /// The size as it was given.
         value: u32,
-        /// The most.
+        /// Most that the counter holds.
         max: u32,
     },
     /// One kernel, a row of B, is larger than a CBUF bank.
     #[error("K = {k} makes kernels of {bytes} bytes, more than a CBUF bank of {max}; split K")]
     KernelTooLarge {
-        /// Depth.
+        /// Columns of A.
         k: u32,
         /// Bytes of a kernel.
         bytes: u32,
@@ -58,9 +58,9 @@ pub enum MatmulError {
     /// (E-line-rounding).
     #[error("{m} rows of K = {k} take {needed} CBUF banks, of {max}; split M or K")]
     DataBanks {
-        /// Rows.
+        /// Rows of A.
         m: u32,
-        /// Depth.
+        /// Columns of A.
         k: u32,
         /// Banks that the rows take.
         needed: u32,
@@ -85,7 +85,7 @@ pub enum MatmulError {
     Unaligned {
         /// "A", "B" or "C".
         operand: &'static str,
-        /// The offset.
+        /// Bytes from the beginning of the buffer.
         offset: u32,
     },
     /// A row-major operand of INT4: nobody has measured such a program.
@@ -104,7 +104,7 @@ pub enum MatmulError {
         pitch: u32,
         /// Bytes of a row.
         row: u32,
-        /// The most.
+        /// Longest pitch that is known to work, or can be said.
         max: u32,
     },
     /// More rows of a row-major A than were measured to work; see
@@ -114,11 +114,11 @@ pub enum MatmulError {
          split M, or use a cube"
     )]
     RowMajorRows {
-        /// Rows.
+        /// Rows of A.
         m: u32,
-        /// Depth.
+        /// Columns of A.
         k: u32,
-        /// The most.
+        /// Most rows that were measured.
         max: u32,
     },
     /// A value does not fit its register. The rules above exclude it on the

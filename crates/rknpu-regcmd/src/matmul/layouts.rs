@@ -41,9 +41,9 @@ pub enum MatrixLayout {
 /// The layouts of A and C.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Layouts {
-    /// Of A.
+    /// Layout of A.
     pub a: MatrixLayout,
-    /// Of C.
+    /// Layout of C.
     pub c: MatrixLayout,
 }
 
@@ -52,7 +52,7 @@ pub struct Layouts {
 pub struct LaidOutTask {
     /// The product.
     pub task: MatmulTask,
-    /// Where its operands are.
+    /// The layouts of A and C.
     pub layouts: Layouts,
 }
 

@@ -40,7 +40,7 @@ pub enum MatmulType {
 }
 
 impl MatmulType {
-    /// All of them.
+    /// All types of products.
     pub const ALL: [Self; 4] = [
         Self::Int8ToInt32,
         Self::Fp16ToFp32,
@@ -120,7 +120,7 @@ pub struct Reuse {
 /// A product with packed and padded operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatmulTask {
-    /// Types.
+    /// Types of operands and results.
     pub ty: MatmulType,
     /// Rows of A and C: a multiple of 4.
     pub m: u32,

@@ -7,7 +7,7 @@ use super::{Found, Shows};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision::Precision;
 use crate::regs::cna;
-use crate::task::Conv;
+use crate::task::ConvTask;
 
 const CHIP: ChipProfile = ChipProfile::RK3588;
 
@@ -137,7 +137,7 @@ const ENTRY: usize = CBUF_ENTRY_BYTES as usize;
 
 /// Bytes of a kernel, by the larger of what registers say; a depthwise task
 /// has none.
-fn kernel_bytes(conv: &Conv) -> Option<u64> {
+fn kernel_bytes(conv: &ConvTask) -> Option<u64> {
     let weights = &conv.weights;
     let elements = weights.taps() * conv.features.window[2];
     let counted = weights.precision.bytes(elements as u64);
@@ -146,7 +146,7 @@ fn kernel_bytes(conv: &Conv) -> Option<u64> {
 
 /// Whether `together` kernels, or all there are, do not fit the weight banks.
 #[must_use]
-pub fn weights_without_room(conv: &Conv, together: usize) -> Found {
+pub fn weights_without_room(conv: &ConvTask, together: usize) -> Found {
     let kernel = kernel_bytes(conv)?;
     let together = together.min(conv.weights.kernels);
     let banks = conv.cbuf.weight_banks;
@@ -156,12 +156,12 @@ pub fn weights_without_room(conv: &Conv, together: usize) -> Found {
 }
 
 /// Bytes of a line of the cube that is fetched.
-fn line_bytes(conv: &Conv) -> Option<usize> {
+fn line_bytes(conv: &ConvTask) -> Option<usize> {
     let cube = conv.features.cube()?;
     Some(cube.width * cube.surfaces.count * crate::ATOM_BYTES as usize)
 }
 
-fn lines_without_room(conv: &Conv, _: &crate::RegisterFile) -> Found {
+fn lines_without_room(conv: &ConvTask, _: &crate::RegisterFile) -> Found {
     let bytes = line_bytes(conv)?;
     let (height, cbuf) = (conv.features.fetched[1], &conv.cbuf);
     // With fewer grains than lines they stream through.
@@ -178,15 +178,15 @@ fn lines_without_room(conv: &Conv, _: &crate::RegisterFile) -> Found {
 /// Lines that are there before computing starts.
 struct Grains {
     present: usize,
-    /// Of a window, and to the next one.
+    /// Lines of a window, and from it to the next one.
     lines: usize,
     stride: usize,
-    /// Of all features.
+    /// Lines of all features.
     height: usize,
 }
 
 impl Grains {
-    fn of(conv: &Conv) -> Self {
+    fn of(conv: &ConvTask) -> Self {
         Self {
             present: conv.cbuf.grains,
             lines: conv.weights.kernel[1].min(conv.features.window[1]),

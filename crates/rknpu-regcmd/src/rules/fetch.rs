@@ -7,7 +7,7 @@ use alloc::format;
 use super::{Found, Shows};
 use crate::precision::Precision;
 use crate::regs::cna;
-use crate::task::{Conv, Cube};
+use crate::task::{ConvTask, Cube};
 
 /// The longest line pitch that was measured to work, atoms; twice of it failed
 /// (E-line-pitch).
@@ -91,7 +91,7 @@ rules! { pub,
 }
 
 /// The cube that is fetched, unless it is in CBUF.
-fn fetched(conv: &Conv) -> Option<Cube> {
+fn fetched(conv: &ConvTask) -> Option<Cube> {
     conv.features.cube().filter(|_| !conv.cbuf.data_reuse)
 }
 
@@ -106,7 +106,7 @@ const fn strays(cube: &Cube) -> bool {
 }
 
 /// Surfaces may follow each other upwards or downwards: SURF_STRIDE is signed.
-fn surface_pitch(conv: &Conv, _: &crate::RegisterFile) -> Found {
+fn surface_pitch(conv: &ConvTask, _: &crate::RegisterFile) -> Found {
     let cube = fetched(conv)?;
     let (width, height, surfaces) = (cube.width, cube.lines.count, cube.surfaces.count);
     let (line, pitch) = (cube.lines.group_step, cube.surfaces.group_step);

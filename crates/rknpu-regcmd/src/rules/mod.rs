@@ -33,10 +33,10 @@ macro_rules! rules {
     (@row $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
         $(, contested $switch:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?) => {
         $crate::rules::Rule {
-            id: $crate::lint::RuleId($id),
+            id: $id,
             evidence: &$evidence,
             effect: rules!(@effect $($effect)?),
-            severity: $crate::lint::Severity::$severity,
+            severity: $crate::rules::Severity::$severity,
             shows: rules!(@shows $shows),
             why: $why,
             remedy: $remedy,
@@ -79,11 +79,11 @@ pub(crate) mod words;
 mod writer;
 
 use alloc::string::String;
+use core::fmt;
 
 use crate::field::RegisterInfo;
-use crate::lint::{RuleId, Severity};
 use crate::regfile::RegisterFile;
-use crate::task::{Conv, Output, Pool, Reads, Task};
+use crate::task::{ConvTask, DpuOutput, PoolTask, Reads, Task};
 
 pub use cbuf::{LINE_ROUNDING, WEIGHT_ROOM, weights_without_room};
 pub use conv::INT16_WITHOUT_SUM;
@@ -109,21 +109,42 @@ pub enum Effect {
     Note,
 }
 
+/// How bad it is to break a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Worth knowing.
+    Note,
+    /// Works only under conditions that the words do not show.
+    Warning,
+    /// Must not run.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Its stable name. A number is that of the list in docs/chip.md.
-    pub id: RuleId,
+    /// The stable name of the rule. A number is that of the list in docs/chip.md.
+    pub id: &'static str,
     /// The facts that it rests on, by their ids in docs/evidence.md. Where there
     /// are none and the row has an effect, `why` says so.
     pub evidence: &'static [&'static str],
     /// What silicon does; `None` for advice, and where nobody knows.
     pub effect: Option<Effect>,
-    /// How bad it is to break it.
+    /// How bad it is to break the rule.
     pub severity: Severity,
     /// The registers that show it.
     pub shows: &'static [&'static RegisterInfo],
-    /// What happens.
+    /// What happens where the rule is broken.
     pub why: &'static str,
     /// What to change.
     pub remedy: &'static str,
@@ -140,10 +161,10 @@ type Found = Option<String>;
 enum Check {
     /// Where more than registers is known.
     Elsewhere,
-    Conv(fn(&Conv, &RegisterFile) -> Found),
+    Conv(fn(&ConvTask, &RegisterFile) -> Found),
     /// A convolution or a flying task.
     Dpu(fn(&Dpu<'_>) -> Found),
-    Pool(fn(&Pool, &RegisterFile) -> Found),
+    Pool(fn(&PoolTask, &RegisterFile) -> Found),
 }
 
 /// The part of a task that the DPU does.
@@ -151,9 +172,9 @@ struct Dpu<'a> {
     regs: &'a RegisterFile,
     /// DPU_RDMA, if it runs.
     reads: Option<&'a Reads>,
-    output: &'a Output,
+    output: &'a DpuOutput,
     /// The convolution; `None` if the DPU is fed from memory.
-    conv: Option<&'a Conv>,
+    conv: Option<&'a ConvTask>,
 }
 
 type Shows = &'static [&'static RegisterInfo];

@@ -5,7 +5,7 @@ use alloc::format;
 
 use crate::precision::Precision;
 use crate::regs::{ppu, ppu_rdma};
-use crate::task::{POOL_AVERAGE, POOL_MAX, Pool};
+use crate::task::{POOL_AVERAGE, POOL_MAX, PoolTask};
 
 /// Lines and columns below which a pooled cube is misread by another pooling
 /// (E-small-pool).
@@ -78,12 +78,12 @@ rules! { pub,
 const NEGATIVE_INFINITY: u16 = 0xfc00;
 
 /// Whether less is read than taken.
-fn short(pool: &Pool) -> bool {
+fn short(pool: &PoolTask) -> bool {
     let (read, [width, height, _]) = (pool.read.size, pool.input);
     read[0] < width || read[1] < height || read[2] < pool.written.size[2]
 }
 
-fn sizes(pool: &Pool) -> alloc::string::String {
+fn sizes(pool: &PoolTask) -> alloc::string::String {
     let (taken, read) = (pool.input, pool.read.size);
     format!("PPU takes {taken:?}, PPU_RDMA reads {read:?} (width, height, channels)")
 }

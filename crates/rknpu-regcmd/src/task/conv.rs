@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A convolution: CNA to CORE to DPU to memory.
 
-use super::features::Features;
-use super::output::Output;
+use super::features::FeatureFetch;
+use super::output::DpuOutput;
 use super::reads::Reads;
-use super::window::Window;
-use super::{Registers, sizes};
+use super::window::WindowSteps;
+use super::{ReadRegisters, sizes};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision::Precision;
 use crate::regs::{cna, core};
 
 /// The weights as the MAC array gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weights {
+pub struct ConvWeights {
     /// DCOMP_ADDR0.
     pub base: u32,
     /// WEIGHT_BYTES.
@@ -23,13 +23,13 @@ pub struct Weights {
     pub kernels: usize,
     /// Width and height of a kernel.
     pub kernel: [usize; 2],
-    /// The type of the elements.
+    /// The type of a weight.
     pub precision: Precision,
 }
 
-impl Weights {
+impl ConvWeights {
     /// Reads the registers; every value means something.
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let size = regs.get::<cna::WeightSize2>();
         Self {
             base: regs.get::<cna::DcompAddr0>().decompress_addr0(),
@@ -57,9 +57,9 @@ pub struct Buffering {
     pub weight_banks: usize,
     /// FC_DATA_BANK.
     pub fc_data_bank: u32,
-    /// The features of an earlier task are used.
+    /// DATA_REUSE: the features of an earlier task are used.
     pub data_reuse: bool,
-    /// Its weights are.
+    /// WEIGHT_REUSE: the weights of an earlier task are used.
     pub weight_reuse: bool,
     /// 64-byte entries of a line.
     pub entries: usize,
@@ -68,7 +68,7 @@ pub struct Buffering {
 }
 
 impl Buffering {
-    fn decode(regs: &impl Registers) -> Self {
+    fn decode(regs: &impl ReadRegisters) -> Self {
         let con0 = regs.get::<cna::CbufCon0>();
         Self {
             data_banks: con0.data_bank() as usize,
@@ -109,14 +109,14 @@ impl Buffering {
 
 /// A convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conv {
-    /// What is convolved.
-    pub features: Features,
-    /// How the kernels move over it.
-    pub window: Window,
-    /// With what.
-    pub weights: Weights,
-    /// Through which buffer.
+pub struct ConvTask {
+    /// The features that CNA fetches.
+    pub features: FeatureFetch,
+    /// How the kernels move over the features.
+    pub window: WindowSteps,
+    /// The kernels.
+    pub weights: ConvWeights,
+    /// How CBUF is used.
     pub cbuf: Buffering,
     /// PROC_PRECISION of CORE.
     pub precision: Precision,
@@ -130,19 +130,19 @@ pub struct Conv {
     pub sums_features: bool,
     /// What the DPU takes beside the sums, if DPU_RDMA runs.
     pub reads: Option<Reads>,
-    /// What is written.
-    pub output: Output,
+    /// What the DPU writes.
+    pub output: DpuOutput,
 }
 
-impl Conv {
+impl ConvTask {
     /// Reads the registers; every value means something.
-    pub(crate) fn decode(regs: &impl Registers, with_reads: bool) -> Self {
+    pub(crate) fn decode(regs: &impl ReadRegisters, with_reads: bool) -> Self {
         let misc = regs.get::<core::MiscCfg>();
         let size = regs.get::<core::DataoutSize0>();
         Self {
-            features: Features::decode(regs),
-            window: Window::decode(regs),
-            weights: Weights::decode(regs),
+            features: FeatureFetch::decode(regs),
+            window: WindowSteps::decode(regs),
+            weights: ConvWeights::decode(regs),
             cbuf: Buffering::decode(regs),
             precision: Precision::from_code(misc.proc_precision()),
             depthwise: misc.dw_en() == 1,
@@ -154,7 +154,7 @@ impl Conv {
             sums_features: misc.qd_en() == 1,
             pixels: regs.get::<cna::DataSize3>().dataout_atomics() as usize,
             reads: with_reads.then(|| Reads::decode(regs)),
-            output: Output::decode(regs),
+            output: DpuOutput::decode(regs),
         }
     }
 
@@ -168,7 +168,7 @@ impl Conv {
 
     /// Pixels that CORE hands to the DPU.
     #[must_use]
-    pub const fn core_pixels(&self) -> usize {
+    pub(crate) const fn core_pixels(&self) -> usize {
         self.computed[0] * self.computed[1]
     }
 }

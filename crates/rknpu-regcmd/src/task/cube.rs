@@ -8,7 +8,7 @@ use crate::chip::ATOM_BYTES;
 /// A counter whose steps come in groups: lines, or surfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walk {
-    /// How far it counts.
+    /// Number of steps.
     pub count: usize,
     /// Steps of a group.
     pub group: usize,
@@ -30,7 +30,7 @@ impl Walk {
         }
     }
 
-    /// Where `index` is, atoms.
+    /// Distance of step `index` from step 0, atoms.
     #[must_use]
     pub const fn at(&self, index: usize) -> i64 {
         (index / self.group) as i64 * self.group_step + (index % self.group) as i64 * self.step
@@ -63,7 +63,7 @@ pub struct Cube {
     pub base: u32,
     /// Pixels of a line, which lie one behind the other.
     pub width: usize,
-    /// Its lines.
+    /// The lines.
     pub lines: Walk,
     /// The atoms of a pixel.
     pub surfaces: Walk,
@@ -93,7 +93,7 @@ impl Cube {
         self.base as i64 + ATOM_BYTES as i64 * atoms
     }
 
-    /// How many atoms it has.
+    /// Number of atoms of the cube.
     #[must_use]
     pub const fn atoms(&self) -> u64 {
         self.width as u64 * self.lines.count as u64 * self.surfaces.count as u64

@@ -8,7 +8,7 @@
 //! G = 4, or 1 with GROUP_LINE_OFF;  W = width;  SURF_STRIDE signed
 //! ```
 
-use super::Registers;
+use super::ReadRegisters;
 use super::cube::{Cube, Walk};
 use crate::chip::ChipProfile;
 use crate::precision::Precision;
@@ -19,7 +19,7 @@ const ARGB_FIRST: u32 = 8;
 
 /// What CNA fetches as features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Features {
+pub struct FeatureFetch {
     /// FEATURE_DATA_ADDR.
     pub base: u32,
     /// Width, height and channels of what is fetched.
@@ -39,9 +39,9 @@ pub struct Features {
     pub surf_stride: i32,
 }
 
-impl Features {
+impl FeatureFetch {
     /// Reads the registers; every value means something.
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
         let (fetch, fetch1) = (
             regs.get::<cna::FcDataSize0>(),
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_matrix_of_one_row_has_the_pitch_of_its_signed_stride() {
         let size = [1, 1, 64];
-        let features = Features {
+        let features = FeatureFetch {
             base: 0,
             fetched: size,
             window: size,

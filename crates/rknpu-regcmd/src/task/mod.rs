@@ -26,25 +26,25 @@ use crate::regfile::RegisterFile;
 use crate::regs::dpu;
 use crate::word::EnableMask;
 
-pub use conv::{Buffering, Conv, Weights};
+pub use conv::{Buffering, ConvTask, ConvWeights};
 pub use cube::{Cube, Walk};
-pub use features::Features;
-pub use output::{DEPTHWISE, Output, TO_MEMORY};
-pub use pool::{POOL_AVERAGE, POOL_MAX, Pool, PoolCube};
+pub use features::FeatureFetch;
+pub use output::{DEPTHWISE, DpuOutput, TO_MEMORY};
+pub use pool::{POOL_AVERAGE, POOL_MAX, PoolCube, PoolTask};
 pub(crate) use reads::takes_operand;
 pub use reads::{COMB_SHARED, PER_CHANNEL, PER_PIXEL};
 pub use reads::{ChannelRead, ElementRead, MainRead, Read, Reads};
-pub use uses::{Use, use_of};
-pub use window::Window;
-pub use words::{TaskRegisters, Tasks, tasks};
+pub use uses::{RegisterUse, use_of};
+pub use window::WindowSteps;
+pub use words::{TaskRegisters, tasks, tasks_after};
 
-/// Where registers are read.
-pub(crate) trait Registers {
+/// A source of register values: a file of them, or one that takes note.
+pub(crate) trait ReadRegisters {
     /// The register `R`.
     fn get<R: Register>(&self) -> R;
 }
 
-impl Registers for RegisterFile {
+impl ReadRegisters for RegisterFile {
     fn get<R: Register>(&self) -> R {
         Self::get(self)
     }
@@ -67,16 +67,16 @@ pub const POOLING: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
 )]
 pub enum Task {
     /// CNA, CORE and DPU.
-    Conv(Conv),
+    Conv(ConvTask),
     /// DPU_RDMA and DPU.
     Flying {
-        /// What is read.
+        /// What DPU_RDMA reads.
         reads: Reads,
-        /// What is written.
-        output: Output,
+        /// What the DPU writes.
+        output: DpuOutput,
     },
     /// PPU_RDMA and PPU.
-    Pool(Pool),
+    Pool(PoolTask),
 }
 
 /// Blocks that wait for one that does not start, or none starts: the task does
@@ -109,20 +109,20 @@ impl Task {
         let main = if enable.contains(FLYING) && flying {
             Some(Ok(Self::Flying {
                 reads: Reads::decode(regs),
-                output: Output::decode(regs),
+                output: DpuOutput::decode(regs),
             }))
         } else if enable.contains(CONVOLUTION) && flying {
             Some(Err(TaskError::NotRead))
         } else if enable.contains(CONVOLUTION) {
             let with_reads = enable.contains(EnableMask::DPU_RDMA);
-            Some(Ok(Self::Conv(Conv::decode(regs, with_reads))))
+            Some(Ok(Self::Conv(ConvTask::decode(regs, with_reads))))
         } else if enable.intersects(CONVOLUTION.union(FLYING)) {
             Some(Err(TaskError::Waiting))
         } else {
             None
         };
         let pool = if enable.contains(POOLING) {
-            Some(Ok(Self::Pool(Pool::decode(regs))))
+            Some(Ok(Self::Pool(PoolTask::decode(regs))))
         } else if enable.intersects(POOLING) {
             Some(Err(TaskError::HalfPooling))
         } else if main.is_none() {

@@ -11,7 +11,7 @@
 //! channels as its atoms hold where the DPU is fed from memory.
 
 use super::cube::{Cube, Walk};
-use super::{Registers, sizes};
+use super::{ReadRegisters, sizes};
 use crate::precision::Precision;
 use crate::regs::dpu;
 
@@ -22,7 +22,7 @@ pub const TO_MEMORY: u32 = 2;
 
 /// What the DPU writes. Distances are in atoms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Output {
+pub struct DpuOutput {
     /// DST_BASE_ADDR.
     pub base: u32,
     /// Width, height and channels of the DPU's cube.
@@ -46,9 +46,9 @@ pub struct Output {
     pub precision: Precision,
 }
 
-impl Output {
+impl DpuOutput {
     /// Reads the registers; every value means something.
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let format = regs.get::<dpu::DataFormat>();
         let mode = regs.get::<dpu::FeatureModeCfg>();
         let size = regs.get::<dpu::WdmaSize1>();

@@ -9,7 +9,7 @@
 //! Source: E-pooling; E-pool-notch.
 
 use super::cube::Cube;
-use super::{Registers, sizes};
+use super::{ReadRegisters, sizes};
 use crate::chip::ATOM_BYTES;
 use crate::field::Register;
 use crate::precision::{Precision, size_bits};
@@ -27,15 +27,15 @@ pub struct PoolCube {
     pub base: u32,
     /// Width, height and channels.
     pub size: [usize; 3],
-    /// From line to line.
+    /// Distance from one line to the next.
     pub line: i64,
-    /// From surface to surface.
+    /// Distance from one surface to the next.
     pub surface: i64,
 }
 
 impl PoolCube {
     /// What PPU_RDMA reads.
-    pub(crate) fn read(regs: &impl Registers) -> Self {
+    pub(crate) fn read(regs: &impl ReadRegisters) -> Self {
         Self {
             base: regs.get::<ppu_rdma::SrcBaseAddr>().src_base_addr(),
             size: sizes([
@@ -55,7 +55,7 @@ impl PoolCube {
     }
 
     /// What the PPU writes.
-    pub(crate) fn written(regs: &impl Registers) -> Self {
+    pub(crate) fn written(regs: &impl ReadRegisters) -> Self {
         let size = sizes([
             regs.get::<ppu::DataCubeOutWidth>().cube_out_width(),
             regs.get::<ppu::DataCubeOutHeight>().cube_out_height(),
@@ -71,7 +71,7 @@ impl PoolCube {
         }
     }
 
-    /// Its atoms, of elements of so many bits.
+    /// The atoms of the cube, of elements of `bits` bits.
     pub(crate) fn atoms(&self, bits: u32) -> Cube {
         let [width, height, channels] = self.size;
         let size = [width, height, super::surfaces(channels, bits)];
@@ -81,7 +81,7 @@ impl PoolCube {
 
 /// A pooling from memory to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool {
+pub struct PoolTask {
     /// What PPU_RDMA reads.
     pub read: PoolCube,
     /// The size code of what it reads.
@@ -98,9 +98,9 @@ pub struct Pool {
     pub precision: Precision,
 }
 
-impl Pool {
+impl PoolTask {
     /// Reads the registers; every value means something.
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         Self {
             read: PoolCube::read(regs),

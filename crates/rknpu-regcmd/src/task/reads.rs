@@ -15,7 +15,7 @@
 //! the larger reading.
 
 use super::cube::Cube;
-use super::{Registers, sizes};
+use super::{ReadRegisters, sizes};
 use crate::chip::ATOM_BYTES;
 use crate::precision::{Precision, size_bits};
 use crate::regs::{dpu, dpu_rdma};
@@ -28,7 +28,7 @@ pub const PER_CHANNEL: u32 = 0;
 pub const PER_PIXEL: u32 = 1;
 
 /// Whether EW takes an operand from memory.
-pub(crate) fn takes_operand(regs: &impl Registers) -> bool {
+pub(crate) fn takes_operand(regs: &impl ReadRegisters) -> bool {
     let ew = regs.get::<dpu::EwCfg>();
     ew.ew_bypass() == 0 && ew.ew_op_bypass() == 0 && ew.ew_op_src() == 1
 }
@@ -81,17 +81,20 @@ pub struct ChannelRead {
 
 /// Bits of DATA_USE: whose operands are read.
 impl ChannelRead {
-    /// The ALU's.
+    /// The operand of the ALU.
     pub const ALU: u32 = 1;
-    /// The weight zero point correction's.
+    /// The operand of the weight zero point correction.
     pub const CPEND: u32 = 2;
-    /// The multiplier's.
+    /// The operand of the multiplier.
     pub const MUL: u32 = 4;
-    /// Its shift.
+    /// The shift of the multiplier's products.
     pub const SHIFT: u32 = 8;
-}
 
-impl ChannelRead {
+    /// None where nothing takes operands.
+    fn new(uses: u32, base: impl FnOnce() -> u32) -> Option<Self> {
+        (uses != 0).then(|| Self { base: base(), uses })
+    }
+
     /// What is read for so many channels: four bytes for each and for each
     /// consumer.
     #[must_use]
@@ -99,7 +102,7 @@ impl ChannelRead {
         channels * size_of::<u32>() * self.uses.count_ones() as usize
     }
 
-    /// Its atoms.
+    /// The atoms that hold them.
     #[must_use]
     pub fn atoms(&self, channels: usize) -> Cube {
         let width = self.bytes(channels).div_ceil(ATOM_BYTES as usize);
@@ -134,7 +137,7 @@ pub struct Reads {
 
 impl Reads {
     /// Reads the registers; every value means something.
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let height = regs.get::<dpu_rdma::DataCubeHeight>();
         let mode = regs.get::<dpu_rdma::FeatureModeCfg>();
         let erdma = regs.get::<dpu_rdma::ErdmaCfg>();
@@ -162,20 +165,12 @@ impl Reads {
                 line_notch: height.ew_line_notch_addr() as usize,
                 surface_notch: regs.get::<dpu_rdma::EwSurfNotch>().ew_surf_notch() as usize,
             }),
-            bs: match regs.get::<dpu_rdma::BrdmaCfg>().brdma_data_use() {
-                0 => None,
-                uses => Some(ChannelRead {
-                    base: regs.get::<dpu_rdma::BsBaseAddr>().bs_base_addr(),
-                    uses,
-                }),
-            },
-            bn: match regs.get::<dpu_rdma::NrdmaCfg>().nrdma_data_use() {
-                0 => None,
-                uses => Some(ChannelRead {
-                    base: regs.get::<dpu_rdma::BnBaseAddr>().bn_base_addr(),
-                    uses,
-                }),
-            },
+            bs: ChannelRead::new(regs.get::<dpu_rdma::BrdmaCfg>().brdma_data_use(), || {
+                regs.get::<dpu_rdma::BsBaseAddr>().bs_base_addr()
+            }),
+            bn: ChannelRead::new(regs.get::<dpu_rdma::NrdmaCfg>().nrdma_data_use(), || {
+                regs.get::<dpu_rdma::BnBaseAddr>().bn_base_addr()
+            }),
         }
     }
 

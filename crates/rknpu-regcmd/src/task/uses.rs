@@ -2,7 +2,7 @@
 //! What a task makes of each register: registers keep their values from task to
 //! task, so that one which is used and not written is somebody else's.
 
-use super::{Conv, Output, POOL_AVERAGE, Reads, takes_operand};
+use super::{ConvTask, DpuOutput, POOL_AVERAGE, Reads, takes_operand};
 use crate::field::{Register, RegisterInfo};
 use crate::precision::Precision;
 use crate::regfile::RegisterFile;
@@ -11,7 +11,7 @@ use crate::word::{Block, EnableMask};
 
 /// What a task makes of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum RegisterUse {
     /// Results depend on it.
     Computed,
     /// Nobody knows.
@@ -21,7 +21,7 @@ pub enum Use {
     Unused,
 }
 
-use Use::{Computed, Unknown, Unused};
+use RegisterUse::{Computed, Unknown, Unused};
 
 /// The offsets of registers of a block, as a pattern.
 macro_rules! offsets {
@@ -29,19 +29,19 @@ macro_rules! offsets {
 }
 
 /// `Computed` where that is so, else nothing is made of it.
-const fn or_unused(so: bool) -> Use {
+const fn or_unused(so: bool) -> RegisterUse {
     if so { Computed } else { Unused }
 }
 
 /// `Computed` where that is so, else nobody knows.
-const fn or_unknown(so: bool) -> Use {
+const fn or_unknown(so: bool) -> RegisterUse {
     if so { Computed } else { Unknown }
 }
 
 /// What tasks of the blocks in `enable` make of the register `info`, with the
 /// values in `regs`.
 #[must_use]
-pub fn use_of(regs: &RegisterFile, enable: EnableMask, info: &RegisterInfo) -> Use {
+pub fn use_of(regs: &RegisterFile, enable: EnableMask, info: &RegisterInfo) -> RegisterUse {
     if !info.is_operand() || !enable.contains(info.block.enable()) {
         return Unused;
     }
@@ -65,7 +65,7 @@ pub fn use_of(regs: &RegisterFile, enable: EnableMask, info: &RegisterInfo) -> U
     }
 }
 
-fn of_cna(regs: &RegisterFile, offset: u16) -> Use {
+fn of_cna(regs: &RegisterFile, offset: u16) -> RegisterUse {
     let cbuf = regs.get::<cna::CbufCon0>();
     let fetches = cbuf.data_reuse() == 0;
     match offset {
@@ -77,14 +77,14 @@ fn of_cna(regs: &RegisterFile, offset: u16) -> Use {
         cna::CvtCon1::OFFSET..=cna::CvtCon4::OFFSET | cna::CvtCon5::OFFSET => {
             or_unused(regs.get::<cna::CvtCon0>().cvt_bypass() == 0)
         }
-        cna::PadCon1::OFFSET => or_unused(Conv::decode(regs, false).pads()),
+        cna::PadCon1::OFFSET => or_unused(ConvTask::decode(regs, false).pads()),
         cna::FeatureDataAddr::OFFSET => or_unused(fetches),
         cna::DmaCon1::OFFSET => {
             let lines = regs.get::<cna::FcDataSize0>().dma_height();
             or_unknown(fetches && lines > 1)
         }
         cna::DmaCon2::OFFSET => {
-            let features = Conv::decode(regs, false).features;
+            let features = ConvTask::decode(regs, false).features;
             let surfaces = features.atoms(features.fetched).surfaces.count;
             or_unknown(fetches && surfaces > 1)
         }
@@ -98,7 +98,7 @@ fn of_cna(regs: &RegisterFile, offset: u16) -> Use {
     }
 }
 
-fn of_dpu(regs: &RegisterFile, offset: u16) -> Use {
+fn of_dpu(regs: &RegisterFile, offset: u16) -> RegisterUse {
     let bs = regs.get::<dpu::BsCfg>();
     let bn = regs.get::<dpu::BnCfg>();
     let (bs_on, bn_on) = (bs.bs_bypass() == 0, bn.bn_bypass() == 0);
@@ -145,11 +145,11 @@ fn flying(regs: &RegisterFile) -> bool {
 
 /// Whether what the DPU writes of a pixel fits an atom.
 fn one_atom(regs: &RegisterFile) -> bool {
-    let output = Output::decode(regs);
+    let output = DpuOutput::decode(regs);
     output.channels(flying(regs)) <= output.precision.per_atom()
 }
 
-fn of_ew(regs: &RegisterFile, offset: u16) -> Use {
+fn of_ew(regs: &RegisterFile, offset: u16) -> RegisterUse {
     let ew = regs.get::<dpu::EwCfg>();
     let on = ew.ew_bypass() == 0;
     let operates = on && ew.ew_op_bypass() == 0;
@@ -182,7 +182,7 @@ fn of_ew(regs: &RegisterFile, offset: u16) -> Use {
     }
 }
 
-fn of_rdma(regs: &RegisterFile, offset: u16) -> Use {
+fn of_rdma(regs: &RegisterFile, offset: u16) -> RegisterUse {
     let reads = Reads::decode(regs);
     let (main, element) = (reads.main.is_some(), reads.element.is_some());
     let (bs, bn) = (reads.bs.is_some(), reads.bn.is_some());
@@ -207,7 +207,7 @@ fn of_rdma(regs: &RegisterFile, offset: u16) -> Use {
     }
 }
 
-fn of_ppu(regs: &RegisterFile, offset: u16) -> Use {
+fn of_ppu(regs: &RegisterFile, offset: u16) -> RegisterUse {
     let average = regs.get::<ppu::OperationModeCfg>().pooling_method() == POOL_AVERAGE;
     let padded = regs.get::<ppu::PoolingPaddingCfg>().bits() != 0;
     match offset {

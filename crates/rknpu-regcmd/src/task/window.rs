@@ -4,14 +4,14 @@
 //! Output pixel (oy, ox) and tap (ky, kx) meet the place
 //! `(oy*SY - PAD_TOP + ky*DY, ox*SX - PAD_LEFT + kx*DX)`. There are no registers
 //! for padding right and below: it follows from the number of output pixels.
-//! (librocketnpu and Mesa, both proven on silicon.)
+//! (E-window; outside of the input is the pad value.)
 
-use super::Registers;
+use super::ReadRegisters;
 use crate::regs::cna;
 
 /// How the window moves over the input, as (across, down).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct WindowSteps {
     /// DATAOUT_WIDTH, at least 1.
     pub out_width: usize,
     /// Places from output pixel to output pixel.
@@ -26,9 +26,9 @@ pub struct Window {
     pub pad_value: u32,
 }
 
-impl Window {
+impl WindowSteps {
     /// Reads the registers; every value means something.
-    pub(super) fn decode(regs: &impl Registers) -> Self {
+    pub(super) fn decode(regs: &impl ReadRegisters) -> Self {
         let con3 = regs.get::<cna::ConvCon3>();
         let pad = regs.get::<cna::PadCon0>();
         Self {

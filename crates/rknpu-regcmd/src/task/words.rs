@@ -21,60 +21,38 @@ pub struct TaskRegisters {
 ///
 /// Total: words that write no register are passed over (see
 /// [`decode`](crate::decode())), and so are words after the last enable word.
-#[must_use]
-pub fn tasks(words: &[Word]) -> Tasks<'_> {
-    Tasks::after(words, RegisterFile::new())
+pub fn tasks(words: &[Word]) -> impl Iterator<Item = TaskRegisters> {
+    tasks_after(words, RegisterFile::new())
 }
 
-/// Iterator over the tasks of a program.
-#[derive(Clone, Debug)]
-pub struct Tasks<'a> {
-    words: &'a [Word],
-    next: usize,
-    regs: RegisterFile,
-}
-
-impl<'a> Tasks<'a> {
-    /// The tasks in `words`, of a core whose registers hold what `regs` says:
-    /// they keep their values from task to task.
-    ///
-    /// A core has two groups of registers, which tasks take turns with
-    /// (E-groups-alternate). Here is one: what a task leaves out is what the task
-    /// before it wrote, on a core what the one before that did.
-    #[must_use]
-    pub fn after(words: &'a [Word], regs: RegisterFile) -> Self {
-        Self {
-            words,
-            next: 0,
-            regs,
-        }
-    }
-}
-
-impl Iterator for Tasks<'_> {
-    type Item = TaskRegisters;
-
-    fn next(&mut self) -> Option<TaskRegisters> {
-        let start = self.next;
-        self.regs.forget_writes();
-        for (index, &word) in self.words.iter().enumerate().skip(start) {
+/// The tasks in `words`, of a core whose registers hold what `regs` says: they keep
+/// their values from task to task.
+///
+/// A core has two groups of registers, which tasks take turns with
+/// (E-groups-alternate). Here is one: what a task leaves out is what the task
+/// before it wrote, on a core what the one before that did.
+pub fn tasks_after(words: &[Word], mut regs: RegisterFile) -> impl Iterator<Item = TaskRegisters> {
+    let mut start = 0;
+    core::iter::from_fn(move || {
+        regs.forget_writes();
+        for (index, &word) in words.iter().enumerate().skip(start) {
             if word.is_enable() {
-                self.next = index + 1;
+                let words = start..index + 1;
+                start = words.end;
                 return Some(TaskRegisters {
-                    regs: self.regs.clone(),
+                    regs: regs.clone(),
                     enable: EnableMask::from_bits_retain(word.value()),
-                    words: start..self.next,
+                    words,
                 });
             }
-            if Block::from_target(word.target()) == Block::of_offset(word.offset())
-                && Block::of_offset(word.offset()).is_some()
-            {
-                self.regs.set(word.offset(), word.value());
+            let block = Block::from_target(word.target());
+            if block.is_some() && block == Block::of_offset(word.offset()) {
+                regs.set(word.offset(), word.value());
             }
         }
-        self.next = self.words.len();
+        start = words.len();
         None
-    }
+    })
 }
 
 #[cfg(test)]

@@ -1,29 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bytes that a task asks the engines for.
 
-use super::work::EngineBytes;
 use crate::chip::ATOM_BYTES;
 use crate::extent::DmaEngine;
 use crate::regfile::RegisterFile;
 use crate::regs::cna;
-use crate::task::{ChannelRead, Conv, Output, Read, Reads};
+use crate::task::{ChannelRead, ConvTask, DpuOutput, Read, Reads};
 
 /// Lanes of the weight decompressor.
 const LANES: u16 = 16;
 const ATOM: u64 = ATOM_BYTES as u64;
 
+/// Bytes that each engine moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EngineBytes([u64; DmaEngine::ALL.len()]);
+
+impl EngineBytes {
+    /// Bytes of one engine.
+    #[must_use]
+    pub fn of(&self, engine: DmaEngine) -> u64 {
+        self.0[engine as usize]
+    }
+
+    /// Bytes of all engines.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0
+            .iter()
+            .fold(0, |sum, &bytes| sum.saturating_add(bytes))
+    }
+
+    pub(super) fn put(&mut self, engine: DmaEngine, bytes: u64) {
+        self.0[engine as usize] = bytes;
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        for (mine, more) in self.0.iter_mut().zip(other.0) {
+            *mine = mine.saturating_add(more);
+        }
+    }
+}
+
 /// Groups of channels that are written.
-pub(super) fn groups(output: &Output) -> u64 {
+pub(super) fn groups(output: &DpuOutput) -> u64 {
     output.written[2].div_ceil(output.group) as u64
 }
 
 /// Atoms of each.
-pub(super) fn atoms_of_group(output: &Output) -> u64 {
+pub(super) fn atoms_of_group(output: &DpuOutput) -> u64 {
     (output.pixels() * output.group_atoms) as u64
 }
 
 /// Bytes of the features, and of those that must be there at the start.
-pub(super) fn features(conv: &Conv) -> (u64, u64) {
+pub(super) fn features(conv: &ConvTask) -> (u64, u64) {
     if conv.cbuf.data_reuse {
         return (0, 0);
     }
@@ -45,7 +74,7 @@ pub(super) struct Fetch {
     pub(super) clocks: u64,
 }
 
-pub(super) fn weights(regs: &RegisterFile, conv: &Conv) -> Fetch {
+pub(super) fn weights(regs: &RegisterFile, conv: &ConvTask) -> Fetch {
     if conv.cbuf.weight_reuse {
         return Fetch::default();
     }

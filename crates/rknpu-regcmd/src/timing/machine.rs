@@ -98,9 +98,9 @@ pub struct Machine {
     pub chip: ChipProfile,
     /// Clock of the NPU, Hz. Shared by the cores.
     pub clock_hz: u64,
-    /// Memory.
+    /// How fast its memory is.
     pub dram: Dram,
-    /// Driver.
+    /// What its kernel driver costs.
     pub driver: DriverCosts,
 }
 

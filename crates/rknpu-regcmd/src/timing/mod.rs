@@ -13,6 +13,7 @@
 //! can express, and says where it fails.
 
 mod counts;
+mod job;
 mod machine;
 mod queue;
 mod running;
@@ -20,7 +21,9 @@ mod schedule;
 mod spans;
 mod work;
 
+pub use counts::EngineBytes;
+pub use job::{JobTime, ScheduledJob, TaskTime, Timeline};
 pub use machine::{Dram, DriverCosts, Machine, seconds};
-pub use schedule::{Job, JobTime, ScheduleError, TaskTime, Timeline, schedule};
+pub use schedule::{ScheduleError, schedule};
 pub use spans::{Parts, Span, Stage};
-pub use work::{EngineBytes, TaskWork, WorkError};
+pub use work::{TaskWork, WorkError};

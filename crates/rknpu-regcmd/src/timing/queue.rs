@@ -5,8 +5,8 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::job::ScheduledJob;
 use super::machine::DriverCosts;
-use super::schedule::Job;
 
 /// What is known of a job.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ struct File {
 /// All jobs that do not run.
 #[derive(Debug)]
 pub(super) struct Queues<'a> {
-    jobs: &'a [Job],
+    jobs: &'a [ScheduledJob],
     costs: DriverCosts,
     states: Vec<State>,
     /// When a job is queued, its file, and which one it is: of those at the same
@@ -56,7 +56,7 @@ pub(super) struct Queues<'a> {
 }
 
 impl<'a> Queues<'a> {
-    pub(super) fn new(jobs: &'a [Job], cores: usize, costs: DriverCosts) -> Self {
+    pub(super) fn new(jobs: &'a [ScheduledJob], cores: usize, costs: DriverCosts) -> Self {
         let mut queues = Self {
             jobs,
             costs,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A job on a core: which phase it is in, and how much of it is left.
 
+use super::job::{ScheduledJob, TaskTime};
 use super::machine::{Machine, PS_PER_SECOND};
-use super::schedule::{Job, TaskTime};
 use super::spans::Phase;
 
 /// Where in its life a job is.
@@ -38,7 +38,7 @@ pub(super) struct Running {
 
 impl Running {
     /// The job as the driver takes it up.
-    pub(super) fn new(index: usize, job: &Job, machine: &Machine) -> Self {
+    pub(super) fn new(index: usize, job: &ScheduledJob, machine: &Machine) -> Self {
         let first = job.tasks.first().copied().unwrap_or_default();
         Self {
             job: index,
@@ -89,7 +89,7 @@ impl Running {
     pub(super) fn next_phase(
         &mut self,
         now: u64,
-        job: &Job,
+        job: &ScheduledJob,
         machine: &Machine,
     ) -> Option<TaskTime> {
         let mut done = None;

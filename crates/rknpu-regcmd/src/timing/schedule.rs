@@ -16,34 +16,10 @@ use alloc::vec::Vec;
 
 use thiserror::Error;
 
+use super::job::{JobTime, ScheduledJob, Timeline};
 use super::machine::Machine;
 use super::queue::Queues;
 use super::running::Running;
-use super::spans::{Span, between};
-use super::work::TaskWork;
-
-/// A job as the client submits it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Job {
-    /// Which file descriptor.
-    pub file: u32,
-    /// What it does, in order.
-    pub tasks: Vec<TaskWork>,
-    /// The jobs that the client waits for before it submits this one: indices
-    /// below this job's own. It submits the jobs of a file in their order.
-    pub after: Vec<usize>,
-    /// How long the client then works before it submits, picoseconds.
-    pub host_ps: u64,
-    /// Jobs that write what this one reads or writes: the driver holds it
-    /// back until they are done. Indices below this job's own.
-    pub fences: Vec<usize>,
-    /// Whether its tasks run in one kick, linked by the words of their
-    /// programs. Not so in mainline Linux.
-    pub chained: bool,
-    /// How long it keeps its core after its tasks, picoseconds: the rest of
-    /// the driver's time limit, if the task after them hung.
-    pub hold_ps: u64,
-}
 
 /// What is wrong with a list of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -54,64 +30,9 @@ pub enum ScheduleError {
     Order {
         /// Index of the job.
         job: usize,
-        /// What it names.
+        /// Index of the job that it waits for.
         waits_for: usize,
     },
-}
-
-/// When a job ran. Times are modelled, in picoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobTime {
-    /// Core.
-    pub core: u32,
-    /// The SUBMIT call.
-    pub submit_ps: u64,
-    /// Hand-over to the hardware.
-    pub start_ps: u64,
-    /// Completion.
-    pub end_ps: u64,
-}
-
-/// When a task ran. Times are modelled, in picoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskTime {
-    /// Index of its job.
-    pub job: usize,
-    /// Index in the job.
-    pub task: usize,
-    /// Core.
-    pub core: u32,
-    /// Start of what the driver does for it.
-    pub kick_ps: u64,
-    /// Start of the fetch.
-    pub start_ps: u64,
-    /// Ends of fetch, fill, flow and drain.
-    pub(super) ends_ps: [u64; 4],
-}
-
-impl TaskTime {
-    /// Completion.
-    #[must_use]
-    pub fn end_ps(&self) -> u64 {
-        self.ends_ps[3]
-    }
-
-    /// When each engine worked. `work` is what the task was scheduled with.
-    #[must_use]
-    pub fn spans(&self, work: &TaskWork, machine: &Machine) -> Vec<Span> {
-        between(work, machine, self.start_ps, self.ends_ps)
-    }
-}
-
-/// What [`schedule`] found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Timeline {
-    /// For each job, in the order given.
-    pub jobs: Vec<JobTime>,
-    /// For each task, in the order of their ends.
-    pub tasks: Vec<TaskTime>,
-    /// Modelled end of the last job, picoseconds.
-    pub end_ps: u64,
 }
 
 /// Runs `jobs` on the machine. Of things that happen at the same time those of
@@ -120,15 +41,15 @@ pub struct Timeline {
 ///
 /// # Errors
 /// [`ScheduleError`] where a job waits for one that does not come before it.
-pub fn schedule(jobs: &[Job], machine: &Machine) -> Result<Timeline, ScheduleError> {
+pub fn schedule(jobs: &[ScheduledJob], machine: &Machine) -> Result<Timeline, ScheduleError> {
     check(jobs)?;
     let mut simulation = Simulation::new(jobs, machine);
     while simulation.step() {}
     Ok(simulation.timeline)
 }
 
-fn check(jobs: &[Job]) -> Result<(), ScheduleError> {
-    for (job, Job { after, fences, .. }) in jobs.iter().enumerate() {
+fn check(jobs: &[ScheduledJob]) -> Result<(), ScheduleError> {
+    for (job, ScheduledJob { after, fences, .. }) in jobs.iter().enumerate() {
         let mut waits = after.iter().chain(fences).copied();
         if let Some(waits_for) = waits.find(|&other| other >= job) {
             return Err(ScheduleError::Order { job, waits_for });
@@ -139,7 +60,7 @@ fn check(jobs: &[Job]) -> Result<(), ScheduleError> {
 
 /// The state between two events.
 struct Simulation<'a> {
-    jobs: &'a [Job],
+    jobs: &'a [ScheduledJob],
     machine: &'a Machine,
     now: u64,
     queues: Queues<'a>,
@@ -148,7 +69,7 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(jobs: &'a [Job], machine: &'a Machine) -> Self {
+    fn new(jobs: &'a [ScheduledJob], machine: &'a Machine) -> Self {
         let cores = machine.chip.cores.max(1) as usize;
         Self {
             jobs,

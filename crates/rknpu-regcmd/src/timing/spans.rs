@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use super::machine::{Machine, bytes_ps};
 use super::work::TaskWork;
-use crate::extent::{Access, DmaEngine};
+use crate::extent::{Direction, DmaEngine};
 
 /// The phases of a task, as bytes to move and time to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// All of it.
+    /// The whole time.
     #[must_use]
     pub fn total_ps(&self) -> u64 {
         self.edges_ps
@@ -178,7 +178,7 @@ impl core::fmt::Display for Stage {
 /// A time in which an engine works, if not all of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Who.
+    /// The engine or block.
     pub stage: Stage,
     /// Modelled start, picoseconds.
     pub start_ps: u64,
@@ -205,7 +205,7 @@ pub(super) fn between(work: &TaskWork, machine: &Machine, start: u64, ends: [u64
                 let (from, to) = match engine {
                     DmaEngine::Feature => (fetched, loaded(work.feature_fill_bytes)),
                     DmaEngine::Weight => (fetched, loaded(work.weight_fill_bytes)),
-                    engine if engine.access() == Access::Write => (filled, drained),
+                    engine if engine.direction() == Direction::Write => (filled, drained),
                     _ => (filled, flowed),
                 };
                 (bytes, 0, from, to)

@@ -8,11 +8,11 @@
 
 use thiserror::Error;
 
-use super::counts::{atoms_of_group, features, groups, operands, weights};
+use super::counts::{EngineBytes, atoms_of_group, features, groups, operands, weights};
 use crate::chip::ATOM_BYTES;
 use crate::extent::DmaEngine;
 use crate::regfile::RegisterFile;
-use crate::task::{Conv, Output, Pool, Reads, Task};
+use crate::task::{ConvTask, DpuOutput, PoolTask, Reads, Task};
 use crate::word::EnableMask;
 
 /// Why it cannot be told what a task does.
@@ -28,36 +28,6 @@ pub enum WorkError {
          or DPU and DPU_RDMA with flying_mode 1, or PPU and PPU_RDMA"
     )]
     Incomplete(u32),
-}
-
-/// Bytes that each engine moves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct EngineBytes([u64; DmaEngine::ALL.len()]);
-
-impl EngineBytes {
-    /// Bytes of one engine.
-    #[must_use]
-    pub fn of(&self, engine: DmaEngine) -> u64 {
-        self.0[engine as usize]
-    }
-
-    /// Bytes of all engines.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0
-            .iter()
-            .fold(0, |sum, &bytes| sum.saturating_add(bytes))
-    }
-
-    pub(super) fn put(&mut self, engine: DmaEngine, bytes: u64) {
-        self.0[engine as usize] = bytes;
-    }
-
-    fn add(&mut self, other: &Self) {
-        for (mine, more) in self.0.iter_mut().zip(other.0) {
-            *mine = mine.saturating_add(more);
-        }
-    }
 }
 
 /// What one task moves and computes.
@@ -150,7 +120,7 @@ impl TaskWork {
     }
 
     /// The work of the writer.
-    fn writing(output: &Output) -> Self {
+    fn writing(output: &DpuOutput) -> Self {
         let atoms = groups(output) * atoms_of_group(output);
         let mut work = Self {
             dpu_clocks: atoms,
@@ -162,7 +132,7 @@ impl TaskWork {
     }
 
     /// CNA to CORE to DPU to memory.
-    fn convolution(regs: &RegisterFile, conv: &Conv) -> Self {
+    fn convolution(regs: &RegisterFile, conv: &ConvTask) -> Self {
         let output = &conv.output;
         let mut work = Self::writing(output);
         work.drain_bytes = atoms_of_group(output) * u64::from(ATOM_BYTES);
@@ -196,14 +166,14 @@ impl TaskWork {
     }
 
     /// MRDMA to DPU to memory.
-    fn flying(reads: &Reads, output: &Output) -> Self {
+    fn flying(reads: &Reads, output: &DpuOutput) -> Self {
         let mut work = Self::writing(output);
         work.bytes.add(&operands(reads, true));
         work
     }
 
     /// PPU_RDMA to PPU to memory.
-    fn pooling(pool: &Pool) -> Self {
+    fn pooling(pool: &PoolTask) -> Self {
         let (read, written) = (pool.source().atoms(), pool.target().atoms());
         let taps = (pool.kernel[0] * pool.kernel[1]) as u64;
         let mut work = Self {

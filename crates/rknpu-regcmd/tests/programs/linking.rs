@@ -4,13 +4,13 @@
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
 use rknpu_regcmd::{
-    Binding, Block, BufferId, EnableMask, ExtentError, Iova, Item, LinkError, MatmulTask,
-    MatmulType, Program, Register, RegisterInfo, Word, decode,
+    Binding, Block, BufferId, Direction, EnableMask, ExtentError, Iova, Item, LinkError,
+    MatmulTask, MatmulType, Program, RegisterInfo, Word, decode,
 };
 
 use crate::product::{self, CHIP, values};
 use crate::random::{KNOWN, any_word};
-use families::Sample;
+use families::{Sample, write};
 
 fn task() -> MatmulTask {
     product::task(MatmulType::Int8ToInt32, 64, 64, 64)
@@ -34,20 +34,25 @@ const EVERYWHERE: Binding = Binding {
 
 /// The program of these words, written as they are.
 fn rebuild(words: &[Word], edit: impl Fn(&'static RegisterInfo, u32) -> Option<u32>) -> Program {
-    let mut builder = Program::builder();
+    let mut written = Vec::new();
     let mut enable = EnableMask::empty();
     for item in decode(words) {
         match item {
             Item::Write { register, value } if register.block != Block::Pc => {
-                if let Some(value) = edit(register, value) {
-                    builder.push_raw(register, value);
-                }
+                let value = edit(register, value);
+                written.extend(value.map(|value| Item::Write { register, value }.word()));
             }
             Item::Enable(mask) => enable = mask,
             _ => {}
         }
     }
-    builder.finish(enable)
+    Program::of_words(written, Vec::new(), enable)
+}
+
+/// Links these words to no buffers.
+fn linked(words: &[Word], enable: EnableMask) -> Result<(), LinkError> {
+    let program = Program::of_words(words.to_vec(), Vec::new(), enable);
+    program.link(&[]).map(drop)
 }
 
 fn link_edited(edit: impl Fn(&'static RegisterInfo, u32) -> Option<u32>) -> Result<(), LinkError> {
@@ -156,29 +161,24 @@ fn values_go_to_the_register_group_that_runs() {
     let gone = |r: &'static RegisterInfo, v| (r.offset != dpu::SPointer::OFFSET).then_some(v);
     assert_eq!(link_edited(gone), Err(group));
     // The kernel wrote that of CNA, with the number of the core.
-    let mut builder = Program::builder();
-    builder.push(cna::SPointer::from_bits(0xe));
-    assert_eq!(
-        builder.finish(EnableMask::empty()).link(&[]),
-        Err(LinkError::RegisterGroup(Block::Cna))
-    );
-    let mut builder = Program::builder();
-    builder.push(dpu::BsCfg::new());
-    builder.push(dpu::SPointer::from_bits(0xe));
-    assert_eq!(builder.finish(EnableMask::DPU).link(&[]), Err(group));
+    let kernels = linked(&[write(cna::SPointer::OFFSET, 0xe)], EnableMask::empty());
+    assert_eq!(kernels, Err(LinkError::RegisterGroup(Block::Cna)));
+    let late = [
+        write(dpu::BsCfg::OFFSET, 0),
+        write(dpu::SPointer::OFFSET, 0xe),
+    ];
+    assert_eq!(linked(&late, EnableMask::DPU), Err(group));
 }
 
 #[test]
 fn registers_of_the_kernel_and_unknown_bits_are_refused() {
     for register in [
-        pc::TaskDmaBaseAddr::INFO,
-        pc::BaseAddress::INFO,
-        cna::OperationEnable::INFO,
+        pc::TaskDmaBaseAddr::OFFSET,
+        pc::BaseAddress::OFFSET,
+        cna::OperationEnable::OFFSET,
     ] {
-        let mut builder = Program::builder();
-        builder.push_raw(register, 0);
         assert!(matches!(
-            builder.finish(EnableMask::empty()).link(&[]),
+            linked(&[write(register, 0)], EnableMask::empty()),
             Err(LinkError::ForeignRegister { word: 0, .. })
         ));
     }
@@ -189,9 +189,7 @@ fn registers_of_the_kernel_and_unknown_bits_are_refused() {
         unknown,
         Err(LinkError::Extent(ExtentError::UnknownMode { .. }))
     ));
-    let blocks = Program::builder()
-        .finish(EnableMask::from_bits_retain(0x80))
-        .link(&[]);
+    let blocks = linked(&[], EnableMask::from_bits_retain(0x80));
     assert!(matches!(
         blocks,
         Err(LinkError::Extent(ExtentError::UnknownBlocks(0x80)))
@@ -285,7 +283,7 @@ proptest! {
             }
             if let Some(last) = linked.last_written_atom() {
                 let last = u64::from(last.0);
-                let writes = linked.extents().iter().filter(|e| e.access == rknpu_regcmd::DmaAccess::Write);
+                let writes = linked.extents().iter().filter(|e| e.engine.direction() == Direction::Write);
                 prop_assert!(writes.clone().any(|e| e.start <= last && last + 16 <= e.end));
             }
         }

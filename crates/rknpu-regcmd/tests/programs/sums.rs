@@ -55,7 +55,6 @@ proptest! {
             engine,
             start: start.into(),
             end: u64::from(start + len),
-            access: engine.access(),
         };
         let expected = [
             extent(DmaEngine::Mrdma, places[0]),

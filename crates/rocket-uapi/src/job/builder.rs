@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use rknpu_regcmd::{DmaAccess, Extent};
+use rknpu_regcmd::{Direction, Extent};
 
 use super::error::{BuildError, MAX_PROGRAMS, Refusal};
 use super::repeat::is_repeatable;
@@ -214,9 +214,9 @@ impl JobBuilder {
         self.check_names()?;
         for extent in self.extents() {
             let in_write = self.in_writes(extent);
-            match extent.access {
-                DmaAccess::Write if !in_write => return Err(Refusal::WriteOutside(*extent)),
-                DmaAccess::Read if !in_write && !self.in_reads(extent) => {
+            match extent.engine.direction() {
+                Direction::Write if !in_write => return Err(Refusal::WriteOutside(*extent)),
+                Direction::Read if !in_write && !self.in_reads(extent) => {
                     return Err(Refusal::ReadOutside(*extent));
                 }
                 _ => {}

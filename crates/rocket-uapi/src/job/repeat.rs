@@ -7,17 +7,17 @@
 //! earlier program, which by induction writes the same again before, or by
 //! none at all. Extents err towards larger, so at worst a job is not run again.
 
-use rknpu_regcmd::{DmaAccess, Extent};
+use rknpu_regcmd::{Direction, Extent};
 
 use crate::program_bo::Placed;
 
 /// Whether programs that run in this order compute the same a second time.
 pub(super) fn is_repeatable(programs: &[Placed]) -> bool {
     programs.iter().enumerate().all(|(index, program)| {
-        ranges(&program.extents, DmaAccess::Read).all(|read| {
+        ranges(&program.extents, Direction::Read).all(|read| {
             programs[index..]
                 .iter()
-                .flat_map(|later| ranges(&later.extents, DmaAccess::Write))
+                .flat_map(|later| ranges(&later.extents, Direction::Write))
                 .all(|write| !overlap(read, write))
         })
     })
@@ -27,10 +27,10 @@ fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     a.0 < b.1 && b.0 < a.1
 }
 
-fn ranges(extents: &[Extent], access: DmaAccess) -> impl Iterator<Item = (u64, u64)> {
+fn ranges(extents: &[Extent], direction: Direction) -> impl Iterator<Item = (u64, u64)> {
     extents
         .iter()
-        .filter(move |extent| extent.access == access)
+        .filter(move |extent| extent.engine.direction() == direction)
         .map(|extent| (extent.start, extent.end))
 }
 
@@ -42,12 +42,7 @@ mod tests {
     use crate::backend::RawTask;
 
     fn program(read: (u64, u64), write: (u64, u64)) -> Placed {
-        let extent = |engine: DmaEngine, (start, end)| Extent {
-            engine,
-            start,
-            end,
-            access: engine.access(),
-        };
+        let extent = |engine: DmaEngine, (start, end)| Extent { engine, start, end };
         Placed {
             task: RawTask {
                 regcmd: Iova(0),

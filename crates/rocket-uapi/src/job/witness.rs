@@ -242,7 +242,7 @@ impl Program {
 
 #[cfg(test)]
 mod tests {
-    use rknpu_regcmd::DmaAccess;
+    use rknpu_regcmd::Direction;
 
     use super::*;
 
@@ -262,9 +262,9 @@ mod tests {
             assert_eq!(linked.words(), program.at(Iova(page)));
             let of = |offset: usize| u64::from(page) + offset as u64;
             for extent in linked.extents() {
-                let (start, end) = match extent.access {
-                    DmaAccess::Read => (of(A_OFFSET), of(C_OFFSET)),
-                    DmaAccess::Write => (of(C_OFFSET), of(PAGE_BYTES)),
+                let (start, end) = match extent.engine.direction() {
+                    Direction::Read => (of(A_OFFSET), of(C_OFFSET)),
+                    Direction::Write => (of(C_OFFSET), of(PAGE_BYTES)),
                 };
                 assert!(start <= extent.start && extent.end <= end, "{extent}");
             }

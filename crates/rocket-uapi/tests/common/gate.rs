@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use npu_model::driver::{Arena, Driver, DriverOptions, DrmFile, NpuCore};
-use rknpu_chip::{Bus, Outcome};
+use rknpu_chip::{Bus, KickOutcome};
 use rocket_uapi::sys::{CREATE_BO, SUBMIT};
 use rocket_uapi::write_fence;
 
@@ -47,7 +47,7 @@ impl NpuCore for DoorCore {
         value: u32,
         _: &mut dyn Bus,
         _: Duration,
-    ) -> Option<Outcome> {
+    ) -> Option<KickOutcome> {
         if (offset, value) == (OPERATION_ENABLE, 1) {
             self.door.pass();
         }

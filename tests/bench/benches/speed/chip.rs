@@ -8,9 +8,9 @@ use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::pc;
 
 use families::DPU_DONE;
-use families::conv::Conv;
-use families::matmul::{INT8_INT32, Types};
-use families::pooling::Pool;
+use families::conv::ConvProgram;
+use families::matmul::{INT8_INT32, ProductTypes};
+use families::pooling::PoolProgram;
 
 /// Memory from IOVA 0 on.
 struct Memory(Vec<u8>);
@@ -112,13 +112,13 @@ impl ChipPrograms {
     pub(crate) fn pooling() -> Self {
         let (side, channels) = (112u32, 64);
         let input = (side * side * channels) as usize * 2;
-        let pool = Pool {
+        let pool = PoolProgram {
             output: (side / 2, side / 2),
             channels,
             stride: (2, 2),
             pad: (1, 1, 0, 0),
             pad_value: 0xfc00,
-            ..Pool::new(1, (side, side), (3, 3), (0, input as u32))
+            ..PoolProgram::new(1, (side, side), (3, 3), (0, input as u32))
         };
         Self::new(2 * input, input, &[pool.program()])
     }
@@ -145,11 +145,11 @@ fn filler(index: usize) -> u8 {
 
 /// A padded 3x3 convolution of a square image whose output takes the place
 /// behind the weights.
-fn image(ty: Types, side: u32, channels: u32) -> Conv {
+fn image(ty: ProductTypes, side: u32, channels: u32) -> ConvProgram {
     let size = (side, side, channels);
     let input = side * side * channels;
     let weights = 9 * channels * channels;
-    Conv {
+    ConvProgram {
         pad: (1, 1),
         // Lines stream through what the weights leave.
         data_banks: 9,
@@ -159,7 +159,7 @@ fn image(ty: Types, side: u32, channels: u32) -> Conv {
 }
 
 /// Rows of a tile whose features fill two thirds of CBUF, and its columns.
-pub(crate) fn tile(ty: Types, k: usize) -> (usize, usize) {
+pub(crate) fn tile(ty: ProductTypes, k: usize) -> (usize, usize) {
     const FEATURE_BYTES: usize = 8 * 32 * 1024;
     const COLUMNS: usize = 1024;
     (FEATURE_BYTES / ty.bytes(k), COLUMNS)
@@ -168,7 +168,7 @@ pub(crate) fn tile(ty: Types, k: usize) -> (usize, usize) {
 /// The programs of a product whose operands and results lie at `a`, `b` and
 /// `c`, columns `columns` of it.
 pub(crate) fn tiles(
-    ty: Types,
+    ty: ProductTypes,
     (m, k, _): (usize, usize, usize),
     columns: std::ops::Range<usize>,
     (a, b, c): (u32, u32, u32),
@@ -193,7 +193,7 @@ pub(crate) fn tiles(
 }
 
 /// A whole product.
-pub(crate) fn product(ty: Types, (m, k, n): (usize, usize, usize)) -> ChipPrograms {
+pub(crate) fn product(ty: ProductTypes, (m, k, n): (usize, usize, usize)) -> ChipPrograms {
     let bytes = |elements: usize| ty.bytes(elements);
     let (a, b) = (bytes(m * k), bytes(k * n));
     let at = (0, a as u32, (a + b) as u32);

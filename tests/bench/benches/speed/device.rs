@@ -8,7 +8,7 @@ use npu_model::{Model, ModelOptions};
 use rocket_uapi::{Backend, ByteLen, Deadline, RawBo, RawJob, RawTask};
 
 use crate::chip::tiles;
-use families::matmul::Types;
+use families::matmul::ProductTypes;
 
 /// A product, cut by columns into a job for each core.
 pub(crate) struct SplitProduct {
@@ -25,7 +25,7 @@ struct Share {
 }
 
 impl SplitProduct {
-    pub(crate) fn new(ty: Types, (m, k, n): (usize, usize, usize), cores: usize) -> Self {
+    pub(crate) fn new(ty: ProductTypes, (m, k, n): (usize, usize, usize), cores: usize) -> Self {
         let model = Model::new(ModelOptions::default());
         let granule = ty.group as usize;
         let share = n.div_ceil(cores).next_multiple_of(granule);
@@ -67,7 +67,7 @@ impl SplitProduct {
 impl Share {
     fn new(
         file: Arc<dyn Backend>,
-        ty: Types,
+        ty: ProductTypes,
         (m, k, n): (usize, usize, usize),
         columns: std::ops::Range<usize>,
     ) -> Self {

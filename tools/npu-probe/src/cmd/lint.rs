@@ -50,7 +50,7 @@ impl RepeatedFindings {
     fn add(&mut self, job: usize, program: usize, findings: &[Finding]) {
         let mut seen = Vec::new();
         for finding in findings {
-            let key = (std::cmp::Reverse(finding.severity), finding.rule.0);
+            let key = (std::cmp::Reverse(finding.severity), finding.rule);
             if seen.contains(&key) {
                 continue;
             }

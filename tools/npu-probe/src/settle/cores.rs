@@ -2,11 +2,12 @@
 //! Experiments about cores: what registers keep, and what makes a core hang.
 
 use rknpu_regcmd::regs::dpu;
+use rknpu_regcmd::task::CONVOLUTION;
 use rknpu_regcmd::{EnableMask, Program, Register};
 
 use super::experiment::{Experiment, ExperimentJob, OUT, OutcomeOrder};
 use super::products;
-use super::template::TaskTemplate;
+use super::template::{TaskTemplate, single};
 
 /// S_POINTER as programs write it: both pointers toggle.
 const POINTER: u32 = 0xe;
@@ -20,11 +21,12 @@ const ROUND: usize = 4;
 /// are theirs.
 pub(super) fn delta_program() -> anyhow::Result<Experiment> {
     let (whole, inputs, length) = products::small()?;
-    let mut delta = Program::builder();
-    delta
-        .push(dpu::SPointer::from_bits(POINTER))
-        .push_address::<dpu::DstBaseAddr>(OUT.at(length as u32));
-    let delta = delta.finish(EnableMask::CNA | EnableMask::CORE | EnableMask::DPU);
+    let words = vec![
+        single(dpu::SPointer::from_bits(POINTER)),
+        single(dpu::DstBaseAddr::new()),
+    ];
+    let address = (1, OUT.at(length as u32));
+    let delta = Program::of_words(words, vec![address], CONVOLUTION);
     let mut experiment = Experiment::of(inputs, 2 * length, whole.clone());
     experiment.jobs = vec![ExperimentJob::of(vec![
         whole.clone(),

@@ -4,13 +4,12 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
-use rknpu_regcmd::{Block, EnableMask, FieldRangeError, Precision, Program, Register, RegisterSet};
+use rknpu_regcmd::task::FLYING;
+use rknpu_regcmd::{FieldRangeError, Precision, RegisterSet};
 
 use super::experiment::{Experiment, OUT, input};
 use super::template::TaskTemplate;
 
-/// S_POINTER as programs write it: both pointers toggle.
-const POINTER: u32 = 0xe;
 /// Beats less one of the longest bursts.
 const BURST_16: u32 = 15;
 /// Values of an atom.
@@ -94,20 +93,9 @@ pub(super) fn reader(set: &mut RegisterSet, pixels: u32) -> Result<(), FieldRang
     Ok(())
 }
 
-/// The program of DPU and DPU_RDMA.
-pub(super) fn program(dpu: &RegisterSet, reader: &RegisterSet) -> TaskTemplate {
-    let mut program = Program::builder();
-    program
-        .push(dpu::SPointer::from_bits(POINTER))
-        .push(dpu_rdma::SPointer::from_bits(POINTER))
-        .push_block(Block::Dpu, dpu)
-        .push_block(Block::DpuRdma, reader);
-    TaskTemplate::of(&program.finish(EnableMask::DPU | EnableMask::DPU_RDMA))
-}
-
 /// What EW does with two operands.
 #[derive(Clone, Copy)]
-pub(super) enum EwOperation {
+pub(super) enum FlyingOperation {
     Max = 0,
     Min = 1,
     Add = 2,
@@ -115,12 +103,12 @@ pub(super) enum EwOperation {
 
 /// One operation on the atoms of [`input`] 0 and 1.
 pub(super) fn flying(
-    operation: EwOperation,
+    operation: FlyingOperation,
     a: [f32; 8],
     b: [f32; 8],
 ) -> anyhow::Result<Experiment> {
-    let mut dpu = dpu_registers(1)?;
-    dpu.set(
+    let mut registers = dpu_registers(1)?;
+    registers.set(
         dpu::EwCfg::new()
             .with_ew_op_src(1)?
             .with_ew_lut_bypass(1)?
@@ -129,20 +117,20 @@ pub(super) fn flying(
             .with_edata_size(OPERAND_16_BITS)?
             .with_ew_data_mode(OPERAND_PER_PIXEL)?,
     );
-    let mut rdma = RegisterSet::new();
-    reader(&mut rdma, 1)?;
-    rdma.set(
-        dpu_rdma::ErdmaCfg::new()
-            .with_erdma_data_size(OPERAND_16_BITS)?
-            .with_erdma_data_mode(OPERAND_PER_PIXEL)?,
-    )
-    .set_address::<dpu_rdma::EwBaseAddr>(input(1).at(0));
-    rdma.set(dpu_rdma::EwSurfStride::new().with_ew_surf_stride(1)?);
+    reader(&mut registers, 1)?;
+    registers
+        .set(
+            dpu_rdma::ErdmaCfg::new()
+                .with_erdma_data_size(OPERAND_16_BITS)?
+                .with_erdma_data_mode(OPERAND_PER_PIXEL)?,
+        )
+        .set_address::<dpu_rdma::EwBaseAddr>(input(1).at(0));
+    registers.set(dpu_rdma::EwSurfStride::new().with_ew_surf_stride(1)?);
     let inputs = vec![fp16_bytes(a), fp16_bytes(b)];
     Ok(Experiment::of(
         inputs,
         (LANES * 2) as usize,
-        program(&dpu, &rdma),
+        TaskTemplate::of(&registers.program(FLYING)),
     ))
 }
 
@@ -157,7 +145,7 @@ pub(super) fn fp16_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
 /// A sum, with no word about BS and BN. An active BS with operands of 0 gives
 /// a sum without the first operand, or none.
 pub(super) fn fresh_stages() -> anyhow::Result<Experiment> {
-    let mut experiment = flying(EwOperation::Add, [1.5; 8], [2.0; 8])?;
+    let mut experiment = flying(FlyingOperation::Add, [1.5; 8], [2.0; 8])?;
     for task in &mut experiment.jobs[0].tasks {
         task.leave_out::<dpu::BsCfg>()
             .leave_out::<dpu::BsAluCfg>()
@@ -173,7 +161,7 @@ pub(super) fn fresh_stages() -> anyhow::Result<Experiment> {
 
 /// Zeros, whose exponent field is below any MINUS_EXP.
 pub(super) fn small_exponent() -> anyhow::Result<Experiment> {
-    let mut experiment = flying(EwOperation::Add, [0.0; 8], [0.0; 8])?;
+    let mut experiment = flying(FlyingOperation::Add, [0.0; 8], [0.0; 8])?;
     for task in &mut experiment.jobs[0].tasks {
         task.put(
             dpu::OutCvtShift::new()
@@ -187,7 +175,7 @@ pub(super) fn small_exponent() -> anyhow::Result<Experiment> {
 /// A sum with COMB_USE 5: both engines read.
 pub(super) fn flying_dual() -> anyhow::Result<Experiment> {
     let mut experiment = flying(
-        EwOperation::Add,
+        FlyingOperation::Add,
         [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
         [0.5; 8],
     )?;
@@ -203,7 +191,7 @@ pub(super) fn flying_dual() -> anyhow::Result<Experiment> {
 pub(super) fn nan_compare() -> anyhow::Result<Experiment> {
     const NAN: f32 = f32::NAN;
     flying(
-        EwOperation::Max,
+        FlyingOperation::Max,
         [NAN, 1.0, NAN, 1.0, NAN, -1.0, -1.0, 3.0],
         [1.0, NAN, -1.0, 2.0, NAN, NAN, 2.0, 1.0],
     )

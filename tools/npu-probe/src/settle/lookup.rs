@@ -2,11 +2,11 @@
 //! Look-up tables, in the program with which librocketnpu computes a sigmoid.
 
 use half::f16;
-use rknpu_regcmd::RegisterSet;
 use rknpu_regcmd::regs::dpu;
+use rknpu_regcmd::task::FLYING;
 
 use super::experiment::Experiment;
-use super::flying::{dpu_registers, fp16_bytes, program, reader};
+use super::flying::{dpu_registers, fp16_bytes, reader};
 use super::template::{ALU_ADD, TaskTemplate, single};
 
 /// Index steps of one unit of the argument.
@@ -80,9 +80,8 @@ impl Table {
         .set(dpu::LutLeSlopeShift::new().with_lut_le_slope_uflow_shift(below.1)?)
         .set(dpu::LutLoSlopeScale::new().with_lut_lo_slope_oflow_scale(above.0)?)
         .set(dpu::LutLoSlopeShift::new().with_lut_lo_slope_oflow_shift(above.1)?);
-        let mut rdma = RegisterSet::new();
-        reader(&mut rdma, PIXELS)?;
-        let mut task = program(&dpu, &rdma);
+        reader(&mut dpu, PIXELS)?;
+        let mut task = TaskTemplate::of(&dpu.program(FLYING));
 
         // The tables go first, and nothing may touch their registers again.
         task.leave_out::<dpu::LutAccessCfg>()

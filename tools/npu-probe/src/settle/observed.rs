@@ -7,7 +7,7 @@ use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision};
 
 use super::experiment::{Experiment, ExperimentJob, OUT, input};
-use super::flying::{EwOperation, flying};
+use super::flying::{FlyingOperation, flying};
 use super::pooling::fp16_average;
 use super::products::{fp16_product, fp16s, int8_product, int16, int16s, small};
 use super::template::{ALU_ADD, TaskTemplate};
@@ -126,8 +126,10 @@ pub(super) fn signed_zeros() -> anyhow::Result<Experiment> {
     const INF: f32 = f32::INFINITY;
     let a = [0.0, -0.0, 0.0, -0.0, INF, -INF, TINY, -TINY];
     let b = [-0.0, 0.0, 0.0, -0.0, 1.0, 1.0, 0.0, -0.0];
-    let mut experiment = flying(EwOperation::Max, a, b)?;
-    experiment.jobs.extend(flying(EwOperation::Min, a, b)?.jobs);
+    let mut experiment = flying(FlyingOperation::Max, a, b)?;
+    experiment
+        .jobs
+        .extend(flying(FlyingOperation::Min, a, b)?.jobs);
     Ok(experiment)
 }
 
@@ -139,7 +141,7 @@ pub(super) fn fp16_overflow() -> anyhow::Result<Experiment> {
     const LEAST: f32 = 5.960_464_5e-8;
     const INF: f32 = f32::INFINITY;
     flying(
-        EwOperation::Add,
+        FlyingOperation::Add,
         [MAX, -MAX, MAX, MAX, MAX, INF, LEAST, -LEAST],
         [
             MAX,

@@ -4,15 +4,14 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
-use rknpu_regcmd::{ATOM_BYTES, Block, EnableMask, Precision, Program, Register, RegisterSet};
+use rknpu_regcmd::task::POOLING;
+use rknpu_regcmd::{ATOM_BYTES, Precision, RegisterSet};
 
 use super::experiment::{Experiment, OUT, input};
 use super::flying::fp16_bytes;
 use super::template::TaskTemplate;
 use crate::data::SplitMix64;
 
-/// S_POINTER as programs write it: both pointers toggle.
-const POINTER: u32 = 0xe;
 /// Beats less one of a burst, as known pooling programs have it.
 const BURST_4: u32 = 3;
 /// Width and height of the input, of the kernel, and of the output. 8 and more
@@ -63,15 +62,7 @@ fn average(channels: u32, read: u32, precision: u32) -> anyhow::Result<TaskTempl
     set.set(ppu_rdma::SrcLineStride::new().with_src_line_stride(INPUT)?)
         .set(ppu_rdma::SrcSurfStride::new().with_src_surf_stride(INPUT * INPUT)?)
         .set(ppu_rdma::DataFormat::new().with_in_precision(read)?);
-    let mut program = Program::builder();
-    program
-        .push(ppu::SPointer::from_bits(POINTER))
-        .push(ppu_rdma::SPointer::from_bits(POINTER))
-        .push_block(Block::Ppu, &set)
-        .push_block(Block::PpuRdma, &set);
-    Ok(TaskTemplate::of(
-        &program.finish(EnableMask::PPU | EnableMask::PPU_RDMA),
-    ))
+    Ok(TaskTemplate::of(&set.program(POOLING)))
 }
 
 /// Values of a channel group of the input.

@@ -3,7 +3,7 @@
 
 use anyhow::anyhow;
 use npu_model::Model;
-use rknpu_regcmd::timing::{Job, schedule};
+use rknpu_regcmd::timing::{ScheduledJob, schedule};
 
 use crate::exit::Failure;
 
@@ -22,15 +22,15 @@ pub(super) fn last_product_ps(model: &Model, products: usize) -> Result<u64, Fai
     }
     let each = timeline.jobs().len() / products.max(1);
     let before = timeline.jobs().len() - each;
-    let jobs: Vec<Job> = timeline
+    let jobs: Vec<ScheduledJob> = timeline
         .jobs()
         .skip(before)
-        .map(|(record, _)| Job {
+        .map(|(record, _)| ScheduledJob {
             file: u32::try_from(record.file).unwrap_or(u32::MAX),
             tasks: record.tasks.clone(),
             chained: record.chained,
             hold_ps: record.hold_ps,
-            ..Job::default()
+            ..ScheduledJob::default()
         })
         .collect();
     schedule(&jobs, timeline.machine())

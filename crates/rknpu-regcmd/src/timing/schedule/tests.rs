@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the driver's rules and shared memory make of jobs.
 
-use super::super::{Dram, DriverCosts};
+use super::super::{Dram, DriverCosts, TaskWork};
 use super::*;
 use proptest::prelude::*;
 use std::vec;
@@ -24,11 +24,11 @@ fn moving(ms: u64) -> TaskWork {
     }
 }
 
-fn job(file: u32, work: TaskWork) -> Job {
-    Job {
+fn job(file: u32, work: TaskWork) -> ScheduledJob {
+    ScheduledJob {
         file,
         tasks: vec![work],
-        ..Job::default()
+        ..ScheduledJob::default()
     }
 }
 
@@ -36,7 +36,7 @@ fn bare() -> Machine {
     Machine::RK3588.with_driver(DriverCosts::NONE)
 }
 
-fn ends(jobs: &[Job], machine: &Machine) -> Vec<u64> {
+fn ends(jobs: &[ScheduledJob], machine: &Machine) -> Vec<u64> {
     let timeline = schedule(jobs, machine).unwrap();
     timeline.jobs.iter().map(|job| job.end_ps).collect()
 }
@@ -55,8 +55,8 @@ fn a_file_uses_one_core_and_three_files_use_three() {
 #[test]
 fn a_lone_file_that_waits_alternates_between_cores() {
     // Observed on Linux 7.2.
-    let jobs: Vec<Job> = (0..4)
-        .map(|index: usize| Job {
+    let jobs: Vec<ScheduledJob> = (0..4)
+        .map(|index: usize| ScheduledJob {
             after: index.checked_sub(1).into_iter().collect(),
             ..job(0, computing(1))
         })
@@ -71,16 +71,16 @@ fn a_lone_file_that_waits_alternates_between_cores() {
 fn fences_hold_jobs_back() {
     let jobs = [
         job(0, computing(5)),
-        Job {
+        ScheduledJob {
             fences: vec![0],
             ..job(1, computing(5))
         },
         // Also where the other job is submitted later.
-        Job {
+        ScheduledJob {
             after: vec![0],
             ..job(2, computing(5))
         },
-        Job {
+        ScheduledJob {
             fences: vec![2],
             ..job(3, computing(5))
         },
@@ -93,7 +93,7 @@ fn a_client_can_wait_for_several_jobs_and_keeps_the_order_of_a_file() {
     let jobs = [
         job(0, computing(5)),
         job(1, computing(7)),
-        Job {
+        ScheduledJob {
             after: vec![0, 1],
             ..job(0, computing(1))
         },
@@ -109,11 +109,11 @@ fn a_client_can_wait_for_several_jobs_and_keeps_the_order_of_a_file() {
 fn the_driver_costs_what_its_parameters_say() {
     let costs = DriverCosts::MAINLINE;
     let jobs = [
-        Job {
+        ScheduledJob {
             tasks: vec![computing(1); 2],
-            ..Job::default()
+            ..ScheduledJob::default()
         },
-        Job {
+        ScheduledJob {
             after: vec![0],
             host_ps: MS,
             ..job(0, computing(1))
@@ -125,7 +125,7 @@ fn the_driver_costs_what_its_parameters_say() {
     let second = timeline.jobs[1];
     assert_eq!(second.submit_ps, first + costs.wake_ps + MS);
     assert_eq!(second.start_ps, second.submit_ps + costs.submit_ps);
-    let chained = jobs.map(|job| Job {
+    let chained = jobs.map(|job| ScheduledJob {
         chained: true,
         hold_ps: MS,
         ..job
@@ -163,9 +163,9 @@ fn cores_share_what_memory_gives() {
 
 #[test]
 fn what_comes_later_cannot_be_waited_for() {
-    let own = Job {
+    let own = ScheduledJob {
         after: vec![0],
-        ..Job::default()
+        ..ScheduledJob::default()
     };
     let order = ScheduleError::Order {
         job: 0,
@@ -186,12 +186,12 @@ fn any_work() -> impl Strategy<Value = TaskWork> {
     })
 }
 
-fn any_job(index: usize) -> impl Strategy<Value = Job> {
+fn any_job(index: usize) -> impl Strategy<Value = ScheduledJob> {
     let before = move || prop::option::of(0..index.max(1));
     let tasks = prop::collection::vec(any_work(), 0..3);
     let times = (0u64..1000, prop_oneof![Just(0), any::<u64>()]);
     (0u32..4, tasks, before(), before(), times, any::<bool>()).prop_map(
-        move |(file, tasks, after, fence, (host_ps, hold_ps), chained)| Job {
+        move |(file, tasks, after, fence, (host_ps, hold_ps), chained)| ScheduledJob {
             file,
             tasks,
             after: after.filter(|_| index > 0).into_iter().collect(),
@@ -257,9 +257,9 @@ proptest! {
         let place = |list: &[usize]| -> Vec<usize> {
             list.iter().map(|other| order.iter().position(|job| job == other).unwrap()).collect()
         };
-        let moved: Vec<Job> = order
+        let moved: Vec<ScheduledJob> = order
             .iter()
-            .map(|&job| Job {
+            .map(|&job| ScheduledJob {
                 after: place(&jobs[job].after),
                 fences: place(&jobs[job].fences),
                 ..jobs[job].clone()
