@@ -33,6 +33,11 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
             DoctorRow::note(TOPIC, format!("{mhz} MHz ({place})"), remedy).with([cost.to_owned()])
         }
         Some((place, mhz)) => DoctorRow::ok(TOPIC, format!("{mhz} MHz ({place})")),
+        None if root.is_file(SUMMARY) => DoctorRow::note(
+            TOPIC,
+            "the kernel lists no clock of the NPU by a name that is known",
+            "Look for it in /sys/kernel/debug/clk/clk_summary.",
+        ),
         None => DoctorRow::note(
             TOPIC,
             "not readable; mainline leaves the NPU at 200 MHz, which it boots with",

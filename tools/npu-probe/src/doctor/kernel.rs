@@ -41,10 +41,16 @@ impl RunningKernel {
         DoctorRow::ok("kernel", &self.release)
     }
 
-    pub(super) fn row(&self) -> DoctorRow {
+    /// `bound` tells that a rocket driver is at work, whatever the version.
+    pub(super) fn row(&self, bound: bool) -> DoctorRow {
         let first = KernelVersion::FIRST_WITH_ROCKET;
         match self.version {
             Some(_) if self.may_have_rocket() => DoctorRow::ok("kernel", &self.release),
+            Some(_) if bound => DoctorRow::note(
+                "kernel",
+                format!("{}: has its rocket driver from elsewhere", self.release),
+                format!("Take a mainline kernel, {first} or later, if the driver misbehaves."),
+            ),
             Some(_) => DoctorRow::problem(
                 "kernel",
                 format!("{}: the rocket driver came with {first}", self.release),

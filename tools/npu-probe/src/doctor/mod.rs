@@ -55,7 +55,7 @@ fn npu_rows(
 ) -> (Vec<DoctorRow>, Option<String>) {
     let driver = DriverBinding::of(root);
     let bound = driver.is_bound();
-    let mut rows = vec![kernel.row()];
+    let mut rows = vec![kernel.row(bound)];
     if kernel.may_have_rocket() {
         rows.push(kernel.options_row(root, bound));
     }

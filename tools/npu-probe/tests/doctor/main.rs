@@ -147,6 +147,12 @@ const DIFFERENCES: &[(&str, &str, &str, &str)] = &[
     (
         "file proc/sys/kernel/osrelease 6.12.9",
         "kernel",
+        "note",
+        "from elsewhere",
+    ),
+    (
+        "file proc/sys/kernel/osrelease 6.12.9\nremove sys/bus/platform/drivers/rocket",
+        "kernel",
         "problem",
         "6.18",
     ),
@@ -240,6 +246,12 @@ const DIFFERENCES: &[(&str, &str, &str, &str)] = &[
         "clock",
         "note",
         "200 MHz (scmi_clk_npu)",
+    ),
+    (
+        "file sys/kernel/debug/clk/clk_summary clock 3 9 0 24000000 0",
+        "clock",
+        "note",
+        "lists no clock",
     ),
     (
         "file sys/kernel/debug/clk/clk_summary scmi_clk_npu 1 1 0 600000000 0",
