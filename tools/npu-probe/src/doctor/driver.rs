@@ -2,7 +2,7 @@
 //! Which driver has the NPU, and its cores as platform devices: their IOMMUs and
 //! whether they sleep.
 
-use super::root::SystemRoot;
+use super::root::{SystemRoot, shown_line};
 use super::row::DoctorRow;
 
 const DRIVERS: &str = "sys/bus/platform/drivers";
@@ -50,9 +50,9 @@ impl DriverBinding {
         const TOPIC: &str = "driver";
         let deferred = root.text(DEFERRED).unwrap_or_default();
         let waiting = deferred.lines().filter(|line| line.contains(NPU)).take(8);
-        let waiting = waiting.map(|line| {
-            let words: Vec<&str> = line.split_whitespace().take(24).collect();
-            format!("waits: {}", words.join(" "))
+        let waiting = waiting.filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            Some(format!("waits: {}", shown_line(&words.join(" "))?))
         });
         let bound = self.cores.len();
         let found = format!("rocket drives {bound} of {enabled} enabled cores");
@@ -99,9 +99,9 @@ impl DriverBinding {
             let target = std::fs::read_link(link).ok();
             let group = target
                 .as_deref()
-                .and_then(|target| target.file_name()?.to_str());
+                .and_then(|target| shown_line(target.file_name()?.to_str()?));
             match group {
-                Some(group) => groups.push(group.to_owned()),
+                Some(group) => groups.push(group),
                 None => without.push(core.as_str()),
             }
         }

@@ -20,7 +20,7 @@ const MOST_ENTRIES: usize = 8192;
 const MOST_SHOWN: usize = 160;
 
 /// Directories whose paths tell nothing of their user.
-const PUBLIC: [&str; 6] = ["/usr/", "/opt/", "/bin", "/lib", "/sbin", "/dev/"];
+const PUBLIC: [&str; 6] = ["/usr/", "/opt/", "/bin/", "/sbin/", "/lib/", "/lib64/"];
 
 /// A system, as its files tell.
 #[derive(Debug)]
@@ -79,13 +79,13 @@ impl SystemRoot {
 
     /// The first line of a file, to be shown; none if it is blank.
     pub(super) fn line(&self, path: &str) -> Option<String> {
-        first_line(&self.text(path)?)
+        shown_line(&self.text(path)?)
     }
 
     /// The strings of a file in which each ends with a zero byte.
     pub(super) fn strings(&self, path: &str) -> Vec<String> {
         let text = self.text(path).unwrap_or_default();
-        let strings = text.split('\0').filter_map(first_line);
+        let strings = text.split('\0').filter_map(shown_line);
         strings.take(MOST_ENTRIES).collect()
     }
 
@@ -118,15 +118,15 @@ impl SystemRoot {
     /// A path as reports show it.
     pub(super) fn shown(&self, path: &str) -> String {
         let is_public = PUBLIC.iter().any(|start| path.starts_with(start));
-        if self.public && !is_public {
+        if self.public && (!is_public || path.contains("..")) {
             return "(a path that is left out)".to_owned();
         }
-        first_line(path).unwrap_or_default()
+        shown_line(path).unwrap_or_default()
     }
 }
 
 /// The first line of a text without control characters, cut where it is too long.
-fn first_line(text: &str) -> Option<String> {
+pub(super) fn shown_line(text: &str) -> Option<String> {
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
     let line = text.lines().next()?;
     let plain = line.chars().take(MOST_SHOWN);
