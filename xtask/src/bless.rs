@@ -9,7 +9,11 @@ use anyhow::{Context, Result, bail};
 use crate::paths;
 
 /// The packages that keep golden files, and the tests that hold them.
-const TESTS: [(&str, &str); 2] = [("rknpu-regcmd", "programs"), ("fuzz-targets", "baseline")];
+const TESTS: [(&str, &str); 3] = [
+    ("rknpu-regcmd", "programs"),
+    ("npu-probe", "doctor"),
+    ("fuzz-targets", "baseline"),
+];
 
 /// Runs the golden tests with `BLESS=1`, which makes them write instead of
 /// compare.

@@ -43,12 +43,15 @@ impl From<npu_matmul::Error> for Failure {
     }
 }
 
+/// The exit code of a device that is not usable.
+pub(crate) const NO_DEVICE: u8 = 3;
+
 impl Failure {
     /// The exit code of the failure.
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
-            Self::NoDevice(_) => 3,
+            Self::NoDevice(_) => NO_DEVICE,
             Self::Device(_) => 4,
             Self::Output(_) => 5,
             Self::NotExecutable(_) => 126,

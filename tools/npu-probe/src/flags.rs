@@ -3,6 +3,7 @@
 
 mod bench;
 mod capture;
+mod doctor;
 mod dtype;
 mod exec;
 pub(crate) mod measuring;
@@ -21,6 +22,7 @@ use npu_model::Selector;
 
 pub(crate) use bench::BenchFlags;
 pub(crate) use capture::{CaptureFlags, DiffFlags};
+pub(crate) use doctor::DoctorFlags;
 pub(crate) use dtype::OperandDtypes;
 pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
 pub(crate) use measuring::MeasuringFlags;
@@ -65,7 +67,7 @@ Exit codes:
   1  the result differs from the CPU's (settle: from every side's; replay and
      diff: from the recorded one; lint: there are errors)
   2  the command line or an input file makes no sense
-  3  the device that was demanded is not there, or not usable
+  3  the device that was demanded is not there, or not usable (doctor: no NPU is)
   4  the device or its driver failed (exec: the program did not complete)
   5  the output could not be written
 
@@ -75,6 +77,7 @@ Examples:
   npu-probe --device /dev/accel/accel0     on this device and no other
   npu-probe --dump report                  keep programs and matrices, to send
                                            them to somebody
+  npu-probe doctor                         why the NPU works here, or does not
   npu-probe info                           which device, which driver, and why
   npu-probe decode report/task-0000.words  what a register program says
   npu-probe asm changed.s -o changed.hex   a register program from such text
@@ -94,6 +97,13 @@ RUST_LOG=debug shows what the libraries do.";
 /// What to do other than the self-test.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Tell why the NPU of this machine can be used, or not, and what to do
+    ///
+    /// Looks at the kernel, the device tree, the drivers, the device node and the
+    /// user's rights, clocks and interrupts, memory, known bugs of the driver, and
+    /// software that uses the NPU. Opens no device and changes nothing. Root sees
+    /// more of it. The exit code is 3 if no NPU can be used.
+    Doctor(DoctorFlags),
     /// Tell which device would be used, and why
     Info,
     /// Make a register program from assembler text

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe`: does the NPU of this machine multiply?
 //!
-//! Alone it runs the self-test; `info` tells what device there is; `decode`
-//! makes register programs readable, `asm` makes them from text,
+//! Alone it runs the self-test; `doctor` tells what a machine lacks, `info` what
+//! device there is; `decode` makes register programs readable, `asm` makes them from text,
 //! `exec` runs one; `settle` finds out what sources about the
 //! chip contradict each other on. Flags are parsed without touching the
 //! system (`flags`), commands do the work (`cmd`), and what they print is made
@@ -14,6 +14,7 @@ mod capture;
 mod capture_file;
 mod cmd;
 mod data;
+mod doctor;
 mod dump;
 mod exec;
 mod exit;
@@ -52,11 +53,12 @@ fn main() -> ExitCode {
     };
     let outcome = match &flags.command {
         None => cmd::selftest::run(&flags),
+        Some(Command::Doctor(doctor)) => return end_with_code(cmd::doctor::run(&flags, doctor)),
         Some(Command::Info) => cmd::info::run(&flags),
         Some(Command::Asm(asm)) => cmd::asm::run(asm),
         Some(Command::Decode(decode)) => cmd::decode::run(&flags, decode),
         Some(Command::Exec(exec)) => cmd::exec::run(&flags, exec),
-        Some(Command::Run(run)) => return end_as_program(cmd::run::run(&flags, run)),
+        Some(Command::Run(run)) => return end_with_code(cmd::run::run(&flags, run)),
         Some(Command::Serve(serve)) => cmd::serve::run(&flags, serve),
         Some(Command::Diff(diff)) => cmd::diff::run(&flags, diff),
         Some(Command::Lint(lint)) => cmd::lint::run(&flags, lint),
@@ -82,8 +84,9 @@ fn end(outcome: Result<Verdict, Failure>) -> ExitCode {
     }
 }
 
-/// Ends a run of another program, as that ended.
-fn end_as_program(outcome: Result<u8, Failure>) -> ExitCode {
+/// Ends a run that has said all and has its own exit code: another program's, or a
+/// report's.
+fn end_with_code(outcome: Result<u8, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => end(Err(failure)),

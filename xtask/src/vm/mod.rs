@@ -34,7 +34,7 @@ pub(crate) enum VmCommand {
     Build(KernelArgs),
     /// Run one program in a guest and end as it ends
     Run(RunArgs),
-    /// Run C clients and npu-probe's self-test, each in a guest
+    /// Run C clients, npu-probe's doctor and its self-test, each in a guest
     Programs(KernelArgs),
     /// Run the driver suite in guests of its own, and report as KTAP
     Test(test::TestArgs),

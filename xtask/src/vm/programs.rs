@@ -59,6 +59,7 @@ pub(super) fn run(kernel: &KernelArgs) -> Result<()> {
         report.add(name, client(&runner, &compiler, name, said));
     }
     let probe = runner.files("npu-probe")?;
+    report.add("npu-probe doctor", doctor(&runner, &probe));
     for ty in TYPES {
         report.add(&format!("npu-probe {ty}"), self_test(&runner, &probe, ty));
     }
@@ -98,6 +99,14 @@ fn compile(compiler: &str, name: &str) -> Result<PathBuf> {
         .args(SHARED);
     process::run(command, COMPILING)?.checked(compiler)?;
     Ok(binary)
+}
+
+/// `npu-probe doctor`, which must find the node in the files of this very kernel.
+fn doctor(runner: &GuestRunner, (files, place): &(Initramfs, String)) -> Result<CheckVerdict> {
+    let output = execute(runner, files.clone(), &[place, "doctor"])?;
+    let text = output.checked("npu-probe doctor")?.text();
+    let last = text.lines().last().unwrap_or_default();
+    Ok(CheckVerdict::Pass(last.to_owned()))
 }
 
 /// `npu-probe`'s self-test.

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe doctor`: why the NPU can be used here, or not.
+
+use crate::doctor::{self, SystemRoot};
+use crate::exit::{Failure, NO_DEVICE};
+use crate::flags::{DoctorFlags, Flags};
+use crate::output;
+
+/// Prints the report; its exit code says whether there is a usable NPU.
+pub(crate) fn run(flags: &Flags, doctor: &DoctorFlags) -> Result<u8, Failure> {
+    let report = doctor::examine(&SystemRoot::new(&doctor.root, doctor.paste));
+    if flags.json {
+        output::print_json(&report)?;
+    } else if doctor.paste {
+        output::print(&report.paste())?;
+    } else {
+        output::print(&report.text())?;
+    }
+    Ok(if report.usable.is_some() {
+        0
+    } else {
+        NO_DEVICE
+    })
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The NPU's clock and supply, where the kernel shows them.
+
+use super::root::SystemRoot;
+use super::row::DoctorRow;
+
+/// Where kernels that scale the NPU's clock say so; mainline has none.
+const DEVFREQ: &str = "sys/class/devfreq";
+/// All clocks; for root.
+const SUMMARY: &str = "sys/kernel/debug/clk/clk_summary";
+/// The firmware's clock of all cores, and the one of the buses, by which it is judged
+/// only if the first is not listed.
+const CLOCKS: [&str; 2] = ["scmi_clk_npu", "clk_npu_dsu0"];
+/// Where a clock's rate is in its line: name, three counts, rate.
+const RATE: usize = 4;
+const MEGAHERTZ: u64 = 1_000_000;
+/// What the board boots with, MHz (E-clock-boot).
+const BOOT_MHZ: u64 = 200;
+/// The power domains of the NPU (Linux, drivers/pmdomain/rockchip/pm-domains.c).
+const DOMAINS: [&str; 4] = ["npu", "nputop", "npu1", "npu2"];
+const REGULATORS: &str = "sys/class/regulator";
+
+/// What the clock is, and what it costs.
+pub(super) fn row(root: &SystemRoot) -> DoctorRow {
+    const TOPIC: &str = "clock";
+    // E-time-clock.
+    let cost = "a core does 150 GFLOP/s at 200 MHz, and a product of 512x3840x4096 takes \
+                71 ms less at 600 MHz";
+    let remedy = "Mainline has no way to change it: kernels with patches do, and none may try \
+                  while the NPU is powered off, which hangs the firmware.";
+    match rate(root) {
+        Some((place, mhz)) if mhz <= BOOT_MHZ => {
+            DoctorRow::note(TOPIC, format!("{mhz} MHz ({place})"), remedy).with([cost.to_owned()])
+        }
+        Some((place, mhz)) => DoctorRow::ok(TOPIC, format!("{mhz} MHz ({place})")),
+        None if root.is_file(SUMMARY) => DoctorRow::note(
+            TOPIC,
+            "the kernel lists no clock of the NPU by a name that is known",
+            "Look for it in /sys/kernel/debug/clk/clk_summary.",
+        ),
+        None => DoctorRow::note(
+            TOPIC,
+            "not readable; mainline leaves the NPU at 200 MHz, which it boots with",
+            "Run this as root to see the clock (debugfs).",
+        )
+        .with([cost.to_owned()]),
+    }
+}
+
+/// Where the clock was read, and MHz.
+fn rate(root: &SystemRoot) -> Option<(String, u64)> {
+    let scaled = root
+        .names(DEVFREQ)
+        .into_iter()
+        .filter(|name| name.ends_with("npu"));
+    let mut scaled = scaled.filter_map(|name| {
+        let hz = root.number(&format!("{DEVFREQ}/{name}/cur_freq"))?;
+        Some(("devfreq".to_owned(), hz / MEGAHERTZ))
+    });
+    let listed = || {
+        let summary = root.text(SUMMARY)?;
+        CLOCKS.iter().find_map(|clock| {
+            let of_clock = |line: &str| {
+                let words: Vec<&str> = line.split_whitespace().take(RATE + 1).collect();
+                let hz: u64 = words.get(RATE)?.parse().ok()?;
+                (words.first() == Some(clock)).then_some(hz / MEGAHERTZ)
+            };
+            Some(((*clock).to_owned(), summary.lines().find_map(of_clock)?))
+        })
+    };
+    scaled.next().or_else(listed)
+}
+
+/// Power domains and regulators of the NPU; none if nothing can be read.
+pub(super) fn supply_row(root: &SystemRoot) -> Option<DoctorRow> {
+    let domains = DOMAINS.iter().filter_map(|domain| {
+        let state = root.line(&format!("sys/kernel/debug/pm_genpd/{domain}/current_state"))?;
+        Some(format!("domain {domain} {state}"))
+    });
+    let regulators = root.names(REGULATORS).into_iter().filter_map(|regulator| {
+        let read = |file: &str| root.line(&format!("{REGULATORS}/{regulator}/{file}"));
+        let name = read("name").filter(|name| name.contains("npu"))?;
+        let volts = read("microvolts").map_or(String::new(), |volts| format!(" {volts} uV"));
+        let state = read("state").map_or(String::new(), |state| format!(" {state}"));
+        Some(format!("{name}{state}{volts}"))
+    });
+    let all: Vec<String> = regulators.chain(domains).take(16).collect();
+    (!all.is_empty()).then(|| DoctorRow::ok("supply", all.join(", ")))
+}

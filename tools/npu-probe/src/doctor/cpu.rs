@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The CPUs: which of them hear the NPU's interrupts, how fast they are and how deep
+//! they sleep.
+
+use std::collections::BTreeMap;
+
+use super::root::SystemRoot;
+use super::row::DoctorRow;
+
+const CPUS: &str = "sys/devices/system/cpu";
+/// Part numbers of the RK3588's CPUs in MIDR_EL1 (Arm's reference manuals of both).
+const PARTS: [(&str, &str); 2] = [("0xd05", "A55"), ("0xd0b", "A76")];
+/// The most CPUs that a list may name.
+const MOST_CPUS: u32 = 4096;
+/// A CPU that takes longer to wake, in microseconds, is told of: a submit of a tiny job
+/// takes about 50 (E-time-submit).
+const LONG_WAKE: u64 = 50;
+
+/// The kind of each CPU that /proc/cpuinfo tells of.
+fn kinds(root: &SystemRoot) -> BTreeMap<u32, &'static str> {
+    let text = root.text("proc/cpuinfo").unwrap_or_default();
+    let mut kinds = BTreeMap::new();
+    let mut cpu = None;
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
+        match name.trim() {
+            "processor" => cpu = value.trim().parse::<u32>().ok(),
+            "CPU part" => {
+                let kind = PARTS.iter().find(|(part, _)| *part == value.trim());
+                if let (Some(cpu), Some((_, kind))) = (cpu, kind) {
+                    kinds.insert(cpu, *kind);
+                }
+            }
+            _ => {}
+        }
+    }
+    kinds
+}
+
+/// The CPUs in a list such as `0-3,6`.
+fn list(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        if last >= MOST_CPUS || cpus.len() >= MOST_CPUS as usize {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+/// An interrupt of a core.
+struct CoreInterrupt {
+    number: u32,
+    /// Where it is delivered, as the kernel writes it.
+    cpus: String,
+}
+
+/// Which CPUs are interrupted by the cores, the platform devices `cores`.
+pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
+    const TOPIC: &str = "interrupts";
+    let found = interrupts(root, cores);
+    if found.is_empty() {
+        return DoctorRow::note(
+            TOPIC,
+            "not readable (/proc/interrupts)",
+            "Look at /proc/interrupts as root.",
+        );
+    }
+    let kinds = kinds(root);
+    let of_kind = |kind: &str| -> Vec<u32> {
+        let of = kinds.iter().filter(|(_, other)| **other == kind);
+        of.map(|(cpu, _)| *cpu).collect()
+    };
+    let small = of_kind("A55");
+    let describe = |interrupt: &CoreInterrupt| {
+        let cpus = list(&interrupt.cpus).unwrap_or_default();
+        // Only where they are all of one.
+        let mut all = cpus.iter().map(|cpu| kinds.get(cpu));
+        let kind = all
+            .next()
+            .flatten()
+            .filter(|kind| all.all(|other| other == Some(*kind)));
+        let kind = kind.map_or(String::new(), |kind| format!(" ({kind})"));
+        format!("{} on CPU {}{kind}", interrupt.number, interrupt.cpus)
+    };
+    let told: Vec<String> = found.iter().map(describe).collect();
+    let told = told.join(", ");
+    let on_small = |interrupt: &&CoreInterrupt| {
+        let cpus = list(&interrupt.cpus).unwrap_or_default();
+        cpus.iter().any(|cpu| small.contains(cpu))
+    };
+    let slow: Vec<String> = found
+        .iter()
+        .filter(on_small)
+        .map(|interrupt| interrupt.number.to_string())
+        .collect();
+    let big = of_kind("A76");
+    let (Some(first), false) = (big.first(), slow.is_empty()) else {
+        return DoctorRow::ok(TOPIC, told);
+    };
+    let remedy = format!(
+        "As root write {first} into /proc/irq/N/smp_affinity_list, N being {}, and keep \
+         irqbalance from moving them back.",
+        slow.join(", ")
+    );
+    // E-time-submit.
+    let cost = "a submit of a tiny job takes 51 to 54 us with its interrupt on an A55, 31 to 33 \
+                on an A76";
+    DoctorRow::note(TOPIC, told, remedy).with([cost.to_owned()])
+}
+
+fn interrupts(root: &SystemRoot, cores: &[String]) -> Vec<CoreInterrupt> {
+    let text = root.text("proc/interrupts").unwrap_or_default();
+    let of_core = |line: &str| {
+        let (number, rest) = line.split_once(':')?;
+        let mut words = rest.split([' ', ',', '\t']);
+        if !words.any(|word| cores.iter().any(|core| core == word)) {
+            return None;
+        }
+        let number: u32 = number.trim().parse().ok()?;
+        let file = |name: &str| root.line(&format!("proc/irq/{number}/{name}"));
+        let cpus = file("effective_affinity_list").or_else(|| file("smp_affinity_list"));
+        Some(CoreInterrupt {
+            number,
+            cpus: cpus.unwrap_or_else(|| "unknown".to_owned()),
+        })
+    };
+    text.lines().filter_map(of_core).take(16).collect()
+}
+
+/// What chooses the CPUs' clocks; none if the kernel does not scale them.
+pub(super) fn governor_row(root: &SystemRoot) -> Option<DoctorRow> {
+    const TOPIC: &str = "CPU governor";
+    let directory = format!("{CPUS}/cpufreq");
+    let policies = root.names(&directory).into_iter().take(64);
+    let policies: Vec<(String, String)> = policies
+        .filter_map(|policy| {
+            let read = |file: &str| root.line(&format!("{directory}/{policy}/{file}"));
+            Some((
+                read("related_cpus")?.replace(' ', ","),
+                read("scaling_governor")?,
+            ))
+        })
+        .collect();
+    if policies.is_empty() {
+        return None;
+    }
+    let told: Vec<String> = policies
+        .iter()
+        .map(|(cpus, governor)| format!("CPU {cpus} {governor}"))
+        .collect();
+    let told = told.join("; ");
+    if policies.iter().any(|(_, governor)| governor == "powersave") {
+        let remedy = "Choose `schedutil` or `performance` (`cpupower frequency-set -g`): \
+                      powersave leaves CPUs at their lowest clock, and they prepare what the NPU \
+                      computes.";
+        return Some(DoctorRow::note(TOPIC, told, remedy));
+    }
+    Some(DoctorRow::ok(TOPIC, told))
+}
+
+/// How deep the CPUs sleep; none if they do not.
+pub(super) fn idle_row(root: &SystemRoot) -> Option<DoctorRow> {
+    const TOPIC: &str = "CPU idle states";
+    let directory = format!("{CPUS}/cpu0/cpuidle");
+    let states = root.names(&directory).into_iter().take(16);
+    let states: Vec<(String, u64)> = states
+        .filter_map(|state| {
+            let path = format!("{directory}/{state}");
+            let is_off = root.number(&format!("{path}/disable")) == Some(1);
+            let latency = root.number(&format!("{path}/latency"))?;
+            (!is_off).then_some((root.line(&format!("{path}/name"))?, latency))
+        })
+        .collect();
+    let longest = states.iter().map(|(_, latency)| *latency).max()?;
+    let told: Vec<String> = states
+        .iter()
+        .map(|(name, latency)| format!("{name} {latency} us"))
+        .collect();
+    let told = format!("{} to wake", told.join(", "));
+    if longest > LONG_WAKE {
+        let remedy = "Hold /dev/cpu_dma_latency open with 0 in it while latency matters: a CPU \
+                      that sleeps deeply hears of a job's end later.";
+        return Some(DoctorRow::note(TOPIC, told, remedy));
+    }
+    Some(DoctorRow::ok(TOPIC, told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_name_cpus() {
+        assert_eq!(list("0-3,6\n"), Some(vec![0, 1, 2, 3, 6]));
+        assert_eq!(list("4"), Some(vec![4]));
+        for text in ["", "x", "1-", "0-99999999", "3-1x"] {
+            assert_eq!(list(text), None, "{text}");
+        }
+        assert_eq!(list("5-2"), Some(vec![]));
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which driver has the NPU, and its cores as platform devices: their IOMMUs and
+//! whether they sleep.
+
+use super::root::{SystemRoot, shown_line};
+use super::row::DoctorRow;
+
+const DRIVERS: &str = "sys/bus/platform/drivers";
+const DEVICES: &str = "sys/bus/platform/devices";
+/// What the names of the NPU's platform devices end with.
+const NPU: &str = ".npu";
+/// The vendor's driver, as its kernels and the modules made from it call it.
+const VENDOR_DRIVERS: [&str; 2] = ["RKNPU", "rknpu"];
+/// What else tells of the vendor's driver.
+const VENDOR_TRACES: [&str; 3] = ["sys/module/rknpu", "dev/rknpu", "sys/kernel/debug/rknpu"];
+/// Devices that wait for others, with the reason.
+const DEFERRED: &str = "sys/kernel/debug/devices_deferred";
+
+/// Who drives the NPU.
+#[derive(Debug)]
+pub(super) struct DriverBinding {
+    /// Whether the rocket driver is there, loaded or built in.
+    is_there: bool,
+    /// The platform devices that it drives: `fdab0000.npu`.
+    pub(super) cores: Vec<String>,
+    /// Whether the vendor's driver is there.
+    vendors: bool,
+}
+
+impl DriverBinding {
+    pub(super) fn of(root: &SystemRoot) -> Self {
+        let rocket = format!("{DRIVERS}/rocket");
+        let is_core = |name: &String| name.ends_with(NPU);
+        let there = VENDOR_DRIVERS.map(|name| root.exists(&format!("{DRIVERS}/{name}")));
+        let traces = VENDOR_TRACES.map(|path| root.exists(path));
+        Self {
+            is_there: root.exists(&rocket),
+            cores: root.names(&rocket).into_iter().filter(is_core).collect(),
+            vendors: there.contains(&true) || traces.contains(&true),
+        }
+    }
+
+    /// Whether rocket drives a core.
+    pub(super) fn is_bound(&self) -> bool {
+        !self.cores.is_empty()
+    }
+
+    /// `enabled` cores are in the device tree; `kernel_has_it` as far as its version tells.
+    pub(super) fn row(&self, root: &SystemRoot, enabled: usize, kernel_has_it: bool) -> DoctorRow {
+        const TOPIC: &str = "driver";
+        let deferred = root.text(DEFERRED).unwrap_or_default();
+        let waiting = deferred.lines().filter(|line| line.contains(NPU)).take(8);
+        let waiting = waiting.filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            Some(format!("waits: {}", shown_line(&words.join(" "))?))
+        });
+        let bound = self.cores.len();
+        let found = format!("rocket drives {bound} of {enabled} enabled cores");
+        if self.vendors && bound == 0 {
+            return DoctorRow::problem(
+                TOPIC,
+                "the vendor's rknpu, which has another interface",
+                "Boot a mainline kernel without rknpu, neither built in, nor as a module, nor by \
+                 an overlay.",
+            );
+        }
+        if bound == 0 && !self.is_there {
+            let remedy = match (kernel_has_it, enabled) {
+                (false, _) => "Boot a kernel that has the driver.",
+                (true, 0) => {
+                    "See to the device tree first: the driver is loaded for a core that is enabled."
+                }
+                (true, _) => {
+                    "Run `sudo modprobe rocket`, and look at `sudo dmesg | grep -i rocket` if that fails."
+                }
+            };
+            return DoctorRow::problem(TOPIC, "rocket is not loaded", remedy);
+        }
+        if bound == 0 {
+            let remedy =
+                "Look at `sudo dmesg | grep -i -e rocket -e npu` for what the driver misses.";
+            return DoctorRow::problem(TOPIC, found, remedy).with(waiting);
+        }
+        let row = if bound < enabled {
+            let remedy = "Look at `sudo dmesg | grep -i -e rocket -e npu` for why the other cores \
+                          are missing.";
+            DoctorRow::note(TOPIC, found, remedy).with(waiting)
+        } else {
+            DoctorRow::ok(TOPIC, found)
+        };
+        row.with([self.cores.join(", ")])
+    }
+
+    pub(super) fn iommu_row(&self, root: &SystemRoot) -> DoctorRow {
+        const TOPIC: &str = "IOMMU";
+        let (mut groups, mut without) = (Vec::new(), Vec::new());
+        for core in &self.cores {
+            let link = root.at(&format!("{DEVICES}/{core}/iommu_group"));
+            let target = std::fs::read_link(link).ok();
+            let group = target
+                .as_deref()
+                .and_then(|target| shown_line(target.file_name()?.to_str()?));
+            match group {
+                Some(group) => groups.push(group),
+                None => without.push(core.as_str()),
+            }
+        }
+        if without.is_empty() {
+            return DoctorRow::ok(
+                TOPIC,
+                format!("a group for each core: {}", groups.join(", ")),
+            );
+        }
+        DoctorRow::problem(
+            TOPIC,
+            format!("no group for {}", without.join(", ")),
+            "See that the kernel has CONFIG_ROCKCHIP_IOMMU and that the device tree enables \
+             rknn_mmu_0 to 2.",
+        )
+    }
+
+    /// Runtime power management: a core sleeps 50 ms after its last job.
+    pub(super) fn sleep_row(&self, root: &SystemRoot) -> DoctorRow {
+        const TOPIC: &str = "power of cores";
+        let power =
+            |core: &String, file: &str| root.line(&format!("{DEVICES}/{core}/power/{file}"));
+        let status =
+            |core: &String| power(core, "runtime_status").unwrap_or_else(|| "unknown".to_owned());
+        let all: Vec<String> = self.cores.iter().map(status).collect();
+        let found = all.join(", ");
+        if all.iter().any(|status| status == "error") {
+            let remedy =
+                "Reboot: the kernel could not power a core up or down, and `sudo dmesg` says why.";
+            return DoctorRow::problem(TOPIC, found, remedy);
+        }
+        let mut always_on = self
+            .cores
+            .iter()
+            .filter(|core| power(core, "control").is_some_and(|control| control == "on"));
+        if always_on.next().is_some() {
+            let remedy = "Write `auto` into power/control of the cores in sysfs, unless they are \
+                          to stay powered.";
+            return DoctorRow::note(TOPIC, format!("{found}; kept on"), remedy);
+        }
+        DoctorRow::ok(TOPIC, format!("{found} (they sleep 50 ms after a job)"))
+    }
+}

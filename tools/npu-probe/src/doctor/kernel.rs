@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The running kernel: its version, and what it was built with.
+
+use super::release::KernelVersion;
+use super::root::SystemRoot;
+use super::row::DoctorRow;
+
+/// The release of the running kernel.
+const RELEASE: &str = "proc/sys/kernel/osrelease";
+/// What the kernel must be built with.
+const OPTIONS: [&str; 2] = ["CONFIG_DRM_ACCEL_ROCKET", "CONFIG_ROCKCHIP_IOMMU"];
+/// The most bytes of a configuration; arm64's have 300 KiB.
+const MOST_BYTES: usize = 4 << 20;
+/// Bytes of a gzip header without optional parts, as the kernel's build makes it
+/// (RFC 1952, 2.3).
+const GZIP_HEADER: usize = 10;
+
+/// The running kernel.
+#[derive(Debug)]
+pub(super) struct RunningKernel {
+    /// The release; empty where it cannot be read.
+    release: String,
+    pub(super) version: Option<KernelVersion>,
+}
+
+impl RunningKernel {
+    pub(super) fn of(root: &SystemRoot) -> Self {
+        let release = root.line(RELEASE).unwrap_or_default();
+        let version = KernelVersion::parse(&release);
+        Self { release, version }
+    }
+
+    /// Whether a mainline kernel of this version has the driver.
+    pub(super) fn may_have_rocket(&self) -> bool {
+        self.version
+            .is_none_or(|version| version >= KernelVersion::FIRST_WITH_ROCKET)
+    }
+
+    /// The release, where nothing depends on it.
+    pub(super) fn plain_row(&self) -> DoctorRow {
+        DoctorRow::ok("kernel", &self.release)
+    }
+
+    /// `bound` tells that a rocket driver is at work, whatever the version.
+    pub(super) fn row(&self, bound: bool) -> DoctorRow {
+        let first = KernelVersion::FIRST_WITH_ROCKET;
+        match self.version {
+            Some(_) if self.may_have_rocket() => DoctorRow::ok("kernel", &self.release),
+            Some(_) if bound => DoctorRow::note(
+                "kernel",
+                format!("{}: has its rocket driver from elsewhere", self.release),
+                format!("Take a mainline kernel, {first} or later, if the driver misbehaves."),
+            ),
+            Some(_) => DoctorRow::problem(
+                "kernel",
+                format!("{}: the rocket driver came with {first}", self.release),
+                format!("Boot a mainline kernel, {first} or later, with its own device tree."),
+            ),
+            None => DoctorRow::note(
+                "kernel",
+                format!("its version cannot be told from `{}`", self.release),
+                format!("See that `uname -r` is {first} or later."),
+            ),
+        }
+    }
+
+    /// The options that the driver needs. `bound` tells that there is no question, as the
+    /// driver is at work.
+    pub(super) fn options_row(&self, root: &SystemRoot, bound: bool) -> DoctorRow {
+        const TOPIC: &str = "configuration";
+        let Some((place, config)) = self.config(root) else {
+            return if bound {
+                DoctorRow::ok(TOPIC, "not readable; the driver is there")
+            } else {
+                DoctorRow::note(
+                    TOPIC,
+                    "not readable (/proc/config.gz, /boot)",
+                    "See that the kernel was built with CONFIG_DRM_ACCEL_ROCKET and \
+                     CONFIG_ROCKCHIP_IOMMU.",
+                )
+            };
+        };
+        let values = OPTIONS.map(|option| (option, value(&config, option)));
+        let list = values.map(|(option, value)| format!("{option}={}", value.unwrap_or("n")));
+        let found = format!("{} ({place})", list.join(", "));
+        let missing: Vec<&str> = values
+            .iter()
+            .filter(|(_, value)| value.is_none())
+            .map(|(option, _)| *option)
+            .collect();
+        if bound {
+            return DoctorRow::ok(TOPIC, found);
+        }
+        if !missing.is_empty() {
+            let remedy = format!(
+                "Take a kernel that was built with {}.",
+                missing.join(" and ")
+            );
+            return DoctorRow::problem(TOPIC, found, remedy);
+        }
+        if values[0].1 == Some("m") && self.lacks_module(root) {
+            return DoctorRow::problem(
+                TOPIC,
+                format!("{found}, but /lib/modules has no rocket module"),
+                "Install the package with the modules of this very kernel.",
+            );
+        }
+        DoctorRow::ok(TOPIC, found)
+    }
+
+    /// A readable configuration, and where it is.
+    fn config(&self, root: &SystemRoot) -> Option<(String, String)> {
+        let packed = root.bytes("proc/config.gz");
+        if let Some(text) = packed.as_deref().and_then(gunzip) {
+            return Some(("/proc/config.gz".to_owned(), text));
+        }
+        let release = self.file_name()?;
+        let places = [
+            format!("/boot/config-{release}"),
+            format!("/lib/modules/{release}/config"),
+        ];
+        places
+            .into_iter()
+            .find_map(|place| Some((place.clone(), root.text(&place)?)))
+    }
+
+    /// Whether there is a list of modules and rocket is not on it.
+    fn lacks_module(&self, root: &SystemRoot) -> bool {
+        let Some(release) = self.file_name() else {
+            return false;
+        };
+        let list = root.text(&format!("lib/modules/{release}/modules.dep"));
+        list.is_some_and(|list| !list.contains("/rocket.ko"))
+    }
+
+    /// The release, if it can be a part of a path.
+    fn file_name(&self) -> Option<&str> {
+        let release = self.release.as_str();
+        (!release.is_empty() && !release.contains('/')).then_some(release)
+    }
+}
+
+/// The value of an option that is set, `y` or `m`.
+fn value<'a>(config: &'a str, option: &str) -> Option<&'a str> {
+    let of_option = |line: &'a str| line.strip_prefix(option)?.strip_prefix('=');
+    let value = config.lines().find_map(of_option)?.trim();
+    ["y", "m"].contains(&value).then_some(value)
+}
+
+/// The text in a gzip file without optional parts in its header.
+fn gunzip(packed: &[u8]) -> Option<String> {
+    // Magic number, deflate, no flags.
+    let deflated = packed.strip_prefix(&[0x1f, 0x8b, 8, 0])?;
+    let deflated = deflated.get(GZIP_HEADER - 4..)?;
+    let bytes = miniz_oxide::inflate::decompress_to_vec_with_limit(deflated, MOST_BYTES).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_set_or_not() {
+        let config = "# CONFIG_A is not set\nCONFIG_B=m\nCONFIG_C=y\nCONFIG_CC=\"y\"\n";
+        for (option, set) in [
+            ("CONFIG_A", None),
+            ("CONFIG_B", Some("m")),
+            ("CONFIG_C", Some("y")),
+            ("CONFIG_CC", None),
+            ("CONFIG_D", None),
+        ] {
+            assert_eq!(value(config, option), set, "{option}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_gzip_file_has_no_text() {
+        for bytes in [&b""[..], &[0x1f, 0x8b, 8, 0], &[0x1f, 0x8b, 8, 8, 0, 0, 0]] {
+            assert_eq!(gunzip(bytes), None);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The device node: whose it is, and whether this user may open it. It is looked
+//! at, and not opened.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use nix::sys::stat::{major, minor};
+use nix::unistd::{AccessFlags, eaccess};
+use rocket_uapi::Permission;
+
+use super::root::SystemRoot;
+use super::row::DoctorRow;
+
+const TOPIC: &str = "device node";
+const CLASS: &str = "sys/class/accel";
+const DIRECTORY: &str = "/dev/accel";
+/// Major number of accel nodes (Linux, include/drm/drm_accel.h).
+const ACCEL_MAJOR: u64 = 261;
+/// The platform device that the rocket driver makes its node for.
+const PARENT: &str = "platform:rknn";
+/// Groups below belong to the system, not to a user.
+const FIRST_USER_GROUP: u32 = 1000;
+const READ_WRITE: u32 = 0o6;
+
+/// What stat(2) tells of a node.
+#[derive(Debug)]
+struct NodeStat {
+    device: (u64, u64),
+    mode: u32,
+    uid: u32,
+    gid: u32,
+}
+
+/// Rows of all nodes, and the first that can be used.
+pub(super) fn rows(root: &SystemRoot, driver_bound: bool) -> (Vec<DoctorRow>, Option<String>) {
+    let mut usable = None;
+    let mut rows = Vec::new();
+    let mut others = Vec::new();
+    for name in root.names(CLASS) {
+        if !is_rockets(root, &name) {
+            others.push(format!("{DIRECTORY}/{name} is another driver's"));
+            continue;
+        }
+        match judge(root, &name) {
+            Ok(row) => {
+                usable.get_or_insert(format!("{DIRECTORY}/{name}"));
+                rows.push(row);
+            }
+            Err(row) => rows.push(row),
+        }
+    }
+    if rows.is_empty() {
+        let remedy = if driver_bound {
+            "Look at `sudo dmesg | grep -i -e rocket -e drm`: the driver has cores and no node."
+        } else {
+            "See to the rows above: the driver makes the node with its first core."
+        };
+        rows.push(DoctorRow::problem(TOPIC, "the NPU has none", remedy).with(others));
+    }
+    (rows, usable.filter(|_| driver_bound))
+}
+
+/// Whether a node is the rocket driver's, whose parent has no driver.
+fn is_rockets(root: &SystemRoot, name: &str) -> bool {
+    let modalias = root.line(&format!("{CLASS}/{name}/device/modalias"));
+    modalias.is_some_and(|modalias| modalias == PARENT)
+}
+
+/// A row of a node, `Ok` if this user may use it.
+fn judge(root: &SystemRoot, name: &str) -> Result<DoctorRow, DoctorRow> {
+    let path = format!("{DIRECTORY}/{name}");
+    let wanted = root.line(&format!("{CLASS}/{name}/dev"));
+    let Some(stat) = stat(root, &path) else {
+        return Err(DoctorRow::problem(
+            TOPIC,
+            format!("{path} is missing, and the kernel has it"),
+            "See that udev runs; a container needs the node handed in (`--device /dev/accel`).",
+        ));
+    };
+    let (major, minor) = stat.device;
+    let group = group_name(root, stat.gid);
+    let mode = stat.mode & 0o7777;
+    let found = format!("{path} {major}:{minor}, mode {mode:04o}, group {group}");
+    if major != ACCEL_MAJOR || wanted.is_some_and(|wanted| wanted != format!("{major}:{minor}")) {
+        return Err(DoctorRow::problem(
+            TOPIC,
+            format!("{found}: not the numbers of the kernel's device"),
+            "Remove the node and have udev make it again (`sudo udevadm trigger`).",
+        ));
+    }
+    if !may_use(root, &path, &stat) {
+        let who = Permission { mode, group }.to_string();
+        return Err(DoctorRow::problem(
+            TOPIC,
+            format!("{path}: this user may not open it"),
+            capitalised(&who) + ".",
+        ));
+    }
+    Ok(DoctorRow::ok(TOPIC, found))
+}
+
+/// What is known of a node. In a directory that stands for the system a regular file
+/// stands for the node, with MAJOR:MINOR MODE UID GID in it.
+fn stat(root: &SystemRoot, path: &str) -> Option<NodeStat> {
+    if root.is_running() {
+        let metadata = fs::metadata(root.at(path)).ok()?;
+        let is_node = metadata.file_type().is_char_device();
+        let device = (major(metadata.rdev()), minor(metadata.rdev()));
+        return is_node.then_some(NodeStat {
+            device,
+            mode: metadata.mode(),
+            uid: metadata.uid(),
+            gid: metadata.gid(),
+        });
+    }
+    let line = root.line(path)?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [device, mode, uid, gid] = words.try_into().ok()?;
+    let (major, minor) = device.split_once(':')?;
+    Some(NodeStat {
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        mode: u32::from_str_radix(mode, 8).ok()?,
+        uid: uid.parse().ok()?,
+        gid: gid.parse().ok()?,
+    })
+}
+
+/// Whether this process may read and write a node.
+fn may_use(root: &SystemRoot, path: &str, node: &NodeStat) -> bool {
+    if root.is_running() {
+        // Access control lists count too, which the mode does not tell.
+        return eaccess(&root.at(path), AccessFlags::R_OK | AccessFlags::W_OK).is_ok();
+    }
+    let status = root.text("proc/self/status").unwrap_or_default();
+    let numbers = |name: &str| -> Vec<u32> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let words = line.unwrap_or_default().split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    // Real, effective, saved, of files.
+    let (user, group) = (numbers("Uid:"), numbers("Gid:"));
+    let in_group = group.get(1) == Some(&node.gid) || numbers("Groups:").contains(&node.gid);
+    let shift = match user.get(1) {
+        Some(0) => return true,
+        Some(user) if *user == node.uid => 6,
+        _ if in_group => 3,
+        _ => 0,
+    };
+    node.mode >> shift & READ_WRITE == READ_WRITE
+}
+
+/// The group's name in /etc/group, or its number.
+fn group_name(root: &SystemRoot, gid: u32) -> String {
+    let number = gid.to_string();
+    if root.public && gid >= FIRST_USER_GROUP {
+        return number;
+    }
+    let groups = root.text("etc/group").unwrap_or_default();
+    let of_number = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let plain = name.chars().all(|c| c.is_ascii_graphic());
+        (plain && fields.nth(1)? == number).then(|| name.to_owned())
+    };
+    groups.lines().find_map(of_number).unwrap_or(number)
+}
+
+/// A sentence begins with a capital letter.
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|c| c.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}

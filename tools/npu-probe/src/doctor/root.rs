@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The files of a system, below a directory that tests replace.
+//!
+//! All that is read here may hold anything. Reading is bounded, never waits, and
+//! opens regular files only, which those of procfs and sysfs are.
+
+use std::fs::{self, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+
+/// The most that is read of a file. The longest that is looked at is modules.dep, with
+/// less than 1 MiB.
+const MOST_BYTES: u64 = 8 << 20;
+/// The most entries of a directory.
+const MOST_ENTRIES: usize = 8192;
+/// The most characters of a line that is shown.
+const MOST_SHOWN: usize = 160;
+
+/// Directories whose paths tell nothing of their user.
+const PUBLIC: [&str; 6] = ["/usr/", "/opt/", "/bin/", "/sbin/", "/lib/", "/lib64/"];
+
+/// A system, as its files tell.
+#[derive(Debug)]
+pub(crate) struct SystemRoot {
+    path: PathBuf,
+    /// Whether reports leave out what tells of the user.
+    pub(super) public: bool,
+}
+
+impl SystemRoot {
+    pub(crate) fn new(path: &Path, public: bool) -> Self {
+        Self {
+            path: path.to_owned(),
+            public,
+        }
+    }
+
+    /// Whether this is the running system, and no directory that stands for one.
+    pub(super) fn is_running(&self) -> bool {
+        self.path == Path::new("/")
+    }
+
+    /// Where a path is that is absolute in the system; a leading `/` may be left out.
+    pub(super) fn at(&self, path: &str) -> PathBuf {
+        self.path.join(path.trim_start_matches('/'))
+    }
+
+    pub(super) fn exists(&self, path: &str) -> bool {
+        self.at(path).exists()
+    }
+
+    pub(super) fn is_file(&self, path: &str) -> bool {
+        self.at(path).is_file()
+    }
+
+    /// The bytes of a regular file.
+    pub(super) fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+        let path = self.at(path);
+        if !fs::metadata(&path).ok()?.is_file() {
+            return None;
+        }
+        // Non-blocking, should the path lead to something else by now.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let mut bytes = Vec::new();
+        let file = options.open(path).ok()?;
+        file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// The text of a file, to be taken apart.
+    pub(super) fn text(&self, path: &str) -> Option<String> {
+        let bytes = self.bytes(path)?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The first line of a file, to be shown; none if it is blank.
+    pub(super) fn line(&self, path: &str) -> Option<String> {
+        shown_line(&self.text(path)?)
+    }
+
+    /// The strings of a file in which each ends with a zero byte.
+    pub(super) fn strings(&self, path: &str) -> Vec<String> {
+        let text = self.text(path).unwrap_or_default();
+        let strings = text.split('\0').filter_map(shown_line);
+        strings.take(MOST_ENTRIES).collect()
+    }
+
+    /// A number in decimal.
+    pub(super) fn number(&self, path: &str) -> Option<u64> {
+        self.line(path)?.parse().ok()
+    }
+
+    /// The names in a directory, sorted.
+    pub(super) fn names(&self, path: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.at(path)) else {
+            return Vec::new();
+        };
+        let entries = entries.take(MOST_ENTRIES).flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| !name.contains(char::is_control))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// A variable of this process's environment, as it was started with.
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        let text = self.text("proc/self/environ")?;
+        let of_name = |line: &str| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned());
+        text.split('\0').find_map(of_name)
+    }
+
+    /// A path as reports show it.
+    pub(super) fn shown(&self, path: &str) -> String {
+        let is_public = PUBLIC.iter().any(|start| path.starts_with(start));
+        if self.public && (!is_public || path.contains("..")) {
+            return "(a path that is left out)".to_owned();
+        }
+        shown_line(path).unwrap_or_default()
+    }
+}
+
+/// The first line of a text without control characters, cut where it is too long.
+pub(super) fn shown_line(text: &str) -> Option<String> {
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+    let line = text.lines().next()?;
+    let plain = line.chars().take(MOST_SHOWN);
+    let line: String = plain
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
+    (!line.is_empty()).then_some(line)
+}

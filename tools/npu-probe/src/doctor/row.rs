@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was found, row by row.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+/// How good a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RowState {
+    /// As it should be.
+    Ok,
+    /// The NPU works with it, or it cannot be told.
+    Note,
+    /// The NPU cannot be used with it.
+    Problem,
+}
+
+impl RowState {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Note => "note",
+            Self::Problem => "PROBLEM",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DoctorRow {
+    pub(crate) topic: &'static str,
+    pub(crate) state: RowState,
+    pub(crate) found: String,
+    /// Of parts of it, one line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) details: Vec<String>,
+    /// What to do about it, in one sentence; none of what is as it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) remedy: Option<String>,
+}
+
+impl DoctorRow {
+    pub(super) fn ok(topic: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            topic,
+            state: RowState::Ok,
+            found: found.into(),
+            details: Vec::new(),
+            remedy: None,
+        }
+    }
+
+    pub(super) fn note(
+        topic: &'static str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            state: RowState::Note,
+            remedy: Some(remedy.into()),
+            ..Self::ok(topic, found)
+        }
+    }
+
+    pub(super) fn problem(
+        topic: &'static str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            state: RowState::Problem,
+            ..Self::note(topic, found, remedy)
+        }
+    }
+
+    pub(super) fn with(mut self, details: impl IntoIterator<Item = String>) -> Self {
+        self.details.extend(details);
+        self
+    }
+}
+
+/// All rows.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DoctorReport {
+    /// Version of this program.
+    pub(crate) version: &'static str,
+    /// The node of the NPU that can be used, if there is one.
+    pub(crate) usable: Option<String>,
+    pub(crate) rows: Vec<DoctorRow>,
+}
+
+impl DoctorReport {
+    /// The report for people.
+    pub(crate) fn text(&self) -> String {
+        // Writing to it cannot fail.
+        let mut text = String::new();
+        for row in &self.rows {
+            let _ = writeln!(
+                text,
+                "{:<8} {:<16} {}",
+                row.state.word(),
+                row.topic,
+                row.found
+            );
+            for detail in &row.details {
+                let _ = writeln!(text, "{:<25}   {detail}", "");
+            }
+            if let Some(remedy) = &row.remedy {
+                let _ = writeln!(text, "{:<25} > {remedy}", "");
+            }
+        }
+        let _ = writeln!(text, "\n{}", self.verdict());
+        text
+    }
+
+    /// The report as a block for a bug report.
+    pub(crate) fn paste(&self) -> String {
+        format!(
+            "```text\nnpu-probe {} doctor\n\n{}```\n",
+            self.version,
+            self.text()
+        )
+    }
+
+    /// What comes of it, in one line.
+    fn verdict(&self) -> String {
+        let first = self
+            .rows
+            .iter()
+            .find(|row| row.state == RowState::Problem)
+            .map(|row| row.topic);
+        match (&self.usable, first) {
+            (Some(node), None) => format!("The NPU can be used: {node}."),
+            (Some(node), Some(topic)) => {
+                format!("The NPU can be used: {node}; look at `{topic}` nevertheless.")
+            }
+            (None, Some(topic)) => {
+                format!("The NPU cannot be used; the first thing to mend is `{topic}`.")
+            }
+            (None, None) => "The NPU cannot be used.".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs and libraries that use the NPU.
+
+use super::root::SystemRoot;
+use super::row::DoctorRow;
+
+/// Where programs are, if the environment does not say.
+const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The most directories that are looked into.
+const MOST_DIRECTORIES: usize = 64;
+/// Where libraries are, with and without an architecture's directory below.
+const LIBRARIES: [&str; 4] = [
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+];
+/// The variable that names the one library that ggml loads besides those it knows.
+const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
+const BACKEND: &str = "libggml-rocket.so";
+
+/// A row for each kind of software.
+pub(super) fn rows(root: &SystemRoot) -> Vec<DoctorRow> {
+    let directories = libraries(root);
+    vec![
+        programs(
+            root,
+            "llama.cpp",
+            &["llama-cli", "llama-completion", "llama-server"],
+            "Install llama.cpp with ggml 0.9.1 or later (Debian: `apt install llama.cpp-tools`), \
+             if language models are to run.",
+        ),
+        programs(
+            root,
+            "whisper.cpp",
+            &["whisper-cli", "whisper-server"],
+            "Install whisper.cpp with a ggml that loads backends (Debian: `apt install \
+             whisper.cpp-tools`), if speech is to be recognised.",
+        ),
+        backend(root, &directories),
+        teflon(root, &directories),
+    ]
+}
+
+/// Where programs of some names are.
+fn programs(
+    root: &SystemRoot,
+    topic: &'static str,
+    names: &[&str],
+    remedy: &'static str,
+) -> DoctorRow {
+    let path = root.variable("PATH");
+    let path = path.as_deref().unwrap_or(USUAL_PATH);
+    let absolute = path
+        .split(':')
+        .filter(|directory| directory.starts_with('/'));
+    let directories: Vec<&str> = absolute.take(MOST_DIRECTORIES).collect();
+    let found = names.iter().filter_map(|name| {
+        let mut paths = directories
+            .iter()
+            .map(|directory| format!("{directory}/{name}"));
+        Some(root.shown(&paths.find(|path| root.is_file(path))?))
+    });
+    let found: Vec<String> = found.collect();
+    if found.is_empty() {
+        return DoctorRow::note(topic, "not found", remedy);
+    }
+    DoctorRow::ok(topic, found.join(", "))
+}
+
+/// Directories of libraries: the usual ones, and those of architectures below.
+fn libraries(root: &SystemRoot) -> Vec<String> {
+    let mut all = Vec::new();
+    for directory in LIBRARIES {
+        all.push(directory.to_owned());
+        let below = root.names(directory).into_iter();
+        let below = below.filter(|name| name.ends_with("-linux-gnu"));
+        all.extend(below.map(|name| format!("{directory}/{name}")));
+    }
+    all.truncate(MOST_DIRECTORIES);
+    all
+}
+
+/// The directory of ggml's backends and the library of this project.
+fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
+    const TOPIC: &str = "ggml backend";
+    let mut directories = Vec::new();
+    for library in libraries {
+        let ggml = format!("{library}/ggml");
+        let below = root.names(&ggml).into_iter();
+        let below = below.filter(|name| name.starts_with("backends"));
+        directories.extend(below.map(|name| format!("{ggml}/{name}")));
+    }
+    let has = |name: &'static str| {
+        let mut all = directories.iter();
+        move || all.find(|directory| root.is_file(&format!("{directory}/{name}")))
+    };
+    let mut details: Vec<String> = directories
+        .iter()
+        .map(|directory| format!("ggml's own are in {}", root.shown(directory)))
+        .collect();
+    if has("libggml-blas.so")().is_some() {
+        details.push(
+            "its BLAS backend takes the products first: `apt remove libggml0-backend-blas`"
+                .to_owned(),
+        );
+    }
+    let unset = "Set GGML_BACKEND_PATH to libggml-rocket.so (docs/llama.md): ggml does not look \
+                 for it by itself.";
+    let variable = root.variable(BACKEND_PATH).filter(|path| !path.is_empty());
+    let row = match (variable, has(BACKEND)()) {
+        (Some(path), _) if root.is_file(&path) => {
+            DoctorRow::ok(TOPIC, format!("{BACKEND_PATH}={}", root.shown(&path)))
+        }
+        (Some(path), _) => DoctorRow::note(
+            TOPIC,
+            format!(
+                "{BACKEND_PATH}={}: there is no such file",
+                root.shown(&path)
+            ),
+            "Set GGML_BACKEND_PATH to where libggml-rocket.so is (docs/llama.md).",
+        ),
+        (None, Some(directory)) => DoctorRow::note(
+            TOPIC,
+            format!(
+                "{BACKEND} is in {}, {BACKEND_PATH} is not set",
+                root.shown(directory)
+            ),
+            unset,
+        ),
+        (None, None) => DoctorRow::note(
+            TOPIC,
+            format!("{BACKEND} not found, {BACKEND_PATH} not set"),
+            unset,
+        ),
+    };
+    row.with(details)
+}
+
+/// Mesa's TensorFlow Lite delegate.
+fn teflon(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
+    let mut paths = libraries.iter().flat_map(|library| {
+        ["teflon/libteflon.so", "libteflon.so"].map(|name| format!("{library}/{name}"))
+    });
+    match paths.find(|path| root.is_file(path)) {
+        Some(path) => DoctorRow::ok("Mesa's Teflon", root.shown(&path)),
+        None => DoctorRow::note(
+            "Mesa's Teflon",
+            "libteflon.so not found",
+            "Install it (Debian: `apt install mesa-teflon-delegate`), if TensorFlow Lite networks \
+             are to run.",
+        ),
+    }
+}

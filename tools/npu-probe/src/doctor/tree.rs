@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The device tree: which board and chip this is, and which parts of the NPU the
+//! board enables.
+//!
+//! Names and properties: Linux, arch/arm64/boot/dts/rockchip/rk3588-base.dtsi, and
+//! Documentation/devicetree/bindings/npu/rockchip,rk3588-rknn-core.yaml.
+
+use super::root::SystemRoot;
+use super::row::DoctorRow;
+
+/// Where the kernel shows the tree. The second is a link to the first, and absolute.
+const PLACES: [&str; 2] = ["sys/firmware/devicetree/base", "proc/device-tree"];
+/// A core, for the mainline driver.
+const CORE: &str = "rockchip,rk3588-rknn-core";
+/// What the vendor's node is called begins so.
+const VENDOR: &str = "rockchip,";
+const VENDOR_NODE: &str = "rknpu";
+/// Vendor and chips with this NPU. The RK3588S differs in its pins.
+const CHIP: &str = "rockchip,rk3588";
+
+/// The chip, as far as the tree tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ChipKind {
+    /// RK3588 or a variant.
+    Rk3588(String),
+    /// Another of the vendor.
+    Rockchip(String),
+    /// Of somebody else, or there is no tree.
+    Other,
+}
+
+/// A node of a core, of its IOMMU, or the vendor's of all cores.
+#[derive(Debug)]
+struct TreeNode {
+    name: String,
+    compatible: Vec<String>,
+    /// `okay` where there is none (Devicetree Specification, 2.3.4).
+    status: String,
+    phandle: Option<u32>,
+    /// Of the IOMMU that it is behind.
+    iommu: Option<u32>,
+    /// Properties that the binding demands and the node has not.
+    lacks: Vec<&'static str>,
+}
+
+impl TreeNode {
+    fn is_enabled(&self) -> bool {
+        ["okay", "ok"].contains(&self.status.as_str())
+    }
+
+    fn is_core(&self) -> bool {
+        self.compatible.iter().any(|name| name == CORE)
+    }
+
+    fn is_vendors(&self) -> bool {
+        let mut names = self.compatible.iter();
+        names.any(|name| name.starts_with(VENDOR) && name.ends_with(VENDOR_NODE))
+    }
+}
+
+/// The device tree.
+#[derive(Debug)]
+pub(super) struct DeviceTree {
+    model: Option<String>,
+    pub(super) chip: ChipKind,
+    nodes: Vec<TreeNode>,
+}
+
+impl DeviceTree {
+    pub(super) fn of(root: &SystemRoot) -> Self {
+        let mut places = PLACES.into_iter();
+        let Some(base) = places.find(|place| root.exists(&format!("{place}/compatible"))) else {
+            return Self {
+                model: None,
+                chip: ChipKind::Other,
+                nodes: Vec::new(),
+            };
+        };
+        Self {
+            model: root.line(&format!("{base}/model")),
+            chip: chip(&root.strings(&format!("{base}/compatible"))),
+            nodes: nodes(root, base),
+        }
+    }
+
+    /// Whether this is a board with the NPU, or a virtual machine with one.
+    pub(super) fn has_npu(&self) -> bool {
+        matches!(self.chip, ChipKind::Rk3588(_)) || self.nodes.iter().any(TreeNode::is_core)
+    }
+
+    pub(super) fn board_row(&self) -> DoctorRow {
+        let model = self.model.as_deref().unwrap_or("a board without a name");
+        let elsewhere = "Use a board with an RK3588 or RK3588S, or the software model \
+                         (`--device model`).";
+        match &self.chip {
+            ChipKind::Rk3588(chip) => DoctorRow::ok("board", format!("{model} ({chip})")),
+            ChipKind::Rockchip(chip) => DoctorRow::problem(
+                "board",
+                format!(
+                    "{model} ({chip}): its NPU is another one, which the mainline driver does \
+                     not know and this project was not tested on"
+                ),
+                elsewhere,
+            ),
+            ChipKind::Other if self.has_npu() => DoctorRow::note(
+                "board",
+                "no Rockchip board, but with the NPU: a virtual machine",
+                "Take times on a board, if you want any.",
+            ),
+            ChipKind::Other => DoctorRow::problem("board", "no Rockchip board", elsewhere),
+        }
+    }
+
+    /// How many cores the board enables.
+    pub(super) fn enabled_cores(&self) -> usize {
+        let cores = self.nodes.iter().filter(|node| node.is_core());
+        cores.filter(|node| node.is_enabled()).count()
+    }
+
+    pub(super) fn row(&self) -> DoctorRow {
+        const TOPIC: &str = "device tree";
+        let cores: Vec<&TreeNode> = self.nodes.iter().filter(|node| node.is_core()).collect();
+        if cores.is_empty() {
+            let vendors = self.nodes.iter().find(|node| node.is_vendors());
+            let found = match vendors {
+                Some(node) => format!("the vendor's: {} is for its rknpu driver", node.name),
+                None => "no node of the NPU".to_owned(),
+            };
+            let remedy = "Boot with the device tree that comes with the mainline kernel, 6.18 or \
+                          later, of the same version.";
+            return DoctorRow::problem(TOPIC, found, remedy);
+        }
+        let enabled = self.enabled_cores();
+        let details = cores.iter().map(|core| self.describe(core));
+        let found = format!("{enabled} of {} cores enabled", cores.len());
+        let behind_disabled = |core: &&&TreeNode| {
+            core.is_enabled() && self.iommu_of(core).is_none_or(|iommu| !iommu.is_enabled())
+        };
+        if enabled == 0 {
+            let remedy = "Enable rknn_core_0 to 2 and rknn_mmu_0 to 2 by a device tree overlay \
+                          (status, npu-supply, sram-supply), or take a newer device tree of the \
+                          board.";
+            return DoctorRow::problem(TOPIC, found, remedy).with(details);
+        }
+        if cores.iter().any(|core| behind_disabled(&core)) {
+            let remedy = "Enable rknn_mmu_0 to 2 too: a core whose IOMMU is disabled never starts.";
+            return DoctorRow::problem(TOPIC, found, remedy).with(details);
+        }
+        if enabled < cores.len() {
+            let remedy = "Enable the other cores, or work with those that there are.";
+            return DoctorRow::note(TOPIC, found, remedy).with(details);
+        }
+        DoctorRow::ok(TOPIC, found).with(details)
+    }
+
+    fn iommu_of(&self, core: &TreeNode) -> Option<&TreeNode> {
+        let phandle = core.iommu?;
+        let mut nodes = self.nodes.iter();
+        nodes.find(|node| node.phandle == Some(phandle))
+    }
+
+    /// A core in a line.
+    fn describe(&self, core: &TreeNode) -> String {
+        let iommu = match self.iommu_of(core) {
+            Some(iommu) => format!("{} {}", iommu.name, iommu.status),
+            None => "no IOMMU".to_owned(),
+        };
+        let mut text = format!("{} {}, {iommu}", core.name, core.status);
+        if !core.lacks.is_empty() {
+            text = format!("{text}, without {}", core.lacks.join(", "));
+        }
+        text
+    }
+}
+
+fn chip(compatible: &[String]) -> ChipKind {
+    let of_vendor = |name: &String| Some(name.strip_prefix(VENDOR)?.to_owned());
+    // The board comes first and the chip last.
+    let mut names = compatible.iter().rev();
+    if let Some(name) = compatible.iter().find(|name| name.starts_with(CHIP)) {
+        return ChipKind::Rk3588(name.trim_start_matches(VENDOR).to_owned());
+    }
+    names
+        .find_map(of_vendor)
+        .map_or(ChipKind::Other, ChipKind::Rockchip)
+}
+
+/// The nodes of the NPU and of IOMMUs. They are at the top, in some trees below `soc`.
+fn nodes(root: &SystemRoot, base: &str) -> Vec<TreeNode> {
+    let mut nodes = Vec::new();
+    for parent in [base.to_owned(), format!("{base}/soc")] {
+        for name in root.names(&parent) {
+            if name.starts_with("npu@") || name.starts_with("iommu@") {
+                nodes.push(node(root, &format!("{parent}/{name}"), name));
+            }
+        }
+    }
+    nodes
+}
+
+fn node(root: &SystemRoot, path: &str, name: String) -> TreeNode {
+    let status = root.line(&format!("{path}/status"));
+    // A property of numbers has them in 32 bits each, the most significant byte first.
+    let first_cell = |property: &str| {
+        let bytes = root.bytes(&format!("{path}/{property}"))?;
+        Some(u32::from_be_bytes(*bytes.first_chunk()?))
+    };
+    let demanded = ["npu-supply", "sram-supply", "power-domains", "clocks"];
+    TreeNode {
+        name,
+        compatible: root.strings(&format!("{path}/compatible")),
+        status: status.unwrap_or_else(|| "okay".to_owned()),
+        phandle: first_cell("phandle"),
+        iommu: first_cell("iommus"),
+        lacks: demanded
+            .into_iter()
+            .filter(|property| !root.exists(&format!("{path}/{property}")))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chip_is_the_last_name_of_the_vendor() {
+        let of = |names: &[&str]| chip(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let rk3588s = ChipKind::Rk3588("rk3588s".to_owned());
+        assert_eq!(of(&["xunlong,orangepi-5", "rockchip,rk3588s"]), rk3588s);
+        assert_eq!(
+            of(&["rockchip,rk3576-evb1-v10", "rockchip,rk3576"]),
+            ChipKind::Rockchip("rk3576".to_owned())
+        );
+        assert_eq!(
+            of(&["raspberrypi,5-model-b", "brcm,bcm2712"]),
+            ChipKind::Other
+        );
+        assert_eq!(of(&[]), ChipKind::Other);
+    }
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe doctor` on machines that directories stand for. `BLESS=1` takes what it
+//! prints now as right.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod machine;
+
+use std::fs;
+use std::process::Output;
+
+use serde_json::Value;
+
+use machine::{TestMachine, lists};
+
+/// The machines, and whether their NPU can be used.
+const MACHINES: [(&str, bool); 6] = [
+    ("board", true),
+    ("disabled", false),
+    ("vendor", false),
+    ("rights", false),
+    ("rk3576", false),
+    ("pc", false),
+];
+
+fn doctor(machine: &TestMachine, options: &[&str]) -> Output {
+    let mut command = test_support::program(env!("CARGO_BIN_EXE_npu-probe"));
+    command
+        .arg("doctor")
+        .arg("--root")
+        .arg(machine.path())
+        .args(options)
+        .env_remove("RUST_LOG");
+    command.output().unwrap()
+}
+
+fn text(machine: &TestMachine, options: &[&str]) -> String {
+    String::from_utf8(doctor(machine, options).stdout).unwrap()
+}
+
+fn json(machine: &TestMachine) -> Value {
+    serde_json::from_str(&text(machine, &["--json"])).unwrap()
+}
+
+/// The rows of a topic.
+fn rows(report: &Value, topic: &str) -> Vec<Value> {
+    let rows = report["rows"].as_array().unwrap().iter();
+    rows.filter(|row| row["topic"] == topic).cloned().collect()
+}
+
+fn compare(name: &str, printed: &str) {
+    let file = lists().join(name);
+    if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
+        fs::write(file, printed).unwrap();
+        return;
+    }
+    let golden = fs::read_to_string(file).unwrap();
+    assert_eq!(printed, golden, "{name} (BLESS=1 takes it as right)");
+}
+
+#[test]
+fn each_machine_is_told_what_it_lacks() {
+    for (name, usable) in MACHINES {
+        let machine = TestMachine::new(name);
+        let output = doctor(&machine, &[]);
+        let code = if usable { 0 } else { 3 };
+        assert_eq!(output.status.code(), Some(code), "{name}");
+        compare(
+            &format!("{name}.txt"),
+            &String::from_utf8(output.stdout).unwrap(),
+        );
+    }
+}
+
+#[test]
+fn json_has_the_rows_of_the_text() {
+    for (name, usable) in MACHINES {
+        let machine = TestMachine::new(name);
+        let report = json(&machine);
+        assert_eq!(report["usable"].is_string(), usable, "{name}");
+        let text = text(&machine, &[]);
+        for row in report["rows"].as_array().unwrap() {
+            assert!(text.contains(row["found"].as_str().unwrap()), "{row}");
+            assert_eq!(row["remedy"].is_string(), row["state"] != "ok", "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_paste_has_nothing_private() {
+    let machine = TestMachine::new("board");
+    let paste = text(&machine, &["--paste"]);
+    compare("board.paste.txt", &paste);
+    // A node that is the user's own.
+    machine.apply("file dev/accel/accel0 261:0 0660 0 1000");
+    for options in [&["--paste"][..], &["--paste", "--json"]] {
+        let own = text(&machine, options);
+        for word in [
+            "lovelace",
+            "lovelaces-board",
+            "home",
+            "5e51a1bee5",
+            "de:ad",
+            "1000.slice",
+        ] {
+            assert!(
+                !own.contains(word) && !paste.contains(word),
+                "{word}:\n{own}"
+            );
+        }
+        assert!(own.contains("group 1000"), "{own}");
+    }
+    assert!(text(&machine, &[]).contains("group lovelace"));
+}
+
+/// What differs from the board that works, the row that tells of it, its state, and a
+/// part of it.
+const DIFFERENCES: &[(&str, &str, &str, &str)] = &[
+    ("remove dev/accel", "device node", "problem", "handed in"),
+    (
+        "file dev/accel/accel0 250:0 0666 0 0",
+        "device node",
+        "problem",
+        "udevadm trigger",
+    ),
+    (
+        "file dev/accel/accel0 261:0 0600 0 0",
+        "device node",
+        "problem",
+        "udev rule",
+    ),
+    (
+        "file dev/accel/accel0 261:0 0600 1000 0",
+        "device node",
+        "ok",
+        "mode 0600",
+    ),
+    (
+        "file sys/class/accel/accel0/device/modalias pci:x",
+        "device node",
+        "problem",
+        "another driver's",
+    ),
+    (
+        "file proc/sys/kernel/osrelease 6.12.9",
+        "kernel",
+        "note",
+        "from elsewhere",
+    ),
+    (
+        "file proc/sys/kernel/osrelease 6.12.9\nremove sys/bus/platform/drivers/rocket",
+        "kernel",
+        "problem",
+        "6.18",
+    ),
+    (
+        "file proc/sys/kernel/osrelease ?",
+        "kernel",
+        "note",
+        "uname -r",
+    ),
+    (
+        "file proc/sys/kernel/osrelease 8.1.0",
+        "driver bugs",
+        "note",
+        "nobody looked",
+    ),
+    ("remove boot", "configuration", "ok", "driver is there"),
+    (
+        "remove sys/bus/platform/drivers/rocket\nremove lib",
+        "configuration",
+        "ok",
+        "ROCKET=m",
+    ),
+    (
+        "remove sys/bus/platform/drivers/rocket\nfile lib/modules/7.2.13-arm64/modules.dep x.ko:",
+        "configuration",
+        "problem",
+        "no rocket module",
+    ),
+    (
+        "remove sys/bus/platform/drivers/rocket\nfile boot/config-7.2.13-arm64 CONFIG_ROCKCHIP_IOMMU=y",
+        "configuration",
+        "problem",
+        "built with CONFIG_DRM_ACCEL_ROCKET.",
+    ),
+    (
+        "remove sys/bus/platform/drivers/rocket",
+        "driver",
+        "problem",
+        "modprobe",
+    ),
+    (
+        "remove sys/bus/platform/drivers/rocket\nfile dev/rknpu -",
+        "driver",
+        "problem",
+        "without rknpu",
+    ),
+    (
+        "remove sys/bus/platform/drivers/rocket/fdac0000.npu\nfile sys/kernel/debug/devices_deferred fdac0000.npu\\tplatform: wait for supplier",
+        "driver",
+        "note",
+        "waits: fdac0000.npu platform: wait for supplier",
+    ),
+    (
+        "raw sys/firmware/devicetree/base/iommu@fdaca000/status disabled\\0",
+        "device tree",
+        "problem",
+        "rknn_mmu_0",
+    ),
+    (
+        "remove sys/firmware/devicetree/base/npu@fdac0000/npu-supply",
+        "device tree",
+        "ok",
+        "without npu-supply",
+    ),
+    (
+        "raw sys/firmware/devicetree/base/npu@fdac0000/status disabled\\0",
+        "device tree",
+        "note",
+        "2 of 3",
+    ),
+    (
+        "remove sys/bus/platform/devices/fdac0000.npu/iommu_group",
+        "IOMMU",
+        "problem",
+        "no group for fdac0000.npu",
+    ),
+    (
+        "file sys/bus/platform/devices/fdab0000.npu/power/runtime_status error",
+        "power of cores",
+        "problem",
+        "Reboot",
+    ),
+    (
+        "file sys/bus/platform/devices/fdab0000.npu/power/control on",
+        "power of cores",
+        "note",
+        "kept on",
+    ),
+    (
+        "file sys/kernel/debug/clk/clk_summary clk_npu_dsu0 0 0 0 198000000 0\\n scmi_clk_npu 1 1 0 200000000 0",
+        "clock",
+        "note",
+        "200 MHz (scmi_clk_npu)",
+    ),
+    (
+        "file sys/kernel/debug/clk/clk_summary clock 3 9 0 24000000 0",
+        "clock",
+        "note",
+        "lists no clock",
+    ),
+    (
+        "file sys/kernel/debug/clk/clk_summary scmi_clk_npu 1 1 0 600000000 0",
+        "clock",
+        "ok",
+        "600 MHz",
+    ),
+    (
+        "file proc/irq/71/effective_affinity_list 4\nfile proc/irq/72/effective_affinity_list 5\nfile proc/irq/73/effective_affinity_list 6-7",
+        "interrupts",
+        "ok",
+        "71 on CPU 4 (A76)",
+    ),
+    (
+        "remove proc/interrupts",
+        "interrupts",
+        "note",
+        "not readable",
+    ),
+    (
+        "file sys/devices/system/cpu/cpu0/cpuidle/state1/disable 1",
+        "CPU idle states",
+        "ok",
+        "WFI 1 us",
+    ),
+    ("remove home", "ggml backend", "note", "no such file"),
+    (
+        "file sys/kernel/debug/pm_genpd/nputop/current_state off-0",
+        "supply",
+        "ok",
+        "domain nputop off-0",
+    ),
+    (
+        "raw sys/firmware/devicetree/base/compatible linux,dummy-virt\\0",
+        "board",
+        "note",
+        "virtual machine",
+    ),
+];
+
+#[test]
+fn differences_from_the_board_are_told() {
+    for (difference, topic, state, part) in DIFFERENCES {
+        let machine = TestMachine::new("board");
+        machine.apply(difference);
+        let found = rows(&json(&machine), topic);
+        let matches = |row: &Value| row["state"] == **state && row.to_string().contains(part);
+        assert!(found.iter().any(matches), "{difference}: {found:#?}");
+    }
+}
+
+#[test]
+fn no_content_makes_it_fail() {
+    let hostile: [Vec<u8>; 5] = [
+        Vec::new(),
+        vec![0xff; 1 << 16],
+        b"0::/../../../..\n18446744073709551615: 99999999999-0, fdab0000.npu \x1b[1m\n".to_vec(),
+        b"\x1b[31m\x1f\x8b\x08\x00..\x00npu\n:\n=\n-\n,\n".to_vec(),
+        [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 3][..], &[0xff; 64]].concat(),
+    ];
+    for content in &hostile {
+        let machine = TestMachine::new("board");
+        for file in machine.files() {
+            fs::write(file, content).unwrap();
+        }
+        ends(&machine, "all files");
+    }
+    let machine = TestMachine::new("board");
+    machine.apply(
+        "remove sys/bus/platform/drivers/rocket/fdac0000.npu\n\
+         file sys/kernel/debug/devices_deferred -\n\
+         file sys/kernel/debug/clk/clk_summary -\n\
+         file sys/class/devfreq/fdab0000.npu/cur_freq -",
+    );
+    for file in machine.files() {
+        let before = fs::read(&file).unwrap();
+        fs::write(&file, &hostile[2]).unwrap();
+        ends(&machine, &file.display().to_string());
+        fs::write(&file, before).unwrap();
+    }
+}
+
+/// The machine has a report, without control characters.
+fn ends(machine: &TestMachine, what: &str) {
+    let output = doctor(machine, &[]);
+    let code = output.status.code();
+    assert!(matches!(code, Some(0 | 3)), "{what}: {output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let plain = |c: char| c == '\n' || !c.is_control();
+    assert!(text.chars().all(plain), "{what}: {text:?}");
+}
+
+/// A file that is none, behind which nobody writes, and one that has no end.
+#[test]
+fn what_is_no_file_does_not_hold_it_up() {
+    let machine = TestMachine::new("board");
+    let meminfo = machine.path().join("proc/meminfo");
+    fs::remove_file(&meminfo).unwrap();
+    nix::unistd::mkfifo(&meminfo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    machine.apply("remove proc/interrupts\nlink proc/interrupts /dev/zero");
+    let report = json(&machine);
+    assert_eq!(rows(&report, "memory")[0]["found"], "not readable");
+    assert_eq!(rows(&report, "interrupts")[0]["state"], "note");
+}
