@@ -46,7 +46,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod add;
 mod asm;
 mod chip;
 mod decode;
@@ -66,7 +65,6 @@ pub mod task;
 pub mod timing;
 mod word;
 
-pub use add::{AddError, AddTask, add_pieces};
 pub use asm::{AsmError, assemble};
 pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 pub use decode::{Item, decode};

@@ -12,5 +12,4 @@ mod product;
 mod random;
 mod ranges;
 mod row_major;
-mod sums;
 mod timing;
