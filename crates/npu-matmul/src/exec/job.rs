@@ -72,6 +72,14 @@ impl Inputs {
         (InputIndex { device, index }, found.is_none())
     }
 
+    /// Bytes of those that are packed and have readers, on the device that has most.
+    pub(super) fn packed_bytes(&self) -> usize {
+        let bytes = |input: &Input| input.bo.as_ref().map_or(0, FrozenBo::len);
+        let devices = self.0.iter();
+        let each = devices.map(|inputs| inputs.iter().map(bytes).sum());
+        each.max().unwrap_or(0)
+    }
+
     /// All of them, device by device.
     pub(super) fn by_device(&mut self) -> &mut [Vec<Input>] {
         &mut self.0

@@ -92,8 +92,10 @@ impl<'a> ProductRun<'a> {
     fn start_here(&mut self) -> Result<(), Error> {
         let limits = self.engine.limits();
         while let Some((_, size)) = self.waiting.front() {
-            let of = |of: fn(&WaveSize) -> usize| self.running.iter().map(|w| of(&w.size)).sum();
-            let in_flight = [of(WaveSize::bytes), of(|size| size.jobs)];
+            let sizes = self.running.iter().map(|wave| &wave.size);
+            let results: usize = sizes.clone().map(WaveSize::result_bytes).sum();
+            let jobs = sizes.map(|size| size.jobs).sum();
+            let in_flight = [results + self.inputs.packed_bytes(), jobs];
             if !self.running.is_empty() && !size.fits(in_flight, &limits) {
                 break;
             }

@@ -29,43 +29,57 @@ const PACKED_BYTES_MIN: usize = 64 << 10;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaveSize {
     pub(crate) jobs: usize,
-    /// Bytes of activations and results, by device.
-    bytes: Vec<usize>,
-    /// Bytes of activations that it packs, on the device that packs most.
-    packed: usize,
+    /// Bytes of results, and of activations that it packs, by device.
+    devices: Vec<[usize; 2]>,
 }
 
 impl WaveSize {
     /// Bytes on the device that needs most.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.iter().copied().max().unwrap_or(0)
+    fn bytes(&self) -> usize {
+        let bytes = self
+            .devices
+            .iter()
+            .map(|[results, packed]| results + packed);
+        bytes.max().unwrap_or(0)
+    }
+
+    /// Bytes of results on the device that has most.
+    pub(crate) fn result_bytes(&self) -> usize {
+        let results = self.devices.iter().map(|[results, _]| *results);
+        results.max().unwrap_or(0)
+    }
+
+    /// Bytes that it packs on the device that packs most.
+    fn packed_bytes(&self) -> usize {
+        let packed = self.devices.iter().map(|[_, packed]| *packed);
+        packed.max().unwrap_or(0)
     }
 
     /// SUBMIT calls: one for each device.
     pub(crate) fn submits(&self) -> usize {
-        self.bytes.iter().filter(|&&bytes| bytes > 0).count()
+        let used = self.devices.iter().filter(|[results, _]| *results > 0);
+        used.count()
     }
 
     /// With one more step, of which `packs` tells the jobs that pack.
     fn with(&self, step: &Step, packs: &[bool]) -> Self {
         let mut size = self.clone();
         size.jobs += step.jobs.len();
-        let mut packed = 0;
         for (job, packs) in step.jobs.iter().zip(packs) {
-            if size.bytes.len() <= job.device {
-                size.bytes.resize(job.device + 1, 0);
+            if size.devices.len() <= job.device {
+                size.devices.resize(job.device + 1, [0; 2]);
             }
-            size.bytes[job.device] += job.output_bytes;
+            let [results, packed] = &mut size.devices[job.device];
+            *results += job.output_bytes;
             if *packs {
-                size.bytes[job.device] += job.band.activation_bytes;
-                packed = packed.max(job.band.activation_bytes);
+                *packed += job.band.activation_bytes;
             }
         }
-        size.packed += packed;
         size
     }
 
-    /// Whether a wave may be as large as this on top of `in_flight` bytes and jobs.
+    /// Whether a wave may be as large as this on top of bytes that are in use on a
+    /// device, and jobs that run.
     pub(crate) fn fits(&self, in_flight: [usize; 2], limits: &JobLimits) -> bool {
         let [bytes, jobs] = in_flight;
         let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
@@ -91,7 +105,7 @@ impl WaveBuilder {
         let together = self.0.with(step, packs);
         let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
         let fits = together.jobs <= WAVE_JOBS && together.bytes() <= most;
-        let waits = self.0.packed >= PACKED_BYTES_MIN && packs.contains(&true);
+        let waits = self.0.packed_bytes() >= PACKED_BYTES_MIN && packs.contains(&true);
         if self.0.jobs == 0 || fits && !waits {
             self.0 = together;
             return None;
