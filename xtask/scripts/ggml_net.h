@@ -130,11 +130,18 @@ static void find_functions(const char *path) {
     FUNCTIONS(FIND)
 }
 
-static void *find_device(const char *name, int type) {
+// How the name of our device begins: ROCKET0, or ROCKET-MODEL0.
+#define OURS "ROCKET"
+
+static bool begins(const char *text, const char *beginning) {
+    return !strncmp(text, beginning, strlen(beginning));
+}
+
+static void *find_device(const char *beginning, int type) {
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         void *device = ggml_backend_dev_get(i);
-        bool found = name ? !strcmp(ggml_backend_dev_name(device), name)
-                          : ggml_backend_dev_type(device) == type;
+        bool found = beginning ? begins(ggml_backend_dev_name(device), beginning)
+                               : ggml_backend_dev_type(device) == type;
         if (found) {
             return device;
         }

@@ -27,7 +27,7 @@ pub(crate) static GUID: [u8; 16] = [
 ];
 
 pub(crate) unsafe extern "C" fn name(_backend: *mut Backend) -> *const c_char {
-    device::NAME.as_ptr()
+    device::own_name()
 }
 
 pub(crate) unsafe extern "C" fn free(backend: *mut Backend) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The buffer type of ROCKET0: a ticket to the CPU's own.
+//! The buffer type of our device: a ticket to the CPU's own.
 //!
 //! llama.cpp offers each weight to the buffer types of accelerators first, and
 //! the CPU then computes from where the weight lies. A buffer type of our own
@@ -22,7 +22,7 @@ use crate::weight_buffers::WeightOrder;
 const TENSOR_ALIGNMENT: usize = 32;
 
 pub(crate) unsafe extern "C" fn type_name(_type: *mut BufferType) -> *const c_char {
-    device::NAME.as_ptr()
+    device::own_name()
 }
 
 pub(crate) unsafe extern "C" fn alignment(_type: *mut BufferType) -> usize {

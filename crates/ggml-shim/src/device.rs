@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The device object ROCKET0.
+//! The device object: ROCKET0, or ROCKET-MODEL0 if it is software.
 //!
 //! Its type is ACCEL: an accelerator used together with the CPU backend. ggml
 //! then keeps the layers, the KV cache and flash attention with the CPU, and
@@ -11,7 +11,7 @@
 //! and ours is no place for anything but weights; the second object's is
 //! plain memory.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{self, NonNull};
 
 use crate::abi::{
@@ -19,13 +19,28 @@ use crate::abi::{
     DeviceProps, Reg, Tensor,
 };
 use crate::reason::DeclineReason;
+use crate::reg;
 use crate::runtime::{Runtime, guard};
 use crate::supports::{self, MulMatQuery, WeightLocation};
 use crate::tensor::{self, GraphNode};
 use crate::weight_buffers::WeightOrder;
 
-/// Name of the device, and of its buffer type and backends.
-pub(crate) const NAME: &std::ffi::CStr = c"ROCKET0";
+/// Name of the device, and of its buffer type and backends. The software model
+/// has another, so that no table of a benchmark passes for a board's.
+pub(crate) fn name_of(is_model: bool) -> &'static CStr {
+    if is_model {
+        c"ROCKET-MODEL0"
+    } else {
+        c"ROCKET0"
+    }
+}
+
+/// The name of this process's device, for ggml.
+pub(crate) fn own_name() -> *const c_char {
+    guard("get_name", reg::NAME.as_ptr(), |runtime| {
+        runtime.name.as_ptr()
+    })
+}
 
 /// Makes the device object of `reg`, for ever.
 pub(crate) fn new(reg: NonNull<Reg>) -> NonNull<Device> {
@@ -54,11 +69,11 @@ pub(crate) fn new(reg: NonNull<Reg>) -> NonNull<Device> {
 }
 
 unsafe extern "C" fn name(_device: *mut Device) -> *const c_char {
-    NAME.as_ptr()
+    own_name()
 }
 
 unsafe extern "C" fn description(_device: *mut Device) -> *const c_char {
-    guard("get_description", NAME.as_ptr(), |runtime| {
+    guard("get_description", reg::NAME.as_ptr(), |runtime| {
         runtime.description.as_ptr()
     })
 }
@@ -83,7 +98,7 @@ unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
         return;
     }
     let props = DeviceProps {
-        name: NAME.as_ptr(),
+        name: own_name(),
         // SAFETY: `description` ignores its argument.
         description: unsafe { description(device) },
         memory_free: 0,

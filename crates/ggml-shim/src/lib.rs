@@ -7,7 +7,7 @@
 //! ```
 //!
 //! ggml loads the library, calls [`ggml_backend_init`], and finds one device,
-//! ROCKET0. Matrix products with stored weights and many activation rows (the
+//! ROCKET0, if there is an NPU. Matrix products with stored weights and many activation rows (the
 //! prompt) run on the NPU; everything else stays with the CPU backend.
 //!
 //! | file | idea |

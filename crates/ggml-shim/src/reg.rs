@@ -12,6 +12,9 @@ use crate::precision::PrecisionChoice;
 use crate::runtime::{Runtime, guard};
 use crate::stream::AbortCallback;
 
+/// Name of the registry object, which also begins the lines of the log.
+pub(crate) const NAME: &CStr = c"ROCKET";
+
 /// Makes the registry object, for ever.
 pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
     NonNull::from(Box::leak(Box::new(RegObject {
@@ -28,7 +31,7 @@ pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
 }
 
 unsafe extern "C" fn name(_reg: *mut Reg) -> *const c_char {
-    c"ROCKET".as_ptr()
+    NAME.as_ptr()
 }
 
 unsafe extern "C" fn device_count(_reg: *mut Reg) -> usize {

@@ -2,7 +2,7 @@
 //! The state of this library in a process: made once, when ggml loads it, and
 //! shared by all contexts and threads.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -51,6 +51,8 @@ pub(crate) struct Runtime {
     pub(crate) config: Config,
     /// What follows from the settings for each product.
     pub(crate) policy: ProcessPolicy,
+    /// The device's name.
+    pub(crate) name: &'static CStr,
     /// The device's description in `--list-devices`.
     pub(crate) description: CString,
     /// Counts for the table at exit.
@@ -63,11 +65,11 @@ pub(crate) struct Runtime {
     pub(crate) verify: Verification,
     /// `struct ggml_backend_reg` of this library.
     pub(crate) reg: GgmlPtr<Reg>,
-    /// `struct ggml_backend_device` of ROCKET0.
+    /// `struct ggml_backend_device` of our device.
     pub(crate) device: GgmlPtr<Device>,
     /// The same for those who compute with it: its buffer type is the CPU's.
     pub(crate) computing_device: GgmlPtr<Device>,
-    /// `struct ggml_backend_buffer_type` of ROCKET0.
+    /// `struct ggml_backend_buffer_type` of our device.
     pub(crate) buffer_type: GgmlPtr<BufferType>,
     /// `None` once the process ends.
     engine: Mutex<Option<Arc<Engine>>>,
@@ -159,7 +161,7 @@ impl Runtime {
             logger.write(
                 LogLevel::Warn,
                 "computing on the software model of the NPU, which is for testing and much slower \
-                 than the CPU; unset GGML_BACKEND_PATH to do without",
+                 than the CPU; unset GGML_ROCKET_DEVICE to do without",
             );
         }
         if host.version().is_newer_than_tried() {
@@ -223,6 +225,7 @@ impl Runtime {
             reg: reg.into(),
             device: device.into(),
             computing_device: device::new(reg).into(),
+            name: device::name_of(opened.is_model),
             description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
             stats: Stats::default(),
             model: opened.model,
