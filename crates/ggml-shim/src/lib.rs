@@ -27,7 +27,7 @@
 //! | `weight_buffers`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
 //! | `engine`, `describe` | the device behind it all, and what to call it |
-//! | `config`, `stats` | environment variables in, table out |
+//! | `config`, `spelling`, `stats` | environment variables in, table out |
 //! | `observer`, `trace` | look on while the engine works; the file of it |
 //!
 //! The flow of one prompt: `backend::graph_compute` -> `tensor::classify` ->
@@ -67,6 +67,7 @@ mod reg;
 mod resident;
 mod runtime;
 mod shared;
+mod spelling;
 mod stats;
 mod stream;
 mod supports;
