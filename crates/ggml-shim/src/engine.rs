@@ -39,14 +39,14 @@ pub(crate) struct OpenedEngine {
     pub(crate) machine: PlanTarget,
     /// The device's description in `--list-devices`.
     pub(crate) description: String,
+    /// Its node; the model has a name of its own in place of one.
+    pub(crate) node: String,
     /// Whether it is the software model.
     pub(crate) is_model: bool,
     /// The model behind it, if it is one.
     pub(crate) model: Option<Arc<Model>>,
     /// The device's NPU cores.
     pub(crate) cores: u32,
-    /// How it was chosen, one line a step.
-    pub(crate) why: Vec<String>,
     /// What is wrong with the measured plans that were given.
     pub(crate) complaint: Option<String>,
 }
@@ -54,20 +54,16 @@ pub(crate) struct OpenedEngine {
 /// The device that `selector` names, and the model behind it if it is one. `auto`
 /// is the kernel's device and nothing else: a program that computes on its CPU
 /// must not become slower because a library is there.
-fn device(
-    selector: &Selector,
-    timeline: bool,
-) -> Result<(Device, Option<Arc<Model>>, Vec<String>), LoadError> {
+fn device(selector: &Selector, timeline: bool) -> Result<(Device, Option<Arc<Model>>), LoadError> {
     if *selector == Selector::Auto {
         let device = Device::discover().map_err(LoadError::NoNpu)?;
-        let why = format!("{} is driven by rocket", device.info().name);
-        return Ok((device, None, vec![why]));
+        return Ok((device, None));
     }
     let adjust = |options: &mut ModelOptions| options.timeline |= timeline;
     let opened = npu_model::open_with(selector, adjust);
     let opened =
         opened.map_err(|error| LoadError::Device(format!("device {selector}: {error}")))?;
-    Ok((opened.device, opened.model, opened.why))
+    Ok((opened.device, opened.model))
 }
 
 /// Opens the device that `selector` names, with one descriptor per NPU core:
@@ -87,7 +83,7 @@ pub(crate) fn open(
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         LoadError::Device(format!("{what} {selector}: {error}"))
     };
-    let (device, model, why) = device(selector, timeline)?;
+    let (device, model) = device(selector, timeline)?;
     let info = device.info();
     let root = Path::new("/");
     let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
@@ -116,10 +112,10 @@ pub(crate) fn open(
             options,
         },
         description: describe::description(&info, root),
+        node: info.name,
         is_model: info.is_model,
         cores: info.cores,
         model,
-        why,
         complaint,
     })
 }

@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 
 use crate::abi::{Backend, Device, Feature, Reg, RegInterface, RegObject};
 use crate::backend;
-use crate::precision::PrecisionChoice;
 use crate::runtime::{Runtime, guard};
 use crate::stream::AbortCallback;
 
@@ -110,13 +109,9 @@ unsafe impl Sync for Features {}
 
 impl Features {
     fn of(runtime: &Runtime) -> Self {
-        let config = &runtime.config;
-        let precision = PrecisionChoice::WORDS
-            .iter()
-            .find_map(|(word, choice)| (*choice == config.precision).then_some(*word));
         Self::new([
             (c"DEVICE", runtime.description.clone()),
-            (c"PRECISION", text(precision.unwrap_or_default())),
+            (c"PRECISION", text(runtime.config.precision.word())),
             (c"MIN_M", text(&runtime.policy.min_m())),
         ])
     }

@@ -15,6 +15,7 @@ use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
 use crate::cpu_time::ProductTimer;
+use crate::describe::StartLine;
 use crate::engine;
 use crate::host::{Host, LoadError};
 use crate::load::Progress;
@@ -151,18 +152,8 @@ impl Runtime {
             config.clock_hz,
             config.plans.as_deref(),
         )?;
-        for line in &opened.why {
-            logger.write(LogLevel::Info, line);
-        }
         if let Some(complaint) = &opened.complaint {
             logger.write(LogLevel::Warn, complaint);
-        }
-        if opened.is_model {
-            logger.write(
-                LogLevel::Warn,
-                "computing on the software model of the NPU, which is for testing and much slower \
-                 than the CPU; unset GGML_ROCKET_DEVICE to do without",
-            );
         }
         if host.version().is_newer_than_tried() {
             logger.write(
@@ -175,6 +166,8 @@ impl Runtime {
             );
         }
         let cpu = Arc::new(cpu);
+        let name = device::name_of(opened.is_model);
+        let megahertz = opened.machine.megahertz();
         let policy = ProcessPolicy::new(
             &config,
             opened.machine,
@@ -186,15 +179,23 @@ impl Runtime {
                 logger,
             }),
         );
-        logger.write(
-            LogLevel::Info,
-            &format!(
-                "{}; loaded into ggml {}; {}",
-                opened.description,
-                host.version(),
-                policy.rows()
-            ),
-        );
+        let limit = config.memory.unwrap_or_else(memory::default_limit);
+        let start = StartLine {
+            name: &name.to_string_lossy(),
+            description: &opened.description,
+            node: (!opened.is_model).then_some(&*opened.node),
+            precision: config.precision.word(),
+            limit,
+            megahertz,
+        };
+        // Software in place of an NPU is what most programs show without being
+        // asked.
+        let level = match opened.is_model {
+            true => LogLevel::Warn,
+            false => LogLevel::Info,
+        };
+        let ggml = host.version();
+        logger.write(level, &format!("{start}; ggml {ggml}; {}", policy.rows()));
         if host.has_backend(c"BLAS") {
             logger.write(
                 LogLevel::Warn,
@@ -202,7 +203,6 @@ impl Runtime {
                  the NPU would compute. Remove it (Debian: libggml0-backend-blas)",
             );
         }
-        let limit = config.memory.unwrap_or_else(memory::default_limit);
         let budget = Budget::new(opened.engine.memory_plan(limit), limit);
         let trace = output.and_then(|output| {
             let path = output.path().to_owned();
@@ -225,7 +225,7 @@ impl Runtime {
             reg: reg.into(),
             device: device.into(),
             computing_device: device::new(reg).into(),
-            name: device::name_of(opened.is_model),
+            name,
             description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
             stats: Stats::default(),
             model: opened.model,
