@@ -77,7 +77,7 @@ static void *compute_share(void *data) {
 // One context that comes and goes, with its weights.
 static void *live(void *data) {
     struct context *context = data;
-    struct net net = new_net(choose_buffer_type(rocket, cpu, TYPE_F16), TYPE_F16, FIRST_SEED);
+    struct net net = new_net(choose_buffer_type(cpu, TYPE_F16), TYPE_F16, FIRST_SEED);
     open_context(context, &net);
     compute(context);
     close_context(context);
@@ -96,7 +96,7 @@ static int count_good(const struct context *contexts, int count) {
 // All contexts at once.
 static void together(void) {
     static struct context contexts[CONTEXTS];
-    struct net net = new_net(choose_buffer_type(rocket, cpu, TYPE_F16), TYPE_F16, FIRST_SEED);
+    struct net net = new_net(choose_buffer_type(cpu, TYPE_F16), TYPE_F16, FIRST_SEED);
     for (int i = 0; i < CONTEXTS; i++) {
         open_context(&contexts[i], &net);
     }

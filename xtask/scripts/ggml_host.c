@@ -53,7 +53,7 @@ static void compare(const char *name, int type, bool lent, void *rocket, void *c
     void *both[] = {ggml_backend_dev_init(rocket, NULL), ggml_backend_dev_init(cpu, NULL)};
     require(both[0] && both[1], "ggml_backend_dev_init");
     struct net net = lent ? lend_net(cpu, type, FIRST_SEED)
-                          : new_net(choose_buffer_type(rocket, cpu, type), type, FIRST_SEED);
+                          : new_net(choose_buffer_type(cpu, type), type, FIRST_SEED);
     const char *place = ggml_backend_buft_name(ggml_backend_buffer_get_type(net.weights));
     printf("product %s %s in %s:", name, lent ? "lent" : "own", place);
 
@@ -142,7 +142,7 @@ static void extras(void *rocket, void *cpu) {
         printf("feature %s = %s\n", feature->name, feature->value);
     }
 
-    struct net net = new_net(choose_buffer_type(rocket, cpu, TYPE_F16), TYPE_F16, FIRST_SEED);
+    struct net net = new_net(choose_buffer_type(cpu, TYPE_F16), TYPE_F16, FIRST_SEED);
     void *scheduler = new_scheduler(both, 2);
     char on[64];
     for (int threads = 1; threads <= 3; threads += 2) {
@@ -188,7 +188,7 @@ static bool on_cpu(struct net *net, void *cpu) {
 static void load_again(void *rocket, void *cpu) {
     // Weights that outlive the backend: what it did to their buffer is called
     // when they are written, and when they are freed.
-    void *buffer_type = choose_buffer_type(rocket, cpu, TYPE_F16);
+    void *buffer_type = choose_buffer_type(cpu, TYPE_F16);
     struct net left = new_net(buffer_type, TYPE_F16, FIRST_SEED);
     struct net freed = new_net(buffer_type, TYPE_F16, FIRST_SEED);
     ggml_backend_unload(ggml_backend_dev_backend_reg(rocket));
@@ -231,6 +231,9 @@ int main(int count, char **arguments) {
     require(cpu, "no CPU backend");
     void *rocket = find_device(OURS, 0);
     if (rocket) {
+        // Another one would make it a device that can hold parts of tensors.
+        require(ggml_backend_dev_buffer_type(rocket) == ggml_backend_dev_buffer_type(cpu),
+                "our device has a buffer type of its own");
         compare("F16", TYPE_F16, false, rocket, cpu);
         compare("F16", TYPE_F16, true, rocket, cpu);
         compare("Q8_0", TYPE_Q8_0, false, rocket, cpu);

@@ -197,13 +197,9 @@ static bool takes(void *device, void *buffer_type, int type) {
     return answer;
 }
 
-// Where llama.cpp puts weights of that type: the accelerator's own buffer type,
-// those in which the CPU rearranges them, or plain memory.
-static void *choose_buffer_type(void *rocket, void *cpu, int type) {
-    void *own = ggml_backend_dev_buffer_type(rocket);
-    if (takes(rocket, own, type)) {
-        return own;
-    }
+// Where llama.cpp puts weights of that type: the buffer types in which the CPU
+// rearranges them, or plain memory.
+static void *choose_buffer_type(void *cpu, int type) {
     get_extra_bufts_t get_extra_bufts;
     *(void **)&get_extra_bufts = offered(cpu, "ggml_backend_dev_get_extra_bufts");
     void **extra = get_extra_bufts ? get_extra_bufts(cpu) : NULL;

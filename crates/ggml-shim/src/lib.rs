@@ -16,7 +16,7 @@
 //! | `abi`, `layout` | its structs; the tables that differ by version |
 //! | `runtime` | our state in this process; panics end there |
 //! | `cpu` | its CPU backend, beside which we work |
-//! | `reg`, `device`, `buffer`, `backend` | the four objects that ggml holds |
+//! | `reg`, `device`, `backend` | the three objects that ggml holds |
 //! | `stream` | what ggml sets on one backend: threads, when to stop |
 //! | `tensor` | follows ggml's pointers, once, into safe values |
 //! | `types` | its number formats and their decoders |
@@ -24,7 +24,7 @@
 //! | `policy`, `choice`, `quality`, `cost` | what `auto` is: the least modelled time of what loses little |
 //! | `crossover`, `cpu_time` | from how many rows on a product pays |
 //! | `mul_mat`, `pack`, `quants` | operands to the engine's products |
-//! | `weight_buffers`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
+//! | `buffer`, `weight_buffers`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
 //! | `engine`, `describe` | the device behind it all, and what to call it |
 //! | `config`, `spelling`, `stats` | environment variables in, table out |

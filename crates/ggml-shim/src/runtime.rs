@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use npu_matmul::Engine;
 use npu_model::Model;
 
-use crate::abi::{BufferType, Device, Reg};
+use crate::abi::{Device, Reg};
 use crate::budget::Budget;
+use crate::buffer;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
 use crate::cpu_time::ProductTimer;
@@ -68,10 +69,6 @@ pub(crate) struct Runtime {
     pub(crate) reg: GgmlPtr<Reg>,
     /// `struct ggml_backend_device` of our device.
     pub(crate) device: GgmlPtr<Device>,
-    /// The same for those who compute with it: its buffer type is the CPU's.
-    pub(crate) computing_device: GgmlPtr<Device>,
-    /// `struct ggml_backend_buffer_type` of our device.
-    pub(crate) buffer_type: GgmlPtr<BufferType>,
     /// `None` once the process ends.
     engine: Mutex<Option<Arc<Engine>>>,
 }
@@ -93,7 +90,10 @@ pub(crate) fn load() -> Option<&'static Runtime> {
             None
         })
     });
-    if fresh && runtime.is_some() {
+    if let Some(runtime) = runtime
+        && fresh
+    {
+        contain(|| runtime.cpu.watch());
         // SAFETY: `at_exit` is an `extern "C" fn()`; should this library be
         // unloaded, the C library calls it before. If the table of handlers is
         // full it is just not called.
@@ -219,12 +219,9 @@ impl Runtime {
             None => opened.engine,
         };
         let reg = reg::new(host.layout().api_version());
-        let device = device::new(reg);
         Ok(Self {
-            buffer_type: host.layout().new_buffer_type(device).into(),
             reg: reg.into(),
-            device: device.into(),
-            computing_device: device::new(reg).into(),
+            device: device::new(reg).into(),
             name,
             description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
             stats: Stats::default(),
@@ -258,7 +255,6 @@ impl Runtime {
         TensorContext {
             host: &self.host,
             types: self.types,
-            ours: self.buffer_type.get(),
         }
     }
 
@@ -300,7 +296,7 @@ impl policy::HostCpu for Measured {
         let place = self.cpu.place(rearranged)?;
         // SAFETY: objects of the host, and a format of a tensor of the host; the
         // CPU has such weights in such a buffer already, or in plain memory.
-        unsafe { self.timer?.mac_fs(weights, place) }
+        buffer::unwatched(|| unsafe { self.timer?.mac_fs(weights, place) })
     }
 
     fn name(&self, weights: NumberFormat) -> String {

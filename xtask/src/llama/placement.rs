@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn sizes_are_added_up_by_name() {
-        let log = "load_tensors:      ROCKET0 model buffer size =     0.00 MiB\n\
+        let log = "load_tensors:   CPU_REPACK model buffer size =     0.00 MiB\n\
                    0.00.1 I load_tensors:   CPU_Mapped model buffer size =     0.25 MiB\n\
                    0.00.1 I load_tensors:   CPU_Mapped model buffer size =     0.50 MiB\n\
                    0.00.1 I load_tensors:   CPU_REPACK model buffer size =     1.69 MiB\n\
