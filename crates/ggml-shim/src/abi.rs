@@ -123,6 +123,8 @@ pub(crate) mod status {
     pub(crate) const SUCCESS: c_int = 0;
     /// `GGML_STATUS_ABORTED`
     pub(crate) const ABORTED: c_int = 1;
+    /// `GGML_STATUS_ALLOC_FAILED`
+    pub(crate) const ALLOC_FAILED: c_int = -2;
     /// `GGML_STATUS_FAILED`
     pub(crate) const FAILED: c_int = -1;
 }

@@ -27,6 +27,7 @@
 //! | `buffer`, `weight_buffers`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
 //! | `engine`, `describe` | the device behind it all, and what to call it |
+//! | `failure` | when that has no memory left |
 //! | `config`, `spelling`, `stats` | environment variables in, table out |
 //! | `observer`, `trace` | look on while the engine works; the file of it |
 //!
@@ -46,6 +47,7 @@ mod crossover;
 mod describe;
 mod device;
 mod engine;
+mod failure;
 mod host;
 mod k_group;
 mod layout;

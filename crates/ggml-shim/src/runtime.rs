@@ -60,7 +60,7 @@ pub(crate) struct Runtime {
     /// Counts for the table at exit.
     pub(crate) stats: Stats,
     /// The software that the device is, if it is.
-    model: Option<Arc<Model>>,
+    pub(crate) model: Option<Arc<Model>>,
     /// Looks on while the engine works, if the user wants to know.
     pub(crate) observer: Option<Arc<EngineObserver>>,
     /// Which products are computed again.
