@@ -208,6 +208,11 @@ impl Stock {
         }
     }
 
+    /// What the backend is told to compute on.
+    pub(super) fn device(&self) -> &str {
+        &self.device
+    }
+
     /// The name of the backend's device in ggml's lists.
     pub(super) fn device_name(&self) -> &'static str {
         let selector = Selector::from(self.device.as_ref());
