@@ -60,9 +60,10 @@ impl<'a> Matrix<'a> {
 pub(crate) struct PackedMatrix<W> {
     /// The weights as the engine keeps them.
     pub(crate) weights: W,
-    /// What outputs are to be multiplied by, one power of two per row; `None`
-    /// if all are one.
-    pub(crate) factors: Option<Vec<f32>>,
+    /// What outputs are to be multiplied by, one power of two per row; empty if all
+    /// are one. (No `Option`: compilers read the length of the vector before they
+    /// know that there is one, and valgrind tells of it.)
+    pub(crate) factors: Vec<f32>,
     /// The original that it was made of, while products are verified.
     pub(crate) original: Option<OriginalWeights>,
 }
@@ -110,7 +111,7 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
             match bad.into_inner() {
                 usize::MAX => Ok(PackedMatrix {
                     weights: weights.map_err(MulMatError::Engine)?,
-                    factors: None,
+                    factors: Vec::new(),
                     original,
                 }),
                 row => Err(NotFinite { row }.into()),
@@ -119,8 +120,8 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
     }
 }
 
-/// FP16 numbers, and the factors of their rows.
-type Halves<'a> = (Cow<'a, [f16]>, Option<Vec<f32>>);
+/// FP16 numbers, and the factors of their rows, none if all are one.
+type Halves<'a> = (Cow<'a, [f16]>, Vec<f32>);
 
 /// `matrix` in FP16.
 fn halves<'a, M: MatrixMultiplier>(
@@ -140,7 +141,7 @@ fn halves<'a, M: MatrixMultiplier>(
             }
         };
         quants::check_f16(&halves, matrix.k)?;
-        return Ok((halves, None));
+        return Ok((halves, Vec::new()));
     }
     let k = matrix.k;
     let mut halves = memory::zeroed::<f16>(matrix.rows.len() * k)?;
@@ -162,6 +163,9 @@ fn halves<'a, M: MatrixMultiplier>(
         return Err(NotFinite { row }.into());
     }
     let scaled = mends.iter().any(|mend| *mend != RowCorrection::Nothing);
-    let factors = scaled.then(|| mends.iter().map(|mend| mend.factor()).collect());
+    let factors = match scaled {
+        true => mends.iter().map(|mend| mend.factor()).collect(),
+        false => Vec::new(),
+    };
     Ok((Cow::Owned(halves), factors))
 }

@@ -126,7 +126,7 @@ impl PreparedRows<'_> {
     /// prepared.
     pub(super) fn mend<W>(&self, packed: &PackedMatrix<W>, n: usize, out: &mut [f32]) {
         for (mend, outputs) in self.mends.iter().zip(out.chunks_exact_mut(n)) {
-            mend.apply(packed.factors.as_deref(), outputs);
+            mend.apply(&packed.factors, outputs);
         }
     }
 }
