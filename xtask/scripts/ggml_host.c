@@ -2,7 +2,7 @@
 //
 // A host of ggml backends, the way node-llama-cpp is one: loads ggml with
 // RTLD_LOCAL, lets it load its backends, and computes products of weights of
-// several types on ROCKET0 and on the CPU.
+// several types on our device and on the CPU.
 //
 //     ggml_host LIMIT LIBGGML [DIRECTORY]
 //
@@ -53,7 +53,7 @@ static void compare(const char *name, int type, bool lent, void *rocket, void *c
     void *both[] = {ggml_backend_dev_init(rocket, NULL), ggml_backend_dev_init(cpu, NULL)};
     require(both[0] && both[1], "ggml_backend_dev_init");
     struct net net = lent ? lend_net(cpu, type, FIRST_SEED)
-                          : new_net(choose_buffer_type(rocket, cpu, type), type, FIRST_SEED);
+                          : new_net(choose_buffer_type(cpu, type), type, FIRST_SEED);
     const char *place = ggml_backend_buft_name(ggml_backend_buffer_get_type(net.weights));
     printf("product %s %s in %s:", name, lent ? "lent" : "own", place);
 
@@ -70,7 +70,7 @@ static void compare(const char *name, int type, bool lent, void *rocket, void *c
         require(got, "aborted");
         double error = distance(got, expected, MIDDLE * ROWS);
         printf(" %.3g on %s", error, on);
-        good = good && error <= limit && !strcmp(on, "ROCKET0");
+        good = good && error <= limit && begins(on, OURS);
         free(got);
         free(expected);
     }
@@ -92,7 +92,7 @@ static int count_threads(const char *prefix) {
         snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
         FILE *file = fopen(path, "r");
         if (file) {
-            count += fgets(name, sizeof name, file) && !strncmp(name, prefix, strlen(prefix));
+            count += fgets(name, sizeof name, file) && begins(name, prefix);
             fclose(file);
         }
     }
@@ -142,7 +142,7 @@ static void extras(void *rocket, void *cpu) {
         printf("feature %s = %s\n", feature->name, feature->value);
     }
 
-    struct net net = new_net(choose_buffer_type(rocket, cpu, TYPE_F16), TYPE_F16, FIRST_SEED);
+    struct net net = new_net(choose_buffer_type(cpu, TYPE_F16), TYPE_F16, FIRST_SEED);
     void *scheduler = new_scheduler(both, 2);
     char on[64];
     for (int threads = 1; threads <= 3; threads += 2) {
@@ -188,19 +188,19 @@ static bool on_cpu(struct net *net, void *cpu) {
 static void load_again(void *rocket, void *cpu) {
     // Weights that outlive the backend: what it did to their buffer is called
     // when they are written, and when they are freed.
-    void *buffer_type = choose_buffer_type(rocket, cpu, TYPE_F16);
+    void *buffer_type = choose_buffer_type(cpu, TYPE_F16);
     struct net left = new_net(buffer_type, TYPE_F16, FIRST_SEED);
     struct net freed = new_net(buffer_type, TYPE_F16, FIRST_SEED);
     ggml_backend_unload(ggml_backend_dev_backend_reg(rocket));
-    require(!find_device("ROCKET0", 0), "ROCKET0 is listed after unloading");
+    require(!find_device(OURS, 0), "our device is listed after unloading");
     struct timespec pause = {.tv_nsec = 100 * 1000 * 1000};
     nanosleep(&pause, NULL);
     set_weights(&left, SECOND_SEED);
     free_net(&freed);
     printf("left on_cpu %s\n", on_cpu(&left, cpu) ? "good" : "BAD");
     require(ggml_backend_load(getenv("GGML_BACKEND_PATH")), "ggml_backend_load");
-    rocket = find_device("ROCKET0", 0);
-    require(rocket, "ROCKET0 is not listed after loading again");
+    rocket = find_device(OURS, 0);
+    require(rocket, "our device is not listed after loading again");
     compare("F16", TYPE_F16, false, rocket, cpu);
     free_net(&left);
     printf("loaded again\n");
@@ -229,8 +229,11 @@ int main(int count, char **arguments) {
     }
     void *cpu = find_device(NULL, DEVICE_CPU);
     require(cpu, "no CPU backend");
-    void *rocket = find_device("ROCKET0", 0);
+    void *rocket = find_device(OURS, 0);
     if (rocket) {
+        // Another one would make it a device that can hold parts of tensors.
+        require(ggml_backend_dev_buffer_type(rocket) == ggml_backend_dev_buffer_type(cpu),
+                "our device has a buffer type of its own");
         compare("F16", TYPE_F16, false, rocket, cpu);
         compare("F16", TYPE_F16, true, rocket, cpu);
         compare("Q8_0", TYPE_Q8_0, false, rocket, cpu);

@@ -130,11 +130,18 @@ static void find_functions(const char *path) {
     FUNCTIONS(FIND)
 }
 
-static void *find_device(const char *name, int type) {
+// How the name of our device begins: ROCKET0, or ROCKET-MODEL0.
+#define OURS "ROCKET"
+
+static bool begins(const char *text, const char *beginning) {
+    return !strncmp(text, beginning, strlen(beginning));
+}
+
+static void *find_device(const char *beginning, int type) {
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         void *device = ggml_backend_dev_get(i);
-        bool found = name ? !strcmp(ggml_backend_dev_name(device), name)
-                          : ggml_backend_dev_type(device) == type;
+        bool found = beginning ? begins(ggml_backend_dev_name(device), beginning)
+                               : ggml_backend_dev_type(device) == type;
         if (found) {
             return device;
         }
@@ -190,13 +197,9 @@ static bool takes(void *device, void *buffer_type, int type) {
     return answer;
 }
 
-// Where llama.cpp puts weights of that type: the accelerator's own buffer type,
-// those in which the CPU rearranges them, or plain memory.
-static void *choose_buffer_type(void *rocket, void *cpu, int type) {
-    void *own = ggml_backend_dev_buffer_type(rocket);
-    if (takes(rocket, own, type)) {
-        return own;
-    }
+// Where llama.cpp puts weights of that type: the buffer types in which the CPU
+// rearranges them, or plain memory.
+static void *choose_buffer_type(void *cpu, int type) {
     get_extra_bufts_t get_extra_bufts;
     *(void **)&get_extra_bufts = offered(cpu, "ggml_backend_dev_get_extra_bufts");
     void **extra = get_extra_bufts ? get_extra_bufts(cpu) : NULL;

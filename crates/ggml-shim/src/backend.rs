@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::abi::{self, Backend, Graph, Tensor, status};
 use crate::device;
+use crate::failure;
 use crate::log::LogLevel;
 use crate::mul_mat;
 use crate::runtime::{Runtime, guard};
@@ -27,7 +28,7 @@ pub(crate) static GUID: [u8; 16] = [
 ];
 
 pub(crate) unsafe extern "C" fn name(_backend: *mut Backend) -> *const c_char {
-    device::NAME.as_ptr()
+    device::own_name()
 }
 
 pub(crate) unsafe extern "C" fn free(backend: *mut Backend) {
@@ -84,21 +85,41 @@ unsafe fn compute_nodes(runtime: &Runtime, stream: &Stream, nodes: &[*const Tens
         // SAFETY: the nodes of a live graph, with their operands and buffers,
         // are live and allocated when the graph is computed; ggml orders the
         // accesses to their data.
-        if let Err(message) = unsafe { compute(runtime, stream, *node) } {
+        if let Err(failure) = unsafe { compute(runtime, stream, *node) } {
             runtime.stats.failed();
-            runtime.log(LogLevel::Error, &message);
-            return status::FAILED;
+            runtime.log(LogLevel::Error, &failure.line);
+            return failure.status;
         }
     }
     status::SUCCESS
 }
 
-/// Computes one node; the error is a sentence.
+/// Why a node has no result.
+#[derive(Debug)]
+struct NodeFailure {
+    /// Of [`status`], for ggml.
+    status: c_int,
+    /// A sentence, for people.
+    line: String,
+}
+
+impl From<String> for NodeFailure {
+    fn from(line: String) -> Self {
+        let status = status::FAILED;
+        Self { status, line }
+    }
+}
+
+/// Computes one node.
 ///
 /// # Safety
 /// `node` is a live tensor of the host, it and its operands are allocated, and
 /// nobody else accesses their data meanwhile but to read the operands.
-unsafe fn compute(runtime: &Runtime, stream: &Stream, node: *const Tensor) -> Result<(), String> {
+unsafe fn compute(
+    runtime: &Runtime,
+    stream: &Stream,
+    node: *const Tensor,
+) -> Result<(), NodeFailure> {
     // SAFETY: null or live, by the caller's promise.
     let flags = unsafe { node.as_ref() }.map_or(0, |node| node.flags);
     if runtime.host.marks_computed_nodes() && flags & abi::FLAG_COMPUTE == 0 {
@@ -110,7 +131,8 @@ unsafe fn compute(runtime: &Runtime, stream: &Stream, node: *const Tensor) -> Re
         // SAFETY: as above; `classify` found a product.
         GraphNode::MulMat(product) => unsafe { compute_product(runtime, stream, node, &product) },
         GraphNode::Other => {
-            Err("asked to compute an operation that supports_op declines".to_owned())
+            let line = "asked to compute an operation that supports_op declines";
+            Err(line.to_owned().into())
         }
     }
 }
@@ -124,7 +146,7 @@ unsafe fn compute_product(
     stream: &Stream,
     node: *const Tensor,
     product: &MulMatQuery,
-) -> Result<(), String> {
+) -> Result<(), NodeFailure> {
     // SAFETY: live, by the caller's promise.
     let name = unsafe { node.as_ref() }.map_or_else(String::new, Tensor::name);
     let offload = supports::computable(product, &runtime.policy)
@@ -169,12 +191,20 @@ unsafe fn compute_product(
             Ok(())
         }
         Some(Err(error)) => {
+            let error = failure::explain(error, runtime.model.as_deref());
             let what = describe(offload);
-            Err(format!("computing {name} ({what}) failed: {error}"))
+            Err(NodeFailure {
+                status: match failure::is_out_of_memory(&error) {
+                    true => status::ALLOC_FAILED,
+                    false => status::FAILED,
+                },
+                line: format!("computing {name} ({what}) failed: {error}"),
+            })
         }
         None => Err(format!(
             "cannot compute {name}: an operand has no data, or overlaps the output"
-        )),
+        )
+        .into()),
     }
 }
 

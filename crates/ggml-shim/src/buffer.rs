@@ -1,61 +1,73 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The buffer type of ROCKET0: a ticket to the CPU's own.
+//! Buffers in which the CPU rearranges weights.
 //!
-//! llama.cpp offers each weight to the buffer types of accelerators first, and
-//! the CPU then computes from where the weight lies. A buffer type of our own
-//! would hence take its rearranged weights from the CPU, and with them half of
-//! its speed in token generation. So this one takes only those weights that
-//! the CPU would rearrange, and makes the CPU's buffer for them, with one
-//! callback replaced (see [`crate::weight_buffers`]): what is written into it is
-//! packed for the NPU first, and then goes where it would have gone without
-//! us. All other weights stay in plain memory, usually in the mapped file.
+//! A buffer type of our own would take weights from the CPU's, and with them half
+//! of its speed in token generation; and ggml takes a device that has one for a
+//! device that can hold parts of tensors (`-sm tensor`). So there is none: the
+//! host puts each weight where it would without us. The CPU's own buffers for
+//! rearranged weights are made by [`alloc`], which has some of their callbacks
+//! replaced (see [`crate::weight_buffers`]): what is written into them is packed
+//! for the NPU first. All other weights stay in plain memory, usually in the
+//! mapped file.
 
-use std::ffi::c_char;
+use std::cell::Cell;
 use std::ptr;
 
-use crate::abi::{Buffer, BufferType, Tensor};
-use crate::device;
+use crate::abi::{Buffer, BufferType};
+use crate::reg;
 use crate::runtime::guard;
 use crate::weight_buffers::WeightOrder;
 
-/// What ggml's CPU backend asks of tensor data (`TENSOR_ALIGNMENT`).
-const TENSOR_ALIGNMENT: usize = 32;
-
-pub(crate) unsafe extern "C" fn type_name(_type: *mut BufferType) -> *const c_char {
-    device::NAME.as_ptr()
+thread_local! {
+    /// Whether buffers that this thread makes are no model's.
+    static UNWATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
-pub(crate) unsafe extern "C" fn alignment(_type: *mut BufferType) -> usize {
-    guard("get_alignment", TENSOR_ALIGNMENT, |runtime| {
-        runtime.cpu.alignment()
-    })
+/// Runs `body`, which makes buffers of weights that are not for the NPU.
+pub(crate) fn unwatched<T>(body: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            UNWATCHED.set(self.0);
+        }
+    }
+    let _restore = Restore(UNWATCHED.replace(true));
+    body()
 }
 
-pub(crate) unsafe extern "C" fn alloc_size(_type: *mut BufferType, tensor: *const Tensor) -> usize {
-    // No tensor has so many bytes, so that the allocation fails.
-    guard("get_alloc_size", usize::MAX, |runtime| {
-        // SAFETY: ggml passes a live tensor.
-        unsafe { runtime.cpu.alloc_size(tensor) }
-    })
-}
-
-/// The model loader estimates memory by it: what is taken is the host's.
-pub(crate) unsafe extern "C" fn is_host(_type: *mut BufferType) -> bool {
-    true
-}
-
-pub(crate) unsafe extern "C" fn alloc(_type: *mut BufferType, size: usize) -> *mut Buffer {
+/// `alloc_buffer` of the CPU's extra buffer types, in place of their own.
+pub(crate) unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize) -> *mut Buffer {
     guard("alloc_buffer", ptr::null_mut(), |runtime| {
-        let buffer = runtime.cpu.alloc(size);
-        if !buffer.is_null() {
+        let Some(own) = runtime.cpu.own_alloc(buffer_type) else {
+            return ptr::null_mut();
+        };
+        // SAFETY: the callback that the host gave this type, called as the host
+        // wanted to call it.
+        let buffer = unsafe { own(buffer_type, size) };
+        // A program may have unloaded this backend.
+        let is_watched = !UNWATCHED.get() && runtime.host.has_backend(reg::NAME);
+        // SAFETY: ggml passes one of its buffer types, which live for ever.
+        if !buffer.is_null() && is_watched && !unsafe { runtime.host.is_host(buffer_type) } {
             // SAFETY: just made by the host, and nobody else knows it yet.
-            let order = match unsafe { runtime.host.buffer_type(buffer) } {
-                rearranged if runtime.cpu.is_chosen(rearranged) => WeightOrder::Rearranged,
-                _ => WeightOrder::Plain,
+            unsafe {
+                runtime
+                    .weight_buffers
+                    .adopt(&runtime.host, buffer, WeightOrder::Rearranged)
             };
-            // SAFETY: as above.
-            unsafe { runtime.weight_buffers.adopt(&runtime.host, buffer, order) };
         }
         buffer
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_looks_again_after_what_was_no_models() {
+        assert!(unwatched(|| UNWATCHED.get()));
+        assert!(!UNWATCHED.get());
+        let panicked = crate::runtime::contain(|| unwatched(|| panic!("a test of panics")));
+        assert!(panicked.is_none() && !UNWATCHED.get());
+    }
 }

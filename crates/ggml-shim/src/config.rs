@@ -13,6 +13,7 @@ use crate::k_group::KGroup;
 use crate::memory;
 use crate::patterns::Patterns;
 use crate::precision::PrecisionChoice;
+use crate::spelling;
 
 /// Fewest activation rows of a product worth a job where nothing says more: 32
 /// is where ggml draws the same line for its own devices
@@ -47,6 +48,11 @@ const VERIFY: &str = "GGML_ROCKET_VERIFY";
 const PLANS: &str = "GGML_ROCKET_PLANS";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
 const K_GROUP: &str = "GGML_ROCKET_K_GROUP";
+
+/// All of ours.
+const VARIABLES: [&str; 11] = [
+    MIN_M, PRECISION, CLOCK, MEM, TENSORS, STATS, TRACE, VERIFY, PLANS, DEVICE, K_GROUP,
+];
 
 /// What the user set in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -83,9 +89,14 @@ pub(crate) struct Config {
 
 impl Config {
     /// Reads the process's environment; the second part are complaints, one
-    /// line each, about values that were replaced by the default.
+    /// line each, about names that are none and values that were replaced by the
+    /// default.
     pub(crate) fn from_env() -> (Self, Vec<String>) {
-        Self::parse(|name| std::env::var_os(name))
+        let set = std::env::vars_os().map(|(name, _)| name);
+        let mut complaints = spelling::complaints(set, &VARIABLES);
+        let (config, others) = Self::parse(|name| std::env::var_os(name));
+        complaints.extend(others);
+        (config, complaints)
     }
 
     fn parse(get: impl Fn(&str) -> Option<OsString>) -> (Self, Vec<String>) {
@@ -218,6 +229,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
     use crate::precision::ComputeType;
 
@@ -226,6 +239,21 @@ mod tests {
             let found = set.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| OsString::from(value))
         })
+    }
+
+    #[test]
+    fn every_variable_that_is_read_is_known() {
+        let read = RefCell::new(Vec::new());
+        Config::parse(|name| {
+            read.borrow_mut().push(name.to_owned());
+            None
+        });
+        let mut read = read.into_inner();
+        read.retain(|name| name.starts_with("GGML_ROCKET_"));
+        read.sort_unstable();
+        let mut known = VARIABLES;
+        known.sort_unstable();
+        assert_eq!(read, known);
     }
 
     #[test]

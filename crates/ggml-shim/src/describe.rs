@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `--list-devices` shows: the chip, its cores, its clock, its driver.
+//! What `--list-devices` shows: the chip, its cores, its clock, its driver. And
+//! what a user wants to know of it at start.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -14,6 +16,8 @@ const COMPATIBLE: &str = "proc/device-tree/compatible";
 /// Where kernels that scale the NPU's clock say so, one directory a device.
 /// Linux's `rocket` has none: the clock is what the firmware set.
 const DEVFREQ: &str = "sys/class/devfreq";
+/// Bytes of a mebibyte.
+const MIB: u64 = 1 << 20;
 /// Hz of a MHz.
 pub(crate) const MEGAHERTZ: u64 = 1_000_000;
 
@@ -33,6 +37,41 @@ pub(crate) fn description(info: &DeviceInfo, root: &Path) -> String {
         "{chip}, {} core{plural}, {clock}, {} {major}.{minor}.{patch}",
         info.cores, info.driver
     )
+}
+
+/// What a user wants to know at start, in a line.
+#[derive(Debug)]
+pub(crate) struct StartLine<'a> {
+    /// The device's name.
+    pub(crate) name: &'a str,
+    /// What it is, of [`description`].
+    pub(crate) description: &'a str,
+    /// The node of a board's device; `None` for the software model.
+    pub(crate) node: Option<&'a str>,
+    /// The precision, as the user writes it.
+    pub(crate) precision: &'static str,
+    /// Bytes that packed weights may take.
+    pub(crate) limit: u64,
+    /// The clock that times are modelled for.
+    pub(crate) megahertz: u64,
+}
+
+impl fmt::Display for StartLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.description)?;
+        match self.node {
+            Some(node) => write!(f, ", {node}")?,
+            None => f.write_str(
+                ", and much slower than the CPU (unset GGML_ROCKET_DEVICE to do without)",
+            )?,
+        }
+        write!(f, "; precision {}", self.precision)?;
+        match self.limit {
+            u64::MAX => f.write_str("; no limit for packed weights")?,
+            limit => write!(f, "; at most {} MiB of packed weights", limit / MIB)?,
+        }
+        write!(f, "; planned for {} MHz", self.megahertz)
+    }
 }
 
 /// The chip of the board, such as RK3588.
@@ -145,6 +184,36 @@ mod tests {
             let root = Root::new(&format!("nothing-{index}"), files);
             assert_eq!(description(&board(), &root.0), nothing, "{files:?}");
         }
+    }
+
+    #[test]
+    fn the_first_line_tells_what_a_user_wants_to_know() {
+        let board = StartLine {
+            name: "ROCKET0",
+            description: "RK3588 NPU, 3 cores, clock unknown, rocket 0.0.0",
+            node: Some("/dev/accel/accel1"),
+            precision: "auto",
+            limit: 5 << 30,
+            megahertz: 600,
+        };
+        assert_eq!(
+            board.to_string(),
+            "ROCKET0: RK3588 NPU, 3 cores, clock unknown, rocket 0.0.0, /dev/accel/accel1; \
+             precision auto; at most 5120 MiB of packed weights; planned for 600 MHz"
+        );
+        let model = StartLine {
+            name: "ROCKET-MODEL0",
+            description: "software model: for testing",
+            node: None,
+            limit: u64::MAX,
+            ..board
+        };
+        let line = model.to_string();
+        assert!(
+            line.starts_with("ROCKET-MODEL0: software model: for testing, and much slower"),
+            "{line}"
+        );
+        assert!(line.contains("; no limit for packed weights;"), "{line}");
     }
 
     #[test]

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The device object ROCKET0.
+//! The device object: ROCKET0, or ROCKET-MODEL0 if it is software.
 //!
 //! Its type is ACCEL: an accelerator used together with the CPU backend. ggml
-//! then keeps the layers, the KV cache and flash attention with the CPU, and
-//! offers the weights to the device's buffer type, ahead of the CPU's own,
-//! without any flag.
-//!
-//! There are two such objects: the one that ggml lists, and one that only our
-//! backends name. A backend's scratch memory is of its device's buffer type,
-//! and ours is no place for anything but weights; the second object's is
-//! plain memory.
+//! then keeps the layers, the KV cache and flash attention with the CPU, without
+//! any flag. Its buffer type is the CPU's plain memory, where a backend's scratch
+//! memory lies; weights lie where the CPU wants them, see [`crate::buffer`].
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{self, NonNull};
 
 use crate::abi::{
@@ -19,13 +14,28 @@ use crate::abi::{
     DeviceProps, Reg, Tensor,
 };
 use crate::reason::DeclineReason;
+use crate::reg;
 use crate::runtime::{Runtime, guard};
 use crate::supports::{self, MulMatQuery, WeightLocation};
 use crate::tensor::{self, GraphNode};
 use crate::weight_buffers::WeightOrder;
 
-/// Name of the device, and of its buffer type and backends.
-pub(crate) const NAME: &std::ffi::CStr = c"ROCKET0";
+/// Name of the device, and of its buffer type and backends. The software model
+/// has another, so that no table of a benchmark passes for a board's.
+pub(crate) fn name_of(is_model: bool) -> &'static CStr {
+    if is_model {
+        c"ROCKET-MODEL0"
+    } else {
+        c"ROCKET0"
+    }
+}
+
+/// The name of this process's device, for ggml.
+pub(crate) fn own_name() -> *const c_char {
+    guard("get_name", reg::NAME.as_ptr(), |runtime| {
+        runtime.name.as_ptr()
+    })
+}
 
 /// Makes the device object of `reg`, for ever.
 pub(crate) fn new(reg: NonNull<Reg>) -> NonNull<Device> {
@@ -54,11 +64,11 @@ pub(crate) fn new(reg: NonNull<Reg>) -> NonNull<Device> {
 }
 
 unsafe extern "C" fn name(_device: *mut Device) -> *const c_char {
-    NAME.as_ptr()
+    own_name()
 }
 
 unsafe extern "C" fn description(_device: *mut Device) -> *const c_char {
-    guard("get_description", NAME.as_ptr(), |runtime| {
+    guard("get_description", reg::NAME.as_ptr(), |runtime| {
         runtime.description.as_ptr()
     })
 }
@@ -83,7 +93,7 @@ unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
         return;
     }
     let props = DeviceProps {
-        name: NAME.as_ptr(),
+        name: own_name(),
         // SAFETY: `description` ignores its argument.
         description: unsafe { description(device) },
         memory_free: 0,
@@ -93,8 +103,6 @@ unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
         caps: DeviceCaps {
             asynchronous: false,
             host_buffer: false,
-            // What is put into our buffer type is to be written, so that it
-            // can be packed.
             buffer_from_host_ptr: false,
             events: false,
             mmap_support: true,
@@ -110,17 +118,16 @@ unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) 
         // A context is made when its model is there.
         runtime.report_weights();
         let layout = runtime.host.layout();
-        layout.new_backend(runtime.computing_device.get())
+        layout.new_backend(runtime.device.get())
     })
 }
 
-unsafe extern "C" fn buffer_type(device: *mut Device) -> *mut BufferType {
+unsafe extern "C" fn buffer_type(_device: *mut Device) -> *mut BufferType {
     guard("get_buffer_type", ptr::null_mut(), |runtime| {
-        if device == runtime.computing_device.get() {
-            runtime.cpu.buffer_type()
-        } else {
-            runtime.buffer_type.get()
-        }
+        // Programs ask before they choose where weights go. A host that loads us
+        // before its CPU backend has that by now.
+        runtime.cpu.watch();
+        runtime.cpu.buffer_type()
     })
 }
 
@@ -164,11 +171,6 @@ unsafe fn placed(
     let buffer = unsafe { tensor::buffer_of(weights) };
     match product.place {
         WeightLocation::Unallocated | WeightLocation::Elsewhere => Ok(()),
-        WeightLocation::Question => {
-            // SAFETY: as above.
-            let rearranges = unsafe { runtime.cpu.rearranges(op) };
-            rearranges.then_some(()).ok_or(DeclineReason::NotRearranged)
-        }
         WeightLocation::Plain => {
             // SAFETY: a live buffer that is not empty, hence with callbacks;
             // weights are neither freed nor written while ggml asks about
@@ -196,8 +198,7 @@ unsafe fn placed(
 unsafe extern "C" fn supports_buft(_device: *mut Device, buffer_type: *mut BufferType) -> bool {
     guard("supports_buft", false, |runtime| {
         !buffer_type.is_null()
-            && (buffer_type == runtime.buffer_type.get()
-                || runtime.cpu.is_chosen(buffer_type)
+            && (runtime.cpu.is_extra(buffer_type)
                 // SAFETY: not null, and ggml passes one of its buffer types,
                 // which live for ever.
                 || unsafe { runtime.host.is_host(buffer_type) })

@@ -11,7 +11,7 @@ use npu_matmul::quantise::search::Search;
 use npu_matmul::quantise::{Operands, QuantiseOptions, Scheme};
 use npu_matmul::{Engine, Error, QuantisedActivations, Section, Stopwatch, Threads, Weights};
 use npu_model::{Model, ModelOptions, Selector};
-use rocket_uapi::DevicePool;
+use rocket_uapi::{Device, DevicePool};
 
 use crate::cost::PlanTarget;
 use crate::describe;
@@ -39,16 +39,31 @@ pub(crate) struct OpenedEngine {
     pub(crate) machine: PlanTarget,
     /// The device's description in `--list-devices`.
     pub(crate) description: String,
+    /// Its node; the model has a name of its own in place of one.
+    pub(crate) node: String,
     /// Whether it is the software model.
     pub(crate) is_model: bool,
     /// The model behind it, if it is one.
     pub(crate) model: Option<Arc<Model>>,
     /// The device's NPU cores.
     pub(crate) cores: u32,
-    /// How it was chosen, one line a step.
-    pub(crate) why: Vec<String>,
     /// What is wrong with the measured plans that were given.
     pub(crate) complaint: Option<String>,
+}
+
+/// The device that `selector` names, and the model behind it if it is one. `auto`
+/// is the kernel's device and nothing else: a program that computes on its CPU
+/// must not become slower because a library is there.
+fn device(selector: &Selector, timeline: bool) -> Result<(Device, Option<Arc<Model>>), LoadError> {
+    if *selector == Selector::Auto {
+        let device = Device::discover().map_err(LoadError::NoNpu)?;
+        return Ok((device, None));
+    }
+    let adjust = |options: &mut ModelOptions| options.timeline |= timeline;
+    let opened = npu_model::open_with(selector, adjust);
+    let opened =
+        opened.map_err(|error| LoadError::Device(format!("device {selector}: {error}")))?;
+    Ok((opened.device, opened.model))
 }
 
 /// Opens the device that `selector` names, with one descriptor per NPU core:
@@ -68,13 +83,11 @@ pub(crate) fn open(
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         LoadError::Device(format!("{what} {selector}: {error}"))
     };
-    let adjust = |options: &mut ModelOptions| options.timeline |= timeline;
-    let opened =
-        npu_model::open_with(selector, adjust).map_err(|error| failed("device", &error))?;
-    let info = opened.device.info();
+    let (device, model) = device(selector, timeline)?;
+    let info = device.info();
     let root = Path::new("/");
     let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
-    let pool = DevicePool::open(&opened.device, cores).map_err(|error| failed("device", &error))?;
+    let pool = DevicePool::open(&device, cores).map_err(|error| failed("device", &error))?;
     let mut options = PlanOptions::default();
     if let Some(clock_hz) = clock_hz {
         options.conditions.machine.clock_hz = clock_hz;
@@ -99,10 +112,10 @@ pub(crate) fn open(
             options,
         },
         description: describe::description(&info, root),
+        node: info.name,
         is_model: info.is_model,
         cores: info.cores,
-        model: opened.model,
-        why: opened.why,
+        model,
         complaint,
     })
 }
@@ -256,6 +269,20 @@ mod tests {
             }),
         };
         loaded.unwrap()
+    }
+
+    #[test]
+    fn auto_is_never_the_software_model() {
+        match open(&Selector::Auto, false, None, None, None) {
+            Ok(opened) => assert!(!opened.is_model && opened.model.is_none()),
+            Err(error) => {
+                assert!(matches!(error, LoadError::NoNpu(_)), "{error}");
+                let line = error.to_string();
+                assert!(line.starts_with("no usable NPU: /dev/accel"), "{line}");
+                assert!(line.contains("GGML_ROCKET_DEVICE=model"), "{line}");
+                assert!(!line.contains('\n'), "{line}");
+            }
+        }
     }
 
     #[test]

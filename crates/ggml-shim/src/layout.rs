@@ -21,9 +21,9 @@
 
 mod tables;
 
-use std::ffi::{c_int, c_void};
-use std::ptr::NonNull;
+use std::ffi::c_void;
 
+pub(crate) use tables::hook_alloc;
 use tables::slots;
 
 use crate::abi::{Backend, Buffer, BufferType, Device, Tensor};
@@ -61,10 +61,10 @@ impl Probes {
     }
 }
 
+/// `alloc_buffer` of `struct ggml_backend_buffer_type_i`.
+pub(crate) type AllocBuffer = unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer;
 /// `free_buffer` of `struct ggml_backend_buffer_i`.
 pub(crate) type FreeBuffer = unsafe extern "C" fn(*mut Buffer);
-/// `init_tensor` there; says `GGML_STATUS_SUCCESS`, which is 0, or a failure.
-pub(crate) type InitTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor) -> c_int;
 /// `memset_tensor` there.
 pub(crate) type MemsetTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor, u8, usize, usize);
 /// `set_tensor` there.
@@ -79,7 +79,6 @@ pub(crate) type Clear = unsafe extern "C" fn(*mut Buffer, u8);
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BufferCallbacks {
     pub(crate) free_buffer: Option<FreeBuffer>,
-    pub(crate) init_tensor: Option<InitTensor>,
     pub(crate) memset_tensor: Option<MemsetTensor>,
     pub(crate) set_tensor: Option<SetTensor>,
     pub(crate) cpy_tensor: Option<CopyTensor>,
@@ -119,14 +118,6 @@ impl TableLayout {
         match self {
             Self::V0_9_1 | Self::V0_10 => 2,
             Self::V0_26 => 3,
-        }
-    }
-
-    /// Makes the buffer type of `device`; it lives for ever.
-    pub(crate) fn new_buffer_type(self, device: NonNull<Device>) -> NonNull<BufferType> {
-        match self {
-            Self::V0_9_1 | Self::V0_10 => tables::new_buffer_type::<0>(device),
-            Self::V0_26 => tables::new_buffer_type::<{ slots::BATCH }>(device),
         }
     }
 
@@ -188,10 +179,12 @@ impl TableLayout {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::ptr;
 
     use super::*;
+
+    pub(crate) use super::tables::FakeBufferType;
 
     fn detect(
         alloc_buffer_n: bool,

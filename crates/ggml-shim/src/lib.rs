@@ -7,7 +7,7 @@
 //! ```
 //!
 //! ggml loads the library, calls [`ggml_backend_init`], and finds one device,
-//! ROCKET0. Matrix products with stored weights and many activation rows (the
+//! ROCKET0, if there is an NPU. Matrix products with stored weights and many activation rows (the
 //! prompt) run on the NPU; everything else stays with the CPU backend.
 //!
 //! | file | idea |
@@ -16,7 +16,7 @@
 //! | `abi`, `layout` | its structs; the tables that differ by version |
 //! | `runtime` | our state in this process; panics end there |
 //! | `cpu` | its CPU backend, beside which we work |
-//! | `reg`, `device`, `buffer`, `backend` | the four objects that ggml holds |
+//! | `reg`, `device`, `backend` | the three objects that ggml holds |
 //! | `stream` | what ggml sets on one backend: threads, when to stop |
 //! | `tensor` | follows ggml's pointers, once, into safe values |
 //! | `types` | its number formats and their decoders |
@@ -24,10 +24,11 @@
 //! | `policy`, `choice`, `quality`, `cost` | what `auto` is: the least modelled time of what loses little |
 //! | `crossover`, `cpu_time` | from how many rows on a product pays |
 //! | `mul_mat`, `pack`, `quants` | operands to the engine's products |
-//! | `weight_buffers`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
+//! | `buffer`, `weight_buffers`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
 //! | `engine`, `describe` | the device behind it all, and what to call it |
-//! | `config`, `stats` | environment variables in, table out |
+//! | `failure` | when that has no memory left |
+//! | `config`, `spelling`, `stats` | environment variables in, table out |
 //! | `observer`, `trace` | look on while the engine works; the file of it |
 //!
 //! The flow of one prompt: `backend::graph_compute` -> `tensor::classify` ->
@@ -46,6 +47,7 @@ mod crossover;
 mod describe;
 mod device;
 mod engine;
+mod failure;
 mod host;
 mod k_group;
 mod layout;
@@ -67,6 +69,7 @@ mod reg;
 mod resident;
 mod runtime;
 mod shared;
+mod spelling;
 mod stats;
 mod stream;
 mod supports;

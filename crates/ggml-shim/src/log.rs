@@ -4,6 +4,7 @@
 use std::ffi::{CString, c_char, c_int};
 use std::io::Write as _;
 
+use crate::reg;
 use crate::symbols::{SymbolScope, function};
 
 /// Severities of `ggml_log_internal`.
@@ -31,10 +32,11 @@ impl Logger {
         Self(place.and_then(|place| function!(place, c"ggml_log_internal", LogInternal)))
     }
 
-    /// Writes one line, after the device's name.
+    /// Writes one line, after the name of this library's registry object.
     pub(crate) fn write(self, level: LogLevel, message: &str) {
         // An inner NUL would end the line early.
-        let line = format!("ROCKET0: {}\n", message.replace('\0', " "));
+        let name = reg::NAME.to_string_lossy();
+        let line = format!("{name}: {}\n", message.replace('\0', " "));
         match (self.0, CString::new(&*line)) {
             (Some(log), Ok(line)) => {
                 // SAFETY: `void ggml_log_internal(enum ggml_log_level, const

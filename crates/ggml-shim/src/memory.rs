@@ -1,7 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much memory packed weights may take.
+//! How much memory packed weights may take, and memory that may not be there.
 
 use std::fs;
+
+/// The host has no memory left. Rust would end the process, which is not ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum OutOfMemory {
+    /// For so many bytes.
+    #[error("out of memory: this process gets no {0} bytes more")]
+    Bytes(usize),
+    /// For what the software model holds of a task.
+    #[error("out of memory: this process gets none for what the software model computes with")]
+    Model,
+}
+
+/// An empty vector with room for `len` elements.
+pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
+    let mut data = Vec::new();
+    let bytes = len.saturating_mul(size_of::<T>());
+    let reserved = data.try_reserve_exact(len);
+    reserved.map_err(|_| OutOfMemory::Bytes(bytes))?;
+    Ok(data)
+}
+
+/// A vector of `len` elements, all of them zero or what is its like.
+pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, OutOfMemory> {
+    let mut data = with_room(len)?;
+    data.resize(len, T::default());
+    Ok(data)
+}
 
 /// The part of the available memory that is taken unless the user says
 /// otherwise. The model itself is still to come, and the CPU's rearranged copy
@@ -59,6 +86,17 @@ mod tests {
         ] {
             assert_eq!(parse(text), bytes, "{text}");
         }
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        let most = usize::MAX / 8;
+        assert_eq!(zeroed::<f32>(most), Err(OutOfMemory::Bytes(most * 4)));
+        assert_eq!(
+            zeroed::<f32>(usize::MAX),
+            Err(OutOfMemory::Bytes(usize::MAX))
+        );
+        assert_eq!(zeroed::<u8>(3), Ok(vec![0; 3]));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use zerocopy::FromBytes;
 
 pub(crate) use self::part::{ActivationRows, MatrixMultiplier, MatrixProduct};
 use crate::abi::MAX_DIMS;
+use crate::memory::{self, OutOfMemory};
 use crate::pack::{self, Matrix, PackedMatrix};
 use crate::quants::NotFinite;
 use crate::resident::ResidentMatrices;
@@ -36,6 +37,9 @@ pub(crate) enum MulMatError<E: std::error::Error + Send + Sync + 'static> {
     /// The device or the engine.
     #[error("{0}")]
     Engine(E),
+    /// No memory for what is between the host's operands and the engine's.
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
     /// Weights that are no numbers.
     #[error(transparent)]
     Weights(#[from] NotFinite),
@@ -156,7 +160,7 @@ pub(crate) fn compute<M: MatrixMultiplier>(
                     .out
                     .get_mut(first..first + rows * n)
                     .ok_or(MulMatError::Data("outputs"))?;
-                let prepared = part::prepare(multiplier, product.offload, &activations);
+                let prepared = part::prepare(multiplier, product.offload, &activations)?;
                 let part = prepared.part(&weights, rows, out);
                 multiplier
                     .multiply(vec![part])
@@ -223,7 +227,7 @@ fn activations<'a, E: std::error::Error + Send + Sync + 'static>(
         let floats = <[f32]>::ref_from_bytes(bytes).map_err(|_| misplaced())?;
         return Ok(Cow::Borrowed(floats));
     }
-    let mut floats = Vec::with_capacity(repeats[0] * m * k);
+    let mut floats = memory::with_room(repeats[0] * m * k)?;
     for i2 in first..first + repeats[0] {
         for index in 0..m {
             let row = rows.row([index, i2, i3]).ok_or_else(misplaced)?;

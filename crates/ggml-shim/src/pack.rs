@@ -15,6 +15,7 @@ use npu_matmul::Section;
 use rayon::prelude::*;
 
 use crate::abi::type_id;
+use crate::memory;
 use crate::mul_mat::{MatrixMultiplier, MulMatError, TensorBytes};
 use crate::precision::ComputeType;
 use crate::quants::{self, NotFinite, RowCorrection};
@@ -59,9 +60,10 @@ impl<'a> Matrix<'a> {
 pub(crate) struct PackedMatrix<W> {
     /// The weights as the engine keeps them.
     pub(crate) weights: W,
-    /// What outputs are to be multiplied by, one power of two per row; `None`
-    /// if all are one.
-    pub(crate) factors: Option<Vec<f32>>,
+    /// What outputs are to be multiplied by, one power of two per row; empty if all
+    /// are one. (No `Option`: compilers read the length of the vector before they
+    /// know that there is one, and valgrind tells of it.)
+    pub(crate) factors: Vec<f32>,
     /// The original that it was made of, while products are verified.
     pub(crate) original: Option<OriginalWeights>,
 }
@@ -87,8 +89,7 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
     let original = keep.then(|| OriginalWeights::of(matrix)).flatten();
     match precision {
         ComputeType::Fp16 => {
-            let (halves, factors) =
-                halves(multiplier, matrix).ok_or(MulMatError::Data("weights"))??;
+            let (halves, factors) = halves(multiplier, matrix)?;
             let weights = multiplier.load_f16(n, k, &halves);
             Ok(PackedMatrix {
                 weights: weights.map_err(MulMatError::Engine)?,
@@ -110,7 +111,7 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
             match bad.into_inner() {
                 usize::MAX => Ok(PackedMatrix {
                     weights: weights.map_err(MulMatError::Engine)?,
-                    factors: None,
+                    factors: Vec::new(),
                     original,
                 }),
                 row => Err(NotFinite { row }.into()),
@@ -119,27 +120,31 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
     }
 }
 
-/// FP16 numbers, and the factors of their rows.
-type Halves<'a> = (Cow<'a, [f16]>, Option<Vec<f32>>);
+/// FP16 numbers, and the factors of their rows, none if all are one.
+type Halves<'a> = (Cow<'a, [f16]>, Vec<f32>);
 
-/// `matrix` in FP16; `None` if it is F16 and not aligned.
-fn halves<'a>(
-    multiplier: &impl MatrixMultiplier,
+/// `matrix` in FP16.
+fn halves<'a, M: MatrixMultiplier>(
+    multiplier: &M,
     matrix: &Matrix<'a>,
-) -> Option<Result<Halves<'a>, NotFinite>> {
+) -> Result<Halves<'a>, MulMatError<M::Error>> {
+    let misaligned = || MulMatError::Data("weights");
     if matrix.decoder.format().id == type_id::F16 {
         let halves = match matrix.dense {
-            Some(bytes) => Cow::Borrowed(quants::as_f16(bytes)?),
+            Some(bytes) => Cow::Borrowed(quants::as_f16(bytes).ok_or_else(misaligned)?),
             None => {
-                let rows = matrix.rows.iter().map(|row| quants::as_f16(row));
-                Cow::Owned(rows.collect::<Option<Vec<_>>>()?.concat())
+                let mut halves = memory::with_room(matrix.rows.len() * matrix.k)?;
+                for row in &matrix.rows {
+                    halves.extend_from_slice(quants::as_f16(row).ok_or_else(misaligned)?);
+                }
+                Cow::Owned(halves)
             }
         };
-        let checked = quants::check_f16(&halves, matrix.k);
-        return Some(checked.map(|()| (halves, None)));
+        quants::check_f16(&halves, matrix.k)?;
+        return Ok((halves, Vec::new()));
     }
     let k = matrix.k;
-    let mut halves = vec![f16::ZERO; matrix.rows.len() * k];
+    let mut halves = memory::zeroed::<f16>(matrix.rows.len() * k)?;
     let mends: Vec<RowCorrection> = halves
         .par_chunks_exact_mut(k)
         .zip(&matrix.rows)
@@ -155,9 +160,12 @@ fn halves<'a>(
         .iter()
         .position(|mend| *mend == RowCorrection::NotANumber)
     {
-        return Some(Err(NotFinite { row }));
+        return Err(NotFinite { row }.into());
     }
     let scaled = mends.iter().any(|mend| *mend != RowCorrection::Nothing);
-    let factors = scaled.then(|| mends.iter().map(|mend| mend.factor()).collect());
-    Some(Ok((Cow::Owned(halves), factors)))
+    let factors = match scaled {
+        true => mends.iter().map(|mend| mend.factor()).collect(),
+        false => Vec::new(),
+    };
+    Ok((Cow::Owned(halves), factors))
 }

@@ -66,11 +66,25 @@ impl PrecisionChoice {
         ("w4a8", Self::Always(ComputeType::W4A8)),
         ("w4a4-hadamard", Self::Always(ComputeType::Int4Hadamard)),
     ];
+
+    /// Its word in the environment.
+    pub(crate) fn word(self) -> &'static str {
+        let word = |(word, choice)| (choice == self).then_some(word);
+        Self::WORDS.into_iter().find_map(word).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_choice_has_a_word() {
+        let all = ComputeType::ALL.map(PrecisionChoice::Always);
+        for choice in [PrecisionChoice::Auto].into_iter().chain(all) {
+            assert!(!choice.word().is_empty(), "{choice:?}");
+        }
+    }
 
     #[test]
     fn every_precision_has_a_place_in_the_statistics() {

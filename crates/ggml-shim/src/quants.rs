@@ -75,12 +75,12 @@ impl RowCorrection {
 
     /// Applies it to the outputs of an activation row; `columns` are the
     /// factors of the weight rows, if there are any.
-    pub(crate) fn apply(self, columns: Option<&[f32]>, outputs: &mut [f32]) {
+    pub(crate) fn apply(self, columns: &[f32], outputs: &mut [f32]) {
         if self == Self::NotANumber {
             return outputs.fill(f32::NAN);
         }
         let factor = self.factor();
-        if let Some(columns) = columns {
+        if !columns.is_empty() {
             for (output, column) in outputs.iter_mut().zip(columns) {
                 // A large and a small factor may cancel, and what is between
                 // them must neither overflow nor vanish; an f64 has the room.
@@ -199,7 +199,7 @@ mod tests {
             let mend = round_to_f16(&row, &mut out);
             assert!(matches!(mend, RowCorrection::Scale(_)), "{row:?}");
             let mut back = out.map(f16::to_f32);
-            mend.apply(None, &mut back);
+            mend.apply(&[], &mut back);
             let largest = row[0].abs();
             for (value, back) in row.iter().zip(back) {
                 // Half a unit of FP16's 11 bits, measured at the largest.
@@ -215,7 +215,7 @@ mod tests {
             let mend = round_to_f16(&[1.0, bad], &mut out);
             assert_eq!(out, [f16::ZERO; 2]);
             let mut outputs = [1.0, 2.0];
-            mend.apply(None, &mut outputs);
+            mend.apply(&[], &mut outputs);
             assert!(outputs.iter().all(|output| output.is_nan()));
         }
     }
@@ -224,9 +224,9 @@ mod tests {
     fn opposite_factors_cancel_without_overflow() {
         let mut outputs = [3.0, -1.0];
         let (huge, tiny) = (f32::from_bits(0x7e80_0000), f32::MIN_POSITIVE);
-        RowCorrection::Scale(huge).apply(Some(&[tiny, 1.0 / huge]), &mut outputs);
+        RowCorrection::Scale(huge).apply(&[tiny, 1.0 / huge], &mut outputs);
         assert_eq!(outputs, [3.0 * (huge * tiny), -1.0]);
-        RowCorrection::NotANumber.apply(Some(&[1.0, 1.0]), &mut outputs);
+        RowCorrection::NotANumber.apply(&[1.0, 1.0], &mut outputs);
         assert!(outputs.iter().all(|output| output.is_nan()));
     }
 
@@ -238,7 +238,7 @@ mod tests {
             let mend = round_to_f16(&row, &mut out);
             let largest = row.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
             let mut back: Vec<f32> = out.iter().map(|value| value.to_f32()).collect();
-            mend.apply(None, &mut back);
+            mend.apply(&[], &mut back);
             for (value, back) in row.iter().zip(back) {
                 prop_assert!((f64::from(*value) - f64::from(back)).abs() <= f64::from(largest) / 2048.0 + f64::from(f32::MIN_POSITIVE));
             }

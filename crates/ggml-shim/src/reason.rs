@@ -10,9 +10,6 @@ pub(crate) enum DeclineReason {
     Computed,
     /// The weights lie in a buffer that is not one of weights.
     Elsewhere,
-    /// The CPU would leave the weights as they are: they belong into plain
-    /// memory.
-    NotRearranged,
     /// The CPU has rearranged the weights, and they were not packed before.
     NotPacked,
     /// The user does not want these weights on the NPU, or they do not fit.
@@ -35,11 +32,10 @@ pub(crate) enum DeclineReason {
 
 impl DeclineReason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::NotAProduct,
         Self::Computed,
         Self::Elsewhere,
-        Self::NotRearranged,
         Self::NotPacked,
         Self::LeftToCpu,
         Self::WeightType,
@@ -57,7 +53,6 @@ impl DeclineReason {
             Self::NotAProduct => "not a matrix product",
             Self::Computed => "no stored weights (attention)",
             Self::Elsewhere => "weights not in a buffer of weights",
-            Self::NotRearranged => "left in plain memory (question of the loader)",
             Self::NotPacked => "weights rearranged for the CPU only",
             Self::LeftToCpu => "weights excluded, or beyond the memory for them",
             Self::WeightType => "weights that ggml cannot decode",

@@ -8,9 +8,11 @@ use std::sync::OnceLock;
 
 use crate::abi::{Backend, Device, Feature, Reg, RegInterface, RegObject};
 use crate::backend;
-use crate::precision::PrecisionChoice;
 use crate::runtime::{Runtime, guard};
 use crate::stream::AbortCallback;
+
+/// Name of the registry object, which also begins the lines of the log.
+pub(crate) const NAME: &CStr = c"ROCKET";
 
 /// Makes the registry object, for ever.
 pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
@@ -28,7 +30,7 @@ pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
 }
 
 unsafe extern "C" fn name(_reg: *mut Reg) -> *const c_char {
-    c"ROCKET".as_ptr()
+    NAME.as_ptr()
 }
 
 unsafe extern "C" fn device_count(_reg: *mut Reg) -> usize {
@@ -107,13 +109,9 @@ unsafe impl Sync for Features {}
 
 impl Features {
     fn of(runtime: &Runtime) -> Self {
-        let config = &runtime.config;
-        let precision = PrecisionChoice::WORDS
-            .iter()
-            .find_map(|(word, choice)| (*choice == config.precision).then_some(*word));
         Self::new([
             (c"DEVICE", runtime.description.clone()),
-            (c"PRECISION", text(precision.unwrap_or_default())),
+            (c"PRECISION", text(runtime.config.precision.word())),
             (c"MIN_M", text(&runtime.policy.min_m())),
         ])
     }

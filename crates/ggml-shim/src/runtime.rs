@@ -2,7 +2,7 @@
 //! The state of this library in a process: made once, when ggml loads it, and
 //! shared by all contexts and threads.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,11 +10,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use npu_matmul::Engine;
 use npu_model::Model;
 
-use crate::abi::{BufferType, Device, Reg};
+use crate::abi::{Device, Reg};
 use crate::budget::Budget;
+use crate::buffer;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
 use crate::cpu_time::ProductTimer;
+use crate::describe::StartLine;
 use crate::engine;
 use crate::host::{Host, LoadError};
 use crate::load::Progress;
@@ -51,24 +53,22 @@ pub(crate) struct Runtime {
     pub(crate) config: Config,
     /// What follows from the settings for each product.
     pub(crate) policy: ProcessPolicy,
+    /// The device's name.
+    pub(crate) name: &'static CStr,
     /// The device's description in `--list-devices`.
     pub(crate) description: CString,
     /// Counts for the table at exit.
     pub(crate) stats: Stats,
     /// The software that the device is, if it is.
-    model: Option<Arc<Model>>,
+    pub(crate) model: Option<Arc<Model>>,
     /// Looks on while the engine works, if the user wants to know.
     pub(crate) observer: Option<Arc<EngineObserver>>,
     /// Which products are computed again.
     pub(crate) verify: Verification,
     /// `struct ggml_backend_reg` of this library.
     pub(crate) reg: GgmlPtr<Reg>,
-    /// `struct ggml_backend_device` of ROCKET0.
+    /// `struct ggml_backend_device` of our device.
     pub(crate) device: GgmlPtr<Device>,
-    /// The same for those who compute with it: its buffer type is the CPU's.
-    pub(crate) computing_device: GgmlPtr<Device>,
-    /// `struct ggml_backend_buffer_type` of ROCKET0.
-    pub(crate) buffer_type: GgmlPtr<BufferType>,
     /// `None` once the process ends.
     engine: Mutex<Option<Arc<Engine>>>,
 }
@@ -90,7 +90,10 @@ pub(crate) fn load() -> Option<&'static Runtime> {
             None
         })
     });
-    if fresh && runtime.is_some() {
+    if let Some(runtime) = runtime
+        && fresh
+    {
+        contain(|| runtime.cpu.watch());
         // SAFETY: `at_exit` is an `extern "C" fn()`; should this library be
         // unloaded, the C library calls it before. If the table of handlers is
         // full it is just not called.
@@ -149,18 +152,8 @@ impl Runtime {
             config.clock_hz,
             config.plans.as_deref(),
         )?;
-        for line in &opened.why {
-            logger.write(LogLevel::Info, line);
-        }
         if let Some(complaint) = &opened.complaint {
             logger.write(LogLevel::Warn, complaint);
-        }
-        if opened.is_model {
-            logger.write(
-                LogLevel::Warn,
-                "computing on the software model of the NPU, which is for testing and much slower \
-                 than the CPU; unset GGML_BACKEND_PATH to do without",
-            );
         }
         if host.version().is_newer_than_tried() {
             logger.write(
@@ -173,6 +166,8 @@ impl Runtime {
             );
         }
         let cpu = Arc::new(cpu);
+        let name = device::name_of(opened.is_model);
+        let megahertz = opened.machine.megahertz();
         let policy = ProcessPolicy::new(
             &config,
             opened.machine,
@@ -184,15 +179,23 @@ impl Runtime {
                 logger,
             }),
         );
-        logger.write(
-            LogLevel::Info,
-            &format!(
-                "{}; loaded into ggml {}; {}",
-                opened.description,
-                host.version(),
-                policy.rows()
-            ),
-        );
+        let limit = config.memory.unwrap_or_else(memory::default_limit);
+        let start = StartLine {
+            name: &name.to_string_lossy(),
+            description: &opened.description,
+            node: (!opened.is_model).then_some(&*opened.node),
+            precision: config.precision.word(),
+            limit,
+            megahertz,
+        };
+        // Software in place of an NPU is what most programs show without being
+        // asked.
+        let level = match opened.is_model {
+            true => LogLevel::Warn,
+            false => LogLevel::Info,
+        };
+        let ggml = host.version();
+        logger.write(level, &format!("{start}; ggml {ggml}; {}", policy.rows()));
         if host.has_backend(c"BLAS") {
             logger.write(
                 LogLevel::Warn,
@@ -200,7 +203,6 @@ impl Runtime {
                  the NPU would compute. Remove it (Debian: libggml0-backend-blas)",
             );
         }
-        let limit = config.memory.unwrap_or_else(memory::default_limit);
         let budget = Budget::new(opened.engine.memory_plan(limit), limit);
         let trace = output.and_then(|output| {
             let path = output.path().to_owned();
@@ -217,12 +219,10 @@ impl Runtime {
             None => opened.engine,
         };
         let reg = reg::new(host.layout().api_version());
-        let device = device::new(reg);
         Ok(Self {
-            buffer_type: host.layout().new_buffer_type(device).into(),
             reg: reg.into(),
-            device: device.into(),
-            computing_device: device::new(reg).into(),
+            device: device::new(reg).into(),
+            name,
             description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
             stats: Stats::default(),
             model: opened.model,
@@ -255,7 +255,6 @@ impl Runtime {
         TensorContext {
             host: &self.host,
             types: self.types,
-            ours: self.buffer_type.get(),
         }
     }
 
@@ -297,7 +296,7 @@ impl policy::HostCpu for Measured {
         let place = self.cpu.place(rearranged)?;
         // SAFETY: objects of the host, and a format of a tensor of the host; the
         // CPU has such weights in such a buffer already, or in plain memory.
-        unsafe { self.timer?.mac_fs(weights, place) }
+        buffer::unwatched(|| unsafe { self.timer?.mac_fs(weights, place) })
     }
 
     fn name(&self, weights: NumberFormat) -> String {

@@ -126,7 +126,7 @@ impl Stats {
             }
         }
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let mut table = format!("ROCKET0 statistics: {device}\n");
+        let mut table = format!("ROCKET statistics: {device}\n");
         for (name, count) in rows {
             // Writing into a String cannot fail.
             let _ = writeln!(table, "  {name:width$}  {count:>12}");

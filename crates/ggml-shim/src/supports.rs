@@ -58,9 +58,6 @@ pub(crate) enum WeightOrigin {
 pub(crate) enum WeightLocation {
     /// Nowhere yet: ggml asks before it allocates.
     Unallocated,
-    /// In the empty buffer of our type with which llama.cpp asks where to put
-    /// them.
-    Question,
     /// In a buffer of weights that can be read in place.
     Plain,
     /// In a buffer of weights that cannot be read in place.
@@ -164,9 +161,7 @@ pub(crate) fn decide(
         return Err(DeclineReason::Elsewhere);
     }
     let offload = computable(product, policy)?;
-    // The question where to put weights comes with a number of rows of its own.
-    let counts = product.place != WeightLocation::Question;
-    if counts && !policy.is_worth(product, &offload) {
+    if !policy.is_worth(product, &offload) {
         return Err(DeclineReason::SmallBatch);
     }
     if offload.precision.is_quantised() && offload.outputs() < MIN_INT8_OUTPUTS {

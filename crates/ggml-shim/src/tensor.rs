@@ -7,7 +7,7 @@ use std::slice;
 
 use zerocopy::FromBytes;
 
-use crate::abi::{Buffer, BufferType, Tensor, usage};
+use crate::abi::{Buffer, Tensor, usage};
 use crate::host::Host;
 use crate::mul_mat::{MulMat, StoredWeights, TensorBytes};
 use crate::supports::{MulMatQuery, Offload, TensorDescriptor, WeightLocation, WeightOrigin};
@@ -36,8 +36,6 @@ pub(crate) struct TensorContext<'a> {
     pub(crate) host: &'a Host,
     /// The host's number formats.
     pub(crate) types: FormatTable,
-    /// The buffer type of our device.
-    pub(crate) ours: *const BufferType,
 }
 
 /// Looks at one node.
@@ -153,17 +151,10 @@ unsafe fn place(context: &TensorContext<'_>, weights: &Tensor) -> WeightLocation
     }
     // SAFETY: not null, hence a live buffer, by the caller's promise.
     let buffer_type = unsafe { host.buffer_type(buffer) };
-    // llama.cpp asks where to put a tensor, and how much memory a model will
-    // take, with an empty buffer in place of the real one.
+    // llama.cpp asks how much memory a model will take with an empty buffer in
+    // place of the real one.
     // SAFETY: as above.
     let is_empty = unsafe { host.buffer_size(buffer) } == 0;
-    if buffer_type.cast_const() == context.ours {
-        return if is_empty {
-            WeightLocation::Question
-        } else {
-            WeightLocation::Elsewhere
-        };
-    }
     // SAFETY: as above.
     let is_host = unsafe { host.is_host(buffer_type) };
     if is_empty && is_host {

@@ -104,7 +104,7 @@ impl Trace {
         } else {
             format!("jobs: {device} (measured, until their end was seen)")
         };
-        let backend = "ROCKET0 in this process (measured)";
+        let backend = "ROCKET in this process (measured)";
         sink.events
             .extend_from_slice(&line(&ChromeEvent::process_name(BACKEND, backend))[1..]);
         sink.push(&line(&ChromeEvent::process_name(DEVICES, &jobs)))?;

@@ -8,14 +8,13 @@
 //! table and then do what they replaced.
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
-use std::mem;
+use std::ffi::c_void;
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use npu_matmul::Weights;
 
-use crate::abi::{Buffer, Tensor, status};
+use crate::abi::{Buffer, Tensor};
 use crate::budget::WeightDecision;
 use crate::engine;
 use crate::host::Host;
@@ -26,7 +25,6 @@ use crate::pack::PackedMatrix;
 use crate::pieces::TensorPieces;
 use crate::resident::{MatrixKey, ResidentMatrices};
 use crate::runtime::{Runtime, contain, guard};
-use crate::shared::GgmlPtr;
 use crate::supports::{self, TensorDescriptor};
 
 /// The order in which weights lie in a buffer.
@@ -50,8 +48,6 @@ pub(crate) struct WeightBuffer {
     decisions: Mutex<HashMap<(MatrixKey, usize), Arc<WeightDecision>>>,
     /// Parts of tensors that are not there in whole yet.
     pieces: Mutex<TensorPieces>,
-    /// Buffers of other types for some of its tensors, freed with it.
-    others: Mutex<Vec<GgmlPtr<Buffer>>>,
 }
 
 impl WeightBuffer {
@@ -117,7 +113,6 @@ impl WeightBuffers {
         let adopt = || {
             let hooks = BufferCallbacks {
                 free_buffer: Some(free),
-                init_tensor: Some(init_tensor),
                 memset_tensor: Some(memset_tensor),
                 set_tensor: Some(set_tensor),
                 // Without it ggml copies with `set_tensor`.
@@ -132,7 +127,6 @@ impl WeightBuffers {
                 residents: ResidentMatrices::default(),
                 decisions: Mutex::default(),
                 pieces: Mutex::default(),
-                others: Mutex::default(),
             })
         };
         Arc::clone(entries.entry(buffer.addr()).or_insert_with(adopt))
@@ -160,56 +154,12 @@ unsafe extern "C" fn free(buffer: *mut Buffer) {
         let Some(entry) = runtime.weight_buffers.remove(buffer) else {
             return;
         };
-        let others = mem::take(&mut *entry.others.lock().unwrap_or_else(PoisonError::into_inner));
-        for other in others {
-            // SAFETY: made by `init_tensor`, for this buffer alone.
-            unsafe { runtime.cpu.free(other.get()) };
-        }
         if let Some(original) = entry.originals.free_buffer {
             // SAFETY: the callback that the host gave this buffer, called as
             // the host wanted to call it.
             unsafe { original(buffer) };
         }
     });
-}
-
-/// Makes a tensor of a buffer's memory. The CPU may want weights of some types
-/// in one of its buffer types and others in another, but the host allocates a
-/// buffer of one type for all that ours stands for: those that belong
-/// elsewhere get a buffer there, and never touch their share of this one.
-unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_int {
-    guard("init_tensor", status::FAILED, |runtime| {
-        let Some(entry) = entry(runtime, buffer) else {
-            return status::FAILED;
-        };
-        // SAFETY: ggml passes a live tensor.
-        let elsewhere = unsafe { tensor.as_ref() }
-            .filter(|tensor| entry.order == WeightOrder::Rearranged && tensor.view_src.is_null())
-            .and_then(|tensor| runtime.cpu.other_type(tensor));
-        if let Some(buffer_type) = elsewhere {
-            // SAFETY: a live tensor that ggml has just put into this buffer,
-            // and that nobody else knows yet.
-            let moved = unsafe { runtime.cpu.relocate(tensor, buffer_type) };
-            let Some((other, status)) = moved else {
-                return status::ALLOC_FAILED;
-            };
-            // SAFETY: just made, of a type that rearranges; nobody else knows
-            // it.
-            unsafe {
-                runtime
-                    .weight_buffers
-                    .adopt(&runtime.host, other.get(), WeightOrder::Rearranged)
-            };
-            let mut others = entry.others.lock().unwrap_or_else(PoisonError::into_inner);
-            others.push(other);
-            return status;
-        }
-        match entry.originals.init_tensor {
-            // SAFETY: as in `free`.
-            Some(original) => unsafe { original(buffer, tensor) },
-            None => status::SUCCESS,
-        }
-    })
 }
 
 unsafe extern "C" fn memset_tensor(

@@ -47,7 +47,7 @@ const IN_INT8_BY_EXPERT: &str = "type_a=q8_0,type_b=f32,.*,m=[0-9]{1,3},n=[0-9]{
 /// the runs, above twice the bound in 0.04 %. Measured on the model by 400 runs of
 ///
 /// ```text
-/// test-backend-ops test -o MUL_MAT -b ROCKET0 -p type_a=q4_1,type_b=f32,m=16,n=1,k=4096,
+/// test-backend-ops test -o MUL_MAT -b ROCKET-MODEL0 -p type_a=q4_1,type_b=f32,m=16,n=1,k=4096,
 /// ```
 ///
 /// as [`run`] starts it in INT8, with the bound in the program's file set to 1e-30, so
@@ -116,7 +116,15 @@ fn run(
     for _ in 0..support::ATTEMPTS {
         let mut command = stock.command("test-backend-ops", Backend::With)?;
         command
-            .args(["test", "-o", operation, "-b", "ROCKET0", "-p", cases])
+            .args([
+                "test",
+                "-o",
+                operation,
+                "-b",
+                stock.device_name(),
+                "-p",
+                cases,
+            ])
             .env("GGML_ROCKET_MIN_M", "1")
             .env("GGML_ROCKET_PRECISION", word);
         let started = Instant::now();
@@ -181,7 +189,7 @@ fn run(
         ));
     }
     bail!(
-        "test-backend-ops printed no result for ROCKET0 in {} runs: {}",
+        "test-backend-ops printed no result for our device in {} runs: {}",
         support::ATTEMPTS,
         lost.unwrap_or_default()
     )
@@ -194,11 +202,11 @@ struct Cases {
     cases: u64,
 }
 
-/// Finds `n/m tests passed` of ROCKET0, whose section must be complete.
+/// Finds `n/m tests passed` of our device, whose section must be complete.
 fn parse(text: &str) -> Option<Cases> {
     let section = text.split("Backend ").find(|section| {
         let title = section.lines().next().unwrap_or_default();
-        title.ends_with(": ROCKET0")
+        title.contains(": ROCKET")
     })?;
     let line = section
         .lines()

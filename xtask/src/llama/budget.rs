@@ -61,7 +61,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
         .lines()
         .rfind(|line| line.contains(TOLD))
         .context("no line says what became of the weights")?;
-    let (_, line) = line.split_once("ROCKET0: ").context("no name")?;
+    let (_, line) = line.split_once("ROCKET: ").context("no name")?;
     let told = format!("{TOLD}{packed} tensors");
     ensure!(
         line.starts_with(&told) && line.contains("left to the CPU: "),

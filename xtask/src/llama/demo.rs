@@ -26,7 +26,8 @@ pub(crate) fn run(args: &LlamaArgs) -> Result<()> {
     let texts = texts::compare(&stock, &workshop, seed, prompt)?;
     println!("\nthe CPU alone goes on\n  {}", shown(&texts.without));
     println!(
-        "\nwith GGML_BACKEND_PATH=libggml-rocket.so\n  {}",
+        "\nwith GGML_BACKEND_PATH=libggml-rocket.so and GGML_ROCKET_DEVICE={}\n  {}",
+        stock.device(),
         shown(&texts.with)
     );
     println!("\nagreement\n  {texts}\n\n{}", texts.statistics.trim_end());

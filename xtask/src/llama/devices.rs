@@ -21,19 +21,20 @@ pub(super) fn check(stock: &Stock) -> Result<CheckVerdict> {
     };
     let without = list(Backend::Without)?;
     ensure!(
-        !without.text().contains("ROCKET0"),
-        "ROCKET0 is listed without our backend"
+        !without.text().contains("ROCKET"),
+        "our device is listed without our backend"
     );
     let with = list(Backend::With)?;
-    let line = with
-        .text()
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("ROCKET0: ").map(str::to_owned))
-        .with_context(|| format!("ROCKET0 is not listed: {}", with.tail()))?;
-    let device = StatsTable::find(&with.stderr)?.device().to_owned();
+    let stats = StatsTable::find(&with.stderr)?;
+    let (name, device) = (stats.name(), stats.device());
+    let text = with.text();
+    let mut lines = text.lines().filter_map(|line| line.trim().split_once(": "));
+    let (_, line) = lines
+        .find(|(listed, _)| *listed == name)
+        .with_context(|| format!("{name} is not listed: {}", with.tail()))?;
     ensure!(
-        line.starts_with(&device),
+        line.starts_with(device),
         "listed as {line:?}, but the statistics speak of {device:?}"
     );
-    Ok(CheckVerdict::Pass(format!("ROCKET0: {device}")))
+    Ok(CheckVerdict::Pass(format!("{name}: {device}")))
 }

@@ -81,7 +81,7 @@ fn completion_ends(stock: &Stock, model: &str) -> Result<String> {
     let said: Vec<&str> = output
         .stderr
         .lines()
-        .filter(|line| line.contains("ROCKET0: ") && line.contains("failed"))
+        .filter(|line| line.contains("ROCKET: ") && line.contains("failed"))
         .collect();
     ensure!(
         said.len() == 1
@@ -98,7 +98,7 @@ fn completion_ends(stock: &Stock, model: &str) -> Result<String> {
         computed > 0 && failed == 1,
         "{computed} products computed and {failed} failed; it should fail in the middle, once"
     );
-    let (_, line) = said[0].split_once("ROCKET0: ").context("no name")?;
+    let (_, line) = said[0].split_once("ROCKET: ").context("no name")?;
     Ok(line.to_owned())
 }
 

@@ -41,6 +41,7 @@ mod server;
 mod stats;
 mod stock;
 mod stock_bench;
+mod tensor_split;
 mod texts;
 mod trace;
 mod truncated;
@@ -110,7 +111,7 @@ const fn on_request(name: &'static str, kind: CheckKind) -> NamedCheck {
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [NamedCheck; 25] = [
+const CHECKS: [NamedCheck; 26] = [
     usual(devices::NAME, Alone(devices::check)),
     usual(
         hosts::NAME,
@@ -119,6 +120,7 @@ const CHECKS: [NamedCheck; 25] = [
     usual(contexts::NAME, Alone(contexts::check)),
     usual(refusals::NAME, WithModels(refusals::check)),
     usual(truncated::NAME, WithModels(truncated::check)),
+    usual(tensor_split::NAME, WithModels(tensor_split::check)),
     usual(failures::NAME, WithModels(failures::check)),
     usual(texts::NAME, WithModels(texts::check)),
     usual(layers::NAME, WithModels(layers::check)),

@@ -48,7 +48,8 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
         let model = model.to_string_lossy();
         let kind = if experts { " with experts" } else { "" };
         let format = format!("{format}{kind}");
-        let run = |backend, tokens, set: &[_]| complete(stock, backend, &model, tokens, set);
+        let run = |backend, tokens, set: &[_]| complete(stock, backend, &model, tokens, &[], set);
+        let plain = |backend| complete(stock, backend, &model, "1", &["--no-repack"], &[]);
 
         let without = places(&run(Backend::Without, "1", &[])?.stderr);
         let one = run(Backend::With, "1", &[])?;
@@ -57,7 +58,16 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
             !with.is_empty() && with == without,
             "{format}: the weights lie in {with:?}, and in {without:?} without the backend"
         );
+        let (with_plain, without_plain) = (plain(Backend::With)?, plain(Backend::Without)?);
+        ensure!(
+            places(&with_plain.stderr) == places(&without_plain.stderr),
+            "{format}: with --no-repack the weights lie elsewhere than without the backend"
+        );
         let prompt = products(&one)?;
+        ensure!(
+            products(&with_plain)? == prompt,
+            "{format}: not as many products with --no-repack"
+        );
         ensure!(prompt > 0, "{format}: no product was computed");
         let several = products(&run(Backend::With, "8", &[])?)?;
         ensure!(
@@ -92,7 +102,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
         ));
     }
     Ok(CheckVerdict::Pass(format!(
-        "each weight where it is without the backend, all products in the prompt, none beyond \
+        "each weight where it is without the backend, also with --no-repack, all products in the prompt, none beyond \
          GGML_ROCKET_MEM or GGML_ROCKET_TENSORS; {}",
         notes.join("; ")
     )))
@@ -104,6 +114,7 @@ fn complete(
     backend: Backend,
     model: &str,
     tokens: &str,
+    options: &[&str],
     set: &[(&str, &str)],
 ) -> Result<CommandOutput> {
     let run = || {
@@ -111,6 +122,7 @@ fn complete(
         command
             .args(["-m", model, "-p", PROMPT, "-n", tokens, "--temp", "0", "-v"])
             .args(["--ignore-eos", "-no-cnv", "-t", THREADS, "-tb", THREADS])
+            .args(options)
             .envs(set.iter().copied());
         process::run(command, LIMIT)?.checked("llama-completion")
     };
@@ -155,7 +167,7 @@ mod tests {
 
     #[test]
     fn sizes_are_added_up_by_name() {
-        let log = "load_tensors:      ROCKET0 model buffer size =     0.00 MiB\n\
+        let log = "load_tensors:   CPU_REPACK model buffer size =     0.00 MiB\n\
                    0.00.1 I load_tensors:   CPU_Mapped model buffer size =     0.25 MiB\n\
                    0.00.1 I load_tensors:   CPU_Mapped model buffer size =     0.50 MiB\n\
                    0.00.1 I load_tensors:   CPU_REPACK model buffer size =     1.69 MiB\n\

@@ -6,9 +6,17 @@ use std::fmt;
 use anyhow::{Context, Result, ensure};
 
 /// First words of the table.
-const TITLE: &str = "ROCKET0 statistics:";
+const TITLE: &str = "ROCKET statistics:";
 /// First words of the rows with products by precision.
 const PRODUCTS: &str = "products computed in";
+
+/// The name of the backend's device in ggml's lists.
+pub(super) fn name_of(is_model: bool) -> &'static str {
+    match is_model {
+        true => "ROCKET-MODEL0",
+        false => "ROCKET0",
+    }
+}
 
 /// The statistics that the backend prints when a program ends: a name and a count a
 /// line.
@@ -35,6 +43,16 @@ impl<'a> StatsTable<'a> {
     pub(super) fn device(&self) -> &'a str {
         let line = self.0.lines().next().unwrap_or_default();
         line.strip_prefix(TITLE).unwrap_or_default().trim()
+    }
+
+    /// Whether it is the software model.
+    pub(super) fn is_model(&self) -> bool {
+        self.device().starts_with("software model")
+    }
+
+    /// The device's name in ggml's lists, which follows from what it is.
+    pub(super) fn name(&self) -> &'static str {
+        name_of(self.is_model())
     }
 
     /// The count in the row `name`; zero if there is no such row.
@@ -71,7 +89,7 @@ impl<'a> StatsTable<'a> {
             "thread-ms waiting for jobs (measured)",
             "NPU ms, with jobs submitted (measured)",
         ];
-        if self.device().contains("software model") {
+        if self.is_model() {
             for row in measured {
                 ensure!(
                     self.milliseconds(row).is_none(),
@@ -137,7 +155,7 @@ impl<'a> StatsTable<'a> {
 mod tests {
     use super::*;
 
-    const OUTPUT: &str = "noise\nETA ROCKET0 statistics: software model: for testing\n  \
+    const OUTPUT: &str = "noise\nETA ROCKET statistics: software model: for testing\n  \
         products computed in int8      232\n  products failed   0\n  jobs   7\n  \
         thread-ms packing weights (measured) 1.5\n  \
         thread-ms packing activations (measured) 0.001\n  \

@@ -15,7 +15,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use npu_model::Selector;
+use rocket_uapi::Device;
 
+use super::stats::name_of;
 use crate::arch::Arch;
 use crate::debian::Sysroot;
 use crate::paths;
@@ -45,7 +48,8 @@ pub(crate) struct LlamaArgs {
     /// Debian suite to take them from
     #[arg(long, default_value = "sid")]
     pub(super) suite: String,
-    /// Device that the backend uses: auto, model or a path
+    /// Device that the backend uses: model, a path, or auto (the kernel's device if
+    /// there is one, else the model)
     #[arg(long, default_value = "auto")]
     pub(super) device: String,
     /// Fetch the packages again, even if they are less than a day old
@@ -86,7 +90,7 @@ impl Stock {
             sysroot,
             loader,
             library,
-            device: args.device.clone(),
+            device: chosen_device(&args.device),
             ggml_version,
         })
     }
@@ -204,6 +208,17 @@ impl Stock {
         }
     }
 
+    /// What the backend is told to compute on.
+    pub(super) fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The name of the backend's device in ggml's lists.
+    pub(super) fn device_name(&self) -> &'static str {
+        let selector = Selector::from(self.device.as_ref());
+        name_of(matches!(selector, Selector::Model | Selector::ModelWith(_)))
+    }
+
     /// Runs `tool` to its end.
     pub(super) fn run(
         &self,
@@ -216,6 +231,16 @@ impl Stock {
         command.args(arguments);
         process::run(command, limit).with_context(|| tool.to_owned())
     }
+}
+
+/// What the backend is told of the device `wanted`: its own `auto` is never the
+/// software model.
+fn chosen_device(wanted: &str) -> String {
+    let selector = match Selector::from(wanted.as_ref()) {
+        Selector::Auto if Device::discover().is_err() => Selector::Model,
+        selector => selector,
+    };
+    selector.to_string()
 }
 
 /// Puts the loader into a directory with ggml's CPU backends.

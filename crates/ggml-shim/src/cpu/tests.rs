@@ -1,231 +1,80 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A host whose CPU has two extra buffer types, which want weights of different
-//! types.
-
-use std::cell::RefCell;
+//! A host whose CPU has two extra buffer types.
 
 use super::*;
-use crate::abi::type_id;
-use crate::types::tests::Q8_0;
+use crate::abi::Buffer;
+use crate::layout::tests::FakeBufferType;
 
-/// Addresses that stand for objects of the host.
-const DEVICE: usize = 0x1000;
-const PLAIN: usize = 0x2000;
-const FIRST: usize = 0x2100;
-const SECOND: usize = 0x2200;
-/// What the buffers of a type are aligned to, and where the next one begins.
-const ALIGNMENT: usize = 64;
-const BASE: usize = 0x10_0010;
-
-/// Calls that the fake host got, for comparison.
-#[derive(Default)]
-struct Seen {
-    /// Buffer types and sizes; a buffer's address is its number from 1.
-    buffers: Vec<(usize, usize)>,
-    weights: Vec<usize>,
-    freed: Vec<usize>,
-    /// Buffers and addresses of tensors.
-    tensors: Vec<(usize, usize)>,
-    out_of_memory: bool,
+unsafe extern "C" fn plain() -> *mut BufferType {
+    ptr::without_provenance_mut(0x2000)
 }
 
-thread_local! {
-    static SEEN: RefCell<Seen> = RefCell::default();
+unsafe extern "C" fn reg(_: *mut Device) -> *mut Reg {
+    ptr::without_provenance_mut(0x3000)
 }
 
-fn seen<T>(look: impl FnOnce(&mut Seen) -> T) -> T {
-    SEEN.with_borrow_mut(look)
+/// The fake device is the list itself.
+unsafe extern "C" fn extras(device: *mut Device) -> *const *mut BufferType {
+    device.cast_const().cast()
 }
 
-fn object<T>(address: usize) -> GgmlPtr<T> {
-    GgmlPtr::new(ptr::without_provenance_mut(address)).unwrap()
+unsafe extern "C" fn offers(_: *mut Reg, name: *const c_char) -> *mut c_void {
+    // SAFETY: a NUL-terminated name.
+    assert_eq!(unsafe { CStr::from_ptr(name) }, EXTRAS_NAME);
+    let function: Extras = extras;
+    function as *mut c_void
 }
 
-unsafe extern "C" fn cpu_buffer_type() -> *mut BufferType {
-    ptr::without_provenance_mut(PLAIN)
+unsafe extern "C" fn offers_nothing(_: *mut Reg, _: *const c_char) -> *mut c_void {
+    ptr::null_mut()
 }
 
+/// Makes a buffer whose address tells the type's and the size.
 unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize) -> *mut Buffer {
-    seen(|seen| {
-        if seen.out_of_memory {
-            return ptr::null_mut();
-        }
-        seen.buffers.push((buffer_type.addr(), size));
-        ptr::without_provenance_mut(seen.buffers.len())
-    })
+    ptr::without_provenance_mut(buffer_type.addr() + size)
 }
 
-unsafe extern "C" fn alignment(_: *mut BufferType) -> usize {
-    ALIGNMENT
-}
-
-/// The second type wants more memory for the same tensor.
-unsafe extern "C" fn alloc_size(buffer_type: *mut BufferType, _: *const Tensor) -> usize {
-    if buffer_type.addr() == SECOND {
-        300
-    } else {
-        200
-    }
-}
-
-unsafe extern "C" fn get_base(_: *mut Buffer) -> *mut c_void {
-    ptr::without_provenance_mut(BASE)
-}
-
-unsafe extern "C" fn set_usage(buffer: *mut Buffer, usage: c_int) {
-    assert_eq!(usage, crate::abi::usage::WEIGHTS);
-    seen(|seen| seen.weights.push(buffer.addr()));
-}
-
-unsafe extern "C" fn free(buffer: *mut Buffer) {
-    seen(|seen| seen.freed.push(buffer.addr()));
-}
-
-unsafe extern "C" fn tensor_alloc(
-    buffer: *mut Buffer,
-    tensor: *mut Tensor,
-    address: *mut c_void,
-) -> c_int {
-    // SAFETY: the tests pass live tensors.
-    let tensor = unsafe { &mut *tensor };
-    // As the host asserts.
-    assert!(tensor.buffer.is_null() && tensor.data.is_null());
-    tensor.buffer = buffer;
-    tensor.data = address;
-    seen(|seen| seen.tensors.push((buffer.addr(), address.addr())));
-    0
-}
-
-/// Q8_0 weights suit the second type alone, F16 both, and F32 none.
-unsafe extern "C" fn supports_op(device: *mut Device, product: *const Tensor) -> bool {
-    assert_eq!(device.addr(), DEVICE);
-    // SAFETY: the tests ask about live tensors.
-    let product = unsafe { &*product };
-    // SAFETY: as above.
-    let weights = unsafe { &*product.src[0] };
-    match weights.buffer.addr() {
-        FIRST => weights.type_id == type_id::F16,
-        SECOND => [type_id::F16, Q8_0].contains(&weights.type_id),
-        other => panic!("asked about a buffer {other:#x}"),
-    }
-}
-
-unsafe extern "C" fn device_reg(_: *mut Device) -> *mut Reg {
-    ptr::null_mut()
-}
-
-unsafe extern "C" fn proc_address(_: *mut Reg, _: *const c_char) -> *mut c_void {
-    ptr::null_mut()
-}
-
-fn cpu() -> CpuBackend {
-    let extra = |address| Extra {
-        buffer_type: object(address),
-        // The same address tells which one was asked about.
-        empty: object(address),
-    };
+fn cpu(proc_address: ProcAddress) -> CpuBackend {
     CpuBackend {
-        cpu_buffer_type,
-        alloc,
-        alignment,
-        alloc_size,
-        get_base,
-        set_usage,
-        free,
-        tensor_alloc,
-        supports_op,
-        device_reg,
+        cpu_buffer_type: plain,
+        device_reg: reg,
         proc_address,
-        extras: OnceLock::from((object(DEVICE), vec![extra(FIRST), extra(SECOND)])),
-        chosen: OnceLock::new(),
-        answers: Mutex::default(),
+        extras: OnceLock::new(),
     }
 }
 
-fn asks(cpu: &CpuBackend, weights: &mut Tensor) -> bool {
-    let mut product = tensor(type_id::F32);
-    product.src[0] = weights;
-    // SAFETY: both are live.
-    unsafe { cpu.rearranges(&product) }
-}
-
-fn tensor(type_id: u32) -> Tensor {
-    crate::tensor::tests::tensor(type_id, [32, 8, 1, 1])
-}
-
-fn is(buffer_type: usize) -> *const BufferType {
-    ptr::without_provenance(buffer_type)
-}
-
 #[test]
-fn each_type_of_weights_goes_where_the_cpu_wants_it() {
-    let cpu = cpu();
-    let (mut f16, mut q8_0) = (tensor(type_id::F16), tensor(Q8_0));
-    let mut f32 = tensor(type_id::F32);
-    assert!(!cpu.is_chosen(is(FIRST)));
-    assert!(!asks(&cpu, &mut f32));
-    assert!(asks(&cpu, &mut f16) && asks(&cpu, &mut q8_0));
-    // Buffers are of the first type that was asked for.
-    assert_eq!(cpu.target().addr(), FIRST);
-    assert!(cpu.is_chosen(is(FIRST)) && cpu.is_chosen(is(SECOND)));
-    assert!(!cpu.is_chosen(is(PLAIN)));
-    assert!(cpu.other_type(&f16).is_none());
-    assert_eq!(cpu.other_type(&q8_0).unwrap().get().addr(), SECOND);
-    // Nobody has asked about these.
-    assert!(cpu.other_type(&f32).is_none());
-    let other = Tensor {
-        ne: [64, 8, 1, 1],
-        ..tensor(Q8_0)
-    };
-    assert!(cpu.other_type(&other).is_none());
-}
-
-#[test]
-fn a_tensor_moves_into_a_buffer_of_its_own() {
-    let cpu = cpu();
-    let mut q8_0 = tensor(Q8_0);
-    q8_0.buffer = ptr::without_provenance_mut(77);
-    q8_0.data = ptr::without_provenance_mut(78);
-    // SAFETY: a live tensor that nobody else knows.
-    let moved = unsafe { cpu.relocate(&mut q8_0, object(SECOND)) };
-    let (buffer, status) = moved.unwrap();
-    assert_eq!((buffer.get().addr(), status), (1, 0));
-    let start = BASE.next_multiple_of(ALIGNMENT);
-    assert_eq!((q8_0.buffer.addr(), q8_0.data.addr()), (1, start));
-    let size = seen(|seen| {
-        assert_eq!(seen.tensors, [(1, start)]);
-        assert_eq!(seen.weights, [1]);
-        let (buffer_type, size) = seen.buffers[0];
-        assert_eq!(buffer_type, SECOND);
-        size
-    });
-    assert!(start - BASE + 300 <= size);
-    // SAFETY: not used again.
-    unsafe { cpu.free(buffer.get()) };
-    assert_eq!(seen(|seen| seen.freed.clone()), [1]);
-}
-
-#[test]
-fn without_memory_a_tensor_stays_where_it_is() {
-    let cpu = cpu();
-    seen(|seen| seen.out_of_memory = true);
-    let mut q8_0 = tensor(Q8_0);
-    q8_0.data = ptr::without_provenance_mut(78);
-    // SAFETY: a live tensor that nobody else knows.
-    let moved = unsafe { cpu.relocate(&mut q8_0, object(SECOND)) };
-    assert!(moved.is_none());
-    assert_eq!(q8_0.data.addr(), 78);
-}
-
-#[test]
-fn answers_are_bounded() {
-    let cpu = cpu();
-    for k in 0..i64::try_from(ANSWERS).unwrap() + 10 {
-        let mut weights = Tensor {
-            ne: [k, 8, 1, 1],
-            ..tensor(Q8_0)
-        };
-        assert!(asks(&cpu, &mut weights));
+fn buffers_of_extra_types_are_looked_at_and_made_as_before() {
+    let types = [FakeBufferType::new(alloc), FakeBufferType::new(alloc)];
+    let [first, second] = [types[0].address(), types[1].address()];
+    let list = [first, second, ptr::null_mut()];
+    let device = GgmlPtr::new(list.as_ptr().cast_mut().cast()).unwrap();
+    let cpu = cpu(offers);
+    assert!(!cpu.is_extra(first));
+    cpu.extras.get_or_init(|| (device, cpu.list(device)));
+    for buffer_type in [first, second] {
+        assert!(cpu.is_extra(buffer_type));
+        let own = cpu.own_alloc(buffer_type).unwrap();
+        // SAFETY: the function above.
+        let made = unsafe { own(buffer_type, 4096) };
+        assert_eq!(made.addr(), buffer_type.addr() + 4096);
     }
-    assert!(cpu.answers().len() <= ANSWERS);
+    for fake in &types {
+        assert!(ptr::fn_addr_eq(fake.alloc(), buffer::alloc as AllocBuffer));
+    }
+    assert!(!cpu.is_extra(cpu.buffer_type()));
+    assert!(cpu.own_alloc(cpu.buffer_type()).is_none());
+    // Which of them a weight would lie in is the host's to say.
+    assert!(cpu.place(true).is_none());
+    assert!(ptr::eq(
+        cpu.place(false).unwrap().weights,
+        cpu.buffer_type()
+    ));
+}
+
+#[test]
+fn a_cpu_without_extra_types_has_none() {
+    let cpu = cpu(offers_nothing);
+    let device = GgmlPtr::new(ptr::without_provenance_mut(0x1000)).unwrap();
+    assert!(cpu.list(device).is_empty());
 }

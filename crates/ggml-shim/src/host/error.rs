@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why this library does not serve the program that loaded it.
 
+use rocket_uapi::DiscoverError;
+
 use super::GgmlVersion;
 
 /// Why this library does not serve the program that loaded it.
@@ -54,7 +56,10 @@ pub(crate) enum LoadError {
         /// ggml's name of the operation.
         name: &'static str,
     },
-    /// No device, or a device that could not be set up.
+    /// No device was named, and the kernel has none.
+    #[error("{0}. (GGML_ROCKET_DEVICE=model computes on the software model, which is for testing)")]
+    NoNpu(DiscoverError),
+    /// The named device does not exist, or a device that could not be set up.
     #[error("{0}")]
     Device(String),
 }

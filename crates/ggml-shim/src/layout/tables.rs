@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The structs of ggml that differ between versions, generic over what
-//! differs: how many slots each of two additions has.
-//!
-//! * `TWO_D`: the slots of strided copies, `set_tensor_2d` and
-//!   `get_tensor_2d`, in the tables of buffers and (`_async`) of backends:
-//!   none before 0.10, then [`slots::TWO_D`].
-//! * `BATCH`: in the table of buffer types, one slot each for
-//!   `alloc_buffer_n` and `get_alloc_size_n`: none before 0.26, then
-//!   [`slots::BATCH`].
+//! differs: `TWO_D`, the number of slots of strided copies, `set_tensor_2d` and
+//! `get_tensor_2d`, in the tables of buffers and (`_async`) of backends. There are
+//! none before 0.10, then [`slots::TWO_D`].
 //!
 //! An array of no elements takes no room in C's layout, so one declaration
 //! serves all versions. Offsets: ggml's `ggml-backend-impl.h` of 0.9.1, 0.10,
@@ -17,43 +12,28 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{self, offset_of, size_of};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{BufferCallbacks, Clear, CopyTensor, FreeBuffer, InitTensor, MemsetTensor, SetTensor};
-use crate::abi::{Backend, Buffer, BufferType, Device, Graph, Tensor};
+use super::{AllocBuffer, BufferCallbacks, Clear, CopyTensor, FreeBuffer, MemsetTensor, SetTensor};
+use crate::abi::{Backend, Buffer, BufferType, Device, Graph};
+use crate::backend;
 use crate::stream::Stream;
-use crate::{backend, buffer};
 
 /// How many slots an addition has in versions that have it; 0 in the others.
 pub(super) mod slots {
     /// Strided copies: one to set, one to get.
     pub(crate) const TWO_D: usize = 2;
-    /// Several tensors at once.
-    pub(crate) const BATCH: usize = 1;
 }
 
 /// A callback that this library neither has nor calls, so that its arguments do
 /// not matter.
 type Absent = Option<unsafe extern "C" fn()>;
 
-/// `struct ggml_backend_buffer_type_i`.
+/// The beginning of `struct ggml_backend_buffer_type`, which all versions share.
 #[repr(C)]
-struct BufferTypeInterface<const BATCH: usize> {
-    get_name: unsafe extern "C" fn(*mut BufferType) -> *const c_char,
-    alloc_buffer: unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer,
-    alloc_buffer_n: [Absent; BATCH],
-    get_alignment: unsafe extern "C" fn(*mut BufferType) -> usize,
-    get_max_size: Absent,
-    get_alloc_size: Option<unsafe extern "C" fn(*mut BufferType, *const Tensor) -> usize>,
-    get_alloc_size_n: [Absent; BATCH],
-    is_host: Option<unsafe extern "C" fn(*mut BufferType) -> bool>,
-}
-
-/// `struct ggml_backend_buffer_type`.
-#[repr(C)]
-struct BufferTypeObject<const BATCH: usize> {
-    iface: BufferTypeInterface<BATCH>,
-    device: *mut Device,
-    context: *mut c_void,
+struct BufferTypeHead {
+    get_name: Absent,
+    alloc_buffer: AtomicPtr<c_void>,
 }
 
 /// `struct ggml_backend_buffer_i`.
@@ -61,7 +41,7 @@ struct BufferTypeObject<const BATCH: usize> {
 struct BufferInterface<const TWO_D: usize> {
     free_buffer: Option<FreeBuffer>,
     get_base: Absent,
-    init_tensor: Option<InitTensor>,
+    init_tensor: Absent,
     memset_tensor: Option<MemsetTensor>,
     set_tensor: Option<SetTensor>,
     get_tensor: Absent,
@@ -113,20 +93,7 @@ struct BackendObject<const TWO_D: usize> {
 /// Size of a pointer, in which the shifts below are counted.
 const P: usize = 8;
 
-/// Asserts the places in a buffer type, given the number of its slots.
-const fn check_buffer_type<const BATCH: usize>() {
-    assert!(size_of::<BufferTypeInterface<BATCH>>() == (6 + 2 * BATCH) * P);
-    assert!(size_of::<BufferTypeObject<BATCH>>() == 64 + 2 * BATCH * P);
-    assert!(offset_of!(BufferTypeInterface<BATCH>, alloc_buffer) == 0x08);
-    assert!(offset_of!(BufferTypeInterface<BATCH>, get_alignment) == 0x10 + BATCH * P);
-    assert!(offset_of!(BufferTypeInterface<BATCH>, get_max_size) == 0x18 + BATCH * P);
-    assert!(offset_of!(BufferTypeInterface<BATCH>, get_alloc_size) == 0x20 + BATCH * P);
-    assert!(offset_of!(BufferTypeInterface<BATCH>, is_host) == 0x28 + 2 * BATCH * P);
-    assert!(offset_of!(BufferTypeObject<BATCH>, device) == 0x30 + 2 * BATCH * P);
-    assert!(offset_of!(BufferTypeObject<BATCH>, context) == 0x38 + 2 * BATCH * P);
-}
-
-/// The same for a buffer.
+/// Asserts the places in a buffer, given the number of its slots.
 const fn check_buffer<const TWO_D: usize>() {
     assert!(size_of::<BufferInterface<TWO_D>>() == (9 + TWO_D) * P);
     assert!(size_of::<BufferObject<TWO_D>>() == 104 + TWO_D * P);
@@ -161,31 +128,32 @@ const fn check_backend<const TWO_D: usize>() {
 
 const _: () = {
     assert!(size_of::<*const c_void>() == P);
-    check_buffer_type::<0>();
-    check_buffer_type::<{ slots::BATCH }>();
+    assert!(offset_of!(BufferTypeHead, alloc_buffer) == 0x08);
     check_buffer::<0>();
     check_buffer::<{ slots::TWO_D }>();
     check_backend::<0>();
     check_backend::<{ slots::TWO_D }>();
 };
 
-/// See [`super::TableLayout::new_buffer_type`].
-pub(super) fn new_buffer_type<const BATCH: usize>(device: NonNull<Device>) -> NonNull<BufferType> {
-    NonNull::from(Box::leak(Box::new(BufferTypeObject::<BATCH> {
-        iface: BufferTypeInterface {
-            get_name: buffer::type_name,
-            alloc_buffer: buffer::alloc,
-            alloc_buffer_n: [None; BATCH],
-            get_alignment: buffer::alignment,
-            get_max_size: None,
-            get_alloc_size: Some(buffer::alloc_size),
-            get_alloc_size_n: [None; BATCH],
-            is_host: Some(buffer::is_host),
-        },
-        device: device.as_ptr(),
-        context: ptr::null_mut(),
-    })))
-    .cast()
+/// Replaces the `alloc_buffer` of a buffer type; gives the one that it had, `None` if
+/// it has none, which then stays so.
+///
+/// # Safety
+/// `buffer_type` is a live buffer type of the host, and `hook` may be called in
+/// place of its own callback from now on, by any thread.
+pub(crate) unsafe fn hook_alloc(
+    buffer_type: *mut BufferType,
+    hook: AllocBuffer,
+) -> Option<AllocBuffer> {
+    // SAFETY: by the caller's promise a live `struct ggml_backend_buffer_type`,
+    // which begins so in every version and which ggml hands out for writing. The
+    // slot is a pointer like any other to those who read it without atomics.
+    let slot = unsafe { &(*buffer_type.cast::<BufferTypeHead>()).alloc_buffer };
+    let own = NonNull::new(slot.load(Ordering::Acquire))?;
+    slot.store(hook as *mut c_void, Ordering::Release);
+    // SAFETY: not null, hence the callback of this slot; a function pointer has
+    // the size of a data pointer on every Linux target.
+    Some(unsafe { mem::transmute::<NonNull<c_void>, AllocBuffer>(own) })
 }
 
 /// A backend of ours: what ggml sees, and what is behind it.
@@ -264,7 +232,6 @@ pub(super) unsafe fn hook<const TWO_D: usize>(
     iface.two_d = [None; TWO_D];
     BufferCallbacks {
         free_buffer: mem::replace(&mut iface.free_buffer, hooks.free_buffer),
-        init_tensor: mem::replace(&mut iface.init_tensor, hooks.init_tensor),
         memset_tensor: mem::replace(&mut iface.memset_tensor, hooks.memset_tensor),
         set_tensor: mem::replace(&mut iface.set_tensor, hooks.set_tensor),
         cpy_tensor: mem::replace(&mut iface.cpy_tensor, hooks.cpy_tensor),
@@ -281,7 +248,7 @@ pub(super) fn fake_buffer<const TWO_D: usize>(
         iface: BufferInterface {
             free_buffer: callbacks.free_buffer,
             get_base: None,
-            init_tensor: callbacks.init_tensor,
+            init_tensor: None,
             memset_tensor: callbacks.memset_tensor,
             set_tensor: callbacks.set_tensor,
             get_tensor: None,
@@ -295,4 +262,30 @@ pub(super) fn fake_buffer<const TWO_D: usize>(
         size: 0,
         usage: 0,
     })
+}
+
+/// A buffer type of which nothing but the beginning is there.
+#[cfg(test)]
+pub(crate) struct FakeBufferType(Box<BufferTypeHead>);
+
+#[cfg(test)]
+impl FakeBufferType {
+    /// One whose buffers `alloc` makes.
+    pub(crate) fn new(alloc: AllocBuffer) -> Self {
+        Self(Box::new(BufferTypeHead {
+            get_name: None,
+            alloc_buffer: AtomicPtr::new(alloc as *mut c_void),
+        }))
+    }
+
+    pub(crate) fn address(&self) -> *mut BufferType {
+        ptr::from_ref(&*self.0).cast_mut().cast()
+    }
+
+    /// What makes its buffers now.
+    pub(crate) fn alloc(&self) -> AllocBuffer {
+        let address = NonNull::new(self.0.alloc_buffer.load(Ordering::Acquire)).unwrap();
+        // SAFETY: only functions of this type are stored there.
+        unsafe { mem::transmute::<NonNull<c_void>, AllocBuffer>(address) }
+    }
 }

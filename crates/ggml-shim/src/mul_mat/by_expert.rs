@@ -19,6 +19,7 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::{MatrixMultiplier, MulMat, MulMatError, part, verify, weights};
+use crate::memory;
 use crate::pack::PackedMatrix;
 use crate::resident::ResidentMatrices;
 use crate::supports::{ExpertChoice, Shape};
@@ -105,11 +106,11 @@ fn compute_batch<M: MatrixMultiplier>(
     let prepared: Vec<_> = all
         .iter()
         .map(|expert| part::prepare(multiplier, product.offload, &expert.rows))
-        .collect();
+        .collect::<Result<_, _>>()?;
     let mut outputs: Vec<Vec<f32>> = all
         .iter()
-        .map(|expert| vec![0.0; expert.places.len() * n])
-        .collect();
+        .map(|expert| memory::zeroed(expert.places.len() * n))
+        .collect::<Result<_, _>>()?;
     let parts = all.iter().zip(&prepared).zip(&mut outputs);
     let parts = parts
         .map(|((expert, prepared), out)| prepared.part(&expert.packed, expert.places.len(), out));
@@ -151,7 +152,7 @@ fn gather<E: std::error::Error + Send + Sync + 'static>(
     experts: ExpertChoice,
     places: &[OutputRow],
 ) -> Result<Vec<f32>, MulMatError<E>> {
-    let mut gathered = Vec::with_capacity(places.len() * product.offload.shape.k);
+    let mut gathered = memory::with_room(places.len() * product.offload.shape.k)?;
     for (slot, token) in places {
         let misplaced = || MulMatError::Data("activations");
         let row = product

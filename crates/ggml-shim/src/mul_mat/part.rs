@@ -8,6 +8,7 @@ use half::f16;
 use npu_matmul::{Section, Stopwatch};
 use rayon::prelude::*;
 
+use crate::memory::{self, OutOfMemory};
 use crate::pack::PackedMatrix;
 use crate::precision::ComputeType;
 use crate::quants::{self, RowCorrection};
@@ -74,20 +75,23 @@ pub(super) struct PreparedRows<'a> {
 }
 
 /// Rounds rows for FP16, or sees that they can be quantised.
+///
+/// # Errors
+/// There is no memory for them.
 pub(super) fn prepare<'a>(
     multiplier: &impl MatrixMultiplier,
     offload: Offload,
     activations: &'a [f32],
-) -> PreparedRows<'a> {
+) -> Result<PreparedRows<'a>, OutOfMemory> {
     let k = offload.shape.k;
     if offload.precision.is_quantised() {
-        let (activations, mends) = without_bad_rows(multiplier, activations, k);
-        return PreparedRows {
+        let (activations, mends) = without_bad_rows(multiplier, activations, k)?;
+        return Ok(PreparedRows {
             activations: ActivationRows::Floats(activations),
             mends,
-        };
+        });
     }
-    let mut rounded = vec![f16::ZERO; activations.len()];
+    let mut rounded = memory::zeroed::<f16>(activations.len())?;
     let mends = activations
         .par_chunks_exact(k)
         .zip(rounded.par_chunks_exact_mut(k))
@@ -96,10 +100,10 @@ pub(super) fn prepare<'a>(
             |_, (row, rounded)| quants::round_to_f16(row, rounded),
         )
         .collect();
-    PreparedRows {
+    Ok(PreparedRows {
         activations: ActivationRows::Halves(rounded),
         mends,
-    }
+    })
 }
 
 impl PreparedRows<'_> {
@@ -122,7 +126,7 @@ impl PreparedRows<'_> {
     /// prepared.
     pub(super) fn mend<W>(&self, packed: &PackedMatrix<W>, n: usize, out: &mut [f32]) {
         for (mend, outputs) in self.mends.iter().zip(out.chunks_exact_mut(n)) {
-            mend.apply(packed.factors.as_deref(), outputs);
+            mend.apply(&packed.factors, outputs);
         }
     }
 }
@@ -132,7 +136,7 @@ fn without_bad_rows<'a>(
     multiplier: &impl MatrixMultiplier,
     activations: &'a [f32],
     k: usize,
-) -> (Cow<'a, [f32]>, Vec<RowCorrection>) {
+) -> Result<(Cow<'a, [f32]>, Vec<RowCorrection>), OutOfMemory> {
     let mends: Vec<RowCorrection> = activations
         .par_chunks_exact(k)
         .map_init(
@@ -144,13 +148,14 @@ fn without_bad_rows<'a>(
         )
         .collect();
     if mends.iter().all(|mend| *mend == RowCorrection::Nothing) {
-        return (Cow::Borrowed(activations), mends);
+        return Ok((Cow::Borrowed(activations), mends));
     }
-    let mut clean = activations.to_vec();
+    let mut clean = memory::with_room(activations.len())?;
+    clean.extend_from_slice(activations);
     for (row, mend) in clean.chunks_exact_mut(k).zip(&mends) {
         if *mend != RowCorrection::Nothing {
             row.fill(0.0);
         }
     }
-    (Cow::Owned(clean), mends)
+    Ok((Cow::Owned(clean), mends))
 }

@@ -6,8 +6,7 @@ use std::ffi::c_int;
 use std::ptr;
 
 use super::*;
-use crate::abi::MAX_NAME;
-use crate::abi::type_id;
+use crate::abi::{BufferType, MAX_NAME, type_id};
 use crate::host::tests::{FakeBuffer, REARRANGED, fake_host};
 use crate::precision::ComputeType;
 use crate::reason::DeclineReason;
@@ -19,15 +18,11 @@ const MUL_MAT: u32 = 29;
 const VIEW: u32 = 36;
 const ADD: u32 = 2;
 
-/// Two buffer types, told apart by their addresses.
-static TYPES: [u8; 2] = [0; 2];
+/// Its address is that of plain memory's buffer type.
+static PLAIN: u8 = 0;
 
-fn our_type() -> *mut BufferType {
-    ptr::from_ref(&TYPES[0]).cast_mut().cast()
-}
-
-fn other_type() -> *mut BufferType {
-    ptr::from_ref(&TYPES[1]).cast_mut().cast()
+fn plain_type() -> *mut BufferType {
+    ptr::from_ref(&PLAIN).cast_mut().cast()
 }
 
 fn buffer(buffer_type: *mut BufferType, usage: c_int, size: usize) -> FakeBuffer {
@@ -42,7 +37,6 @@ fn context(host: &Host) -> TensorContext<'_> {
     TensorContext {
         host,
         types: fake_types(),
-        ours: our_type(),
     }
 }
 
@@ -103,13 +97,11 @@ fn place_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> WeightLo
 fn llama_cpp_asks_with_an_empty_buffer_and_then_with_the_weights() {
     let rearranged = REARRANGED.as_ptr().cast_mut().cast();
     for (buffer_type, usage, size, place) in [
-        (our_type(), 0, 0, WeightLocation::Question),
-        (our_type(), usage::WEIGHTS, 0, WeightLocation::Question),
-        (other_type(), usage::WEIGHTS, 0, WeightLocation::Unallocated),
-        (other_type(), usage::WEIGHTS, 4096, WeightLocation::Plain),
+        (plain_type(), usage::WEIGHTS, 0, WeightLocation::Unallocated),
+        (plain_type(), usage::WEIGHTS, 4096, WeightLocation::Plain),
         (rearranged, usage::WEIGHTS, 4096, WeightLocation::Rearranged),
         (rearranged, 0, 4096, WeightLocation::Elsewhere),
-        (other_type(), 0, 4096, WeightLocation::Elsewhere),
+        (plain_type(), 0, 4096, WeightLocation::Elsewhere),
     ] {
         assert_eq!(place_of(buffer_type, usage, size), place);
     }
@@ -129,7 +121,7 @@ fn a_test_asks_before_it_allocates_also_about_views() {
 /// it; it lies in plain memory, but in no buffer of weights.
 #[test]
 fn a_kv_cache_is_no_weights() {
-    let mut buffer = buffer(other_type(), 0, 1 << 20);
+    let mut buffer = buffer(plain_type(), 0, 1 << 20);
     let mut cache = tensor(type_id::F16, [64, 4096, 1, 1]);
     cache.buffer = (&raw mut buffer).cast();
     let mut keys = tensor(type_id::F16, SHAPE);

@@ -83,9 +83,8 @@ fn ask(stock: &Stock) -> Result<Counts> {
 }
 
 fn ask_about(stock: &Stock, operation: &str) -> Result<Counts> {
-    let arguments = [
-        "support", "-o", operation, "-b", "ROCKET0", "--output", "csv",
-    ];
+    let name = stock.device_name();
+    let arguments = ["support", "-o", operation, "-b", name, "--output", "csv"];
     // The longest of several answers is the one that lost nothing.
     let mut most = Counts::new();
     for _ in 0..ATTEMPTS {

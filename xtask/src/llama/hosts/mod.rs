@@ -3,7 +3,7 @@
 //!
 //! A small host in C, `xtask/scripts/ggml_host.c`, loads the ggml of a
 //! distribution as programs do and lets it load its backends; what it then
-//! prints about ROCKET0 must be right. Debian's ggml is of the newest layout;
+//! prints about our device must be right. Debian's ggml is of the newest layout;
 //! the binaries that come with node-llama-cpp have those of former ones, have
 //! other SONAMEs, and are loaded with RTLD_LOCAL.
 
@@ -267,7 +267,7 @@ fn judge(
             let said: Vec<&str> = output
                 .stderr
                 .lines()
-                .filter(|line| line.contains("ROCKET0: "))
+                .filter(|line| line.contains("ROCKET: "))
                 .collect();
             let [line] = said[..] else {
                 bail!("expected one line that says why, got {said:?}");
@@ -281,7 +281,7 @@ fn judge(
         Expected::Serves { rearranges } => {
             let stats = StatsTable::find(&output.stderr)?;
             // ACCEL is 3 in every version.
-            let device = format!("ROCKET0 3 {}", stats.device());
+            let device = format!("{} 3 {}", stats.name(), stats.device());
             ensure!(
                 listed == [&*device],
                 "{device:?} should be listed, but it is {listed:?}"
@@ -339,7 +339,8 @@ mod tests {
 
     /// What a host prints with which all is well.
     fn good() -> String {
-        let mut text = "ggml 1.2.3\ndevice CPU 0 x\ndevice ROCKET0 3 model\n".to_owned();
+        let mut text =
+            "ggml 1.2.3\ndevice CPU 0 x\ndevice ROCKET-MODEL0 3 software model\n".to_owned();
         for (word, beginnings) in EXPECTED {
             for beginning in beginnings {
                 text += &format!("{word} {beginning} good\n");
@@ -348,7 +349,7 @@ mod tests {
         text + "end\n"
     }
 
-    const STATS: &str = "ROCKET0 statistics: model\n  products computed in fp16 8\n  \
+    const STATS: &str = "ROCKET statistics: software model\n  products computed in fp16 8\n  \
         products computed in int8 0\n  products failed 0\n  jobs 7\n";
 
     fn serves(stdout: &str, stderr: &str) -> Result<CheckVerdict> {
@@ -370,8 +371,8 @@ mod tests {
         assert!(serves(&good, STATS).is_ok());
         for (what, with) in [
             ("ggml 1.2.3", "ggml 1.2.4"),
-            ("ROCKET0 3 model", "ROCKET0 1 model"),
-            ("device ROCKET0 3 model\n", ""),
+            ("-MODEL0 3 ", "-MODEL0 1 "),
+            ("device ROCKET-MODEL0 3 software model\n", ""),
             ("F16 own in CPU: good", "F16 own in CPU: BAD"),
             ("product Q8_0 own in  good\n", ""),
             ("3 of 3", "4 of 3"),

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a product has no result, as far as that is memory: what the driver says of
+//! the software model need not be the cause.
+
+use npu_matmul::{Error, JobFailure};
+use npu_model::Model;
+use npu_model::event::Event;
+use rknpu_regcmd::rules::program::HOST_MEMORY;
+use rocket_uapi::Errno;
+
+use crate::memory::OutOfMemory;
+use crate::mul_mat::MulMatError;
+
+/// A failure, as what caused it: where the software model gets no memory for a
+/// task's data its driver sees a task that never ends, as a kernel would.
+pub(crate) fn explain(error: MulMatError<Error>, model: Option<&Model>) -> MulMatError<Error> {
+    let killed = matches!(
+        error,
+        MulMatError::Engine(Error::Job {
+            source: JobFailure::Killed,
+            ..
+        })
+    );
+    // It starts threads when the first jobs come, which a kernel does not.
+    let no_thread = matches!(
+        error,
+        MulMatError::Engine(Error::Device {
+            source: rocket_uapi::Error::Refused {
+                errno: Errno::AGAIN,
+                ..
+            },
+            ..
+        })
+    );
+    match model {
+        Some(_) if no_thread => OutOfMemory::Model.into(),
+        Some(model) if killed && lacked_memory(&model.events()) => OutOfMemory::Model.into(),
+        _ => error,
+    }
+}
+
+/// Whether that is why the last job was killed.
+fn lacked_memory(events: &[Event]) -> bool {
+    let mut latest_first = events.iter().rev();
+    let diagnosis = latest_first.find_map(|event| match event {
+        Event::JobKilled { diagnosis, .. } => Some(diagnosis),
+        _ => None,
+    });
+    diagnosis.is_some_and(|all| all.iter().any(|one| one.trap == HOST_MEMORY.id))
+}
+
+/// Whether the host, or the driver, has no memory left.
+pub(crate) fn is_out_of_memory(error: &MulMatError<Error>) -> bool {
+    matches!(
+        error,
+        MulMatError::Memory(_)
+            | MulMatError::Engine(Error::Device {
+                source: rocket_uapi::Error::OutOfMemory { .. },
+                ..
+            })
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use npu_model::ModelOptions;
+    use npu_model::event::{KillCause, TaskPlace};
+    use rknpu_chip::{Diagnosis, Effect};
+
+    use super::*;
+
+    #[test]
+    fn a_job_that_is_killed_for_lack_of_memory_is_not_the_drivers_fault() {
+        let killed = |trap| Event::JobKilled {
+            place: TaskPlace {
+                job: 1,
+                core: 0,
+                task: 0,
+            },
+            cause: KillCause::Hang,
+            diagnosis: vec![Diagnosis {
+                trap,
+                effect: Effect::Hang,
+                registers: Vec::new(),
+                rule: String::new(),
+                remedy: String::new(),
+            }],
+        };
+        let memory = || killed(HOST_MEMORY.id);
+        let other = || killed("another rule");
+        assert!(lacked_memory(&[other(), memory()]));
+        assert!(!lacked_memory(&[memory(), other()]));
+        assert!(!lacked_memory(&[]));
+
+        let job = || {
+            MulMatError::Engine(Error::Job {
+                device: 0,
+                source: JobFailure::Killed,
+            })
+        };
+        let model = Model::new(ModelOptions::default());
+        for nothing_known in [None, Some(&*model)] {
+            let error = explain(job(), nothing_known);
+            assert!(error.to_string().contains("500 ms"), "{error}");
+            assert!(!is_out_of_memory(&error));
+        }
+        let no_thread = || {
+            let call = rocket_uapi::Call::Submit;
+            let source = rocket_uapi::Error::of(call, None, Errno::AGAIN);
+            MulMatError::Engine(Error::Device { device: 0, source })
+        };
+        assert!(is_out_of_memory(&explain(no_thread(), Some(&*model))));
+        assert!(!is_out_of_memory(&explain(no_thread(), None)));
+        let line = MulMatError::<Error>::from(OutOfMemory::Model).to_string();
+        assert!(line.contains("out of memory") && !line.contains("500 ms"));
+    }
+
+    #[test]
+    fn memory_is_told_from_other_failures() {
+        let device = |source| MulMatError::Engine(Error::Device { device: 1, source });
+        let len = rocket_uapi::ByteLen::new(4096).unwrap();
+        let full = device(rocket_uapi::Error::OutOfMemory { len });
+        assert!(is_out_of_memory(&full));
+        assert!(is_out_of_memory(&OutOfMemory::Bytes(1).into()));
+        assert!(!is_out_of_memory(&device(rocket_uapi::Error::OtherDevice)));
+        assert!(!is_out_of_memory(&MulMatError::NotPacked));
+    }
+}
