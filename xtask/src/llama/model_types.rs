@@ -31,7 +31,7 @@ fn bound(recipe: ModelRecipe, format: &str) -> f64 {
         ModelRecipe::OUTLIERS => [0.012, 0.06],
         // More of the weights are quantised.
         ModelRecipe::TIED => [0.0016, 0.01],
-        _ => [0.0006, 0.002],
+        _ => [0.0006, 0.008],
     };
     match format {
         "F16" => 1e-5,
