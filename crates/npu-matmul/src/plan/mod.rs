@@ -19,8 +19,9 @@
 //!   partial result, and the CPU adds those of different K tiles up.
 //! ```
 //!
-//! The plan of a product that fits into one job per device has one step.
-//! Nothing here touches a device, and the same arguments give the same plan.
+//! A product that fits into one job per device is cut all the same where that lets the
+//! CPU pack and unpack while the NPU computes (`parts`). Nothing here touches a device,
+//! and the same arguments give the same plan.
 
 mod alternatives;
 mod caches;
