@@ -15,7 +15,7 @@ pub(super) const WAVE_JOBS: usize = 64;
 
 /// Waves of the largest size that are in flight: one computes while the CPU works
 /// on the other. Of smaller ones there are more.
-pub(crate) const WAVES_IN_FLIGHT: usize = 2;
+pub(super) const WAVES_IN_FLIGHT: usize = 2;
 
 /// Activation and output buffer: most that the largest job has of
 /// [`JobLimits::buffer_bytes`].
