@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::attempts::until_whole;
 use super::model::Workshop;
 use super::stock::{Backend, Stock, THREADS};
 use crate::process;
@@ -21,11 +22,17 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
     let model = workshop.tiny_f16(1)?;
     let model = model.to_string_lossy();
     let run = |backend| {
-        let mut command = stock.command("llama-completion", backend)?;
-        command
-            .args(["-m", &*model, "-p", "Hello", "-n", "1", "-no-cnv"])
-            .args(["-sm", "tensor", "-t", THREADS]);
-        let output = process::run(command, LIMIT)?;
+        let attempt = || {
+            let mut command = stock.command("llama-completion", backend)?;
+            command
+                .args(["-m", &*model, "-p", "Hello", "-n", "1", "-no-cnv"])
+                .args(["-sm", "tensor", "-t", THREADS]);
+            process::run(command, LIMIT)
+        };
+        // Whoever succeeds has nothing to say of it.
+        let output = until_whole("llama-completion", attempt, |output| {
+            output.status.success() || output.stderr.contains(REFUSAL)
+        })?;
         let line = output.stderr.lines().find(|line| line.contains(REFUSAL));
         let line = line.with_context(|| {
             format!(
