@@ -6,6 +6,7 @@
 use std::iter;
 
 use anyhow::Result;
+use npu_matmul::plan::HostCores;
 use rknpu_regcmd::MatmulType;
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule, seconds};
 
@@ -106,7 +107,8 @@ impl CutProduct {
                 } else {
                     BATCH
                 };
-                let sync = SYNCS_PER_JOB * host.sync_ps(live as u64 * self.out_bytes());
+                let sync =
+                    SYNCS_PER_JOB * HostCores::RK3588.sync_ps(live as u64 * self.out_bytes());
                 sync_total += sync;
                 jobs.push(ScheduledJob {
                     file: file as u32,

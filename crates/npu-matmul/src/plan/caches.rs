@@ -4,10 +4,9 @@
 //! PREP_BO and FINI_BO invalidate and clean the caches over whole buffer
 //! objects, by whole pages; a product needs that for the elements alone.
 
-use std::collections::HashSet;
-
 use rocket_uapi::{PAGE_BYTES, WITNESS_PROGRAMS};
 
+use super::waves::Packed;
 use super::{JobPlan, Plan};
 
 /// Bytes of one product, in steady state: buffers and programs are there.
@@ -60,12 +59,10 @@ impl Plan {
     pub fn cache_bytes(&self) -> CacheBytes {
         let input_bits = self.weights.dtype.input_bits() as u64;
         let mut bytes = CacheBytes::default();
-        let mut packed = HashSet::new();
+        let mut packed = Packed::default();
         for step in self.steps() {
             for job in &step.jobs {
-                let depth = job.band.k_tiles.first().map(|tile| tile.index);
-                let first_time = packed.insert((job.device, job.band.rows.start, depth));
-                bytes.add_activations(job, input_bits, first_time);
+                bytes.add_activations(job, input_bits, packed.is_first(job));
                 bytes.add_results(job);
             }
         }

@@ -14,7 +14,6 @@ use rknpu_regcmd::timing::{ScheduledJob, schedule};
 
 use super::host::{KernelCost, UnpackTo};
 use super::predict::TaskWorks;
-use super::waves::Packed;
 use super::{Plan, PlanOptions, Step};
 
 /// What a call would take. Times are modelled, in picoseconds.
@@ -87,19 +86,16 @@ impl Plan {
     pub(super) fn call_with(&self, options: &PlanOptions, works: &mut TaskWorks) -> CallTime {
         let driver = &options.conditions.machine.driver;
         let steps: Vec<Step> = self.steps().collect();
-        let mut packed = Packed::default();
         let (mut now, mut pack_ps) = (0_u64, 0_u64);
         let mut cpu: Vec<Span> = Vec::new();
         let mut jobs: Vec<ScheduledJob> = Vec::new();
         // When the client of each file has submitted its last job.
         let mut submitted = vec![0_u64; self.weights.devices.max(1)];
-        let mut next = 0;
-        for (count, size) in self.waves(&steps, &options.limits) {
-            let wave = &steps[next..next + count];
-            next += count;
+        for wave in self.waves(&steps, &options.limits) {
             let (mut elements, mut bytes) = (0_u64, 0_u64);
-            for job in wave.iter().flat_map(|step| &step.jobs) {
-                if packed.is_first(job) {
+            let jobs_of_wave = || wave.steps.iter().flat_map(|step| &step.jobs);
+            for (job, packs) in jobs_of_wave().zip(&wave.packs) {
+                if *packs {
                     let tiles = job.band.activations.iter();
                     elements += tiles
                         .map(|tile| (tile.rows.len() * tile.k_tile.padded) as u64)
@@ -110,12 +106,14 @@ impl Plan {
             let host = &options.conditions.host;
             let kernel = KernelCost::pack(self.weights.dtype);
             // Devices clean their copies at the same time.
-            let at_once = (size.submits() as u64).clamp(1, u64::from(host.cores.max(1)));
-            let ps = host.kernel_ps(elements, kernel) + host.sync_ps(bytes) / at_once;
+            let at_once = (wave.size.submits() as u64).clamp(1, u64::from(host.cores.max(1)));
+            let ps = host
+                .kernel_ps(elements, kernel)
+                .saturating_add(host.sync_ps(bytes) / at_once);
             cpu.push([now, now.saturating_add(ps)]);
             pack_ps = pack_ps.saturating_add(ps);
             now = now.saturating_add(ps).saturating_add(driver.submit_ps);
-            for job in wave.iter().flat_map(|step| &step.jobs) {
+            for job in jobs_of_wave() {
                 let last = &mut submitted[job.device];
                 let host_ps = (now - driver.submit_ps).saturating_sub(*last);
                 *last = last

@@ -14,7 +14,7 @@ use rknpu_regcmd::MatmulType;
 use crate::dtype::Dtype;
 
 /// Picoseconds of a second.
-const PS_PER_SECOND: u128 = 1_000_000_000_000;
+pub(super) const PS_PER_SECOND: u128 = 1_000_000_000_000;
 
 /// The processor that packs and unpacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +150,8 @@ impl KernelCost {
     }
 }
 
-fn clamped(ps: u128) -> u64 {
+/// Beyond 64 bits, the most that they hold.
+pub(super) fn clamped(ps: u128) -> u64 {
     u64::try_from(ps).unwrap_or(u64::MAX)
 }
 

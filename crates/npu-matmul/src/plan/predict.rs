@@ -10,11 +10,9 @@ use std::fmt;
 use rknpu_regcmd::timing::{Machine, Parts, ScheduledJob, TaskWork, schedule, seconds};
 use rknpu_regcmd::{DmaEngine, MatmulType, Program, tasks};
 
+use super::host::{PS_PER_SECOND, clamped};
 use super::{JobPlan, Plan, TaskPlan};
 use crate::emit;
-
-/// Picoseconds of a second.
-const PS_PER_SECOND: u128 = 1_000_000_000_000;
 
 /// What a plan would take on a machine, with operands in place and nothing for
 /// the CPU to do in between. Times are modelled, in picoseconds.
@@ -171,10 +169,6 @@ impl Plan {
         let per_second = u128::from(machine.dram.shared_bytes_per_second.max(1));
         clamped((bits.div_ceil(8) * PS_PER_SECOND).div_ceil(per_second))
     }
-}
-
-fn clamped(ps: u128) -> u64 {
-    u64::try_from(ps).unwrap_or(u64::MAX)
 }
 
 impl Traffic {

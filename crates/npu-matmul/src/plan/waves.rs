@@ -132,20 +132,36 @@ impl Packed {
     }
 }
 
+/// Steps of one product that are submitted together.
+pub(super) struct PlannedWave<'s> {
+    pub(super) steps: &'s [Step],
+    pub(super) size: WaveSize,
+    /// Of each of their jobs, whether it packs its activations.
+    pub(super) packs: Vec<bool>,
+}
+
 impl Plan {
-    /// The number of steps of each wave of this product, run on its own within
-    /// these limits, and its size.
-    pub(super) fn waves(&self, steps: &[Step], limits: &JobLimits) -> Vec<(usize, WaveSize)> {
+    /// The waves of these steps of a product that runs on its own within these limits.
+    pub(super) fn waves<'s>(&self, steps: &'s [Step], limits: &JobLimits) -> Vec<PlannedWave<'s>> {
         let (mut packed, mut builder) = (Packed::default(), WaveBuilder::default());
-        let (mut waves, mut count) = (Vec::new(), 0);
-        for step in steps {
+        let (mut waves, mut wave_packs, mut first) = (Vec::new(), Vec::new(), 0);
+        for (index, step) in steps.iter().enumerate() {
             let packs: Vec<_> = step.jobs.iter().map(|job| packed.is_first(job)).collect();
             if let Some(size) = builder.push(step, &packs, limits) {
-                waves.push((std::mem::take(&mut count), size));
+                waves.push(PlannedWave {
+                    steps: &steps[first..index],
+                    size,
+                    packs: std::mem::take(&mut wave_packs),
+                });
+                first = index;
             }
-            count += 1;
+            wave_packs.extend(packs);
         }
-        waves.push((count, builder.finish()));
+        waves.push(PlannedWave {
+            steps: &steps[first..],
+            size: builder.finish(),
+            packs: wave_packs,
+        });
         waves
     }
 
@@ -154,6 +170,6 @@ impl Plan {
     pub fn submits(&self, limits: &JobLimits) -> usize {
         let steps: Vec<_> = self.steps().collect();
         let waves = self.waves(&steps, limits);
-        waves.iter().map(|(_, size)| size.submits()).sum()
+        waves.iter().map(|wave| wave.size.submits()).sum()
     }
 }
