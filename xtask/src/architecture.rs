@@ -32,7 +32,7 @@ struct Part {
 const PARTS: [Part; 13] = [
     part("ggml", "crates/ggml-shim", "src/mul_mat.rs", [0, 0], &["matmul"],
         "a product that stock llama.cpp asks for; which ones are worth it, weights that are found once"),
-    part("matmul", "crates/npu-matmul", "src/engine/multiply.rs", [1, 0], &["plan"],
+    part("matmul", "crates/npu-matmul", "src/gemm.rs", [1, 0], &["plan"],
         "quantise, lay out, run the plan, add up partial results"),
     part("plan", "crates/npu-matmul", "src/plan/mod.rs", [2, 0], &["program"],
         "what is cut where, as data: devices, jobs, tiles"),

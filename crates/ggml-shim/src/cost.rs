@@ -3,7 +3,9 @@
 //! board, and the same question always has the same answer.
 
 use npu_matmul::Plan;
+use npu_matmul::WeightFormat;
 use npu_matmul::plan::{KernelCost, PlanOptions, WeightPlan};
+use npu_matmul::quantise::rotate;
 
 use crate::describe::MEGAHERTZ;
 use crate::engine;
@@ -53,27 +55,18 @@ impl PlanTarget {
         if precision.is_quantised() && k > MAX_INT8_K {
             return None;
         }
-        let quantised = engine::options(precision, k);
-        let (operands, options) = match precision {
-            ComputeType::Fp16 => (npu_matmul::Dtype::Fp16, self.options.clone()),
-            _ => (
-                quantised.operands.dtype(),
-                quantised.plan_options(k, &self.options),
-            ),
+        let format = engine::format(precision);
+        let (dtype, options) = (format.dtype(), format.plan_options(k, &self.options));
+        let weights = WeightPlan::new(dtype, n, k, self.fds, &options).ok()?;
+        let plan = Plan::new(&weights, m.checked_mul(format.passes())?, &options).ok()?;
+        let stages = match format {
+            WeightFormat::Quantised(quantise) if quantise.rotated => rotate::stages(k),
+            _ => 0,
         };
-        let passes = match precision {
-            ComputeType::Fp16 => 1,
-            _ => quantised.operands.passes(),
-        };
-        let weights = WeightPlan::new(operands, n, k, self.fds, &options).ok()?;
-        let plan = Plan::new(&weights, m.checked_mul(passes)?, &options).ok()?;
-        let stages = quantised
-            .rotation
-            .map_or(0, |rotation| u64::from(rotation.block().ilog2()));
         let host = &options.conditions.host;
         let activations = (m as u64).checked_mul(k as u64)?;
-        let rounded_ps = host.kernel_ps(activations, KernelCost::round(operands));
-        let rotated = activations.checked_mul(stages)?;
+        let rounded_ps = host.kernel_ps(activations, KernelCost::round(dtype));
+        let rotated = activations.checked_mul(stages.into())?;
         let rotated_ps = host.kernel_ps(rotated, KernelCost::ROTATION_STAGE);
         let before_ps = rounded_ps.checked_add(rotated_ps)?;
         let call = plan.call(&options);

@@ -6,10 +6,12 @@ use std::sync::{Arc, OnceLock};
 
 use half::f16;
 use npu_matmul::plan::{PlanOptions, WeightPlan};
-use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::search::Search;
-use npu_matmul::quantise::{Operands, QuantiseOptions, Scheme};
-use npu_matmul::{Engine, Error, QuantisedActivations, Section, Stopwatch, Threads, Weights};
+use npu_matmul::quantise::{Operands, QuantiseOptions};
+use npu_matmul::{
+    Activations, Engine, Error, Output, PackedWeights, Section, Stopwatch, Threads, WeightFormat,
+    Weights,
+};
 use npu_model::{Model, ModelOptions, Selector};
 use rocket_uapi::{Device, DevicePool};
 
@@ -25,10 +27,6 @@ use crate::stats::DeviceCounts;
 /// `GGML_ROCKET_K_GROUP`, which is the process's: one device is opened, and
 /// what it was opened with holds for all plans.
 static K_GROUP: OnceLock<KGroup> = OnceLock::new();
-
-/// Start of the signs of rotations: any will do, and the same one gives the
-/// same results each time.
-const ROTATION_SEED: u64 = 1;
 
 /// The opened device and the engine on it.
 #[derive(Debug)]
@@ -127,8 +125,8 @@ pub(crate) fn set_k_group(group: KGroup) {
     let _ = K_GROUP.set(group);
 }
 
-fn k_group() -> Scheme {
-    Scheme::PerKGroup(K_GROUP.get().copied().unwrap_or_default().channels())
+fn k_group() -> Option<usize> {
+    Some(K_GROUP.get().copied().unwrap_or_default().channels())
 }
 
 /// How weights of `n x k` would be cut; `None` if they cannot be.
@@ -138,11 +136,7 @@ pub(crate) fn plan(
     n: usize,
     k: usize,
 ) -> Option<WeightPlan> {
-    let plan = match precision {
-        ComputeType::Fp16 => engine.weight_plan(npu_matmul::Dtype::Fp16, n, k),
-        _ => engine.quantised_weight_plan(n, k, &options(precision, k)),
-    };
-    plan.ok()
+    engine.weight_plan(format(precision), n, k).ok()
 }
 
 /// What the engine counted so far.
@@ -158,37 +152,44 @@ pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
     }
 }
 
-/// How weights of rows of `k` are quantised for `precision`.
-pub(crate) fn options(precision: ComputeType, k: usize) -> QuantiseOptions {
-    let (operands, scheme, rotated) = match precision {
-        ComputeType::Fp16 | ComputeType::Int8 => (Operands::W8A8, Scheme::PerChannel, false),
-        ComputeType::Int8Hadamard => (Operands::W8A8, Scheme::PerChannel, true),
+/// How weights are loaded for `precision`.
+pub(crate) fn format(precision: ComputeType) -> WeightFormat {
+    match precision {
+        ComputeType::Fp16 => WeightFormat::Fp16,
+        _ => WeightFormat::Quantised(options(precision)),
+    }
+}
+
+/// How weights are quantised for a quantised `precision`.
+fn options(precision: ComputeType) -> QuantiseOptions {
+    let (operands, k_group, rotated) = match precision {
+        ComputeType::Fp16 | ComputeType::Int8 => (Operands::W8A8, None, false),
+        ComputeType::Int8Hadamard => (Operands::W8A8, None, true),
         ComputeType::W4A8 => (Operands::W4A8, k_group(), false),
         ComputeType::Int4Hadamard => (Operands::W4A4, k_group(), true),
     };
     QuantiseOptions {
         operands,
-        scheme,
+        k_group,
         // Of a few levels none is to be wasted on the largest weight alone.
         search: match operands {
             Operands::W8A8 => Search::AbsMax,
             _ => Search::MeanSquare,
         },
-        rotation: rotated.then(|| Rotation::new(k, ROTATION_SEED)).flatten(),
-        ..QuantiseOptions::default()
+        rotated,
     }
 }
 
 impl MatrixMultiplier for Engine {
-    type Weights = Weights;
+    type Weights = PackedWeights;
     type Error = Error;
 
     fn stopwatch(&self, section: Section) -> Option<Stopwatch<'_>> {
         Some(Engine::stopwatch(self, section))
     }
 
-    fn load_f16(&self, n: usize, k: usize, weights: &[f16]) -> Result<Weights, Error> {
-        Engine::load_f16(self, n, k, weights)
+    fn load_f16(&self, n: usize, k: usize, weights: &[f16]) -> Result<PackedWeights, Error> {
+        self.load(Weights::f16(n, k, weights))
     }
 
     fn load_quantised(
@@ -197,39 +198,23 @@ impl MatrixMultiplier for Engine {
         k: usize,
         precision: ComputeType,
         fill: impl Fn(usize, &mut [f32]) + Sync,
-    ) -> Result<Weights, Error> {
-        self.load_quantised_rows(n, k, &options(precision, k), fill)
+    ) -> Result<PackedWeights, Error> {
+        self.load(Weights::quantised_rows(n, k, options(precision), fill))
     }
 
-    fn multiply(&self, parts: Vec<MatrixProduct<'_, Weights>>) -> Result<(), Error> {
-        let ready = parts
-            .iter()
-            .map(|part| match part.activations {
-                ActivationRows::Halves(halves) => Ok(Ready::Halves(halves)),
-                ActivationRows::Floats(floats) => self
-                    .quantise_activations(part.weights, part.rows, floats)
-                    .map(Ready::Quantised),
-            })
-            .collect::<Result<Vec<_>, Error>>()?;
-        let mut batch = self.batch();
-        for (part, ready) in parts.into_iter().zip(&ready) {
-            match ready {
-                Ready::Halves(halves) => {
-                    batch.multiply_f32(part.weights, part.rows, halves, part.out)?;
-                }
-                Ready::Quantised(activations) => {
-                    batch.multiply_activations(part.weights, activations, part.out)?;
-                }
-            }
+    fn multiply(&self, parts: Vec<MatrixProduct<'_, PackedWeights>>) -> Result<(), Error> {
+        let mut gemms = Vec::with_capacity(parts.len());
+        for part in &parts {
+            gemms.push(self.prepare(part.weights, part.rows, Output::F32)?);
         }
-        batch.run()
+        self.run(gemms.iter().zip(parts).map(|(gemm, part)| {
+            let a: Activations<'_> = match part.activations {
+                ActivationRows::Halves(halves) => halves.into(),
+                ActivationRows::Floats(floats) => floats.as_ref().into(),
+            };
+            gemm.call(a, part.out)
+        }))
     }
-}
-
-/// Activations as a batch takes them.
-enum Ready<'a> {
-    Halves(&'a [f16]),
-    Quantised(QuantisedActivations),
 }
 
 #[cfg(test)]
@@ -257,7 +242,7 @@ mod tests {
         }
     }
 
-    fn weights(engine: &Engine, precision: ComputeType, seed: usize) -> Weights {
+    fn weights(engine: &Engine, precision: ComputeType, seed: usize) -> PackedWeights {
         let floats = numbers(N * K, 100 + seed);
         let loaded = match precision {
             ComputeType::Fp16 => {

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use npu_matmul::Weights;
+use npu_matmul::PackedWeights;
 use serde_json::json;
 
 use crate::abi::Tensor;
@@ -22,7 +22,7 @@ use crate::supports::{self, TensorDescriptor};
 /// Why it cannot be offloaded, in words; then nothing of it is resident.
 pub(crate) fn pack_tensor(
     runtime: &Runtime,
-    residents: &ResidentMatrices<PackedMatrix<Weights>>,
+    residents: &ResidentMatrices<PackedMatrix<PackedWeights>>,
     tensor: &Tensor,
     weights: &TensorDescriptor,
     bytes: &[u8],

@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use npu_matmul::Weights;
+use npu_matmul::PackedWeights;
 
 use crate::abi::{Buffer, Tensor};
 use crate::budget::WeightDecision;
@@ -43,7 +43,7 @@ pub(crate) struct WeightBuffer {
     order: WeightOrder,
     originals: BufferCallbacks,
     /// Weights packed from it.
-    pub(crate) residents: ResidentMatrices<PackedMatrix<Weights>>,
+    pub(crate) residents: ResidentMatrices<PackedMatrix<PackedWeights>>,
     /// For each of its tensors, whether it may be on the NPU.
     decisions: Mutex<HashMap<(MatrixKey, usize), Arc<WeightDecision>>>,
     /// Parts of tensors that are not there in whole yet.

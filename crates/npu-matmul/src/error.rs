@@ -6,10 +6,10 @@ use std::time::Duration;
 use rknpu_regcmd::{LinkError, MatmulError};
 use rocket_uapi::{FinishedJob, Refusal, WaitError};
 
+use crate::gemm::Output;
 use crate::plan::PlanError;
 use crate::staged::StagedError;
 use crate::threads::ThreadsError;
-use crate::weights::Weights;
 
 /// Why a product was not computed, or weights not loaded. The engine and its
 /// devices stay usable; the result of the call that failed is undefined, its
@@ -55,14 +55,16 @@ pub enum Error {
         /// What the weights are.
         actual: &'static str,
     },
-    /// Activations that were quantised for weights of another kind.
-    #[error(
-        "these activations were quantised for weights of other depth, bits, groups or rotation; \
-         quantise them for these"
-    )]
-    WrongActivations,
+    /// Weights that do not give such elements of C.
+    #[error("these weights are {weights}, of which no product gives {output:?}")]
+    WrongOutput {
+        /// What the weights are.
+        weights: &'static str,
+        /// What was asked for.
+        output: Output,
+    },
     /// The weights live on the devices of another engine, in whose open files
-    /// alone they have addresses; see [`Weights`].
+    /// alone they have addresses; see [`PackedWeights`](crate::PackedWeights).
     #[error("these weights were loaded by another engine; load them with this one")]
     ForeignWeights,
     /// A quantised product so deep that sums could leave 32 bits.
@@ -75,22 +77,6 @@ pub enum Error {
         k: usize,
         /// The deepest that cannot overflow.
         max: usize,
-    },
-    /// A rotation of rows of another length.
-    #[error("the rotation is of rows of {rotation} elements, and K is {k}")]
-    RotationLength {
-        /// Elements of the rows that it rotates.
-        rotation: usize,
-        /// Depth of the weights.
-        k: usize,
-    },
-    /// An outlier column that the weights do not have.
-    #[error("outlier column {column} is not below K = {k}")]
-    OutlierColumn {
-        /// The column.
-        column: usize,
-        /// Depth of the weights.
-        k: usize,
     },
     /// The engine's threads are not as they were wanted.
     #[error(transparent)]
@@ -177,11 +163,6 @@ impl JobFailure {
 }
 
 impl Error {
-    pub(crate) fn wrong_weights(expected: &'static str, weights: &Weights) -> Self {
-        let actual = weights.kind();
-        Self::WrongWeights { expected, actual }
-    }
-
     /// For `map_err`: an error of this device.
     pub(crate) fn on_device(device: usize) -> impl Fn(rocket_uapi::Error) -> Self {
         move |source| Self::Device { device, source }

@@ -1,203 +1,353 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Weights: packed once, resident on the devices.
+//! B of C = A x B^T as a caller has it, before an engine loads it.
 
 use std::fmt;
-use std::sync::Arc;
 
+use half::f16;
+use npu_kernels::quantise::quantise_scaled;
 use rayon::prelude::*;
-use rocket_uapi::{ByteLen, Deadline, FrozenBo};
 
 use crate::dtype::Dtype;
-use crate::engine::Engine;
+use crate::engine::{Engine, check_int4, matrix};
 use crate::error::Error;
-use crate::layout;
-use crate::matrix::MatrixView;
-use crate::pack::{Format, pack_weight};
-use crate::plan::{WeightBlock, WeightPlan};
-use crate::prepared::PreparedCache;
-use crate::quantised::Quantised;
-use crate::threads::Workers;
-use crate::times::{Section, SectionTimes};
+use crate::pack::{Fp16, Int4, Int8};
+use crate::packed::{PackedWeights, Scales};
+use crate::plan::{PlanOptions, WeightMemory, WeightPlan};
+use crate::quantise::rotate::{self, Rotation};
+use crate::quantise::search::Search;
+use crate::quantise::{Operands, QuantiseOptions};
+use crate::times::Section;
 
-/// Kernel groups that one thread packs at a time.
-const GROUPS_PER_CHUNK: usize = 8;
-
-/// B of C = A x B^T, in the memory of an engine's devices. Any thread may
-/// multiply by it, several at once. Its memory is freed when it is dropped.
+/// What weights are on the devices, and with that what activations they take.
 ///
-/// It is of the engine that loaded it, and no other multiplies by it
-/// ([`Error::ForeignWeights`]): a buffer object has an address only in the open
-/// file that made it (Linux `rocket_gem.c`; nothing maps an imported one for the
-/// NPU), and its parts lie where the plans of that engine, for as many files,
-/// expect them. Threads that compute with the same weights share the engine; an
-/// engine for each thread holds a copy for each.
-pub struct Weights {
-    plan: WeightPlan,
-    /// One for each block of the plan.
-    buffers: Vec<FrozenBo>,
-    /// What quantised weights have besides.
-    quantised: Option<Quantised>,
-    /// Plans and programs of the latest products.
-    prepared: PreparedCache,
-    /// The engine whose devices hold the buffers.
-    engine: u64,
-    /// The engine's.
-    clock: Arc<SectionTimes>,
-    /// The engine's.
-    workers: Arc<Workers>,
+/// | weights | activations | result |
+/// |---|---|---|
+/// | `Int8` | `i8` | `i32`, exact; modulo 2^32 where a sum does not fit |
+/// | `Int4` | `i8` of -8..=7 | the same |
+/// | `Int4Wide` | `i8` of -128..=119 | the same |
+/// | `Fp16` | `f16` | `f32` or `f16`; see [`Dtype::Fp16`] |
+/// | `Quantised` | `f32` | `f32`: the exact integer product, times two scales |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WeightFormat {
+    /// 8-bit integers.
+    Int8,
+    /// 4-bit integers, for 4-bit activations.
+    Int4,
+    /// 4-bit integers, for 8-bit activations, each 16 h + l with two signed nibbles:
+    /// the NPU multiplies two rows for each row of A, which its plans count.
+    Int4Wide,
+    /// IEEE binary16.
+    Fp16,
+    /// Integers with scales, made of floats.
+    Quantised(QuantiseOptions),
 }
 
-impl Weights {
-    /// Packs `b` into new buffers.
-    pub(crate) fn load<F: Format>(
-        engine: &Engine,
-        plan: WeightPlan,
-        b: MatrixView<'_, F::Host>,
-        quantised: Option<Quantised>,
-    ) -> Result<Self, Error> {
-        let mut buffers = Vec::with_capacity(plan.blocks.len());
-        for block in &plan.blocks {
-            let failed = Error::on_device(block.device);
-            let len = ByteLen::new(plan.block_bytes(block)).map_err(|e| failed(e.into()))?;
-            let mut bo = engine.buffers(block.device).alloc(len).map_err(&failed)?;
-            let mut memory = bo.write(Deadline::FOREVER).map_err(&failed)?;
-            pack_block::<F>(engine, &plan, block, b, &mut memory);
-            memory.finish().map_err(&failed)?;
-            buffers.push(bo.freeze());
+impl WeightFormat {
+    /// What the NPU multiplies.
+    #[must_use]
+    pub const fn dtype(&self) -> Dtype {
+        match self {
+            Self::Int8 => Dtype::Int8,
+            Self::Int4 | Self::Int4Wide => Dtype::Int4,
+            Self::Fp16 => Dtype::Fp16,
+            Self::Quantised(options) => options.operands.dtype(),
         }
-        Ok(Self {
-            plan,
-            buffers,
-            quantised,
-            prepared: PreparedCache::default(),
-            engine: engine.id(),
-            clock: Arc::clone(engine.clock()),
-            workers: Arc::clone(engine.workers()),
-        })
     }
 
-    /// Output channels: N.
+    /// Rows that the NPU multiplies for each row of A.
     #[must_use]
-    pub fn n(&self) -> usize {
-        self.plan.n
+    pub const fn passes(&self) -> usize {
+        match self {
+            Self::Int8 | Self::Int4 | Self::Fp16 => 1,
+            Self::Int4Wide => 2,
+            Self::Quantised(options) => options.operands.passes(),
+        }
     }
 
-    /// Input channels: K.
+    /// With which options an engine that has `options` plans such weights of `k`
+    /// channels.
     #[must_use]
-    pub fn k(&self) -> usize {
-        self.plan.k
+    pub fn plan_options(&self, k: usize, options: &PlanOptions) -> PlanOptions {
+        match self {
+            Self::Quantised(quantise) => quantise.plan_options(k, options),
+            _ => {
+                let mut plan = options.clone();
+                plan.conditions.rows = plan.conditions.rows.saturating_mul(self.passes());
+                plan
+            }
+        }
     }
 
-    /// Precision of the products.
-    #[must_use]
-    pub fn dtype(&self) -> Dtype {
-        self.plan.dtype
-    }
-
-    /// The scale of each output channel, if the weights were quantised; with
-    /// [`Scheme::PerKGroup`](crate::quantise::Scheme::PerKGroup) those of the
-    /// first group of K, then those of the next.
-    #[must_use]
-    pub fn scales(&self) -> Option<&[f32]> {
-        self.quantised.as_ref().map(|q| &*q.scales)
-    }
-
-    /// Bytes of device memory.
-    #[must_use]
-    pub fn device_bytes(&self) -> u64 {
-        let beside = self.quantised.as_ref().map_or(0, Quantised::device_bytes);
-        self.packed_bytes() + beside
-    }
-
-    /// Bytes that the host keeps beside the device's: scales, and what outlier
-    /// columns are made of.
-    #[must_use]
-    pub fn host_bytes(&self) -> u64 {
-        self.quantised.as_ref().map_or(0, Quantised::host_bytes)
-    }
-
-    /// Bytes of the buffers that the plan names.
-    pub(crate) fn packed_bytes(&self) -> u64 {
-        self.buffers.iter().map(|b| b.len() as u64).sum()
-    }
-
-    pub(crate) fn quantised(&self) -> Option<&Quantised> {
-        self.quantised.as_ref()
-    }
-
-    /// How they were cut.
-    #[must_use]
-    pub fn plan(&self) -> &WeightPlan {
-        &self.plan
-    }
-
-    /// The buffer of a block.
-    pub(crate) fn buffer(&self, block: usize) -> &FrozenBo {
-        &self.buffers[block]
-    }
-
-    pub(crate) fn prepared(&self) -> &PreparedCache {
-        &self.prepared
-    }
-
-    pub(crate) const fn workers(&self) -> &Arc<Workers> {
-        &self.workers
-    }
-
-    pub(crate) fn clock(&self) -> &SectionTimes {
-        &self.clock
-    }
-
-    pub(crate) fn engine(&self) -> u64 {
-        self.engine
-    }
-
-    /// For messages: what was loaded.
-    pub(crate) fn kind(&self) -> &'static str {
-        match (self.dtype(), &self.quantised) {
-            (_, Some(quantised)) => quantised.operands.kind(),
-            (Dtype::Int8, None) => "int8",
-            (Dtype::Int4, None) => "int4",
-            (Dtype::Fp16, None) => "fp16",
+    /// For messages.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
+            Self::Int4Wide => "int4 for 8-bit activations",
+            Self::Fp16 => "fp16",
+            Self::Quantised(options) => match options.operands {
+                Operands::W8A8 => "quantised int8",
+                Operands::W4A8 => "quantised int4 for 8-bit activations",
+                Operands::W4A4 => "quantised int4",
+            },
         }
     }
 }
 
-impl fmt::Debug for Weights {
-    /// Without the buffers: they would show the device behind them.
+/// Weights in the host's memory, `n x k`: one row for each output channel.
+/// [`Engine::load`] checks and prepacks them.
+///
+/// ```no_run
+/// # fn example(engine: &npu_matmul::Engine, rows: &[f32]) -> Result<(), npu_matmul::Error> {
+/// use npu_matmul::Weights;
+///
+/// let weights = engine.load(Weights::w8a8(1024, 4096, rows).rotated())?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Weights<'a> {
+    n: usize,
+    k: usize,
+    format: WeightFormat,
+    elements: Elements<'a>,
+}
+
+/// Writes the weights of an output channel, all K of them.
+type FillRow<'a> = Box<dyn Fn(usize, &mut [f32]) + Sync + 'a>;
+
+enum Elements<'a> {
+    Integers(&'a [i8]),
+    Halves(&'a [f16]),
+    Floats(&'a [f32]),
+    Rows(FillRow<'a>),
+}
+
+impl<'a> Weights<'a> {
+    const fn new(n: usize, k: usize, format: WeightFormat, elements: Elements<'a>) -> Self {
+        Self {
+            n,
+            k,
+            format,
+            elements,
+        }
+    }
+
+    /// 8-bit integers, for products that are exact.
+    #[must_use]
+    pub const fn i8(n: usize, k: usize, b: &'a [i8]) -> Self {
+        Self::new(n, k, WeightFormat::Int8, Elements::Integers(b))
+    }
+
+    /// Integers of -8 to 7, for products with such ones that are exact.
+    #[must_use]
+    pub const fn i4(n: usize, k: usize, b: &'a [i8]) -> Self {
+        Self::new(n, k, WeightFormat::Int4, Elements::Integers(b))
+    }
+
+    /// Integers of -8 to 7, for products with those of -128 to 119 that are exact.
+    #[must_use]
+    pub const fn i4_wide(n: usize, k: usize, b: &'a [i8]) -> Self {
+        Self::new(n, k, WeightFormat::Int4Wide, Elements::Integers(b))
+    }
+
+    /// binary16.
+    #[must_use]
+    pub const fn f16(n: usize, k: usize, b: &'a [f16]) -> Self {
+        Self::new(n, k, WeightFormat::Fp16, Elements::Halves(b))
+    }
+
+    /// Floats that become INT8, for activations that do.
+    #[must_use]
+    pub fn w8a8(n: usize, k: usize, b: &'a [f32]) -> Self {
+        Self::quantised(n, k, QuantiseOptions::default(), b)
+    }
+
+    /// Floats that become integers as the options say.
+    #[must_use]
+    pub const fn quantised(n: usize, k: usize, options: QuantiseOptions, b: &'a [f32]) -> Self {
+        Self::new(n, k, WeightFormat::Quantised(options), Elements::Floats(b))
+    }
+
+    /// The same of weights that are not in memory as floats: `fill(channel, row)`
+    /// writes the K weights of an output channel. It is called once for each
+    /// channel, by several threads.
+    #[must_use]
+    pub fn quantised_rows(
+        n: usize,
+        k: usize,
+        options: QuantiseOptions,
+        fill: impl Fn(usize, &mut [f32]) + Sync + 'a,
+    ) -> Self {
+        let rows = Elements::Rows(Box::new(fill));
+        Self::new(n, k, WeightFormat::Quantised(options), rows)
+    }
+
+    /// Quantised ones rotated, which spreads the outliers of activations; see
+    /// [`rotate`]. Others are as they were.
+    #[must_use]
+    pub const fn rotated(mut self) -> Self {
+        if let WeightFormat::Quantised(options) = &mut self.format {
+            options.rotated = true;
+        }
+        self
+    }
+}
+
+impl fmt::Debug for Weights<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Weights")
-            .field("kind", &self.kind())
-            .field("n", &self.n())
-            .field("k", &self.k())
-            .field("device_bytes", &self.device_bytes())
+            .field("format", &self.format)
+            .field("n", &self.n)
+            .field("k", &self.k)
             .finish_non_exhaustive()
     }
 }
 
-/// Fills the memory of one block: its K tiles, one after the other.
-fn pack_block<F: Format>(
-    engine: &Engine,
-    plan: &WeightPlan,
-    block: &WeightBlock,
-    b: MatrixView<'_, F::Host>,
-    memory: &mut [u8],
-) {
-    let chunk = GROUPS_PER_CHUNK * plan.dtype.kernel_group();
-    for tile in plan.k_tiles() {
-        let start = plan.weight_offset(block, tile.index, 0);
-        let bytes = layout::weight_bytes(plan.dtype, block.padded, tile.padded);
-        let chunk_bytes = layout::weight_bytes(plan.dtype, chunk, tile.padded);
-        memory[start..start + bytes]
-            .par_chunks_mut(chunk_bytes)
-            .enumerate()
-            .for_each_init(
-                || engine.stopwatch(Section::PackWeights),
-                |_, (index, memory)| {
-                    let first = block.n.start + index * chunk;
-                    let kernels = first..(first + chunk).min(block.n.end);
-                    pack_weight::<F>(b.block(kernels, tile.k.clone()), tile.padded, memory);
-                },
-            );
+impl Engine {
+    /// Prepacks weights into the devices' memory, where they stay.
+    ///
+    /// # Errors
+    /// Wrong length, a dimension of 0, no memory, [`Error::Int4Range`]; of quantised
+    /// ones [`Error::TooDeep`], and [`Error::Plan`] for a K group that is no tile.
+    pub fn load(&self, weights: Weights<'_>) -> Result<PackedWeights, Error> {
+        let Weights {
+            n,
+            k,
+            format,
+            elements,
+        } = weights;
+        match (elements, format) {
+            (Elements::Integers(b), WeightFormat::Int8) => {
+                let plan = self.weight_plan(format, n, k)?;
+                self.pack::<Int8>(plan, format, b, None)
+            }
+            (Elements::Integers(b), _) => {
+                check_int4("B", b)?;
+                let plan = self.int4_plan(format, n, k, b)?;
+                self.pack::<Int4>(plan, format, b, None)
+            }
+            (Elements::Halves(b), _) => {
+                let plan = self.weight_plan(format, n, k)?;
+                self.pack::<Fp16>(plan, format, b, None)
+            }
+            (Elements::Floats(b), WeightFormat::Quantised(options)) => {
+                let rows = matrix("B", b, n, k)?;
+                let fill = |channel, row: &mut [f32]| row.copy_from_slice(rows.row(channel));
+                self.load_quantised(n, k, options, &fill)
+            }
+            (Elements::Rows(fill), WeightFormat::Quantised(options)) => {
+                self.load_quantised(n, k, options, &fill)
+            }
+            // No constructor makes floats of another format.
+            (Elements::Floats(_) | Elements::Rows(_), _) => Err(Error::WrongWeights {
+                expected: "quantised",
+                actual: format.name(),
+            }),
+        }
     }
+
+    fn load_quantised(
+        &self,
+        n: usize,
+        k: usize,
+        options: QuantiseOptions,
+        fill: &(impl Fn(usize, &mut [f32]) + Sync),
+    ) -> Result<PackedWeights, Error> {
+        let format = WeightFormat::Quantised(options);
+        let (group, max) = (options.group(k), options.operands.depth_max());
+        if group > max {
+            return Err(Error::TooDeep { k: group, max });
+        }
+        // Before anything is allocated for sizes that make no sense.
+        let plan = self.weight_plan(format, n, k)?;
+        let rotation = Rotation::new(k, rotate::SEED).filter(|_| options.rotated);
+        let mut integers = vec![0; n * k];
+        let start = || (self.stopwatch(Section::PackWeights), vec![0.0; k]);
+        let channels: Vec<Vec<f32>> = self.workers().run(|| {
+            let rows = integers.par_chunks_mut(k).enumerate();
+            let scales = rows.map_init(start, |(_, row), (channel, out)| {
+                fill(channel, row);
+                if let Some(rotation) = &rotation {
+                    rotation.apply(row);
+                }
+                quantise_channel(&options, group, row, out)
+            });
+            scales.collect()
+        });
+        let scales = Scales {
+            columns: group_major(&channels, k.div_ceil(group)),
+            group,
+            rotation,
+        };
+        match options.operands {
+            Operands::W8A8 => self.pack::<Int8>(plan, format, &integers, Some(scales)),
+            Operands::W4A8 | Operands::W4A4 => {
+                let plan = self.int4_plan(format, n, k, &integers)?;
+                self.pack::<Int4>(plan, format, &integers, Some(scales))
+            }
+        }
+    }
+
+    /// How weights, `n x k`, would be cut.
+    ///
+    /// # Errors
+    /// Why they cannot be; see [`Error::Plan`].
+    pub fn weight_plan(
+        &self,
+        format: WeightFormat,
+        n: usize,
+        k: usize,
+    ) -> Result<WeightPlan, Error> {
+        self.plan_weights(
+            format.dtype(),
+            n,
+            k,
+            &format.plan_options(k, self.options()),
+        )
+    }
+
+    /// The memory that weights, `n x k`, would take.
+    ///
+    /// # Errors
+    /// Why they cannot be cut; see [`Error::Plan`].
+    pub fn weight_memory(
+        &self,
+        format: WeightFormat,
+        n: usize,
+        k: usize,
+    ) -> Result<WeightMemory, Error> {
+        let plan = self.weight_plan(format, n, k)?;
+        let options = format.plan_options(k, self.options());
+        let memory = WeightMemory::new(&plan, &options);
+        Ok(match format {
+            WeightFormat::Quantised(options) => memory.with_scales(n, k.div_ceil(options.group(k))),
+            _ => memory,
+        })
+    }
+}
+
+/// Quantises one channel; a scale for each group of K.
+fn quantise_channel(
+    options: &QuantiseOptions,
+    group: usize,
+    row: &[f32],
+    out: &mut [i8],
+) -> Vec<f32> {
+    let limit = options.operands.weight_max();
+    let search: Search = options.search;
+    row.chunks(group)
+        .zip(out.chunks_mut(group))
+        .map(|(row, out)| {
+            let scale = search.scale(row, limit);
+            quantise_scaled(row, scale, limit, out);
+            scale
+        })
+        .collect()
+}
+
+/// All scales of the first group, then those of the next.
+fn group_major(channels: &[Vec<f32>], groups: usize) -> Vec<f32> {
+    (0..groups)
+        .flat_map(|group| channels.iter().map(move |scales| scales[group]))
+        .collect()
 }

@@ -8,20 +8,21 @@
 mod common;
 
 use common::{
-    DEVICES, Random, engine, engine_with, random_f16, random_i4, random_i8, strict_engine,
+    DEVICES, Random, engine, multiply, multiply_all, random_f16, random_i4, random_i8,
+    strict_engine,
 };
 use half::f16;
 use npu_matmul::plan::JobLimits;
-use npu_matmul::{Counters, Engine, Error, PlanOptions, Weights};
+use npu_matmul::{
+    Activations, Counters, Engine, Error, Output, OutputRows, PackedWeights, PlanOptions, Weights,
+};
 use proptest::prelude::*;
 use rknpu_regcmd::timing::Machine;
 
-/// Activations and weights of one product.
-enum Operands {
-    Int8(Vec<i8>, Weights),
-    Int4(Vec<i8>, Weights),
-    W4A8(Vec<i8>, Weights),
-    Fp16(Vec<f16>, Weights),
+/// Activations of one product.
+enum Rows {
+    Integers(Vec<i8>),
+    Floats(Vec<f16>),
 }
 
 /// Results of one product.
@@ -33,7 +34,8 @@ enum Result {
 
 struct Case {
     m: usize,
-    operands: Operands,
+    a: Rows,
+    b: PackedWeights,
 }
 
 impl Case {
@@ -41,81 +43,68 @@ impl Case {
         let mut random = Random::new(seed);
         let mut size = |most: u64| (random.next() % most + 1) as usize;
         let (m, n, k) = (size(40), size(90), size(200));
-        let kind = size(4);
-        let operands = match kind {
-            1 => Operands::Int8(
-                random_i8(seed, m * k),
-                engine.load_i8(n, k, &random_i8(seed + 1, n * k)).unwrap(),
+        let of_b = seed + 1;
+        let integers = (random_i8(of_b, n * k), random_i4(of_b, n * k));
+        let halves = random_f16(of_b, n * k);
+        let (a, b) = match size(4) {
+            1 => (
+                Rows::Integers(random_i8(seed, m * k)),
+                Weights::i8(n, k, &integers.0),
             ),
-            2 => Operands::Int4(
-                random_i4(seed, m * k),
-                engine.load_i4(n, k, &random_i4(seed + 1, n * k)).unwrap(),
+            2 => (
+                Rows::Integers(random_i4(seed, m * k)),
+                Weights::i4(n, k, &integers.1),
             ),
-            3 => Operands::W4A8(
-                random_i8(seed, m * k)
-                    .iter()
-                    .map(|x| (*x).min(119))
-                    .collect(),
-                engine.load_i4(n, k, &random_i4(seed + 1, n * k)).unwrap(),
-            ),
-            _ => Operands::Fp16(
-                random_f16(seed, m * k),
-                engine.load_f16(n, k, &random_f16(seed + 1, n * k)).unwrap(),
+            3 => {
+                let a = random_i8(seed, m * k);
+                let a = a.into_iter().map(|x| x.min(119)).collect();
+                (Rows::Integers(a), Weights::i4_wide(n, k, &integers.1))
+            }
+            _ => (
+                Rows::Floats(random_f16(seed, m * k)),
+                Weights::f16(n, k, &halves),
             ),
         };
-        Self { m, operands }
+        let b = engine.load(b).unwrap();
+        Self { m, a, b }
     }
 
     fn room(&self) -> Result {
-        let len = self.m * self.weights().n();
-        match self.operands {
-            Operands::Fp16(..) => Result::Floats(vec![f32::NAN; len]),
-            _ => Result::Integers(vec![0x5a5a_5a5a; len]),
+        let len = self.m * self.b.n();
+        match self.a {
+            Rows::Floats(_) => Result::Floats(vec![f32::NAN; len]),
+            Rows::Integers(_) => Result::Integers(vec![0x5a5a_5a5a; len]),
         }
     }
 
-    fn weights(&self) -> &Weights {
-        match &self.operands {
-            Operands::Int8(_, b) | Operands::Int4(_, b) => b,
-            Operands::W4A8(_, b) | Operands::Fp16(_, b) => b,
+    fn rows(&self) -> Activations<'_> {
+        match &self.a {
+            Rows::Integers(a) => a.into(),
+            Rows::Floats(a) => a.into(),
         }
     }
 
     fn alone(&self, engine: &Engine) -> Result {
         let mut out = self.room();
-        let m = self.m;
-        match (&self.operands, &mut out) {
-            (Operands::Int8(a, b) | Operands::Int4(a, b), Result::Integers(c)) => {
-                engine.multiply_i32(b, m, a, c).unwrap();
-            }
-            (Operands::W4A8(a, b), Result::Integers(c)) => {
-                engine.multiply_w4a8_i32(b, m, a, c).unwrap();
-            }
-            (Operands::Fp16(a, b), Result::Floats(c)) => engine.multiply_f32(b, m, a, c).unwrap(),
-            _ => unreachable!(),
-        }
+        multiply(engine, &self.b, self.m, self.rows(), out.rows()).unwrap();
         out
+    }
+}
+
+impl Result {
+    fn rows(&mut self) -> OutputRows<'_> {
+        match self {
+            Self::Integers(c) => c.into(),
+            Self::Floats(c) => c.into(),
+        }
     }
 }
 
 fn together(engine: &Engine, cases: &[Case]) -> Vec<Result> {
     let mut results: Vec<_> = cases.iter().map(Case::room).collect();
-    let mut batch = engine.batch();
-    for (case, out) in cases.iter().zip(&mut results) {
-        let m = case.m;
-        match (&case.operands, out) {
-            (Operands::Int8(a, b) | Operands::Int4(a, b), Result::Integers(c)) => {
-                batch.multiply_i32(b, m, a, c).unwrap();
-            }
-            (Operands::W4A8(a, b), Result::Integers(c)) => {
-                batch.multiply_w4a8_i32(b, m, a, c).unwrap();
-            }
-            (Operands::Fp16(a, b), Result::Floats(c)) => batch.multiply_f32(b, m, a, c).unwrap(),
-            _ => unreachable!(),
-        }
-    }
-    assert_eq!(batch.len(), cases.len());
-    batch.run().unwrap();
+    let products = cases.iter().zip(&mut results);
+    let products = products.map(|(case, out)| (&case.b, case.m, case.rows(), out.rows()));
+    multiply_all(engine, products.collect()).unwrap();
     results
 }
 
@@ -125,7 +114,7 @@ proptest! {
     /// Also where a wave has no room for two products, or a product has many
     /// steps.
     #[test]
-    fn a_batch_gives_what_its_products_give(seed in any::<u32>(), small in any::<bool>()) {
+    fn products_at_once_give_what_each_gives(seed in any::<u32>(), small in any::<bool>()) {
         let mut options = PlanOptions::default();
         if small {
             options.limits = JobLimits { buffer_bytes: 4096, tasks: 2, ..options.limits };
@@ -163,21 +152,23 @@ fn shared_activations_are_packed_once_and_all_is_one_submit_a_device() {
     let (m, n, k) = (32, 96, 256);
     let a = random_i8(1, m * k);
     let weights: Vec<_> = (0..3)
-        .map(|seed| engine.load_i8(n, k, &random_i8(seed, n * k)).unwrap())
+        .map(|seed| {
+            engine
+                .load(Weights::i8(n, k, &random_i8(seed, n * k)))
+                .unwrap()
+        })
         .collect();
     let mut alone = vec![vec![0; m * n]; 3];
     let mut multiply_alone = || {
         for (b, c) in weights.iter().zip(&mut alone) {
-            engine.multiply_i32(b, m, &a, c).unwrap();
+            multiply(&engine, b, m, &a, c).unwrap();
         }
     };
     let mut shared = vec![vec![0; m * n]; 3];
     let mut multiply_shared = || {
-        let mut batch = engine.batch();
-        for (b, c) in weights.iter().zip(&mut shared) {
-            batch.multiply_i32(b, m, &a, c).unwrap();
-        }
-        batch.run().unwrap();
+        let products = weights.iter().zip(&mut shared);
+        let products = products.map(|(b, c)| (b, m, (&a).into(), c.into()));
+        multiply_all(&engine, products.collect()).unwrap();
     };
     let [one_by_one, at_once] = [
         counted(&engine, &mut multiply_alone),
@@ -189,8 +180,9 @@ fn shared_activations_are_packed_once_and_all_is_one_submit_a_device() {
     assert_eq!(3 * at_once.submits, at_once.jobs);
     // Programs, which are made once for the addresses of each, come on top.
     let packed = engine
-        .plan(&weights[0], m)
+        .prepare(&weights[0], m, Output::I32)
         .unwrap()
+        .plan()
         .predict(&Machine::RK3588)
         .packed_bytes;
     let programs = one_by_one.bytes_to_device - 3 * packed;
@@ -199,60 +191,29 @@ fn shared_activations_are_packed_once_and_all_is_one_submit_a_device() {
     // Equal contents elsewhere are other activations, and no less right.
     let copy = a.clone();
     let mut c = [vec![0; m * n], vec![0; m * n]];
-    let mut batch = engine.batch();
-    for (a, c) in [&a, &copy].into_iter().zip(&mut c) {
-        batch.multiply_i32(&weights[0], m, a, c).unwrap();
-    }
-    batch.run().unwrap();
+    let products = [&a, &copy].into_iter().zip(&mut c);
+    let products = products.map(|(a, c)| (&weights[0], m, a.into(), c.into()));
+    multiply_all(&engine, products.collect()).unwrap();
     assert!(c.iter().all(|c| *c == shared[0]));
 }
 
 #[test]
-fn the_caller_goes_on_while_the_npu_computes() {
-    let engine = engine_with(PlanOptions::default(), 2);
-    let mut cases = (0..).map(|seed| Case::random(&engine, seed));
-    let case = cases.find(|case| matches!(case.operands, Operands::Int4(..)));
-    let case = case.unwrap();
-    let (Operands::Int4(a, b), Result::Integers(mut c)) = (&case.operands, case.room()) else {
-        unreachable!();
-    };
-    let expected = case.alone(&engine);
-    let mut batch = engine.batch();
-    batch.multiply_i32(b, case.m, a, &mut c).unwrap();
-    let submitted = batch.submit().unwrap();
-    // On the same devices.
-    assert_eq!(case.alone(&engine), expected);
-    submitted.wait().unwrap();
-    assert_eq!(Result::Integers(c), expected);
-
-    // Whoever loses interest loses nothing else.
-    let mut lost = case.room();
-    if let Result::Integers(c) = &mut lost {
-        let mut batch = engine.batch();
-        batch.multiply_i32(b, case.m, a, c).unwrap();
-        drop(batch.submit().unwrap());
-    }
-    assert_eq!(case.alone(&engine), expected);
-    assert!(engine.batch().is_empty());
-    engine.batch().run().unwrap();
-}
-
-#[test]
-fn what_does_not_fit_is_refused_and_the_rest_goes_on() {
+fn what_does_not_fit_is_refused_before_anything_runs() {
     let engine = engine();
-    let b = engine.load_i8(4, 8, &random_i8(1, 32)).unwrap();
+    let b = engine.load(Weights::i8(4, 8, &random_i8(1, 32))).unwrap();
     let a = random_i8(2, 16);
-    let (mut c, mut short) = (vec![0; 8], vec![0; 7]);
-    let mut batch = engine.batch();
-    batch.multiply_i32(&b, 2, &a, &mut c).unwrap();
-    let refused = batch.multiply_i32(&b, 2, &a, &mut short);
+    let (mut c, mut short) = (vec![9; 8], vec![0; 7]);
+    let refused = multiply_all(
+        &engine,
+        vec![
+            (&b, 2, (&a).into(), (&mut c).into()),
+            (&b, 2, (&a).into(), (&mut short).into()),
+        ],
+    );
     assert!(matches!(
         refused,
         Err(Error::OperandLength { operand: "C", .. })
     ));
-    assert_eq!(batch.len(), 1);
-    batch.run().unwrap();
-    let mut alone = vec![0; 8];
-    engine.multiply_i32(&b, 2, &a, &mut alone).unwrap();
-    assert_eq!(c, alone);
+    assert_eq!((c, engine.counters().jobs), (vec![9; 8], 0));
+    engine.run([]).unwrap();
 }

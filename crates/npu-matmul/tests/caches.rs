@@ -13,9 +13,9 @@ mod slow;
 
 use std::sync::Arc;
 
-use common::{DEVICES, Shape, random_i8};
+use common::{DEVICES, Shape, multiply, random_i8};
 use npu_matmul::plan::CacheBytes;
-use npu_matmul::{Counters, Engine, PlanOptions, reference};
+use npu_matmul::{Counters, Engine, PlanOptions, Weights, reference};
 use npu_model::driver::Caches;
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
@@ -38,11 +38,11 @@ fn slow_engine(options: PlanOptions) -> (Engine, Arc<Model>) {
 fn counted(engine: &Engine, Shape { m, n, k }: Shape) -> (Counters, CacheBytes, usize) {
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
     let expected = reference::multiply_i32(m, n, k, &a, &b);
-    let weights = engine.load_i8(n, k, &b).unwrap();
-    let plan = engine.plan(&weights, m).unwrap();
+    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
+    let plan = common::plan(engine, &weights, m);
     let multiply = || {
         let mut c = vec![0; m * n];
-        engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+        multiply(engine, &weights, m, &a, &mut c).unwrap();
         assert!(c == expected, "{m} x {k} x {n}");
     };
     multiply();

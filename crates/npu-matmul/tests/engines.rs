@@ -10,9 +10,8 @@ mod common;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use common::{DEVICES, Lint, random_f16, random_i4, random_i8};
-use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions};
-use npu_matmul::{Engine, Error, PlanOptions, Weights, reference};
+use common::{DEVICES, Lint, multiply, random_f16, random_i4, random_i8};
+use npu_matmul::{Engine, Error, Output, PackedWeights, PlanOptions, Weights, reference};
 use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
@@ -37,24 +36,22 @@ fn engine_on(pool: DevicePool) -> Engine {
 fn compute(engine: &Engine, seed: u64) {
     let m = 1 + 13 * seed as usize;
     let b = random_i8(seed, N * K);
-    let weights = engine.load_i8(N, K, &b).unwrap();
+    let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
     let nibbles = random_i4(seed + 100, N * K);
-    let nibble_weights = engine.load_i4(N, K, &nibbles).unwrap();
+    let nibble_weights = engine.load(Weights::i4_wide(N, K, &nibbles)).unwrap();
     let halves = random_f16(seed + 200, N * K);
-    let half_weights = engine.load_f16(N, K, &halves).unwrap();
+    let half_weights = engine.load(Weights::f16(N, K, &halves)).unwrap();
     for round in 0..ROUNDS {
         let a = random_i8(seed + 300 + round, m * K);
         let mut c = vec![0; m * N];
-        engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+        multiply(engine, &weights, m, &a, &mut c).unwrap();
         assert!(c == reference::multiply_i32(m, N, K, &a, &b));
         let a: Vec<i8> = a.into_iter().map(|x| x.min(119)).collect();
-        engine
-            .multiply_w4a8_i32(&nibble_weights, m, &a, &mut c)
-            .unwrap();
+        multiply(engine, &nibble_weights, m, &a, &mut c).unwrap();
         assert!(c == reference::multiply_i32(m, N, K, &a, &nibbles));
         let a = random_f16(seed + 400 + round, m * K);
         let mut c = vec![f32::NAN; m * N];
-        engine.multiply_f32(&half_weights, m, &a, &mut c).unwrap();
+        multiply(engine, &half_weights, m, &a, &mut c).unwrap();
         let k_tiles = half_weights.plan().k_tile_count();
         let expected = reference::multiply_f64(m, N, K, &a, &halves, k_tiles);
         let mut pairs = c.iter().zip(&expected);
@@ -96,28 +93,24 @@ fn engines_share_files() {
 
 /// Also not on the same files, where the plans of both are the same.
 #[test]
-fn weights_stay_with_their_engine_and_activations_go_anywhere() {
+fn weights_stay_with_their_engine() {
     let pool = DevicePool::open(&strict_model().open_device(), DEVICES).unwrap();
     let engines = [engine_on(pool.clone()), engine_on(pool)];
-    let (m, floats) = (3, |seed, len| -> Vec<f32> {
-        random_i8(seed, len).into_iter().map(f32::from).collect()
-    });
-    let options = QuantiseOptions {
-        operands: Operands::W4A8,
-        outliers: Outliers::Columns(vec![7]),
-        ..QuantiseOptions::default()
-    };
-    let (a, b) = (floats(1, m * K), floats(2, N * K));
-    let load = |engine: &Engine| engine.load_quantised(N, K, &options, &b).unwrap();
+    let (m, a, b) = (3, random_i8(1, 3 * K), random_i8(2, N * K));
+    let load = |engine: &Engine| engine.load(Weights::i8(N, K, &b)).unwrap();
     let weights = engines.each_ref().map(load);
-    let activations = weights[0].quantise_activations(m, &a).unwrap();
-    let multiply = |engine: &Engine, weights: &Weights| {
-        let mut c = vec![f32::NAN; m * N];
-        engine.multiply_activations(weights, &activations, &mut c)?;
+    let product = |engine: &Engine, weights: &PackedWeights| {
+        let mut c = vec![0; m * N];
+        multiply(engine, weights, m, &a, &mut c)?;
         Ok::<_, Error>(c)
     };
-    let refused = multiply(&engines[1], &weights[0]).unwrap_err();
+    let refused = product(&engines[1], &weights[0]).unwrap_err();
     assert!(matches!(refused, Error::ForeignWeights), "{refused}");
-    let [one, other] = [0, 1].map(|at| multiply(&engines[at], &weights[at]).unwrap());
+    // Nor does an engine run what another one has prepared.
+    let gemm = engines[0].prepare(&weights[0], m, Output::I32).unwrap();
+    let mut c = vec![0; m * N];
+    let refused = engines[1].run([gemm.call(&a, &mut c)]).unwrap_err();
+    assert!(matches!(refused, Error::ForeignWeights), "{refused}");
+    let [one, other] = [0, 1].map(|at| product(&engines[at], &weights[at]).unwrap());
     assert!(one == other);
 }

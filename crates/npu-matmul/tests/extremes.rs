@@ -10,8 +10,8 @@
 
 mod common;
 
-use common::{DEVICES, Random, Shape, random_f16, strict_engine};
-use npu_matmul::{Engine, PlanOptions, reference};
+use common::{DEVICES, Random, Shape, multiply, random_f16, strict_engine};
+use npu_matmul::{Engine, PlanOptions, Weights, reference};
 
 /// Columns that are compared; all of them would take the oracle minutes.
 const COLUMNS: usize = 64;
@@ -55,11 +55,11 @@ fn check(engine: &Engine, shape: Shape, bits: u32) {
     };
     let (a, b) = (narrow(bytes(1, m * k)), narrow(bytes(2, n * k)));
     let weights = match bits {
-        4 => engine.load_i4(n, k, &b).unwrap(),
-        _ => engine.load_i8(n, k, &b).unwrap(),
+        4 => engine.load(Weights::i4(n, k, &b)).unwrap(),
+        _ => engine.load(Weights::i8(n, k, &b)).unwrap(),
     };
     let mut c = vec![i32::MIN; m * n];
-    engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+    multiply(engine, &weights, m, &a, &mut c).unwrap();
     for column in columns(n) {
         let b = &b[column * k..][..k];
         let want = reference::multiply_i32(m, 1, k, &a, b);
@@ -91,9 +91,9 @@ fn a_deep_sum_of_floats_is_within_its_bound() {
     let (engine, model) = strict_engine(PlanOptions::default(), DEVICES);
     let Shape { m, n, k } = DEEP;
     let (a, b) = (random_f16(1, m * k), random_f16(2, n * k));
-    let weights = engine.load_f16(n, k, &b).unwrap();
+    let weights = engine.load(Weights::f16(n, k, &b)).unwrap();
     let mut c = vec![f32::NAN; m * n];
-    engine.multiply_f32(&weights, m, &a, &mut c).unwrap();
+    multiply(&engine, &weights, m, &a, &mut c).unwrap();
     let tiles = weights.plan().k_tile_count();
     for (got, want) in c
         .iter()

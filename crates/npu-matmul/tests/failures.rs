@@ -16,12 +16,12 @@ use std::sync::atomic::Ordering;
 
 use common::Random;
 use faults::faulty_engine;
-use npu_matmul::{Engine, Error, JobFailure, Weights};
+use npu_matmul::{Engine, Error, JobFailure, PackedWeights, Weights};
 use problem::Problem;
 
 /// Weights larger than anything that was used before.
-fn try_load(engine: &Engine) -> Result<Weights, Error> {
-    engine.load_i8(500, 500, &vec![1; 500 * 500])
+fn try_load(engine: &Engine) -> Result<PackedWeights, Error> {
+    engine.load(Weights::i8(500, 500, &vec![1; 500 * 500]))
 }
 
 #[test]

@@ -9,11 +9,12 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{DEVICES, random_f16, random_i4, random_i8};
+use common::{DEVICES, multiply, multiply_all, random_f16, random_i4, random_i8};
 use npu_matmul::plan::{JobLimits, MemoryPlan, WeightMemory};
-use npu_matmul::quantise::rotate::Rotation;
-use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions, Scheme};
-use npu_matmul::{Dtype, Engine, Error, Observer, PlanOptions, SubmittedJob, Weights};
+use npu_matmul::quantise::{Operands, QuantiseOptions};
+use npu_matmul::{
+    Engine, Error, Observer, PackedWeights, PlanOptions, SubmittedJob, WeightFormat, Weights,
+};
 use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
@@ -86,91 +87,71 @@ fn floats(seed: u64, rows: usize) -> Vec<f32> {
     floats
 }
 
-/// A way to load and multiply, and what the planner says of it.
-enum Kind {
-    Plain(Dtype),
-    Quantised(QuantiseOptions),
+/// All formats that differ in memory.
+fn formats() -> Vec<WeightFormat> {
+    let mut all = vec![
+        WeightFormat::Int8,
+        WeightFormat::Int4,
+        WeightFormat::Int4Wide,
+        WeightFormat::Fp16,
+    ];
+    for operands in Operands::ALL {
+        for k_group in [None, Some(128)] {
+            all.push(WeightFormat::Quantised(QuantiseOptions {
+                operands,
+                k_group,
+                rotated: true,
+                ..QuantiseOptions::default()
+            }));
+        }
+    }
+    all
 }
 
-impl Kind {
-    fn all() -> Vec<Self> {
-        let mut all: Vec<_> = Dtype::ALL.into_iter().map(Self::Plain).collect();
-        for operands in Operands::ALL {
-            for outliers in [
-                Outliers::Quantised,
-                Outliers::Columns(vec![500, 3, 77, 3]),
-                Outliers::Above(6.0),
-            ] {
-                for scheme in [
-                    Scheme::PerTensor,
-                    Scheme::PerChannel,
-                    Scheme::PerKGroup(128),
-                ] {
-                    all.push(Self::Quantised(QuantiseOptions {
-                        operands,
-                        scheme,
-                        outliers: outliers.clone(),
-                        rotation: Rotation::new(K, 1),
-                        ..QuantiseOptions::default()
-                    }));
-                }
-            }
-        }
-        all
-    }
+fn memory(engine: &Engine, format: WeightFormat) -> WeightMemory {
+    engine.weight_memory(format, N, K).unwrap()
+}
 
-    fn memory(&self, engine: &Engine) -> WeightMemory {
-        match self {
-            Self::Plain(dtype) => engine.weight_memory(*dtype, N, K),
-            Self::Quantised(options) => engine.quantised_weight_memory(N, K, options),
+fn load(engine: &Engine, format: WeightFormat) -> Result<PackedWeights, Error> {
+    let nibbles = random_i4(1, N * K);
+    match format {
+        WeightFormat::Int8 => engine.load(Weights::i8(N, K, &random_i8(1, N * K))),
+        WeightFormat::Int4 => engine.load(Weights::i4(N, K, &nibbles)),
+        WeightFormat::Int4Wide => engine.load(Weights::i4_wide(N, K, &nibbles)),
+        WeightFormat::Fp16 => engine.load(Weights::f16(N, K, &random_f16(1, N * K))),
+        WeightFormat::Quantised(options) => {
+            engine.load(Weights::quantised(N, K, options, &floats(1, N)))
         }
-        .unwrap()
     }
+}
 
-    fn load(&self, engine: &Engine) -> Result<Weights, Error> {
-        match self {
-            Self::Plain(Dtype::Int8) => engine.load_i8(N, K, &random_i8(1, N * K)),
-            Self::Plain(Dtype::Int4) => engine.load_i4(N, K, &random_i4(1, N * K)),
-            Self::Plain(Dtype::Fp16) => engine.load_f16(N, K, &random_f16(1, N * K)),
-            Self::Quantised(options) => engine.load_quantised(N, K, options, &floats(1, N)),
+fn run(engine: &Engine, weights: &PackedWeights) {
+    let (mut sums, mut results) = (vec![0; M * N], vec![0.0; M * N]);
+    let (nibbles, halves) = (random_i4(2, M * K), random_f16(2, M * K));
+    match weights.format() {
+        WeightFormat::Int8 | WeightFormat::Int4 | WeightFormat::Int4Wide => {
+            multiply(engine, weights, M, &nibbles, &mut sums)
         }
+        WeightFormat::Fp16 => multiply(engine, weights, M, &halves, &mut results),
+        WeightFormat::Quantised(_) => multiply(engine, weights, M, &floats(2, M), &mut results),
     }
-
-    fn multiply(&self, engine: &Engine, weights: &Weights) {
-        let mut sums = vec![0; M * N];
-        let mut results = vec![0.0; M * N];
-        match self {
-            Self::Plain(Dtype::Int8) => {
-                engine.multiply_i32(weights, M, &random_i8(2, M * K), &mut sums)
-            }
-            Self::Plain(Dtype::Int4) => {
-                engine.multiply_i32(weights, M, &random_i4(2, M * K), &mut sums)
-            }
-            Self::Plain(Dtype::Fp16) => {
-                engine.multiply_f32(weights, M, &random_f16(2, M * K), &mut results)
-            }
-            Self::Quantised(_) => {
-                engine.multiply_quantised(weights, M, &floats(2, M), &mut results)
-            }
-        }
-        .unwrap();
-    }
+    .unwrap();
 }
 
 #[test]
 fn weights_take_what_was_said_and_products_no_more() {
-    for kind in Kind::all() {
+    for format in formats() {
         let (engine, model, peak) = watched(None);
-        let memory = kind.memory(&engine);
+        let takes = memory(&engine, format);
         let mut plan = engine.ram_plan(u64::MAX);
-        plan.add_memory(&memory).unwrap();
-        let weights = kind.load(&engine).unwrap();
+        plan.add_memory(&takes).unwrap();
+        let weights = load(&engine, format).unwrap();
         assert_eq!(model.allocated_bytes(), plan.per_device());
-        assert_eq!(weights.host_bytes(), memory.host);
+        assert_eq!(weights.host_bytes(), takes.host);
         let exact = plan.per_device().iter().sum::<u64>() + weights.host_bytes();
         assert_eq!(plan.total(), exact);
 
-        kind.multiply(&engine, &weights);
+        run(&engine, &weights);
         let most = peak.bytes.lock().unwrap().clone();
         assert_eq!(most.len(), DEVICES);
         for (device, &bytes) in most.iter().enumerate() {
@@ -188,35 +169,27 @@ fn weights_take_what_was_said_and_products_no_more() {
 }
 
 #[test]
-fn batches_of_different_weights_take_no_more() {
+fn products_of_different_weights_at_once_take_no_more() {
     let (engine, _, peak) = watched(None);
-    let kinds = [Operands::W8A8, Operands::W4A8].map(|operands| {
-        Kind::Quantised(QuantiseOptions {
+    let formats = [Operands::W8A8, Operands::W4A8].map(|operands| {
+        WeightFormat::Quantised(QuantiseOptions {
             operands,
-            outliers: Outliers::Columns(vec![3, 77, 500]),
             ..QuantiseOptions::default()
         })
     });
     let mut plan = engine.ram_plan(u64::MAX);
     let mut weights = Vec::new();
     for _ in 0..8 {
-        for kind in &kinds {
-            plan.add_memory(&kind.memory(&engine)).unwrap();
-            weights.push(kind.load(&engine).unwrap());
+        for format in formats {
+            plan.add_memory(&memory(&engine, format)).unwrap();
+            weights.push(load(&engine, format).unwrap());
         }
     }
     let a = floats(2, M);
     let mut results = vec![vec![0.0; M * N]; weights.len()];
-    let activations: Vec<_> = (weights.iter())
-        .map(|weights| weights.quantise_activations(M, &a).unwrap())
-        .collect();
-    let mut batch = engine.batch();
-    for ((weights, activations), out) in weights.iter().zip(&activations).zip(&mut results) {
-        batch
-            .multiply_activations(weights, activations, out)
-            .unwrap();
-    }
-    batch.run().unwrap();
+    let products = weights.iter().zip(&mut results);
+    let products = products.map(|(weights, c)| (weights, M, (&a).into(), c.into()));
+    multiply_all(&engine, products.collect()).unwrap();
     for (device, &bytes) in peak.bytes.lock().unwrap().iter().enumerate() {
         assert!(bytes > plan.per_device()[device]);
         assert!(bytes <= plan.device_at_most(device) - IDLE);
@@ -225,29 +198,29 @@ fn batches_of_different_weights_take_no_more() {
 
 #[test]
 fn what_fits_loads_and_a_page_less_does_not() {
-    for kind in Kind::all() {
+    for format in formats() {
         let (engine, _) = self::engine(None);
-        let memory = kind.memory(&engine);
-        let weights: u64 = memory.devices.iter().sum();
+        let takes = memory(&engine, format);
+        let weights: u64 = takes.devices.iter().sum();
         let (engine, _) = self::engine(Some(weights));
-        drop(kind.load(&engine).unwrap());
+        drop(load(&engine, format).unwrap());
         let (engine, _) = self::engine(Some(weights - 4096));
-        let error = kind.load(&engine).unwrap_err();
+        let error = load(&engine, format).unwrap_err();
         assert!(matches!(error, Error::Device { .. }), "{error}");
 
         // The limit of everything is exact, too, and refused by a byte less.
         let mut plan = engine.ram_plan(u64::MAX);
-        plan.add_memory(&memory).unwrap();
+        plan.add_memory(&takes).unwrap();
         let ram = plan.ram_at_most();
-        assert!(engine.ram_plan(ram).add_memory(&memory).is_ok());
+        assert!(engine.ram_plan(ram).add_memory(&takes).is_ok());
         let mut small: MemoryPlan = engine.ram_plan(ram - 1);
         let before = small.clone();
-        assert!(small.add_memory(&memory).is_err());
+        assert!(small.add_memory(&takes).is_err());
         assert_eq!(small, before);
 
         // On a board with that much, products run as well.
         let (engine, _) = self::engine(Some(ram));
-        let weights = kind.load(&engine).unwrap();
-        kind.multiply(&engine, &weights);
+        let weights = load(&engine, format).unwrap();
+        run(&engine, &weights);
     }
 }

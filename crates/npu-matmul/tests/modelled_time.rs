@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::random_i8;
-use npu_matmul::{Engine, PlanOptions};
+use common::{multiply, multiply_all, random_i8};
+use npu_matmul::{Engine, PlanOptions, Weights};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::timing::JobTime;
 use rocket_uapi::{
@@ -114,17 +114,16 @@ fn times(files: usize, seed: Option<u64>) -> BTreeMap<u64, Vec<JobTime>> {
     let engine = Engine::with_options(pool, PlanOptions::default()).unwrap();
     let (m, n, k) = (64, 512 * files, 96);
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
-    let weights = engine.load_i8(n, k, &b).unwrap();
+    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
     let mut c = vec![0; m * n];
     for _ in 0..2 {
-        engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+        multiply(&engine, &weights, m, &a, &mut c).unwrap();
     }
     let mut results = vec![vec![0; m * n]; 3];
-    let mut batch = engine.batch();
-    for c in &mut results {
-        batch.multiply_i32(&weights, m, &a, c).unwrap();
-    }
-    batch.submit().unwrap().wait().unwrap();
+    let products = results
+        .iter_mut()
+        .map(|c| (&weights, m, (&a).into(), c.into()));
+    multiply_all(&engine, products.collect()).unwrap();
     let mut times: BTreeMap<u64, Vec<JobTime>> = BTreeMap::new();
     for (job, &time) in model.timeline().unwrap().jobs() {
         times.entry(job.file).or_default().push(time);

@@ -10,8 +10,8 @@ mod common;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{engine, random_f16, random_i8};
-use npu_matmul::{Activity, Done, Observer, Plan};
+use common::{engine, multiply, random_f16, random_i8};
+use npu_matmul::{Activity, Done, Observer, Plan, Weights};
 
 /// Keeps everything.
 #[derive(Debug, Default)]
@@ -46,18 +46,16 @@ fn an_observer_sees_what_the_counters_count() {
     let notes = Arc::new(Notes::default());
     let engine = engine().observed_by(Arc::clone(&notes) as Arc<dyn Observer>);
     let (m, n, k) = (37, 96, 300);
-    let weights = engine.load_i8(n, k, &random_i8(1, n * k)).unwrap();
+    let weights = engine
+        .load(Weights::i8(n, k, &random_i8(1, n * k)))
+        .unwrap();
     let floats = random_f32(2, n * k);
-    let quantised = engine.load_i8_quantised(n, k, &floats).unwrap();
+    let quantised = engine.load(Weights::w8a8(n, k, &floats)).unwrap();
     let loaded = engine.counters();
     let mut integers = vec![0; m * n];
-    engine
-        .multiply_i32(&weights, m, &random_i8(3, m * k), &mut integers)
-        .unwrap();
+    multiply(&engine, &weights, m, &random_i8(3, m * k), &mut integers).unwrap();
     let mut results = vec![0.0; m * n];
-    engine
-        .multiply_quantised(&quantised, m, &random_f32(4, m * k), &mut results)
-        .unwrap();
+    multiply(&engine, &quantised, m, &random_f32(4, m * k), &mut results).unwrap();
     let counters = engine.counters();
     let devices = notes.done.lock().unwrap();
     assert!(devices.iter().all(|done| done.token == TOKEN));
@@ -109,13 +107,15 @@ fn times_are_where_the_work_was() {
     let engine = engine();
     assert_eq!(engine.times(), npu_matmul::Times::default());
     let (m, n, k) = (64, 64, 256);
-    let weights = engine.load_f16(n, k, &random_f16(1, n * k)).unwrap();
+    let weights = engine
+        .load(Weights::f16(n, k, &random_f16(1, n * k)))
+        .unwrap();
     let loaded = engine.times();
     assert!(loaded.pack_weights > Duration::ZERO);
     assert_eq!(loaded.pack + loaded.unpack + loaded.wait, Duration::ZERO);
     let mut out = vec![0.0; m * n];
     let a = random_f16(2, m * k);
-    engine.multiply_f32(&weights, m, &a, &mut out).unwrap();
+    multiply(&engine, &weights, m, &a, &mut out).unwrap();
     let ran = engine.times();
     assert_eq!(ran.pack_weights, loaded.pack_weights);
     for time in [ran.pack, ran.unpack, ran.in_flight] {

@@ -7,24 +7,22 @@
 )]
 
 mod common;
-#[path = "common/in_place.rs"]
-mod in_place;
 #[path = "common/slow.rs"]
 mod slow;
 
 use std::sync::Arc;
 
-use common::{DEVICES, random_i8};
-use in_place::{fill_i8, results};
-use npu_matmul::{Engine, PlanOptions, reference};
+use common::{multiply, random_i8};
+use npu_matmul::{Engine, Output, PlanOptions, Weights, reference};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::DevicePool;
 use slow::{Entry, Log, slow};
 
-fn engine(options: PlanOptions, devices: usize) -> (Engine, Arc<Log>) {
+/// On one device, where a wave is one SUBMIT.
+fn engine(options: PlanOptions) -> (Engine, Arc<Log>) {
     let log = Arc::new(Log::default());
     let device = slow(Model::new(ModelOptions::default()).open(), &log);
-    let pool = DevicePool::open(&device, devices).unwrap();
+    let pool = DevicePool::open(&device, 1).unwrap();
     let engine = Engine::with_options(pool, options).unwrap();
     (engine.observed_by(Arc::clone(&log) as _), log)
 }
@@ -41,69 +39,19 @@ fn count(log: &[Entry], of: Entry) -> usize {
     log.iter().filter(|entry| **entry == of).count()
 }
 
-#[test]
-fn submit_waits_for_nothing() {
-    let (engine, log) = engine(PlanOptions::default(), DEVICES);
-    let (m, n, k) = (40, 200, 300);
-    let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
-    let expected = reference::multiply_i32(m, n, k, &a, &b);
-    let weights = engine.load_i8(n, k, &b).unwrap();
-    let mut results = vec![vec![0; m * n]; 2];
-    let mut batch = engine.batch();
-    for c in &mut results {
-        batch.multiply_i32(&weights, m, &a, c).unwrap();
-    }
-    let batch = batch.submit().unwrap();
-    let started = log.take();
-    let jobs = submitted(&started);
-    assert_eq!(jobs as u64, 2 * DEVICES as u64, "{started:?}");
-    assert_eq!(count(&started, Entry::Ended), 0, "{started:?}");
-    // The caller goes on, also with the same devices: what it waits for is not
-    // what it waits for later.
-    let mut c = vec![0; m * n];
-    engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
-    assert!(c == expected);
-    let between = log.take();
-    assert_eq!(count(&between, Entry::Ended), DEVICES, "{between:?}");
-    assert_eq!(count(&between, Entry::Unpacked), DEVICES, "{between:?}");
-    batch.wait().unwrap();
-    let rest = log.take();
-    assert_eq!(count(&rest, Entry::Unpacked), jobs, "{rest:?}");
-    assert_eq!(submitted(&rest), 0);
-    assert!(results.iter().all(|c| *c == expected));
-}
-
-#[test]
-fn submit_of_a_staged_product_waits_for_nothing() {
-    let (engine, log) = engine(PlanOptions::default(), DEVICES);
-    let (m, n, k) = (40, 200, 300);
-    let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
-    let weights = engine.load_i8(n, k, &b).unwrap();
-    let mut staged = engine.stage(&weights, m).unwrap();
-    fill_i8(&mut staged, &a, k);
-    log.take();
-    let run = staged.submit().unwrap();
-    let started = log.take();
-    assert_eq!(started, [Entry::Submitted(1); DEVICES]);
-    run.wait().unwrap();
-    assert_eq!(log.take(), [Entry::Ended; DEVICES]);
-    let c = results(&staged, i32::from_le_bytes);
-    assert!(c == reference::multiply_i32(m, n, k, &a, &b));
-}
-
 /// A product is cut into parts by itself. Each is submitted as soon as it is packed, and
 /// read as soon as it has ended, while others run.
 #[test]
 fn the_cpu_packs_and_unpacks_while_the_npu_computes() {
-    // On one device a wave is one SUBMIT.
-    let (engine, log) = engine(PlanOptions::default(), 1);
+    let (engine, log) = engine(PlanOptions::default());
     let (m, n, k) = (512, 1024, 2048);
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
-    let weights = engine.load_i8(n, k, &b).unwrap();
-    let parts = engine.plan(&weights, m).unwrap().steps().len();
+    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
+    let parts = engine.prepare(&weights, m, Output::I32).unwrap();
+    let parts = parts.plan().steps().len();
     assert!(parts >= 3, "{parts} parts");
     let mut c = vec![0; m * n];
-    engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+    multiply(&engine, &weights, m, &a, &mut c).unwrap();
     assert!(c == reference::multiply_i32(m, n, k, &a, &b));
 
     let log = log.take();
@@ -121,12 +69,12 @@ fn parts_beyond_what_may_be_in_flight_follow() {
         ..PlanOptions::default()
     };
     options.limits.buffer_bytes = 16 << 10;
-    let (engine, log) = engine(options, 1);
+    let (engine, log) = engine(options);
     let (m, n, k) = (400, 64, 256);
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
-    let weights = engine.load_i8(n, k, &b).unwrap();
+    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
     let mut c = vec![0; m * n];
-    engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+    multiply(&engine, &weights, m, &a, &mut c).unwrap();
     assert!(c == reference::multiply_i32(m, n, k, &a, &b));
 
     let log = log.take();
@@ -141,7 +89,9 @@ fn parts_beyond_what_may_be_in_flight_follow() {
         match entry {
             Entry::Submitted(jobs) => running += jobs,
             Entry::Ended => running -= 1,
-            Entry::Packed | Entry::Unpacked => assert!(running > 0 || before > 0),
+            Entry::Quantised | Entry::Packed | Entry::Unpacked => {
+                assert!(running > 0 || before > 0)
+            }
         }
     }
     assert_eq!(running, 0);

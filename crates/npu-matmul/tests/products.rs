@@ -11,34 +11,34 @@ mod common;
 use std::sync::Arc;
 
 use common::{
-    DEVICES, Lint, Shape, engine, engine_with, random_f16, random_i4, random_i8, strict_engine,
-    watched,
+    DEVICES, Lint, Shape, engine, engine_with, multiply, random_f16, random_i4, random_i8,
+    strict_engine, watched,
 };
 use half::f16;
 use npu_matmul::plan::Stationary;
 use npu_matmul::quantise::{dequantise, quantise_rows};
-use npu_matmul::{Engine, PlanOptions, Weights, reference};
+use npu_matmul::{Engine, PackedWeights, PlanOptions, Weights, reference};
 use proptest::prelude::*;
 
 fn check_i8(engine: &Engine, shape: Shape, seed: u64) {
     let Shape { m, n, k } = shape;
     let (a, b) = (random_i8(seed, m * k), random_i8(seed + 1, n * k));
-    let weights = engine.load_i8(n, k, &b).unwrap();
+    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
     check_integers(engine, &weights, shape, &a, &b);
 }
 
 fn check_i4(engine: &Engine, shape: Shape, seed: u64) {
     let Shape { m, n, k } = shape;
     let (a, b) = (random_i4(seed, m * k), random_i4(seed + 1, n * k));
-    let weights = engine.load_i4(n, k, &b).unwrap();
+    let weights = engine.load(Weights::i4(n, k, &b)).unwrap();
     check_integers(engine, &weights, shape, &a, &b);
 }
 
-fn check_integers(engine: &Engine, weights: &Weights, shape: Shape, a: &[i8], b: &[i8]) {
+fn check_integers(engine: &Engine, weights: &PackedWeights, shape: Shape, a: &[i8], b: &[i8]) {
     let Shape { m, n, k } = shape;
     // Junk, so that an element that nobody wrote is seen.
     let mut c = vec![0x5a5a_5a5a; m * n];
-    engine.multiply_i32(weights, m, a, &mut c).unwrap();
+    multiply(engine, weights, m, a, &mut c).unwrap();
     assert!(c == reference::multiply_i32(m, n, k, a, b), "{shape:?}");
 }
 
@@ -48,11 +48,9 @@ fn check_w4a8(engine: &Engine, shape: Shape, seed: u64) {
     let a = random_i8(seed, m * k);
     let a: Vec<i8> = a.into_iter().map(|x| x.min(119)).collect();
     let b = random_i4(seed + 1, n * k);
-    let weights = engine.load_i4(n, k, &b).unwrap();
-    let mut c = vec![0x5a5a_5a5a; m * n];
-    engine.multiply_w4a8_i32(&weights, m, &a, &mut c).unwrap();
-    assert!(c == reference::multiply_i32(m, n, k, &a, &b), "{shape:?}");
-    // The same weights take 4-bit activations too.
+    let weights = engine.load(Weights::i4_wide(n, k, &b)).unwrap();
+    check_integers(engine, &weights, shape, &a, &b);
+    // They take 4-bit activations too.
     let a = random_i4(seed + 2, m * k);
     check_integers(engine, &weights, shape, &a, &b);
 }
@@ -60,9 +58,9 @@ fn check_w4a8(engine: &Engine, shape: Shape, seed: u64) {
 fn check_f16(engine: &Engine, shape: Shape, seed: u64) {
     let Shape { m, n, k } = shape;
     let (a, b) = (random_f16(seed, m * k), random_f16(seed + 1, n * k));
-    let weights = engine.load_f16(n, k, &b).unwrap();
+    let weights = engine.load(Weights::f16(n, k, &b)).unwrap();
     let mut c = vec![f32::NAN; m * n];
-    engine.multiply_f32(&weights, m, &a, &mut c).unwrap();
+    multiply(engine, &weights, m, &a, &mut c).unwrap();
     let k_tiles = weights.plan().k_tile_count();
     let expected = reference::multiply_f64(m, n, k, &a, &b, k_tiles);
     for (at, (&got, want)) in c.iter().zip(&expected).enumerate() {
@@ -71,7 +69,7 @@ fn check_f16(engine: &Engine, shape: Shape, seed: u64) {
     }
     // Rounded once more, by the NPU where K is whole.
     let mut c = vec![f16::NAN; m * n];
-    engine.multiply_f16(&weights, m, &a, &mut c).unwrap();
+    multiply(engine, &weights, m, &a, &mut c).unwrap();
     for (at, (&got, want)) in c.iter().zip(&expected).enumerate() {
         assert!(want.allows_half(got), "{shape:?} [{at}]: {got}, {want:?}");
     }
@@ -186,9 +184,11 @@ fn what_stays_in_cbuf_is_what_is_needed() {
             n: 200,
             k: 96,
         };
-        let weights = engine.load_i8(shape.n, shape.k, &[1; 200 * 96]).unwrap();
+        let weights = engine
+            .load(Weights::i8(shape.n, shape.k, &[1; 200 * 96]))
+            .unwrap();
         assert_eq!(
-            engine.plan(&weights, shape.m).unwrap().stationary,
+            common::plan(&engine, &weights, shape.m).stationary,
             stationary
         );
         check_i8(&engine, shape, 1);
@@ -217,19 +217,19 @@ fn extreme_integers() {
     let (m, n, k) = (4, 64, 5000);
     for (a, b) in [(-128, -128), (-128, 127), (127, 127)] {
         let (a, b) = (vec![a; m * k], vec![b; n * k]);
-        let weights = engine.load_i8(n, k, &b).unwrap();
+        let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
         check_integers(&engine, &weights, Shape { m, n, k }, &a, &b);
     }
     for (a, b) in [(-8, -8), (-8, 7), (7, 7)] {
         let (a, b) = (vec![a; m * k], vec![b; n * k]);
-        let weights = engine.load_i4(n, k, &b).unwrap();
+        let weights = engine.load(Weights::i4(n, k, &b)).unwrap();
         check_integers(&engine, &weights, Shape { m, n, k }, &a, &b);
     }
     for (a, b) in [(-128, -8), (-128, 7), (119, -8), (119, 7)] {
         let (a, b) = (vec![a; m * k], vec![b; n * k]);
-        let weights = engine.load_i4(n, k, &b).unwrap();
+        let weights = engine.load(Weights::i4_wide(n, k, &b)).unwrap();
         let mut c = vec![0; m * n];
-        engine.multiply_w4a8_i32(&weights, m, &a, &mut c).unwrap();
+        multiply(&engine, &weights, m, &a, &mut c).unwrap();
         assert_eq!(c, reference::multiply_i32(m, n, k, &a, &b));
     }
 }
@@ -252,12 +252,11 @@ fn quantised_products_are_the_dequantised_integer_product() {
     cut.limits.tasks = 2;
     for options in [PlanOptions::default(), cut] {
         let engine = engine_with(options, DEVICES);
-        let weights = engine.load_i8_quantised(n, k, &b).unwrap();
+        let weights = engine.load(Weights::w8a8(n, k, &b)).unwrap();
         let mut c = vec![0.0; m * n];
-        engine.multiply_quantised(&weights, m, &a, &mut c).unwrap();
+        multiply(&engine, &weights, m, &a, &mut c).unwrap();
 
         let ((qa, sa), (qb, sb)) = (quantise_rows(&a, k), quantise_rows(&b, k));
-        assert_eq!(weights.scales(), Some(&sb[..]));
         let sums = reference::multiply_i32(m, n, k, &qa, &qb);
         for (at, (&got, &sum)) in c.iter().zip(&sums).enumerate() {
             let want = dequantise(sum, sa[at / n], sb[at % n]);
@@ -278,17 +277,17 @@ fn the_npu_writes_half_the_bytes_of_half_results() {
             ..PlanOptions::default()
         };
         let (engine, model) = strict_engine(options, 1);
-        let weights = engine.load_f16(n, k, &b).unwrap();
+        let weights = engine.load(Weights::f16(n, k, &b)).unwrap();
         // The same buffers and sizes: only what the programs write differs.
         let (mut c, mut c16) = (vec![0.0; m * n], vec![f16::ZERO; m * n]);
-        engine.multiply_f32(&weights, m, &a, &mut c).unwrap();
+        multiply(&engine, &weights, m, &a, &mut c).unwrap();
         let before = engine.counters().bytes_from_device;
         if halves {
-            engine.multiply_f16(&weights, m, &a, &mut c16).unwrap();
+            multiply(&engine, &weights, m, &a, &mut c16).unwrap();
             let rounded: Vec<f16> = c.iter().map(|&x| f16::from_f32(x)).collect();
             assert_eq!(c16, rounded);
         } else {
-            engine.multiply_f32(&weights, m, &a, &mut c).unwrap();
+            multiply(&engine, &weights, m, &a, &mut c).unwrap();
         }
         assert_eq!(model.events(), []);
         engine.counters().bytes_from_device - before
@@ -307,9 +306,9 @@ fn halves_that_are_too_large_are_infinite() {
     let b: Vec<_> = (0..n * k)
         .map(|at| f16::from_f32(if at / k % 2 == 0 { 4.0 } else { -3.0 }))
         .collect();
-    let weights = engine.load_f16(n, k, &b).unwrap();
+    let weights = engine.load(Weights::f16(n, k, &b)).unwrap();
     let mut c = vec![f16::ZERO; m * n];
-    engine.multiply_f16(&weights, m, &a, &mut c).unwrap();
+    multiply(&engine, &weights, m, &a, &mut c).unwrap();
     for (at, &x) in c.iter().enumerate() {
         let want = if at % 2 == 0 {
             f16::INFINITY
@@ -325,9 +324,9 @@ fn threads_share_an_engine_and_weights() {
     let engine = engine();
     let (n, k) = (96, 200);
     let b = random_i8(7, n * k);
-    let weights = engine.load_i8(n, k, &b).unwrap();
+    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
     let halves: Vec<f16> = random_f16(8, n * k);
-    let float_weights = engine.load_f16(n, k, &halves).unwrap();
+    let float_weights = engine.load(Weights::f16(n, k, &halves)).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (engine, weights, float_weights) = (&engine, &weights, &float_weights);
@@ -339,7 +338,7 @@ fn threads_share_an_engine_and_weights() {
                     check_integers(engine, weights, Shape { m, n, k }, &a, b);
                     let a = random_f16(200 + m as u64, m * k);
                     let mut c = vec![f32::NAN; m * n];
-                    engine.multiply_f32(float_weights, m, &a, &mut c).unwrap();
+                    multiply(engine, float_weights, m, &a, &mut c).unwrap();
                     let k_tiles = float_weights.plan().k_tile_count();
                     let expected = reference::multiply_f64(m, n, k, &a, halves, k_tiles);
                     for (got, want) in c.iter().zip(&expected) {

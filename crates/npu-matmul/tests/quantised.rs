@@ -9,11 +9,11 @@
 
 mod common;
 
-use common::{Random, Shape, engine, strict_engine, watched};
-use npu_matmul::quantise::rotate::Rotation;
+use common::{Random, Shape, engine, multiply, strict_engine, watched};
+use npu_matmul::quantise::rotate::{self, Rotation};
 use npu_matmul::quantise::search::Search;
-use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions, Scheme, outlier_columns};
-use npu_matmul::{Engine, Error, PlanOptions};
+use npu_matmul::quantise::{Operands, QuantiseOptions};
+use npu_matmul::{Engine, Error, PlanOptions, Weights};
 use proptest::prelude::*;
 
 /// Floats around 0 with a few large columns.
@@ -64,58 +64,38 @@ struct Reference {
     group: usize,
     /// Channels that are added up as integers: a group, or a part of one.
     tile: usize,
-    columns: Vec<usize>,
     shape: Shape,
 }
 
 impl Reference {
     fn new(shape: Shape, options: &QuantiseOptions, a: &[f32], b: &[f32]) -> Self {
         let k = shape.k;
-        let columns = match &options.outliers {
-            Outliers::Quantised => vec![],
-            Outliers::Columns(columns) => columns.clone(),
-            Outliers::Above(times) => outlier_columns(a, k, *times),
-        };
-        let prepared = |matrix: &[f32], zeroed: bool| {
+        let rotated = |matrix: &[f32]| {
             let mut matrix = matrix.to_vec();
-            for row in matrix.chunks_mut(k) {
-                for &column in columns.iter().filter(|_| zeroed) {
-                    row[column] = 0.0;
-                }
-                if let Some(rotation) = &options.rotation {
-                    rotation.apply(row);
-                }
+            if options.rotated {
+                Rotation::new(k, rotate::SEED).unwrap().apply(&mut matrix);
             }
             matrix
         };
-        let a = prepared(a, true);
-        let b = prepared(b, matches!(options.outliers, Outliers::Columns(_)));
-        let group = match options.scheme {
-            Scheme::PerKGroup(group) => group,
-            Scheme::PerTensor | Scheme::PerChannel => k,
-        };
+        let (a, b) = (rotated(a), rotated(b));
+        let group = options.k_group.unwrap_or(k);
         let limit = options.operands.activation_max();
         let absmax = |row: &[f32]| Search::AbsMax.scale(row, limit);
         let a = a.chunks(k).map(|row| quantise(row, group, limit, absmax));
         let limit = options.operands.weight_max();
-        let whole = options.search.scale(&b, limit);
-        let found = |row: &[f32]| match options.scheme {
-            Scheme::PerTensor => whole,
-            Scheme::PerChannel | Scheme::PerKGroup(_) => options.search.scale(row, limit),
-        };
+        let found = |row: &[f32]| options.search.scale(row, limit);
         let b = b.chunks(k).map(|row| quantise(row, group, limit, found));
         Self {
             a: a.collect(),
             b: b.collect(),
             group,
             tile: group,
-            columns,
             shape,
         }
     }
 
-    /// Element (i, j); `a` and `b` are its rows as they were.
-    fn element(&self, i: usize, j: usize, a: &[f32], b: &[f32]) -> Expected {
+    /// Element (i, j).
+    fn element(&self, i: usize, j: usize) -> Expected {
         let (qa, qb) = (&self.a[i], &self.b[j]);
         let tiles = self.shape.k.div_ceil(self.tile);
         let (mut value, mut terms) = (0.0, 0.0);
@@ -128,41 +108,25 @@ impl Reference {
             terms += (sum as f64 * scale).abs();
         }
         let count = tiles as f64;
-        let mut tolerance = count * 2_f64.powi(-24) * (1.0 + count * 2_f64.powi(-22)) * terms;
-        // Outliers: both operands rounded to 11 bits, additions as of an FP16
-        // product, and once more an f32 result.
-        let products = self
-            .columns
-            .iter()
-            .map(|&at| f64::from(a[at]) * f64::from(b[at]));
-        let (sum, magnitudes) = products.fold((0.0, 0.0), |(s, t), p| (s + p, t + p.abs()));
-        if !self.columns.is_empty() {
-            value += sum;
-            tolerance += 2.1 * 2_f64.powi(-11) * magnitudes + 2_f64.powi(-23) * terms;
-        }
+        let tolerance = count * 2_f64.powi(-24) * (1.0 + count * 2_f64.powi(-22)) * terms;
         Expected { value, tolerance }
     }
 }
 
 fn check(engine: &Engine, shape: Shape, options: &QuantiseOptions, a: &[f32], b: &[f32]) {
     let Shape { m, n, k } = shape;
-    let weights = engine.load_quantised(n, k, options, b).unwrap();
+    let weights = engine.load(Weights::quantised(n, k, *options, b)).unwrap();
     // Junk, so that an element that nobody wrote is seen.
     let mut c = vec![f32::NAN; m * n];
-    engine.multiply_quantised(&weights, m, a, &mut c).unwrap();
+    multiply(engine, &weights, m, a, &mut c).unwrap();
     let mut reference = Reference::new(shape, options, a, b);
     if reference.group < k {
         reference.tile = weights.plan().k_tile;
         assert!(reference.group.is_multiple_of(reference.tile));
     }
-    for (group, scales) in weights.scales().unwrap().chunks(n).enumerate() {
-        for (channel, scale) in scales.iter().enumerate() {
-            assert_eq!(*scale, reference.b[channel].scales[group]);
-        }
-    }
     for (at, got) in c.iter().enumerate() {
         let (i, j) = (at / n, at % n);
-        let want = reference.element(i, j, &a[i * k..][..k], &b[j * k..][..k]);
+        let want = reference.element(i, j);
         let error = (f64::from(*got) - want.value).abs();
         assert!(
             error <= want.tolerance,
@@ -177,29 +141,8 @@ fn operands() -> impl Strategy<Value = Operands> {
     prop::sample::select(Operands::ALL.to_vec())
 }
 
-fn scheme() -> impl Strategy<Value = Scheme> {
-    prop_oneof![
-        Just(Scheme::PerTensor),
-        Just(Scheme::PerChannel),
-        (1..40_usize).prop_map(|groups| Scheme::PerKGroup(32 * groups)),
-    ]
-}
-
-fn search() -> impl Strategy<Value = Search> {
-    prop_oneof![
-        4 => Just(Search::AbsMax),
-        1 => Just(Search::Percentile(0.99)),
-        1 => Just(Search::MeanSquare),
-        1 => Just(Search::KullbackLeibler),
-    ]
-}
-
-fn outliers(k: usize) -> impl Strategy<Value = Outliers> {
-    prop_oneof![
-        Just(Outliers::Quantised),
-        prop::collection::vec(0..k, 0..5).prop_map(Outliers::Columns),
-        (2.0..20.0_f32).prop_map(Outliers::Above),
-    ]
+fn k_group() -> impl Strategy<Value = Option<usize>> {
+    prop::option::of((1..40_usize).prop_map(|groups| 32 * groups))
 }
 
 fn case() -> impl Strategy<Value = (Shape, QuantiseOptions)> {
@@ -207,29 +150,18 @@ fn case() -> impl Strategy<Value = (Shape, QuantiseOptions)> {
         (1..40_usize, 1..140_usize, 1..300_usize),
         (1..6_usize, 1..40_usize, 1..1500_usize),
     ];
-    shape.prop_flat_map(|(m, n, k)| {
-        let rotation = any::<Option<u64>>().prop_map(move |seed| Rotation::new(k, seed?));
-        (operands(), scheme(), search(), rotation, outliers(k)).prop_map(
-            move |(operands, scheme, search, rotation, outliers)| {
-                let options = QuantiseOptions {
-                    operands,
-                    scheme,
-                    search,
-                    rotation,
-                    outliers: match outliers {
-                        // In order and each once, as the reference takes them.
-                        Outliers::Columns(mut columns) => {
-                            columns.sort_unstable();
-                            columns.dedup();
-                            Outliers::Columns(columns)
-                        }
-                        other => other,
-                    },
-                };
-                (Shape { m, n, k }, options)
-            },
-        )
-    })
+    let search = prop::sample::select(vec![Search::AbsMax, Search::MeanSquare]);
+    (shape, operands(), k_group(), search, any::<bool>()).prop_map(
+        |((m, n, k), operands, k_group, search, rotated)| {
+            let options = QuantiseOptions {
+                operands,
+                k_group,
+                search,
+                rotated,
+            };
+            (Shape { m, n, k }, options)
+        },
+    )
 }
 
 proptest! {
@@ -260,16 +192,12 @@ proptest! {
 fn kinds() -> Vec<QuantiseOptions> {
     let mut all = Vec::new();
     for operands in Operands::ALL {
-        for scheme in [Scheme::PerTensor, Scheme::PerChannel, Scheme::PerKGroup(64)] {
-            for outliers in [
-                Outliers::Quantised,
-                Outliers::Columns(vec![200, 3, 3]),
-                Outliers::Above(8.0),
-            ] {
+        for k_group in [None, Some(64)] {
+            for rotated in [false, true] {
                 all.push(QuantiseOptions {
                     operands,
-                    scheme,
-                    outliers,
+                    k_group,
+                    rotated,
                     ..QuantiseOptions::default()
                 });
             }
@@ -284,9 +212,9 @@ fn nothing_is_submitted_that_silicon_would_punish() {
     let (m, n, k) = (33, 70, 256);
     let (a, b) = (floats(1, m, k, &[3]), floats(2, n, k, &[]));
     for options in kinds() {
-        let weights = engine.load_quantised(n, k, &options, &b).unwrap();
+        let weights = engine.load(Weights::quantised(n, k, options, &b)).unwrap();
         let mut c = vec![0.0; m * n];
-        engine.multiply_quantised(&weights, m, &a, &mut c).unwrap();
+        multiply(&engine, &weights, m, &a, &mut c).unwrap();
     }
     assert_eq!(model.events(), []);
     let counters = engine.counters();
@@ -299,17 +227,15 @@ fn what_is_no_number_stays_in_its_row_or_column() {
     let engine = engine();
     let (m, n, k) = (4, 6, 256);
     for poison in [f32::NAN, f32::INFINITY] {
-        // In a column that is kept out of the quantised product, and in one
-        // that is not.
         for column in [3, 4] {
             let (mut a, mut b) = (floats(1, m, k, &[3]), floats(2, n, k, &[]));
             a[2 * k + column] = poison;
             b[5 * k + column] = poison;
             a[..k].fill(0.0);
             for options in kinds() {
-                let weights = engine.load_quantised(n, k, &options, &b).unwrap();
+                let weights = engine.load(Weights::quantised(n, k, options, &b)).unwrap();
                 let mut c = vec![0.0; m * n];
-                engine.multiply_quantised(&weights, m, &a, &mut c).unwrap();
+                multiply(&engine, &weights, m, &a, &mut c).unwrap();
                 for (at, x) in c.iter().enumerate() {
                     let (row, column) = (at / n, at % n);
                     let poisoned = row == 2 || column == 5;
@@ -329,13 +255,8 @@ fn floats_near_the_ends_of_their_range() {
         let scaled = |x: Vec<f32>, by: f32| -> Vec<f32> { x.iter().map(|x| x * by).collect() };
         let a = scaled(floats(1, m, k, &[3]), of_a);
         let b = scaled(floats(2, n, k, &[]), of_b);
-        for outliers in [Outliers::Columns(vec![3]), Outliers::Above(8.0)] {
-            let options = QuantiseOptions {
-                outliers,
-                ..QuantiseOptions::default()
-            };
-            check(&engine, Shape { m, n, k }, &options, &a, &b);
-        }
+        let options = QuantiseOptions::default();
+        check(&engine, Shape { m, n, k }, &options, &a, &b);
     }
 }
 
@@ -355,10 +276,10 @@ fn deep_groups_of_int4_are_several_tiles() {
         for operands in [Operands::W4A8, Operands::W4A4] {
             let options = QuantiseOptions {
                 operands,
-                scheme: Scheme::PerKGroup(group),
+                k_group: Some(group),
                 ..QuantiseOptions::default()
             };
-            let weights = engine.load_quantised(n, k, &options, b).unwrap();
+            let weights = engine.load(Weights::quantised(n, k, options, b)).unwrap();
             assert_eq!(weights.plan().k_tile, tile, "{group}");
             check(&engine, Shape { m, n, k }, &options, &a, b);
         }
@@ -374,17 +295,15 @@ fn one_group_is_cut_as_a_channel() {
         let a = floats(1, m, k, &[]);
         let b: Vec<f32> = (0..n * k).map(|at| 1.0 - (at % 2) as f32 * 2.0).collect();
         for operands in Operands::ALL {
-            let [channel, one] = [Scheme::PerChannel, Scheme::PerKGroup(group)].map(|scheme| {
+            let [channel, one] = [None, Some(group)].map(|k_group| {
                 let options = QuantiseOptions {
                     operands,
-                    scheme,
+                    k_group,
                     ..QuantiseOptions::default()
                 };
-                let weights = engine.load_quantised(n, k, &options, &b).unwrap();
+                let weights = engine.load(Weights::quantised(n, k, options, &b)).unwrap();
                 let mut out = vec![f32::NAN; m * n];
-                engine
-                    .multiply_quantised(&weights, m, &a, &mut out)
-                    .unwrap();
+                multiply(&engine, &weights, m, &a, &mut out).unwrap();
                 (weights.plan().clone(), out)
             });
             assert_eq!(one, channel, "{operands:?}, {group} of {k}");
@@ -397,51 +316,39 @@ fn options_that_do_not_fit_are_refused() {
     let engine = engine();
     let (n, k) = (4, 100);
     let b = vec![1.0; n * k];
-    let load = |options: &QuantiseOptions| engine.load_quantised(n, k, options, &b).unwrap_err();
-    let with = |operands, scheme| QuantiseOptions {
+    let load = |options: &QuantiseOptions| {
+        engine
+            .load(Weights::quantised(n, k, *options, &b))
+            .unwrap_err()
+    };
+    let with = |operands, k_group| QuantiseOptions {
         operands,
-        scheme,
+        k_group,
         ..QuantiseOptions::default()
     };
-    let error = load(&QuantiseOptions {
-        rotation: Rotation::new(96, 1),
-        ..QuantiseOptions::default()
-    });
-    assert!(matches!(
-        error,
-        Error::RotationLength {
-            rotation: 96,
-            k: 100
-        }
-    ));
-    let error = load(&QuantiseOptions {
-        outliers: Outliers::Columns(vec![99, 100, 7]),
-        ..QuantiseOptions::default()
-    });
-    assert!(matches!(
-        error,
-        Error::OutlierColumn {
-            column: 100,
-            k: 100
-        }
-    ));
     for group in [0, 33, 500] {
-        let error = load(&with(Operands::W4A4, Scheme::PerKGroup(group)));
+        let error = load(&with(Operands::W4A4, Some(group)));
         assert!(matches!(error, Error::Plan(_)), "{group}: {error}");
     }
     // Sums of a group must fit, and not those of all of K.
     let deep = 140_000;
     let zeros = |_: usize, row: &mut [f32]| row.fill(0.0);
-    let loaded = |scheme| engine.load_quantised_rows(1, deep, &with(Operands::W8A8, scheme), zeros);
+    let loaded = |k_group| {
+        let options = with(Operands::W8A8, k_group);
+        engine.load(Weights::quantised_rows(1, deep, options, zeros))
+    };
     assert!(matches!(
-        loaded(Scheme::PerChannel),
+        loaded(None),
         Err(Error::TooDeep { k: 140_000, .. })
     ));
-    loaded(Scheme::PerKGroup(1024)).unwrap();
-    // Weights of integers have no scales.
-    let weights = engine.load_i4(1, 2, &[1, 2]).unwrap();
+    loaded(Some(1024)).unwrap();
+    // Weights of integers give no floats.
+    let weights = engine.load(Weights::i4(1, 2, &[1, 2])).unwrap();
     assert!(matches!(
-        engine.multiply_quantised(&weights, 1, &[0.0; 2], &mut [0.0]),
-        Err(Error::WrongWeights { actual: "int4", .. })
+        multiply(&engine, &weights, 1, &[0.0; 2], &mut [0.0]),
+        Err(Error::WrongOutput {
+            weights: "int4",
+            ..
+        })
     ));
 }

@@ -17,7 +17,7 @@ use in_place::{fill_f16, fill_i8, gather, results};
 use npu_matmul::layout::Order;
 use npu_matmul::plan::{OperandOrder, OperandOrders};
 use npu_matmul::{
-    Engine, Error, PlanError, PlanOptions, Results, StageOptions, Weights, reference,
+    Engine, Error, PackedWeights, PlanError, PlanOptions, Results, StageOptions, Weights, reference,
 };
 use proptest::prelude::*;
 use rknpu_regcmd::timing::Machine;
@@ -43,7 +43,7 @@ fn k_whole(k: usize) -> PlanOptions {
     }
 }
 
-fn check_i8(engine: &Engine, weights: &Weights, m: usize, b: &[i8], orders: OperandOrders) {
+fn check_i8(engine: &Engine, weights: &PackedWeights, m: usize, b: &[i8], orders: OperandOrders) {
     let (n, k) = (weights.n(), weights.k());
     let a = random_i8(3, m * k);
     let mut staged = engine.stage_with(weights, m, options(orders)).unwrap();
@@ -59,7 +59,7 @@ fn check_i8(engine: &Engine, weights: &Weights, m: usize, b: &[i8], orders: Oper
 
 fn check_f16(engine: &Engine, Shape { m, n, k }: Shape, orders: OperandOrders, seed: u64) {
     let (a, b) = (random_f16(seed, m * k), random_f16(seed + 1, n * k));
-    let weights = engine.load_f16(n, k, &b).unwrap();
+    let weights = engine.load(Weights::f16(n, k, &b)).unwrap();
     let expected = reference::multiply_f64(m, n, k, &a, &b, 1);
     for results in [Results::Sums, Results::Halves] {
         let options = StageOptions { results, orders };
@@ -121,7 +121,7 @@ proptest! {
         let engine = engine.observed_by(Arc::new(Lint));
         let orders = OperandOrders { activations, results };
         let b = random_i8(seed, n * k);
-        let weights = engine.load_i8(n, k, &b).unwrap();
+        let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
         check_i8(&engine, &weights, m, &b, orders);
         check_f16(&engine, shape, orders, seed);
         prop_assert_eq!(model.events(), []);
@@ -143,7 +143,7 @@ fn the_largest_tiles() {
         let (engine, model) = strict_engine(k_whole(k), 1);
         let engine = engine.observed_by(Arc::new(Lint));
         let b = random_i8(1, n * k);
-        let weights = engine.load_i8(n, k, &b).unwrap();
+        let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
         let staged = engine.stage_with(&weights, m, options(BOTH)).unwrap();
         assert_eq!(staged.plan().row_tile, rows, "{k}");
         assert_eq!(staged.result_buffers().len(), n.div_ceil(32_768));
@@ -169,7 +169,7 @@ fn buffers_are_plain_matrices() {
     const K: usize = 96;
     let (engine, _) = strict_engine(k_whole(K), 1);
     let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
-    let weights = engine.load_i8(N, K, &b).unwrap();
+    let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
     let mut staged = engine.stage_with(&weights, M, options(BOTH)).unwrap();
     let mut memory = staged.activations_mut(0).unwrap();
     memory.as_mut_slice_of::<i8>()[..M * K].copy_from_slice(&a);
@@ -193,7 +193,7 @@ fn what_was_never_measured_is_refused() {
     let (n, k) = (64, 64);
     let stage = |options: PlanOptions, k: usize, orders| {
         let (engine, _) = strict_engine(options, 1);
-        let weights = engine.load_i8(n, k, &vec![1; n * k]).unwrap();
+        let weights = engine.load(Weights::i8(n, k, &vec![1; n * k])).unwrap();
         let refused = engine.stage_with(&weights, 8, self::options(orders));
         match refused {
             Err(Error::Plan(error)) => error,
@@ -217,7 +217,9 @@ fn what_was_never_measured_is_refused() {
         let refused = stage(cut, k, order);
         assert_eq!(refused, PlanError::RowMajorDepth { k_tiles: 2 });
         let (engine, _) = strict_engine(PlanOptions::default(), 1);
-        let int4 = engine.load_i4(n, k, &random_i4(1, n * k)).unwrap();
+        let int4 = engine
+            .load(Weights::i4(n, k, &random_i4(1, n * k)))
+            .unwrap();
         let refused = engine.stage_with(&int4, 8, options(order));
         assert!(matches!(refused, Err(Error::Plan(PlanError::RowMajorInt4))));
     }

@@ -20,7 +20,7 @@ use faults::faulty_engine;
 use half::f16;
 use in_place::{fill_f16, fill_i4, fill_i8, gather, results};
 use npu_matmul::{
-    Engine, Error, JobFailure, PlanOptions, Results, StageOptions, StagedError, reference,
+    Engine, Error, JobFailure, PlanOptions, Results, StageOptions, StagedError, Weights, reference,
 };
 use npu_model::driver::Caches;
 use npu_model::{Level, Model, ModelOptions};
@@ -29,7 +29,7 @@ use rocket_uapi::{Deadline, DevicePool, SharedBuffer};
 
 fn check_integers(engine: &Engine, Shape { m, n, k }: Shape, seed: u64) {
     let b = random_i8(seed, n * k);
-    let weights = engine.load_i8(n, k, &b).unwrap();
+    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
     let mut staged = engine.stage(&weights, m).unwrap();
     for seed in [seed + 1, seed + 2] {
         let a = random_i8(seed, m * k);
@@ -39,7 +39,7 @@ fn check_integers(engine: &Engine, Shape { m, n, k }: Shape, seed: u64) {
         assert!(c == reference::multiply_i32(m, n, k, &a, &b));
     }
     let b = random_i4(seed, n * k);
-    let weights = engine.load_i4(n, k, &b).unwrap();
+    let weights = engine.load(Weights::i4(n, k, &b)).unwrap();
     let mut staged = engine.stage(&weights, m).unwrap();
     let a = random_i4(seed + 1, m * k);
     fill_i4(&mut staged, &a, k);
@@ -50,7 +50,7 @@ fn check_integers(engine: &Engine, Shape { m, n, k }: Shape, seed: u64) {
 
 fn check_floats(engine: &Engine, Shape { m, n, k }: Shape, seed: u64) {
     let (a, b) = (random_f16(seed, m * k), random_f16(seed + 1, n * k));
-    let weights = engine.load_f16(n, k, &b).unwrap();
+    let weights = engine.load(Weights::f16(n, k, &b)).unwrap();
     let k_tiles = weights.plan().k_tile_count();
     let expected = reference::multiply_f64(m, n, k, &a, &b, k_tiles);
     for results in [Results::Sums, Results::Halves] {
@@ -126,7 +126,7 @@ fn one_buffer_is_filled_and_copied_to_the_other_devices() {
     };
     let (engine, _) = strict_engine(options, 3);
     let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
-    let weights = engine.load_i8(N, K, &b).unwrap();
+    let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
     let mut staged = engine.stage(&weights, M).unwrap();
     assert_eq!(staged.activation_buffers().len(), 3);
     let regions = staged.activation_buffers()[1].regions.clone();
@@ -146,7 +146,7 @@ fn one_buffer_is_filled_and_copied_to_the_other_devices() {
 fn nothing_is_allocated_again() {
     let (engine, faults) = faulty_engine(3);
     let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
-    let weights = engine.load_i8(N, K, &b).unwrap();
+    let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
     let mut staged = engine.stage(&weights, M).unwrap();
     // Each device makes the page of its jobs.
     staged.multiply().unwrap();
@@ -185,7 +185,7 @@ fn shared() -> (Engine, rocket_uapi::Device, Arc<Model>) {
         ..ModelOptions::default()
     });
     let device = model.open_device();
-    let engine = Engine::new(DevicePool::open(&device, 2).unwrap())
+    let engine = Engine::open(DevicePool::open(&device, 2).unwrap())
         .unwrap()
         .observed_by(Arc::new(Lint));
     (engine, device.reopen().unwrap(), model)
@@ -195,7 +195,7 @@ fn shared() -> (Engine, rocket_uapi::Device, Arc<Model>) {
 fn another_file_writes_a_and_reads_c() {
     let (engine, other, model) = shared();
     let b = random_i8(2, N * K);
-    let weights = engine.load_i8(N, K, &b).unwrap();
+    let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
     let mut staged = engine.stage(&weights, M).unwrap();
     let inputs: Vec<_> = (0..staged.activation_buffers().len())
         .map(|index| staged.export_activations(index).unwrap())
@@ -246,7 +246,9 @@ fn another_file_writes_a_and_reads_c() {
 #[test]
 fn what_is_not_there_is_refused() {
     let (engine, _) = strict_engine(PlanOptions::default(), 1);
-    let weights = engine.load_i8(N, K, &random_i8(1, N * K)).unwrap();
+    let weights = engine
+        .load(Weights::i8(N, K, &random_i8(1, N * K)))
+        .unwrap();
     let other = strict_engine(PlanOptions::default(), 1).0;
     assert!(matches!(
         other.stage(&weights, M),
@@ -284,7 +286,7 @@ fn a_failed_product_leaves_its_operands() {
     for exports in [false, true] {
         let (engine, faults) = faulty_engine(3);
         let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
-        let weights = engine.load_i8(N, K, &b).unwrap();
+        let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
         let mut staged = engine.stage(&weights, M).unwrap();
         fill_i8(&mut staged, &a, K);
         if exports {
@@ -343,7 +345,9 @@ fn a_failed_product_leaves_its_operands() {
 #[test]
 fn no_memory_for_a_staged_product_is_an_error() {
     let (engine, faults) = faulty_engine(2);
-    let weights = engine.load_i8(N, K, &random_i8(1, N * K)).unwrap();
+    let weights = engine
+        .load(Weights::i8(N, K, &random_i8(1, N * K)))
+        .unwrap();
     // A CREATE_BO without memory is tried again where there are idle buffers.
     for failing in 0..8 {
         faults.no_memory.store(2, Ordering::Relaxed);

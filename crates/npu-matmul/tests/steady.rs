@@ -16,11 +16,11 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use common::{DEVICES, random_f16, random_i4, random_i8};
+use common::{DEVICES, multiply, multiply_all, random_f16, random_i4, random_i8};
 use faults::{faulty_pool_on, small_jobs};
 use half::f16;
-use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions, Scheme};
-use npu_matmul::{Done, Engine, Observer, PlanOptions, SubmittedJob, Weights};
+use npu_matmul::quantise::{Operands, QuantiseOptions};
+use npu_matmul::{Done, Engine, Observer, PackedWeights, PlanOptions, SubmittedJob, Weights};
 use npu_model::ModelOptions;
 
 const M: usize = 70;
@@ -56,10 +56,11 @@ impl Observer for Threads {
 
 /// Weights of all kinds, and activations of them.
 struct Products {
-    int8: Weights,
-    int4: Weights,
-    fp16: Weights,
-    quantised: Vec<Weights>,
+    int8: PackedWeights,
+    int4: PackedWeights,
+    wide: PackedWeights,
+    fp16: PackedWeights,
+    quantised: Vec<PackedWeights>,
     bytes: Vec<i8>,
     nibbles: Vec<i8>,
     halves: Vec<f16>,
@@ -74,25 +75,30 @@ impl Products {
         };
         let mut quantised = Vec::new();
         for operands in Operands::ALL {
-            for (scheme, outliers) in [
-                (Scheme::PerChannel, Outliers::Quantised),
-                (Scheme::PerChannel, Outliers::Columns(vec![3, 200])),
-                (Scheme::PerKGroup(64), Outliers::Quantised),
-            ] {
+            for k_group in [None, Some(64)] {
                 let options = QuantiseOptions {
                     operands,
-                    scheme,
-                    outliers,
+                    k_group,
+                    rotated: k_group.is_some(),
                     ..QuantiseOptions::default()
                 };
-                let weights = engine.load_quantised(N, K, &options, &floats(1, N * K));
+                let weights = engine.load(Weights::quantised(N, K, options, &floats(1, N * K)));
                 quantised.push(weights.unwrap());
             }
         }
         Self {
-            int8: engine.load_i8(N, K, &random_i8(2, N * K)).unwrap(),
-            int4: engine.load_i4(N, K, &random_i4(3, N * K)).unwrap(),
-            fp16: engine.load_f16(N, K, &random_f16(4, N * K)).unwrap(),
+            int8: engine
+                .load(Weights::i8(N, K, &random_i8(2, N * K)))
+                .unwrap(),
+            int4: engine
+                .load(Weights::i4(N, K, &random_i4(3, N * K)))
+                .unwrap(),
+            wide: engine
+                .load(Weights::i4_wide(N, K, &random_i4(3, N * K)))
+                .unwrap(),
+            fp16: engine
+                .load(Weights::f16(N, K, &random_f16(4, N * K)))
+                .unwrap(),
             quantised,
             bytes: random_i8(5, M * K).iter().map(|&x| x.min(119)).collect(),
             nibbles: random_i4(6, M * K),
@@ -101,41 +107,24 @@ impl Products {
         }
     }
 
-    /// Each once, then several in a batch.
+    /// Each once, then several at once.
     fn run(&self, engine: &Engine) {
         let (mut c, mut c32, mut c16) = (vec![0; M * N], vec![0.0; M * N], vec![f16::ZERO; M * N]);
-        engine
-            .multiply_i32(&self.int8, M, &self.bytes, &mut c)
-            .unwrap();
-        engine
-            .multiply_i32(&self.int4, M, &self.nibbles, &mut c)
-            .unwrap();
-        engine
-            .multiply_w4a8_i32(&self.int4, M, &self.bytes, &mut c)
-            .unwrap();
-        engine
-            .multiply_f32(&self.fp16, M, &self.halves, &mut c32)
-            .unwrap();
-        engine
-            .multiply_f16(&self.fp16, M, &self.halves, &mut c16)
-            .unwrap();
+        multiply(engine, &self.int8, M, &self.bytes, &mut c).unwrap();
+        multiply(engine, &self.int4, M, &self.nibbles, &mut c).unwrap();
+        multiply(engine, &self.wide, M, &self.bytes, &mut c).unwrap();
+        multiply(engine, &self.fp16, M, &self.halves, &mut c32).unwrap();
+        multiply(engine, &self.fp16, M, &self.halves, &mut c16).unwrap();
         for weights in &self.quantised {
-            engine
-                .multiply_quantised(weights, M, &self.floats, &mut c32)
-                .unwrap();
+            multiply(engine, weights, M, &self.floats, &mut c32).unwrap();
         }
         let mut others = vec![0; M * N];
-        let mut batch = engine.batch();
-        batch
-            .multiply_i32(&self.int8, M, &self.bytes, &mut c)
-            .unwrap();
-        batch
-            .multiply_w4a8_i32(&self.int4, M, &self.bytes, &mut others)
-            .unwrap();
-        batch
-            .multiply_f16(&self.fp16, M, &self.halves, &mut c16)
-            .unwrap();
-        batch.submit().unwrap().wait().unwrap();
+        let products = vec![
+            (&self.int8, M, (&self.bytes).into(), (&mut c).into()),
+            (&self.wide, M, (&self.bytes).into(), (&mut others).into()),
+            (&self.fp16, M, (&self.halves).into(), (&mut c16).into()),
+        ];
+        multiply_all(engine, products).unwrap();
     }
 }
 

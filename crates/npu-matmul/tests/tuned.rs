@@ -10,11 +10,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{DEVICES, engine_with, random_i4, random_i8, strict_engine};
+use common::{DEVICES, engine_with, multiply, random_i4, random_i8, strict_engine};
 use npu_matmul::plan::{
     Alternative, PlanSizes, TunedFor, TunedKey, TunedPlan, TunedPlans, alternatives, int4_depth,
 };
-use npu_matmul::{Dtype, Engine, PlanOptions, Results, reference};
+use npu_matmul::{Dtype, Engine, PlanOptions, Results, WeightFormat, Weights, reference};
 
 const M: usize = 40;
 const K: usize = 2048;
@@ -47,8 +47,8 @@ fn table(conditions: TunedFor, of: &Alternative) -> Arc<TunedPlans> {
     Arc::new(table)
 }
 
-fn chosen(engine: &Engine, weights: &npu_matmul::Weights, m: usize) -> PlanSizes {
-    PlanSizes::of(&engine.plan(weights, m).unwrap())
+fn chosen(engine: &Engine, weights: &npu_matmul::PackedWeights, m: usize) -> PlanSizes {
+    PlanSizes::of(&common::plan(engine, weights, m))
 }
 
 #[test]
@@ -60,15 +60,15 @@ fn any_measured_plan_is_used_and_gives_the_same_integers() {
         let table = table(engine.tuned_for(), &other);
         let measured = other.choice;
         let engine = engine.with_plans(table);
-        let weights = engine.load_i8(N, K, &b).unwrap();
+        let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
         assert_eq!(chosen(&engine, &weights, M), measured);
         let mut c = vec![0x5a5a_5a5a; M * N];
-        engine.multiply_i32(&weights, M, &a, &mut c).unwrap();
+        multiply(&engine, &weights, M, &a, &mut c).unwrap();
         assert!(c == want, "{measured:?}");
         // Other rows with the same weights.
         let mut c = vec![0x5a5a_5a5a; (M - 3) * N];
         let rows = &a[..(M - 3) * K];
-        engine.multiply_i32(&weights, M - 3, rows, &mut c).unwrap();
+        multiply(&engine, &weights, M - 3, rows, &mut c).unwrap();
         assert!(c == want[..(M - 3) * N], "{measured:?}");
         assert!(model.events().is_empty(), "{:?}", model.events());
     }
@@ -81,7 +81,10 @@ fn measured_int4_plans_are_used_where_memory_was_planned_so() {
     let (a, b) = (random_i4(1, M * K), random_i4(2, N * K));
     let want = reference::multiply_i32(M, N, K, &a, &b);
     let engine = engine_with(options(), DEVICES);
-    let copies = engine.weight_plan(Dtype::Int4, N, K).unwrap().replicas;
+    let copies = engine
+        .weight_plan(WeightFormat::Int4, N, K)
+        .unwrap()
+        .replicas;
     let options = PlanOptions {
         int4_depth: Some(int4_depth(K, &b)),
         replicate: Some(copies > 1),
@@ -92,10 +95,10 @@ fn measured_int4_plans_are_used_where_memory_was_planned_so() {
         let table = table(engine.tuned_for(), &other);
         let measured = other.choice;
         let engine = engine.with_plans(table);
-        let weights = engine.load_i4(N, K, &b).unwrap();
+        let weights = engine.load(Weights::i4(N, K, &b)).unwrap();
         assert_eq!(chosen(&engine, &weights, M), measured);
         let mut c = vec![0x5a5a_5a5a; M * N];
-        engine.multiply_i32(&weights, M, &a, &mut c).unwrap();
+        multiply(&engine, &weights, M, &a, &mut c).unwrap();
         assert!(c == want, "{measured:?}");
     }
 }
@@ -105,7 +108,7 @@ fn plans_of_other_conditions_are_not_used() {
     let b = random_i8(2, N * K);
     let predicted = {
         let engine = engine_with(options(), DEVICES);
-        let weights = engine.load_i8(N, K, &b).unwrap();
+        let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
         chosen(&engine, &weights, M)
     };
     let other = &others(Dtype::Int8, &options())[0];
@@ -116,6 +119,6 @@ fn plans_of_other_conditions_are_not_used() {
     };
     let table = table(elsewhere, other);
     let engine = engine.with_plans(table);
-    let weights = engine.load_i8(N, K, &b).unwrap();
+    let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
     assert_eq!(chosen(&engine, &weights, M), predicted);
 }

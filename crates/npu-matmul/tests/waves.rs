@@ -7,9 +7,9 @@
 
 mod common;
 
-use common::{DEVICES, random_i8, strict_engine};
+use common::{DEVICES, multiply, random_i8, strict_engine};
 use npu_matmul::plan::JobLimits;
-use npu_matmul::{Counters, PlanOptions, reference};
+use npu_matmul::{Counters, PlanOptions, Weights, reference};
 use proptest::prelude::*;
 
 /// Many steps: small tiles, and jobs of few of them.
@@ -33,10 +33,10 @@ fn small(buffer_bytes: usize, tasks: usize) -> PlanOptions {
 fn counted(options: &PlanOptions, [m, n, k]: [usize; 3]) -> (Counters, usize) {
     let (engine, model) = strict_engine(options.clone(), DEVICES);
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
-    let weights = engine.load_i8(n, k, &b).unwrap();
-    let planned = engine.plan(&weights, m).unwrap().submits(&options.limits);
+    let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
+    let planned = common::plan(&engine, &weights, m).submits(&options.limits);
     let mut c = vec![0; m * n];
-    engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+    multiply(&engine, &weights, m, &a, &mut c).unwrap();
     assert!(c == reference::multiply_i32(m, n, k, &a, &b));
     assert_eq!(model.events(), []);
     (engine.counters(), planned)

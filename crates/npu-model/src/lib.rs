@@ -37,7 +37,7 @@ pub mod trace;
 
 pub use driver::Backing;
 pub use model::{Model, ModelOptions};
-pub use open::{OpenError, Opened, open, open_with};
+pub use open::{OpenError, Opened, discover_or_model, open, open_with};
 pub use options::OptionError;
 pub use rknpu_chip::Level;
 pub use select::{DEVICE_VARIABLE, Selector};

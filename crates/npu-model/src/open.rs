@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rocket_uapi::{Device, RefusedNode};
+use rocket_uapi::{Device, DevicePool, RefusedNode};
 
 use crate::model::{Model, ModelOptions};
 use crate::options::OptionError;
@@ -36,6 +36,34 @@ pub enum OpenError {
     /// The model was asked for, with options that it does not have.
     #[error(transparent)]
     Options(#[from] OptionError),
+    /// The device cannot be opened that many times.
+    #[error("the device cannot be opened {files} times: {source}")]
+    Files {
+        /// Open files that were asked for.
+        files: usize,
+        /// What it says.
+        source: rocket_uapi::Error,
+    },
+}
+
+/// Opens the device that `ROCKET_DEVICE` names, `files` times: the NPU, or where there
+/// is none the model. The kernel runs one job at a time for each file, so a file for
+/// each core is what a program wants.
+///
+/// It is for programs of one's own. A library in another's process says
+/// [`rocket_uapi::Device::discover`]: nobody wants to compute on a model unawares.
+///
+/// # Errors
+/// As [`open`], and [`OpenError::Files`].
+///
+/// ```
+/// let pool = npu_model::discover_or_model(3)?;
+/// assert_eq!(pool.devices().len(), 3);
+/// # Ok::<(), npu_model::OpenError>(())
+/// ```
+pub fn discover_or_model(files: usize) -> Result<DevicePool, OpenError> {
+    let device = open(&Selector::from_env())?.device;
+    DevicePool::open(&device, files).map_err(|source| OpenError::Files { files, source })
 }
 
 /// Opens the device that `selector` names.

@@ -2,7 +2,7 @@
 //! Matrices from a seed, the same on every machine.
 
 use half::f16;
-use npu_matmul::{Dtype, Engine, Error, Weights};
+use npu_matmul::{Activations, Dtype, Engine, Error, PackedWeights, Weights};
 
 use crate::flags::OperandDtypes;
 
@@ -162,13 +162,22 @@ impl ProductOperands {
         dtype: Dtype,
         n: usize,
         k: usize,
-    ) -> Result<Weights, Error> {
+    ) -> Result<PackedWeights, Error> {
+        engine.load(match self {
+            Self::Floats { b, .. } => Weights::f16(n, k, b),
+            Self::Integers { b, .. } if dtype == Dtype::Int4 => Weights::i4(n, k, b),
+            Self::Integers { b, .. } => Weights::i8(n, k, b),
+            Self::Split { b, .. } => Weights::i4_wide(n, k, b),
+            Self::Quantised { b, .. } => Weights::w8a8(n, k, b),
+        })
+    }
+
+    /// A, for the engine.
+    pub(crate) fn activations(&self) -> Activations<'_> {
         match self {
-            Self::Floats { b, .. } => engine.load_f16(n, k, b),
-            Self::Integers { b, .. } if dtype == Dtype::Int4 => engine.load_i4(n, k, b),
-            Self::Integers { b, .. } => engine.load_i8(n, k, b),
-            Self::Split { b, .. } => engine.load_i4(n, k, b),
-            Self::Quantised { b, .. } => engine.load_i8_quantised(n, k, b),
+            Self::Integers { a, .. } | Self::Split { a, .. } => a.into(),
+            Self::Floats { a, .. } => a.into(),
+            Self::Quantised { a, .. } => a.into(),
         }
     }
 }

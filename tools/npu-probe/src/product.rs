@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::f16;
 use npu_matmul::reference::{self, Expected};
-use npu_matmul::{Engine, Error, Results, Weights};
+use npu_matmul::{Engine, Error, Output, OutputRows, PackedWeights, Results};
 
 use crate::data::ProductOperands;
 use crate::shape::ProductShape;
@@ -20,16 +20,23 @@ pub(crate) enum ProductResult {
 }
 
 impl ProductResult {
+    /// The elements of such a product.
+    pub(crate) const fn output(operands: &ProductOperands, results: Results) -> Output {
+        match (operands, results) {
+            (ProductOperands::Integers { .. } | ProductOperands::Split { .. }, _) => Output::I32,
+            (ProductOperands::Floats { .. }, Results::Sums)
+            | (ProductOperands::Quantised { .. }, _) => Output::F32,
+            (ProductOperands::Floats { .. }, Results::Halves) => Output::F16,
+        }
+    }
+
     /// Room for `len` elements, filled with what hardly any product gives, so
     /// that an element that nobody wrote is seen.
     pub(crate) fn unwritten(operands: &ProductOperands, results: Results, len: usize) -> Self {
-        match (operands, results) {
-            (ProductOperands::Integers { .. } | ProductOperands::Split { .. }, _) => {
-                Self::Integers(vec![i32::MIN; len])
-            }
-            (ProductOperands::Floats { .. }, Results::Sums)
-            | (ProductOperands::Quantised { .. }, _) => Self::Floats(vec![f32::NAN; len]),
-            (ProductOperands::Floats { .. }, Results::Halves) => Self::Halves(vec![f16::NAN; len]),
+        match Self::output(operands, results) {
+            Output::I32 => Self::Integers(vec![i32::MIN; len]),
+            Output::F32 => Self::Floats(vec![f32::NAN; len]),
+            Output::F16 => Self::Halves(vec![f16::NAN; len]),
         }
     }
 
@@ -37,29 +44,17 @@ impl ProductResult {
     pub(crate) fn multiply(
         &mut self,
         engine: &Engine,
-        weights: &Weights,
+        weights: &PackedWeights,
         m: usize,
         operands: &ProductOperands,
     ) -> Result<(), Error> {
-        match (self, operands) {
-            (Self::Integers(c), ProductOperands::Integers { a, .. }) => {
-                engine.multiply_i32(weights, m, a, c)
-            }
-            (Self::Floats(c), ProductOperands::Floats { a, .. }) => {
-                engine.multiply_f32(weights, m, a, c)
-            }
-            (Self::Integers(c), ProductOperands::Split { a, .. }) => {
-                engine.multiply_w4a8_i32(weights, m, a, c)
-            }
-            (Self::Floats(c), ProductOperands::Quantised { a, .. }) => {
-                engine.multiply_quantised(weights, m, a, c)
-            }
-            (Self::Halves(c), ProductOperands::Floats { a, .. }) => {
-                engine.multiply_f16(weights, m, a, c)
-            }
-            // Made for these operands.
-            _ => Ok(()),
-        }
+        let c: OutputRows<'_> = match self {
+            Self::Integers(c) => c.into(),
+            Self::Floats(c) => c.into(),
+            Self::Halves(c) => c.into(),
+        };
+        let gemm = engine.prepare(weights, m, c.output())?;
+        gemm.run(operands.activations(), c)
     }
 
     /// How many elements of it and of `other`, the same product with another

@@ -99,7 +99,7 @@ impl SoakProduct {
         let pool = DevicePool::open(device, self.files)
             .context("cannot open the device again")
             .map_err(Failure::Device)?;
-        let engine = Engine::new(pool)?;
+        let engine = Engine::open(pool)?;
         let weights = sides[0].0.load(&engine, self.kind.dtype(), n, k)?;
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
             let mut product = ProductResult::unwritten(operands, self.results, m * n);

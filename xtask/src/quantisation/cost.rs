@@ -4,12 +4,10 @@
 
 use anyhow::Result;
 use npu_matmul::plan::WeightPlan;
-use npu_matmul::quantise::Scheme;
 use npu_matmul::{Dtype, Plan, PlanOptions};
 
 use super::cpu::KernelInstructions;
-use super::data::OperandMatrices;
-use super::kinds::{Fp16Columns, QuantiseVariant};
+use super::kinds::QuantiseVariant;
 use crate::plans::FDS;
 
 /// Rows: llama.cpp's default batch.
@@ -18,9 +16,6 @@ const M: usize = 512;
 /// Output channels and depth: Llama-3.1-8B's query and output.
 const N: usize = 4096;
 const K: usize = 4096;
-
-/// Outlier columns of such a product.
-const OUTLIERS: usize = 32;
 
 /// What one product costs the NPU and the CPU.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,20 +32,9 @@ pub(super) struct ProductCost {
     copies: usize,
 }
 
-impl ProductCost {
-    fn with(self, other: Self) -> Self {
-        Self {
-            npu_ps: self.npu_ps + other.npu_ps,
-            results_ps: self.results_ps + other.results_ps,
-            weight_bytes: self.weight_bytes + other.weight_bytes,
-            ..self
-        }
-    }
-}
-
 /// Cost of the product in FP16, as the table's other rows are compared with.
 pub(super) fn fp16(counted: &KernelInstructions) -> Result<ProductCost> {
-    let cost = planned(Dtype::Fp16, K, M, &PlanOptions::default())?;
+    let cost = planned(Dtype::Fp16, M, &PlanOptions::default())?;
     let instructions = counted.fp16(cost.copies)?;
     Ok(ProductCost {
         instructions,
@@ -60,42 +44,20 @@ pub(super) fn fp16(counted: &KernelInstructions) -> Result<ProductCost> {
 
 /// Cost of the product, quantised as `kind` says.
 pub(super) fn of(kind: &QuantiseVariant, counted: &KernelInstructions) -> Result<ProductCost> {
-    // Options that bear on plans do not depend on data.
-    let options = kind.options(&OperandMatrices {
-        a: vec![],
-        b: vec![],
-    });
+    let options = kind.options;
     let plan = options.plan_options(K, &PlanOptions::default());
-    let rows = M * kind.operands.passes();
-    let integers = planned(kind.operands.dtype(), K, rows, &plan)?;
-    let scales = match kind.scheme {
-        Scheme::PerTensor | Scheme::PerChannel => 1,
-        Scheme::PerKGroup(group) => K.div_ceil(group),
-    };
-    let scales = ProductCost {
-        weight_bytes: (scales * size_of::<f32>()) as f64 / K as f64,
-        ..ProductCost::default()
-    };
-    let beside = match kind.beside {
-        Fp16Columns::None => ProductCost::default(),
-        Fp16Columns::Calibrated | Fp16Columns::ByCall => {
-            planned(Dtype::Fp16, OUTLIERS, M, &PlanOptions::default())?
-        }
-    };
-    let outliers = match kind.beside {
-        Fp16Columns::None => 0.0,
-        Fp16Columns::Calibrated | Fp16Columns::ByCall => OUTLIERS as f64 / K as f64,
-    };
-    let instructions = counted.quantised(kind, integers.copies, outliers)?;
-    let cost = integers.with(scales).with(beside);
+    let rows = M * options.operands.passes();
+    let integers = planned(options.operands.dtype(), rows, &plan)?;
+    let scales = K.div_ceil(options.group(K));
     Ok(ProductCost {
-        instructions,
-        ..cost
+        weight_bytes: integers.weight_bytes + (scales * size_of::<f32>()) as f64 / K as f64,
+        instructions: counted.quantised(kind, integers.copies)?,
+        ..integers
     })
 }
 
-fn planned(dtype: Dtype, k: usize, rows: usize, options: &PlanOptions) -> Result<ProductCost> {
-    let weights = WeightPlan::new(dtype, N, k, FDS, options)?;
+fn planned(dtype: Dtype, rows: usize, options: &PlanOptions) -> Result<ProductCost> {
+    let weights = WeightPlan::new(dtype, N, K, FDS, options)?;
     let plan = Plan::new(&weights, rows, options)?;
     Ok(ProductCost {
         npu_ps: plan.predict(&options.conditions.machine).npu_ps,

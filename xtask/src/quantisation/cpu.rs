@@ -47,27 +47,20 @@ impl KernelInstructions {
         Ok(round + copies as f64 * pack)
     }
 
-    /// The same of one that is quantised. `outliers` is the share of them that
-    /// are FP16 besides.
-    pub(super) fn quantised(
-        &self,
-        kind: &QuantiseVariant,
-        copies: usize,
-        outliers: f64,
-    ) -> Result<f64> {
+    /// The same of one that is quantised.
+    pub(super) fn quantised(&self, kind: &QuantiseVariant, copies: usize) -> Result<f64> {
         let quantise = self.of("absmax, quantise and pack")? - self.of("pack int8 activations")?;
-        let rotate = match kind.rotated {
+        let rotate = match kind.options.rotated {
             true => self.of("Hadamard, blocks of 4096")?,
             false => 0.0,
         };
-        let pack = self.of(match kind.operands {
+        let pack = self.of(match kind.options.operands {
             Operands::W8A8 => "pack int8 activations",
             Operands::W4A8 => "split into nibbles and pack",
             // The same routine: atoms of INT4 are as long as runs of weights.
             Operands::W4A4 => "pack int4 weights",
         })?;
-        let beside = outliers * self.fp16(copies)?;
-        Ok(quantise + rotate + copies as f64 * pack + beside)
+        Ok(quantise + rotate + copies as f64 * pack)
     }
 }
 

@@ -13,15 +13,15 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use half::f16;
-use npu_matmul::Engine;
 use npu_matmul::quantise::loss::nmse;
+use npu_matmul::{Engine, Output, Weights};
 use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
 use cost::ProductCost;
 use cpu::KernelInstructions;
 use data::OperandMatrices;
-use kinds::{Fp16Columns, QuantiseVariant};
+use kinds::QuantiseVariant;
 
 use crate::plans::FDS;
 
@@ -37,7 +37,7 @@ pub(crate) fn markdown() -> Result<String> {
         "\n| quantisation | products | bytes a weight | modelled NPU time | CPU, results | \
          CPU, activations | NMSE, Gaussian | NMSE, outliers |\n|---|---|---|---|---|---|---|---|\n",
     );
-    let mut row = |name: &str, products: &str, cost: ProductCost, more: &str, losses: [f64; 2]| {
+    let mut row = |name: &str, products: &str, cost: ProductCost, losses: [f64; 2]| {
         let ProductCost {
             weight_bytes,
             instructions,
@@ -49,33 +49,25 @@ pub(crate) fn markdown() -> Result<String> {
         writeln!(
             page,
             "| {name} | {products} | {weight_bytes:.2} | {time:.2} | {results:.0} % | \
-             {instructions:.1}{more} | {gaussian:.1e} | {outliers:.1e} |"
+             {instructions:.1} | {gaussian:.1e} | {outliers:.1e} |"
         )
     };
     let losses = [fp16_loss(&gaussian)?, fp16_loss(&outliers)?];
-    row("FP16", "1 FP16", whole, "", losses)?;
+    row("FP16", "1 FP16", whole, losses)?;
     for kind in kinds::all() {
         let losses = [loss(&kind, &gaussian)?, loss(&kind, &outliers)?];
         let cost = cost::of(&kind, &counted)?;
-        row(kind.name, &kind.products(), cost, uncounted(&kind), losses)?;
+        row(kind.name, &kind.products(), cost, losses)?;
     }
     Ok(page)
-}
-
-/// What stands behind the CPU's instructions where it does more than is counted.
-const fn uncounted(kind: &QuantiseVariant) -> &'static str {
-    match kind.beside {
-        Fp16Columns::None => "",
-        Fp16Columns::Calibrated | Fp16Columns::ByCall => " +",
-    }
 }
 
 /// The normalised mean square error of a quantised product.
 fn loss(kind: &QuantiseVariant, data: &OperandMatrices) -> Result<f64> {
     let (engine, mut c) = (engine()?, vec![0.0; data::M * data::N]);
-    let options = kind.options(data);
-    let weights = engine.load_quantised(data::N, data::K, &options, &data.b)?;
-    engine.multiply_quantised(&weights, data::M, &data.a, &mut c)?;
+    let weights = engine.load(Weights::quantised(data::N, data::K, kind.options, &data.b))?;
+    let gemm = engine.prepare(&weights, data::M, Output::F32)?;
+    gemm.run(&data.a, &mut c)?;
     Ok(error(data, &c))
 }
 
@@ -83,8 +75,9 @@ fn loss(kind: &QuantiseVariant, data: &OperandMatrices) -> Result<f64> {
 fn fp16_loss(data: &OperandMatrices) -> Result<f64> {
     let halves = |x: &[f32]| -> Vec<f16> { x.iter().copied().map(f16::from_f32).collect() };
     let (engine, mut c) = (engine()?, vec![0.0; data::M * data::N]);
-    let weights = engine.load_f16(data::N, data::K, &halves(&data.b))?;
-    engine.multiply_f32(&weights, data::M, &halves(&data.a), &mut c)?;
+    let weights = engine.load(Weights::f16(data::N, data::K, &halves(&data.b)))?;
+    let gemm = engine.prepare(&weights, data::M, Output::F32)?;
+    gemm.run(&halves(&data.a), &mut c)?;
     Ok(error(data, &c))
 }
 
@@ -100,7 +93,7 @@ fn engine() -> Result<Engine> {
         ..ModelOptions::default()
     });
     let pool = DevicePool::open(&model.open_device(), FDS)?;
-    Ok(Engine::new(pool)?)
+    Ok(Engine::open(pool)?)
 }
 
 #[cfg(test)]
@@ -124,7 +117,6 @@ mod tests {
         };
         // Even data gain from small groups, and little from anything else.
         less(&gaussian, 1.0, "W8A8, groups of 128", "W8A8");
-        less(&gaussian, 1.0, "W8A8", "W8A8, per tensor");
         less(&gaussian, 1.0, "W4A8, groups of 128", "W4A8");
         less(&gaussian, 1.0, "W4A8, least square error", "W4A8");
         less(&gaussian, 1.5, "W4A8", "W4A4");
@@ -132,12 +124,9 @@ mod tests {
         // Outliers ruin one scale for a row.
         assert!(of(&gaussian, "W8A8") * 20.0 <= of(&outliers, "W8A8"));
         less(&outliers, 5.0, "W8A8, rotated", "W8A8");
-        less(&outliers, 5.0, "W8A8, outlier columns", "W8A8");
-        less(&outliers, 5.0, "W8A8, outliers by call", "W8A8");
         less(&outliers, 1.5, "W8A8, groups of 128", "W8A8");
         less(&outliers, 1.0, "W8A8, groups of 128", "W8A8, groups of 512");
         less(&outliers, 1.5, "W4A8, least square error", "W4A8");
-        less(&outliers, 1.0, "W8A8, outlier columns", "W8A8, rotated");
         less(&outliers, 0.8, "W8A8", "W8A8, least square error");
         less(&outliers, 5.0, "W4A4, rotated", "W4A4");
     }
@@ -167,10 +156,6 @@ mod tests {
         assert!((0.49..0.51).contains(&(w4a8.weight_bytes / w8a8.weight_bytes)));
         assert!((1.4..1.7).contains(&ratio(w4a8.npu_ps, w8a8.npu_ps)));
         assert!((0.49..0.51).contains(&(w8a8.weight_bytes / fp16.weight_bytes)));
-        // Columns in FP16 are another product, of little memory.
-        let columns = of("W8A8, outlier columns");
-        assert!(columns.npu_ps > w8a8.npu_ps);
-        assert!(columns.weight_bytes < 1.05 * w8a8.weight_bytes);
         // A rotation is more than all else that the CPU does to activations, and
         // nothing to the NPU.
         for [rotated, plain] in [

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use npu_capture::{Capture, Recorder, RecorderOptions, Recording};
-use npu_matmul::Engine;
+use npu_matmul::{Engine, Output, Weights};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{Device, DevicePool};
 
@@ -31,12 +31,13 @@ pub(crate) fn numbers(len: usize, seed: usize) -> Vec<i8> {
 /// Multiplies `times` times on `device`; the last result.
 pub(crate) fn multiply(device: &Device, times: usize) -> Vec<i32> {
     let [m, k, n] = SIZES;
-    let engine = Engine::new(DevicePool::open(device, 1).unwrap()).unwrap();
-    let weights = engine.load_i8(n, k, &numbers(n * k, 1)).unwrap();
+    let engine = Engine::open(DevicePool::open(device, 1).unwrap()).unwrap();
+    let weights = engine.load(Weights::i8(n, k, &numbers(n * k, 1))).unwrap();
+    let gemm = engine.prepare(&weights, m, Output::I32).unwrap();
     let mut c = vec![0; m * n];
     for time in 0..times {
         let a = numbers(m * k, 2 + time);
-        engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+        gemm.run(&a, &mut c).unwrap();
     }
     c
 }

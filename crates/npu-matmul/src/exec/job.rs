@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use rknpu_regcmd::{Binding, Iova, LinkedProgram};
 use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob, ProgramBo};
 
-use super::work::{MatrixId, Work};
+use super::product::{MatrixId, Product};
 use crate::counters::Counters;
 use crate::emit;
 use crate::engine::Engine;
 use crate::error::{Error, JobFailure};
 use crate::observe::{Activity, SubmittedJob};
+use crate::packed::PackedWeights;
 use crate::plan::{Band, JobPlan};
 use crate::prepared::{JobIndex, JobPrograms};
-use crate::weights::Weights;
 
 /// How long to wait for a job. A job is planned for a fifth of the 500 ms
 /// after which the kernel kills it, and queues behind those of others, which
@@ -53,8 +53,8 @@ impl Inputs {
     }
 
     /// What `job` reads, and whether no job before it does.
-    pub(super) fn of(&mut self, work: &dyn Work<'_>, job: &JobPlan) -> (InputIndex, bool) {
-        let matrix_id = work.matrix_id();
+    pub(super) fn of(&mut self, product: &Product<'_>, job: &JobPlan) -> (InputIndex, bool) {
+        let matrix_id = product.matrix_id();
         let inputs = &mut self.0[job.device];
         let same = |input: &Input| input.matrix_id == matrix_id && input.band == job.band;
         let found = inputs.iter().position(same);
@@ -142,7 +142,7 @@ impl OnDevice<'_> {
     /// now.
     pub(super) fn packed(
         self,
-        work: &dyn Work<'_>,
+        product: &Product<'_>,
         job: &JobPlan,
         input: &mut Input,
     ) -> Result<FrozenBo, Error> {
@@ -154,7 +154,7 @@ impl OnDevice<'_> {
         let mut bo = buffers.take(bytes).map_err(self.failed())?;
         let mut memory = bo.write(Deadline::FOREVER).map_err(self.failed())?;
         let from = Instant::now();
-        work.pack(self.engine.clock(), &job.band, &mut memory);
+        product.pack(self.engine.clock(), &job.band, &mut memory);
         self.done(Activity::Pack { bytes }, from);
         memory.finish().map_err(self.failed())?;
         self.engine.count(&Counters {
@@ -166,14 +166,14 @@ impl OnDevice<'_> {
         Ok(bo)
     }
 
-    /// A job of `work` that reads `a`.
+    /// A job of `product` that reads `a`.
     pub(super) fn build(
         self,
-        work: &dyn Work<'_>,
+        product: &Product<'_>,
         at: JobIndex,
         a: &FrozenBo,
     ) -> Result<Job, Error> {
-        let (weights, prepared) = (work.weights(), work.prepared());
+        let (weights, prepared) = (product.weights, &product.prepared);
         let job = prepared.job(at);
         let buffers = self.engine.buffers(self.device);
         let c = buffers.take(job.output_bytes).map_err(self.failed())?;
@@ -271,14 +271,14 @@ impl OnDevice<'_> {
     /// Collects the results of a job that has ended.
     pub(super) fn collect(
         self,
-        work: &mut (dyn Work<'_> + '_),
+        product: &mut Product<'_>,
         job: &JobPlan,
         results: &[Bo],
     ) -> Result<(), Error> {
         for c in results {
             let memory = c.read(Deadline::FOREVER).map_err(self.failed())?;
             let from = Instant::now();
-            work.unpack(self.engine.clock(), job, &memory);
+            product.unpack(self.engine.clock(), job, &memory);
             let bytes = job.output_bytes;
             self.done(Activity::Unpack { bytes }, from);
         }
@@ -309,7 +309,7 @@ impl OnDevice<'_> {
 
 /// The job's programs, with the addresses and lengths of A and C.
 pub(crate) fn link(
-    weights: &Weights,
+    weights: &PackedWeights,
     job: &JobPlan,
     a: (Iova, usize),
     c: (Iova, usize),

@@ -10,35 +10,40 @@
 //!
 //! All waves that have room are started before the first is finished, so that the NPU
 //! computes while the CPU packs the next, and the CPU unpacks while the NPU computes.
-//! `wave` has that; `job` what happens to one job, `work` how the matrices of a
-//! product become buffers and buffers its matrix, `collect` what becomes of the
-//! numbers in an output tile, `target` where they go.
+//! `wave` has that; `job` what happens to one job, `product` how the matrices of a
+//! product become buffers and buffers its matrix.
 
-mod collect;
 mod job;
-mod target;
+mod product;
 mod wave;
-mod work;
 
 use std::collections::VecDeque;
 
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::plan::{WaveBuilder, WaveSize};
-use crate::quantised::OutlierProduct;
-pub(crate) use collect::{Collect, Dequantised, Groups, Scaled, Sums};
-use job::Inputs;
+use crate::prepared::JobIndex;
+use job::{InputIndex, Inputs};
 pub(crate) use job::{OnDevice, link};
-pub(crate) use target::{Narrowed, ResultTarget};
-use wave::{Part, Wave};
-pub(crate) use work::{PlannedProduct, ToOutlierProduct, Work};
+pub(crate) use product::{Epilogue, Operand, Product};
+use wave::Wave;
+
+/// A job to be submitted.
+#[derive(Clone, Copy)]
+struct PlannedJob {
+    /// Index of the product.
+    product: usize,
+    at: JobIndex,
+    /// The activations that it reads.
+    input: InputIndex,
+}
 
 /// Products in progress. Dropping it waits for what was submitted.
 pub(crate) struct ProductRun<'a> {
     engine: &'a Engine,
-    works: Vec<Box<dyn Work<'a> + 'a>>,
-    /// What is not submitted yet, and what it needs.
-    waiting: VecDeque<(Vec<Part>, WaveSize)>,
+    products: Vec<Product<'a>>,
+    /// Waves that are not submitted yet, and what each needs.
+    waiting: VecDeque<(Vec<PlannedJob>, WaveSize)>,
     running: VecDeque<Wave>,
     /// Packed activations.
     inputs: Inputs,
@@ -47,35 +52,35 @@ pub(crate) struct ProductRun<'a> {
 }
 
 impl<'a> ProductRun<'a> {
-    pub(crate) fn new(engine: &'a Engine, works: Vec<Box<dyn Work<'a> + 'a>>) -> Self {
+    pub(crate) fn new(engine: &'a Engine, products: Vec<Product<'a>>) -> Self {
         let token = engine.watched().token();
         let limits = engine.limits();
         let mut inputs = Inputs::new(engine.device_count());
         let mut waiting = VecDeque::new();
-        let (mut builder, mut parts) = (WaveBuilder::default(), Vec::new());
-        for (work, product) in works.iter().enumerate() {
-            engine.watched().planned(token, &product.prepared().plan);
-            for (step, of_step) in product.prepared().steps.iter().enumerate() {
+        let (mut builder, mut wave) = (WaveBuilder::default(), Vec::new());
+        for (index, product) in products.iter().enumerate() {
+            engine.watched().planned(token, &product.prepared.plan);
+            for (step, of_step) in product.prepared.steps.iter().enumerate() {
                 let jobs = of_step.jobs.iter();
-                let of_jobs: Vec<_> = jobs.map(|job| inputs.of(&**product, job)).collect();
+                let of_jobs: Vec<_> = jobs.map(|job| inputs.of(product, job)).collect();
                 let packs: Vec<_> = of_jobs.iter().map(|(_, is_new)| *is_new).collect();
                 if let Some(size) = builder.push(of_step, &packs, &limits) {
-                    waiting.push_back((std::mem::take(&mut parts), size));
+                    waiting.push_back((std::mem::take(&mut wave), size));
                 }
-                let jobs = of_jobs.into_iter().map(|(input, _)| input).collect();
-                parts.push(Part {
-                    work,
-                    step,
-                    inputs: jobs,
-                });
+                let jobs = of_jobs.into_iter().enumerate();
+                wave.extend(jobs.map(|(job, (input, _))| PlannedJob {
+                    product: index,
+                    at: JobIndex { step, job },
+                    input,
+                }));
             }
         }
-        if !parts.is_empty() {
-            waiting.push_back((parts, builder.finish()));
+        if !wave.is_empty() {
+            waiting.push_back((wave, builder.finish()));
         }
         Self {
             engine,
-            works,
+            products,
             waiting,
             running: VecDeque::new(),
             inputs,
@@ -83,13 +88,30 @@ impl<'a> ProductRun<'a> {
         }
     }
 
-    /// Submits as much as may be in flight.
-    pub(crate) fn start(&mut self) -> Result<(), Error> {
+    /// Computes all of them.
+    pub(crate) fn finish(self) -> Result<(), Error> {
         let engine = self.engine;
-        engine.workers().run(|| self.start_here())
+        engine.workers().run(|| self.finish_here())
     }
 
-    fn start_here(&mut self) -> Result<(), Error> {
+    fn finish_here(mut self) -> Result<(), Error> {
+        loop {
+            self.start()?;
+            let Some(oldest) = self.running.pop_front() else {
+                break;
+            };
+            let needed = oldest.inputs();
+            oldest.finish(self.engine, &mut self.products)?;
+            self.inputs.release(self.engine, &needed);
+        }
+        for product in &self.products {
+            self.engine.count(&product.counters());
+        }
+        Ok(())
+    }
+
+    /// Submits as much as may be in flight.
+    fn start(&mut self) -> Result<(), Error> {
         let limits = self.engine.limits();
         while let Some((_, size)) = self.waiting.front() {
             let sizes = self.running.iter().map(|wave| &wave.size);
@@ -99,42 +121,14 @@ impl<'a> ProductRun<'a> {
             if !self.running.is_empty() && !size.fits(in_flight, &limits) {
                 break;
             }
-            let Some((parts, size)) = self.waiting.pop_front() else {
+            let Some((jobs, size)) = self.waiting.pop_front() else {
                 break;
             };
-            let (works, inputs) = (&self.works, &mut self.inputs);
-            let wave = Wave::start(self.engine, self.token, works, parts, size, inputs)?;
+            let (products, inputs) = (&self.products, &mut self.inputs);
+            let wave = Wave::start(self.engine, self.token, products, &jobs, size, inputs)?;
             self.running.push_back(wave);
         }
         Ok(())
-    }
-
-    /// Computes what is left, and what is to be added to the results then.
-    pub(crate) fn finish(self) -> Result<(), Error> {
-        let engine = self.engine;
-        engine.workers().run(|| self.finish_here())
-    }
-
-    fn finish_here(mut self) -> Result<(), Error> {
-        loop {
-            self.start_here()?;
-            let Some(oldest) = self.running.pop_front() else {
-                break;
-            };
-            let needed = oldest.inputs();
-            oldest.finish(self.engine, &mut self.works)?;
-            self.inputs.release(self.engine, &needed);
-        }
-        for work in &self.works {
-            self.engine.count(&work.counters());
-        }
-        let works = std::mem::take(&mut self.works);
-        let outliers: Vec<OutlierProduct<'_>> =
-            works.into_iter().filter_map(Work::outliers).collect();
-        if outliers.is_empty() {
-            return Ok(());
-        }
-        OutlierProduct::finish(self.engine, outliers)
     }
 }
 

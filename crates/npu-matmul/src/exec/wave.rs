@@ -8,99 +8,64 @@ use std::time::Instant;
 use rayon::prelude::*;
 use rocket_uapi::{Job, PendingJob};
 
+use super::PlannedJob;
 use super::job::{Input, InputIndex, Inputs, OnDevice};
-use super::work::Work;
+use super::product::Product;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::observe::Activity;
 use crate::plan::WaveSize;
-use crate::prepared::JobIndex;
-
-/// A step of a product.
-pub(super) struct Part {
-    /// Index of the product.
-    pub(super) work: usize,
-    /// Index of its step.
-    pub(super) step: usize,
-    /// The activations of each of its jobs.
-    pub(super) inputs: Vec<InputIndex>,
-}
-
-/// A job to be submitted.
-#[derive(Clone, Copy)]
-struct Slot {
-    /// Index of the product.
-    work: usize,
-    at: JobIndex,
-    /// Its activations.
-    input: usize,
-}
 
 /// A submitted job.
-struct Started {
-    slot: Slot,
-    device: usize,
+struct SubmittedJob {
+    planned: PlannedJob,
     pending: PendingJob,
     /// When it was submitted.
     at: Instant,
 }
 
-/// Parts whose jobs were submitted.
+/// Jobs that were submitted at once.
 pub(super) struct Wave {
-    parts: Vec<Part>,
     /// What it needs.
     pub(super) size: WaveSize,
     /// By product, step, then job.
-    jobs: Vec<Started>,
+    jobs: Vec<SubmittedJob>,
     /// For the observer.
     token: u64,
 }
 
-type Works<'w, 'a> = &'w [Box<dyn Work<'a> + 'a>];
-
 impl Wave {
-    /// Submits all jobs of `parts`, on all devices at the same time. If one
-    /// fails, the others have ended when this returns.
+    /// Submits jobs, on all devices at the same time. If one fails, the others have
+    /// ended when this returns.
     pub(super) fn start(
         engine: &Engine,
         token: u64,
-        works: Works<'_, '_>,
-        parts: Vec<Part>,
+        products: &[Product<'_>],
+        jobs: &[PlannedJob],
         size: WaveSize,
         inputs: &mut Inputs,
     ) -> Result<Self, Error> {
-        let mut slots = vec![Vec::new(); engine.device_count()];
-        for part in &parts {
-            for (job, input) in part.inputs.iter().enumerate() {
-                let slot = Slot {
-                    work: part.work,
-                    at: JobIndex {
-                        step: part.step,
-                        job,
-                    },
-                    input: input.index,
-                };
-                slots[input.device].push(slot);
-            }
+        let mut of_devices = vec![Vec::new(); engine.device_count()];
+        for job in jobs {
+            of_devices[job.input.device].push(*job);
         }
-        let started: Vec<_> = slots
+        let started: Vec<_> = of_devices
             .into_par_iter()
             .zip(inputs.by_device())
             .enumerate()
-            .filter(|(_, (slots, _))| !slots.is_empty())
-            .map(|(device, (slots, inputs))| {
+            .filter(|(_, (jobs, _))| !jobs.is_empty())
+            .map(|(device, (jobs, inputs))| {
                 let on = OnDevice {
                     engine,
                     device,
                     token,
                 };
-                start_on(on, works, &slots, inputs)
+                start_on(on, products, &jobs, inputs)
             })
             .collect();
         let mut wave = Self {
-            parts,
             size,
-            jobs: Vec::new(),
+            jobs: Vec::with_capacity(jobs.len()),
             token,
         };
         let mut failure = None;
@@ -111,7 +76,7 @@ impl Wave {
             }
         }
         wave.jobs
-            .sort_by_key(|started| (started.slot.work, started.slot.at));
+            .sort_by_key(|job| (job.planned.product, job.planned.at));
         match failure {
             None => Ok(wave),
             Some(error) => {
@@ -123,8 +88,7 @@ impl Wave {
 
     /// The activations that its jobs read.
     pub(super) fn inputs(&self) -> Vec<InputIndex> {
-        let inputs = self.parts.iter().flat_map(|part| &part.inputs);
-        inputs.copied().collect()
+        self.jobs.iter().map(|job| job.planned.input).collect()
     }
 
     /// Waits for the jobs of one step after the other and collects their results; waits
@@ -132,19 +96,16 @@ impl Wave {
     pub(super) fn finish(
         mut self,
         engine: &Engine,
-        works: &mut [Box<dyn Work<'_> + '_>],
+        products: &mut [Product<'_>],
     ) -> Result<(), Error> {
-        let mut jobs = std::mem::take(&mut self.jobs);
-        while !jobs.is_empty() {
-            let Slot { work, at, .. } = jobs[0].slot;
-            let of_step = |started: &Started| (started.slot.work, started.slot.at.step);
-            let count = jobs
-                .iter()
-                .take_while(|job| of_step(job) == (work, at.step));
-            let later = jobs.split_off(count.count());
-            let step = std::mem::replace(&mut jobs, later);
-            if let Err(error) = self.finish_step(engine, &mut *works[work], step) {
-                self.jobs = jobs;
+        let step_of = |job: &SubmittedJob| (job.planned.product, job.planned.at.step);
+        while let Some(first) = self.jobs.first() {
+            let of_step = step_of(first);
+            let same = self.jobs.iter().take_while(|job| step_of(job) == of_step);
+            let later = self.jobs.split_off(same.count());
+            let jobs = std::mem::replace(&mut self.jobs, later);
+            let product = &mut products[of_step.0];
+            if let Err(error) = finish_step(engine, self.token, product, jobs) {
                 self.drain(engine);
                 return Err(error);
             }
@@ -152,61 +113,16 @@ impl Wave {
         Ok(())
     }
 
-    /// Waits for the jobs of a step at the same time, since that also maintains the
-    /// caches of their results; then collects these.
-    fn finish_step(
-        &self,
-        engine: &Engine,
-        work: &mut (dyn Work<'_> + '_),
-        jobs: Vec<Started>,
-    ) -> Result<(), Error> {
-        let prepared = Arc::clone(work.prepared());
-        let on = |device| OnDevice {
-            engine,
-            device,
-            token: self.token,
-        };
-        let ended: Vec<_> = {
-            let _waiting = engine.clock().waiting();
-            let end_of = |started: Started| {
-                let done = on(started.device).wait(started.pending);
-                (started.slot, started.device, started.at, done)
-            };
-            jobs.into_par_iter().map(end_of).collect()
-        };
-        let mut result = Ok(());
-        for (slot, device, at, done) in ended {
-            let (on, plan) = (on(device), prepared.job(slot.at));
-            let collected = done.and_then(|done| {
-                on.done(
-                    Activity::Job {
-                        tasks: plan.tasks.len(),
-                    },
-                    at,
-                );
-                let collected = if result.is_ok() {
-                    on.collect(work, plan, &done.writes)
-                } else {
-                    Ok(())
-                };
-                on.keep(done.reads, done.writes);
-                collected
-            });
-            result = result.and(collected);
-        }
-        result
-    }
-
     /// Waits for jobs whose results nobody wants any more, and keeps their
     /// buffers. Errors would only hide the one that made them unwanted.
     pub(super) fn drain(self, engine: &Engine) {
-        for started in self.jobs {
+        for job in self.jobs {
             let on = OnDevice {
                 engine,
-                device: started.device,
+                device: job.planned.input.device,
                 token: self.token,
             };
-            match on.wait(started.pending) {
+            match on.wait(job.pending) {
                 Ok(done) => on.keep(done.reads, done.writes),
                 Err(error) => tracing::debug!(%error, "one more job failed"),
             }
@@ -214,19 +130,63 @@ impl Wave {
     }
 }
 
+/// Waits for the jobs of a step at the same time, since that also maintains the
+/// caches of their results; then collects these.
+fn finish_step(
+    engine: &Engine,
+    token: u64,
+    product: &mut Product<'_>,
+    jobs: Vec<SubmittedJob>,
+) -> Result<(), Error> {
+    let prepared = Arc::clone(&product.prepared);
+    let ended: Vec<_> = {
+        let _waiting = engine.clock().waiting();
+        let end_of = |job: SubmittedJob| {
+            let on = OnDevice {
+                engine,
+                device: job.planned.input.device,
+                token,
+            };
+            (on, job.planned.at, job.at, on.wait(job.pending))
+        };
+        jobs.into_par_iter().map(end_of).collect()
+    };
+    let mut result = Ok(());
+    for (on, at, submitted, done) in ended {
+        let plan = prepared.job(at);
+        let collected = done.and_then(|done| {
+            let tasks = plan.tasks.len();
+            on.done(Activity::Job { tasks }, submitted);
+            let collected = if result.is_ok() {
+                on.collect(product, plan, &done.writes)
+            } else {
+                Ok(())
+            };
+            on.keep(done.reads, done.writes);
+            collected
+        });
+        result = result.and(collected);
+    }
+    result
+}
+
 /// Packs, builds and submits the jobs of one device.
 fn start_on(
     on: OnDevice<'_>,
-    works: Works<'_, '_>,
-    slots: &[Slot],
+    products: &[Product<'_>],
+    planned: &[PlannedJob],
     inputs: &mut [Input],
-) -> Result<Vec<Started>, Error> {
-    let mut jobs: Vec<Job> = Vec::with_capacity(slots.len());
-    for slot in slots {
-        let work = &*works[slot.work];
+) -> Result<Vec<SubmittedJob>, Error> {
+    let mut jobs: Vec<Job> = Vec::with_capacity(planned.len());
+    for job in planned {
+        let product = &products[job.product];
         let built = on
-            .packed(work, work.prepared().job(slot.at), &mut inputs[slot.input])
-            .and_then(|a| on.build(work, slot.at, &a));
+            .packed(
+                product,
+                product.prepared.job(job.at),
+                &mut inputs[job.input.index],
+            )
+            .and_then(|a| on.build(product, job.at, &a));
         match built {
             Ok(job) => jobs.push(job),
             Err(error) => {
@@ -236,11 +196,10 @@ fn start_on(
         }
     }
     let at = Instant::now();
-    let submitted = on.submit(jobs)?.into_iter().zip(slots);
+    let submitted = on.submit(jobs)?.into_iter().zip(planned);
     Ok(submitted
-        .map(|(pending, &slot)| Started {
-            slot,
-            device: on.device,
+        .map(|(pending, &planned)| SubmittedJob {
+            planned,
             pending,
             at,
         })

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory that one set of weights takes.
 
-use half::f16;
 use rocket_uapi::PAGE_BYTES;
 
-use super::choose::REPLICATED_BYTES_MAX;
 use super::options::PlanOptions;
 use super::{Plan, WeightPlan};
-use crate::dtype::Dtype;
-use crate::layout;
 use crate::prepared::PROGRAMS_KEPT;
 
 /// Bytes of a page.
@@ -23,16 +19,10 @@ const PROGRAM_BYTES_MAX: u64 = 896;
 pub struct WeightMemory {
     /// Of each device, bytes of buffers that stay, in whole pages. Exact.
     pub devices: Vec<u64>,
-    /// Bytes that the host keeps beside them: scales, and what outlier columns
-    /// are made of. Exact, but for the allocator's own.
+    /// Bytes that the host keeps beside them: scales. Exact, but for the allocator's own.
     pub host: u64,
     /// Bytes of the programs of one job, at most.
     pub job_programs: u64,
-    /// Of each device, bytes that a product takes besides and gives back: the
-    /// outlier columns of a call. At most, as they depend on the activations.
-    pub call_devices: Vec<u64>,
-    /// The same of the host.
-    pub call_host: u64,
 }
 
 impl WeightMemory {
@@ -46,11 +36,9 @@ impl WeightMemory {
             devices[block.device] += pages(weights.block_bytes(block) as u64);
         }
         Self {
-            call_devices: vec![0; devices.len()],
             devices,
             host: 0,
             job_programs: job_programs(weights, options),
-            call_host: 0,
         }
     }
 
@@ -64,51 +52,6 @@ impl WeightMemory {
     /// With the scales of `n` output channels in `groups` groups of K.
     pub(crate) fn with_scales(mut self, n: usize, groups: usize) -> Self {
         self.host += (n * groups * size_of::<f32>()) as u64;
-        self
-    }
-
-    /// With columns that are in FP16 on the devices, cut as `plan` says.
-    pub(crate) fn with_columns(mut self, plan: &WeightPlan, options: &PlanOptions) -> Self {
-        let beside = Self::new(plan, options);
-        for (bytes, more) in self.devices.iter_mut().zip(&beside.devices) {
-            *bytes += more;
-        }
-        // Each has a cache of its own.
-        self.job_programs += beside.job_programs;
-        // Which columns, and a scale for each channel.
-        let which = plan.k * size_of::<usize>();
-        self.host += (which + plan.n * size_of::<f32>()) as u64;
-        self
-    }
-
-    /// With all weights, `n x k`, in the host as FP16, of which each call puts
-    /// some columns on the devices.
-    pub(crate) fn with_all_columns(mut self, n: usize, k: usize, options: &PlanOptions) -> Self {
-        let scales = (n * size_of::<f32>()) as u64;
-        let halves = (n * k * size_of::<f16>()) as u64;
-        self.host += halves + scales;
-        // Those of a call, while they are packed.
-        self.call_host += halves + scales + (k * size_of::<usize>()) as u64;
-        let (dtype, devices) = (Dtype::Fp16, self.devices.len().max(1));
-        let group = dtype.kernel_group();
-        let depth = k.next_multiple_of(dtype.k_multiple());
-        let of = |groups: usize| layout::weight_bytes(dtype, groups * group, depth) as u64;
-        let (whole, share) = (
-            of(n.div_ceil(group)),
-            of(n.div_ceil(group).div_ceil(devices)),
-        );
-        let most = if options.replicate == Some(true) || options.tuned.is_some() {
-            whole
-        } else {
-            // Few of the columns may be copied to each device.
-            share.max(whole.min(REPLICATED_BYTES_MAX))
-        };
-        // Blocks are of 1 GiB at most, and each begins a page.
-        let most = pages(most) + PAGE * (most >> 30);
-        let programs = options.limits.tasks as u64 * PROGRAM_BYTES_MAX;
-        for bytes in &mut self.call_devices {
-            *bytes += most + pages(programs).saturating_mul(PROGRAMS_KEPT.get() as u64);
-        }
         self
     }
 }
@@ -138,6 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::dtype::Dtype;
     use crate::emit;
 
     /// Bytes of a job's programs as `ProgramBo` puts them.

@@ -33,17 +33,15 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
 /// Each file descriptor addresses 4 GiB, and all of them together what the board
 /// has: device memory is ordinary RAM.
 ///
-/// What weights keep is counted exactly, in whole pages: their blocks, outlier
-/// columns in FP16, and in the host scales and what [`Outliers::Above`] chooses
-/// columns from. The rest are upper bounds, for one product or one batch at a time
-/// whose products have different weights: programs (of as many rows as
+/// What weights keep is counted exactly, in whole pages: their blocks, and scales in
+/// the host. The rest are upper bounds, for one [`Engine::run`] at a time whose
+/// products have different weights: programs (of as many rows as
 /// [`PlanOptions::conditions`] says), activations and results of all steps in
-/// flight, buffers that are kept for later, and the columns of a call (of one such
-/// product: the largest). Not counted are the caller's matrices and what they
-/// become in the host, operands of [`Engine::stage`], and what loading takes for a
-/// while.
+/// flight, and buffers that are kept for later. Not counted are the caller's matrices
+/// and what they become in the host, operands of [`Engine::stage`], and what loading
+/// takes for a while.
 ///
-/// [`Outliers::Above`]: crate::quantise::Outliers::Above
+/// [`Engine::run`]: crate::Engine::run
 /// [`Engine::stage`]: crate::Engine::stage
 ///
 /// ```
@@ -69,9 +67,6 @@ pub struct MemoryPlan {
     programs: u64,
     /// Of the programs of a job.
     job_programs: Largest,
-    /// By device, what a call takes.
-    call_devices: Vec<Largest>,
-    call_host: Largest,
     options: PlanOptions,
     limit: Limit,
 }
@@ -166,8 +161,6 @@ impl MemoryPlan {
             host: 0,
             programs: 0,
             job_programs: Largest::default(),
-            call_devices: vec![Largest::default(); devices],
-            call_host: Largest::default(),
             options: options.clone(),
             limit,
         }
@@ -203,13 +196,9 @@ impl MemoryPlan {
         for (held, more) in self.per_device.iter_mut().zip(&weights.devices) {
             *held = held.saturating_add(*more);
         }
-        for (largest, bytes) in self.call_devices.iter_mut().zip(&weights.call_devices) {
-            largest.add(*bytes);
-        }
         self.host = self.host.saturating_add(weights.host);
         self.programs = self.programs.saturating_add(weights.programs());
         self.job_programs.add(weights.job_programs);
-        self.call_host.add(weights.call_host);
     }
 
     fn check(&self) -> Result<(), DoesNotFit> {
@@ -243,13 +232,9 @@ impl MemoryPlan {
         for (held, less) in self.per_device.iter_mut().zip(&weights.devices) {
             *held = held.saturating_sub(*less);
         }
-        for (largest, bytes) in self.call_devices.iter_mut().zip(&weights.call_devices) {
-            largest.remove(*bytes);
-        }
         self.host = self.host.saturating_sub(weights.host);
         self.programs = self.programs.saturating_sub(weights.programs());
         self.job_programs.remove(weights.job_programs);
-        self.call_host.remove(weights.call_host);
     }
 
     /// Bytes of weights on each device.
@@ -276,8 +261,7 @@ impl MemoryPlan {
     #[must_use]
     pub fn device_at_most(&self, device: usize) -> u64 {
         let weights = self.per_device.get(device).copied().unwrap_or(0);
-        let call = self.call_devices.get(device).map_or(0, Largest::get);
-        (weights.saturating_add(call))
+        weights
             .saturating_add(self.programs)
             .saturating_add(self.working())
     }
@@ -286,11 +270,10 @@ impl MemoryPlan {
     /// time.
     #[must_use]
     pub fn ram_at_most(&self) -> u64 {
-        let calls = self.call_devices.iter().map(Largest::get).sum::<u64>();
         let working = self.working().saturating_mul(self.per_device.len() as u64);
-        [calls, self.call_host.get(), self.programs, working]
-            .into_iter()
-            .fold(self.total(), u64::saturating_add)
+        self.total()
+            .saturating_add(self.programs)
+            .saturating_add(working)
     }
 
     /// Most bytes of a device that are of no weights: buffers, and programs that

@@ -14,21 +14,18 @@
 //!   and no other result is touched.
 //!
 //! [`QuantiseOptions`] has what an engine can do besides: fewer bits, scales
-//! for groups of K, columns that are not quantised. [`search`] finds scales that clip, [`rotate`] makes rows that need no
-//! clipping, and [`loss`] measures both.
+//! for groups of K. [`search`] finds scales that clip, [`rotate`] makes rows that
+//! need no clipping, and [`loss`] measures both.
 
 pub mod loss;
 mod options;
-mod outliers;
 pub mod rotate;
 pub mod search;
 
 use npu_kernels::quantise::quantise_scaled;
 
 pub use npu_kernels::dequantise::dequantise;
-pub use options::{INT4_MAX, Operands, Outliers, QuantiseOptions, SPLIT_INT8_MAX, Scheme};
-pub use outliers::outlier_columns;
-pub(crate) use outliers::to_halves;
+pub use options::{INT4_MAX, Operands, QuantiseOptions, SPLIT_INT8_MAX};
 
 /// The largest magnitude of a quantised element; -128 is not used, so that
 /// negation stays in range.

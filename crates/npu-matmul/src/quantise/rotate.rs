@@ -10,6 +10,17 @@
 
 use npu_kernels::hadamard::Hadamard;
 
+/// Where the signs of the engine's rotations begin: any will do, and the same one
+/// gives the same results each time.
+pub const SEED: u64 = 1;
+
+/// Stages of the transform of rows of `k` elements: what a rotation costs is one addition
+/// for each element and stage.
+#[must_use]
+pub fn stages(k: usize) -> u32 {
+    Hadamard::dividing(k).map_or(0, |transform| transform.block().ilog2())
+}
+
 /// A rotation of rows of one length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rotation {

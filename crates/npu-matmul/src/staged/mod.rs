@@ -28,9 +28,9 @@ use crate::dtype::Results;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::exec::OnDevice;
+use crate::packed::PackedWeights;
 use crate::plan::{OperandOrders, Plan, PlanOptions, Step};
 use crate::prepared::JobPrograms;
-use crate::weights::Weights;
 
 pub use error::StagedError;
 use memory::{ActivationMemory, ResultMemory, Unavailable};
@@ -78,7 +78,7 @@ pub struct StageOptions {
 ///
 /// ```no_run
 /// # fn example(
-/// #     engine: &npu_matmul::Engine, weights: &npu_matmul::Weights, x: &[i8],
+/// #     engine: &npu_matmul::Engine, weights: &npu_matmul::PackedWeights, x: &[i8],
 /// # ) -> Result<(), npu_matmul::Error> {
 /// let mut product = engine.stage(weights, 64)?;
 /// for buffer in 0..product.activation_buffers().len() {
@@ -100,7 +100,7 @@ pub struct StageOptions {
 /// ```
 pub struct Staged<'a> {
     engine: &'a Engine,
-    weights: &'a Weights,
+    weights: &'a PackedWeights,
     plan: Plan,
     activations: Vec<ActivationBuffer>,
     activation_memory: Vec<ActivationMemory>,
@@ -125,7 +125,7 @@ impl Engine {
     /// # Errors
     /// Weights of another engine; what has no plan; [`StagedError::TooLarge`];
     /// a device without memory.
-    pub fn stage<'a>(&'a self, weights: &'a Weights, m: usize) -> Result<Staged<'a>, Error> {
+    pub fn stage<'a>(&'a self, weights: &'a PackedWeights, m: usize) -> Result<Staged<'a>, Error> {
         self.stage_with(weights, m, StageOptions::default())
     }
 
@@ -135,7 +135,7 @@ impl Engine {
     /// As [`Engine::stage`].
     pub fn stage_with<'a>(
         &'a self,
-        weights: &'a Weights,
+        weights: &'a PackedWeights,
         m: usize,
         options: StageOptions,
     ) -> Result<Staged<'a>, Error> {

@@ -9,7 +9,10 @@
 use std::sync::Arc;
 
 use half::f16;
-use npu_matmul::{Engine, Observer, PlanOptions, SubmittedJob};
+use npu_matmul::{
+    Activations, Engine, Error, Observer, Output, OutputRows, PackedWeights, Plan, PlanOptions,
+    SubmittedJob,
+};
 use npu_model::{Level, Model, ModelOptions, Selector};
 use rknpu_regcmd::{Before, LintContext, Severity, lint, tasks};
 use rocket_uapi::DevicePool;
@@ -37,6 +40,37 @@ pub(crate) fn engine() -> Engine {
 
 pub(crate) fn engine_with(options: PlanOptions, devices: usize) -> Engine {
     Engine::with_options(pool(devices), options).unwrap()
+}
+
+/// Operands of a product of so many rows.
+pub(crate) type Operands<'a> = (&'a PackedWeights, usize, Activations<'a>, OutputRows<'a>);
+
+/// Products of any kind, at once.
+pub(crate) fn multiply_all(engine: &Engine, products: Vec<Operands<'_>>) -> Result<(), Error> {
+    let (mut gemms, mut operands) = (Vec::new(), Vec::new());
+    for (weights, m, a, c) in products {
+        gemms.push(engine.prepare(weights, m, c.output())?);
+        operands.push((a, c));
+    }
+    let calls = gemms.iter().zip(operands);
+    engine.run(calls.map(|(gemm, (a, c))| gemm.call(a, c)))
+}
+
+/// A product of any kind.
+pub(crate) fn multiply<'a>(
+    engine: &Engine,
+    weights: &PackedWeights,
+    m: usize,
+    a: impl Into<Activations<'a>>,
+    c: impl Into<OutputRows<'a>>,
+) -> Result<(), Error> {
+    multiply_all(engine, vec![(weights, m, a.into(), c.into())])
+}
+
+/// How a product of integers is cut.
+pub(crate) fn plan(engine: &Engine, weights: &PackedWeights, m: usize) -> Plan {
+    let gemm = engine.prepare(weights, m, Output::I32).unwrap();
+    gemm.plan().clone()
 }
 
 /// An engine on a model that stops at whatever silicon would punish, and that

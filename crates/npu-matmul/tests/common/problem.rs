@@ -2,10 +2,10 @@
 //! Products that check themselves, for devices that fail.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions};
-use npu_matmul::{Engine, Error, Weights, reference};
+use npu_matmul::quantise::{Operands, QuantiseOptions};
+use npu_matmul::{Engine, Error, PackedWeights, Weights, reference};
 
-use crate::common::random_i8;
+use crate::common::{multiply, multiply_all, random_i8};
 
 pub(crate) const M: usize = 70;
 pub(crate) const N: usize = 150;
@@ -13,11 +13,11 @@ pub(crate) const K: usize = 90;
 
 /// Operands, weights on an engine's devices, and what comes out.
 pub(crate) struct Problem {
-    pub(crate) weights: Weights,
+    pub(crate) weights: PackedWeights,
     a: Vec<i8>,
     expected: Vec<i32>,
-    /// Of INT4, with columns in FP16 that each call loads.
-    quantised: Weights,
+    /// Of INT4.
+    quantised: PackedWeights,
     floats: Vec<f32>,
 }
 
@@ -36,7 +36,6 @@ impl Problem {
         }
         let options = QuantiseOptions {
             operands: Operands::W4A8,
-            outliers: Outliers::Above(6.0),
             ..QuantiseOptions::default()
         };
         let fill = |n: usize, row: &mut [f32]| {
@@ -45,9 +44,9 @@ impl Problem {
             }
         };
         Ok(Self {
-            weights: engine.load_i8(N, K, &b)?,
+            weights: engine.load(Weights::i8(N, K, &b))?,
             expected: reference::multiply_i32(M, N, K, &a, &b),
-            quantised: engine.load_quantised_rows(N, K, &options, fill)?,
+            quantised: engine.load(Weights::quantised_rows(N, K, options, fill))?,
             a,
             floats,
         })
@@ -55,13 +54,13 @@ impl Problem {
 
     pub(crate) fn run_quantised(&self, engine: &Engine) -> Result<Vec<f32>, Error> {
         let mut c = vec![f32::NAN; M * N];
-        engine.multiply_quantised(&self.quantised, M, &self.floats, &mut c)?;
+        multiply(engine, &self.quantised, M, &self.floats, &mut c)?;
         Ok(c)
     }
 
     pub(crate) fn run(&self, engine: &Engine) -> Result<(), Error> {
         let mut c = vec![0; M * N];
-        engine.multiply_i32(&self.weights, M, &self.a, &mut c)?;
+        multiply(engine, &self.weights, M, &self.a, &mut c)?;
         assert!(c == self.expected, "a product that succeeded is wrong");
         Ok(())
     }
@@ -69,11 +68,9 @@ impl Problem {
     /// The same product three times at once, from the same activations.
     pub(crate) fn run_at_once(&self, engine: &Engine) -> Result<(), Error> {
         let mut results = vec![vec![0; M * N]; 3];
-        let mut batch = engine.batch();
-        for c in &mut results {
-            batch.multiply_i32(&self.weights, M, &self.a, c)?;
-        }
-        batch.submit()?.wait()?;
+        let products = results.iter_mut();
+        let products = products.map(|c| (&self.weights, M, (&self.a).into(), c.into()));
+        multiply_all(engine, products.collect())?;
         assert!(results.iter().all(|c| *c == self.expected));
         Ok(())
     }

@@ -14,6 +14,8 @@ use rocket_uapi::{Backend, ByteLen, Deadline, Device, DeviceInfo, Error, Handle,
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
+    /// Activations were quantised.
+    Quantised,
     /// Activations were packed.
     Packed,
     /// So many jobs were submitted.
@@ -42,6 +44,7 @@ impl Log {
 impl Observer for Log {
     fn done(&self, done: &Done) {
         match done.activity {
+            Activity::Quantise { .. } => self.push(Entry::Quantised),
             Activity::Pack { .. } => self.push(Entry::Packed),
             Activity::Unpack { .. } => self.push(Entry::Unpacked),
             _ => {}

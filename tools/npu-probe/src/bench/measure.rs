@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use npu_matmul::plan::TunedPlans;
-use npu_matmul::{Counters, Dtype, Engine, Error, Results};
+use npu_matmul::{Counters, Dtype, Engine, Results};
 use rknpu_regcmd::timing::{Machine, seconds};
 use serde::Serialize;
 
@@ -172,13 +172,12 @@ impl MeasuredProduct {
         let weights = operands.load(engine, self.kind.dtype(), n, k)?;
         let load = start.elapsed();
         let loaded = engine.counters();
-        let plan = engine
-            .plan_with_results(&weights, self.kind.npu_rows(m), self.results)
-            .map_err(Error::from)?;
+        let gemm = engine.prepare(&weights, m, ProductResult::output(operands, self.results))?;
+        let plan = gemm.plan();
         let prediction = plan.predict(&self.machine);
         let needed = plan.cache_bytes().needed;
         let plan_from_table =
-            plans.is_some_and(|plans| plans.followed_by(&plan, self.results).is_some());
+            plans.is_some_and(|plans| plans.followed_by(plan, self.results).is_some());
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
         let out_bytes = plan.ty.out_bytes();
         let on_npu = ProductShape {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use npu_capture::{Recorder, RecorderOptions, Recording};
-use npu_matmul::{Engine, Error, Observer, Results, Weights};
+use npu_matmul::{Engine, Error, Observer, PackedWeights, Results};
 use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
 use rocket_uapi::{Device, DevicePool};
@@ -48,11 +48,11 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         .map_err(Failure::Device)?;
     let capture = Arc::new(JobCollector::default());
     let observer: Arc<dyn Observer> = Arc::<JobCollector>::clone(&capture);
-    let engine = Engine::new(pool)?.observed_by(observer);
+    let engine = Engine::open(pool)?.observed_by(observer);
     let weights = operands.load(&engine, test.dtype, test.n, test.k)?;
-    let plan = engine.plan(&weights, test.m);
-    let plan = plan.map_err(Error::from)?;
-    let problem = ProblemReport::new(&test, plan.to_string());
+    let output = ProductResult::output(&operands, Results::Sums);
+    let plan = engine.prepare(&weights, test.m, output)?.plan().to_string();
+    let problem = ProblemReport::new(&test, plan);
     say(&problem.text())?;
     let expected = CpuResult::compute(&test, &operands, weights.plan().k_tile_count());
 
@@ -155,7 +155,7 @@ struct SelfTestRuns<'a> {
     operands: &'a ProductOperands,
     expected: &'a CpuResult,
     engine: &'a Engine,
-    weights: &'a Weights,
+    weights: &'a PackedWeights,
     capture: &'a JobCollector,
     model: Option<&'a Model>,
 }

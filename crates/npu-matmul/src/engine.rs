@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The front door: load weights, multiply.
-
-mod multiply;
-
-pub(crate) use multiply::boxed;
+//! The devices, and what is planned for them.
 
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use half::f16;
 use npu_kernels::nibble::{SPLIT_MAX, first_outside};
 use rocket_uapi::DevicePool;
 
@@ -21,16 +16,16 @@ use crate::dtype::{Dtype, Results};
 use crate::error::Error;
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Watched};
-use crate::pack::{Format, Fp16, Int4, Int8};
+use crate::pack::Format;
+use crate::packed::{PackedWeights, Scales};
 use crate::plan::{
-    JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, TunedFor, TunedPlans, WeightMemory,
-    WeightPlan, int4_depth,
+    JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, TunedFor, TunedPlans, WeightPlan,
+    int4_depth,
 };
 use crate::prepared::Prepared;
-use crate::quantised::Quantised;
 use crate::threads::{Threads, Workers};
 use crate::times::{Section, SectionTimes, Stopwatch, Times};
-use crate::weights::Weights;
+use crate::weights::WeightFormat;
 
 /// Distinguishes engines, so that weights are not used with another one.
 static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
@@ -60,17 +55,13 @@ struct WeightPlanKey {
 /// # Memory of a call
 ///
 /// Device buffers and programs are kept for the next call: products of shapes
-/// that were multiplied before make none and start no thread, but for outlier
-/// columns that are chosen for each call
-/// ([`Outliers::Above`](crate::quantise::Outliers::Above)), which become weights
-/// on the devices until it ends. The heap gives what describes the jobs of a call,
-/// and for some products more, until they have ended:
+/// that were multiplied before make none and start no thread. The heap gives what
+/// describes the jobs of a call, and for some products more, until they have ended:
 ///
 /// | product | bytes of heap |
 /// |---|---|
-/// | `multiply_quantised` | M x K of quantised activations, 4 for each scale; a caller who keeps [`QuantisedActivations`](crate::QuantisedActivations) pays once |
-/// | where rows are rotated or have outlier columns | 4 K in each thread |
-/// | with outlier columns | 2 M for each; with `Outliers::Above` 2 N for each, and 4 N, too |
+/// | quantised | M x K of quantised activations, 4 for each scale |
+/// | where rows are rotated | 4 K in each thread |
 /// | FP16 results where K is cut | 4 M x N: sums are FP32 until the last of them |
 pub struct Engine {
     id: u64,
@@ -91,7 +82,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`PlanError::NoDevice`] if the pool is empty.
-    pub fn new(pool: DevicePool) -> Result<Self, Error> {
+    pub fn open(pool: DevicePool) -> Result<Self, Error> {
         Self::with_options(pool, PlanOptions::default())
     }
 
@@ -126,8 +117,8 @@ impl Engine {
     /// or in the one of the process.
     ///
     /// Waits for jobs are in these threads, too: of several products at the same
-    /// time one may wait for another's, so that a [`Batch`](crate::Batch) is the
-    /// better way to compute them together.
+    /// time one may wait for another's, so that one [`Engine::run`] is the better way
+    /// to compute them together.
     ///
     /// # Errors
     /// [`Error::Threads`] if they cannot be had; see
@@ -175,32 +166,6 @@ impl Engine {
         self
     }
 
-    /// Loads INT8 weights, `n x k`.
-    ///
-    /// # Errors
-    /// Wrong length, a dimension of 0, no memory; see [`Error`].
-    pub fn load_i8(&self, n: usize, k: usize, b: &[i8]) -> Result<Weights, Error> {
-        self.load::<Int8>(n, k, b)
-    }
-
-    /// Loads INT4 weights, `n x k`, each -8 to 7.
-    ///
-    /// # Errors
-    /// As [`Engine::load_i8`], and [`Error::Int4Range`].
-    pub fn load_i4(&self, n: usize, k: usize, b: &[i8]) -> Result<Weights, Error> {
-        check_int4("B", b)?;
-        let plan = self.plan_int4(n, k, b, PlanOptions::clone)?;
-        self.load_planned::<Int4>(plan, b, None)
-    }
-
-    /// Loads FP16 weights, `n x k`.
-    ///
-    /// # Errors
-    /// As [`Engine::load_i8`].
-    pub fn load_f16(&self, n: usize, k: usize, b: &[f16]) -> Result<Weights, Error> {
-        self.load::<Fp16>(n, k, b)
-    }
-
     /// What was done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -225,48 +190,19 @@ impl Engine {
         self.clock.stopwatch(section)
     }
 
-    /// How a product of `m` rows with these weights is computed.
-    ///
-    /// # Errors
-    /// Why it cannot be; see [`PlanError`].
-    pub fn plan(&self, weights: &Weights, m: usize) -> Result<Plan, PlanError> {
-        self.plan_with_results(weights, m, Results::Sums)
-    }
-
-    /// The same with results of choice, as [`Engine::multiply_f16`] makes them of
-    /// [`Results::Halves`].
-    ///
-    /// # Errors
-    /// As [`Engine::plan`].
-    pub fn plan_with_results(
-        &self,
-        weights: &Weights,
-        m: usize,
-        results: Results,
-    ) -> Result<Plan, PlanError> {
-        Plan::with_results(weights.plan(), m, results, &self.options)
-    }
-
-    /// The same to the last offset; planned once for the latest numbers of rows.
+    /// A product of `m` rows to the last offset; planned once for the latest numbers of
+    /// rows.
     pub(crate) fn prepared(
         &self,
-        weights: &Weights,
+        weights: &PackedWeights,
         m: usize,
         results: Results,
     ) -> Result<Arc<Prepared>, Error> {
         if weights.engine() != self.id {
             return Err(Error::ForeignWeights);
         }
-        let plan = || self.plan_with_results(weights, m, results);
+        let plan = || Plan::with_results(weights.plan(), m, results, &self.options);
         Ok(weights.prepared().product(m, results, plan)?)
-    }
-
-    /// How weights, `n x k`, would be cut.
-    ///
-    /// # Errors
-    /// Why they cannot be; see [`PlanError`].
-    pub fn weight_plan(&self, dtype: Dtype, n: usize, k: usize) -> Result<WeightPlan, Error> {
-        self.plan_weights(dtype, n, k, &self.options)
     }
 
     /// The memory of all devices, without any weights yet, of which those alone
@@ -281,15 +217,6 @@ impl Engine {
     #[must_use]
     pub fn ram_plan(&self, total: u64) -> MemoryPlan {
         MemoryPlan::new(self.devices.len(), total, &self.options)
-    }
-
-    /// The memory that weights, `n x k`, would take.
-    ///
-    /// # Errors
-    /// Why they cannot be cut; see [`PlanError`].
-    pub fn weight_memory(&self, dtype: Dtype, n: usize, k: usize) -> Result<WeightMemory, Error> {
-        let plan = self.weight_plan(dtype, n, k)?;
-        Ok(WeightMemory::new(&plan, &self.options))
     }
 
     pub(crate) fn plan_weights(
@@ -311,21 +238,19 @@ impl Engine {
         Ok(self.plans.get_or_make(key, make)?)
     }
 
-    /// How INT4 weights are cut: as deep as these allow, and in as many copies
-    /// as [`Engine::weight_plan`] says, by which memory was planned.
-    /// `options_of` tells what is planned with, from the engine's options.
-    pub(crate) fn plan_int4(
+    /// How INT4 weights are cut: as deep as these allow, and in as many copies as
+    /// [`Engine::weight_plan`] says, by which memory was planned.
+    pub(crate) fn int4_plan(
         &self,
+        format: WeightFormat,
         n: usize,
         k: usize,
         b: &[i8],
-        options_of: impl Fn(&PlanOptions) -> PlanOptions,
     ) -> Result<WeightPlan, Error> {
-        let options = options_of(&self.options);
-        let of_any = match self.plan_weights(Dtype::Int4, n, k, &options) {
+        let of_any = match self.weight_plan(format, n, k) {
             Ok(plan) => Some(plan.replicas > 1),
             // Tiles that were asked for, which these weights may allow.
-            Err(Error::Plan(PlanError::Int4Saturation { .. })) => options.replicate,
+            Err(Error::Plan(PlanError::Int4Saturation { .. })) => self.options.replicate,
             Err(error) => return Err(error),
         };
         let known = PlanOptions {
@@ -333,25 +258,22 @@ impl Engine {
             replicate: of_any,
             ..self.options.clone()
         };
-        self.plan_weights(Dtype::Int4, n, k, &options_of(&known))
+        self.plan_weights(Dtype::Int4, n, k, &format.plan_options(k, &known))
     }
 
-    fn load<F: Format>(&self, n: usize, k: usize, b: &[F::Host]) -> Result<Weights, Error> {
-        let plan = self.plan_weights(F::DTYPE, n, k, &self.options)?;
-        self.load_planned::<F>(plan, b, None)
-    }
-
-    pub(crate) fn load_planned<F: Format>(
+    /// Packs weights into the devices' memory.
+    pub(crate) fn pack<F: Format>(
         &self,
         plan: WeightPlan,
+        format: WeightFormat,
         b: &[F::Host],
-        quantised: Option<Quantised>,
-    ) -> Result<Weights, Error> {
+        scales: Option<Scales>,
+    ) -> Result<PackedWeights, Error> {
         let b = matrix("B", b, plan.n, plan.k)?;
-        let load = || Weights::load::<F>(self, plan, b, quantised);
-        let weights = self.workers.run(load)?;
+        let pack = || PackedWeights::new::<F>(self, plan, format, b, scales);
+        let weights = self.workers.run(pack)?;
         self.count(&Counters {
-            bytes_to_device: weights.packed_bytes(),
+            bytes_to_device: weights.device_bytes(),
             ..Counters::default()
         });
         Ok(weights)

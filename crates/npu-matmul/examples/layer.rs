@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Query, key and value of a layer: three products of the same activations at once.
+//!
+//! ```text
+//! cargo run --release -p npu-matmul --example layer
+//! ```
+
+use npu_matmul::{Engine, Output, Weights};
+
+/// Sequences that are decoded together.
+const M: usize = 8;
+/// Gemma3-1B's hidden size, and its query's, key's and value's channels.
+const K: usize = 1152;
+const CHANNELS: [usize; 3] = [1024, 256, 256];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let engine = Engine::open(npu_model::discover_or_model(3)?)?;
+    let x: Vec<f32> = (0..M * K).map(|i| (i % 17) as f32 - 8.0).collect();
+    let mut weights = Vec::new();
+    for n in CHANNELS {
+        let rows = |channel: usize, row: &mut [f32]| {
+            for (k, weight) in row.iter_mut().enumerate() {
+                *weight = ((channel * 7 + k * 3) % 23) as f32 - 11.0;
+            }
+        };
+        weights.push(engine.load(Weights::quantised_rows(n, K, Default::default(), rows))?);
+    }
+    let mut gemms = Vec::new();
+    for weights in &weights {
+        gemms.push(engine.prepare(weights, M, Output::F32)?);
+    }
+    let mut results = CHANNELS.map(|n| vec![0.0_f32; M * n]);
+    // Activations are quantised and packed once; one SUBMIT for each device.
+    let calls = gemms.iter().zip(&mut results);
+    engine.run(calls.map(|(gemm, c)| gemm.call(&x, c)))?;
+    let counters = engine.counters();
+    println!(
+        "{} products, {} jobs, {} SUBMITs",
+        counters.products, counters.jobs, counters.submits
+    );
+    Ok(())
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Float activations as quantised weights want them.
+
+use std::time::Instant;
+
+use npu_kernels::quantise::{quantise_scaled, row_scale};
+use rayon::prelude::*;
+
+use crate::engine::Engine;
+use crate::observe::Activity;
+use crate::packed::{PackedWeights, Scales};
+use crate::quantise::Operands;
+use crate::times::Section;
+
+/// Quantised rows of A, for all weights that take them alike: the query, key and
+/// value of a layer quantise their input once.
+#[derive(Debug)]
+pub(crate) struct QuantisedRows {
+    kind: QuantisedKind,
+    /// M x K.
+    pub(crate) integers: Vec<i8>,
+    /// All groups of K of a row, then those of the next.
+    pub(crate) scales: Vec<f32>,
+}
+
+/// Of which floats, and how: rows that agree in this are the same. A caller has
+/// borrowed the floats for as long as both are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct QuantisedKind {
+    /// Address and length of the floats.
+    floats: (usize, usize),
+    k: usize,
+    operands: Operands,
+    group: usize,
+    rotated: bool,
+}
+
+impl QuantisedKind {
+    fn new(weights: &PackedWeights, scales: &Scales, operands: Operands, a: &[f32]) -> Self {
+        Self {
+            floats: (a.as_ptr().addr(), a.len()),
+            k: weights.k(),
+            operands,
+            group: scales.group,
+            rotated: scales.rotation.is_some(),
+        }
+    }
+}
+
+impl QuantisedRows {
+    /// Finds `a`, quantised for such weights, among `done`; or quantises it. Returns
+    /// where it is.
+    pub(crate) fn find_or_make(
+        done: &mut Vec<Self>,
+        engine: &Engine,
+        (weights, scales, operands): (&PackedWeights, &Scales, Operands),
+        a: &[f32],
+    ) -> usize {
+        let kind = QuantisedKind::new(weights, scales, operands, a);
+        let found = done.iter().position(|rows| rows.kind == kind);
+        found.unwrap_or_else(|| {
+            let from = Instant::now();
+            done.push(Self::new(engine, kind, scales, a));
+            let elements = a.len();
+            let watched = engine.watched();
+            watched.done(watched.token(), None, Activity::Quantise { elements }, from);
+            done.len() - 1
+        })
+    }
+
+    fn new(engine: &Engine, kind: QuantisedKind, weights: &Scales, a: &[f32]) -> Self {
+        let QuantisedKind { k, group, .. } = kind;
+        let groups = k.div_ceil(group);
+        let limit = kind.operands.activation_max();
+        let mut integers = vec![0; a.len()];
+        let mut scales = vec![0.0; a.len() / k * groups];
+        let start = || (engine.stopwatch(Section::Pack), Vec::new());
+        engine.workers().run(|| {
+            integers
+                .par_chunks_mut(k)
+                .zip(scales.par_chunks_mut(groups))
+                .zip(a.par_chunks(k))
+                .for_each_init(start, |(_, scratch), ((out, scales), row)| {
+                    let row = match &weights.rotation {
+                        None => row,
+                        Some(rotation) => {
+                            scratch.clear();
+                            scratch.extend_from_slice(row);
+                            rotation.apply(scratch);
+                            &scratch[..]
+                        }
+                    };
+                    let of_groups = row.chunks(group).zip(out.chunks_mut(group));
+                    for (scale, (row, out)) in scales.iter_mut().zip(of_groups) {
+                        *scale = row_scale(row, limit);
+                        quantise_scaled(row, *scale, limit, out);
+                    }
+                });
+        });
+        Self {
+            kind,
+            integers,
+            scales,
+        }
+    }
+}

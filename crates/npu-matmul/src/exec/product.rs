@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One product: its matrices to buffers, and buffers to its matrix, on all CPUs.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use half::f16;
+use npu_kernels::half::to_f16;
+use rayon::prelude::*;
+use zerocopy::IntoBytes;
+
+use crate::counters::Counters;
+use crate::layout;
+use crate::matrix::MatrixView;
+use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8, pack_activation};
+use crate::packed::PackedWeights;
+use crate::plan::{Band, JobPlan};
+use crate::prepared::Prepared;
+use crate::times::{Section, SectionTimes};
+use crate::unpack::{
+    Destination, Mode, Partial, ROWS, Scales, Split, TileRows, unpack, unpack_dequantised,
+    unpack_scaled,
+};
+
+/// A product that was checked.
+pub(crate) struct Product<'a> {
+    pub(crate) weights: &'a PackedWeights,
+    /// Of [`Partial::TILE_ROWS`] rows for each row of A.
+    pub(crate) prepared: Arc<Prepared>,
+    pub(crate) a: Operand<'a>,
+    pub(crate) epilogue: Epilogue<'a>,
+}
+
+/// A, and the encoding that it is packed in.
+#[derive(Clone, Copy)]
+pub(crate) enum Operand<'a> {
+    Int8(MatrixView<'a, i8>),
+    Int4(MatrixView<'a, i8>),
+    /// Each row twice, as high and as low nibbles.
+    Int4Wide(MatrixView<'a, i8>),
+    Fp16(MatrixView<'a, f16>),
+}
+
+/// What the sums of the NPU become, and where they go: C, whose rows are as many as
+/// A's.
+pub(crate) enum Epilogue<'a> {
+    /// Integers as they are.
+    I32(&'a mut [i32]),
+    /// Floats as they are.
+    F32(&'a mut [f32]),
+    /// What the NPU rounded.
+    F16(&'a mut [f16]),
+    /// Floats whose K tiles are added up in `sums`, rounded at the end.
+    Narrowed { sums: Vec<f32>, c: &'a mut [f16] },
+    /// Integers that are added up where the floats will be, and scaled at the end.
+    Dequantised {
+        c: &'a mut [i32],
+        rows: &'a [f32],
+        columns: &'a [f32],
+    },
+    /// Integers scaled and added up K tile by K tile.
+    Grouped {
+        c: &'a mut [f32],
+        /// Of a row, all groups of K; then of the next row.
+        rows: &'a [f32],
+        /// Of a group of K, all columns; then of the next group.
+        columns: &'a [f32],
+        groups: usize,
+        /// K tiles of each group but the last, which may have less.
+        k_tiles: usize,
+    },
+}
+
+impl<'a> Epilogue<'a> {
+    /// With scales of rows and columns for each group of K, of so many K tiles.
+    pub(crate) fn scaled(
+        c: &'a mut [f32],
+        (rows, columns): (&'a [f32], &'a [f32]),
+        groups: usize,
+        k_tiles: usize,
+    ) -> Self {
+        if groups > 1 {
+            return Self::Grouped {
+                c,
+                rows,
+                columns,
+                groups,
+                k_tiles,
+            };
+        }
+        Self::Dequantised {
+            // Both have 4 bytes.
+            c: zerocopy::transmute_mut!(c),
+            rows,
+            columns,
+        }
+    }
+}
+
+/// Tells matrices apart: two products of one matrix pack the same bytes where
+/// they are cut alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MatrixId {
+    /// Of the first element. Who runs products has borrowed it for all of them.
+    address: usize,
+    columns: usize,
+    /// Which encoding.
+    encoding: u8,
+}
+
+/// A part of an output tile: some of its rows. Rows are those of C, of which each is
+/// [`Partial::TILE_ROWS`] of the tile.
+struct OutputTile<'a> {
+    rows: TileRows<'a>,
+    /// The first of the rows in C.
+    row: usize,
+    /// Columns of C.
+    columns: Range<usize>,
+    /// Which K tile.
+    k_tile: usize,
+    /// Whether it is the last one.
+    completes: bool,
+}
+
+impl OutputTile<'_> {
+    /// What the first K tile finds is no result.
+    const fn mode(&self) -> Mode {
+        if self.k_tile == 0 {
+            Mode::Store
+        } else {
+            Mode::Add
+        }
+    }
+
+    /// The tile's columns of these rows of C.
+    fn to<'r, S>(&self, rows: &'r mut [S], stride: usize) -> Destination<'r, S> {
+        Destination {
+            rows,
+            stride,
+            columns: self.columns.clone(),
+        }
+    }
+}
+
+/// Evaluates `$body` with `$T` the partial sums of an integer operand.
+macro_rules! with_partial {
+    ($operand:expr, $T:ident => $body:expr) => {
+        match $operand {
+            Operand::Int8(_) => {
+                type $T = i32;
+                $body
+            }
+            Operand::Int4(_) => {
+                type $T = i16;
+                $body
+            }
+            Operand::Int4Wide(_) => {
+                type $T = Split;
+                $body
+            }
+            // No integers are made of it.
+            Operand::Fp16(_) => {}
+        }
+    };
+}
+
+impl Product<'_> {
+    pub(super) fn matrix_id(&self) -> MatrixId {
+        let (address, columns, encoding) = match self.a {
+            Operand::Int8(a) => (a.row(0).as_ptr().addr(), a.columns(), 0),
+            Operand::Int4(a) => (a.row(0).as_ptr().addr(), a.columns(), 1),
+            Operand::Int4Wide(a) => (a.row(0).as_ptr().addr(), a.columns(), 2),
+            Operand::Fp16(a) => (a.row(0).as_ptr().addr(), a.columns(), 3),
+        };
+        MatrixId {
+            address,
+            columns,
+            encoding,
+        }
+    }
+
+    /// What is done when it is.
+    pub(super) fn counters(&self) -> Counters {
+        let rows = match self.a {
+            Operand::Int8(a) | Operand::Int4(a) | Operand::Int4Wide(a) => a.rows(),
+            Operand::Fp16(a) => a.rows(),
+        };
+        let (k, n) = (self.weights.k(), self.weights.n());
+        Counters {
+            products: 1,
+            macs: rows as u64 * k as u64 * n as u64,
+            ..Counters::default()
+        }
+    }
+
+    /// The tiles of A, into the activation buffer.
+    pub(super) fn pack(&self, clock: &SectionTimes, band: &Band, memory: &mut [u8]) {
+        match self.a {
+            Operand::Int8(a) => pack_band::<Int8>(a, clock, band, memory),
+            Operand::Int4(a) => pack_band::<Int4>(a, clock, band, memory),
+            Operand::Int4Wide(a) => {
+                pack_band::<SplitInt8>(a.repeated(Split::TILE_ROWS), clock, band, memory);
+            }
+            Operand::Fp16(a) => pack_band::<Fp16>(a, clock, band, memory),
+        }
+    }
+
+    /// Collects the tiles of C of one job. Of each element those of different K tiles
+    /// come in their order.
+    pub(super) fn unpack(&mut self, clock: &SectionTimes, job: &JobPlan, memory: &[u8]) {
+        let n = self.weights.n();
+        let k_tiles = self.weights.plan().k_tile_count();
+        let each = JobTiles {
+            clock,
+            job,
+            memory,
+            n,
+            completes: job.band.k_tiles.last().map(|k| k.index + 1) == Some(k_tiles),
+        };
+        match &mut self.epilogue {
+            Epilogue::I32(c) => with_partial!(self.a, T => each.collect::<T, _>(c, |tile, c| {
+                unpack::<T>(tile.rows, tile.mode(), tile.to(c, n));
+            })),
+            Epilogue::F32(c) => each.collect::<f32, _>(c, |tile, c| {
+                unpack::<f32>(tile.rows, tile.mode(), tile.to(c, n));
+            }),
+            Epilogue::F16(c) => each.collect::<f16, _>(c, |tile, c| {
+                unpack::<f16>(tile.rows, tile.mode(), tile.to(c, n));
+            }),
+            Epilogue::Narrowed { sums, c } => {
+                each.collect::<f32, _>(sums, |tile, sums| {
+                    unpack::<f32>(tile.rows, tile.mode(), tile.to(sums, n));
+                });
+                each.narrow(sums, c);
+            }
+            Epilogue::Dequantised { c, rows, columns } => {
+                with_partial!(self.a, T => each.collect::<T, _>(c, |tile, c| {
+                    if !tile.completes {
+                        return unpack::<T>(tile.rows, tile.mode(), tile.to(c, n));
+                    }
+                    let scales = Scales { rows: &rows[tile.row..], row_step: 1, columns };
+                    unpack_dequantised::<T>(tile.rows, tile.mode(), scales, tile.to(c, n));
+                }));
+            }
+            Epilogue::Grouped {
+                c,
+                rows,
+                columns,
+                groups,
+                k_tiles,
+            } => with_partial!(self.a, T => each.collect::<T, _>(c, |tile, c| {
+                let group = tile.k_tile / *k_tiles;
+                let scales = Scales {
+                    rows: &rows[tile.row * *groups + group..],
+                    row_step: *groups,
+                    columns: &columns[group * n..][..n],
+                };
+                unpack_scaled::<T>(tile.rows, tile.mode(), scales, tile.to(c, n));
+            })),
+        }
+    }
+}
+
+fn pack_band<F: Format>(
+    a: MatrixView<'_, F::Host>,
+    clock: &SectionTimes,
+    band: &Band,
+    memory: &mut [u8],
+) {
+    let mut rest = memory;
+    let mut tiles = Vec::with_capacity(band.activations.len());
+    for tile in &band.activations {
+        let bytes = layout::activation_bytes(F::DTYPE, tile.padded, tile.k_tile.padded);
+        let (memory, behind) = rest.split_at_mut(bytes);
+        tiles.push((tile, memory));
+        rest = behind;
+    }
+    let watch = || clock.stopwatch(Section::Pack);
+    tiles
+        .into_par_iter()
+        .for_each_init(watch, |_, (tile, memory)| {
+            let block = a.block(tile.rows.clone(), tile.k_tile.k.clone());
+            pack_activation::<F>(block, tile.padded, memory);
+        });
+}
+
+/// The output tiles of a job.
+struct JobTiles<'a> {
+    clock: &'a SectionTimes,
+    job: &'a JobPlan,
+    memory: &'a [u8],
+    /// Columns of C.
+    n: usize,
+    /// Whether its last K tile is the product's.
+    completes: bool,
+}
+
+impl JobTiles<'_> {
+    /// Calls `collect` with each tile, in parts, and the rows of C that it belongs to.
+    fn collect<T: Partial, S: Send>(
+        &self,
+        c: &mut [S],
+        collect: impl Fn(&OutputTile<'_>, &mut [S]) + Sync,
+    ) {
+        let (n, band) = (self.n, &*self.job.band);
+        let depth = band.k_tiles.len();
+        // Tiles have a multiple of four rows and begin at one, and the plan a
+        // multiple of TILE_ROWS: all of these divide.
+        let rows = band.rows.start / T::TILE_ROWS..band.rows.end / T::TILE_ROWS;
+        let row_tile_rows = band.row_tile / T::TILE_ROWS;
+        let collect_rows = |row_tile: usize, chunk: usize, c: &mut [S]| {
+            let first_row = chunk * ROWS;
+            let first = row_tile * depth;
+            for at in first..first + depth {
+                let a = &band.activations[at];
+                for task in self.job.tasks_of(at) {
+                    let tile = OutputTile {
+                        rows: TileRows {
+                            // The tile begins here; its rows end where the columns do.
+                            bytes: &self.memory[task.c as usize..],
+                            rows: a.padded / T::TILE_ROWS,
+                            first: first_row,
+                        },
+                        row: rows.start + row_tile * row_tile_rows + first_row,
+                        columns: task.n.clone(),
+                        k_tile: a.k_tile.index,
+                        completes: self.completes && at + 1 == first + depth,
+                    };
+                    collect(&tile, c);
+                }
+            }
+        };
+        let watch = || self.clock.stopwatch(Section::Unpack);
+        c[rows.start * n..rows.end * n]
+            .par_chunks_mut(row_tile_rows * n)
+            .enumerate()
+            .for_each(|(row_tile, c)| {
+                c.par_chunks_mut(ROWS * n)
+                    .enumerate()
+                    .for_each_init(watch, |_, (chunk, c)| collect_rows(row_tile, chunk, c));
+            });
+    }
+
+    /// Rounds what will not change any more.
+    fn narrow(&self, sums: &[f32], c: &mut [f16]) {
+        if !self.completes {
+            return;
+        }
+        let (n, rows, columns) = (self.n, &self.job.band.rows, &self.job.n);
+        let part = rows.start * n..rows.end * n;
+        let watch = || self.clock.stopwatch(Section::Unpack);
+        let rows = c[part.clone()]
+            .par_chunks_mut(n)
+            .zip(sums[part].par_chunks(n));
+        rows.for_each_init(watch, |_, (c, sums)| {
+            to_f16(&sums[columns.clone()], c[columns.clone()].as_mut_bytes());
+        });
+    }
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Products: prepared once, run many times, several at once.
+
+use std::fmt;
+use std::sync::Arc;
+
+use half::f16;
+
+use crate::activations::QuantisedRows;
+use crate::dtype::{Dtype, Results};
+use crate::engine::{Engine, check_int4, check_split, matrix};
+use crate::error::Error;
+use crate::exec::{Epilogue, Operand, Product, ProductRun};
+use crate::packed::PackedWeights;
+use crate::plan::Plan;
+use crate::prepared::Prepared;
+use crate::weights::WeightFormat;
+
+/// The elements of C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Output {
+    /// Of integer weights.
+    I32,
+    /// Of FP16 weights, and of quantised ones.
+    F32,
+    /// Of FP16 weights. Where the plan leaves K whole, the NPU rounds and writes half
+    /// the bytes; else the CPU adds the K tiles up in binary32 and rounds once. What is
+    /// too large becomes an infinity.
+    F16,
+}
+
+/// A: M x K, row after row.
+#[derive(Clone, Copy, Debug)]
+pub enum Activations<'a> {
+    /// For integer weights.
+    I8(&'a [i8]),
+    /// For FP16 weights.
+    F16(&'a [f16]),
+    /// For quantised weights.
+    F32(&'a [f32]),
+}
+
+/// C: M x N, row after row.
+#[derive(Debug)]
+pub enum OutputRows<'a> {
+    /// As [`Output::I32`].
+    I32(&'a mut [i32]),
+    /// As [`Output::F32`].
+    F32(&'a mut [f32]),
+    /// As [`Output::F16`].
+    F16(&'a mut [f16]),
+}
+
+macro_rules! from_slices {
+    ($($to:ident::$variant:ident($slice:ty)),+) => {
+        $(impl<'a> From<$slice> for $to<'a> {
+            fn from(slice: $slice) -> Self {
+                Self::$variant(slice)
+            }
+        })+
+    };
+}
+
+from_slices!(
+    Activations::I8(&'a [i8]),
+    Activations::F16(&'a [f16]),
+    Activations::F32(&'a [f32]),
+    OutputRows::I32(&'a mut [i32]),
+    OutputRows::F32(&'a mut [f32]),
+    OutputRows::F16(&'a mut [f16])
+);
+
+impl<'a, T, const N: usize> From<&'a [T; N]> for Activations<'a>
+where
+    Self: From<&'a [T]>,
+{
+    fn from(rows: &'a [T; N]) -> Self {
+        Self::from(&rows[..])
+    }
+}
+
+impl<'a, T, const N: usize> From<&'a mut [T; N]> for OutputRows<'a>
+where
+    Self: From<&'a mut [T]>,
+{
+    fn from(rows: &'a mut [T; N]) -> Self {
+        Self::from(&mut rows[..])
+    }
+}
+
+impl<'a, T> From<&'a Vec<T>> for Activations<'a>
+where
+    Self: From<&'a [T]>,
+{
+    fn from(rows: &'a Vec<T>) -> Self {
+        Self::from(&rows[..])
+    }
+}
+
+impl<'a, T> From<&'a mut Vec<T>> for OutputRows<'a>
+where
+    Self: From<&'a mut [T]>,
+{
+    fn from(rows: &'a mut Vec<T>) -> Self {
+        Self::from(&mut rows[..])
+    }
+}
+
+impl OutputRows<'_> {
+    /// What it is of.
+    #[must_use]
+    pub const fn output(&self) -> Output {
+        match self {
+            Self::I32(_) => Output::I32,
+            Self::F32(_) => Output::F32,
+            Self::F16(_) => Output::F16,
+        }
+    }
+}
+
+/// C = A x B^T for given weights and rows, planned to the last offset.
+///
+/// Buffers are the engine's: products that run one after another, as those of a
+/// model's layers do, use the same ones, which an engine of their own each would
+/// hold several times. The first run makes those that are missing and links the
+/// programs; later ones find both and allocate nothing on the devices.
+///
+/// Preparing a product again finds the plan of the latest numbers of rows with the
+/// weights, so that a caller whose M changes need not keep one for each.
+#[derive(Clone)]
+pub struct Gemm<'a> {
+    engine: &'a Engine,
+    weights: &'a PackedWeights,
+    prepared: Arc<Prepared>,
+    /// Rows of A.
+    m: usize,
+    output: Output,
+}
+
+impl Engine {
+    /// Prepares products of `m` rows with these weights: plans all of their tiles,
+    /// jobs and programs.
+    ///
+    /// # Errors
+    /// Weights of another engine, an output that they do not have
+    /// ([`Error::WrongOutput`]), and what has no plan ([`Error::Plan`]).
+    pub fn prepare<'a>(
+        &'a self,
+        weights: &'a PackedWeights,
+        m: usize,
+        output: Output,
+    ) -> Result<Gemm<'a>, Error> {
+        let format = weights.format();
+        let fits = match format {
+            WeightFormat::Int8 | WeightFormat::Int4 | WeightFormat::Int4Wide => {
+                output == Output::I32
+            }
+            WeightFormat::Fp16 => output != Output::I32,
+            WeightFormat::Quantised(_) => output == Output::F32,
+        };
+        if !fits {
+            return Err(Error::WrongOutput {
+                weights: format.name(),
+                output,
+            });
+        }
+        let results = match output {
+            Output::F16 => Results::Halves,
+            Output::I32 | Output::F32 => Results::Sums,
+        };
+        let rows = m.saturating_mul(format.passes());
+        Ok(Gemm {
+            engine: self,
+            weights,
+            prepared: self.prepared(weights, rows, results)?,
+            m,
+            output,
+        })
+    }
+
+    /// Computes products that do not depend on each other: the heads or experts of a
+    /// layer, or several matrices that meet the same activations.
+    ///
+    /// They share SUBMITs, one for each device where their jobs are small, and the NPU
+    /// computes one while the CPU packs and unpacks another. Those that are given the
+    /// very same activations (the same memory) quantise them once, and pack them once
+    /// where their plans cut them alike.
+    ///
+    /// ```no_run
+    /// # fn example(
+    /// #     engine: &npu_matmul::Engine, [q, k]: [npu_matmul::PackedWeights; 2], x: &[i8],
+    /// #     queries: &mut [i32], keys: &mut [i32],
+    /// # ) -> Result<(), npu_matmul::Error> {
+    /// use npu_matmul::Output;
+    ///
+    /// let q = engine.prepare(&q, 512, Output::I32)?;
+    /// let k = engine.prepare(&k, 512, Output::I32)?;
+    /// engine.run([q.call(x, queries), k.call(x, keys)])
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Gemm::run`]. Operands that do not fit are found before anything runs.
+    pub fn run<'a>(&self, calls: impl IntoIterator<Item = GemmCall<'a>>) -> Result<(), Error> {
+        let calls: Vec<_> = calls.into_iter().collect();
+        for call in &calls {
+            call.check(self)?;
+        }
+        let mut quantised = Vec::new();
+        let rows: Vec<_> = calls
+            .iter()
+            .map(|call| call.quantise(&mut quantised))
+            .collect();
+        let calls = calls.into_iter().zip(rows);
+        let product = |(call, rows): (GemmCall<'a>, Option<usize>)| {
+            let rows = rows.and_then(|at| quantised.get(at));
+            call.product(rows)
+        };
+        let products = calls.map(product).collect::<Result<Vec<_>, _>>()?;
+        ProductRun::new(self, products).finish()
+    }
+}
+
+impl<'a> Gemm<'a> {
+    /// Packs A, has the NPU compute, and unpacks C; in parts, which overlap. `a` is
+    /// M x K, `c` is M x N.
+    ///
+    /// Of FP16 weights each `f32` lies within (2^-20 + (T - 1) * 2^-24) * sum|a*b| and
+    /// half an ulp of the exact sum, where the plan cuts K into T tiles; an `f16` half
+    /// an ulp of binary16 further.
+    ///
+    /// Of quantised weights rows of A are quantised as those were, with scales that
+    /// clip nothing, and C is `sum * row scale * channel scale`. With scales for groups
+    /// of K it is the f32 sum of such terms, one for each K tile; with T of these it
+    /// lies within T * 2^-24 * (1 + T * 2^-22) * sum|terms| of the exact sum of the
+    /// terms, if no sum is subnormal, sum|terms| is finite and T is below 2^22.
+    ///
+    /// # Errors
+    /// Operands that do not fit, a device that fails; see [`Error`].
+    pub fn run<'b>(
+        &'b self,
+        a: impl Into<Activations<'b>>,
+        c: impl Into<OutputRows<'b>>,
+    ) -> Result<(), Error> {
+        self.engine.run([self.call(a, c)])
+    }
+
+    /// The product of these operands, for [`Engine::run`].
+    pub fn call<'b>(
+        &'b self,
+        a: impl Into<Activations<'b>>,
+        c: impl Into<OutputRows<'b>>,
+    ) -> GemmCall<'b> {
+        GemmCall {
+            gemm: self,
+            a: a.into(),
+            c: c.into(),
+        }
+    }
+
+    /// How it is cut. Its rows are those that the NPU multiplies; see
+    /// [`WeightFormat::passes`].
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.prepared.plan
+    }
+}
+
+impl fmt::Debug for Gemm<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gemm")
+            .field("m", &self.m)
+            .field("weights", &self.weights)
+            .field("output", &self.output)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A prepared product and its operands.
+#[derive(Debug)]
+#[must_use = "products are computed by `Engine::run`"]
+pub struct GemmCall<'a> {
+    gemm: &'a Gemm<'a>,
+    a: Activations<'a>,
+    c: OutputRows<'a>,
+}
+
+impl<'a> GemmCall<'a> {
+    /// Whether the operands are the product's.
+    fn check(&self, engine: &Engine) -> Result<(), Error> {
+        let Gemm {
+            weights, m, output, ..
+        } = *self.gemm;
+        let (n, k, format) = (weights.n(), weights.k(), weights.format());
+        if weights.engine() != engine.id() {
+            return Err(Error::ForeignWeights);
+        }
+        if self.c.output() != output {
+            return Err(Error::WrongOutput {
+                weights: format.name(),
+                output: self.c.output(),
+            });
+        }
+        match &self.c {
+            OutputRows::I32(c) => matrix("C", c, m, n).map(drop),
+            OutputRows::F32(c) => matrix("C", c, m, n).map(drop),
+            OutputRows::F16(c) => matrix("C", c, m, n).map(drop),
+        }?;
+        match (self.a, format) {
+            (Activations::I8(a), WeightFormat::Int8) => matrix("A", a, m, k).map(drop),
+            (Activations::I8(a), WeightFormat::Int4) => {
+                matrix("A", a, m, k)?;
+                check_int4("A", a)
+            }
+            (Activations::I8(a), WeightFormat::Int4Wide) => {
+                matrix("A", a, m, k)?;
+                check_split(a)
+            }
+            (Activations::F16(a), WeightFormat::Fp16) => matrix("A", a, m, k).map(drop),
+            (Activations::F32(a), WeightFormat::Quantised(_)) => matrix("A", a, m, k).map(drop),
+            (a, _) => Err(Error::WrongWeights {
+                expected: match a {
+                    Activations::I8(_) => "int8 or int4",
+                    Activations::F16(_) => "fp16",
+                    Activations::F32(_) => "quantised",
+                },
+                actual: format.name(),
+            }),
+        }
+    }
+
+    /// Quantises floats; returns where they are.
+    fn quantise(&self, done: &mut Vec<QuantisedRows>) -> Option<usize> {
+        let Gemm {
+            engine, weights, ..
+        } = self.gemm;
+        match (self.a, weights.format(), weights.quantised()) {
+            (Activations::F32(a), WeightFormat::Quantised(options), Some(scales)) => {
+                let weights = (*weights, scales, options.operands);
+                Some(QuantisedRows::find_or_make(done, engine, weights, a))
+            }
+            _ => None,
+        }
+    }
+
+    /// What is run. It was checked.
+    fn product<'p>(self, rows: Option<&'p QuantisedRows>) -> Result<Product<'p>, Error>
+    where
+        'a: 'p,
+    {
+        let Gemm {
+            weights,
+            ref prepared,
+            m,
+            ..
+        } = *self.gemm;
+        let integers = match (self.a, rows) {
+            (Activations::I8(a), _) => a,
+            (_, Some(rows)) => &rows.integers,
+            (Activations::F16(_) | Activations::F32(_), None) => &[],
+        };
+        let a = match (self.a, weights.dtype()) {
+            (Activations::F16(a), _) => Operand::Fp16(matrix("A", a, m, weights.k())?),
+            (_, dtype) => {
+                let view = matrix("A", integers, m, weights.k())?;
+                match (dtype, weights.format().passes()) {
+                    (Dtype::Int4, 1) => Operand::Int4(view),
+                    (Dtype::Int4, _) => Operand::Int4Wide(view),
+                    (Dtype::Int8 | Dtype::Fp16, _) => Operand::Int8(view),
+                }
+            }
+        };
+        let epilogue = match (self.c, weights.quantised().zip(rows)) {
+            (OutputRows::F32(c), Some((scales, rows))) => Epilogue::scaled(
+                c,
+                (&rows.scales, &scales.columns),
+                weights.k().div_ceil(scales.group),
+                scales.group / weights.plan().k_tile,
+            ),
+            (OutputRows::I32(c), _) => Epilogue::I32(c),
+            (OutputRows::F32(c), None) => Epilogue::F32(c),
+            (OutputRows::F16(c), _)
+                if prepared.plan.ty == Dtype::Fp16.matmul_type_of(Results::Halves) =>
+            {
+                Epilogue::F16(c)
+            }
+            (OutputRows::F16(c), _) => Epilogue::Narrowed {
+                sums: vec![0.0; c.len()],
+                c,
+            },
+        };
+        tracing::trace!(plan = %prepared.plan, "product");
+        Ok(Product {
+            weights,
+            prepared: Arc::clone(prepared),
+            a,
+            epilogue,
+        })
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Prepacked weights, resident on the devices.
+
+use std::fmt;
+
+use rayon::prelude::*;
+use rocket_uapi::{ByteLen, Deadline, FrozenBo};
+
+use crate::dtype::Dtype;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::layout;
+use crate::matrix::MatrixView;
+use crate::pack::{Format, pack_weight};
+use crate::plan::{WeightBlock, WeightPlan};
+use crate::prepared::PreparedCache;
+use crate::quantise::rotate::Rotation;
+use crate::times::Section;
+use crate::weights::WeightFormat;
+
+/// Kernel groups that one thread packs at a time.
+const GROUPS_PER_CHUNK: usize = 8;
+
+/// B of C = A x B^T, in the memory of an engine's devices. Any thread may
+/// multiply by it, several at once. Its memory is freed when it is dropped.
+///
+/// It is of the engine that loaded it, and no other multiplies by it
+/// ([`Error::ForeignWeights`]): a buffer object has an address only in the open
+/// file that made it (Linux `rocket_gem.c`; nothing maps an imported one for the
+/// NPU), and its parts lie where the plans of that engine, for as many files,
+/// expect them. Threads that compute with the same weights share the engine; an
+/// engine for each thread holds a copy for each.
+pub struct PackedWeights {
+    format: WeightFormat,
+    plan: WeightPlan,
+    /// One for each block of the plan.
+    buffers: Vec<FrozenBo>,
+    /// What quantised weights have besides.
+    scales: Option<Scales>,
+    /// Plans and programs of the latest products.
+    prepared: PreparedCache,
+    /// The engine whose devices hold the buffers.
+    engine: u64,
+}
+
+/// What quantised weights have besides their integers.
+#[derive(Debug)]
+pub(crate) struct Scales {
+    /// Of all output channels for the first group of K, then for the next.
+    pub(crate) columns: Vec<f32>,
+    /// Neighbouring channels of K that share a scale; K where all do.
+    pub(crate) group: usize,
+    /// How activations are to be rotated.
+    pub(crate) rotation: Option<Rotation>,
+}
+
+impl PackedWeights {
+    /// Packs `b` into new buffers.
+    pub(crate) fn new<F: Format>(
+        engine: &Engine,
+        plan: WeightPlan,
+        format: WeightFormat,
+        b: MatrixView<'_, F::Host>,
+        scales: Option<Scales>,
+    ) -> Result<Self, Error> {
+        let mut buffers = Vec::with_capacity(plan.blocks.len());
+        for block in &plan.blocks {
+            let failed = Error::on_device(block.device);
+            let len = ByteLen::new(plan.block_bytes(block)).map_err(|e| failed(e.into()))?;
+            let mut bo = engine.buffers(block.device).alloc(len).map_err(&failed)?;
+            let mut memory = bo.write(Deadline::FOREVER).map_err(&failed)?;
+            pack_block::<F>(engine, &plan, block, b, &mut memory);
+            memory.finish().map_err(&failed)?;
+            buffers.push(bo.freeze());
+        }
+        Ok(Self {
+            format,
+            plan,
+            buffers,
+            scales,
+            prepared: PreparedCache::default(),
+            engine: engine.id(),
+        })
+    }
+
+    /// Output channels: N.
+    #[must_use]
+    pub fn n(&self) -> usize {
+        self.plan.n
+    }
+
+    /// Input channels: K.
+    #[must_use]
+    pub fn k(&self) -> usize {
+        self.plan.k
+    }
+
+    /// Precision of the products.
+    #[must_use]
+    pub fn dtype(&self) -> Dtype {
+        self.plan.dtype
+    }
+
+    /// What they are, and what activations they take.
+    #[must_use]
+    pub const fn format(&self) -> WeightFormat {
+        self.format
+    }
+
+    /// Bytes of device memory.
+    #[must_use]
+    pub fn device_bytes(&self) -> u64 {
+        self.buffers.iter().map(|b| b.len() as u64).sum()
+    }
+
+    /// Bytes that the host keeps beside the device's: scales.
+    #[must_use]
+    pub fn host_bytes(&self) -> u64 {
+        let scales = self.scales.as_ref().map_or(0, |s| size_of_val(&*s.columns));
+        scales as u64
+    }
+
+    pub(crate) const fn quantised(&self) -> Option<&Scales> {
+        self.scales.as_ref()
+    }
+
+    /// How they were cut.
+    #[must_use]
+    pub fn plan(&self) -> &WeightPlan {
+        &self.plan
+    }
+
+    /// The buffer of a block.
+    pub(crate) fn buffer(&self, block: usize) -> &FrozenBo {
+        &self.buffers[block]
+    }
+
+    pub(crate) fn prepared(&self) -> &PreparedCache {
+        &self.prepared
+    }
+
+    pub(crate) fn engine(&self) -> u64 {
+        self.engine
+    }
+}
+
+impl fmt::Debug for PackedWeights {
+    /// Without the buffers: they would show the device behind them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedWeights")
+            .field("format", &self.format)
+            .field("n", &self.n())
+            .field("k", &self.k())
+            .field("device_bytes", &self.device_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Fills the memory of one block: its K tiles, one after the other.
+fn pack_block<F: Format>(
+    engine: &Engine,
+    plan: &WeightPlan,
+    block: &WeightBlock,
+    b: MatrixView<'_, F::Host>,
+    memory: &mut [u8],
+) {
+    let chunk = GROUPS_PER_CHUNK * plan.dtype.kernel_group();
+    for tile in plan.k_tiles() {
+        let start = plan.weight_offset(block, tile.index, 0);
+        let bytes = layout::weight_bytes(plan.dtype, block.padded, tile.padded);
+        let chunk_bytes = layout::weight_bytes(plan.dtype, chunk, tile.padded);
+        memory[start..start + bytes]
+            .par_chunks_mut(chunk_bytes)
+            .enumerate()
+            .for_each_init(
+                || engine.stopwatch(Section::PackWeights),
+                |_, (index, memory)| {
+                    let first = block.n.start + index * chunk;
+                    let kernels = first..(first + chunk).min(block.n.end);
+                    pack_weight::<F>(b.block(kernels, tile.k.clone()), tile.padded, memory);
+                },
+            );
+    }
+}
