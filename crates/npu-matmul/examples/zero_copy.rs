@@ -5,7 +5,7 @@
 //! cargo run --release -p npu-matmul --example zero_copy
 //! ```
 
-use npu_matmul::{Engine, Weights};
+use npu_matmul::{Engine, StageOptions, Weights};
 
 const M: usize = 16;
 const N: usize = 64;
@@ -15,15 +15,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = Engine::open(npu_model::discover_or_model(3)?)?;
     let b: Vec<i8> = (0..N * K).map(|i| (i % 7) as i8 - 3).collect();
     let weights = engine.load(Weights::i8(N, K, &b))?;
-    let mut product = engine.stage(&weights, M)?;
+    let mut product = engine.stage(&weights, M, StageOptions::default())?;
     // A is all ones.
     for index in 0..product.activation_buffers().len() {
-        let tiles = product.activation_buffers()[index].regions.clone();
+        let tiles = product.activation_buffers()[index].tiles.clone();
         let mut memory = product.activations_mut(index)?;
         for tile in &tiles {
             for row in tile.rows.clone() {
-                for channel in tile.channels.clone() {
-                    if let Some(at) = tile.position(row, channel) {
+                for column in tile.columns.clone() {
+                    if let Some(at) = tile.position(row, column) {
                         memory[at.byte] = 1;
                     }
                 }
@@ -31,14 +31,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         memory.finish()?;
     }
-    product.multiply()?;
+    product.run()?;
     for (index, buffer) in product.result_buffers().iter().enumerate() {
         let memory = product.results(index)?;
-        let tile = &buffer.regions[0];
-        let (row, channel) = (tile.rows.start, tile.channels.start);
-        if let Some(at) = tile.offset(row, channel) {
-            let bytes = memory[at..at + 4].try_into()?;
-            println!("C[{row}, {channel}] = {}", i32::from_le_bytes(bytes));
+        let tile = &buffer.tiles[0];
+        let (row, column) = (tile.rows.start, tile.columns.start);
+        if let Some(at) = tile.position(row, column) {
+            let bytes = memory[at.byte..at.byte + 4].try_into()?;
+            println!("C[{row}, {column}] = {}", i32::from_le_bytes(bytes));
         }
     }
     Ok(())

@@ -35,7 +35,7 @@ mod in_place;
 
 use rknpu_regcmd::MatmulType;
 
-pub use in_place::{ActivationLayout, Order, ResultLayout};
+pub use in_place::{Order, TileLayout};
 
 use crate::dtype::{ATOM_BYTES, CHANNEL_GROUP, Dtype};
 

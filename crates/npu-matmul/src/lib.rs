@@ -74,10 +74,7 @@ pub use gemm::{Activations, Gemm, GemmCall, Output, OutputRows};
 pub use observe::{Activity, Done, Observer, SubmittedJob};
 pub use packed::PackedWeights;
 pub use plan::{Plan, PlanError, PlanOptions};
-pub use staged::{
-    ActivationBuffer, ActivationRegion, ResultBuffer, ResultRegion, StageOptions, Staged,
-    StagedError, StagedRun,
-};
+pub use staged::{OperandBuffer, OperandTile, StageOptions, Staged, StagedError};
 pub use threads::{Pinning, THREADS_VARIABLE, Threads, ThreadsError};
 pub use times::{Section, Stopwatch, Times};
 pub use weights::{WeightFormat, Weights};

@@ -15,7 +15,7 @@ mod problem;
 use std::sync::atomic::Ordering;
 
 use faults::{faulty_pool, small_jobs};
-use npu_matmul::{Engine, Error};
+use npu_matmul::{Engine, Error, StageOptions};
 use problem::{M, Problem};
 use proptest::prelude::*;
 use rocket_uapi::{Bo, ByteLen, Device, Error as DeviceError};
@@ -59,7 +59,9 @@ fn had_room<T>(result: Result<T, Error>) -> bool {
 }
 
 fn stage(engine: &Engine, problem: &Problem) -> Result<(), Error> {
-    engine.stage(&problem.weights, M)?.multiply()
+    engine
+        .stage(&problem.weights, M, StageOptions::default())?
+        .run()
 }
 
 #[test]

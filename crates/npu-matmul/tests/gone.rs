@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use faults::{Faults, faulty_engine};
-use npu_matmul::{Engine, Error, JobFailure};
+use npu_matmul::{Engine, Error, JobFailure, StageOptions};
 use problem::{M, Problem};
 use proptest::prelude::*;
 use rocket_uapi::Error as DeviceError;
@@ -32,13 +32,13 @@ const USES: [Use; 5] = [
     |engine, problem| problem.run_quantised(engine).map(drop),
     |engine, problem| problem.run_at_once(engine),
     |engine, problem| {
-        let mut staged = engine.stage(&problem.weights, M)?;
+        let mut staged = engine.stage(&problem.weights, M, StageOptions::default())?;
         staged
             .activations_mut(0)?
             .finish()
             .map_err(|source| Error::Device { device: 0, source })?;
         staged.copy_activations(0)?;
-        staged.multiply()
+        staged.run()
     },
     |engine, problem| problem.run(engine),
 ];

@@ -15,7 +15,6 @@ use common::{Lint, Shape, random_f16, random_i4, random_i8, strict_engine};
 use half::f16;
 use in_place::{fill_f16, fill_i8, gather, results};
 use npu_matmul::layout::Order;
-use npu_matmul::plan::{OperandOrder, OperandOrders};
 use npu_matmul::{
     Engine, Error, PackedWeights, PlanError, PlanOptions, Results, StageOptions, Weights, reference,
 };
@@ -23,14 +22,13 @@ use proptest::prelude::*;
 use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Deadline, SharedBuffer};
 
-const BOTH: OperandOrders = OperandOrders {
-    activations: OperandOrder::RowMajor,
-    results: OperandOrder::RowMajor,
-};
+/// A and C are row-major.
+const BOTH: [bool; 2] = [true; 2];
 
-fn options(orders: OperandOrders) -> StageOptions {
+fn options([row_major_a, row_major_c]: [bool; 2]) -> StageOptions {
     StageOptions {
-        orders,
+        row_major_a,
+        row_major_c,
         ..StageOptions::default()
     }
 }
@@ -43,29 +41,35 @@ fn k_whole(k: usize) -> PlanOptions {
     }
 }
 
-fn check_i8(engine: &Engine, weights: &PackedWeights, m: usize, b: &[i8], orders: OperandOrders) {
+fn check_i8(engine: &Engine, weights: &PackedWeights, m: usize, b: &[i8], row_major: [bool; 2]) {
     let (n, k) = (weights.n(), weights.k());
     let a = random_i8(3, m * k);
-    let mut staged = engine.stage_with(weights, m, options(orders)).unwrap();
+    let mut staged = engine.stage(weights, m, options(row_major)).unwrap();
     for buffer in staged.result_buffers() {
-        let row_major = matches!(buffer.regions[0].layout.order, Order::RowMajor { .. });
-        assert_eq!(row_major, orders.results == OperandOrder::RowMajor);
+        let is_row_major = matches!(buffer.tiles[0].layout.order, Order::RowMajor { .. });
+        assert_eq!(is_row_major, row_major[1]);
     }
     fill_i8(&mut staged, &a, k);
-    staged.multiply().unwrap();
+    staged.run().unwrap();
     let c = results(&staged, i32::from_le_bytes);
-    assert!(c == reference::multiply_i32(m, n, k, &a, b), "{orders:?}");
+    assert!(
+        c == reference::multiply_i32(m, n, k, &a, b),
+        "{row_major:?}"
+    );
 }
 
-fn check_f16(engine: &Engine, Shape { m, n, k }: Shape, orders: OperandOrders, seed: u64) {
+fn check_f16(engine: &Engine, Shape { m, n, k }: Shape, row_major: [bool; 2], seed: u64) {
     let (a, b) = (random_f16(seed, m * k), random_f16(seed + 1, n * k));
     let weights = engine.load(Weights::f16(n, k, &b)).unwrap();
     let expected = reference::multiply_f64(m, n, k, &a, &b, 1);
     for results in [Results::Sums, Results::Halves] {
-        let options = StageOptions { results, orders };
-        let mut staged = engine.stage_with(&weights, m, options).unwrap();
+        let options = StageOptions {
+            results,
+            ..options(row_major)
+        };
+        let mut staged = engine.stage(&weights, m, options).unwrap();
         fill_f16(&mut staged, &a, k);
-        staged.multiply().unwrap();
+        staged.run().unwrap();
         if results == Results::Halves {
             let c = self::results(&staged, f16::from_le_bytes);
             let mut pairs = c.iter().zip(&expected);
@@ -78,10 +82,6 @@ fn check_f16(engine: &Engine, Shape { m, n, k }: Shape, orders: OperandOrders, s
             );
         }
     }
-}
-
-fn order() -> impl Strategy<Value = OperandOrder> {
-    prop::sample::select(vec![OperandOrder::Native, OperandOrder::RowMajor])
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -101,8 +101,7 @@ proptest! {
         shape in shape(),
         seed in any::<u32>(),
         devices in 1..4_usize,
-        activations in order(),
-        results in order(),
+        row_major in any::<[bool; 2]>(),
         row_tile in prop::option::of(1..10_usize),
         n_tile in prop::option::of(1..4_usize),
         tasks in 1..20_usize,
@@ -119,11 +118,10 @@ proptest! {
         options.limits.tasks = tasks;
         let (engine, model) = strict_engine(options, devices);
         let engine = engine.observed_by(Arc::new(Lint));
-        let orders = OperandOrders { activations, results };
         let b = random_i8(seed, n * k);
         let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
-        check_i8(&engine, &weights, m, &b, orders);
-        check_f16(&engine, shape, orders, seed);
+        check_i8(&engine, &weights, m, &b, row_major);
+        check_f16(&engine, shape, row_major, seed);
         prop_assert_eq!(model.events(), []);
     }
 }
@@ -144,11 +142,11 @@ fn the_largest_tiles() {
         let engine = engine.observed_by(Arc::new(Lint));
         let b = random_i8(1, n * k);
         let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
-        let staged = engine.stage_with(&weights, m, options(BOTH)).unwrap();
+        let staged = engine.stage(&weights, m, options(BOTH)).unwrap();
         assert_eq!(staged.plan().row_tile, rows, "{k}");
         assert_eq!(staged.result_buffers().len(), n.div_ceil(32_768));
         // The timing model counts what such programs move.
-        let native = engine.stage(&weights, m).unwrap();
+        let native = engine.stage(&weights, m, StageOptions::default()).unwrap();
         let [ours, native] =
             [staged.plan(), native.plan()].map(|plan| plan.predict(&Machine::RK3588));
         assert!(ours.npu_ps > 0 && ours.tasks >= native.tasks, "{k}");
@@ -170,16 +168,16 @@ fn buffers_are_plain_matrices() {
     let (engine, _) = strict_engine(k_whole(K), 1);
     let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
     let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
-    let mut staged = engine.stage_with(&weights, M, options(BOTH)).unwrap();
+    let mut staged = engine.stage(&weights, M, options(BOTH)).unwrap();
     let mut memory = staged.activations_mut(0).unwrap();
     memory.as_mut_slice_of::<i8>()[..M * K].copy_from_slice(&a);
     memory.finish().unwrap();
-    staged.multiply().unwrap();
+    staged.run().unwrap();
     let expected = reference::multiply_i32(M, N, K, &a, &b);
     assert!(staged.results(0).unwrap().as_slice_of::<i32>()[..M * N] == expected);
     // And so are dma-bufs.
     let dma_buf = staged.export_results(0).unwrap();
-    staged.multiply().unwrap();
+    staged.run().unwrap();
     let read = |index: usize| {
         let mut bytes = vec![0; staged.result_buffers()[index].bytes];
         dma_buf.read_into(0, &mut bytes, Deadline::FOREVER).unwrap();
@@ -191,36 +189,27 @@ fn buffers_are_plain_matrices() {
 #[test]
 fn what_was_never_measured_is_refused() {
     let (n, k) = (64, 64);
-    let stage = |options: PlanOptions, k: usize, orders| {
+    let stage = |options: PlanOptions, k: usize, row_major| {
         let (engine, _) = strict_engine(options, 1);
         let weights = engine.load(Weights::i8(n, k, &vec![1; n * k])).unwrap();
-        let refused = engine.stage_with(&weights, 8, self::options(orders));
+        let refused = engine.stage(&weights, 8, self::options(row_major));
         match refused {
             Err(Error::Plan(error)) => error,
             other => panic!("{other:?}"),
         }
     };
-    for order in [
-        OperandOrders {
-            results: OperandOrder::Native,
-            ..BOTH
-        },
-        OperandOrders {
-            activations: OperandOrder::Native,
-            ..BOTH
-        },
-    ] {
+    for row_major in [[true, false], [false, true]] {
         let cut = PlanOptions {
             k_tile: Some(32),
             ..PlanOptions::default()
         };
-        let refused = stage(cut, k, order);
+        let refused = stage(cut, k, row_major);
         assert_eq!(refused, PlanError::RowMajorDepth { k_tiles: 2 });
         let (engine, _) = strict_engine(PlanOptions::default(), 1);
         let int4 = engine
             .load(Weights::i4(n, k, &random_i4(1, n * k)))
             .unwrap();
-        let refused = engine.stage_with(&int4, 8, options(order));
+        let refused = engine.stage(&int4, 8, options(row_major));
         assert!(matches!(refused, Err(Error::Plan(PlanError::RowMajorInt4))));
     }
     // A single row of INT8 beyond 8192, and rows that were asked for.

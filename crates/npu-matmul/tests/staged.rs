@@ -30,20 +30,20 @@ use rocket_uapi::{Deadline, DevicePool, SharedBuffer};
 fn check_integers(engine: &Engine, Shape { m, n, k }: Shape, seed: u64) {
     let b = random_i8(seed, n * k);
     let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
-    let mut staged = engine.stage(&weights, m).unwrap();
+    let mut staged = engine.stage(&weights, m, StageOptions::default()).unwrap();
     for seed in [seed + 1, seed + 2] {
         let a = random_i8(seed, m * k);
         fill_i8(&mut staged, &a, k);
-        staged.multiply().unwrap();
+        staged.run().unwrap();
         let c = results(&staged, i32::from_le_bytes);
         assert!(c == reference::multiply_i32(m, n, k, &a, &b));
     }
     let b = random_i4(seed, n * k);
     let weights = engine.load(Weights::i4(n, k, &b)).unwrap();
-    let mut staged = engine.stage(&weights, m).unwrap();
+    let mut staged = engine.stage(&weights, m, StageOptions::default()).unwrap();
     let a = random_i4(seed + 1, m * k);
     fill_i4(&mut staged, &a, k);
-    staged.multiply().unwrap();
+    staged.run().unwrap();
     let c = results(&staged, |bytes| i32::from(i16::from_le_bytes(bytes)));
     assert!(c == reference::multiply_i32(m, n, k, &a, &b));
 }
@@ -58,10 +58,10 @@ fn check_floats(engine: &Engine, Shape { m, n, k }: Shape, seed: u64) {
             results,
             ..StageOptions::default()
         };
-        let mut staged = engine.stage_with(&weights, m, options).unwrap();
+        let mut staged = engine.stage(&weights, m, options).unwrap();
         fill_f16(&mut staged, &a, k);
-        staged.multiply().unwrap();
-        let halves = staged.result_buffers()[0].regions[0].layout.ty.out_bytes() == 2;
+        staged.run().unwrap();
+        let halves = staged.result_buffers()[0].tiles[0].layout.bits == 16;
         assert_eq!(halves, results == Results::Halves && k_tiles == 1);
         if halves {
             let c = self::results(&staged, f16::from_le_bytes);
@@ -127,17 +127,17 @@ fn one_buffer_is_filled_and_copied_to_the_other_devices() {
     let (engine, _) = strict_engine(options, 3);
     let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
     let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
-    let mut staged = engine.stage(&weights, M).unwrap();
+    let mut staged = engine.stage(&weights, M, StageOptions::default()).unwrap();
     assert_eq!(staged.activation_buffers().len(), 3);
-    let regions = staged.activation_buffers()[1].regions.clone();
+    let tiles = staged.activation_buffers()[1].tiles.clone();
     let mut memory = staged.activations_mut(1).unwrap();
     for (at, &value) in a.iter().enumerate() {
-        let at = regions[0].position(at / K, at % K).unwrap();
+        let at = tiles[0].position(at / K, at % K).unwrap();
         memory[at.byte] = value.cast_unsigned();
     }
     drop(memory);
     staged.copy_activations(1).unwrap();
-    staged.multiply().unwrap();
+    staged.run().unwrap();
     let c = results(&staged, i32::from_le_bytes);
     assert!(c == reference::multiply_i32(M, N, K, &a, &b));
 }
@@ -147,13 +147,13 @@ fn nothing_is_allocated_again() {
     let (engine, faults) = faulty_engine(3);
     let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
     let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
-    let mut staged = engine.stage(&weights, M).unwrap();
+    let mut staged = engine.stage(&weights, M, StageOptions::default()).unwrap();
     // Each device makes the page of its jobs.
-    staged.multiply().unwrap();
+    staged.run().unwrap();
     let (made, before) = (faults.made.load(Ordering::Relaxed), engine.counters());
     for _ in 0..3 {
         fill_i8(&mut staged, &a, K);
-        staged.multiply().unwrap();
+        staged.run().unwrap();
     }
     assert_eq!(faults.made.load(Ordering::Relaxed), made);
     let after = engine.counters();
@@ -164,9 +164,9 @@ fn nothing_is_allocated_again() {
     assert_eq!(after.submits - before.submits, 9);
     // The buffers are the next product's.
     drop(staged);
-    let mut staged = engine.stage(&weights, M).unwrap();
+    let mut staged = engine.stage(&weights, M, StageOptions::default()).unwrap();
     fill_i8(&mut staged, &a, K);
-    staged.multiply().unwrap();
+    staged.run().unwrap();
     assert!(results(&staged, i32::from_le_bytes) == reference::multiply_i32(M, N, K, &a, &b));
     let programs = staged.result_buffers().len();
     assert_eq!(faults.made.load(Ordering::Relaxed), made + programs);
@@ -196,7 +196,7 @@ fn another_file_writes_a_and_reads_c() {
     let (engine, other, model) = shared();
     let b = random_i8(2, N * K);
     let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
-    let mut staged = engine.stage(&weights, M).unwrap();
+    let mut staged = engine.stage(&weights, M, StageOptions::default()).unwrap();
     let inputs: Vec<_> = (0..staged.activation_buffers().len())
         .map(|index| staged.export_activations(index).unwrap())
         .map(|dma_buf| other.import(std::os::fd::AsFd::as_fd(&dma_buf)).unwrap())
@@ -209,16 +209,16 @@ fn another_file_writes_a_and_reads_c() {
         let a = random_i8(seed, M * K);
         for (buffer, input) in staged.activation_buffers().iter().zip(&inputs) {
             let mut bytes = vec![0; buffer.bytes];
-            for region in &buffer.regions {
+            for tile in &buffer.tiles {
                 for (at, &value) in a.iter().enumerate() {
-                    if let Some(at) = region.position(at / K, at % K) {
+                    if let Some(at) = tile.position(at / K, at % K) {
                         bytes[at.byte] = value.cast_unsigned();
                     }
                 }
             }
             input.write_from(0, &bytes, Deadline::FOREVER).unwrap();
         }
-        staged.multiply().unwrap();
+        staged.run().unwrap();
         let read = |index: usize| {
             let mut bytes = vec![0; staged.result_buffers()[index].bytes];
             outputs[index]
@@ -251,16 +251,19 @@ fn what_is_not_there_is_refused() {
         .unwrap();
     let other = strict_engine(PlanOptions::default(), 1).0;
     assert!(matches!(
-        other.stage(&weights, M),
+        other.stage(&weights, M, StageOptions::default()),
         Err(Error::ForeignWeights)
     ));
-    assert!(matches!(engine.stage(&weights, 0), Err(Error::Plan(_))));
-    let too_large = engine.stage(&weights, i32::MAX as usize);
+    assert!(matches!(
+        engine.stage(&weights, 0, StageOptions::default()),
+        Err(Error::Plan(_))
+    ));
+    let too_large = engine.stage(&weights, i32::MAX as usize, StageOptions::default());
     assert!(matches!(
         too_large,
         Err(Error::Staged(StagedError::TooLarge { device: 0, .. }))
     ));
-    let mut staged = engine.stage(&weights, M).unwrap();
+    let mut staged = engine.stage(&weights, M, StageOptions::default()).unwrap();
     let refusals = [
         staged.activations_mut(1).map(drop),
         staged.copy_activations(1),
@@ -278,7 +281,7 @@ fn what_is_not_there_is_refused() {
             }))
         ));
     }
-    staged.multiply().unwrap();
+    staged.run().unwrap();
 }
 
 #[test]
@@ -287,7 +290,7 @@ fn a_failed_product_leaves_its_operands() {
         let (engine, faults) = faulty_engine(3);
         let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
         let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
-        let mut staged = engine.stage(&weights, M).unwrap();
+        let mut staged = engine.stage(&weights, M, StageOptions::default()).unwrap();
         fill_i8(&mut staged, &a, K);
         if exports {
             for index in 0..staged.result_buffers().len() {
@@ -298,7 +301,7 @@ fn a_failed_product_leaves_its_operands() {
         for _ in 0..10 {
             let count = random.next() as usize % 4 + 1;
             faults.killed.store(count, Ordering::Relaxed);
-            let killed = staged.multiply().unwrap_err();
+            let killed = staged.run().unwrap_err();
             assert!(matches!(
                 killed,
                 Error::Job {
@@ -308,17 +311,15 @@ fn a_failed_product_leaves_its_operands() {
             ));
             faults.killed.store(0, Ordering::Relaxed);
             faults.lost.store(usize::MAX, Ordering::Relaxed);
-            let lost = staged.multiply().unwrap_err();
+            let lost = staged.run().unwrap_err();
             assert!(matches!(lost, Error::Job { .. }), "{lost}");
             faults.lost.store(0, Ordering::Relaxed);
             faults.refused.store(count, Ordering::Relaxed);
-            let refused = staged.multiply().unwrap_err();
+            let refused = staged.run().unwrap_err();
             assert!(matches!(refused, Error::Device { .. }));
             faults.refused.store(0, Ordering::Relaxed);
         }
-        // A run that nobody waits for ends all the same.
-        drop(staged.submit().unwrap());
-        staged.submit().unwrap().wait().unwrap();
+        staged.run().unwrap();
         let expected = reference::multiply_i32(M, N, K, &a, &b);
         if exports {
             let dma_bufs: Vec<_> = (0..staged.result_buffers().len())
@@ -351,13 +352,15 @@ fn no_memory_for_a_staged_product_is_an_error() {
     // A CREATE_BO without memory is tried again where there are idle buffers.
     for failing in 0..8 {
         faults.no_memory.store(2, Ordering::Relaxed);
-        let refused = engine.stage(&weights, M + 40 * failing).unwrap_err();
+        let refused = engine
+            .stage(&weights, M + 40 * failing, StageOptions::default())
+            .unwrap_err();
         assert!(matches!(refused, Error::Device { .. }), "{refused}");
         faults.no_memory.store(0, Ordering::Relaxed);
         engine
-            .stage(&weights, M + 40 * failing)
+            .stage(&weights, M + 40 * failing, StageOptions::default())
             .unwrap()
-            .multiply()
+            .run()
             .unwrap();
     }
     drop(weights);

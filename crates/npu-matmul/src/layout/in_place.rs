@@ -2,10 +2,8 @@
 //! Where a caller finds the elements of operands that stay in the buffers of
 //! the NPU.
 
-use rknpu_regcmd::MatmulType;
-
-use super::{Position, activation, output};
-use crate::dtype::Dtype;
+use super::Position;
+use crate::dtype::ATOM_BYTES;
 
 /// How the rows of an operand in memory follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,95 +22,74 @@ pub enum Order {
     },
 }
 
-/// Where the activations of a tile are in their buffer.
+/// Where the elements of a tile of A or C are in their buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ActivationLayout {
-    /// Type of the elements.
-    pub dtype: Dtype,
+pub struct TileLayout {
+    /// Bits of an element, which is little endian.
+    pub bits: usize,
     /// Byte offset of the tile in the buffer.
     pub offset: usize,
     /// How its rows follow each other.
     pub order: Order,
 }
 
-impl ActivationLayout {
-    /// Where an element is in the buffer; row and channel count from the first
-    /// of the tile.
+impl TileLayout {
+    /// Where an element is in the buffer; row and column count from the first of the
+    /// tile.
     #[must_use]
-    pub const fn position(&self, row: usize, channel: usize) -> Position {
-        let Position { byte, bit } = match self.order {
-            Order::Native { rows } => activation(self.dtype, rows, row, channel),
-            Order::RowMajor { pitch } => {
-                let in_row = Position::of_index(self.dtype, channel);
-                Position {
-                    byte: row * pitch + in_row.byte,
-                    ..in_row
-                }
+    pub const fn position(&self, row: usize, column: usize) -> Position {
+        let in_tile = match self.order {
+            Order::Native { rows } => {
+                let of_atom = ATOM_BYTES * 8 / self.bits;
+                ((column / of_atom) * rows + row) * ATOM_BYTES * 8 + column % of_atom * self.bits
             }
+            Order::RowMajor { pitch } => row * pitch * 8 + column * self.bits,
         };
         Position {
-            byte: self.offset + byte,
-            bit,
+            byte: self.offset + in_tile / 8,
+            bit: (in_tile % 8) as u32,
         }
-    }
-}
-
-/// Where the results of a tile are in their buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ResultLayout {
-    /// Type of the product that wrote them.
-    pub ty: MatmulType,
-    /// Byte offset of the tile in the buffer.
-    pub offset: usize,
-    /// How its rows follow each other.
-    pub order: Order,
-}
-
-impl ResultLayout {
-    /// The byte of the buffer at which an element begins, little endian; row and
-    /// channel count from the first of the tile.
-    #[must_use]
-    pub const fn offset(&self, row: usize, channel: usize) -> usize {
-        let in_tile = match self.order {
-            Order::Native { rows } => output(self.ty, rows, row, channel),
-            Order::RowMajor { pitch } => row * pitch + channel * self.ty.out_bytes() as usize,
-        };
-        self.offset + in_tile
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rknpu_regcmd::MatmulType;
+
     use super::*;
+    use crate::dtype::Dtype;
+    use crate::layout::{activation, output};
+
+    /// The layouts that tiles are packed in and unpacked from.
+    #[test]
+    fn a_native_tile_is_what_the_npu_reads_and_writes() {
+        for (row, column) in [(0, 0), (3, 33), (7, 95)] {
+            let at = |bits| {
+                let layout = TileLayout {
+                    bits,
+                    offset: 256,
+                    order: Order::Native { rows: 8 },
+                };
+                let Position { byte, bit } = layout.position(row, column);
+                (byte - 256, bit)
+            };
+            for dtype in Dtype::ALL {
+                let Position { byte, bit } = activation(dtype, 8, row, column);
+                assert_eq!(at(dtype.input_bits()), (byte, bit));
+            }
+            for ty in [MatmulType::Int8ToInt32, MatmulType::Fp16ToFp16] {
+                let byte = output(ty, 8, row, column);
+                assert_eq!(at(ty.out_bytes() as usize * 8), (byte, 0));
+            }
+        }
+    }
 
     #[test]
-    fn a_tile_begins_where_it_says() {
-        let order = Order::Native { rows: 8 };
-        let layout = ActivationLayout {
-            dtype: Dtype::Int4,
+    fn rows_of_a_row_major_tile_are_whole() {
+        let layout = TileLayout {
+            bits: 16,
             offset: 256,
-            order,
-        };
-        // The second surface of 32 channels is behind eight atoms.
-        let at = layout.position(3, 33);
-        assert_eq!((at.byte, at.bit), (256 + (8 + 3) * 16, 4));
-        let layout = ResultLayout {
-            ty: MatmulType::Int8ToInt32,
-            offset: 512,
-            order,
-        };
-        assert_eq!(layout.offset(3, 5), 512 + (8 + 3) * 16 + 4);
-        let order = Order::RowMajor { pitch: 640 };
-        let halves = ResultLayout {
-            ty: MatmulType::Fp16ToFp16,
-            order,
-            ..layout
-        };
-        assert_eq!(halves.offset(3, 5), 512 + 3 * 640 + 10);
-        let layout = ActivationLayout {
-            dtype: Dtype::Fp16,
-            offset: 256,
-            order,
+            order: Order::RowMajor { pitch: 640 },
         };
         let at = layout.position(3, 33);
         assert_eq!((at.byte, at.bit), (256 + 3 * 640 + 66, 0));

@@ -33,9 +33,9 @@ mod footprint;
 mod host;
 mod memory;
 mod options;
-mod orders;
 mod parts;
 mod predict;
+mod row_major;
 mod stationary;
 mod step;
 #[cfg(test)]
@@ -57,7 +57,6 @@ pub use footprint::WeightMemory;
 pub use host::{HostCores, KernelCost, UnpackTo};
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
-pub use orders::{OperandOrder, OperandOrders};
 pub use predict::{BoundBy, Prediction, Traffic};
 pub use step::{ActivationTile, Band, JobPlan, Stationary, Step, TaskPlan};
 pub use tuned::{
@@ -103,9 +102,9 @@ pub struct Plan {
     pub k_tiles_per_job: usize,
     /// Which operand its tasks leave in CBUF for the next.
     pub stationary: Stationary,
-    /// How the rows of A and C follow each other: native ones are packed and
-    /// unpacked, others are for operands that stay in place.
-    pub orders: OperandOrders,
+    /// Whether A, and whether C, is row-major. Operands in the NPU's own order are packed
+    /// and unpacked; row-major ones stay in place.
+    pub row_major: [bool; 2],
 }
 
 impl Plan {
@@ -169,7 +168,7 @@ impl Plan {
             groups_per_job: 1,
             k_tiles_per_job: 1,
             stationary: Stationary::Activations,
-            orders: OperandOrders::default(),
+            row_major: [false; 2],
         };
         plan.fill_jobs(&options.limits)?;
         Ok(plan.keeping_operands(options).in_parts(options))

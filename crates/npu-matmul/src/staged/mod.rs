@@ -4,38 +4,34 @@
 //! ```text
 //! Engine::stage      plan, buffers, programs: all there is to allocate
 //!   activations_mut  the caller fills A in place        (PREP_BO, FINI_BO)
-//!   multiply         one SUBMIT for each device, waits
+//!   run              one SUBMIT for each device, waits
 //!   results          the caller reads C in place        (PREP_BO)
 //! ```
 //!
-//! `regions` tells what is where, `memory` who has a buffer, `build` makes all
-//! that, `run` runs it, and `export` hands buffers to others.
+//! `operands` tells what is where and who has it, `build` makes all that, and `run`
+//! runs it.
 
 mod build;
 mod error;
-mod export;
-mod memory;
-mod regions;
+mod operands;
 mod run;
 
 use std::fmt;
 use std::sync::Arc;
 
-use rknpu_regcmd::Iova;
-use rocket_uapi::{CpuRead, CpuWrite, Deadline, SharedBuffer};
+use rocket_uapi::{CpuRead, CpuWrite, Deadline, DmaBuf};
 
 use crate::dtype::Results;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::exec::OnDevice;
 use crate::packed::PackedWeights;
-use crate::plan::{OperandOrders, Plan, PlanOptions, Step};
+use crate::plan::{Plan, PlanOptions, Step};
 use crate::prepared::JobPrograms;
 
 pub use error::StagedError;
-use memory::{ActivationMemory, ResultMemory, Unavailable};
-pub use regions::{ActivationBuffer, ActivationRegion, ResultBuffer, ResultRegion};
-pub use run::StagedRun;
+use operands::OperandMemory;
+pub use operands::{OperandBuffer, OperandTile};
 
 /// Names of the operands in errors.
 const ACTIVATION: &str = "activation";
@@ -45,34 +41,36 @@ const RESULT: &str = "result";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageOptions {
     /// What the NPU makes of the sums, as far as it can: with K cut, FP16 sums
-    /// stay in binary32. [`ResultRegion::layout`] tells.
+    /// stay in binary32. [`OperandTile::layout`] tells.
     pub results: Results,
-    /// How the rows of A and C follow each other. Row-major ones need K whole,
-    /// INT8 or FP16, and for A often tiles of fewer rows; [`Plan::predict`] tells
-    /// the modelled time of either.
-    pub orders: OperandOrders,
+    /// Whether A is row-major, instead of the NPU's own order. It needs K whole, INT8 or
+    /// FP16, and often tiles of fewer rows; [`Plan::predict`] tells the modelled time.
+    pub row_major_a: bool,
+    /// Whether C is row-major, which needs K whole, and INT8 or FP16.
+    pub row_major_c: bool,
 }
 
 /// A product of given weights and rows whose operands are in the NPU's own
 /// buffers, to be filled and read in place, again and again: no copy, no
-/// allocation of buffers, no new programs.
+/// allocation of buffers, no new programs. Two of them, run by two threads, are a
+/// double buffer.
 ///
 /// A buffer has an address only in its own file descriptor, so each device has
 /// its own copy of the activations that it reads. The caller fills each of the
 /// [`Staged::activation_buffers`], or fills one and calls
 /// [`Staged::copy_activations`]. Each job writes a buffer of its own; together
 /// the [`Staged::result_buffers`] hold C. The descriptions say which rows and
-/// channels are where.
+/// columns are where.
 ///
 /// Where the weights' plan cuts K, the results are the sums of each part of K
-/// ([`ResultRegion::depth`]), which the caller adds up: to have none, load them
-/// with K whole ([`PlanOptions::k_tile`](crate::PlanOptions::k_tile)). INT4 ones are
+/// ([`OperandTile::depth`]), which the caller adds up: to have none, load them
+/// with K whole ([`PlanOptions::k_tile`]). INT4 ones are
 /// int16, exact. Quantised weights give the sums of their integers, without
-/// scales, rotation and outliers. Of INT4 weights for 8-bit activations the
+/// scales and rotation. Of INT4 weights for 8-bit activations the
 /// operands are nibbles: A has two rows for each, one of h and one of l where
 /// a = 16 h + l, and so has C.
 ///
-/// Rows and channels beyond those of A are zeros from the beginning, and must
+/// Rows and columns beyond those of A are zeros from the beginning, and must
 /// stay finite numbers with FP16: the NPU multiplies them with zeros. Rows beyond
 /// those of C hold anything.
 ///
@@ -80,20 +78,20 @@ pub struct StageOptions {
 /// # fn example(
 /// #     engine: &npu_matmul::Engine, weights: &npu_matmul::PackedWeights, x: &[i8],
 /// # ) -> Result<(), npu_matmul::Error> {
-/// let mut product = engine.stage(weights, 64)?;
+/// let mut product = engine.stage(weights, 64, Default::default())?;
 /// for buffer in 0..product.activation_buffers().len() {
-///     let regions = product.activation_buffers()[buffer].regions.clone();
+///     let tiles = product.activation_buffers()[buffer].tiles.clone();
 ///     let mut memory = product.activations_mut(buffer)?;
-///     for region in regions {
-///         for row in region.rows.clone() {
-///             for k in region.channels.clone() {
-///                 let at = region.layout.position(row - region.rows.start, k - region.channels.start);
+///     for tile in &tiles {
+///         for row in tile.rows.clone() {
+///             for k in tile.columns.clone() {
+///                 let at = tile.layout.position(row - tile.rows.start, k - tile.columns.start);
 ///                 memory[at.byte] = x[row * weights.k() + k].cast_unsigned();
 ///             }
 ///         }
 ///     }
 /// }
-/// product.multiply()?;
+/// product.run()?;
 /// let sums = product.results(0)?.as_slice_of::<i32>()[0];
 /// # Ok(())
 /// # }
@@ -102,19 +100,20 @@ pub struct Staged<'a> {
     engine: &'a Engine,
     weights: &'a PackedWeights,
     plan: Plan,
-    activations: Vec<ActivationBuffer>,
-    activation_memory: Vec<ActivationMemory>,
-    results: Vec<ResultBuffer>,
-    result_memory: Vec<ResultMemory>,
+    activations: Vec<OperandBuffer>,
+    activation_memory: Vec<OperandMemory>,
+    results: Vec<OperandBuffer>,
+    result_memory: Vec<OperandMemory>,
     /// The job of each result buffer.
-    parts: Vec<Part>,
+    jobs: Vec<StagedJob>,
 }
 
-/// A job.
-struct Part {
+struct StagedJob {
     step: Arc<Step>,
     /// Index in the step.
     job: usize,
+    /// The buffer of activations that it reads.
+    activations: usize,
     programs: JobPrograms,
 }
 
@@ -125,15 +124,7 @@ impl Engine {
     /// # Errors
     /// Weights of another engine; what has no plan; [`StagedError::TooLarge`];
     /// a device without memory.
-    pub fn stage<'a>(&'a self, weights: &'a PackedWeights, m: usize) -> Result<Staged<'a>, Error> {
-        self.stage_with(weights, m, StageOptions::default())
-    }
-
-    /// The same with options.
-    ///
-    /// # Errors
-    /// As [`Engine::stage`].
-    pub fn stage_with<'a>(
+    pub fn stage<'a>(
         &'a self,
         weights: &'a PackedWeights,
         m: usize,
@@ -142,26 +133,19 @@ impl Engine {
         if weights.engine() != self.id() {
             return Err(Error::ForeignWeights);
         }
-        let StageOptions { results, orders } = options;
+        let StageOptions {
+            results,
+            row_major_a,
+            row_major_c,
+        } = options;
         // There is nothing to pack or unpack beside the NPU's work.
         let plan_options = PlanOptions {
             parts: Some(1),
             ..self.options().clone()
         };
-        let plan = Plan::with_orders(weights.plan(), m, results, orders, &plan_options)?;
-        let mut staged = Staged {
-            engine: self,
-            weights,
-            activations: Vec::new(),
-            activation_memory: Vec::new(),
-            results: Vec::new(),
-            result_memory: Vec::new(),
-            parts: Vec::new(),
-            plan,
-        };
-        staged.describe()?;
-        staged.allocate()?;
-        Ok(staged)
+        let row_major = [row_major_a, row_major_c];
+        let plan = Plan::with_row_major(weights.plan(), m, results, row_major, &plan_options)?;
+        Staged::new(self, weights, plan)
     }
 }
 
@@ -174,13 +158,13 @@ impl<'a> Staged<'a> {
 
     /// Its buffers of activations, by the index that the other functions take.
     #[must_use]
-    pub fn activation_buffers(&self) -> &[ActivationBuffer] {
+    pub fn activation_buffers(&self) -> &[OperandBuffer] {
         &self.activations
     }
 
     /// Its buffers of results, by the index that the other functions take.
     #[must_use]
-    pub fn result_buffers(&self) -> &[ResultBuffer] {
+    pub fn result_buffers(&self) -> &[OperandBuffer] {
         &self.results
     }
 
@@ -190,15 +174,9 @@ impl<'a> Staged<'a> {
     /// # Errors
     /// [`StagedError`]; PREP_BO fails.
     pub fn activations_mut(&mut self, index: usize) -> Result<CpuWrite<'_>, Error> {
-        let (count, device) = (self.activations.len(), self.activations.get(index));
-        let device = device
-            .ok_or_else(|| no_such(ACTIVATION, index, count))?
-            .device;
-        let bo = self.activation_memory[index]
-            .open()
-            .map_err(|why| unavailable(why, ACTIVATION, index))?;
-        bo.write(Deadline::FOREVER)
-            .map_err(Error::on_device(device))
+        let failed = Error::on_device(device_of(&self.activations, ACTIVATION, index)?);
+        let bo = self.activation_memory[index].open()?;
+        bo.write(Deadline::FOREVER).map_err(failed)
     }
 
     /// Copies what is in a buffer of activations to those of other devices for
@@ -207,30 +185,20 @@ impl<'a> Staged<'a> {
     /// # Errors
     /// As [`Staged::activations_mut`], for each of them.
     pub fn copy_activations(&mut self, from: usize) -> Result<(), Error> {
-        let count = self.activations.len();
-        let same = self.activations.get(from);
-        let same = same.ok_or_else(|| no_such(ACTIVATION, from, count))?;
-        let (rows, channels, device) = (same.rows.clone(), same.channels.clone(), same.device);
-        let copies: Vec<usize> = (0..count)
-            .filter(|&to| {
-                let to = &self.activations[to];
-                (&to.rows, &to.channels) == (&rows, &channels) && to.device != device
-            })
-            .collect();
-        for to in copies {
-            let [source, copy] = self
-                .activation_memory
-                .get_disjoint_mut([from, to])
-                .map_err(|_| no_such(ACTIVATION, to, count))?;
-            let source = source
-                .open()
-                .map_err(|e| unavailable(e, ACTIVATION, from))?;
-            let source = source
-                .read(Deadline::FOREVER)
-                .map_err(Error::on_device(device))?;
-            let copy = copy.open().map_err(|e| unavailable(e, ACTIVATION, to))?;
-            let failed = Error::on_device(self.activations[to].device);
-            let mut copy = copy.write(Deadline::FOREVER).map_err(&failed)?;
+        let device = device_of(&self.activations, ACTIVATION, from)?;
+        let source = &self.activations[from];
+        let same = |(_, to): &(usize, &OperandBuffer)| {
+            (&to.rows, &to.columns) == (&source.rows, &source.columns) && to.device != device
+        };
+        let copies = self.activations.iter().enumerate().filter(same);
+        for (to, buffer) in copies {
+            let memory = self.activation_memory.get_disjoint_mut([from, to]);
+            // Of other devices, and so not the same.
+            let Ok([source, copy]) = memory else { continue };
+            let source = source.open()?.read(Deadline::FOREVER);
+            let source = source.map_err(Error::on_device(device))?;
+            let failed = Error::on_device(buffer.device);
+            let mut copy = copy.open()?.write(Deadline::FOREVER).map_err(&failed)?;
             // Of the same tiles, and so of the same length.
             copy.copy_from_slice(&source);
             copy.finish().map_err(&failed)?;
@@ -243,38 +211,37 @@ impl<'a> Staged<'a> {
     /// # Errors
     /// [`StagedError`]; PREP_BO fails.
     pub fn results(&self, index: usize) -> Result<CpuRead<'_>, Error> {
-        let count = self.results.len();
-        let memory = self.result_memory.get(index);
-        let memory = memory.ok_or_else(|| no_such(RESULT, index, count))?;
-        let bo = memory.open().map_err(|e| unavailable(e, RESULT, index))?;
-        bo.read(Deadline::FOREVER)
-            .map_err(Error::on_device(self.results[index].device))
+        let failed = Error::on_device(device_of(&self.results, RESULT, index)?);
+        let bo = self.result_memory[index].read()?;
+        bo.read(Deadline::FOREVER).map_err(failed)
     }
 
-    /// Computes C of what is in the buffers of A.
+    /// Exports a buffer of activations as a dma-buf. From now on it is read and
+    /// written by the dma-buf's functions, and
+    /// [`Staged::activations_mut`] refuses it; products wait for the fences that
+    /// are added to it. See [`DmaBuf`] for how long to keep it. Calling this
+    /// again gives the same one.
     ///
     /// # Errors
-    /// As [`StagedRun::wait`], and [`StagedError::Lost`].
-    pub fn multiply(&mut self) -> Result<(), Error> {
-        self.submit()?.wait()
+    /// [`StagedError`]; the driver refuses, or no file descriptor is left.
+    pub fn export_activations(&mut self, index: usize) -> Result<DmaBuf, Error> {
+        let device = device_of(&self.activations, ACTIVATION, index)?;
+        let exported = self.activation_memory[index].export();
+        exported.map_err(|error| error.map_or_else(Error::from, Error::on_device(device)))
     }
 
-    /// Has the devices compute it, and returns while they do.
+    /// Exports a buffer of results as a dma-buf. From now on it is read by the
+    /// dma-buf's functions, and [`Staged::results`] refuses it; products wait for
+    /// the fences that are added to it, and those who wait for its fences wait
+    /// for products. See [`DmaBuf`] for how long to keep it. Calling this again
+    /// gives the same one.
     ///
     /// # Errors
-    /// As [`Staged::multiply`]. Nothing runs any more then.
-    pub fn submit(&mut self) -> Result<StagedRun<'_, 'a>, Error> {
-        StagedRun::start(self)
-    }
-
-    /// Where the NPU sees a buffer of activations, and its length.
-    fn activation_address(&self, index: usize) -> Result<(Iova, usize), Error> {
-        match &self.activation_memory[index] {
-            ActivationMemory::Open(bo) => Ok((bo.iova(), bo.len())),
-            ActivationMemory::Frozen(bo) => Ok((bo.iova(), bo.len())),
-            ActivationMemory::Shared(bo) => Ok((bo.iova(), bo.len())),
-            ActivationMemory::Moving => Err(self.lost(ACTIVATION, index)),
-        }
+    /// [`StagedError`]; the driver refuses, or no file descriptor is left.
+    pub fn export_results(&mut self, index: usize) -> Result<DmaBuf, Error> {
+        let device = device_of(&self.results, RESULT, index)?;
+        let exported = self.result_memory[index].export();
+        exported.map_err(|error| error.map_or_else(Error::from, Error::on_device(device)))
     }
 
     fn on(&self, device: usize) -> OnDevice<'a> {
@@ -284,22 +251,15 @@ impl<'a> Staged<'a> {
             token: self.engine.watched().token(),
         }
     }
-
-    fn lost(&self, operand: &'static str, index: usize) -> Error {
-        StagedError::Lost { operand, index }.into()
-    }
 }
 
 impl Drop for Staged<'_> {
     /// Keeps the buffers for later products.
     fn drop(&mut self) {
-        for (memory, buffer) in self.activation_memory.drain(..).zip(&self.activations) {
+        let activations = self.activation_memory.drain(..).zip(&self.activations);
+        let results = self.result_memory.drain(..).zip(&self.results);
+        for (memory, buffer) in activations.chain(results) {
             if let Some(bo) = memory.into_own() {
-                self.engine.buffers(buffer.device).put(bo);
-            }
-        }
-        for (memory, buffer) in self.result_memory.drain(..).zip(&self.results) {
-            if let Some(bo) = memory.owned {
                 self.engine.buffers(buffer.device).put(bo);
             }
         }
@@ -316,19 +276,17 @@ impl fmt::Debug for Staged<'_> {
     }
 }
 
-fn no_such(operand: &'static str, index: usize, count: usize) -> Error {
-    StagedError::NoSuchBuffer {
+/// The device of a buffer, if there is such a buffer.
+fn device_of(
+    buffers: &[OperandBuffer],
+    operand: &'static str,
+    index: usize,
+) -> Result<usize, StagedError> {
+    let count = buffers.len();
+    let buffer = buffers.get(index).ok_or(StagedError::NoSuchBuffer {
         operand,
         index,
         count,
-    }
-    .into()
-}
-
-fn unavailable(why: Unavailable, operand: &'static str, index: usize) -> Error {
-    match why {
-        Unavailable::Exported => StagedError::Exported { operand, index },
-        Unavailable::Lost => StagedError::Lost { operand, index },
-    }
-    .into()
+    })?;
+    Ok(buffer.device)
 }

@@ -1,91 +1,82 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Running a staged product: SUBMIT and waits, and nothing else.
 
-use std::fmt;
-use std::mem;
 use std::time::Instant;
 
 use rocket_uapi::{Job, PendingJob};
 
-use super::memory::ActivationMemory;
-use super::{ACTIVATION, RESULT, Staged};
+use super::Staged;
+use super::operands::JobBuffer;
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::exec::OnDevice;
 use crate::observe::{Activity, SubmittedJob};
 
-/// A staged product that the devices compute. Its buffers are theirs until
-/// [`StagedRun::wait`] returns, or this is dropped, which waits too.
-#[must_use = "the results are there when it was waited for"]
-pub struct StagedRun<'s, 'a> {
-    staged: &'s mut Staged<'a>,
-    /// In the order of the result buffers.
-    running: Vec<Running>,
-    /// For the observer.
-    token: u64,
-}
-
-struct Running {
-    /// Which result buffer it writes.
-    results: usize,
-    pending: PendingJob,
-    /// When it was submitted.
-    at: Instant,
-}
-
-impl<'s, 'a> StagedRun<'s, 'a> {
-    /// Submits all jobs: one SUBMIT for each device.
-    pub(super) fn start(staged: &'s mut Staged<'a>) -> Result<Self, Error> {
-        let engine = staged.engine;
-        let token = engine.watched().token();
-        engine.watched().planned(token, &staged.plan);
-        for memory in &mut staged.activation_memory {
-            memory.freeze();
+impl Staged<'_> {
+    /// Computes C of what is in the buffers of A, with one SUBMIT for each device.
+    ///
+    /// # Errors
+    /// A job that was refused, killed, dropped, or did not end: all others have ended
+    /// when this returns, the activations are as they were, and what the result
+    /// buffers hold is undefined. [`StagedError::Lost`](super::StagedError::Lost) if a
+    /// job of an earlier call did not end.
+    pub fn run(&mut self) -> Result<(), Error> {
+        let at = Instant::now();
+        let on = self.on(0);
+        self.engine.watched().planned(on.token, &self.plan);
+        let mut running = Vec::new();
+        let mut result = Ok(());
+        for device in 0..self.engine.device_count() {
+            let on = OnDevice { device, ..on };
+            result = result.and_then(|()| self.submit(on, &mut running));
         }
-        let mut run = Self {
-            staged,
-            running: Vec::new(),
-            token,
-        };
-        for device in 0..engine.device_count() {
-            // On an error dropping waits for what other devices compute.
-            run.start_on(device)?;
+        running.sort_by_key(|(index, _)| *index);
+        for (index, pending) in running {
+            result = result.and(self.wait(on, index, pending, at));
         }
-        run.running.sort_by_key(|running| running.results);
-        Ok(run)
+        result?;
+        let (k, n) = (self.plan.weights.k as u64, self.plan.weights.n as u64);
+        self.engine.count(&Counters {
+            products: 1,
+            macs: self.plan.m as u64 * k * n,
+            ..Counters::default()
+        });
+        Ok(())
     }
 
-    fn start_on(&mut self, device: usize) -> Result<(), Error> {
-        let on = self.on(device);
-        let of_device = |index: &usize| self.staged.results[*index].device == device;
-        let indices: Vec<usize> = (0..self.staged.results.len()).filter(of_device).collect();
+    /// Submits the jobs of a device.
+    fn submit(
+        &mut self,
+        on: OnDevice<'_>,
+        running: &mut Vec<(usize, PendingJob)>,
+    ) -> Result<(), Error> {
+        let of_device = |index: &usize| self.results[*index].device == on.device;
+        let indices: Vec<usize> = (0..self.results.len()).filter(of_device).collect();
         let mut jobs = Vec::with_capacity(indices.len());
+        let mut built = Ok(());
         for &index in &indices {
             match self.job(on, index) {
                 Ok(job) => jobs.push(job),
                 Err(error) => {
-                    self.take_back(&indices, jobs);
-                    return Err(error);
+                    built = Err(error);
+                    break;
                 }
             }
         }
-        if jobs.is_empty() {
-            return Ok(());
-        }
-        let at = Instant::now();
-        match on.hand_over(jobs) {
+        let submitted = match built {
+            Ok(()) if jobs.is_empty() => return Ok(()),
+            Ok(()) => on.hand_over(jobs),
+            Err(error) => Err((error, jobs)),
+        };
+        match submitted {
             Ok(submitted) => {
-                let started = submitted.into_iter().zip(indices);
-                self.running
-                    .extend(started.map(|(pending, results)| Running {
-                        results,
-                        pending,
-                        at,
-                    }));
+                running.extend(indices.into_iter().zip(submitted));
                 Ok(())
             }
             Err((error, jobs)) => {
-                self.take_back(&indices, jobs);
+                for (job, &index) in jobs.into_iter().zip(&indices) {
+                    self.result_memory[index].give_back(job.into_bos().1);
+                }
                 Err(error)
             }
         }
@@ -93,41 +84,33 @@ impl<'s, 'a> StagedRun<'s, 'a> {
 
     /// The job that writes result buffer `index`.
     fn job(&mut self, on: OnDevice<'_>, index: usize) -> Result<Job, Error> {
-        let engine = self.staged.engine;
-        let lost = self.staged.lost(RESULT, index);
-        let part = &mut self.staged.parts[index];
-        let plan = &part.step.jobs[part.job];
-        engine.watched().submitting(&SubmittedJob {
-            dtype: self.staged.weights.dtype(),
-            step: &part.step,
+        let staged = &self.jobs[index];
+        let plan = &staged.step.jobs[staged.job];
+        self.engine.watched().submitting(&SubmittedJob {
+            dtype: self.weights.dtype(),
+            step: &staged.step,
             job: plan,
-            programs: &part.programs.linked,
+            programs: &staged.programs.linked,
         });
-        let mut builder = Job::builder(engine.buffers(on.device).device())
-            .program(&part.programs.bo)
-            .reads(self.staged.weights.buffer(plan.block));
-        let input = self.staged.results[index].activations;
-        builder = match &self.staged.activation_memory[input] {
-            ActivationMemory::Frozen(bo) => builder.reads(bo),
-            ActivationMemory::Shared(dma_buf) => builder.reads_shared(dma_buf),
-            // All were frozen.
-            ActivationMemory::Open(_) | ActivationMemory::Moving => {
-                return Err(self.staged.lost(ACTIVATION, input));
-            }
+        let builder = Job::builder(self.engine.buffers(on.device).device())
+            .program(&staged.programs.bo)
+            .reads(self.weights.buffer(plan.block));
+        let activations = self.activation_memory[staged.activations].for_reading()?;
+        let builder = match &activations {
+            JobBuffer::Frozen(bo) => builder.reads(bo),
+            JobBuffer::Shared(dma_buf) => builder.reads_shared(dma_buf),
+            // Nobody else reads what one job owns.
+            JobBuffer::Own(_) => builder,
         };
-        let memory = &mut self.staged.result_memory[index];
-        if let Some(dma_buf) = &memory.shared {
-            builder = builder.writes_shared(dma_buf);
-        }
-        let is_lost = memory.shared.is_none() && memory.owned.is_none();
-        if is_lost {
-            return Err(lost);
-        }
-        if let Some(bo) = memory.owned.take() {
-            builder = builder.writes(bo);
-        }
-        builder.build().map_err(|error| {
-            memory.take_back(error.writes);
+        let memory = &mut self.result_memory[index];
+        let results = memory.for_writing()?;
+        let built = match results {
+            JobBuffer::Own(bo) => builder.writes(bo).build(),
+            JobBuffer::Shared(dma_buf) => builder.writes_shared(&dma_buf).build(),
+            JobBuffer::Frozen(_) => builder.build(),
+        };
+        built.map_err(|error| {
+            memory.give_back(error.writes);
             Error::Build {
                 device: on.device,
                 source: error.refusal,
@@ -135,94 +118,31 @@ impl<'s, 'a> StagedRun<'s, 'a> {
         })
     }
 
-    /// The buffers of jobs that were not submitted; those of `indices`, from
-    /// the first on.
-    fn take_back(&mut self, indices: &[usize], jobs: Vec<Job>) {
-        for (job, &index) in jobs.into_iter().zip(indices) {
-            let (_, writes) = job.into_bos();
-            self.staged.result_memory[index].take_back(writes);
-        }
-    }
-
-    /// Waits until the results are in their buffers.
-    ///
-    /// # Errors
-    /// A job that was killed, dropped, or did not end: all others have ended
-    /// when this returns, the activations are as they were, and what the result
-    /// buffers hold is undefined.
-    pub fn wait(mut self) -> Result<(), Error> {
-        self.finish()
-    }
-
-    fn finish(&mut self) -> Result<(), Error> {
-        let running = mem::take(&mut self.running);
-        if running.is_empty() {
-            return Ok(());
-        }
-        // Else not all jobs were taken, and there is no product.
-        let is_whole = running.len() == self.staged.parts.len();
-        let mut result = Ok(());
-        for Running {
-            results,
-            pending,
-            at,
-        } in running
-        {
-            let on = self.on(self.staged.results[results].device);
-            let (done, ended) = {
-                let _waiting = self.staged.engine.clock().waiting();
-                on.end_of(pending)
-            };
-            self.staged.result_memory[results].take_back(done.writes);
-            if let Err(error) = ended {
-                result = result.and(Err(error));
-                continue;
-            }
-            let part = &self.staged.parts[results];
-            let tasks = part.programs.linked.len();
-            on.done(Activity::Job { tasks }, at);
-            self.staged.engine.count(&Counters {
-                jobs: 1,
-                tasks: tasks as u64,
-                ..Counters::default()
-            });
-        }
-        result?;
-        if !is_whole {
-            return Ok(());
-        }
-        let Staged { engine, plan, .. } = &*self.staged;
-        let (k, n) = (plan.weights.k as u64, plan.weights.n as u64);
-        engine.count(&Counters {
-            products: 1,
-            macs: plan.m as u64 * k * n,
+    /// Waits until the results of a job are in their buffer.
+    fn wait(
+        &mut self,
+        on: OnDevice<'_>,
+        index: usize,
+        pending: PendingJob,
+        at: Instant,
+    ) -> Result<(), Error> {
+        let on = OnDevice {
+            device: self.results[index].device,
+            ..on
+        };
+        let (done, ended) = {
+            let _waiting = self.engine.clock().waiting();
+            on.end_of(pending)
+        };
+        self.result_memory[index].give_back(done.writes);
+        ended?;
+        let tasks = self.jobs[index].programs.linked.len();
+        on.done(Activity::Job { tasks }, at);
+        self.engine.count(&Counters {
+            jobs: 1,
+            tasks: tasks as u64,
             ..Counters::default()
         });
         Ok(())
-    }
-
-    fn on(&self, device: usize) -> OnDevice<'a> {
-        OnDevice {
-            engine: self.staged.engine,
-            device,
-            token: self.token,
-        }
-    }
-}
-
-impl Drop for StagedRun<'_, '_> {
-    fn drop(&mut self) {
-        // Nobody asks for these results any more.
-        if let Err(error) = self.finish() {
-            tracing::debug!(%error, "a staged product that nobody waited for failed");
-        }
-    }
-}
-
-impl fmt::Debug for StagedRun<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StagedRun")
-            .field("jobs", &self.running.len())
-            .finish_non_exhaustive()
     }
 }

@@ -10,13 +10,13 @@ use npu_matmul::layout::Position;
 /// Fills all buffers of activations in place.
 pub(crate) fn fill(staged: &mut Staged<'_>, put: impl Fn(&mut [u8], Position, usize, usize)) {
     for buffer in 0..staged.activation_buffers().len() {
-        let regions = staged.activation_buffers()[buffer].regions.clone();
+        let tiles = staged.activation_buffers()[buffer].tiles.clone();
         let mut memory = staged.activations_mut(buffer).unwrap();
-        for region in regions {
-            for row in region.rows.clone() {
-                for channel in region.channels.clone() {
-                    let at = region.position(row, channel).unwrap();
-                    put(&mut memory, at, row, channel);
+        for tile in tiles {
+            for row in tile.rows.clone() {
+                for column in tile.columns.clone() {
+                    let at = tile.position(row, column).unwrap();
+                    put(&mut memory, at, row, column);
                 }
             }
         }
@@ -60,14 +60,14 @@ pub(crate) fn gather<T: Default + Copy + std::ops::Add<Output = T>, const BYTES:
     let mut depths = vec![0; m * n];
     for (index, buffer) in staged.result_buffers().iter().enumerate() {
         let memory = read(index);
-        for region in &buffer.regions {
-            for row in region.rows.clone() {
-                for channel in region.channels.clone() {
-                    let at = region.offset(row, channel).unwrap();
+        for tile in &buffer.tiles {
+            for row in tile.rows.clone() {
+                for column in tile.columns.clone() {
+                    let at = tile.position(row, column).unwrap().byte;
                     let bytes = memory[at..at + BYTES].try_into().unwrap();
-                    let sum = &mut c[row * n + channel];
+                    let sum = &mut c[row * n + column];
                     *sum = *sum + element(bytes);
-                    depths[row * n + channel] += region.depth.len();
+                    depths[row * n + column] += tile.depth.len();
                 }
             }
         }

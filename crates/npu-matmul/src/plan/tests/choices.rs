@@ -241,7 +241,7 @@ fn a_plan_can_be_written_down() {
     assert_eq!(json["ty"], "Int8ToInt32");
     assert_eq!(json["m"], 16);
     assert_eq!(json["row_tile"], plan.row_tile);
-    assert_eq!(json["orders"]["activations"], "native");
+    assert_eq!(json["row_major"][0], false);
     let blocks = json["weights"]["blocks"].as_array().unwrap();
     assert_eq!(blocks.len(), weights.blocks.len());
     assert_eq!(blocks[0]["n"]["end"], weights.blocks[0].n.end);

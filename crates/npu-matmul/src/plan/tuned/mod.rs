@@ -28,7 +28,7 @@ pub use file::{FILE_BYTES_MAX, TunedError};
 
 use super::options::{PlanError, PlanOptions};
 use super::weights::{Cut, WeightPlan, check_sizes, forced_k_tile, k_tile_max};
-use super::{Conditions, OperandOrders, Plan};
+use super::{Conditions, Plan};
 use crate::dtype::{Dtype, Results};
 
 /// Most file descriptors of an entry: as many as Linux lets a process open
@@ -232,7 +232,7 @@ impl TunedPlans {
     #[must_use]
     pub fn followed_by(&self, plan: &Plan, results: Results) -> Option<&TunedPlan> {
         // Tables are measured with operands that are packed and unpacked.
-        if plan.orders != OperandOrders::default() {
+        if plan.row_major != [false; 2] {
             return None;
         }
         let found = self.get(&TunedKey::of(&plan.weights, plan.m, results))?;

@@ -13,49 +13,27 @@ use rknpu_regcmd::{
     BufferId, ChipProfile, Layouts, MatmulError, MatmulTask, MatrixLayout, ROW_PITCH_MAX,
     row_major_rows,
 };
-use serde::Serialize;
 
 use super::options::{PlanError, PlanOptions};
 use super::{Plan, WeightPlan, even_tile, to_u32};
 use crate::dtype::{Dtype, ROW_MULTIPLE, Results};
 use crate::layout;
 
-/// How the rows of an operand follow each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OperandOrder {
-    /// As the NPU has it; see [`layout`].
-    #[default]
-    Native,
-    /// One whole row behind the other. A row is as long as K, or the channels
-    /// that a job computes, filled up to whole channel or kernel groups.
-    RowMajor,
-}
-
-/// The orders of the operands of a plan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-pub struct OperandOrders {
-    /// Of A.
-    pub activations: OperandOrder,
-    /// Of C.
-    pub results: OperandOrder,
-}
-
 impl Plan {
-    /// Plans as [`Plan::with_results`], with operands in these orders. What was
+    /// Plans as [`Plan::with_results`], with A or C row-major. What was
     /// measured to be best is not looked up where one is row-major.
     ///
     /// # Errors
     /// As [`Plan::new`], and [`PlanError::RowMajorDepth`],
     /// [`PlanError::RowMajorInt4`].
-    pub fn with_orders(
+    pub fn with_row_major(
         weights: &WeightPlan,
         m: usize,
         results: Results,
-        orders: OperandOrders,
+        row_major: [bool; 2],
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
-        if orders == OperandOrders::default() {
+        if row_major == [false; 2] {
             return Self::with_results(weights, m, results, options);
         }
         if weights.dtype == Dtype::Int4 {
@@ -65,8 +43,8 @@ impl Plan {
         if k_tiles > 1 {
             return Err(PlanError::RowMajorDepth { k_tiles });
         }
-        let row_tile = match (options.row_tile, orders.activations) {
-            (None, OperandOrder::RowMajor) => Some(row_tile(weights, m)),
+        let row_tile = match (options.row_tile, row_major) {
+            (None, [true, _]) => Some(row_tile(weights, m)),
             (chosen, _) => chosen,
         };
         let mut options = PlanOptions {
@@ -75,7 +53,7 @@ impl Plan {
             ..options.clone()
         };
         let mut plan = Self::with_results(weights, m, results, &options)?;
-        plan.orders = orders;
+        plan.row_major = row_major;
         plan.fit_notch();
         plan.check_orders()?;
         // The order of tasks may be another one in narrower jobs.
@@ -86,23 +64,23 @@ impl Plan {
     /// How the tasks of jobs that compute the channels `n` find A and C.
     pub(super) fn task_layouts(&self, n: &Range<usize>) -> Layouts {
         let dtype = self.weights.dtype;
-        let row_major = |order, bytes| match order {
-            OperandOrder::Native => MatrixLayout::Cube,
-            OperandOrder::RowMajor => MatrixLayout::RowMajor {
+        let order = |row_major, bytes| match row_major {
+            false => MatrixLayout::Cube,
+            true => MatrixLayout::RowMajor {
                 pitch: to_u32(bytes),
             },
         };
         let k = dtype.input_bytes(self.weights.k_padded());
         let n = n.len().next_multiple_of(dtype.kernel_group());
         Layouts {
-            a: row_major(self.orders.activations, k),
-            c: row_major(self.orders.results, layout::output_bytes(self.ty, 1, n)),
+            a: order(self.row_major[0], k),
+            c: order(self.row_major[1], layout::output_bytes(self.ty, 1, n)),
         }
     }
 
     /// Makes jobs no wider than rows of C may be apart.
     fn fit_notch(&mut self) {
-        if self.orders.results == OperandOrder::RowMajor {
+        if self.row_major[1] {
             let group = self.weights.dtype.kernel_group();
             let widest = ROW_PITCH_MAX as usize / layout::output_bytes(self.ty, 1, group);
             self.groups_per_job = even_tile(self.groups_per_job, widest, 1);
