@@ -41,7 +41,7 @@ impl PlanTarget {
 
     /// The clock that times are modelled for.
     pub(crate) fn megahertz(&self) -> u64 {
-        self.options.conditions.machine.clock_hz / MEGAHERTZ
+        self.options.profile.machine.clock_hz / MEGAHERTZ
     }
 
     /// `m` rows of activations times weights of `n x k`; `None` if they cannot
@@ -63,7 +63,7 @@ impl PlanTarget {
             WeightFormat::Quantised(quantise) if quantise.rotated => rotate::stages(k),
             _ => 0,
         };
-        let host = &options.conditions.host;
+        let host = &options.profile.host;
         let activations = (m as u64).checked_mul(k as u64)?;
         let rounded_ps = host.kernel_ps(activations, KernelCost::round(dtype));
         let rotated = activations.checked_mul(stages.into())?;
@@ -71,7 +71,7 @@ impl PlanTarget {
         let before_ps = rounded_ps.checked_add(rotated_ps)?;
         let call = plan.call(&options);
         Some(Cost {
-            npu_ps: plan.predict(&options.conditions.machine).npu_ps,
+            npu_ps: plan.predict(&options.profile.machine).npu_ps,
             cpu_ps: before_ps.checked_add(call.cpu_ps())?,
             call_ps: before_ps.checked_add(call.call_ps)?,
         })
@@ -80,13 +80,20 @@ impl PlanTarget {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use npu_matmul::Profile;
+
     use super::*;
 
-    /// Three descriptors, and the default conditions.
+    /// Three descriptors, at the clock of most published figures.
     pub(crate) fn machine() -> PlanTarget {
         PlanTarget {
             fds: 3,
-            options: PlanOptions::default(),
+            options: PlanOptions {
+                profile: Profile::built_in().at_clock(600_000_000).into(),
+                ..PlanOptions::default()
+            },
         }
     }
 
@@ -102,7 +109,7 @@ pub(crate) mod tests {
         );
         assert_eq!(plain.npu_ps, rotated.npu_ps);
         // log2(4096) stages for each of 64 x 4096 activations.
-        let host = machine().options.conditions.host;
+        let host = machine().options.profile.host;
         let stages = host.kernel_ps(12 * 64 * 4096, KernelCost::ROTATION_STAGE);
         assert_eq!(rotated.cpu_ps, plain.cpu_ps + stages);
         assert_eq!(rotated.call_ps, plain.call_ps + stages);
@@ -121,7 +128,8 @@ pub(crate) mod tests {
     #[test]
     fn more_rows_and_a_slower_clock_take_longer() {
         let mut slow = machine();
-        slow.options.conditions.machine.clock_hz /= 3;
+        let profile = &slow.options.profile;
+        slow.options.profile = Arc::new(profile.at_clock(profile.machine.clock_hz / 3));
         for precision in ComputeType::ALL {
             let (few, many) = (cost(precision, 64), cost(precision, 512));
             assert!(few.npu_ps < many.npu_ps && few.cpu_ps < many.cpu_ps);

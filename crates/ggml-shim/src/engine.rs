@@ -20,7 +20,6 @@ use crate::describe;
 use crate::host::LoadError;
 use crate::k_group::KGroup;
 use crate::mul_mat::{ActivationRows, MatrixMultiplier, MatrixProduct};
-use crate::plans;
 use crate::precision::ComputeType;
 use crate::stats::DeviceCounts;
 
@@ -45,7 +44,7 @@ pub(crate) struct OpenedEngine {
     pub(crate) model: Option<Arc<Model>>,
     /// The device's NPU cores.
     pub(crate) cores: u32,
-    /// What is wrong with the measured plans that were given.
+    /// What is wrong with the board's profile, if there is one.
     pub(crate) complaint: Option<String>,
 }
 
@@ -67,16 +66,12 @@ fn device(selector: &Selector, timeline: bool) -> Result<(Device, Option<Arc<Mod
 /// Opens the device that `selector` names, with one descriptor per NPU core:
 /// the driver schedules the jobs of one descriptor on one core. With `timeline`
 /// a model records its jobs. `threads`, if there are any, do the engine's work.
-/// Plans are for a clock of `clock_hz`; if that is `None`, for the timing
-/// model's own. Not for what the kernel says of the clock now: an idle NPU is
-/// slow, and the same model is to get the same plans. Those that the file `plans`
-/// has for this device at that clock take the place of predicted ones.
+/// Plans are by the board's profile, not by what the kernel says of the clock now: an
+/// idle NPU is slow, and the same model is to get the same plans.
 pub(crate) fn open(
     selector: &Selector,
     timeline: bool,
     threads: Option<Threads>,
-    clock_hz: Option<u64>,
-    plans: Option<&Path>,
 ) -> Result<OpenedEngine, LoadError> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         LoadError::Device(format!("{what} {selector}: {error}"))
@@ -86,17 +81,11 @@ pub(crate) fn open(
     let root = Path::new("/");
     let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
     let pool = DevicePool::open(&device, cores).map_err(|error| failed("device", &error))?;
-    let mut options = PlanOptions::default();
-    if let Some(clock_hz) = clock_hz {
-        options.conditions.machine.clock_hz = clock_hz;
-    }
-    let machine = &options.conditions.machine;
-    let plans = plans.map(|file| plans::read(file, &info, machine));
-    let (tuned, complaint) = match plans.transpose() {
-        Ok(plans) => (plans, None),
-        Err(complaint) => (None, Some(complaint)),
-    };
-    options.tuned = tuned;
+    let (options, refused) = PlanOptions::for_device(&info);
+    let complaint = refused.map(|error| {
+        let profile = &options.profile.name;
+        format!("{error}; planning for {profile}")
+    });
     let engine = Engine::with_options(pool, options.clone());
     let engine = match threads {
         None => engine,
@@ -258,7 +247,7 @@ mod tests {
 
     #[test]
     fn auto_is_never_the_software_model() {
-        match open(&Selector::Auto, false, None, None, None) {
+        match open(&Selector::Auto, false, None) {
             Ok(opened) => assert!(!opened.is_model && opened.model.is_none()),
             Err(error) => {
                 assert!(matches!(error, LoadError::NoNpu(_)), "{error}");
@@ -272,7 +261,7 @@ mod tests {
 
     #[test]
     fn experts_share_submits_and_are_as_they_are_alone() {
-        let opened = open(&Selector::Model, false, None, None, None).unwrap();
+        let opened = open(&Selector::Model, false, None).unwrap();
         let engine = &opened.engine;
         for precision in ComputeType::ALL {
             let weights: Vec<_> = (0..EXPERTS)

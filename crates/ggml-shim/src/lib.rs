@@ -59,7 +59,6 @@ mod observer;
 mod pack;
 mod patterns;
 mod pieces;
-mod plans;
 mod policy;
 mod precision;
 mod quality;

@@ -145,13 +145,7 @@ impl Runtime {
                 .map_err(|error| logger.write(LogLevel::Warn, &trace::complaint(path, &error)))
                 .ok()
         });
-        let opened = engine::open(
-            &config.device,
-            output.is_some(),
-            config.threads,
-            config.clock_hz,
-            config.plans.as_deref(),
-        )?;
+        let opened = engine::open(&config.device, output.is_some(), config.threads)?;
         if let Some(complaint) = &opened.complaint {
             logger.write(LogLevel::Warn, complaint);
         }
@@ -168,6 +162,7 @@ impl Runtime {
         let cpu = Arc::new(cpu);
         let name = device::name_of(opened.is_model);
         let megahertz = opened.machine.megahertz();
+        let machine = opened.machine.options.profile.machine;
         let policy = ProcessPolicy::new(
             &config,
             opened.machine,
@@ -213,7 +208,7 @@ impl Runtime {
         });
         let observed = config.stats || trace.is_some();
         let observer =
-            observed.then(|| Arc::new(EngineObserver::new(opened.cores, config.clock_hz, trace)));
+            observed.then(|| Arc::new(EngineObserver::new(opened.cores, machine, trace)));
         let engine = match &observer {
             Some(observer) => opened.engine.observed_by(Arc::clone(observer) as Arc<_>),
             None => opened.engine,

@@ -6,12 +6,11 @@ mod capture;
 mod doctor;
 mod dtype;
 mod exec;
-pub(crate) mod measuring;
+mod measuring;
 mod plan;
-mod planning;
+pub(crate) mod planning;
 mod selftest;
 mod soak;
-mod tune;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -29,7 +28,6 @@ pub(crate) use measuring::MeasuringFlags;
 pub(crate) use plan::PlanFlags;
 pub(crate) use selftest::{SelfTest, SelfTestFlags};
 pub(crate) use soak::SoakFlags;
-pub(crate) use tune::TuneFlags;
 
 /// Check that the RK3588 NPU of this machine computes what it should.
 ///
@@ -88,8 +86,6 @@ Examples:
                                            what do they give elsewhere?
   npu-probe run --record it.rkcap -- ./a.out
                                            the same of any program's jobs
-  npu-probe tune 512x4096x4096 --clock 600 --out plans.json
-                                           which plans are the fastest here?
   npu-probe settle --json > facts.json     what kind of NPU this is, to be sent
 
 RUST_LOG=debug shows what the libraries do.";
@@ -160,7 +156,8 @@ pub(crate) enum Command {
     Settle(SettleFlags),
     /// Show how a product would be cut, and what it would take
     ///
-    /// Needs no device: times are those of the timing model.
+    /// Runs nothing: times are those of the timing model, with the profile of the
+    /// board that the device is in.
     Plan(PlanFlags),
     /// Measure how fast products are
     ///
@@ -169,13 +166,6 @@ pub(crate) enum Command {
     /// rows of each result are checked first: what is wrong has no speed. On
     /// the software model wall times say nothing of an NPU.
     Bench(BenchFlags),
-    /// Measure which plans are the fastest
-    ///
-    /// Of each product the best few by modelled time: all are multiplied, their
-    /// results compared, and the one with the least median time is kept. On the
-    /// software model the times are modelled, and so is what `bench`, `plan` and
-    /// llama.cpp make of them: an NPU does not use such plans.
-    Tune(TuneFlags),
     /// Multiply random matrices in several processes for a while
     ///
     /// Of all sizes and precisions, over one to three files each; every element

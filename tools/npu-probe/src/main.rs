@@ -23,7 +23,6 @@ mod flags;
 mod host;
 mod int4;
 mod output;
-mod plans_file;
 mod product;
 mod program;
 mod report;
@@ -31,7 +30,6 @@ mod served;
 mod settle;
 mod shape;
 mod soak;
-mod tune;
 
 use std::process::ExitCode;
 
@@ -67,7 +65,6 @@ fn main() -> ExitCode {
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
         Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
         Some(Command::Soak(soak)) => cmd::soak::run(&flags, soak),
-        Some(Command::Tune(tune)) => cmd::tune::run(&flags, tune),
     };
     end(outcome)
 }

@@ -544,7 +544,7 @@ fn products_are_measured_and_drawn() {
         // Nothing was reached on an NPU.
         assert!(one["share_of_bound"].is_null(), "{one:#}");
     }
-    assert_eq!(report["conditions"]["assumed_clock_mhz"], 200);
+    assert_eq!(report["conditions"]["clock_mhz"], 200);
     let picture = fs::read_to_string(file).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("modelled GOP/s"));
     assert!(picture.contains("8x64x96") && picture.contains("int4 roof"));

@@ -44,15 +44,14 @@ impl Plan {
             return Err(PlanError::RowMajorDepth { k_tiles });
         }
         let row_tile = match (options.row_tile, row_major) {
-            (None, [true, _]) => Some(row_tile(weights, m)),
+            (None, [true, _]) => Some(row_tile(weights, m, options)),
             (chosen, _) => chosen,
         };
         let mut options = PlanOptions {
             row_tile,
-            tuned: None,
             ..options.clone()
         };
-        let mut plan = Self::with_results(weights, m, results, &options)?;
+        let mut plan = Self::predicted(weights, m, results, row_major[0], &options)?;
         plan.row_major = row_major;
         plan.fit_notch();
         plan.check_orders()?;
@@ -110,9 +109,11 @@ impl Plan {
 }
 
 /// Rows of a tile of a row-major A: even ones, as many as were measured.
-fn row_tile(weights: &WeightPlan, m: usize) -> usize {
-    let measured = row_major_rows(weights.dtype.matmul_type(), to_u32(weights.k_padded())) as usize;
-    let most = measured.min(weights.row_tile_max) / ROW_MULTIPLE * ROW_MULTIPLE;
+fn row_tile(weights: &WeightPlan, m: usize, options: &PlanOptions) -> usize {
+    let (dtype, k) = (weights.dtype, weights.k_padded());
+    let known = row_major_rows(dtype.matmul_type(), to_u32(k)) as usize;
+    let most = known.min(options.rows_max_of(dtype, true, k));
+    let most = most / ROW_MULTIPLE * ROW_MULTIPLE;
     // One that is illegal is refused by name.
     even_tile(
         m.div_ceil(weights.replicas),

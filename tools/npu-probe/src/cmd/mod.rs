@@ -18,7 +18,6 @@ pub(crate) mod selftest;
 pub(crate) mod serve;
 pub(crate) mod settle;
 pub(crate) mod soak;
-pub(crate) mod tune;
 
 use anyhow::Context;
 use npu_model::{ModelOptions, Opened};
