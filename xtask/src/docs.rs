@@ -48,6 +48,10 @@ pub(crate) fn run(args: &DocsArgs) -> Result<()> {
         plans::SECTION,
         &plans::markdown()?,
     )?;
+    let expected = plans::expected::markdown()?;
+    for page in plans::expected::PAGES {
+        section(args, page, plans::expected::SECTION, &expected)?;
+    }
     section(
         args,
         "docs/regcmd.md",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links of the pages: what they lead to is there.
+//! Links of the pages: what they lead to is there, and the table of contents leads to
+//! all pages.
 
 use std::path::Path;
 
@@ -7,9 +8,12 @@ use anyhow::{Result, bail};
 
 use crate::paths;
 
+/// The table of contents.
+const CONTENTS: &str = "docs/SUMMARY.md";
+
 /// Follows every relative link of the pages.
 pub(crate) fn check() -> Result<()> {
-    let mut lost = Vec::new();
+    let mut lost = missing_pages()?;
     let mut count = 0;
     for page in paths::files(paths::root(), &["md"])? {
         let text = paths::text(&page)?;
@@ -25,6 +29,21 @@ pub(crate) fn check() -> Result<()> {
     }
     println!("{count} links of the pages lead somewhere");
     Ok(())
+}
+
+/// Pages that the table of contents leaves out, a line each.
+fn missing_pages() -> Result<Vec<String>> {
+    let contents = paths::root().join(CONTENTS);
+    let text = paths::text(&contents)?;
+    let listed: Vec<_> = links(&text)
+        .map(|link| contents.with_file_name(link))
+        .collect();
+    let pages = paths::files(&paths::root().join("docs"), &["md"])?;
+    Ok(pages
+        .iter()
+        .filter(|page| **page != contents && !listed.contains(page))
+        .map(|page| format!("{CONTENTS} has no {}", page.display()))
+        .collect())
 }
 
 /// Targets of links and pictures within the tree.

@@ -5,6 +5,7 @@ mod abi;
 mod arch;
 mod architecture;
 mod bless;
+mod book;
 mod build;
 mod ci;
 mod debian;
@@ -54,6 +55,8 @@ enum Command {
     Bless,
     /// Write the generated pages below docs/
     Docs(docs::DocsArgs),
+    /// Make docs/ a book for browsers, and check its links
+    Book,
     /// Show stock llama.cpp writing the same text with the backend and without
     Demo(llama::LlamaArgs),
     /// Run stock llama.cpp with the backend on the model and compare
@@ -89,6 +92,7 @@ fn run() -> Result<()> {
         Command::Fresh => fresh::run(),
         Command::Bless => bless::run(),
         Command::Docs(arguments) => docs::run(&arguments),
+        Command::Book => book::run(),
         Command::Demo(arguments) => llama::demo::run(&arguments),
         Command::Llama(arguments) => llama::run(&arguments),
         Command::Teflon(arguments) => teflon::run(&arguments),

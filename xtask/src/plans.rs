@@ -2,6 +2,7 @@
 //! What plans of transformers' products are predicted to take: the tables of
 //! docs/matmul-figures.md.
 
+pub(crate) mod expected;
 mod products;
 
 use std::fmt::Write;

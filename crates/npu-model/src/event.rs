@@ -140,7 +140,7 @@ pub enum Event {
     },
     /// The client ran into a bug of the real kernel.
     KernelBug {
-        /// The bug; docs/model.md has the list.
+        /// The bug; docs/driver.md has the list.
         bug: Bug,
         /// What the client did.
         how: String,

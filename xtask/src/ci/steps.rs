@@ -92,10 +92,12 @@ fn checks() -> Vec<CiStep> {
         },
         CiStep {
             name: "docs",
-            what: "rustdoc is clean, generated pages are current, type names stand for one thing",
+            what: "rustdoc is clean, generated pages are current, links lead somewhere, type names \
+                   stand for one thing",
             runs: vec![
                 StepCommand::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
                 StepCommand::cargo("xtask docs --check"),
+                StepCommand::cargo("xtask book"),
                 StepCommand::cargo("xtask names"),
             ],
         },

@@ -9,11 +9,10 @@ const HEAD: &str = "\
 # Rules
 
 Generated from the table of rules of `rknpu-regcmd` (`src/rules/`) by `cargo xtask
-docs`; do not edit. The lint tells of a broken rule before a program runs
-([regcmd.md](regcmd.md#lint)); the software model does what the row says silicon
-does ([chip.md](chip.md#traps), which has the numbered list of traps). *Severity*
-is the lint's. Where silicon's column is empty, the row is advice, or nobody knows.
-Ids (E-...) are rows of [evidence.md](evidence.md): who says so, and how.
+docs`; do not edit. The lint reports a broken rule before a program runs
+([regcmd.md](regcmd.md#lint)); the software chip does what the row says silicon does
+([chip.md](chip.md#traps)). *Severity* is the lint's. Where the column *silicon* is empty,
+the row is advice, or nobody knows. Ids (E-...) are rows of [evidence.md](evidence.md).
 
 | rule | severity | silicon | why | remedy | evidence |
 |---|---|---|---|---|---|

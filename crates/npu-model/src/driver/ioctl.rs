@@ -43,7 +43,7 @@ impl DrmFile {
     /// inside the structures point into its memory, descriptors are its own.
     ///
     /// # Errors
-    /// The errno that the real driver returns; see `docs/model.md`.
+    /// The errno that the real driver returns; see `docs/driver.md`.
     pub fn ioctl(&self, request: u32, arg: &mut [u8], user: &dyn Caller) -> Result<i32, Errno> {
         let request = RequestNumber(request);
         self.check_device()?;

@@ -4,7 +4,7 @@
 //!
 //! Behaviour follows the `rocket` driver of Linux 7.2, run unmodified in
 //! QEMU above a modelled NPU and observed call by call; where it was only
-//! read in the source the item says so. `docs/model.md` has the list.
+//! read in the source the item says so. `docs/driver.md` has the list.
 //!
 //! | file | what it is in the kernel |
 //! |---|---|

@@ -158,7 +158,7 @@ impl SharedFile {
     /// address in `user`.
     ///
     /// # Errors
-    /// The errno that the kernel returns; see `docs/model.md`.
+    /// The errno that the kernel returns; see `docs/driver.md`.
     pub fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
         match &self.0 {
             SharedFileKind::DmaBuf(dma_buf) => dma_buf.ioctl(request, arg, user),
