@@ -48,7 +48,7 @@ use std::fmt;
 
 pub use alternatives::{Alternative, alternatives};
 pub use caches::CacheBytes;
-pub use call::{BusyLongest, CallTime};
+pub use call::{CallTime, batch_call};
 pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub use cost::task_time_bound_ns;
 pub(crate) use depth::group_k_tile;
@@ -58,7 +58,7 @@ pub use host::{HostCores, KernelCost, UnpackTo};
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use orders::{OperandOrder, OperandOrders};
-pub use predict::{BoundBy, Prediction, Traffic};
+pub use predict::Prediction;
 pub use step::{ActivationTile, Band, JobPlan, Stationary, Step, TaskPlan};
 pub use tuned::{
     DeviceKind, FILE_BYTES_MAX, OtherConditions, PlanSizes, TunedError, TunedFor, TunedKey,
