@@ -19,7 +19,8 @@ use npu_matmul::{
     Engine, Error, PackedWeights, PlanError, PlanOptions, Results, StageOptions, Weights, reference,
 };
 use proptest::prelude::*;
-use rknpu_regcmd::timing::Machine;
+use rknpu_regcmd::DmaEngine;
+use rknpu_regcmd::timing::{Machine, TaskWork};
 use rocket_uapi::{Deadline, SharedBuffer};
 
 /// A and C are row-major.
@@ -152,7 +153,8 @@ fn the_largest_tiles() {
         assert!(ours.npu_ps > 0 && ours.tasks >= native.tasks, "{k}");
         // Each job fetches A; a native C takes one.
         let jobs = n.div_ceil(32_768) as u64;
-        assert_eq!(ours.traffic.features, jobs * native.traffic.features);
+        let features = |work: &TaskWork| work.bytes.of(DmaEngine::Feature);
+        assert_eq!(features(&ours.work), jobs * features(&native.work));
         drop(staged);
         check_i8(&engine, &weights, m, &b, BOTH);
         assert_eq!(model.events(), []);

@@ -14,7 +14,7 @@ pub(super) struct LayerProduct {
 
 /// The different products of a layer of each model, by the models' published
 /// configurations.
-pub(super) const PRODUCTS: [LayerProduct; 12] = [
+pub(super) static PRODUCTS: [LayerProduct; 12] = [
     product("Gemma-3-1B", "query", 1152, 1024),
     product("Gemma-3-1B", "key, value", 1152, 256),
     product("Gemma-3-1B", "gate, up", 1152, 6912),
@@ -32,3 +32,41 @@ pub(super) const PRODUCTS: [LayerProduct; 12] = [
 const fn product(model: &'static str, what: &'static str, k: usize, n: usize) -> LayerProduct {
     LayerProduct { model, what, k, n }
 }
+
+/// The products of a layer, in the order in which they are computed: those of one list
+/// are given the same activations, as K and N.
+pub(super) struct Layer {
+    pub(super) model: &'static str,
+    pub(super) batches: [&'static [(usize, usize)]; 4],
+}
+
+/// The layers of the same models: query, key and value; output; gate and up; down.
+pub(super) const LAYERS: [Layer; 3] = [
+    Layer {
+        model: "Gemma-3-1B",
+        batches: [
+            &[(1152, 1024), (1152, 256), (1152, 256)],
+            &[(1024, 1152)],
+            &[(1152, 6912), (1152, 6912)],
+            &[(6912, 1152)],
+        ],
+    },
+    Layer {
+        model: "Llama-3.2-3B",
+        batches: [
+            &[(3072, 3072), (3072, 1024), (3072, 1024)],
+            &[(3072, 3072)],
+            &[(3072, 8192), (3072, 8192)],
+            &[(8192, 3072)],
+        ],
+    },
+    Layer {
+        model: "Llama-3.1-8B",
+        batches: [
+            &[(4096, 4096), (4096, 1024), (4096, 1024)],
+            &[(4096, 4096)],
+            &[(4096, 14336), (4096, 14336)],
+            &[(14336, 4096)],
+        ],
+    },
+];

@@ -147,12 +147,13 @@ mod tests {
         assert!(of("W8A8, groups of 128").npu_ps > fp16.npu_ps);
         assert!(of("W4A8, groups of 128").npu_ps > fp16.npu_ps);
         // Nothing has the CPU read more than small groups.
-        let small = of("W8A8, groups of 128").results_ps;
+        let groups = ["W8A8, groups of 128", "W4A8, groups of 128"];
+        let small = groups.map(|name| of(name).results_ps).into_iter().max();
         for kind in kinds::all() {
-            assert!(of(kind.name).results_ps <= small, "{}", kind.name);
+            assert!(Some(of(kind.name).results_ps) <= small, "{}", kind.name);
         }
         // Four bits save memory, not time.
-        assert!((1.9..2.1).contains(&ratio(w4a8.npu_ps, w4a4.npu_ps)));
+        assert!((1.7..2.1).contains(&ratio(w4a8.npu_ps, w4a4.npu_ps)));
         assert!((0.49..0.51).contains(&(w4a8.weight_bytes / w8a8.weight_bytes)));
         assert!((1.4..1.7).contains(&ratio(w4a8.npu_ps, w8a8.npu_ps)));
         assert!((0.49..0.51).contains(&(w8a8.weight_bytes / fp16.weight_bytes)));

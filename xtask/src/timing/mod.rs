@@ -21,8 +21,26 @@ pub(crate) const SECTION: &str = "timing";
 /// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
     let mut page =
-        String::from("Modelled figures; F: a parameter was fitted to it, H: held out.\n");
-    for table in rows::all()? {
+        String::from("Modelled figures; F: a parameter was fitted to it, H: held out.\n\n");
+    let tables = rows::all()?;
+    for (name, role) in [
+        ("fitted", FigureRole::Fitted),
+        ("held out", FigureRole::HeldOut),
+    ] {
+        let rows = tables.iter().flat_map(|table| &table.rows);
+        let errors: Vec<f64> = rows
+            .filter(|row| row.role == role)
+            .map(|row| 100.0 * row.error().abs())
+            .collect();
+        writeln!(
+            page,
+            "- {} figures {name}: {:.0} % off on average, {:.0} % at most",
+            errors.len(),
+            errors.iter().sum::<f64>() / errors.len().max(1) as f64,
+            errors.iter().copied().fold(0.0, f64::max)
+        )?;
+    }
+    for table in tables {
         write!(page, "\n### {}\n\n{}\n\n", table.title, table.conditions)?;
         page.push_str(
             "| figure | unit | published | modelled | error | |\n|---|---|---|---|---|---|\n",

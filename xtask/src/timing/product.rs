@@ -19,6 +19,9 @@ const BATCH: usize = 64;
 /// FINI_BO before it and after it.
 const SYNCS_PER_JOB: u64 = 4;
 
+/// Cores that the library pins its clients to, one after the other.
+const BIG_CORES: usize = 4;
+
 /// Where the sums over the tiles of K are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SummedOn {
@@ -41,6 +44,8 @@ pub(super) struct CutProduct {
     pub(super) sums: SummedOn,
     /// Whether output buffers hold only the tiles of a job, not a batch.
     pub(super) right_sized: bool,
+    /// Whether the call lays out B too.
+    pub(super) packs_weights: bool,
 }
 
 /// Modelled times of one product, seconds.
@@ -48,8 +53,6 @@ pub(super) struct CutProduct {
 pub(super) struct ProductTimes {
     /// From the call to the result, seconds.
     pub(super) wall: f64,
-    /// Sum over files of the time between a submit and the end of its wait, seconds.
-    pub(super) wait: f64,
     /// Sum over files of the time of cache maintenance, seconds.
     pub(super) sync: f64,
 }
@@ -59,6 +62,17 @@ impl CutProduct {
     pub(super) fn operations(&self) -> f64 {
         let (m, k, n) = self.size;
         2.0 * f64::from(m) * f64::from(k) * f64::from(n)
+    }
+
+    /// The product with its int8 or int4 tiles as deep as the library has them: both
+    /// operands of a tile are in CBUF, and one bank is spare.
+    pub(super) fn as_integers(self, ty: MatmulType, k: u32) -> Self {
+        Self {
+            ty,
+            tile: (self.tile.0, k, self.tile.2),
+            sums: SummedOn::OnHost,
+            ..self
+        }
     }
 
     /// Operations per second, in units of 10^9.
@@ -87,8 +101,9 @@ impl CutProduct {
 
     pub(super) fn run(&self, machine: &Machine) -> Result<ProductTimes> {
         let host = HostCosts::LIBROCKETNPU;
-        let (m, k, _) = self.size;
-        let pack = host.pack_ps(u64::from(m) * u64::from(k));
+        let (m, k, n) = self.size;
+        let rows = if self.packs_weights { m + n } else { m };
+        let pack = host.pack_ps(u64::from(rows) * u64::from(k));
         let mut jobs: Vec<ScheduledJob> = Vec::new();
         // For each file: its last job, and what its client does after it.
         let mut tails = Vec::new();
@@ -99,7 +114,8 @@ impl CutProduct {
                 SummedOn::OnHost => self.by_batch(columns)?,
             };
             let columns: u32 = columns.iter().sum();
-            let mut host_ps = pack;
+            let shared = share(file, self.files as usize);
+            let mut host_ps = shared * pack;
             let mut after = None;
             for batch in batches {
                 let live = if self.right_sized {
@@ -118,10 +134,10 @@ impl CutProduct {
                     ..ScheduledJob::default()
                 });
                 after = Some(jobs.len() - 1);
-                host_ps = sync / 2 + host.read_ps(batch.read);
+                host_ps = sync / 2 + shared * host.read_ps(batch.read);
             }
             if self.sums == SummedOn::OnNpu {
-                host_ps += host.read_ps(u64::from(m) * u64::from(columns));
+                host_ps += shared * host.read_ps(u64::from(m) * u64::from(columns));
             }
             tails.push((after, host_ps));
         }
@@ -130,19 +146,21 @@ impl CutProduct {
             let end = last.map_or(0, |job| timeline.jobs[job].end_ps);
             end + machine.driver.wake_ps + host_ps
         });
-        let waits = timeline.jobs.iter().map(|job| job.end_ps - job.submit_ps);
-        let wakes = jobs.len() as u64 * machine.driver.wake_ps;
         Ok(ProductTimes {
             wall: seconds(ends.max().unwrap_or_default()),
-            wait: seconds(waits.sum::<u64>() + wakes),
             sync: seconds(sync_total),
         })
     }
 
-    /// Bytes of a tile's result.
+    /// Bytes that a buffer has for a tile's result: the library keeps eight for each
+    /// element of an integer product.
     fn out_bytes(&self) -> u64 {
         let (m, _, n) = self.tile;
-        u64::from(m) * u64::from(n) * u64::from(self.ty.out_bytes())
+        let each = match self.ty {
+            MatmulType::Int8ToInt32 | MatmulType::Int4ToInt16 => 8,
+            ty => ty.out_bytes(),
+        };
+        u64::from(m) * u64::from(n) * u64::from(each)
     }
 
     /// One job for each tile of K.
@@ -191,6 +209,13 @@ impl CutProduct {
     }
 }
 
+/// How many clients share the core of client `file` of `files`.
+fn share(file: usize, files: usize) -> u64 {
+    (0..files)
+        .filter(|other| other % BIG_CORES == file % BIG_CORES)
+        .count() as u64
+}
+
 /// The tasks of a job, and how many elements of their results are read.
 struct Batch {
     tasks: Vec<TaskWork>,
@@ -214,6 +239,7 @@ mod tests {
                 files: 5,
                 sums,
                 right_sized: false,
+                packs_weights: false,
             };
             let mut macs = 0;
             let mut tiles = 0;

@@ -8,13 +8,13 @@
 //! nor that a product of more than [`JobLimits`](super::JobLimits) allow in flight
 //! waits for room.
 
-use std::fmt;
-
 use rknpu_regcmd::timing::{ScheduledJob, schedule};
 
 use super::host::{KernelCost, UnpackTo};
 use super::predict::TaskWorks;
+use super::waves::waves;
 use super::{Plan, PlanOptions, Step};
+use crate::dtype::Dtype;
 
 /// What a call would take. Times are modelled, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,13 +38,13 @@ impl CallTime {
         self.pack_ps.saturating_add(self.unpack_ps)
     }
 
-    /// Which of the two a call mostly waits for.
+    /// Which of the two a call mostly waits for: "CPU" or "NPU".
     #[must_use]
-    pub const fn waits_for(&self) -> BusyLongest {
+    pub const fn waits_for(&self) -> &'static str {
         if self.cpu_ps() > self.npu_ps {
-            BusyLongest::Cpu
+            "CPU"
         } else {
-            BusyLongest::Npu
+            "NPU"
         }
     }
 
@@ -52,24 +52,6 @@ impl CallTime {
     #[must_use]
     pub fn overlapped(&self) -> f64 {
         self.overlap_ps as f64 / self.cpu_ps().min(self.npu_ps).max(1) as f64
-    }
-}
-
-/// CPU or NPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BusyLongest {
-    /// Packing and unpacking take longer than computing.
-    Cpu,
-    /// Computing takes longer.
-    Npu,
-}
-
-impl fmt::Display for BusyLongest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cpu => "CPU",
-            Self::Npu => "NPU",
-        })
     }
 }
 
@@ -84,98 +66,114 @@ impl Plan {
     }
 
     pub(super) fn call_with(&self, options: &PlanOptions, works: &mut TaskWorks) -> CallTime {
-        let driver = &options.profile.machine.driver;
         let steps: Vec<Step> = self.steps().collect();
-        let (mut now, mut pack_ps) = (0_u64, 0_u64);
-        let mut cpu: Vec<Span> = Vec::new();
-        let mut jobs: Vec<ScheduledJob> = Vec::new();
-        // When the client of each file has submitted its last job.
-        let mut submitted = vec![0_u64; self.weights.devices.max(1)];
-        for wave in self.waves(&steps, &options.limits) {
-            let (mut elements, mut bytes) = (0_u64, 0_u64);
-            let jobs_of_wave = || wave.steps.iter().flat_map(|step| &step.jobs);
-            for (job, packs) in jobs_of_wave().zip(&wave.packs) {
-                if *packs {
-                    let tiles = job.band.activations.iter();
-                    elements += tiles
-                        .map(|tile| (tile.rows.len() * tile.k_tile.padded) as u64)
-                        .sum::<u64>();
-                    bytes += job.band.activation_bytes as u64;
-                }
-            }
-            let host = &options.profile.host;
-            let kernel = KernelCost::pack(self.weights.dtype);
-            // Devices clean their copies at the same time.
-            let at_once = (wave.size.submits() as u64).clamp(1, u64::from(host.cores.max(1)));
-            let ps = host
-                .kernel_ps(elements, kernel)
-                .saturating_add(host.sync_ps(bytes) / at_once);
-            cpu.push([now, now.saturating_add(ps)]);
-            pack_ps = pack_ps.saturating_add(ps);
-            now = now.saturating_add(ps).saturating_add(driver.submit_ps);
-            for job in jobs_of_wave() {
-                let last = &mut submitted[job.device];
-                let host_ps = (now - driver.submit_ps).saturating_sub(*last);
-                *last = last
-                    .saturating_add(host_ps)
-                    .saturating_add(driver.submit_ps);
-                jobs.push(ScheduledJob {
-                    file: u32::try_from(job.device).unwrap_or(u32::MAX),
-                    tasks: works.of(job),
-                    host_ps,
-                    ..ScheduledJob::default()
-                });
-            }
-        }
-        // No job names another or a core, so that nothing can be refused.
-        let timeline = schedule(&jobs, &options.profile.machine).unwrap_or_default();
-        let mut unpack_ps = 0_u64;
-        let mut times = timeline.jobs.iter();
-        for step in &steps {
-            let ends = step.jobs.iter().zip(&mut times);
-            let end = ends.map(|(_, time)| time.end_ps).max().unwrap_or(0);
-            let ps = self.unpack_ps(step, options);
-            let from = now.max(end.saturating_add(driver.wake_ps));
-            now = from.saturating_add(ps);
-            cpu.push([from, now]);
-            unpack_ps = unpack_ps.saturating_add(ps);
-        }
-        let spans = timeline
-            .jobs
-            .iter()
-            .map(|time| [time.start_ps, time.end_ps]);
-        let npu = merged(spans.collect());
-        CallTime {
-            call_ps: now,
-            npu_ps: npu.iter().map(|[from, to]| to - from).sum(),
-            pack_ps,
-            unpack_ps,
-            overlap_ps: common(&cpu, &npu),
-        }
+        call_of(&steps, self.weights.dtype, options, works)
     }
+}
 
-    /// Picoseconds to read the results of a step.
-    fn unpack_ps(&self, step: &Step, options: &PlanOptions) -> u64 {
-        let host = &options.profile.host;
-        let bytes: usize = step.jobs.iter().map(|job| job.output_bytes).sum();
-        // The caches of the jobs' results are maintained at the same time.
-        let at_once = (step.jobs.len() as u64).clamp(1, u64::from(host.cores.max(1)));
-        let mut ps = host.sync_ps(bytes as u64) / at_once;
-        for job in &step.jobs {
-            let first = job.band.k_tiles.first().map_or(0, |k_tile| k_tile.index);
-            for task in &job.tasks {
-                let a = &job.band.activations[task.activation];
-                let to = match a.k_tile.index {
-                    0 => UnpackTo::Result,
-                    index if index > first => UnpackTo::CachedSum,
-                    _ => UnpackTo::Sum,
-                };
-                let elements = (a.rows.len() * task.n.len()) as u64;
-                ps = ps.saturating_add(host.kernel_ps(elements, KernelCost::unpack(job.ty, to)));
+/// What the products of a batch would take that are given the same activations:
+/// they are packed once, and the products share SUBMITs.
+#[must_use]
+pub fn batch_call(plans: &[Plan], options: &PlanOptions) -> CallTime {
+    let dtype = plans.first().map_or(Dtype::Int8, |plan| plan.weights.dtype);
+    let steps: Vec<Step> = plans.iter().flat_map(Plan::steps).collect();
+    call_of(&steps, dtype, options, &mut TaskWorks::default())
+}
+
+/// What the steps of products of one precision would take.
+fn call_of(steps: &[Step], dtype: Dtype, options: &PlanOptions, works: &mut TaskWorks) -> CallTime {
+    let driver = &options.profile.machine.driver;
+    let (mut now, mut pack_ps) = (0_u64, 0_u64);
+    let mut cpu: Vec<Span> = Vec::new();
+    let mut jobs: Vec<ScheduledJob> = Vec::new();
+    // When the client of each file has submitted its last job.
+    let jobs_of = steps.iter().flat_map(|step| &step.jobs);
+    let devices = jobs_of.map(|job| job.device + 1).max().unwrap_or(0);
+    let mut submitted = vec![0_u64; devices];
+    for wave in waves(steps, &options.limits) {
+        let (mut elements, mut bytes) = (0_u64, 0_u64);
+        let jobs_of_wave = || wave.steps.iter().flat_map(|step| &step.jobs);
+        for (job, packs) in jobs_of_wave().zip(&wave.packs) {
+            if *packs {
+                let tiles = job.band.activations.iter();
+                elements += tiles
+                    .map(|tile| (tile.rows.len() * tile.k_tile.padded) as u64)
+                    .sum::<u64>();
+                bytes += job.band.activation_bytes as u64;
             }
         }
-        ps
+        let host = &options.profile.host;
+        let kernel = KernelCost::pack(dtype);
+        // Devices clean their copies at the same time.
+        let at_once = (wave.size.submits() as u64).clamp(1, u64::from(host.cores.max(1)));
+        let ps = host
+            .kernel_ps(elements, kernel)
+            .saturating_add(host.sync_ps(bytes) / at_once);
+        cpu.push([now, now.saturating_add(ps)]);
+        pack_ps = pack_ps.saturating_add(ps);
+        now = now.saturating_add(ps).saturating_add(driver.submit_ps);
+        for job in jobs_of_wave() {
+            let last = &mut submitted[job.device];
+            let host_ps = (now - driver.submit_ps).saturating_sub(*last);
+            *last = last
+                .saturating_add(host_ps)
+                .saturating_add(driver.submit_ps);
+            jobs.push(ScheduledJob {
+                file: u32::try_from(job.device).unwrap_or(u32::MAX),
+                tasks: works.of(job),
+                host_ps,
+                ..ScheduledJob::default()
+            });
+        }
     }
+    // No job names another or a core, so that nothing can be refused.
+    let timeline = schedule(&jobs, &options.profile.machine).unwrap_or_default();
+    let mut unpack_ps = 0_u64;
+    let mut times = timeline.jobs.iter();
+    for step in steps {
+        let ends = step.jobs.iter().zip(&mut times);
+        let end = ends.map(|(_, time)| time.end_ps).max().unwrap_or(0);
+        let ps = read_ps(step, options);
+        let from = now.max(end.saturating_add(driver.wake_ps));
+        now = from.saturating_add(ps);
+        cpu.push([from, now]);
+        unpack_ps = unpack_ps.saturating_add(ps);
+    }
+    let spans = timeline
+        .jobs
+        .iter()
+        .map(|time| [time.start_ps, time.end_ps]);
+    let npu = merged(spans.collect());
+    CallTime {
+        call_ps: now,
+        npu_ps: npu.iter().map(|[from, to]| to - from).sum(),
+        pack_ps,
+        unpack_ps,
+        overlap_ps: common(&cpu, &npu),
+    }
+}
+
+/// Picoseconds to read the results of a step.
+fn read_ps(step: &Step, options: &PlanOptions) -> u64 {
+    let host = &options.profile.host;
+    let bytes: usize = step.jobs.iter().map(|job| job.output_bytes).sum();
+    // The caches of the jobs' results are maintained at the same time.
+    let at_once = (step.jobs.len() as u64).clamp(1, u64::from(host.cores.max(1)));
+    let mut ps = host.sync_ps(bytes as u64) / at_once;
+    for job in &step.jobs {
+        let first = job.band.k_tiles.first().map_or(0, |k_tile| k_tile.index);
+        for task in &job.tasks {
+            let a = &job.band.activations[task.activation];
+            let to = match a.k_tile.index {
+                0 => UnpackTo::Result,
+                index if index > first => UnpackTo::CachedSum,
+                _ => UnpackTo::Sum,
+            };
+            let elements = (a.rows.len() * task.n.len()) as u64;
+            ps = ps.saturating_add(host.kernel_ps(elements, KernelCost::unpack(job.ty, to)));
+        }
+    }
+    ps
 }
 
 /// The same spans in order, those that touch as one.
@@ -203,7 +201,6 @@ fn common(one: &[Span], other: &[Span]) -> u64 {
 mod tests {
     use super::super::{Conditions, WeightPlan};
     use super::*;
-    use crate::dtype::Dtype;
 
     fn options(rows: usize, parts: Option<usize>) -> PlanOptions {
         PlanOptions {
@@ -237,6 +234,25 @@ mod tests {
                 assert!(call.overlap_ps <= call.npu_ps.min(call.cpu_ps()));
             }
         }
+    }
+
+    #[test]
+    fn a_batch_packs_once_and_submits_once() {
+        let options = options(8, None);
+        let plans = [1024, 256, 256].map(|n| {
+            let weights = WeightPlan::new(Dtype::Int8, n, 1152, 3, &options).unwrap();
+            Plan::new(&weights, 8, &options).unwrap()
+        });
+        let alone = plans.each_ref().map(|plan| plan.call(&options));
+        let batch = batch_call(&plans, &options);
+        assert_eq!(batch_call(&plans[..1], &options), alone[0]);
+        assert!(batch.pack_ps < alone.iter().map(|call| call.pack_ps).sum());
+        let unpacked = alone.iter().map(|call| call.unpack_ps).sum::<u64>();
+        assert_eq!(batch.unpack_ps, unpacked);
+        // Two waits, and their SUBMITs, are saved.
+        let driver = &options.profile.machine.driver;
+        let together: u64 = alone.iter().map(|call| call.call_ps).sum();
+        assert!(batch.call_ps + 2 * driver.wake_ps < together);
     }
 
     #[test]

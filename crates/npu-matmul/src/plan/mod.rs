@@ -48,7 +48,7 @@ use std::fmt;
 
 pub use alternatives::{Alternative, alternatives};
 pub use caches::CacheBytes;
-pub use call::{BusyLongest, CallTime};
+pub use call::{CallTime, batch_call};
 pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub use cost::task_time_bound_ns;
 pub(crate) use depth::group_k_tile;
@@ -57,7 +57,7 @@ pub use footprint::WeightMemory;
 pub use host::{HostCores, KernelCost, UnpackTo};
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
-pub use predict::{BoundBy, Prediction, Traffic};
+pub use predict::Prediction;
 pub use sizes::PlanSizes;
 pub use step::{ActivationTile, Band, JobPlan, Stationary, Step, TaskPlan};
 pub(crate) use waves::{WaveBuilder, WaveSize};

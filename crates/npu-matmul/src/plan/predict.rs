@@ -5,10 +5,9 @@
 //! what would be submitted and nothing else. All times are modelled.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 
 use rknpu_regcmd::timing::{Machine, Parts, ScheduledJob, TaskWork, schedule, seconds};
-use rknpu_regcmd::{DmaEngine, MatmulType, Program, tasks};
+use rknpu_regcmd::{MatmulType, Program, tasks};
 
 use super::host::{PS_PER_SECOND, clamped};
 use super::{JobPlan, Plan, TaskPlan};
@@ -30,8 +29,8 @@ pub struct Prediction {
     pub jobs: u64,
     /// Register programs.
     pub tasks: u64,
-    /// Bytes that the cores read and write, over all tasks.
-    pub traffic: Traffic,
+    /// What all of them move and compute together.
+    pub work: TaskWork,
     /// Elements that the CPU adds to what it has read before: those of all K
     /// tiles but the first.
     pub partial_sums: u64,
@@ -45,37 +44,6 @@ pub struct Prediction {
     pub read_bytes: u64,
 }
 
-/// Bytes that the engines of all cores move.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Bytes of A.
-    pub features: u64,
-    /// Bytes of B.
-    pub weights: u64,
-    /// Bytes of C as it is written.
-    pub outputs: u64,
-    /// Bytes of register programs.
-    pub commands: u64,
-}
-
-/// What bounds a product from below.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BoundBy {
-    /// The MAC arrays.
-    Macs,
-    /// Memory.
-    Memory,
-}
-
-impl fmt::Display for BoundBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Macs => "multiplications",
-            Self::Memory => "memory",
-        })
-    }
-}
-
 impl Prediction {
     /// No plan is faster than this: the larger of [`Self::mac_ps`] and
     /// [`Self::memory_ps`].
@@ -84,13 +52,13 @@ impl Prediction {
         self.mac_ps.max(self.memory_ps)
     }
 
-    /// What that bound is about.
+    /// What that bound is about: "multiplications" or "memory".
     #[must_use]
-    pub fn bound_by(&self) -> BoundBy {
+    pub const fn bound_by(&self) -> &'static str {
         if self.mac_ps >= self.memory_ps {
-            BoundBy::Macs
+            "multiplications"
         } else {
-            BoundBy::Memory
+            "memory"
         }
     }
 
@@ -125,7 +93,7 @@ impl Plan {
                 }
                 let tasks = works.of(job);
                 for work in &tasks {
-                    prediction.traffic.add(work);
+                    prediction.work.add(work);
                 }
                 prediction.tasks += tasks.len() as u64;
                 let (parts, driver_ps) = devices.entry(job.device).or_default();
@@ -171,26 +139,11 @@ impl Plan {
     }
 }
 
-impl Traffic {
-    fn add(&mut self, work: &TaskWork) {
-        self.features += work.bytes.of(DmaEngine::Feature);
-        self.weights += work.bytes.of(DmaEngine::Weight);
-        self.outputs += work.bytes.of(DmaEngine::DpuWrite);
-        self.commands += work.command_bytes;
-    }
-
-    /// Bytes of all kinds together.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.features + self.weights + self.outputs + self.commands
-    }
-}
-
-/// All that the work of a plan's task depends on: its sizes, those of the task before
+/// All that the work of a task depends on: what it computes, its sizes, those of the task before
 /// it, and whether both read the same tile of A and of B.
-type WorkKey = ([u32; 3], Option<([u32; 3], [bool; 2])>);
+type WorkKey = (MatmulType, [u32; 3], Option<([u32; 3], [bool; 2])>);
 
-/// The work of a plan's tasks: it has few different ones.
+/// The work of plans' tasks: they have few different ones.
 #[derive(Default)]
 pub(super) struct TaskWorks(HashMap<WorkKey, TaskWork>);
 
@@ -203,6 +156,7 @@ impl TaskWorks {
         let works = tasks.map(|(task, before)| {
             let same = |before: &TaskPlan| [task.a == before.a, task.b == before.b];
             let key = (
+                job.ty,
                 size(task),
                 before.map(|before| (size(before), same(before))),
             );

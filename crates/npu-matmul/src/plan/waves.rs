@@ -7,6 +7,7 @@
 //! join the wave before them.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use super::{JobLimits, JobPlan, Plan, Step};
 
@@ -120,19 +121,25 @@ impl WaveBuilder {
     }
 }
 
-/// Tells which jobs of one product find their activations packed by an earlier one.
+/// Tells which jobs find their activations packed by an earlier one, of products of the
+/// same activations.
 #[derive(Debug, Default)]
-pub(super) struct Packed(HashSet<(usize, usize, usize)>);
+pub(super) struct Packed(HashSet<(usize, Range<usize>, usize, [usize; 3])>);
 
 impl Packed {
     /// Whether `job` is the first that needs its activations.
     pub(super) fn is_first(&mut self, job: &JobPlan) -> bool {
-        let depth = job.band.k_tiles.first().map_or(0, |k_tile| k_tile.index);
-        self.0.insert((job.device, job.band.rows.start, depth))
+        let band = &job.band;
+        let tiles = &band.k_tiles;
+        let depth = tiles
+            .first()
+            .map_or([0; 3], |tile| [tile.k.start, tile.padded, tiles.len()]);
+        let key = (job.device, band.rows.clone(), band.row_tile, depth);
+        self.0.insert(key)
     }
 }
 
-/// Steps of one product that are submitted together.
+/// Steps that are submitted together.
 pub(super) struct PlannedWave<'s> {
     pub(super) steps: &'s [Step],
     pub(super) size: WaveSize,
@@ -140,36 +147,37 @@ pub(super) struct PlannedWave<'s> {
     pub(super) packs: Vec<bool>,
 }
 
-impl Plan {
-    /// The waves of these steps of a product that runs on its own within these limits.
-    pub(super) fn waves<'s>(&self, steps: &'s [Step], limits: &JobLimits) -> Vec<PlannedWave<'s>> {
-        let (mut packed, mut builder) = (Packed::default(), WaveBuilder::default());
-        let (mut waves, mut wave_packs, mut first) = (Vec::new(), Vec::new(), 0);
-        for (index, step) in steps.iter().enumerate() {
-            let packs: Vec<_> = step.jobs.iter().map(|job| packed.is_first(job)).collect();
-            if let Some(size) = builder.push(step, &packs, limits) {
-                waves.push(PlannedWave {
-                    steps: &steps[first..index],
-                    size,
-                    packs: std::mem::take(&mut wave_packs),
-                });
-                first = index;
-            }
-            wave_packs.extend(packs);
+/// The waves of these steps, of one product or of a batch, run on their own within
+/// these limits.
+pub(super) fn waves<'s>(steps: &'s [Step], limits: &JobLimits) -> Vec<PlannedWave<'s>> {
+    let (mut packed, mut builder) = (Packed::default(), WaveBuilder::default());
+    let (mut waves, mut wave_packs, mut first) = (Vec::new(), Vec::new(), 0);
+    for (index, step) in steps.iter().enumerate() {
+        let packs: Vec<_> = step.jobs.iter().map(|job| packed.is_first(job)).collect();
+        if let Some(size) = builder.push(step, &packs, limits) {
+            waves.push(PlannedWave {
+                steps: &steps[first..index],
+                size,
+                packs: std::mem::take(&mut wave_packs),
+            });
+            first = index;
         }
-        waves.push(PlannedWave {
-            steps: &steps[first..],
-            size: builder.finish(),
-            packs: wave_packs,
-        });
-        waves
+        wave_packs.extend(packs);
     }
+    waves.push(PlannedWave {
+        steps: &steps[first..],
+        size: builder.finish(),
+        packs: wave_packs,
+    });
+    waves
+}
 
+impl Plan {
     /// SUBMIT calls of this product, run on its own within these limits.
     #[must_use]
     pub fn submits(&self, limits: &JobLimits) -> usize {
         let steps: Vec<_> = self.steps().collect();
-        let waves = self.waves(&steps, limits);
+        let waves = waves(&steps, limits);
         waves.iter().map(|wave| wave.size.submits()).sum()
     }
 }

@@ -73,17 +73,18 @@ pub struct DriverCosts {
 impl DriverCosts {
     /// Mainline `rocket` as it is set up by default, its interrupts on an A55.
     ///
-    /// Medians of a submit and wait of a tiny job (8x64x16; E-time-submit): 51
-    /// to 54 us; 34 with the IOMMU kept attached, hence 18 us for attaching (17 to 18 there by a second way);
-    /// 31 to 33 with interrupts on an A76, hence 20 us less a kick; 27 to 28
-    /// with interrupt and client on the same A76, hence the 4.5 us less to
-    /// wake. How the rest divides into submitting, kick and waking was not
-    /// measured: 2, 26 and 5 us are chosen.
+    /// * Medians of a submit and wait of a tiny job (8x64x16; E-time-submit): 51 to
+    ///   54 us; 34 with the IOMMU kept attached, hence 18 us for attaching (17 to 18
+    ///   there by a second way). That leaves 33 us for submitting, kick and waking.
+    /// * A job of 64 small tasks takes 768 us (E-time-cores), hence 10 us for a
+    ///   kick: the driver starts the next task in the interrupt's thread, and wakes no
+    ///   client.
+    /// * How the rest divides was not measured: 2 us to submit are chosen.
     pub const MAINLINE: Self = Self {
         submit_ps: 2 * PS_PER_US,
         attach_ps: 18 * PS_PER_US,
-        kick_ps: 26 * PS_PER_US,
-        wake_ps: 5 * PS_PER_US,
+        kick_ps: 10 * PS_PER_US,
+        wake_ps: 21 * PS_PER_US,
     };
 
     /// Nothing but the device.

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use npu_matmul::plan::{OperandOrder, WeightPlan};
+use npu_matmul::plan::WeightPlan;
 use npu_matmul::profile::MeasuredTile;
 use npu_matmul::{Dtype, PlanOptions, Results};
 use rocket_uapi::Device;
@@ -40,9 +40,8 @@ pub(super) fn extend(
     let start = Instant::now();
     for dtype in Dtype::ALL {
         for k in DEPTHS {
-            let known = |tile: &&MeasuredTile| {
-                tile.dtype == dtype && tile.order == OperandOrder::Native && tile.k >= k
-            };
+            let known =
+                |tile: &&MeasuredTile| tile.dtype == dtype && !tile.row_major && tile.k >= k;
             let rows = envelope.iter().filter(known).map(|tile| tile.rows).max();
             let from = rows.unwrap_or(npu_matmul::dtype::ROW_MULTIPLE);
             let found = grow(device, dtype, [from, k], COLUMNS_MAX, || {
@@ -52,7 +51,7 @@ pub(super) fn extend(
             tell(&format!("{dtype}: {rows} rows, K {k}, {n} columns run"));
             envelope.push(MeasuredTile {
                 dtype,
-                order: OperandOrder::Native,
+                row_major: false,
                 rows,
                 k,
                 n,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use half::f16;
-use npu_matmul::{Dtype, Error, Plan, PlanOptions, Results, StageOptions};
+use npu_matmul::{Dtype, Error, Plan, PlanOptions, Results, StageOptions, Weights};
 use npu_model::Model;
 use rknpu_regcmd::timing::{ScheduledJob, schedule};
 
@@ -58,14 +58,14 @@ impl TimedTasks {
         options.conditions.rows = rows;
         let engine = measuring::engine(&opened.device, self.devices, options, None)?;
         let weights = match self.dtype {
-            Dtype::Fp16 => engine.load_f16(n, k, &vec![f16::ZERO; n * k])?,
-            _ => engine.load_i8(n, k, &vec![0; n * k])?,
+            Dtype::Fp16 => engine.load(Weights::f16(n, k, &vec![f16::ZERO; n * k]))?,
+            _ => engine.load(Weights::i8(n, k, &vec![0; n * k]))?,
         };
         let stage = StageOptions {
             results: self.results,
             ..StageOptions::default()
         };
-        let mut product = engine.stage_with(&weights, rows, stage)?;
+        let mut product = engine.stage(&weights, rows, stage)?;
         let plan = product.plan().clone();
         let jobs = plan.steps().flat_map(|step| step.jobs);
         if jobs
@@ -78,7 +78,7 @@ impl TimedTasks {
         }
         let mut run = || -> Result<Duration, Error> {
             let start = Instant::now();
-            product.multiply()?;
+            product.run()?;
             Ok(start.elapsed())
         };
         let mut shortest = run()?;

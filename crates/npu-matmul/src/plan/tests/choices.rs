@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is chosen where there is a choice.
 
+use rknpu_regcmd::DmaEngine;
 use std::sync::Arc;
 
 use super::*;
@@ -81,8 +82,8 @@ proptest! {
             for (sums, halves) in all.iter().zip(&halves) {
                 let (sums, halves) = (&sums.prediction, &halves.prediction);
                 if sums.partial_sums == 0 {
-                    prop_assert!(halves.traffic.outputs >= (rows * n * 2) as u64);
-                    prop_assert!(halves.traffic.outputs < sums.traffic.outputs);
+                    prop_assert!(halves.work.bytes.of(DmaEngine::DpuWrite) >= (rows * n * 2) as u64);
+                    prop_assert!(halves.work.bytes.of(DmaEngine::DpuWrite) < sums.work.bytes.of(DmaEngine::DpuWrite));
                 } else {
                     prop_assert_eq!(halves, sums);
                 }
@@ -96,12 +97,12 @@ proptest! {
             // Each operand crosses at least once; padding only adds.
             let bits = dtype.input_bits() as u64;
             prop_assert!([1, devices].contains(&candidate.weights.replicas));
-            prop_assert!(p.traffic.weights * 8 >= (n * k) as u64 * bits);
-            prop_assert!(p.traffic.features * 8 >= (rows * k) as u64 * bits);
+            prop_assert!(p.work.bytes.of(DmaEngine::Weight) * 8 >= (n * k) as u64 * bits);
+            prop_assert!(p.work.bytes.of(DmaEngine::Feature) * 8 >= (rows * k) as u64 * bits);
             let plan = Plan::new(&candidate.weights, rows, &options).unwrap();
             let [(a, no_a_stays), (b, no_b_stays)] = fetched(&plan);
             prop_assert!(a <= no_a_stays && b <= no_b_stays);
-            prop_assert!(p.traffic.outputs >= (rows * n * dtype.output_bytes()) as u64);
+            prop_assert!(p.work.bytes.of(DmaEngine::DpuWrite) >= (rows * n * dtype.output_bytes()) as u64);
             let cuts = candidate.weights.k_tile_count() as u64 - 1;
             prop_assert_eq!(p.partial_sums, cuts * (rows * n) as u64);
             prop_assert!(p.jobs <= p.tasks && p.tasks > cuts);
@@ -155,7 +156,7 @@ fn small_weights_are_on_every_device_where_many_rows_meet_them() {
 /// Bytes of A and of B that a plan's tasks fetch, and would fetch if nothing
 /// stayed in CBUF.
 fn fetched(plan: &Plan) -> [(u64, u64); 2] {
-    let traffic = plan.predict(&rknpu_regcmd::timing::Machine::RK3588).traffic;
+    let work = plan.predict(&rknpu_regcmd::timing::Machine::RK3588).work;
     let p = plan.weights.dtype;
     let (mut a, mut b) = (0, 0);
     for task in plan
@@ -167,7 +168,8 @@ fn fetched(plan: &Plan) -> [(u64, u64); 2] {
         a += layout::activation_bytes(p, m as usize, k as usize) as u64;
         b += layout::weight_bytes(p, n as usize, k as usize) as u64;
     }
-    [(traffic.features, a), (traffic.weights, b)]
+    let of = |engine| work.bytes.of(engine);
+    [(of(DmaEngine::Feature), a), (of(DmaEngine::Weight), b)]
 }
 
 #[test]

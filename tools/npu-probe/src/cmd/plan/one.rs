@@ -6,7 +6,7 @@ use std::fmt::Write;
 use npu_matmul::plan::{Candidate, Prediction};
 use npu_matmul::{Dtype, Plan, PlanError, PlanOptions};
 use rknpu_regcmd::timing::seconds;
-use rknpu_regcmd::{ChipProfile, MatmulError};
+use rknpu_regcmd::{ChipProfile, DmaEngine, MatmulError};
 use serde::Serialize;
 
 use super::memory::MIB;
@@ -66,7 +66,7 @@ impl PlanReport {
         let plan = Plan::with_results(weights, rows, options.conditions.results, options)?;
         let Prediction {
             npu_ps,
-            traffic,
+            work,
             tasks,
             jobs,
             packed_bytes,
@@ -87,10 +87,10 @@ impl PlanReport {
             banks: banks(weights.dtype, tile).ok(),
             tasks,
             jobs,
-            bytes_features: traffic.features,
-            bytes_weights: traffic.weights,
-            bytes_outputs: traffic.outputs,
-            bytes_commands: traffic.commands,
+            bytes_features: work.bytes.of(DmaEngine::Feature),
+            bytes_weights: work.bytes.of(DmaEngine::Weight),
+            bytes_outputs: work.bytes.of(DmaEngine::DpuWrite),
+            bytes_commands: work.command_bytes,
             bytes_packed: packed_bytes,
             bytes_read: read_bytes,
             partial_sums,
