@@ -92,7 +92,7 @@ Examples:
                                            which plans are the fastest here?
   npu-probe settle --json > facts.json     what kind of NPU this is, to be sent
 
-RUST_LOG=debug shows what the libraries do.";
+RUST_LOG=trace shows what the libraries do.";
 
 /// What to do other than the self-test.
 #[derive(Debug, Subcommand)]

@@ -36,17 +36,15 @@ mod tune;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::{Failure, Verdict};
 use crate::flags::{Command, Flags};
 
 fn main() -> ExitCode {
-    // Libraries log what they do; RUST_LOG=debug shows it.
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
+    log_to_stderr();
     let flags = match Flags::try_parse().and_then(Flags::check) {
         Ok(flags) => flags,
         Err(told) => return end_as_clap(&told),
@@ -70,6 +68,17 @@ fn main() -> ExitCode {
         Some(Command::Tune(tune)) => cmd::tune::run(&flags, tune),
     };
     end(outcome)
+}
+
+/// Has what the libraries log on standard error: errors, or what RUST_LOG names
+/// (`debug`, `npu_matmul=trace,rocket_uapi=info`).
+fn log_to_stderr() {
+    let named = std::env::var("RUST_LOG").ok();
+    let targets = named.and_then(|named| named.parse::<Targets>().ok());
+    tracing_subscriber::registry()
+        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(targets.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR)))
+        .init();
 }
 
 /// Ends a run; says why on standard error if it failed.

@@ -53,7 +53,7 @@ use model::Workshop;
 pub(crate) use stock::LlamaArgs;
 use stock::Stock;
 
-use crate::build;
+use crate::build::{self, Profile};
 use crate::report::{CheckVerdict, VerdictTally};
 
 /// Options of `cargo xtask llama`.
@@ -170,7 +170,12 @@ fn run_checks(args: &LlamaArgs, checks: &[NamedCheck], record: bool, report: &mu
         return;
     }
     let prepared = (|| {
-        let library = build::backend(args.arch)?;
+        let measures = |check: &NamedCheck| matches!(check.kind, Measuring(_));
+        let profile = match checks.iter().any(measures) {
+            true => Profile::Dist,
+            false => Profile::Release,
+        };
+        let library = build::backend(args.arch, profile)?;
         let stock = Stock::prepare(args, library)?;
         println!(
             "llama.cpp of Debian {} ({}), ggml {}, in {}",
