@@ -63,6 +63,23 @@ pub(crate) fn kernel_runs(arch: Arch) -> Result<PathBuf> {
     Ok(package("npu-bench", Profile::Dist, arch)?.join("kernel-runs"))
 }
 
+/// Builds what is shipped of `selection` for `target`, the same on all machines
+/// that have the same tools; returns the directory of what was built.
+pub(crate) fn shipped(selection: &[&str], target: &str) -> Result<PathBuf> {
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let mut flags = format!(
+        "--remap-path-prefix={}=/rocket-npu",
+        paths::root().display()
+    );
+    if let Some(cargo_home) = cargo_home {
+        flags += &format!(" --remap-path-prefix={}=/cargo", cargo_home.display());
+    }
+    let mut command = command(selection, Profile::Dist, Some(target));
+    run(command.env("RUSTFLAGS", flags), selection)?;
+    Ok(paths::target().join(target).join(Profile::Dist.name()))
+}
+
 /// Builds the plugin of QEMU for this machine; returns its place.
 pub(crate) fn vm_plugin() -> Result<PathBuf> {
     let directory = cargo(&["--package", "npu-vm-plugin"], Profile::Vm, None)?;
@@ -87,32 +104,42 @@ fn package(name: &str, profile: Profile, arch: Arch) -> Result<PathBuf> {
 /// Builds what `selection` says in `profile`, for `target` or this machine;
 /// returns the directory of what was built.
 fn cargo(selection: &[&str], profile: Profile, target: Option<&str>) -> Result<PathBuf> {
+    run(&mut command(selection, profile, target), selection)?;
+    let directory = paths::target().join(target.unwrap_or_default());
+    Ok(directory.join(profile.name()))
+}
+
+/// The command line that builds so.
+fn command(selection: &[&str], profile: Profile, target: Option<&str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .current_dir(paths::root())
         .args(["build", "--profile", profile.name()])
         .args(selection);
-    let mut directory = paths::target();
-    if let Some(target) = target {
-        command.args(["--target", target]);
-        directory.push(target);
-        let compiler = Arch::Arm64.cross_linker();
-        for variable in [
-            format!(
-                "CARGO_TARGET_{}_LINKER",
-                target.to_uppercase().replace('-', "_")
-            ),
-            // Without it, what is in C looks for a compiler named after musl.
-            format!("CC_{}", target.replace('-', "_")),
-        ] {
-            if target.starts_with("aarch64") && std::env::var_os(&variable).is_none() {
-                command.env(variable, &compiler);
-            }
+    let Some(target) = target else {
+        return command;
+    };
+    command.args(["--target", target]);
+    let compiler = Arch::Arm64.cross_linker();
+    for variable in [
+        format!(
+            "CARGO_TARGET_{}_LINKER",
+            target.to_uppercase().replace('-', "_")
+        ),
+        // Without it, what is in C looks for a compiler named after musl.
+        format!("CC_{}", target.replace('-', "_")),
+    ] {
+        if target.starts_with("aarch64") && std::env::var_os(&variable).is_none() {
+            command.env(variable, &compiler);
         }
     }
+    command
+}
+
+fn run(command: &mut Command, selection: &[&str]) -> Result<()> {
     let status = command.status().context("running cargo")?;
     if !status.success() {
         bail!("building {} failed: {status}", selection.join(" "));
     }
-    Ok(directory.join(profile.name()))
+    Ok(())
 }

@@ -183,6 +183,13 @@ pub(crate) enum Command {
     /// code is 1 if one is wrong, and 4 if a process fails or the driver kills a job. On the software model
     /// each process has one of its own.
     Soak(SoakFlags),
+    /// Write man pages and shell completions
+    #[cfg(feature = "manual")]
+    #[command(hide = true)]
+    Manual {
+        /// Directory of the files
+        folder: PathBuf,
+    },
 }
 
 /// Options of `run`.
@@ -215,7 +222,7 @@ pub(crate) struct RunFlags {
 
     /// The library to load into the program
     ///
-    /// Looked for where npu-probe is, and in ../lib from there.
+    /// Looked for where npu-probe is, and from there in ../lib and ../lib/npu-probe.
     #[arg(long, value_name = "PATH")]
     pub(crate) preload: Option<PathBuf>,
 

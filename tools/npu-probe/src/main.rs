@@ -22,6 +22,8 @@ mod expected;
 mod flags;
 mod host;
 mod int4;
+#[cfg(feature = "manual")]
+mod manual;
 mod output;
 mod plans_file;
 mod product;
@@ -66,6 +68,8 @@ fn main() -> ExitCode {
         Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
         Some(Command::Soak(soak)) => cmd::soak::run(&flags, soak),
         Some(Command::Tune(tune)) => cmd::tune::run(&flags, tune),
+        #[cfg(feature = "manual")]
+        Some(Command::Manual { folder }) => manual::run(folder),
     };
     end(outcome)
 }

@@ -46,6 +46,8 @@ mod texts;
 mod trace;
 mod truncated;
 
+use std::path::PathBuf;
+
 use anyhow::{Result, bail};
 
 use CheckKind::{Alone, Measuring, Several, WithModels};
@@ -211,4 +213,9 @@ fn run_checks(args: &LlamaArgs, checks: &[NamedCheck], record: bool, report: &mu
             (WithModels(_) | Measuring(_), None) => {}
         }
     }
+}
+
+/// Makes a model with a small vocabulary, in F16; returns its file.
+pub(crate) fn tiny_model() -> Result<PathBuf> {
+    Workshop::prepare()?.tiny_f16(1)
 }
