@@ -13,15 +13,34 @@ use crate::paths;
 /// The name under which the ggml backend is installed.
 const INSTALLED_BACKEND: &str = "libggml-rocket.so";
 
-/// The Cargo profile of programs that run in a virtual machine.
-const VM_PROFILE: &str = "vm";
+/// The Cargo profiles that chores build with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// To try and to test: quick to build.
+    Release,
+    /// What the packages have: for them, and to measure.
+    Dist,
+    /// Programs that run in a virtual machine.
+    Vm,
+}
+
+impl Profile {
+    /// Its name, which its directory below the target has too.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Dist => "dist",
+            Self::Vm => "vm",
+        }
+    }
+}
 
 /// Rust's target for programs of a virtual machine's guest, which are static.
 pub(crate) const GUEST_TARGET: &str = "aarch64-unknown-linux-musl";
 
-/// Builds the ggml backend for `arch`; returns its place.
-pub(crate) fn backend(arch: Arch) -> Result<PathBuf> {
-    let built = release("ggml-shim", arch)?.join("libggml_rocket.so");
+/// Builds the ggml backend for `arch` in `profile`; returns its place.
+pub(crate) fn backend(arch: Arch, profile: Profile) -> Result<PathBuf> {
+    let built = package("ggml-shim", profile, arch)?.join("libggml_rocket.so");
     let installed = built.with_file_name(INSTALLED_BACKEND);
     fs::copy(&built, &installed)
         .with_context(|| format!("copying {} to {INSTALLED_BACKEND}", built.display()))?;
@@ -30,70 +49,97 @@ pub(crate) fn backend(arch: Arch) -> Result<PathBuf> {
 
 /// Builds the preload library for `arch`; returns its place.
 pub(crate) fn preload(arch: Arch) -> Result<PathBuf> {
-    Ok(release("rocket-preload", arch)?.join("librocket_preload.so"))
+    Ok(package("rocket-preload", Profile::Release, arch)?.join("librocket_preload.so"))
 }
 
 /// Builds `npu-probe` for this machine; returns its place.
 pub(crate) fn probe() -> Result<PathBuf> {
-    Ok(release("npu-probe", Arch::native())?.join("npu-probe"))
+    Ok(package("npu-probe", Profile::Release, Arch::native())?.join("npu-probe"))
 }
 
 /// Builds the program that runs one of the CPU's kernels for `arch`; returns its
 /// place.
 pub(crate) fn kernel_runs(arch: Arch) -> Result<PathBuf> {
-    Ok(release("npu-bench", arch)?.join("kernel-runs"))
+    Ok(package("npu-bench", Profile::Dist, arch)?.join("kernel-runs"))
+}
+
+/// Builds what is shipped of `selection` for `target`, the same on all machines
+/// that have the same tools; returns the directory of what was built.
+pub(crate) fn shipped(selection: &[&str], target: &str) -> Result<PathBuf> {
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let mut flags = format!(
+        "--remap-path-prefix={}=/rocket-npu",
+        paths::root().display()
+    );
+    if let Some(cargo_home) = cargo_home {
+        flags += &format!(" --remap-path-prefix={}=/cargo", cargo_home.display());
+    }
+    let mut command = command(selection, Profile::Dist, Some(target));
+    run(command.env("RUSTFLAGS", flags), selection)?;
+    Ok(paths::target().join(target).join(Profile::Dist.name()))
 }
 
 /// Builds the plugin of QEMU for this machine; returns its place.
 pub(crate) fn vm_plugin() -> Result<PathBuf> {
-    let directory = cargo(&["--package", "npu-vm-plugin"], VM_PROFILE, None)?;
+    let directory = cargo(&["--package", "npu-vm-plugin"], Profile::Vm, None)?;
     Ok(directory.join("libnpu_vm_plugin.so"))
 }
 
 /// Builds the program `name` of this workspace, static, for a virtual machine;
 /// returns its place.
 pub(crate) fn guest(name: &str) -> Result<PathBuf> {
-    let directory = cargo(&["--bin", name], VM_PROFILE, Some(GUEST_TARGET))
+    let directory = cargo(&["--bin", name], Profile::Vm, Some(GUEST_TARGET))
         .context("does the toolchain have it (`rustup target add aarch64-unknown-linux-musl`)?")?;
     Ok(directory.join(name))
 }
 
-/// Builds `package` in release mode for `arch`; returns the directory of what
+/// Builds the package `name` in `profile` for `arch`; returns the directory of what
 /// was built.
-fn release(package: &str, arch: Arch) -> Result<PathBuf> {
+fn package(name: &str, profile: Profile, arch: Arch) -> Result<PathBuf> {
     let target = (!arch.is_native()).then(|| arch.rust_target());
-    cargo(&["--package", package], "release", target)
+    cargo(&["--package", name], profile, target)
 }
 
 /// Builds what `selection` says in `profile`, for `target` or this machine;
 /// returns the directory of what was built.
-fn cargo(selection: &[&str], profile: &str, target: Option<&str>) -> Result<PathBuf> {
+fn cargo(selection: &[&str], profile: Profile, target: Option<&str>) -> Result<PathBuf> {
+    run(&mut command(selection, profile, target), selection)?;
+    let directory = paths::target().join(target.unwrap_or_default());
+    Ok(directory.join(profile.name()))
+}
+
+/// The command line that builds so.
+fn command(selection: &[&str], profile: Profile, target: Option<&str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .current_dir(paths::root())
-        .args(["build", "--profile", profile])
+        .args(["build", "--profile", profile.name()])
         .args(selection);
-    let mut directory = paths::target();
-    if let Some(target) = target {
-        command.args(["--target", target]);
-        directory.push(target);
-        let compiler = Arch::Arm64.cross_linker();
-        for variable in [
-            format!(
-                "CARGO_TARGET_{}_LINKER",
-                target.to_uppercase().replace('-', "_")
-            ),
-            // Without it, what is in C looks for a compiler named after musl.
-            format!("CC_{}", target.replace('-', "_")),
-        ] {
-            if target.starts_with("aarch64") && std::env::var_os(&variable).is_none() {
-                command.env(variable, &compiler);
-            }
+    let Some(target) = target else {
+        return command;
+    };
+    command.args(["--target", target]);
+    let compiler = Arch::Arm64.cross_linker();
+    for variable in [
+        format!(
+            "CARGO_TARGET_{}_LINKER",
+            target.to_uppercase().replace('-', "_")
+        ),
+        // Without it, what is in C looks for a compiler named after musl.
+        format!("CC_{}", target.replace('-', "_")),
+    ] {
+        if target.starts_with("aarch64") && std::env::var_os(&variable).is_none() {
+            command.env(variable, &compiler);
         }
     }
+    command
+}
+
+fn run(command: &mut Command, selection: &[&str]) -> Result<()> {
     let status = command.status().context("running cargo")?;
     if !status.success() {
         bail!("building {} failed: {status}", selection.join(" "));
     }
-    Ok(directory.join(profile))
+    Ok(())
 }

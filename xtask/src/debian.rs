@@ -127,7 +127,7 @@ fn found(list: &str) -> Result<Vec<PathBuf>> {
     Ok(libraries)
 }
 
-fn is_fresh(stamp: &Path) -> bool {
+pub(crate) fn is_fresh(stamp: &Path) -> bool {
     let age = fs::metadata(stamp)
         .and_then(|metadata| metadata.modified())
         .map(|time| time.elapsed().unwrap_or_default());
@@ -273,6 +273,12 @@ pub(crate) fn unpack(package: &Path, root: &Path) -> Result<()> {
         bail!("dpkg-deb could not unpack {}: {status}", package.display());
     }
     Ok(())
+}
+
+/// The line of package sources for `suite`, from the mirror of this machine.
+pub(crate) fn source(suite: &str) -> Result<String> {
+    let mirror = mirror()?;
+    Ok(format!("deb [signed-by={KEYRING}] {mirror} {suite} main"))
 }
 
 /// The machine's own Debian mirror, as its apt is set up.

@@ -16,6 +16,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::paths;
+use crate::process::{as_root, run_checked};
 
 /// Debian's packages that README names.
 pub(crate) const PACKAGES: &[&str] = &["gcc", "libc6-dev"];
@@ -94,18 +95,8 @@ impl Fresh {
         self.folder.join("sources")
     }
 
-    /// A program that only root can run to its end.
-    fn as_root(&self, program: &str) -> Command {
-        if self.user.is_none() {
-            return Command::new(program);
-        }
-        let mut command = Command::new("sudo");
-        command.arg(program);
-        command
-    }
-
     fn remove(&self) -> Result<()> {
-        done(self.as_root("rm").arg("-rf").arg(&self.folder))
+        run_checked(as_root("rm").arg("-rf").arg(&self.folder))
     }
 
     fn make(&self) -> Result<()> {
@@ -115,11 +106,11 @@ impl Fresh {
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let mut fetch = Command::new("cargo");
         fetch.args(["fetch", "--quiet", "--locked", "--target", &target]);
-        done(fetch.current_dir(paths::root()))?;
+        run_checked(fetch.current_dir(paths::root()))?;
 
         let settings = self.folder.join("apt.conf");
         fs::write(&settings, apt_settings()?).context("writing settings for apt")?;
-        let mut debian = self.as_root("mmdebstrap");
+        let mut debian = as_root("mmdebstrap");
         debian
             .args(["--quiet", "--variant=essential"])
             .arg(format!("--include={}", PACKAGES.join(",")))
@@ -128,13 +119,13 @@ impl Fresh {
             .arg(self.root())
             .args(package_sources()?);
         println!("making a Debian with {}", PACKAGES.join(", "));
-        done(&mut debian)
+        run_checked(&mut debian)
     }
 
     fn run_commands(&self) -> Result<()> {
         COMMANDS.iter().try_for_each(|command| {
             println!("in a Debian with {}: {command}", PACKAGES.join(", "));
-            done(&mut self.inside(command))
+            run_checked(&mut self.inside(command))
         })
     }
 
@@ -142,7 +133,7 @@ impl Fresh {
     fn inside(&self, command: &str) -> Command {
         let root = paths::root();
         let sources = self.sources();
-        let mut inside = self.as_root("unshare");
+        let mut inside = as_root("unshare");
         inside
             .args(["--mount", "--pid", "--fork", "--kill-child"])
             .args(["sh", "-euc", ENTER, "sh"])
@@ -172,15 +163,6 @@ impl Fresh {
             .args(command.split(' '));
         inside
     }
-}
-
-/// Runs a command to its end.
-fn done(command: &mut Command) -> Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let status = command.status().with_context(|| format!("running {name}"));
-    let status = status?;
-    ensure!(status.success(), "{name} ended with {status}");
-    Ok(())
 }
 
 /// What a command writes, without the end of the line.
@@ -234,7 +216,7 @@ fn package_sources() -> Result<Vec<PathBuf>> {
 }
 
 /// How this machine's apt fetches: proxies above all.
-fn apt_settings() -> Result<String> {
+pub(crate) fn apt_settings() -> Result<String> {
     let all = told("apt-config", &["dump"])?;
     let lines = all.lines().filter(|line| line.starts_with("Acquire::"));
     Ok(lines.flat_map(|line| [line, "\n"]).collect())

@@ -109,7 +109,7 @@ fn conditions() -> Result<String> {
             .with_context(|| format!("`{program} --version` says nothing"))
     };
     Ok(format!(
-        "Counted with {}, `{}`, the release build by {}.",
+        "Counted with {}, `{}`, the `dist` build by {}.",
         first_line(ARCH.emulator()[0])?,
         ARCH.emulator()[1..].join(" "),
         first_line("rustc")?,

@@ -9,6 +9,7 @@ mod book;
 mod build;
 mod ci;
 mod debian;
+mod dist;
 mod docs;
 mod evidence;
 mod fresh;
@@ -51,6 +52,8 @@ enum Command {
     Ci(ci::CiArgs),
     /// Run what README tells in a Debian that has only what README asks for
     Fresh,
+    /// Make packages for Debian, and an archive of programs for any aarch64 Linux
+    Dist(dist::DistArgs),
     /// Take the present output of the golden tests as right
     Bless,
     /// Write the generated pages below docs/
@@ -90,6 +93,7 @@ fn run() -> Result<()> {
     match Arguments::parse().command {
         Command::Ci(arguments) => ci::run(&arguments),
         Command::Fresh => fresh::run(),
+        Command::Dist(arguments) => dist::run(&arguments),
         Command::Bless => bless::run(),
         Command::Docs(arguments) => docs::run(&arguments),
         Command::Book => book::run(),

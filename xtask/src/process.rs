@@ -77,6 +77,25 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> Result<CommandOutput
     })
 }
 
+/// Runs a command of this machine to its end, however long it takes.
+pub(crate) fn run_checked(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| format!("running {name}"));
+    let status = status?;
+    ensure!(status.success(), "{name} ended with {status}");
+    Ok(())
+}
+
+/// A command that only root can run to its end.
+pub(crate) fn as_root(program: &str) -> Command {
+    if rustix::process::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("sudo");
+    command.arg(program);
+    command
+}
+
 /// A thread that reads from a process.
 #[derive(Debug)]
 pub(crate) struct ReaderThread<T>(JoinHandle<T>);

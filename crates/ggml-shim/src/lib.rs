@@ -15,6 +15,7 @@
 //! | `symbols`, `host`, `log` | the ggml that loaded us: its functions, its version, its log |
 //! | `abi`, `layout` | its structs; the tables that differ by version |
 //! | `runtime` | our state in this process; panics end there |
+//! | `copies` | which copy of this library a program is to use |
 //! | `cpu` | its CPU backend, beside which we work |
 //! | `reg`, `device`, `backend` | the three objects that ggml holds |
 //! | `stream` | what ggml sets on one backend: threads, when to stop |
@@ -40,6 +41,7 @@ mod budget;
 mod buffer;
 mod choice;
 mod config;
+mod copies;
 mod cost;
 mod cpu;
 mod cpu_time;
@@ -82,12 +84,12 @@ mod weight_buffers;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-/// Whether this library can serve the program: zero makes ggml pass it over.
-/// More is better where several files offer the same backend, which here they
-/// do not.
+/// Whether this library can serve the program, and is to: zero makes ggml pass it
+/// over.
 #[unsafe(no_mangle)]
 pub extern "C" fn ggml_backend_score() -> c_int {
-    c_int::from(runtime::contain(|| runtime::load().is_some()) == Some(true))
+    let serves = || !copies::another_is_named() && runtime::load().is_some();
+    c_int::from(runtime::contain(serves) == Some(true))
 }
 
 /// Gives ggml our `struct ggml_backend_reg`, or null if this library cannot

@@ -41,6 +41,10 @@ struct Arguments {
     /// List the rows instead of running them
     #[arg(long)]
     list: bool,
+    /// Write the man page into this directory
+    #[cfg(feature = "manual")]
+    #[arg(long, hide = true, value_name = "DIRECTORY")]
+    manual: Option<std::path::PathBuf>,
     /// Run only the rows whose names contain one of these
     names: Vec<String>,
 }
@@ -63,6 +67,12 @@ fn main() -> ExitCode {
 }
 
 fn execute(arguments: Arguments, out: &mut dyn Write) -> io::Result<ExitCode> {
+    #[cfg(feature = "manual")]
+    if let Some(folder) = arguments.manual {
+        let command = <Arguments as clap::CommandFactory>::command();
+        return clap_mangen::generate_to(command.name("rocket-conformance"), folder)
+            .map(|()| ExitCode::SUCCESS);
+    }
     let choice = Choice {
         names: arguments.names,
         except: arguments.except,

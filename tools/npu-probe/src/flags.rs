@@ -91,7 +91,7 @@ Examples:
   npu-probe calibrate --json > board.json  what this board is like: for all that plans,
                                            and to be sent
 
-RUST_LOG=debug shows what the libraries do.";
+RUST_LOG=trace shows what the libraries do.";
 
 /// What to do other than the self-test.
 #[derive(Debug, Subcommand)]
@@ -178,6 +178,13 @@ pub(crate) enum Command {
     /// code is 1 if one is wrong, and 4 if a process fails or the driver kills a job. On the software model
     /// each process has one of its own.
     Soak(SoakFlags),
+    /// Write man pages and shell completions
+    #[cfg(feature = "manual")]
+    #[command(hide = true)]
+    Manual {
+        /// Directory of the files
+        folder: PathBuf,
+    },
 }
 
 /// Options of `run`.
@@ -210,7 +217,7 @@ pub(crate) struct RunFlags {
 
     /// The library to load into the program
     ///
-    /// Looked for where npu-probe is, and in ../lib from there.
+    /// Looked for where npu-probe is, and from there in ../lib and ../lib/npu-probe.
     #[arg(long, value_name = "PATH")]
     pub(crate) preload: Option<PathBuf>,
 

@@ -23,6 +23,8 @@ mod expected;
 mod flags;
 mod host;
 mod int4;
+#[cfg(feature = "manual")]
+mod manual;
 mod output;
 mod product;
 mod program;
@@ -34,17 +36,15 @@ mod soak;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::{Failure, Verdict};
 use crate::flags::{Command, Flags};
 
 fn main() -> ExitCode {
-    // Libraries log what they do; RUST_LOG=debug shows it.
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
+    log_to_stderr();
     let flags = match Flags::try_parse().and_then(Flags::check) {
         Ok(flags) => flags,
         Err(told) => return end_as_clap(&told),
@@ -65,8 +65,21 @@ fn main() -> ExitCode {
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
         Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
         Some(Command::Soak(soak)) => cmd::soak::run(&flags, soak),
+        #[cfg(feature = "manual")]
+        Some(Command::Manual { folder }) => manual::run(folder),
     };
     end(outcome)
+}
+
+/// Has what the libraries log on standard error: errors, or what RUST_LOG names
+/// (`debug`, `npu_matmul=trace,rocket_uapi=info`).
+fn log_to_stderr() {
+    let named = std::env::var("RUST_LOG").ok();
+    let targets = named.and_then(|named| named.parse::<Targets>().ok());
+    tracing_subscriber::registry()
+        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(targets.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR)))
+        .init();
 }
 
 /// Ends a run; says why on standard error if it failed.

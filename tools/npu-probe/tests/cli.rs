@@ -591,3 +591,22 @@ fn a_program_that_cannot_be_run_has_its_own_exit_codes() {
         assert!(stderr(&output).contains(program), "{}", stderr(&output));
     }
 }
+
+#[test]
+fn rust_log_chooses_what_is_logged() {
+    let logged = |filter: &str| {
+        let output = probe(&["--m", "8"])
+            .env("RUST_LOG", filter)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    assert_eq!(logged("info"), "");
+    assert_eq!(logged("no_such_crate=trace"), "");
+    assert_eq!(logged("no=such=filter"), "");
+    let all = logged("trace");
+    assert!(all.contains("npu_matmul"), "{all}");
+    let rest = logged("trace,npu_matmul=off");
+    assert!(!rest.contains("npu_matmul"), "{rest}");
+}

@@ -122,6 +122,15 @@ pub(super) fn longer() -> Vec<CiStep> {
             runs: vec![StepCommand::cargo("xtask llama valgrind python node")],
         },
         CiStep {
+            name: "packages-all",
+            what: "the packages for the board too, under QEMU, and what lintian says of all",
+            runs: vec![
+                board_target(),
+                guest_target(),
+                StepCommand::cargo("xtask dist --check --lintian"),
+            ],
+        },
+        CiStep {
             name: "soak",
             what: "two thousand self-tests in one process",
             runs: vec![StepCommand::cargo(

@@ -28,6 +28,7 @@ pub(crate) fn all(long: bool) -> Vec<CiStep> {
     }));
     steps.push(aarch64(if long { EVERYWHERE } else { PER_PROCESSOR }));
     steps.push(teflon());
+    steps.push(packages());
     steps.extend(virtual_machine());
     if long {
         steps.extend(longer());
@@ -203,6 +204,14 @@ fn teflon() -> CiStep {
         name: "teflon",
         what: "Mesa's TensorFlow Lite delegate, as Debian ships it, on the model",
         runs: vec![board_target(), StepCommand::cargo("xtask teflon")],
+    }
+}
+
+fn packages() -> CiStep {
+    CiStep {
+        name: "packages",
+        what: "Debian's packages come into a clean Debian, work there, and go",
+        runs: vec![StepCommand::cargo("xtask dist --arch amd64 --check")],
     }
 }
 

@@ -46,6 +46,8 @@ mod texts;
 mod trace;
 mod truncated;
 
+use std::path::PathBuf;
+
 use anyhow::{Result, bail};
 
 use CheckKind::{Alone, Measuring, Several, WithModels};
@@ -53,7 +55,7 @@ use model::Workshop;
 pub(crate) use stock::LlamaArgs;
 use stock::Stock;
 
-use crate::build;
+use crate::build::{self, Profile};
 use crate::report::{CheckVerdict, VerdictTally};
 
 /// Options of `cargo xtask llama`.
@@ -170,7 +172,12 @@ fn run_checks(args: &LlamaArgs, checks: &[NamedCheck], record: bool, report: &mu
         return;
     }
     let prepared = (|| {
-        let library = build::backend(args.arch)?;
+        let measures = |check: &NamedCheck| matches!(check.kind, Measuring(_));
+        let profile = match checks.iter().any(measures) {
+            true => Profile::Dist,
+            false => Profile::Release,
+        };
+        let library = build::backend(args.arch, profile)?;
         let stock = Stock::prepare(args, library)?;
         println!(
             "llama.cpp of Debian {} ({}), ggml {}, in {}",
@@ -206,4 +213,9 @@ fn run_checks(args: &LlamaArgs, checks: &[NamedCheck], record: bool, report: &mu
             (WithModels(_) | Measuring(_), None) => {}
         }
     }
+}
+
+/// Makes a model with a small vocabulary, in F16; returns its file.
+pub(crate) fn tiny_model() -> Result<PathBuf> {
+    Workshop::prepare()?.tiny_f16(1)
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::thread;
@@ -29,6 +29,10 @@ use crate::served::{self, UseReport};
 
 /// File name of the library that is loaded into the program.
 const LIBRARY: &str = "librocket_preload.so";
+
+/// Where it is looked for, from where npu-probe is: a target directory, an
+/// installation, a package.
+const PLACES: [&str; 3] = ["", "../lib", "../lib/npu-probe"];
 
 /// Environment variable of the dynamic linker.
 const LD_PRELOAD: &str = "LD_PRELOAD";
@@ -187,12 +191,8 @@ fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
     let tool = env::current_exe()
         .context("cannot find out where npu-probe is")
         .map_err(Failure::Usage)?;
-    let beside = tool.parent().map(|folder| folder.join(LIBRARY));
-    let in_lib = tool
-        .parent()
-        .and_then(|folder| folder.parent())
-        .map(|prefix| prefix.join("lib").join(LIBRARY));
-    let places: Vec<PathBuf> = beside.into_iter().chain(in_lib).collect();
+    let folder = tool.parent().unwrap_or(Path::new("/"));
+    let places = PLACES.map(|place| folder.join(place).join(LIBRARY));
     if let Some(found) = places.iter().find(|path| path.exists()) {
         return Ok(found.clone());
     }
@@ -207,7 +207,7 @@ fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
 }
 
 /// The libraries to load: those asked for already, then ours.
-fn preload(library: &std::path::Path) -> OsString {
+fn preload(library: &Path) -> OsString {
     let mut all = env::var_os(LD_PRELOAD).unwrap_or_default();
     if !all.is_empty() {
         all.push(":");
@@ -216,7 +216,7 @@ fn preload(library: &std::path::Path) -> OsString {
     all
 }
 
-fn start(run: &RunFlags, server: &Server, library: &std::path::Path) -> Result<Child, Failure> {
+fn start(run: &RunFlags, server: &Server, library: &Path) -> Result<Child, Failure> {
     let Some((program, arguments)) = run.command.split_first() else {
         return Err(Failure::Usage(anyhow!("no program to run")));
     };

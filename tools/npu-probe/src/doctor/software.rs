@@ -18,6 +18,8 @@ const LIBRARIES: [&str; 4] = [
 /// The variable that names the one library that ggml loads besides those it knows.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 const BACKEND: &str = "libggml-rocket.so";
+/// The name that packages give it beside ggml's own: one that ggml looks for.
+const FOUND_BACKEND: &str = "libggml-hexagon-rocket.so";
 
 /// A row for each kind of software.
 pub(super) fn rows(root: &SystemRoot) -> Vec<DoctorRow> {
@@ -105,14 +107,14 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
                 .to_owned(),
         );
     }
-    let unset = "Set GGML_BACKEND_PATH to libggml-rocket.so (docs/llama.md): ggml does not look \
-                 for it by itself.";
+    let unset = "Install the package libggml-rocket (docs/packages.md), or set GGML_BACKEND_PATH \
+                 to libggml-rocket.so.";
     let variable = root.variable(BACKEND_PATH).filter(|path| !path.is_empty());
-    let row = match (variable, has(BACKEND)()) {
-        (Some(path), _) if root.is_file(&path) => {
+    let row = match (variable, has(FOUND_BACKEND)(), has(BACKEND)()) {
+        (Some(path), _, _) if root.is_file(&path) => {
             DoctorRow::ok(TOPIC, format!("{BACKEND_PATH}={}", root.shown(&path)))
         }
-        (Some(path), _) => DoctorRow::note(
+        (Some(path), _, _) => DoctorRow::note(
             TOPIC,
             format!(
                 "{BACKEND_PATH}={}: there is no such file",
@@ -120,7 +122,10 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
             ),
             "Set GGML_BACKEND_PATH to where libggml-rocket.so is (docs/llama.md).",
         ),
-        (None, Some(directory)) => DoctorRow::note(
+        (None, Some(directory), _) => {
+            DoctorRow::ok(TOPIC, format!("{}/{FOUND_BACKEND}", root.shown(directory)))
+        }
+        (None, None, Some(directory)) => DoctorRow::note(
             TOPIC,
             format!(
                 "{BACKEND} is in {}, {BACKEND_PATH} is not set",
@@ -128,7 +133,7 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
             ),
             unset,
         ),
-        (None, None) => DoctorRow::note(
+        (None, None, None) => DoctorRow::note(
             TOPIC,
             format!("{BACKEND} not found, {BACKEND_PATH} not set"),
             unset,

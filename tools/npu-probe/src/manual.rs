@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Man pages and shell completions, for packages.
+
+use std::io;
+use std::path::Path;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::exit::{Failure, Verdict};
+use crate::flags::Flags;
+
+/// Writes them into `folder`, under the names that they are installed with.
+pub(crate) fn run(folder: &Path) -> Result<Verdict, Failure> {
+    write(folder)
+        .with_context(|| format!("writing into {}", folder.display()))
+        .map_err(Failure::Output)?;
+    Ok(Verdict::Pass)
+}
+
+fn write(folder: &Path) -> io::Result<()> {
+    clap_mangen::generate_to(Flags::command(), folder)?;
+    for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
+        clap_complete::generate_to(shell, &mut Flags::command(), "npu-probe", folder)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,14 @@
+dpkg --install /packages/*.deb 2>&1 | grep -v database
+npu-probe doctor | grep -A1 'ggml backend'
+export GGML_ROCKET_DEVICE=model
+llama-completion --list-devices 2>/dev/null
+GGML_ROCKET_STATS=1 llama-completion -m /files/tiny.gguf --temp 0 -n 4 -no-cnv -p 'It was a dark and stormy night; the rain fell in torrents.' 2>&1 </dev/null | grep -aE 'products (computed|failed)|weight tensors'
+: a copy of one's own takes the place of the package's
+cp /usr/lib/*-linux-gnu/ggml/libggml-rocket.so /root
+GGML_BACKEND_PATH=/root/libggml-rocket.so llama-completion --list-devices 2>/dev/null
+rm /root/libggml-rocket.so
+: without an NPU the CPU does it
+unset GGML_ROCKET_DEVICE
+llama-completion --list-devices 2>/dev/null
+dpkg --purge npu-probe libggml-rocket rocket-conformance 2>&1 | grep -v database
+GGML_ROCKET_DEVICE=model llama-completion --list-devices 2>/dev/null
