@@ -4,7 +4,8 @@
 
 use anyhow::Result;
 use npu_matmul::plan::WeightPlan;
-use npu_matmul::{Dtype, Plan, PlanOptions};
+use npu_matmul::{Dtype, Plan, PlanOptions, Profile};
+use rknpu_regcmd::timing::Machine;
 
 use super::cpu::KernelInstructions;
 use super::kinds::QuantiseVariant;
@@ -32,9 +33,19 @@ pub(super) struct ProductCost {
     copies: usize,
 }
 
+/// Under the conditions of most published figures.
+fn conditions() -> PlanOptions {
+    PlanOptions {
+        profile: Profile::built_in()
+            .at_clock(Machine::RK3588.clock_hz)
+            .into(),
+        ..PlanOptions::default()
+    }
+}
+
 /// Cost of the product in FP16, as the table's other rows are compared with.
 pub(super) fn fp16(counted: &KernelInstructions) -> Result<ProductCost> {
-    let cost = planned(Dtype::Fp16, M, &PlanOptions::default())?;
+    let cost = planned(Dtype::Fp16, M, &conditions())?;
     let instructions = counted.fp16(cost.copies)?;
     Ok(ProductCost {
         instructions,
@@ -45,7 +56,7 @@ pub(super) fn fp16(counted: &KernelInstructions) -> Result<ProductCost> {
 /// Cost of the product, quantised as `kind` says.
 pub(super) fn of(kind: &QuantiseVariant, counted: &KernelInstructions) -> Result<ProductCost> {
     let options = kind.options;
-    let plan = options.plan_options(K, &PlanOptions::default());
+    let plan = options.plan_options(K, &conditions());
     let rows = M * options.operands.passes();
     let integers = planned(options.operands.dtype(), rows, &plan)?;
     let scales = K.div_ceil(options.group(K));
