@@ -2,33 +2,21 @@
 //! The device, and the engine on it.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use half::f16;
-use npu_matmul::plan::{PlanOptions, WeightPlan};
-use npu_matmul::quantise::rotate::Rotation;
-use npu_matmul::quantise::search::Search;
-use npu_matmul::quantise::{Operands, QuantiseOptions, Scheme};
+use npu_matmul::quantise::QuantiseOptions;
 use npu_matmul::{Engine, Error, QuantisedActivations, Section, Stopwatch, Threads, Weights};
 use npu_model::{Model, ModelOptions, Selector};
+use npu_offload::{ComputeType, PlanTarget};
+use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Device, DevicePool};
 
-use crate::cost::PlanTarget;
 use crate::describe;
 use crate::host::LoadError;
-use crate::k_group::KGroup;
 use crate::mul_mat::{ActivationRows, MatrixMultiplier, MatrixProduct};
 use crate::plans;
-use crate::precision::ComputeType;
 use crate::stats::DeviceCounts;
-
-/// `GGML_ROCKET_K_GROUP`, which is the process's: one device is opened, and
-/// what it was opened with holds for all plans.
-static K_GROUP: OnceLock<KGroup> = OnceLock::new();
-
-/// Start of the signs of rotations: any will do, and the same one gives the
-/// same results each time.
-const ROTATION_SEED: u64 = 1;
 
 /// The opened device and the engine on it.
 #[derive(Debug)]
@@ -36,7 +24,7 @@ pub(crate) struct OpenedEngine {
     /// Multiplies matrices on the device.
     pub(crate) engine: Engine,
     /// The machine that products are planned for.
-    pub(crate) machine: PlanTarget,
+    pub(crate) target: PlanTarget,
     /// The device's description in `--list-devices`.
     pub(crate) description: String,
     /// Its node; the model has a name of its own in place of one.
@@ -88,18 +76,17 @@ pub(crate) fn open(
     let root = Path::new("/");
     let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
     let pool = DevicePool::open(&device, cores).map_err(|error| failed("device", &error))?;
-    let mut options = PlanOptions::default();
-    if let Some(clock_hz) = clock_hz {
-        options.conditions.machine.clock_hz = clock_hz;
-    }
-    let machine = &options.conditions.machine;
+    let clock_hz = clock_hz.unwrap_or(Machine::RK3588.clock_hz);
+    let mut target = PlanTarget::at_clock(clock_hz);
+    target.fds = cores;
+    let machine = &target.options.conditions.machine;
     let plans = plans.map(|file| plans::read(file, &info, machine));
     let (tuned, complaint) = match plans.transpose() {
         Ok(plans) => (plans, None),
         Err(complaint) => (None, Some(complaint)),
     };
-    options.tuned = tuned;
-    let engine = Engine::with_options(pool, options.clone());
+    target.options.tuned = tuned;
+    let engine = Engine::with_options(pool, target.options.clone());
     let engine = match threads {
         None => engine,
         Some(threads) => engine.and_then(|engine| engine.with_threads(threads)),
@@ -107,10 +94,7 @@ pub(crate) fn open(
     let engine = engine.map_err(|error| failed("engine on device", &error))?;
     Ok(OpenedEngine {
         engine,
-        machine: PlanTarget {
-            fds: cores,
-            options,
-        },
+        target,
         description: describe::description(&info, root),
         node: info.name,
         is_model: info.is_model,
@@ -118,31 +102,6 @@ pub(crate) fn open(
         model,
         complaint,
     })
-}
-
-/// Sets the group of K for weights of four bits, before any is planned; later
-/// calls change nothing.
-pub(crate) fn set_k_group(group: KGroup) {
-    // The first one holds.
-    let _ = K_GROUP.set(group);
-}
-
-fn k_group() -> Scheme {
-    Scheme::PerKGroup(K_GROUP.get().copied().unwrap_or_default().channels())
-}
-
-/// How weights of `n x k` would be cut; `None` if they cannot be.
-pub(crate) fn plan(
-    engine: &Engine,
-    precision: ComputeType,
-    n: usize,
-    k: usize,
-) -> Option<WeightPlan> {
-    let plan = match precision {
-        ComputeType::Fp16 => engine.weight_plan(npu_matmul::Dtype::Fp16, n, k),
-        _ => engine.quantised_weight_plan(n, k, &options(precision, k)),
-    };
-    plan.ok()
 }
 
 /// What the engine counted so far.
@@ -158,25 +117,8 @@ pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
     }
 }
 
-/// How weights of rows of `k` are quantised for `precision`.
-pub(crate) fn options(precision: ComputeType, k: usize) -> QuantiseOptions {
-    let (operands, scheme, rotated) = match precision {
-        ComputeType::Fp16 | ComputeType::Int8 => (Operands::W8A8, Scheme::PerChannel, false),
-        ComputeType::Int8Hadamard => (Operands::W8A8, Scheme::PerChannel, true),
-        ComputeType::W4A8 => (Operands::W4A8, k_group(), false),
-        ComputeType::Int4Hadamard => (Operands::W4A4, k_group(), true),
-    };
-    QuantiseOptions {
-        operands,
-        scheme,
-        // Of a few levels none is to be wasted on the largest weight alone.
-        search: match operands {
-            Operands::W8A8 => Search::AbsMax,
-            _ => Search::MeanSquare,
-        },
-        rotation: rotated.then(|| Rotation::new(k, ROTATION_SEED)).flatten(),
-        ..QuantiseOptions::default()
-    }
+fn options(precision: ComputeType, k: usize) -> QuantiseOptions {
+    precision.quantise_options(k)
 }
 
 impl MatrixMultiplier for Engine {

@@ -59,7 +59,7 @@ mod tests {
         for (clock, used) in [(600_000_000, true), (200_000_000, false)] {
             let opened = engine::open(&Selector::Model, false, None, Some(clock), Some(&file));
             let opened = opened.unwrap();
-            assert_eq!(opened.machine.options.tuned.is_some(), used);
+            assert_eq!(opened.target.options.tuned.is_some(), used);
             assert_eq!(opened.complaint.is_none(), used);
         }
     }
