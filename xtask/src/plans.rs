@@ -10,8 +10,8 @@ use anyhow::{Result, ensure};
 use npu_matmul::plan::{
     Candidate, Conditions, INT4_TYPICAL_CHANNELS, WeightPlan, int4_depth_within,
 };
-use npu_matmul::{Dtype, Plan, PlanOptions};
-use rknpu_regcmd::timing::{Machine, Parts, seconds};
+use npu_matmul::{Dtype, Plan, PlanOptions, Profile};
+use rknpu_regcmd::timing::{Parts, seconds};
 
 pub(crate) use products::FDS;
 use products::{LayerProduct, PRODUCTS};
@@ -221,10 +221,10 @@ fn chosen(
 ) -> Result<Chosen> {
     let any = PlanOptions {
         conditions: Conditions {
-            machine: Machine::RK3588.at_clock(clock_mhz * 1_000_000),
             rows,
             ..Conditions::default()
         },
+        profile: Profile::built_in().at_clock(clock_mhz * 1_000_000).into(),
         ..PlanOptions::default()
     };
     let LayerProduct { n, k, .. } = *product;

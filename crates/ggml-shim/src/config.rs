@@ -9,7 +9,6 @@ use npu_matmul::{THREADS_VARIABLE, Threads};
 use npu_model::Selector;
 use npu_offload::PrecisionChoice;
 
-use crate::describe::MEGAHERTZ;
 use crate::memory;
 use crate::patterns::Patterns;
 use crate::spelling;
@@ -19,19 +18,15 @@ const COMPUTED: &str = "auto";
 
 const MIN_M: &str = "GGML_ROCKET_MIN_M";
 const PRECISION: &str = "GGML_ROCKET_PRECISION";
-const CLOCK: &str = "GGML_ROCKET_CLOCK";
 const MEM: &str = "GGML_ROCKET_MEM";
 const TENSORS: &str = "GGML_ROCKET_TENSORS";
 const STATS: &str = "GGML_ROCKET_STATS";
 const TRACE: &str = "GGML_ROCKET_TRACE";
 const VERIFY: &str = "GGML_ROCKET_VERIFY";
-const PLANS: &str = "GGML_ROCKET_PLANS";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
 
 /// All of ours.
-const VARIABLES: [&str; 10] = [
-    MIN_M, PRECISION, CLOCK, MEM, TENSORS, STATS, TRACE, VERIFY, PLANS, DEVICE,
-];
+const VARIABLES: [&str; 8] = [MIN_M, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE];
 
 /// What the user set in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,9 +36,6 @@ pub(crate) struct Config {
     pub(crate) min_m: Option<usize>,
     /// `GGML_ROCKET_PRECISION`: in what to compute.
     pub(crate) precision: PrecisionChoice,
-    /// `GGML_ROCKET_CLOCK`, in Hz: the clock of the NPU that modelled times are
-    /// for; `None` leaves it to the timing model.
-    pub(crate) clock_hz: Option<u64>,
     /// `GGML_ROCKET_MEM`: bytes that packed weights may take; `None` leaves it
     /// to [`npu_offload::default_budget`].
     pub(crate) memory: Option<u64>,
@@ -55,8 +47,6 @@ pub(crate) struct Config {
     pub(crate) trace: Option<PathBuf>,
     /// `GGML_ROCKET_VERIFY`: every how many products one is computed again.
     pub(crate) verify: Option<NonZeroU64>,
-    /// `GGML_ROCKET_PLANS`: a file of measured plans.
-    pub(crate) plans: Option<PathBuf>,
     /// `NPU_THREADS`: threads for the engine's work, instead of the program's.
     pub(crate) threads: Option<Threads>,
     /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path.
@@ -119,14 +109,6 @@ impl Config {
                 }
             }
         }
-        let mut clock_hz = None;
-        if let Some(value) = text(CLOCK) {
-            let megahertz = value.parse::<u64>().ok().filter(|clock| *clock > 0);
-            clock_hz = megahertz.and_then(|clock| clock.checked_mul(MEGAHERTZ));
-            if clock_hz.is_none() {
-                complain(CLOCK, &value, "a number of MHz", "that of the timing model");
-            }
-        }
         let mut memory = None;
         if let Some(value) = text(MEM) {
             memory = memory::parse(&value);
@@ -155,7 +137,6 @@ impl Config {
         }
         let path = |name: &str| get(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         let trace = path(TRACE);
-        let plans = path(PLANS);
         let mut verify = None;
         if let Some(value) = text(VERIFY) {
             match value.parse() {
@@ -185,13 +166,11 @@ impl Config {
             Self {
                 min_m,
                 precision,
-                clock_hz,
                 memory,
                 tensors,
                 stats,
                 trace,
                 verify,
-                plans,
                 threads,
                 device,
             },
@@ -254,23 +233,19 @@ mod tests {
         let (config, complaints) = parse(&[
             ("GGML_ROCKET_MIN_M", "1"),
             ("GGML_ROCKET_PRECISION", "f16"),
-            ("GGML_ROCKET_CLOCK", "200"),
             ("GGML_ROCKET_MEM", "2G"),
             ("GGML_ROCKET_TENSORS", "!output*"),
             ("GGML_ROCKET_STATS", "1"),
             ("GGML_ROCKET_TRACE", "a trace.json"),
-            ("GGML_ROCKET_PLANS", "some plans.json"),
             ("GGML_ROCKET_DEVICE", "model"),
             ("ROCKET_DEVICE", "/dev/accel/accel7"),
         ]);
         assert_eq!(config.min_m, Some(1));
         assert_eq!(config.precision, PrecisionChoice::Always(ComputeType::Fp16));
-        assert_eq!(config.clock_hz, Some(200_000_000));
         assert_eq!(config.memory, Some(2 << 30));
         assert!(!config.tensors.include("output.weight"));
         assert!(config.stats);
         assert_eq!(config.trace, Some("a trace.json".into()));
-        assert_eq!(config.plans, Some("some plans.json".into()));
         assert_eq!(config.device, Selector::Model);
         assert!(complaints.is_empty());
     }
@@ -299,11 +274,6 @@ mod tests {
         let (config, complaints) = parse(&[("GGML_ROCKET_PRECISION", "F16")]);
         assert_eq!(config.precision, PrecisionChoice::Auto);
         assert!(complaints[0].contains("auto, f16, w8a8-hadamard"));
-        for bad in ["0", "1.2GHz", "99999999999999999999"] {
-            let (config, complaints) = parse(&[("GGML_ROCKET_CLOCK", bad)]);
-            assert_eq!(config.clock_hz, None);
-            assert!(complaints[0].contains("MHz"), "{complaints:?}");
-        }
         let (config, complaints) = parse(&[("GGML_ROCKET_MEM", "lots")]);
         assert_eq!(config.memory, None);
         assert!(complaints[0].contains("lots"), "{complaints:?}");

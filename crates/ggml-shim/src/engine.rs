@@ -5,17 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use half::f16;
+use npu_matmul::plan::PlanOptions;
 use npu_matmul::quantise::QuantiseOptions;
 use npu_matmul::{Engine, Error, QuantisedActivations, Section, Stopwatch, Threads, Weights};
 use npu_model::{Model, ModelOptions, Selector};
 use npu_offload::{ComputeType, PlanTarget};
-use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Device, DevicePool};
 
 use crate::describe;
 use crate::host::LoadError;
 use crate::mul_mat::{ActivationRows, MatrixMultiplier, MatrixProduct};
-use crate::plans;
 use crate::stats::DeviceCounts;
 
 /// The opened device and the engine on it.
@@ -35,7 +34,7 @@ pub(crate) struct OpenedEngine {
     pub(crate) model: Option<Arc<Model>>,
     /// The device's NPU cores.
     pub(crate) cores: u32,
-    /// What is wrong with the measured plans that were given.
+    /// What is wrong with the board's profile, if there is one.
     pub(crate) complaint: Option<String>,
 }
 
@@ -57,16 +56,12 @@ fn device(selector: &Selector, timeline: bool) -> Result<(Device, Option<Arc<Mod
 /// Opens the device that `selector` names, with one descriptor per NPU core:
 /// the driver schedules the jobs of one descriptor on one core. With `timeline`
 /// a model records its jobs. `threads`, if there are any, do the engine's work.
-/// Plans are for a clock of `clock_hz`; if that is `None`, for the timing
-/// model's own. Not for what the kernel says of the clock now: an idle NPU is
-/// slow, and the same model is to get the same plans. Those that the file `plans`
-/// has for this device at that clock take the place of predicted ones.
+/// Plans are by the board's profile, not by what the kernel says of the clock now: an
+/// idle NPU is slow, and the same model is to get the same plans.
 pub(crate) fn open(
     selector: &Selector,
     timeline: bool,
     threads: Option<Threads>,
-    clock_hz: Option<u64>,
-    plans: Option<&Path>,
 ) -> Result<OpenedEngine, LoadError> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         LoadError::Device(format!("{what} {selector}: {error}"))
@@ -76,16 +71,13 @@ pub(crate) fn open(
     let root = Path::new("/");
     let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
     let pool = DevicePool::open(&device, cores).map_err(|error| failed("device", &error))?;
-    let clock_hz = clock_hz.unwrap_or(Machine::RK3588.clock_hz);
-    let mut target = PlanTarget::at_clock(clock_hz);
-    target.fds = cores;
-    let machine = &target.options.conditions.machine;
-    let plans = plans.map(|file| plans::read(file, &info, machine));
-    let (tuned, complaint) = match plans.transpose() {
-        Ok(plans) => (plans, None),
-        Err(complaint) => (None, Some(complaint)),
-    };
-    target.options.tuned = tuned;
+    let (mut options, refused) = PlanOptions::for_device(&info);
+    let complaint = refused.map(|error| {
+        let profile = &options.profile.name;
+        format!("{error}; planning for {profile}")
+    });
+    options.unmeasured_tiles = Some(info.is_model);
+    let target = PlanTarget::new(cores, options);
     let engine = Engine::with_options(pool, target.options.clone());
     let engine = match threads {
         None => engine,
@@ -215,7 +207,7 @@ mod tests {
 
     #[test]
     fn auto_is_never_the_software_model() {
-        match open(&Selector::Auto, false, None, None, None) {
+        match open(&Selector::Auto, false, None) {
             Ok(opened) => assert!(!opened.is_model && opened.model.is_none()),
             Err(error) => {
                 assert!(matches!(error, LoadError::NoNpu(_)), "{error}");
@@ -229,7 +221,7 @@ mod tests {
 
     #[test]
     fn experts_share_submits_and_are_as_they_are_alone() {
-        let opened = open(&Selector::Model, false, None, None, None).unwrap();
+        let opened = open(&Selector::Model, false, None).unwrap();
         let engine = &opened.engine;
         for precision in ComputeType::ALL {
             let weights: Vec<_> = (0..EXPERTS)

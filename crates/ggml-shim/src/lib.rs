@@ -54,7 +54,6 @@ mod observer;
 mod pack;
 mod patterns;
 mod pieces;
-mod plans;
 mod quants;
 mod reason;
 mod reg;

@@ -36,11 +36,9 @@ pub(crate) struct EngineObserver {
 }
 
 impl EngineObserver {
-    /// For products on so many cores, at that clock or the timing model's own.
-    pub(crate) fn new(cores: u32, clock_hz: Option<u64>, trace: Option<Trace>) -> Self {
-        let mut machine = Machine::RK3588;
+    /// For products on so many cores of such a machine.
+    pub(crate) fn new(cores: u32, mut machine: Machine, trace: Option<Trace>) -> Self {
         machine.chip.cores = cores;
-        machine.clock_hz = clock_hz.unwrap_or(machine.clock_hz);
         Self {
             machine,
             modelled_ps: AtomicU64::new(0),
@@ -118,7 +116,7 @@ mod tests {
     fn each_product_adds_its_modelled_time() {
         let options = PlanOptions::default();
         let weights = WeightPlan::new(Dtype::Int8, 64, 256, 3, &options).unwrap();
-        let observer = EngineObserver::new(3, None, None);
+        let observer = EngineObserver::new(3, Machine::RK3588, None);
         let mut expected = 0;
         for m in [64, 64, 100] {
             let plan = Plan::new(&weights, m, &options).unwrap();
@@ -133,7 +131,7 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let options = PlanOptions::default();
         let weights = WeightPlan::new(Dtype::Int8, 32, 32, 1, &options).unwrap();
-        let observer = EngineObserver::new(1, Some(1_000_000_000), None);
+        let observer = EngineObserver::new(1, Machine::RK3588.at_clock(1_000_000_000), None);
         for m in 1..KEPT + 10 {
             observer.predict(&Plan::new(&weights, m, &options).unwrap());
         }

@@ -142,13 +142,7 @@ impl Runtime {
                 .map_err(|error| logger.write(LogLevel::Warn, &trace::complaint(path, &error)))
                 .ok()
         });
-        let opened = engine::open(
-            &config.device,
-            output.is_some(),
-            config.threads,
-            config.clock_hz,
-            config.plans.as_deref(),
-        )?;
+        let opened = engine::open(&config.device, output.is_some(), config.threads)?;
         if let Some(complaint) = &opened.complaint {
             logger.write(LogLevel::Warn, complaint);
         }
@@ -164,6 +158,7 @@ impl Runtime {
         }
         let name = device::name_of(opened.is_model);
         let megahertz = opened.target.megahertz();
+        let machine = opened.target.options.profile.machine;
         let mut rules = OffloadRules::new(opened.target);
         rules.choice = config.precision;
         rules.min_rows = config.min_m;
@@ -202,7 +197,7 @@ impl Runtime {
         });
         let observed = config.stats || trace.is_some();
         let observer =
-            observed.then(|| Arc::new(EngineObserver::new(opened.cores, config.clock_hz, trace)));
+            observed.then(|| Arc::new(EngineObserver::new(opened.cores, machine, trace)));
         let engine = match &observer {
             Some(observer) => opened.engine.observed_by(Arc::clone(observer) as Arc<_>),
             None => opened.engine,

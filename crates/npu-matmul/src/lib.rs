@@ -52,6 +52,7 @@ mod observe;
 pub mod pack;
 pub mod plan;
 mod prepared;
+pub mod profile;
 pub mod quantise;
 mod quantised;
 pub mod reference;
@@ -70,6 +71,7 @@ pub use engine::Engine;
 pub use error::{Error, JobFailure};
 pub use observe::{Activity, Done, Observer, SubmittedJob};
 pub use plan::{Plan, PlanError, PlanOptions};
+pub use profile::Profile;
 pub use quantised::QuantisedActivations;
 pub use staged::{
     ActivationBuffer, ActivationRegion, ResultBuffer, ResultRegion, StageOptions, Staged,

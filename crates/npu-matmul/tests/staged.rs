@@ -185,7 +185,13 @@ fn shared() -> (Engine, rocket_uapi::Device, Arc<Model>) {
         ..ModelOptions::default()
     });
     let device = model.open_device();
-    let engine = Engine::new(DevicePool::open(&device, 2).unwrap())
+    let pool = DevicePool::open(&device, 2).unwrap();
+    // Both read all of A.
+    let options = PlanOptions {
+        replicate: Some(false),
+        ..PlanOptions::default()
+    };
+    let engine = Engine::with_options(pool, options)
         .unwrap()
         .observed_by(Arc::new(Lint));
     (engine, device.reopen().unwrap(), model)

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a product takes, by the timing model: the same question always has the same answer.
 
+use std::sync::Arc;
+
 use npu_matmul::Plan;
 use npu_matmul::plan::{KernelCost, PlanOptions, WeightPlan};
+use npu_matmul::profile::Profile;
+use rknpu_regcmd::timing::Machine;
 
 use crate::precision::ComputeType;
 
@@ -32,26 +36,38 @@ pub struct PlanTarget {
 }
 
 impl PlanTarget {
-    /// An NPU of three cores at this clock. Weights have one copy: by the timing model one for
+    /// Plans with these options, on so many file descriptors. Weights have one copy: by the timing model one for
     /// each core would save a quarter of the time of the smallest ones with 512 rows, and with
     /// 32 rows take twice the time of others; and three times the memory.
     #[must_use]
-    pub fn at_clock(clock_hz: u64) -> Self {
-        let mut target = Self {
-            fds: 3,
+    pub fn new(fds: usize, options: PlanOptions) -> Self {
+        Self {
+            fds,
             options: PlanOptions {
                 replicate: Some(false),
-                ..PlanOptions::default()
+                ..options
             },
+        }
+    }
+
+    /// An RK3588 of which nothing was measured, at this clock.
+    #[must_use]
+    pub fn at_clock(clock_hz: u64) -> Self {
+        let options = PlanOptions {
+            profile: Arc::new(Profile::built_in().at_clock(clock_hz)),
+            ..PlanOptions::default()
         };
-        target.options.conditions.machine.clock_hz = clock_hz;
-        target
+        Self::new(3, options)
+    }
+
+    fn machine(&self) -> &Machine {
+        &self.options.profile.machine
     }
 
     /// The clock that times are modelled for, MHz.
     #[must_use]
-    pub const fn megahertz(&self) -> u64 {
-        self.options.conditions.machine.clock_hz / 1_000_000
+    pub fn megahertz(&self) -> u64 {
+        self.machine().clock_hz / 1_000_000
     }
 
     /// How weights of `n x k` are cut; `None` if they cannot be multiplied in this precision.
@@ -93,7 +109,7 @@ impl PlanTarget {
         let stages = quantised
             .rotation
             .map_or(0, |rotation| u64::from(rotation.block().ilog2()));
-        let host = &options.conditions.host;
+        let host = &options.profile.host;
         let activations = (m as u64).checked_mul(k as u64)?;
         let rounded_ps = host.kernel_ps(activations, KernelCost::round(precision.operands()));
         let rotated = activations.checked_mul(stages)?;
@@ -101,7 +117,7 @@ impl PlanTarget {
         let before_ps = rounded_ps.checked_add(rotated_ps)?;
         let call = plan.call(&options);
         Some(ProductCost {
-            npu_ps: plan.predict(&options.conditions.machine).npu_ps,
+            npu_ps: plan.predict(self.machine()).npu_ps,
             cpu_ps: before_ps.checked_add(call.cpu_ps())?,
             call_ps: before_ps.checked_add(call.call_ps)?,
         })
@@ -130,7 +146,7 @@ mod tests {
         );
         assert_eq!(plain.npu_ps, rotated.npu_ps);
         // log2(4096) stages for each of 64 x 4096 activations.
-        let host = target().options.conditions.host;
+        let host = &target().options.profile.host;
         let stages = host.kernel_ps(12 * 64 * 4096, KernelCost::ROTATION_STAGE);
         assert_eq!(rotated.cpu_ps, plain.cpu_ps + stages);
         assert_eq!(rotated.call_ps, plain.call_ps + stages);

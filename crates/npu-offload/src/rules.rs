@@ -49,9 +49,9 @@ impl OffloadRules {
         Self {
             choice: PrecisionChoice::Auto,
             min_rows: None,
+            is_calibrated: target.options.profile.board.is_some(),
             target,
             cpu: CpuSpeed::RK3588,
-            is_calibrated: false,
             known: RwLock::default(),
         }
     }
@@ -149,7 +149,7 @@ impl OffloadRules {
 
 #[cfg(test)]
 mod tests {
-    use npu_matmul::plan::HostCores;
+    use std::sync::Arc;
 
     use super::*;
 
@@ -197,15 +197,18 @@ mod tests {
         let mut rules = rules(600);
         let q8_0 = format("Q8_0");
         // A CPU on which the rotation costs more than it saves.
-        let host = &mut rules.target.options.conditions.host;
-        (host.clock_hz, host.cores) = (1_000_000_000, 1);
+        let slow = |rules: &mut OffloadRules, cores| {
+            let profile = Arc::make_mut(&mut rules.target.options.profile);
+            profile.host.cores = cores;
+        };
+        slow(&mut rules, 1);
         let narrow = [16, 4096];
         let time = |precision| rules.target.cost(precision, narrow, 512).unwrap().call_ps;
         assert!(time(ComputeType::Fp16) < time(ComputeType::Int8Hadamard));
         assert_eq!(rules.precision(q8_0, narrow), ComputeType::Int8Hadamard);
         rules.is_calibrated = true;
         assert_eq!(rules.precision(q8_0, narrow), ComputeType::Fp16);
-        rules.target.options.conditions.host = HostCores::RK3588;
+        slow(&mut rules, 4);
         assert_eq!(rules.precision(q8_0, SIZE), ComputeType::Int8Hadamard);
     }
 

@@ -2,16 +2,16 @@
 //! The command line: parsed here, without touching the system.
 
 mod bench;
+mod calibrate;
 mod capture;
 mod doctor;
 mod dtype;
 mod exec;
-pub(crate) mod measuring;
+mod measuring;
 mod plan;
-mod planning;
+pub(crate) mod planning;
 mod selftest;
 mod soak;
-mod tune;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,6 +21,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use npu_model::Selector;
 
 pub(crate) use bench::BenchFlags;
+pub(crate) use calibrate::CalibrateFlags;
 pub(crate) use capture::{CaptureFlags, DiffFlags};
 pub(crate) use doctor::DoctorFlags;
 pub(crate) use dtype::OperandDtypes;
@@ -29,7 +30,6 @@ pub(crate) use measuring::MeasuringFlags;
 pub(crate) use plan::PlanFlags;
 pub(crate) use selftest::{SelfTest, SelfTestFlags};
 pub(crate) use soak::SoakFlags;
-pub(crate) use tune::TuneFlags;
 
 /// Check that the RK3588 NPU of this machine computes what it should.
 ///
@@ -64,8 +64,8 @@ pub(crate) struct Flags {
 const AFTER_HELP: &str = "\
 Exit codes:
   0  the result is right (or the command did its work)
-  1  the result differs from the CPU's (settle: from every side's; replay and
-     diff: from the recorded one; lint: there are errors)
+  1  the result differs from the CPU's (calibrate: from every side's; replay
+     and diff: from the recorded one; lint: there are errors)
   2  the command line or an input file makes no sense
   3  the device that was demanded is not there, or not usable (doctor: no NPU is)
   4  the device or its driver failed (exec: the program did not complete)
@@ -88,9 +88,8 @@ Examples:
                                            what do they give elsewhere?
   npu-probe run --record it.rkcap -- ./a.out
                                            the same of any program's jobs
-  npu-probe tune 512x4096x4096 --clock 600 --out plans.json
-                                           which plans are the fastest here?
-  npu-probe settle --json > facts.json     what kind of NPU this is, to be sent
+  npu-probe calibrate --json > board.json  what this board is like: for all that plans,
+                                           and to be sent
 
 RUST_LOG=debug shows what the libraries do.";
 
@@ -149,18 +148,21 @@ pub(crate) enum Command {
     /// Device, jobs, command words by the names of their registers, contents.
     /// The exit code is 1 if anything differs.
     Diff(DiffFlags),
-    /// Find out on which side of contested hardware facts a device is
+    /// Measure what this board is like, and write its profile
     ///
-    /// Sources about the NPU contradict each other; the software model can play
-    /// each side of each such fact. This runs an experiment for each on the
-    /// device, and again on a model of each side, and tells which of them does
-    /// the same. Some experiments have no sides: they tell whether a device does
-    /// as the model. The exit code is 1 if a device is on no side of a fact. Run the
-    /// self-test first: where that fails, nothing here says much.
-    Settle(SettleFlags),
+    /// The clock, which no driver tells; start costs, memory, the CPU's kernels; which
+    /// tiles work and which plans are the fastest; and on which side of contested facts
+    /// the silicon is: sources contradict each other, and an experiment for each runs on
+    /// the device and on a model of each side. About a minute on a board. The exit code
+    /// is 1 if a device is on no side of a fact. Run the self-test first: where that
+    /// fails, nothing here says much. Engines, llama.cpp, `plan` and `bench` read the
+    /// profile (docs/profile.md). On the software model times are modelled, and an NPU
+    /// does not use such a profile.
+    Calibrate(CalibrateFlags),
     /// Show how a product would be cut, and what it would take
     ///
-    /// Needs no device: times are those of the timing model.
+    /// Runs nothing: times are those of the timing model, with the profile of the
+    /// board that the device is in.
     Plan(PlanFlags),
     /// Measure how fast products are
     ///
@@ -169,13 +171,6 @@ pub(crate) enum Command {
     /// rows of each result are checked first: what is wrong has no speed. On
     /// the software model wall times say nothing of an NPU.
     Bench(BenchFlags),
-    /// Measure which plans are the fastest
-    ///
-    /// Of each product the best few by modelled time: all are multiplied, their
-    /// results compared, and the one with the least median time is kept. On the
-    /// software model the times are modelled, and so is what `bench`, `plan` and
-    /// llama.cpp make of them: an NPU does not use such plans.
-    Tune(TuneFlags),
     /// Multiply random matrices in several processes for a while
     ///
     /// Of all sizes and precisions, over one to three files each; every element
@@ -292,23 +287,6 @@ pub(crate) struct AsmFlags {
     /// Write binary, little endian
     #[arg(long, conflicts_with = "hex")]
     pub(crate) bin: bool,
-}
-
-/// Options of `settle`.
-#[derive(Debug, Args)]
-pub(crate) struct SettleFlags {
-    /// Facts to settle, by the names of the model's switches and of what has
-    /// none [default: all]
-    #[arg(value_name = "SWITCH")]
-    pub(crate) switches: Vec<String>,
-
-    /// Run also what may hang a core
-    ///
-    /// A job that hangs holds its core for half a second, until the driver
-    /// resets it; other users of the NPU wait. Some sources say that a core may
-    /// then need a power cycle: be ready to reboot, and save your work.
-    #[arg(long)]
-    pub(crate) risky: bool,
 }
 
 impl Flags {

@@ -3,13 +3,14 @@
 //!
 //! Alone it runs the self-test; `doctor` tells what a machine lacks, `info` what
 //! device there is; `decode` makes register programs readable, `asm` makes them from text,
-//! `exec` runs one; `settle` finds out what sources about the
-//! chip contradict each other on. Flags are parsed without touching the
+//! `exec` runs one; `calibrate` finds out what the board
+//! is like. Flags are parsed without touching the
 //! system (`flags`), commands do the work (`cmd`), and what they print is made
 //! by `report` and leaves through `output`.
 #![deny(unsafe_code)]
 
 mod bench;
+mod calibrate;
 mod capture;
 mod capture_file;
 mod cmd;
@@ -23,15 +24,12 @@ mod flags;
 mod host;
 mod int4;
 mod output;
-mod plans_file;
 mod product;
 mod program;
 mod report;
 mod served;
-mod settle;
 mod shape;
 mod soak;
-mod tune;
 
 use std::process::ExitCode;
 
@@ -63,11 +61,10 @@ fn main() -> ExitCode {
         Some(Command::Diff(diff)) => cmd::diff::run(&flags, diff),
         Some(Command::Lint(lint)) => cmd::lint::run(&flags, lint),
         Some(Command::Replay(replay)) => cmd::replay::run(&flags, replay),
-        Some(Command::Settle(settle)) => cmd::settle::run(&flags, settle),
+        Some(Command::Calibrate(calibrate)) => cmd::calibrate::run(&flags, calibrate),
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
         Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
         Some(Command::Soak(soak)) => cmd::soak::run(&flags, soak),
-        Some(Command::Tune(tune)) => cmd::tune::run(&flags, tune),
     };
     end(outcome)
 }

@@ -109,8 +109,8 @@ fn info_names_device_and_reason() {
 }
 
 #[test]
-fn settle_finds_the_sides_of_the_model() {
-    let output = run(&["settle"]);
+fn facts_are_on_the_sides_of_the_model() {
+    let output = run(&["calibrate", "--facts", "all"]);
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
     for part in [
@@ -126,9 +126,10 @@ fn settle_finds_the_sides_of_the_model() {
 }
 
 #[test]
-fn settle_finds_another_side_and_what_is_on_none() {
+fn facts_are_on_another_side_or_on_none() {
     let output = run(&[
-        "settle",
+        "calibrate",
+        "--facts",
         "tf32-operand",
         "--device",
         "model:tf32-operand=nearest",
@@ -138,7 +139,13 @@ fn settle_finds_another_side_and_what_is_on_none() {
     assert!(text.contains("tf32-operand: nearest (the model's default is truncated)"));
 
     // A model that hangs wherever silicon only computes something wrong.
-    let strict = ["settle", "small-exponent", "--device", "model:level=strict"];
+    let strict = [
+        "calibrate",
+        "--facts",
+        "small-exponent",
+        "--device",
+        "model:level=strict",
+    ];
     let output = run(&strict);
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{text}{}", stderr(&output));
@@ -165,9 +172,9 @@ fn settle_finds_another_side_and_what_is_on_none() {
 }
 
 #[test]
-fn settle_says_nothing_on_the_word_of_a_broken_core() {
+fn no_fact_is_told_on_the_word_of_a_broken_core() {
     let device = "model:wedge=until-power-cycle";
-    let output = run(&["settle", "--risky", "--device", device]);
+    let output = run(&["calibrate", "--facts", "all", "--risky", "--device", device]);
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
     for part in [
@@ -180,10 +187,10 @@ fn settle_says_nothing_on_the_word_of_a_broken_core() {
 }
 
 #[test]
-fn settle_finds_a_side_that_others_depend_on_first() {
+fn facts_that_others_depend_on_come_first() {
     let sides = "pooling-interrupt=ppu-only,average-rounding=each";
     let device = format!("model:{sides}");
-    let output = run(&["settle", "--device", &device]);
+    let output = run(&["calibrate", "--facts", "all", "--device", &device]);
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
     for side in sides.split(',') {
@@ -193,9 +200,9 @@ fn settle_finds_a_side_that_others_depend_on_first() {
 }
 
 #[test]
-fn settle_tells_a_report_as_json() {
+fn facts_are_told_as_json() {
     // Two facts, in the order in which they are settled.
-    let report = json(&["settle", "wedge", "tf32-operand", "--json"]);
+    let report = json(&["calibrate", "--facts", "wedge,tf32-operand", "--json"]);
     assert_eq!(report["settled"], true);
     assert_eq!(report["device"]["is_model"], true);
     let [tf32, wedge] = report["facts"].as_array().unwrap().as_slice() else {
@@ -224,10 +231,11 @@ fn exit_codes() {
         (2, &["decode", "/nonexistent/file"]),
         (2, &["asm", "/nonexistent/file"]),
         (2, &["asm", "--hex", "--bin", "-"]),
-        (2, &["settle", "no-such-fact"]),
-        (2, &["settle", "--seed", "1"]),
-        (0, &["settle", "nan-compare"]),
-        (3, &["settle", "--device", "/nonexistent/accel0"]),
+        (2, &["calibrate", "--facts", "no-such-fact"]),
+        (2, &["calibrate", "--facts", "all", "--out", "file"]),
+        (2, &["calibrate", "--seed", "1"]),
+        (0, &["calibrate", "--facts", "nan-compare"]),
+        (3, &["calibrate", "--device", "/nonexistent/accel0"]),
         (3, &["--device", "/nonexistent/accel0"]),
         (3, &["info", "--device", "/nonexistent/accel0"]),
         (3, &["--device", "/dev/null"]),
@@ -544,7 +552,7 @@ fn products_are_measured_and_drawn() {
         // Nothing was reached on an NPU.
         assert!(one["share_of_bound"].is_null(), "{one:#}");
     }
-    assert_eq!(report["conditions"]["assumed_clock_mhz"], 200);
+    assert_eq!(report["conditions"]["clock_mhz"], 200);
     let picture = fs::read_to_string(file).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("modelled GOP/s"));
     assert!(picture.contains("8x64x96") && picture.contains("int4 roof"));

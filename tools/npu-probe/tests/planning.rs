@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What plans are made for: the options that `plan`, `bench` and `tune` share.
+//! What plans are made for: the options that `plan` and `bench` share.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -53,47 +53,6 @@ fn a_plan_for_a_depth_is_what_runs() {
 }
 
 #[test]
-fn plans_are_tuned_for_a_depth_and_for_halves() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("plans.json");
-    let file = path.to_str().unwrap();
-    let shape = "8x1200x64 --fds 2 --clock 600";
-    let deep = format!("tune {shape} --dtype int4 --int4-depth 600 --out {file}");
-    assert_eq!(json(&deep)["products"][0]["int4_depth"], 608);
-    let halves = format!("tune {shape} --dtype fp16,int8 --half-results --out {file}");
-    assert_eq!(json(&halves)["products"][0]["results"], "halves");
-    json(&format!("tune {shape} --dtype fp16 --out {file}"));
-    let table: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let entries = table["plans"].as_array().unwrap();
-    let is = |dtype: &str, results: &str, depth: Value| {
-        let found = |entry: &&Value| {
-            entry["dtype"] == dtype && entry["results"] == results && entry["int4_depth"] == depth
-        };
-        assert_eq!(
-            entries.iter().filter(found).count(),
-            1,
-            "{dtype}: {table:#}"
-        );
-    };
-    is("int4", "sums", 608.into());
-    is("fp16", "halves", Value::Null);
-    is("fp16", "sums", Value::Null);
-    is("int8", "sums", Value::Null);
-
-    // They are found for the same again, and not for other weights.
-    let from_table = |more: &str| {
-        let report = json(&format!("bench {shape} --repeat 1 --plans {file} {more}"));
-        report["measurements"][0]["plan_from_table"] == true
-    };
-    assert!(from_table("--dtype int4 --int4-depth 600"));
-    assert!(!from_table("--dtype int4 --int4-depth 480"));
-    assert!(from_table("--dtype fp16 --half-results"));
-    let plan = "plan 8 1200 64 --fds 2 --clock 600 --dtype int4";
-    assert!(json(&format!("{plan} --plans {file} --int4-depth 600"))["measured"].is_object());
-    assert!(json(&format!("{plan} --plans {file}"))["measured"].is_null());
-}
-
-#[test]
 fn halves_are_measured_and_checked() {
     let report = json("bench 8x64x96 --dtype fp16,int8 --repeat 1 --half-results");
     let [halves, int8] = report["measurements"].as_array().unwrap().as_slice() else {
@@ -135,10 +94,8 @@ fn the_cpus_time_decides_over_cuts() {
 #[test]
 fn all_commands_assume_the_same_clock() {
     assert_eq!(json("plan 8 64 64")["clock_mhz"], 200);
-    for command in ["bench", "tune"] {
-        let report = json(&format!("{command} 8x64x64 --dtype int8 --repeat 1"));
-        assert_eq!(report["conditions"]["assumed_clock_mhz"], 200);
-    }
+    let report = json("bench 8x64x64 --dtype int8 --repeat 1");
+    assert_eq!(report["conditions"]["clock_mhz"], 200);
 }
 
 #[test]

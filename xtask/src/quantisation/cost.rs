@@ -98,7 +98,7 @@ fn planned(dtype: Dtype, k: usize, rows: usize, options: &PlanOptions) -> Result
     let weights = WeightPlan::new(dtype, N, k, FDS, options)?;
     let plan = Plan::new(&weights, rows, options)?;
     Ok(ProductCost {
-        npu_ps: plan.predict(&options.conditions.machine).npu_ps,
+        npu_ps: plan.predict(&options.profile.machine).npu_ps,
         results_ps: plan.call(options).unpack_ps,
         weight_bytes: weights.device_bytes() as f64 / (N * K) as f64,
         instructions: 0.0,

@@ -23,8 +23,7 @@ use crate::matrix::MatrixView;
 use crate::observe::{Observer, Watched};
 use crate::pack::{Format, Fp16, Int4, Int8};
 use crate::plan::{
-    JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, TunedFor, TunedPlans, WeightMemory,
-    WeightPlan, int4_depth,
+    JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, WeightMemory, WeightPlan, int4_depth,
 };
 use crate::prepared::Prepared;
 use crate::quantised::Quantised;
@@ -86,13 +85,19 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine over all devices of the pool: weights are spread over them by
-    /// output channel.
+    /// An engine over all devices of the pool, with the board's
+    /// [`Profile`](crate::profile::Profile): weights are spread over them by output
+    /// channel. That a profile is not used is logged.
     ///
     /// # Errors
     /// [`PlanError::NoDevice`] if the pool is empty.
     pub fn new(pool: DevicePool) -> Result<Self, Error> {
-        Self::with_options(pool, PlanOptions::default())
+        let device = pool.devices().first().ok_or(PlanError::NoDevice)?;
+        let (options, refused) = PlanOptions::for_device(&device.info());
+        if let Some(error) = refused {
+            tracing::warn!(%error, "no profile of this board");
+        }
+        Self::with_options(pool, options)
     }
 
     /// An engine that fixes some of what plans choose; results do not depend
@@ -101,11 +106,12 @@ impl Engine {
     /// # Errors
     /// [`PlanError::NoDevice`] if the pool is empty. Sizes that are not legal
     /// are found when weights are loaded or multiplied.
-    pub fn with_options(pool: DevicePool, options: PlanOptions) -> Result<Self, Error> {
+    pub fn with_options(pool: DevicePool, mut options: PlanOptions) -> Result<Self, Error> {
         let devices: Vec<_> = pool.devices().iter().cloned().map(Buffers::new).collect();
-        if devices.is_empty() {
-            return Err(PlanError::NoDevice.into());
-        }
+        // All of them are files of the same one.
+        let first = devices.first().ok_or(PlanError::NoDevice)?;
+        let unmeasured = &mut options.unmeasured_tiles;
+        unmeasured.get_or_insert_with(|| first.device().info().is_model);
         Ok(Self {
             // Only uniqueness matters.
             id: NEXT_ENGINE.fetch_add(1, Ordering::Relaxed),
@@ -135,28 +141,6 @@ impl Engine {
     pub fn with_threads(mut self, threads: Threads) -> Result<Self, Error> {
         self.workers = Arc::new(threads.start()?);
         Ok(self)
-    }
-
-    /// Plans by measured choices from now on, where `plans` has them: for weights
-    /// that are loaded from now on, and for products. They hold for the device
-    /// and the assumed clock that they were measured with; on any other a
-    /// warning is logged, and nothing else changes. [`Engine::tuned_for`] tells
-    /// beforehand.
-    #[must_use]
-    pub fn with_plans(mut self, plans: Arc<TunedPlans>) -> Self {
-        match plans.conditions().check(&self.tuned_for()) {
-            Ok(()) => self.options.tuned = Some(plans),
-            Err(other) => tracing::warn!(%other, "measured plans are not used"),
-        }
-        self
-    }
-
-    /// What measured plans must be for, to be used here.
-    #[must_use]
-    pub fn tuned_for(&self) -> TunedFor {
-        // An engine has devices, all of them files of the same one.
-        let info = self.devices[0].device().info();
-        TunedFor::device(&info, &self.options.conditions.machine)
     }
 
     /// Waits until the driver is done with the last job; see

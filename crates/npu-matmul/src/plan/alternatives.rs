@@ -3,8 +3,7 @@
 
 use super::choose::{Candidate, candidates, cheapest};
 use super::depth::with_copies;
-use super::tuned::PlanSizes;
-use super::{Plan, PlanError, PlanOptions, even_tile};
+use super::{Plan, PlanError, PlanOptions, PlanSizes, even_tile};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 
 /// Sizes that a plan could choose, and what it would take with them.
@@ -136,7 +135,7 @@ mod tests {
                 let forced = one.choice.forced(&options);
                 let plan = Plan::new(&one.candidate.weights, m, &forced).unwrap();
                 prop_assert_eq!(PlanSizes::of(&plan), one.choice);
-                let again = plan.predict(&options.conditions.machine);
+                let again = plan.predict(&options.profile.machine);
                 prop_assert_eq!(again, one.candidate.prediction);
             }
             let few = alternatives(dtype, n, k, devices, &options, 2).unwrap();

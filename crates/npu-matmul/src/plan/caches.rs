@@ -27,13 +27,12 @@ impl CacheBytes {
         self.passed as f64 / self.needed.max(1) as f64
     }
 
-    fn add_activations(&mut self, job: &JobPlan, input_bits: u64, first_time: bool) {
+    /// Those of a job that packs them: later ones leave the caches alone.
+    fn add_activations(&mut self, job: &JobPlan, input_bits: u64) {
         self.passed += pages(job.band.activation_bytes);
-        if first_time {
-            let depth: usize = job.band.k_tiles.iter().map(|tile| tile.k.len()).sum();
-            let elements = job.band.rows.len() as u64 * depth as u64;
-            self.needed += (elements * input_bits).div_ceil(8);
-        }
+        let depth: usize = job.band.k_tiles.iter().map(|tile| tile.k.len()).sum();
+        let elements = job.band.rows.len() as u64 * depth as u64;
+        self.needed += (elements * input_bits).div_ceil(8);
     }
 
     fn add_results(&mut self, job: &JobPlan) {
@@ -62,7 +61,9 @@ impl Plan {
         let mut packed = Packed::default();
         for step in self.steps() {
             for job in &step.jobs {
-                bytes.add_activations(job, input_bits, packed.is_first(job));
+                if packed.is_first(job) {
+                    bytes.add_activations(job, input_bits);
+                }
                 bytes.add_results(job);
             }
         }

@@ -84,7 +84,7 @@ impl Plan {
     }
 
     pub(super) fn call_with(&self, options: &PlanOptions, works: &mut TaskWorks) -> CallTime {
-        let driver = &options.conditions.machine.driver;
+        let driver = &options.profile.machine.driver;
         let steps: Vec<Step> = self.steps().collect();
         let (mut now, mut pack_ps) = (0_u64, 0_u64);
         let mut cpu: Vec<Span> = Vec::new();
@@ -103,7 +103,7 @@ impl Plan {
                     bytes += job.band.activation_bytes as u64;
                 }
             }
-            let host = &options.conditions.host;
+            let host = &options.profile.host;
             let kernel = KernelCost::pack(self.weights.dtype);
             // Devices clean their copies at the same time.
             let at_once = (wave.size.submits() as u64).clamp(1, u64::from(host.cores.max(1)));
@@ -128,7 +128,7 @@ impl Plan {
             }
         }
         // No job names another or a core, so that nothing can be refused.
-        let timeline = schedule(&jobs, &options.conditions.machine).unwrap_or_default();
+        let timeline = schedule(&jobs, &options.profile.machine).unwrap_or_default();
         let mut unpack_ps = 0_u64;
         let mut times = timeline.jobs.iter();
         for step in &steps {
@@ -156,7 +156,7 @@ impl Plan {
 
     /// Picoseconds to read the results of a step.
     fn unpack_ps(&self, step: &Step, options: &PlanOptions) -> u64 {
-        let host = &options.conditions.host;
+        let host = &options.profile.host;
         let bytes: usize = step.jobs.iter().map(|job| job.output_bytes).sum();
         // The caches of the jobs' results are maintained at the same time.
         let at_once = (step.jobs.len() as u64).clamp(1, u64::from(host.cores.max(1)));

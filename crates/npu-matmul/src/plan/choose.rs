@@ -11,33 +11,25 @@
 //! Then each device gets all of B and a share of the rows: of A and C it moves
 //! only that.
 
-use rknpu_regcmd::timing::Machine;
-
-use super::weights::{Cut, ROW_TILE_MAX, check_sizes, even_k_tile, k_tile_max, max_rows};
-use super::{CallTime, HostCores, Plan, PlanError, PlanOptions, Prediction, WeightPlan};
+use super::weights::{Cut, check_sizes, even_k_tile, k_tile_max};
+use super::{CallTime, Plan, PlanError, PlanOptions, Prediction, WeightPlan};
 use crate::dtype::{Dtype, Results};
 
-/// Conditions that plans are made for.
+/// Products that plans are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions {
-    /// The device; its times are modelled.
-    pub machine: Machine,
     /// Rows that weights will mostly be multiplied with: a prompt's batch.
     pub rows: usize,
     /// What those products will mostly be made into.
     pub results: Results,
-    /// What packs and unpacks.
-    pub host: HostCores,
 }
 
 impl Default for Conditions {
-    /// RK3588 at 600 MHz, llama.cpp's default batch of 512 rows.
+    /// llama.cpp's default batch of 512 rows.
     fn default() -> Self {
         Self {
-            machine: Machine::RK3588,
             rows: 512,
             results: Results::Sums,
-            host: HostCores::RK3588,
         }
     }
 }
@@ -59,15 +51,10 @@ impl Candidate {
     /// # Errors
     /// Why there is no such product; see [`PlanError`].
     pub fn new(weights: WeightPlan, options: &PlanOptions) -> Result<Self, PlanError> {
-        let Conditions {
-            rows,
-            results,
-            machine,
-            ..
-        } = options.conditions;
+        let Conditions { rows, results } = options.conditions;
         let plan = Plan::with_results(&weights, rows.max(1), results, options)?;
         Ok(Self {
-            prediction: plan.predict(&machine),
+            prediction: plan.predict(&options.profile.machine),
             call: plan.call(options),
             weights,
         })
@@ -133,7 +120,7 @@ pub fn candidates(
     options: &PlanOptions,
 ) -> Result<Vec<Candidate>, PlanError> {
     check_sizes(dtype, n, k, devices)?;
-    let rows = options.conditions.rows;
+    let most = options.most_rows(dtype).min(options.conditions.rows);
     let mut found: Vec<Candidate> = Vec::new();
     let mut tiles = 1;
     loop {
@@ -141,7 +128,7 @@ pub fn candidates(
         let fitting = if k_tile > k_tile_max(dtype, options) {
             0
         } else {
-            max_rows(dtype, k_tile)
+            options.rows_max(dtype, k_tile)
         };
         let new = found
             .last()
@@ -150,7 +137,7 @@ pub fn candidates(
             found.extend(of_depth(dtype, n, k, devices, k_tile, options)?);
         }
         // Shallower tiles let no more rows share a pass, and add sums.
-        if fitting >= ROW_TILE_MAX.min(rows) || k_tile <= dtype.k_multiple() {
+        if fitting >= most || k_tile <= dtype.k_multiple() {
             return Ok(found);
         }
         tiles += tiles.div_ceil(ALL_UP_TO);

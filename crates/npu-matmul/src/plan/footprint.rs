@@ -97,7 +97,7 @@ impl WeightMemory {
             of(n.div_ceil(group)),
             of(n.div_ceil(group).div_ceil(devices)),
         );
-        let most = if options.replicate == Some(true) || options.tuned.is_some() {
+        let most = if options.replicate == Some(true) || !options.profile.plans.is_empty() {
             whole
         } else {
             // Few of the columns may be copied to each device.

@@ -10,6 +10,7 @@
 //! compares its products with those figures, and no plan is made with them.
 
 use rknpu_regcmd::MatmulType;
+use serde::{Deserialize, Serialize};
 
 use crate::dtype::Dtype;
 
@@ -17,7 +18,8 @@ use crate::dtype::Dtype;
 pub(super) const PS_PER_SECOND: u128 = 1_000_000_000_000;
 
 /// The processor that packs and unpacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HostCores {
     /// Cores that work on a product.
     pub cores: u32,

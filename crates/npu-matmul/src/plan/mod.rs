@@ -36,11 +36,11 @@ mod options;
 mod orders;
 mod parts;
 mod predict;
+mod sizes;
 mod stationary;
 mod step;
 #[cfg(test)]
 mod tests;
-mod tuned;
 mod waves;
 mod weights;
 
@@ -59,13 +59,13 @@ pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use orders::{OperandOrder, OperandOrders};
 pub use predict::{BoundBy, Prediction, Traffic};
+pub use sizes::PlanSizes;
 pub use step::{ActivationTile, Band, JobPlan, Stationary, Step, TaskPlan};
-pub use tuned::{
-    DeviceKind, FILE_BYTES_MAX, OtherConditions, PlanSizes, TunedError, TunedFor, TunedKey,
-    TunedPlan, TunedPlans,
-};
 pub(crate) use waves::{WaveBuilder, WaveSize};
-pub(crate) use weights::DEVICE_BYTES_MAX;
+pub(crate) use weights::{
+    Cut, DEVICE_BYTES_MAX, N_TILE_MAX, ROW_TILE_MAX, check_sizes, forced_k_tile, k_tile_max,
+    max_rows,
+};
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 
 use rknpu_regcmd::MatmulType;
@@ -73,7 +73,7 @@ use serde::{Serialize, Serializer};
 
 use crate::dtype::{ROW_MULTIPLE, Results};
 use crate::layout;
-use weights::{N_TILE_MAX, check_depth, check_tile};
+use weights::{check_depth, check_tile};
 
 /// Most rows of one product: far beyond any memory, and small enough that no
 /// sum of row numbers overflows.
@@ -81,7 +81,7 @@ const ROWS_MAX: usize = i32::MAX as usize;
 
 /// How one product is computed. What it says can be written down by serde; it is
 /// not read back, since only plans that were made here are legal: a
-/// [`TunedPlan`] is what keeps the choices of one.
+/// [`FastestPlan`](crate::profile::FastestPlan) is what keeps the choices of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// How the weights were cut.
@@ -128,14 +128,25 @@ impl Plan {
         results: Results,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
+        match Self::measured(weights, m, results, options) {
+            Some(plan) => Ok(plan),
+            None => Self::predicted(weights, m, results, OperandOrder::Native, options),
+        }
+    }
+
+    /// The same by the timing model alone, with rows of A in this order.
+    pub(crate) fn predicted(
+        weights: &WeightPlan,
+        m: usize,
+        results: Results,
+        order: OperandOrder,
+        options: &PlanOptions,
+    ) -> Result<Self, PlanError> {
         if m == 0 {
             return Err(PlanError::EmptyDimension { dimension: "M" });
         }
         if m > ROWS_MAX {
             return Err(PlanError::TooManyRows { m, max: ROWS_MAX });
-        }
-        if let Some(plan) = Self::measured(weights, m, results, options) {
-            return Ok(plan);
         }
         let dtype = weights.dtype;
         let row_tile = match options.row_tile {
@@ -150,10 +161,16 @@ impl Plan {
         let n_tile = match options.n_tile {
             Some(0) => return Err(PlanError::EmptyTile),
             Some(forced) => forced,
-            None => N_TILE_MAX,
+            None => options.n_max(dtype, order, weights.k_tile, row_tile.min(m)),
         };
         check_depth(weights.k_tile, weights.k_tile_max)?;
         check_tile(dtype, row_tile, weights.k_tile, n_tile)?;
+        let n = weights.n.next_multiple_of(dtype.kernel_group());
+        options.check_measured(
+            dtype,
+            order,
+            [row_tile.min(m), weights.k_tile, n_tile.min(n)],
+        )?;
         let results = if weights.k_tile_count() > 1 {
             Results::Sums
         } else {

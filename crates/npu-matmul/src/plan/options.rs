@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rknpu_regcmd::MatmulError;
+use rocket_uapi::DeviceInfo;
 
+use super::PlanSizes;
 use super::choose::Conditions;
-use super::tuned::{PlanSizes, TunedPlans};
+use crate::dtype::Dtype;
+use crate::profile::{Profile, ProfileError};
 
 /// Bounds of one job. A product that exceeds them is cut into several jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +38,7 @@ impl Default for JobLimits {
 
 /// What the caller fixes; the plan chooses what is `None`. Results of integer
 /// products do not depend on any of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanOptions {
     /// Rows of a tile, a multiple of 4.
     pub row_tile: Option<usize>,
@@ -57,11 +60,49 @@ pub struct PlanOptions {
     pub limits: JobLimits,
     /// What choices are made for.
     pub conditions: Conditions,
-    /// Choices that were measured: they take the place of the timing model's
-    /// for what they are for. That they were measured on the device at hand is
-    /// the caller's word; [`Engine::with_plans`](crate::Engine::with_plans)
-    /// checks it.
-    pub tuned: Option<Arc<TunedPlans>>,
+    /// The board: how fast its NPU and its CPU are, which plans were the fastest,
+    /// and which tiles have run. [`PlanOptions::for_device`] finds it; by default
+    /// that of a board of which nothing was measured.
+    pub profile: Arc<Profile>,
+    /// Whether tiles may be larger than those of the profile's
+    /// [`envelope`](Profile::envelope). An engine decides `None`: on the software
+    /// model they may, on an NPU not. Without an engine they may.
+    pub unmeasured_tiles: Option<bool>,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self {
+            row_tile: None,
+            k_tile: None,
+            int4_depth: None,
+            n_tile: None,
+            replicate: None,
+            parts: None,
+            limits: JobLimits::default(),
+            conditions: Conditions::default(),
+            profile: Profile::built_in(),
+            unmeasured_tiles: None,
+        }
+    }
+}
+
+impl PlanOptions {
+    /// Nothing fixed, for a device by its [`Profile`]; and why that which is there
+    /// is not used, if it is not.
+    #[must_use]
+    pub fn for_device(info: &DeviceInfo) -> (Self, Option<ProfileError>) {
+        let (profile, refused) = match Profile::find(info) {
+            Ok(profile) => (profile, None),
+            Err(error) => (Profile::built_in(), Some(error)),
+        };
+        let options = Self {
+            profile,
+            unmeasured_tiles: Some(info.is_model),
+            ..Self::default()
+        };
+        (options, refused)
+    }
 }
 
 /// Why there is no plan.
@@ -128,6 +169,22 @@ pub enum PlanError {
     /// A row-major operand of INT4: nobody has measured such a program.
     #[error("row-major operands are not known to work with int4; use native ones")]
     RowMajorInt4,
+    /// A tile that is legal, and larger than any that is known to have run on
+    /// silicon.
+    #[error(
+        "a tile of {m} rows, K = {k}, N = {n} is legal, but none of {dtype} so large is known \
+         to have run on this NPU: let `npu-probe calibrate` try it, or allow unmeasured tiles"
+    )]
+    Unmeasured {
+        /// Precision of the operands.
+        dtype: Dtype,
+        /// Rows of the tile.
+        m: usize,
+        /// Channels of the tile: its depth.
+        k: usize,
+        /// Output channels.
+        n: usize,
+    },
     /// A forced tile size is zero.
     #[error("a forced tile size is 0")]
     EmptyTile,

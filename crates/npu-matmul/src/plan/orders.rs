@@ -13,7 +13,7 @@ use rknpu_regcmd::{
     BufferId, ChipProfile, Layouts, MatmulError, MatmulTask, MatrixLayout, ROW_PITCH_MAX,
     row_major_rows,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::options::{PlanError, PlanOptions};
 use super::{Plan, WeightPlan, even_tile, to_u32};
@@ -21,7 +21,7 @@ use crate::dtype::{Dtype, ROW_MULTIPLE, Results};
 use crate::layout;
 
 /// How the rows of an operand follow each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperandOrder {
     /// As the NPU has it; see [`layout`].
@@ -66,15 +66,14 @@ impl Plan {
             return Err(PlanError::RowMajorDepth { k_tiles });
         }
         let row_tile = match (options.row_tile, orders.activations) {
-            (None, OperandOrder::RowMajor) => Some(row_tile(weights, m)),
+            (None, OperandOrder::RowMajor) => Some(row_tile(weights, m, options)),
             (chosen, _) => chosen,
         };
         let mut options = PlanOptions {
             row_tile,
-            tuned: None,
             ..options.clone()
         };
-        let mut plan = Self::with_results(weights, m, results, &options)?;
+        let mut plan = Self::predicted(weights, m, results, orders.activations, &options)?;
         plan.orders = orders;
         plan.fit_notch();
         plan.check_orders()?;
@@ -132,9 +131,11 @@ impl Plan {
 }
 
 /// Rows of a tile of a row-major A: even ones, as many as were measured.
-fn row_tile(weights: &WeightPlan, m: usize) -> usize {
-    let measured = row_major_rows(weights.dtype.matmul_type(), to_u32(weights.k_padded())) as usize;
-    let most = measured.min(weights.row_tile_max) / ROW_MULTIPLE * ROW_MULTIPLE;
+fn row_tile(weights: &WeightPlan, m: usize, options: &PlanOptions) -> usize {
+    let (dtype, k) = (weights.dtype, weights.k_padded());
+    let known = row_major_rows(dtype.matmul_type(), to_u32(k)) as usize;
+    let most = known.min(options.rows_max_of(dtype, OperandOrder::RowMajor, k));
+    let most = most / ROW_MULTIPLE * ROW_MULTIPLE;
     // One that is illegal is refused by name.
     even_tile(
         m.div_ceil(weights.replicas),

@@ -37,7 +37,7 @@ impl Plan {
         let mut works = TaskWorks::default();
         let mut whole = self.call_with(options, &mut works);
         // A job costs more than could be hidden.
-        let driver = &options.conditions.machine.driver;
+        let driver = &options.profile.machine.driver;
         if whole.pack_ps.saturating_add(whole.unpack_ps) <= driver.attach_ps {
             return self;
         }

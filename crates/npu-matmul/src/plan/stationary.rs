@@ -70,7 +70,7 @@ impl Plan {
         if options.row_tile.is_some() || plan.row_tiles_per_job == 1 {
             return plan;
         }
-        let machine = &options.conditions.machine;
+        let machine = &options.profile.machine;
         match plan.with_resident_weights(options) {
             Some(other) if other.sweep_ps(machine) < plan.sweep_ps(machine) => other,
             _ => plan,

@@ -23,11 +23,11 @@ pub const INT4_K_TILE_MAX: usize = {
 };
 
 /// Most rows of a tile: all of them and one more must be counted as lines.
-pub(super) const ROW_TILE_MAX: usize =
+pub(crate) const ROW_TILE_MAX: usize =
     (ChipProfile::RK3588.grains_max as usize - 1) / ROW_MULTIPLE * ROW_MULTIPLE;
 
 /// Output channels of one task: whole kernel groups of each precision.
-pub(super) const N_TILE_MAX: usize = ChipProfile::RK3588.output_channels_max as usize;
+pub(crate) const N_TILE_MAX: usize = ChipProfile::RK3588.output_channels_max as usize;
 const _: () = {
     let mut index = 0;
     while index < Dtype::ALL.len() {
@@ -95,27 +95,30 @@ pub struct WeightPlan {
 
 /// The choices that are made when weights are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     /// As [`WeightPlan::k_tile`].
     pub(super) k_tile: usize,
     /// As [`WeightPlan::k_tile_max`].
     k_tile_max: usize,
+    /// As [`WeightPlan::row_tile_max`].
+    row_tile_max: usize,
     /// As [`WeightPlan::replicas`]; divides the number of devices.
     pub(super) replicas: usize,
 }
 
 impl Cut {
-    pub(super) fn new(dtype: Dtype, k_tile: usize, replicas: usize, options: &PlanOptions) -> Self {
+    pub(crate) fn new(dtype: Dtype, k_tile: usize, replicas: usize, options: &PlanOptions) -> Self {
         Self {
             k_tile,
             k_tile_max: k_tile_max(dtype, options),
+            row_tile_max: options.rows_max(dtype, k_tile),
             replicas,
         }
     }
 }
 
 /// The deepest K tile whose results are exact.
-pub(super) fn k_tile_max(dtype: Dtype, options: &PlanOptions) -> usize {
+pub(crate) fn k_tile_max(dtype: Dtype, options: &PlanOptions) -> usize {
     match dtype {
         Dtype::Int4 => options.int4_depth.unwrap_or(0).max(INT4_K_TILE_MAX),
         Dtype::Int8 | Dtype::Fp16 => usize::MAX,
@@ -137,7 +140,7 @@ impl WeightPlan {
     /// its own file descriptor, so each channel lives on one), or all of a small
     /// B onto each (INT4 weights whose values are not known: if that is best for
     /// typical ones). Or as it was measured to be best, where
-    /// [`PlanOptions::tuned`] knows that.
+    /// [`PlanOptions::profile`] knows that.
     ///
     /// # Errors
     /// [`PlanError`], in particular the rule that a forced K tile breaks.
@@ -176,7 +179,7 @@ impl WeightPlan {
     ///
     /// # Errors
     /// [`PlanError`]: what is too large.
-    pub(super) fn cut(
+    pub(crate) fn cut(
         dtype: Dtype,
         n: usize,
         k: usize,
@@ -186,6 +189,7 @@ impl WeightPlan {
         let Cut {
             k_tile,
             k_tile_max,
+            row_tile_max,
             replicas,
         } = cut;
         // Each copy has its own devices.
@@ -205,7 +209,7 @@ impl WeightPlan {
             k,
             k_tile,
             k_tile_max,
-            row_tile_max: max_rows(dtype, k_tile),
+            row_tile_max,
             devices,
             replicas,
             blocks,
@@ -291,7 +295,7 @@ fn enough_kernels(dtype: Dtype) -> usize {
 }
 
 /// Most rows of a legal tile of depth `k`; 0 if there is none.
-pub(super) fn max_rows(dtype: Dtype, k: usize) -> usize {
+pub(crate) fn max_rows(dtype: Dtype, k: usize) -> usize {
     let n = enough_kernels(dtype);
     let legal = |fours: usize| check_tile(dtype, fours * ROW_MULTIPLE, k, n).is_ok();
     largest(ROW_TILE_MAX / ROW_MULTIPLE, legal) * ROW_MULTIPLE
@@ -314,7 +318,7 @@ pub(super) fn even_k_tile(dtype: Dtype, k: usize, tiles: usize) -> usize {
 
 /// Checks that weights fit their buffers and devices; returns the bytes of a
 /// kernel group over all of K.
-pub(super) fn check_sizes(
+pub(crate) fn check_sizes(
     dtype: Dtype,
     n: usize,
     k: usize,
@@ -347,7 +351,7 @@ pub(super) fn check_sizes(
 }
 
 /// A K tile that the caller fixed, cut to what K needs.
-pub(super) fn forced_k_tile(
+pub(crate) fn forced_k_tile(
     dtype: Dtype,
     k: usize,
     forced: usize,
@@ -358,6 +362,7 @@ pub(super) fn forced_k_tile(
     }
     check_depth(forced, k_tile_max(dtype, options))?;
     check_tile(dtype, ROW_MULTIPLE, forced, dtype.kernel_group())?;
+    options.check_depth_measured(dtype, forced)?;
     Ok(forced.min(k.next_multiple_of(dtype.k_multiple())))
 }
 

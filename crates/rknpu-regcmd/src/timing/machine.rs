@@ -14,6 +14,8 @@ const PS_PER_US: u64 = 1_000_000;
 
 /// How fast data move between DRAM and the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Dram {
     /// Bytes that one core moves in each of its clocks, all engines together.
     pub core_bytes_per_clock: u32,
@@ -53,6 +55,8 @@ impl Dram {
 
 /// What the kernel driver adds to the work of the device, in picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct DriverCosts {
     /// From the SUBMIT call until the job is queued.
     pub submit_ps: u64,
@@ -93,8 +97,11 @@ impl DriverCosts {
 
 /// Everything that modelled times depend on, besides the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Machine {
     /// The chip: its number of cores counts here.
+    #[cfg_attr(feature = "serde", serde(with = "chip_name"))]
     pub chip: ChipProfile,
     /// Clock of the NPU, Hz. Shared by the cores.
     pub clock_hz: u64,
@@ -142,6 +149,30 @@ impl Machine {
     pub(super) fn clocks_ps(&self, clocks: u64) -> u64 {
         let ps = (u128::from(clocks) * PS_PER_SECOND).div_ceil(self.clock_hz.max(1).into());
         u64::try_from(ps).unwrap_or(u64::MAX)
+    }
+}
+
+/// A chip as its name.
+#[cfg(feature = "serde")]
+mod chip_name {
+    use alloc::string::String;
+
+    use serde::de::{Deserialize, Deserializer, Error, Unexpected};
+    use serde::ser::Serializer;
+
+    use crate::chip::ChipProfile;
+
+    pub(super) fn serialize<S: Serializer>(chip: &ChipProfile, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(chip.name)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ChipProfile, D::Error> {
+        let name = String::deserialize(from)?;
+        if name == ChipProfile::RK3588.name {
+            return Ok(ChipProfile::RK3588);
+        }
+        let known = &ChipProfile::RK3588.name;
+        Err(D::Error::invalid_value(Unexpected::Str(&name), known))
     }
 }
 

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
-use npu_matmul::plan::TunedPlans;
-use npu_matmul::{Counters, Dtype, Engine, Error, Results};
+use npu_matmul::{Counters, Dtype, Engine, Error, Profile, Results};
 use rknpu_regcmd::timing::{Machine, seconds};
 use serde::Serialize;
 
@@ -33,8 +32,8 @@ pub(crate) struct Measurement {
     pub(crate) n: usize,
     /// How the product was cut into tiles, in words.
     pub(crate) plan: String,
-    /// Whether it was taken from the table of `--plans`, not predicted.
-    pub(crate) plan_from_table: bool,
+    /// Whether it was measured to be the fastest, not predicted.
+    pub(crate) plan_measured: bool,
     /// Products that were measured.
     pub(crate) products: usize,
     /// SUBMIT calls, register programs and bytes of one product, on average.
@@ -129,13 +128,13 @@ pub(crate) struct MeasuredProduct {
 
 impl MeasuredProduct {
     /// Loads random weights, multiplies once unmeasured, checks two rows of the
-    /// result, and measures the rest. `plans` are those that the engine has.
+    /// result, and measures the rest. `profile` is the engine's.
     pub(crate) fn measure(
         &self,
         engine: &Engine,
-        plans: Option<&TunedPlans>,
+        profile: &Profile,
     ) -> Result<Measurement, Failure> {
-        let (measurement, _) = self.measure_with(engine, plans, &self.operands()?)?;
+        let (measurement, _) = self.measure_with(engine, profile, &self.operands()?)?;
         Ok(measurement)
     }
 
@@ -162,7 +161,7 @@ impl MeasuredProduct {
     pub(crate) fn measure_with(
         &self,
         engine: &Engine,
-        plans: Option<&TunedPlans>,
+        profile: &Profile,
         operands: &ProductOperands,
     ) -> Result<(Measurement, ProductResult), Failure> {
         let ProductShape { m, k, n } = self.shape;
@@ -177,8 +176,7 @@ impl MeasuredProduct {
             .map_err(Error::from)?;
         let prediction = plan.predict(&self.machine);
         let needed = plan.cache_bytes().needed;
-        let plan_from_table =
-            plans.is_some_and(|plans| plans.followed_by(&plan, self.results).is_some());
+        let plan_measured = profile.followed_by(&plan, self.results).is_some();
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
         let out_bytes = plan.ty.out_bytes();
         let on_npu = ProductShape {
@@ -221,7 +219,7 @@ impl MeasuredProduct {
             k,
             n,
             plan: text,
-            plan_from_table,
+            plan_measured,
             products: self.repeat,
             submits,
             tasks: each(|c| c.tasks),

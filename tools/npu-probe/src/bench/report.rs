@@ -4,10 +4,11 @@
 use std::fmt::Write;
 use std::fs;
 
-use npu_matmul::{Results, Threads};
+use npu_matmul::{Profile, Results, Threads};
 use serde::Serialize;
 
 use super::measure::Measurement;
+use crate::flags::planning::HERTZ_PER_MHZ;
 use crate::report::{DeviceReport, time_of};
 
 /// What the measured figures depend on, besides the product.
@@ -16,15 +17,17 @@ pub(crate) struct MeasuringConditions {
     pub(crate) device: DeviceReport,
     /// Whose wall time the figures are: the NPU's, or the software model's.
     pub(crate) time_of: &'static str,
-    /// The NPU's clock that modelled times and bounds assume: the driver does
-    /// not tell the real one.
-    pub(crate) assumed_clock_mhz: u64,
+    /// Name of the profile of the board, which plans, bounds and modelled times are
+    /// by.
+    pub(crate) profile: String,
+    /// Its clock of the NPU.
+    pub(crate) clock_mhz: u64,
     pub(crate) fds: usize,
     /// Threads of the CPU's share of the work, if they were set.
     pub(crate) threads: Option<String>,
-    /// Why the measured plans that were given are not used.
+    /// Why the profile that there is is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) plans_not_used: Option<String>,
+    pub(crate) profile_refused: Option<String>,
     /// The host's processor, as it calls itself, and how many of them.
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
@@ -35,17 +38,19 @@ pub(crate) struct MeasuringConditions {
 impl MeasuringConditions {
     pub(crate) fn look(
         device: DeviceReport,
-        assumed_clock_mhz: u64,
+        profile: &Profile,
+        profile_refused: Option<String>,
         fds: usize,
         threads: Option<Threads>,
     ) -> Self {
         Self {
             time_of: time_of(device.is_model),
             device,
-            assumed_clock_mhz,
+            profile: profile.name.to_string(),
+            clock_mhz: profile.machine.clock_hz / HERTZ_PER_MHZ,
             fds,
             threads: threads.map(|threads| threads.to_string()),
-            plans_not_used: None,
+            profile_refused,
             cpu: cpu(),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             load_average: load_average(),
@@ -91,14 +96,14 @@ impl MeasuringConditions {
         let _ = writeln!(text, "host       {} x {}, load {load}", self.cpus, self.cpu);
         let _ = writeln!(
             text,
-            "assumed    {} MHz for bounds and modelled times; {} file descriptor(s)",
-            self.assumed_clock_mhz, self.fds
+            "profile    {}: {} MHz for bounds and modelled times; {} file descriptor(s)",
+            self.profile, self.clock_mhz, self.fds
         );
         let threads = self.threads.as_deref().unwrap_or("one for each CPU");
         let _ = writeln!(text, "threads    {threads}");
         let _ = writeln!(text, "wall time  of {}", self.time_of);
-        if let Some(reason) = &self.plans_not_used {
-            let _ = writeln!(text, "plans      predicted: {reason}");
+        if let Some(reason) = &self.profile_refused {
+            let _ = writeln!(text, "           {reason}");
         }
         text
     }
@@ -121,8 +126,8 @@ impl Measurement {
             to(self.results),
             self.products,
             self.plan,
-            if self.plan_from_table {
-                " (from the table)"
+            if self.plan_measured {
+                " (measured to be the fastest)"
             } else {
                 ""
             }

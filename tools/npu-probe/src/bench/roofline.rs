@@ -96,7 +96,7 @@ impl BenchReport {
         let title = format!(
             "{} at {} MHz (assumed): {} GOP/s",
             conditions.device.name,
-            conditions.assumed_clock_mhz,
+            conditions.clock_mhz,
             if conditions.device.is_model {
                 "modelled"
             } else {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `bench` and `tune` measure, by their options, and on which engine.
+//! What `bench` measures, by its options, and on which engine.
 
 use anyhow::Context;
 use npu_matmul::{Engine, PlanOptions, Threads};
+use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Device, DevicePool};
 
 use crate::bench::MeasuredProduct;
@@ -16,6 +17,7 @@ impl MeasuringFlags {
         &self,
         kind: OperandDtypes,
         shape: ProductShape,
+        machine: Machine,
         is_model: bool,
     ) -> MeasuredProduct {
         let precision = kind.dtype();
@@ -25,17 +27,21 @@ impl MeasuringFlags {
             int4_depth: self.planning.int4_depth(precision, shape.k),
             shape,
             repeat: self.repeat.get(),
-            machine: self.machine(),
+            machine,
             is_model,
         }
     }
 
-    /// Options to plan `case` with.
-    pub(super) fn plan_options(&self, case: &MeasuredProduct) -> PlanOptions {
-        let (machine, rows) = (self.machine(), case.kind.npu_rows(case.shape.m));
+    /// Options to plan `case` with, on the device of `options`.
+    pub(super) fn plan_options(
+        &self,
+        case: &MeasuredProduct,
+        options: &PlanOptions,
+    ) -> PlanOptions {
+        let rows = case.kind.npu_rows(case.shape.m);
         PlanOptions {
-            conditions: self.planning.conditions(case.kind.dtype(), machine, rows),
-            ..PlanOptions::default()
+            conditions: self.planning.conditions(case.kind.dtype(), rows),
+            ..options.clone()
         }
     }
 }

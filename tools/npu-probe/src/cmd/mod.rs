@@ -3,6 +3,7 @@
 
 pub(crate) mod asm;
 pub(crate) mod bench;
+pub(crate) mod calibrate;
 pub(crate) mod decode;
 mod decode_capture;
 pub(crate) mod diff;
@@ -16,9 +17,7 @@ pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod selftest;
 pub(crate) mod serve;
-pub(crate) mod settle;
 pub(crate) mod soak;
-pub(crate) mod tune;
 
 use anyhow::Context;
 use npu_model::{ModelOptions, Opened};

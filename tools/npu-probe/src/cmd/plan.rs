@@ -6,23 +6,18 @@ mod one;
 
 use std::fmt::Write;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 
-use npu_matmul::plan::{
-    Candidate, DeviceKind, INT4_K_TILE_MAX, OtherConditions, TunedFor, TunedPlan, TunedPlans,
-    candidates, cheapest,
-};
+use npu_matmul::plan::{Candidate, INT4_K_TILE_MAX, candidates, cheapest};
 use npu_matmul::{Dtype, Plan, PlanError, PlanOptions, Results};
-use rknpu_regcmd::timing::Machine;
+use rocket_uapi::DeviceInfo;
 use serde::Serialize;
 
 use crate::bench::to;
 use crate::exit::{Failure, Verdict};
-use crate::flags::measuring::HERTZ_PER_MHZ;
+use crate::flags::planning::HERTZ_PER_MHZ;
 use crate::flags::{Flags, PlanFlags};
 use crate::int4::of_int4;
 use crate::output;
-use crate::plans_file;
 use memory::{MIB, MemoryReport};
 use one::PlanReport;
 
@@ -38,7 +33,12 @@ struct Report {
     dtype: String,
     /// Rows that the NPU multiplies: of w4a8 two for each of A.
     npu_rows: usize,
+    /// Name of the board's profile, and its clock of the NPU.
+    profile: String,
     clock_mhz: u64,
+    /// Why the profile that there is is not used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile_refused: Option<String>,
     fds: usize,
     results: Results,
     /// Cortex-A76 that pack and unpack.
@@ -46,12 +46,10 @@ struct Report {
     /// Of int4: how deep a K tile the weights are taken to allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     int4_depth: Option<usize>,
-    /// Of a plan of the table: on what it was measured, and how long it took.
+    /// What it took, if it was measured to be the fastest; on the software model by
+    /// modelled time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    measured: Option<Measured>,
-    /// Why the measured plans that were given are not used.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plans_not_used: Option<String>,
+    measured_ns: Option<u64>,
     /// Memory that the weights of the chosen plan take.
     memory: MemoryReport,
     chosen: PlanReport,
@@ -60,17 +58,9 @@ struct Report {
     cut_k: Option<PlanReport>,
 }
 
-/// How a plan of a table of measured plans was measured.
-#[derive(Debug, Serialize)]
-struct Measured {
-    on: TunedFor,
-    /// The time that it took, nanoseconds; on the software model modelled time.
-    measured_ns: u64,
-}
-
 pub(crate) fn run(flags: &Flags, args: &PlanFlags) -> Result<Verdict, Failure> {
-    let plans = args.plans.as_deref().map(plans_file::read).transpose()?;
-    let report = report(args, plans).map_err(|error| Failure::Usage(error.into()))?;
+    let info = super::open(flags)?.device.info();
+    let report = report(args, &info).map_err(|error| Failure::Usage(error.into()))?;
     if flags.json {
         output::print_json(&report)?;
     } else {
@@ -79,32 +69,16 @@ pub(crate) fn run(flags: &Flags, args: &PlanFlags) -> Result<Verdict, Failure> {
     Ok(Verdict::Pass)
 }
 
-/// These plans, if they are for that machine; on which device is not asked here.
-fn if_for(plans: Arc<TunedPlans>, machine: &Machine) -> Result<Arc<TunedPlans>, OtherConditions> {
-    let theirs = plans.conditions();
-    theirs.check(&TunedFor {
-        chip: machine.chip.name.to_owned(),
-        clock_hz: machine.clock_hz,
-        ..theirs.clone()
-    })?;
-    Ok(plans)
-}
-
-fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, PlanError> {
+fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
     let (m, k, n) = (args.m.get(), args.k.get(), args.n.get());
     let dtype = args.dtype.dtype();
     let rows = args.dtype.npu_rows(m);
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
-    let machine = Machine::RK3588.at_clock(args.clock.get().saturating_mul(HERTZ_PER_MHZ));
-    let (tuned, plans_not_used) = match plans.map(|plans| if_for(plans, &machine)).transpose() {
-        Ok(plans) => (plans, None),
-        Err(other) => (None, Some(other.to_string())),
-    };
+    let (options, profile_refused) = args.planning.options(info);
     let options = PlanOptions {
-        tuned,
         k_tile: args.k_tile.map(NonZeroUsize::get),
-        conditions: args.planning.conditions(dtype, machine, rows),
-        ..PlanOptions::default()
+        conditions: args.planning.conditions(dtype, rows),
+        ..options
     };
     let options = match args.planning.int4_depth(dtype, k) {
         Some(depth) => of_int4(&options, n, k, fds, depth)?,
@@ -121,13 +95,8 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
     let chosen = Candidate::new(weights, &options)?;
     let results = options.conditions.results;
     let plan = Plan::with_results(&chosen.weights, rows, results, &options)?;
-    let measured = options.tuned.as_deref().and_then(|plans| {
-        let TunedPlan { measured_ns, .. } = *plans.followed_by(&plan, results)?;
-        Some(Measured {
-            on: plans.conditions().clone(),
-            measured_ns,
-        })
-    });
+    let profile = &options.profile;
+    let followed = profile.followed_by(&plan, results);
     let max = args.memory.map(|mib| mib.saturating_mul(MIB as u64));
     Ok(Report {
         m,
@@ -135,13 +104,14 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         n,
         dtype: args.dtype.to_string(),
         npu_rows: rows,
-        clock_mhz: args.clock.get(),
+        profile: profile.name.to_string(),
+        clock_mhz: profile.machine.clock_hz / HERTZ_PER_MHZ,
+        profile_refused,
         fds,
         results,
-        cpu_cores: options.conditions.host.cores,
+        cpu_cores: profile.host.cores,
         int4_depth: (dtype == Dtype::Int4).then_some(chosen.weights.k_tile_max),
-        measured,
-        plans_not_used,
+        measured_ns: followed.map(|plan| plan.measured_ns),
         memory: MemoryReport::new(&chosen.weights, fds, max, &options),
         chosen: of(&chosen)?,
         whole_k: best(true)?,
@@ -184,19 +154,13 @@ impl Report {
                 }
             );
         }
-        if let Some(reason) = &self.plans_not_used {
-            let _ = writeln!(text, "predicted: {reason}");
+        let _ = writeln!(text, "profile: {}", self.profile);
+        if let Some(reason) = &self.profile_refused {
+            let _ = writeln!(text, "{reason}");
         }
-        if let Some(Measured { on, measured_ns }) = &self.measured {
-            let _ = writeln!(
-                text,
-                "chosen by the table: {:.3} ms, {}, on {on}",
-                *measured_ns as f64 / 1e6,
-                match on.device {
-                    DeviceKind::Silicon => "measured",
-                    DeviceKind::Model => "modelled",
-                }
-            );
+        if let Some(ns) = self.measured_ns {
+            let ms = ns as f64 / 1e6;
+            let _ = writeln!(text, "chosen by the profile: the fastest, {ms:.3} ms");
         }
         for (name, plan) in [
             ("chosen", Some(&self.chosen)),

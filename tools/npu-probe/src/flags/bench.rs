@@ -13,11 +13,6 @@ pub(crate) struct BenchFlags {
     #[command(flatten)]
     pub(crate) measuring: MeasuringFlags,
 
-    /// Use the measured plans of this file, which `tune` wrote on such a device
-    /// at this clock; what is not in it is planned as without
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plans: Option<PathBuf>,
-
     /// Draw what was reached under the roof of compute and memory into this
     /// file
     #[arg(long, value_name = "FILE")]

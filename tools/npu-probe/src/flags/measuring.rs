@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of the commands that measure products: `bench` and `tune`.
+//! Options of `bench` that say what is measured.
 
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
 
 use clap::Args;
 use npu_matmul::Threads;
-use rknpu_regcmd::timing::Machine;
 
 use super::dtype::OperandDtypes;
 use super::planning::PlanningFlags;
@@ -18,12 +17,6 @@ const DEFAULT_SHAPE: ProductShape = ProductShape {
     k: 4096,
     n: 4096,
 };
-
-/// The clock that mainline kernels leave the NPU at, which is what the board boots
-/// with.
-pub(crate) const DEFAULT_CLOCK_MHZ: NonZeroU64 = NonZeroU64::new(200).unwrap();
-
-pub(crate) const HERTZ_PER_MHZ: u64 = 1_000_000;
 
 /// Options that say what is measured, and on what.
 #[derive(Debug, Args)]
@@ -50,13 +43,6 @@ pub(crate) struct MeasuringFlags {
     /// environment's NPU_THREADS says the same [default: one for each CPU, free]
     #[arg(long)]
     threads: Option<Threads>,
-
-    /// Clock of the NPU, MHz, for plans, bounds and modelled times
-    ///
-    /// The driver does not tell it. Mainline kernels leave it at 200; see
-    /// `npu` in /sys/kernel/debug/clk/clk_summary.
-    #[arg(long, value_name = "MHZ", default_value_t = DEFAULT_CLOCK_MHZ)]
-    pub(crate) clock: NonZeroU64,
 
     #[command(flatten)]
     pub(crate) planning: PlanningFlags,
@@ -90,10 +76,5 @@ impl MeasuringFlags {
             Some(threads) => Ok(Some(threads)),
             None => Threads::from_env().map_err(|error| Failure::Usage(error.into())),
         }
-    }
-
-    /// The machine that times are modelled for: an RK3588 at the clock of `--clock`.
-    pub(crate) fn machine(&self) -> Machine {
-        Machine::RK3588.at_clock(self.clock.get().saturating_mul(HERTZ_PER_MHZ))
     }
 }

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of `npu-probe plan`.
 
-use std::num::{NonZeroU64, NonZeroUsize};
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
 
 use clap::Args;
 
 use super::dtype::OperandDtypes;
-use super::measuring::DEFAULT_CLOCK_MHZ;
 use super::planning::PlanningFlags;
 
 /// Options of `plan`.
@@ -24,10 +22,6 @@ pub(crate) struct PlanFlags {
     #[arg(long, default_value = "int8")]
     pub(crate) dtype: OperandDtypes,
 
-    /// Clock of the NPU, MHz: mainline kernels leave it at 200
-    #[arg(long, value_name = "MHZ", default_value_t = DEFAULT_CLOCK_MHZ)]
-    pub(crate) clock: NonZeroU64,
-
     /// File descriptors to spread the columns over [default: one for each core]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) fds: Option<NonZeroUsize>,
@@ -35,11 +29,6 @@ pub(crate) struct PlanFlags {
     /// Depth of a K tile, a multiple of 32 [default: the fastest]
     #[arg(long, value_name = "DEPTH")]
     pub(crate) k_tile: Option<NonZeroUsize>,
-
-    /// Choose by the measured plans of this file, which `tune` wrote for this
-    /// clock, where they have this product
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plans: Option<PathBuf>,
 
     /// Memory that weights may take on all file descriptors together, MiB
     /// [default: any]

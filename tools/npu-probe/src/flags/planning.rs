@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options that say what plans are made for, besides sizes, precision and clock.
+//! Options that say what plans are made for, besides sizes and precision.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
 use clap::Args;
-use npu_matmul::plan::{Conditions, HostCores, int4_depth_within};
-use npu_matmul::{Dtype, Results};
-use rknpu_regcmd::timing::Machine;
+use npu_matmul::plan::{Conditions, int4_depth_within};
+use npu_matmul::{Dtype, PlanOptions, Profile, Results};
+use rocket_uapi::DeviceInfo;
 
-/// Those of an RK3588.
-const DEFAULT_CPU_CORES: NonZeroU32 = NonZeroU32::new(HostCores::RK3588.cores).unwrap();
+pub(crate) const HERTZ_PER_MHZ: u64 = 1_000_000;
 
 /// Options of whoever plans products.
 #[derive(Clone, Copy, Debug, Args)]
@@ -20,7 +19,7 @@ pub(crate) struct PlanningFlags {
     ///
     /// So many whose magnitudes add up to 4095 at most: 2016 where they are 2 on
     /// average. Plans cut K into even tiles of no more than that. The random
-    /// weights of `bench` and `tune` are then such ones.
+    /// weights of `bench` are then such ones.
     #[arg(long, value_name = "CHANNELS")]
     int4_depth: Option<NonZeroUsize>,
 
@@ -28,24 +27,50 @@ pub(crate) struct PlanningFlags {
     #[arg(long)]
     half_results: bool,
 
-    /// Cortex-A76 that pack and unpack while the NPU computes
+    /// What if the NPU had this clock, MHz [default: that of the board's profile]
+    ///
+    /// What was measured at another clock is then left out. `npu-probe calibrate`
+    /// finds the real one.
+    #[arg(long, value_name = "MHZ")]
+    clock: Option<NonZeroU64>,
+
+    /// What if so many cores of the CPU packed and unpacked while the NPU computes
+    /// [default: as many as the board's profile has]
     ///
     /// Plans weigh their time, which is modelled, against the NPU's.
-    #[arg(long, value_name = "NUMBER", default_value_t = DEFAULT_CPU_CORES)]
-    cpu_cores: NonZeroU32,
+    #[arg(long, value_name = "NUMBER")]
+    cpu_cores: Option<NonZeroU32>,
+
+    /// Take tiles that are legal, but so large that none is known to have run on
+    /// silicon; on the software model they are taken anyway
+    #[arg(long)]
+    unmeasured: bool,
 }
 
 impl PlanningFlags {
+    /// Options of plans for this device, by its board's profile; and why the profile
+    /// that there is is not used.
+    pub(crate) fn options(&self, info: &DeviceInfo) -> (PlanOptions, Option<String>) {
+        let (mut options, refused) = PlanOptions::for_device(info);
+        let mut profile = Profile::clone(&options.profile);
+        if let Some(clock) = self.clock {
+            profile = profile.at_clock(clock.get().saturating_mul(HERTZ_PER_MHZ));
+        }
+        if let Some(cores) = self.cpu_cores {
+            profile.host.cores = cores.get();
+        }
+        options.profile = profile.into();
+        if self.unmeasured {
+            options.unmeasured_tiles = Some(true);
+        }
+        (options, refused.map(|error| error.to_string()))
+    }
+
     /// What plans are made for: so many rows of products of this precision.
-    pub(crate) fn conditions(&self, dtype: Dtype, machine: Machine, rows: usize) -> Conditions {
+    pub(crate) fn conditions(&self, dtype: Dtype, rows: usize) -> Conditions {
         Conditions {
-            machine,
             rows,
             results: self.results(dtype),
-            host: HostCores {
-                cores: self.cpu_cores.get(),
-                ..HostCores::RK3588
-            },
         }
     }
 

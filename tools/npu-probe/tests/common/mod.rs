@@ -9,6 +9,7 @@ pub(crate) fn probe(arguments: &[&str]) -> (i32, String, String) {
     let output = test_support::program(env!("CARGO_BIN_EXE_npu-probe"))
         .args(arguments)
         .env("ROCKET_DEVICE", "model")
+        .env("XDG_CONFIG_HOME", "/nonexistent")
         .env_remove("RUST_LOG")
         .output()
         .unwrap();

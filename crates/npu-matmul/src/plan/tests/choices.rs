@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is chosen where there is a choice.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::Profile;
 
 /// Tiles of K that are chosen for products of so many rows.
 fn k_tiles(dtype: Dtype, rows: usize, k: usize, n: usize) -> usize {
@@ -202,10 +205,10 @@ fn rows_make_room_for_weights_where_that_is_faster() {
         k_tile: Some(2048),
         row_tile,
         parts: Some(1),
-        conditions: Conditions {
+        profile: Arc::new(Profile {
             machine: Machine::RK3588.with_driver(driver),
-            ..Conditions::default()
-        },
+            ..Profile::clone(&Profile::built_in())
+        }),
         ..PlanOptions::default()
     };
     let w = WeightPlan::new(
@@ -221,7 +224,7 @@ fn rows_make_room_for_weights_where_that_is_faster() {
         let predict = |row_tile| {
             let options = options(driver, row_tile);
             let plan = Plan::new(&w, 1120, &options).unwrap();
-            let prediction = plan.predict(&options.conditions.machine);
+            let prediction = plan.predict(&options.profile.machine);
             (plan.row_tile, plan.stationary, prediction)
         };
         let (rows, stationary, best) = predict(None);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe settle`: which side of contested facts is a device on?
+//! On which side of contested facts is a device?
 
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -8,53 +9,48 @@ use npu_model::{Level, Model, ModelOptions};
 use rknpu_chip::{Contested, Switch};
 use rocket_uapi::Device;
 
-use crate::exit::{Failure, Verdict};
-use crate::flags::{Flags, SettleFlags};
-use crate::output;
-use crate::report::DeviceReport;
-use crate::settle::judge::FactSide;
-use crate::settle::report::{ExperimentOutcome, FactReport, SettleReport};
-use crate::settle::{Experiment, FACTS, FactToSettle, SettlingMethod, cores, runner};
+use super::judge::FactSide;
+use super::report::{ExperimentOutcome, FactReport};
+use super::{Experiment, FACTS, FactToSettle, SettlingMethod, cores, runner};
+use crate::exit::Failure;
 
-pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failure> {
-    let chosen = choose(&settle.switches)?;
-    let opened = super::open(flags)?;
-    let device = DeviceReport::new(opened.device.info(), opened.why);
-    let say = |text: &str| output::print_unless(flags.json, text);
-    say(&device.text())?;
+/// Runs the experiments for these facts, all if none is named; `say` hears of each.
+pub(crate) fn settle(
+    device: &Device,
+    names: &[String],
+    risky: bool,
+    say: impl Fn(&str) -> Result<(), Failure>,
+) -> Result<Vec<FactReport>, Failure> {
+    if !device.info().is_model {
+        // Until the NPU has lost power, for what needs a fresh core.
+        thread::sleep(IDLE);
+    }
     let mut facts = Vec::new();
     let mut known = Contested::default();
     let mut broken = false;
-    for (fact, switch) in chosen {
+    for (fact, switch) in choose(names)? {
         let outcome = if broken {
             let reason = LEFT_BROKEN.to_owned();
             Ok(ExperimentOutcome::NotRun { reason })
         } else {
-            outcome(&opened.device, fact, switch, settle.risky, &mut known)
+            outcome(device, fact, switch, risky, &mut known)
         };
         let outcome = outcome
             .with_context(|| format!("the experiment for {} failed", fact.name))
             .map_err(Failure::Device)?;
-        if outcome.has_killed() || (fact.risk.is_some() && settle.risky && !broken) {
-            broken = !is_healthy(&opened.device).map_err(Failure::Device)?;
+        if outcome.has_killed() || (fact.risk.is_some() && risky && !broken) {
+            broken = !is_healthy(device).map_err(Failure::Device)?;
         }
         let sides = switch.map_or(&[][..], |switch| switch.sides);
         let fact = FactReport::new(fact, sides, outcome);
         say(&fact.text())?;
         facts.push(fact);
     }
-    let report = SettleReport::new(device, facts);
-    if flags.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.summary())?;
-    }
-    Ok(if report.settled {
-        Verdict::Pass
-    } else {
-        Verdict::Mismatch
-    })
+    Ok(facts)
 }
+
+/// Longer than the driver waits before it cuts the power of an idle core.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Why nothing more is run once a core does not work.
 const LEFT_BROKEN: &str = "after an earlier experiment a plain product does not run to its end: \
@@ -62,7 +58,7 @@ const LEFT_BROKEN: &str = "after an earlier experiment a plain product does not 
 
 /// Whether all cores that a file uses work: what is run on one that does not
 /// would say nothing.
-fn is_healthy(device: &Device) -> anyhow::Result<bool> {
+pub(crate) fn is_healthy(device: &Device) -> anyhow::Result<bool> {
     let seen = runner::run(device, &cores::health()?)?;
     Ok(seen.iter().all(|job| job.completed))
 }
@@ -72,7 +68,7 @@ fn is_healthy(device: &Device) -> anyhow::Result<bool> {
 type Chosen = (&'static FactToSettle, Option<&'static Switch>);
 
 /// The facts that are named, all if none is, in the order of the table.
-fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
+pub(crate) fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
     for name in names {
         if !FACTS.iter().any(|fact| fact.name == name) {
             let all: Vec<_> = FACTS.iter().map(|fact| fact.name).collect();
@@ -160,7 +156,7 @@ mod tests {
         for switch in Contested::SWITCHES {
             assert!(
                 FACTS.iter().any(|fact| fact.name == switch.name),
-                "the model's switch `{}` has no fact in FACTS of npu-probe's settle/mod.rs: \
+                "the model's switch `{}` has no fact in FACTS of npu-probe's calibrate/facts/mod.rs: \
                  write an experiment that tells {:?} apart, or say why there can be none",
                 switch.name,
                 switch.sides

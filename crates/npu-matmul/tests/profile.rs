@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Engines with measured plans: what they use of them, and that results are the
+//! Engines with a board's profile: what they use of it, and that results are the
 //! same.
 #![allow(
     clippy::unwrap_used,
@@ -11,10 +11,9 @@ mod common;
 use std::sync::Arc;
 
 use common::{DEVICES, engine_with, random_i4, random_i8, strict_engine};
-use npu_matmul::plan::{
-    Alternative, PlanSizes, TunedFor, TunedKey, TunedPlan, TunedPlans, alternatives, int4_depth,
-};
-use npu_matmul::{Dtype, Engine, PlanOptions, Results, reference};
+use npu_matmul::plan::{Alternative, PlanSizes, alternatives, int4_depth};
+use npu_matmul::profile::FastestPlan;
+use npu_matmul::{Dtype, Engine, PlanOptions, Profile, Results, reference};
 
 const M: usize = 40;
 const K: usize = 2048;
@@ -34,17 +33,16 @@ fn others(dtype: Dtype, options: &PlanOptions) -> Vec<Alternative> {
     all
 }
 
-fn table(conditions: TunedFor, of: &Alternative) -> Arc<TunedPlans> {
-    let mut table = TunedPlans::new(conditions);
-    table
-        .insert(TunedPlan {
-            key: TunedKey::of(&of.candidate.weights, M, Results::Sums),
-            choice: of.choice,
-            predicted_ns: 2,
-            measured_ns: 1,
-        })
-        .unwrap();
-    Arc::new(table)
+/// The options with a profile that has this plan.
+fn with(of: &Alternative) -> PlanOptions {
+    let mut profile = Profile::clone(&Profile::built_in());
+    let weights = &of.candidate.weights;
+    let plan = FastestPlan::of(weights, M, Results::Sums, of.choice, 1);
+    profile.insert(plan).unwrap();
+    PlanOptions {
+        profile: Arc::new(profile),
+        ..options()
+    }
 }
 
 fn chosen(engine: &Engine, weights: &npu_matmul::Weights, m: usize) -> PlanSizes {
@@ -56,10 +54,8 @@ fn any_measured_plan_is_used_and_gives_the_same_integers() {
     let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
     let want = reference::multiply_i32(M, N, K, &a, &b);
     for other in others(Dtype::Int8, &options()) {
-        let (engine, model) = strict_engine(options(), DEVICES);
-        let table = table(engine.tuned_for(), &other);
+        let (engine, model) = strict_engine(with(&other), DEVICES);
         let measured = other.choice;
-        let engine = engine.with_plans(table);
         let weights = engine.load_i8(N, K, &b).unwrap();
         assert_eq!(chosen(&engine, &weights, M), measured);
         let mut c = vec![0x5a5a_5a5a; M * N];
@@ -88,10 +84,8 @@ fn measured_int4_plans_are_used_where_memory_was_planned_so() {
         ..options()
     };
     for other in others(Dtype::Int4, &options) {
-        let engine = engine_with(self::options(), DEVICES);
-        let table = table(engine.tuned_for(), &other);
+        let engine = engine_with(with(&other), DEVICES);
         let measured = other.choice;
-        let engine = engine.with_plans(table);
         let weights = engine.load_i4(N, K, &b).unwrap();
         assert_eq!(chosen(&engine, &weights, M), measured);
         let mut c = vec![0x5a5a_5a5a; M * N];
@@ -100,22 +94,31 @@ fn measured_int4_plans_are_used_where_memory_was_planned_so() {
     }
 }
 
+/// Products of tiles that have all run on silicon are exact, too.
 #[test]
-fn plans_of_other_conditions_are_not_used() {
-    let b = random_i8(2, N * K);
-    let predicted = {
-        let engine = engine_with(options(), DEVICES);
-        let weights = engine.load_i8(N, K, &b).unwrap();
-        chosen(&engine, &weights, M)
+fn tiles_within_the_envelope_give_the_same_integers() {
+    let within = PlanOptions {
+        unmeasured_tiles: Some(false),
+        ..options()
     };
-    let other = &others(Dtype::Int8, &options())[0];
-    let engine = engine_with(options(), DEVICES);
-    let elsewhere = TunedFor {
-        clock_hz: engine.tuned_for().clock_hz / 3,
-        ..engine.tuned_for()
-    };
-    let table = table(elsewhere, other);
-    let engine = engine.with_plans(table);
-    let weights = engine.load_i8(N, K, &b).unwrap();
-    assert_eq!(chosen(&engine, &weights, M), predicted);
+    for (m, k, n) in [
+        (300, 800, 300),
+        (20, 5000, 100),
+        (130, 1100, 2100),
+        (3, 9000, 33),
+    ] {
+        let (a, b) = (random_i4(1, m * k), random_i4(2, n * k));
+        let want = reference::multiply_i32(m, n, k, &a, &b);
+        let (engine, model) = strict_engine(within.clone(), DEVICES);
+        for dtype in [Dtype::Int8, Dtype::Int4] {
+            let weights = match dtype {
+                Dtype::Int4 => engine.load_i4(n, k, &b).unwrap(),
+                _ => engine.load_i8(n, k, &b).unwrap(),
+            };
+            let mut c = vec![0x5a5a_5a5a; m * n];
+            engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+            assert!(c == want, "{dtype} {m} {k} {n}");
+        }
+        assert!(model.events().is_empty(), "{:?}", model.events());
+    }
 }

@@ -1,22 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One product with each of its best plans.
+//! The fastest of a product's best plans.
+
+use std::sync::Arc;
 
 use anyhow::anyhow;
 use npu_matmul::plan::{
-    Alternative, Candidate, PlanSizes, TunedKey, TunedPlan, alternatives, int4_depth,
+    Alternative, Candidate, INT4_TYPICAL_CHANNELS, PlanSizes, alternatives, int4_depth,
+    int4_depth_within,
 };
-use npu_matmul::{Dtype, Error, PlanOptions, Threads};
+use npu_matmul::profile::FastestPlan;
+use npu_matmul::{Dtype, Error, PlanError, PlanOptions, Profile, Results};
 use npu_model::Opened;
 
-use super::modelled;
-use super::report::{TimedPlan, TunedProduct};
+use super::Open;
+use super::timed::last_product_ps;
 use crate::bench::MeasuredProduct;
 use crate::cmd::measuring;
 use crate::data::ProductOperands;
 use crate::exit::Failure;
+use crate::flags::OperandDtypes;
 use crate::int4::of_int4;
 use crate::product::ProductResult;
 use crate::shape::ProductShape;
+
+/// Plans that are tried, the best ones by prediction.
+const TRIED: usize = 4;
+
+/// Times that each is run on an NPU, after once to warm up; modelled times are the same
+/// each time.
+const REPEAT: usize = 3;
 
 /// Picoseconds of a nanosecond.
 const PS_PER_NS: u64 = 1000;
@@ -24,26 +36,55 @@ const PS_PER_NS: u64 = 1000;
 /// Nanoseconds of a millisecond.
 const NS_PER_MS: f64 = 1e6;
 
+/// The fastest plan of a product in each precision, on one file for each core.
+pub(super) fn plans(
+    open: &impl Open,
+    profile: &Profile,
+    shape: ProductShape,
+) -> Result<Vec<FastestPlan>, Failure> {
+    let opened = open()?;
+    let info = opened.device.info();
+    let fds = usize::try_from(info.cores).unwrap_or(1).max(1);
+    let of = |kind: &OperandDtypes| {
+        let dtype = kind.dtype();
+        let int4_depth = int4_depth_within(shape.k, INT4_TYPICAL_CHANNELS);
+        let mut options = PlanOptions {
+            profile: Arc::new(profile.clone()),
+            unmeasured_tiles: Some(info.is_model),
+            ..PlanOptions::default()
+        };
+        options.conditions.rows = shape.m;
+        let tuning = PlanTuning {
+            case: MeasuredProduct {
+                kind: *kind,
+                results: Results::Sums,
+                int4_depth: (dtype == Dtype::Int4).then_some(int4_depth),
+                shape,
+                repeat: if info.is_model { 1 } else { REPEAT },
+                machine: profile.machine,
+                is_model: info.is_model,
+            },
+            fds,
+            options,
+        };
+        tuning.run(open)
+    };
+    OperandDtypes::PLAIN.iter().map(of).collect()
+}
+
 /// A product whose plans are measured, and how that is done.
 #[derive(Debug)]
-pub(crate) struct PlanTuning {
-    pub(crate) case: MeasuredProduct,
-    pub(crate) fds: usize,
-    pub(crate) threads: Option<Threads>,
+struct PlanTuning {
+    case: MeasuredProduct,
+    fds: usize,
     /// Options that plans are made with, none of them forced.
-    pub(crate) options: PlanOptions,
-    /// Plans that are tried, at most.
-    pub(crate) count: usize,
+    options: PlanOptions,
 }
 
 impl PlanTuning {
-    /// Measures the best plans by prediction, each on a device of its own from
-    /// `open` (a model with a timeline at the assumed clock), and compares their
-    /// results with the first one's.
-    pub(crate) fn run(
-        &self,
-        open: impl Fn() -> Result<Opened, Failure>,
-    ) -> Result<(TunedProduct, TunedPlan), Failure> {
+    /// Measures the best plans by prediction, each on a device of its own, and compares
+    /// their results with the first one's.
+    fn run(&self, open: &impl Open) -> Result<FastestPlan, Failure> {
         let operands = self.case.operands()?;
         let options = self.options_for(&operands).map_err(Error::from)?;
         let shape = self.case.shape;
@@ -53,13 +94,13 @@ impl PlanTuning {
             shape.k,
             self.fds,
             &options,
-            self.count,
+            TRIED,
         )
         .map_err(Error::from)?;
         let mut first: Option<(ProductResult, usize)> = None;
-        let mut timed = Vec::new();
+        let mut best: Option<(u64, PlanSizes)> = None;
         for alternative in &found {
-            let (product, measured_ns) = self.measure(alternative, &operands, &open()?)?;
+            let (product, ns) = self.measure(alternative, &operands, &open()?)?;
             let k_tiles = alternative.candidate.weights.k_tile_count();
             match &first {
                 None => first = Some((product, k_tiles)),
@@ -71,45 +112,25 @@ impl PlanTuning {
                     }
                 }
             }
-            timed.push(TimedPlan {
-                choice: alternative.choice,
-                predicted_ns: alternative.candidate.cost_ps() / PS_PER_NS,
-                measured_ns,
-            });
+            if best.is_none_or(|(least, _)| ns < least) {
+                best = Some((ns, alternative.choice));
+            }
         }
-        let best = timed
-            .iter()
-            .enumerate()
-            .min_by_key(|(_, one)| one.measured_ns)
-            .map(|(at, one)| (at, *one));
-        let (Some((at, best)), Some(alternative)) = (best, found.first()) else {
+        let (Some((ns, sizes)), Some(alternative)) = (best, found.first()) else {
             return Err(Failure::Usage(anyhow!("{shape} has no plan")));
         };
-        let key = TunedKey::of(&alternative.candidate.weights, shape.m, self.case.results);
-        let plan = TunedPlan {
-            key,
-            choice: best.choice,
-            predicted_ns: best.predicted_ns,
-            measured_ns: best.measured_ns,
-        };
-        let tuned = TunedProduct {
-            dtype: self.case.kind.to_string(),
-            results: self.case.results,
-            int4_depth: key.int4_depth,
-            m: shape.m,
-            k: shape.k,
-            n: shape.n,
-            plans: timed,
-            best: at,
-        };
-        Ok((tuned, plan))
+        let weights = &alternative.candidate.weights;
+        Ok(FastestPlan::of(
+            weights,
+            shape.m,
+            self.case.results,
+            sizes,
+            ns,
+        ))
     }
 
     /// Options of which the engine can obey all choices.
-    fn options_for(
-        &self,
-        operands: &ProductOperands,
-    ) -> Result<PlanOptions, npu_matmul::PlanError> {
+    fn options_for(&self, operands: &ProductOperands) -> Result<PlanOptions, PlanError> {
         let (Dtype::Int4, ProductOperands::Integers { b, .. }) = (self.case.kind.dtype(), operands)
         else {
             return Ok(self.options.clone());
@@ -131,19 +152,20 @@ impl PlanTuning {
             int4_depth: None,
             ..alternative.choice.forced(&self.options)
         };
-        let engine = measuring::engine(&opened.device, self.fds, forced, self.threads)?;
-        let (measurement, product) = self.case.measure_with(&engine, None, operands)?;
+        let engine = measuring::engine(&opened.device, self.fds, forced, None)?;
+        let profile = &self.options.profile;
+        let (measurement, product) = self.case.measure_with(&engine, profile, operands)?;
         let ns = match &opened.model {
             None if measurement.gops.is_none() => {
                 return Err(Failure::Device(anyhow!(
-                    "no job ran: there is nothing to tune"
+                    "no job ran: there is nothing to measure"
                 )));
             }
             // Not negative, and centuries fit.
             None => (measurement.wall_ms.median * NS_PER_MS) as u64,
             Some(model) => {
                 // One more warms up.
-                let jobs_ps = modelled::last_product_ps(model, self.case.repeat + 1)?;
+                let jobs_ps = last_product_ps(model, self.case.repeat + 1)?;
                 let Candidate {
                     call, prediction, ..
                 } = &alternative.candidate;

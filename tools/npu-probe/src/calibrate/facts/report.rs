@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use npu_matmul::profile::ContestedFact;
 use serde::Serialize;
 
 use super::FactToSettle;
@@ -175,6 +176,18 @@ impl JobComparison {
 }
 
 impl FactReport {
+    /// What a profile keeps of it: the side of a fact that has some, if it was found.
+    pub(crate) fn verdict(&self) -> Option<ContestedFact> {
+        let ExperimentOutcome::Settled { side, .. } = self.outcome else {
+            return None;
+        };
+        Some(ContestedFact {
+            id: self.name.to_owned(),
+            verdict: side.to_owned(),
+            sentence: self.question.to_owned(),
+        })
+    }
+
     pub(crate) fn new(
         fact: &FactToSettle,
         sides: &'static [&'static str],

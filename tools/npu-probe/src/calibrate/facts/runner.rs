@@ -262,8 +262,8 @@ mod tests {
     use npu_model::{Level, Model, ModelOptions};
     use rknpu_regcmd::regs::dpu;
 
+    use super::super::{FACTS, SettlingMethod, lookup, observed};
     use super::*;
-    use crate::settle::{FACTS, SettlingMethod, lookup, observed};
 
     /// A model that takes no time to hang.
     fn device() -> Device {

@@ -6,20 +6,22 @@
 //! device or on a model that plays one side; `judge` compares what they showed.
 //! All programs are small changes of programs that are known to run on silicon.
 
-pub(crate) mod cores;
+mod cores;
 mod depthwise;
 mod experiment;
 mod flying;
-pub(crate) mod judge;
+mod judge;
 mod lookup;
 mod observed;
 mod pooling;
 mod products;
 pub(crate) mod report;
-pub(crate) mod runner;
+mod run;
+mod runner;
 mod template;
 
-pub(crate) use experiment::Experiment;
+use experiment::Experiment;
+pub(crate) use run::{choose, is_healthy, settle};
 
 /// How an experiment settles a fact, if one can.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tiles that are known to have run on silicon. The rules of the hardware allow
+//! larger ones; what nobody has run may be legal and wrong all the same.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::Profile;
+use crate::dtype::{Dtype, ROW_MULTIPLE};
+use crate::plan::{N_TILE_MAX, OperandOrder, PlanError, PlanOptions, ROW_TILE_MAX, max_rows};
+
+/// A tile that has run, and with it all smaller ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredTile {
+    /// Precision of the operands.
+    pub dtype: Dtype,
+    /// Order of A.
+    pub order: OperandOrder,
+    /// Rows of A.
+    pub rows: usize,
+    /// Channels.
+    pub k: usize,
+    /// Output channels.
+    pub n: usize,
+    /// Who has run it: an id of docs/evidence.md, or `calibrate` on the profile's
+    /// own board.
+    pub evidence: Cow<'static, str>,
+}
+
+/// What others have published. Row-major INT8 beyond K = 3072 is left out: some of it
+/// failed, and nobody knows by which rule (E-deep-int8-rows).
+pub(super) fn published() -> Vec<MeasuredTile> {
+    use Dtype::{Fp16, Int4, Int8};
+    use OperandOrder::{Native, RowMajor};
+    let tiles = [
+        (Int8, Native, [256, 768, 256], "E-resident-tiles"),
+        (Int8, Native, [128, 1024, 2048], "E-native-tiles"),
+        (Int8, Native, [64, 2048, 2048], "E-native-tiles"),
+        (Int8, Native, [32, 4096, 2048], "E-native-tiles"),
+        (Int8, Native, [16, 8192, 2048], "E-native-tiles"),
+        (Int8, RowMajor, [128, 2048, 2048], "E-row-major"),
+        (Int8, RowMajor, [84, 3072, 2048], "E-row-major"),
+        (Int4, Native, [128, 2048, 4096], "E-int4-tiles"),
+        (Fp16, Native, [256, 384, 256], "E-time-tiles"),
+        (Fp16, Native, [256, 512, 256], "E-time-job16"),
+        (Fp16, Native, [64, 1024, 2048], "E-native-tiles"),
+        (Fp16, Native, [32, 2048, 2048], "E-native-tiles"),
+        (Fp16, Native, [16, 4096, 2048], "E-native-tiles"),
+        (Fp16, RowMajor, [160, 1024, 2048], "E-weight-room-block"),
+        (Fp16, RowMajor, [64, 2048, 2048], "E-weight-room-block"),
+        (Fp16, RowMajor, [16, 4096, 2048], "E-weight-room-block"),
+    ];
+    let tile = |(dtype, order, [rows, k, n], evidence): (_, _, [usize; 3], _)| MeasuredTile {
+        dtype,
+        order,
+        rows,
+        k,
+        n,
+        evidence: Cow::Borrowed(evidence),
+    };
+    tiles.map(tile).into()
+}
+
+impl Profile {
+    fn tiles(
+        &self,
+        dtype: Dtype,
+        of: impl Fn(&MeasuredTile) -> bool,
+    ) -> impl Iterator<Item = &MeasuredTile> {
+        let tiles = self.envelope.iter();
+        tiles.filter(move |tile| tile.dtype == dtype && of(tile))
+    }
+}
+
+impl PlanOptions {
+    fn keeps_to_envelope(&self) -> bool {
+        self.unmeasured_tiles == Some(false)
+    }
+
+    /// Most rows of a native tile of depth `k`; 0 if there is none.
+    pub(crate) fn rows_max(&self, dtype: Dtype, k: usize) -> usize {
+        self.rows_max_of(dtype, OperandOrder::Native, k)
+    }
+
+    /// The same with rows of A in this order.
+    pub(crate) fn rows_max_of(&self, dtype: Dtype, order: OperandOrder, k: usize) -> usize {
+        let legal = max_rows(dtype, k);
+        if !self.keeps_to_envelope() {
+            return legal;
+        }
+        let known = |tile: &MeasuredTile| tile.order == order && tile.k >= k;
+        let rows = self.profile.tiles(dtype, known).map(|tile| tile.rows);
+        legal.min(rows.max().unwrap_or(0)) / ROW_MULTIPLE * ROW_MULTIPLE
+    }
+
+    /// Most rows of a native tile of any depth.
+    pub(crate) fn most_rows(&self, dtype: Dtype) -> usize {
+        match self.keeps_to_envelope() {
+            true => self.rows_max(dtype, dtype.k_multiple()),
+            false => ROW_TILE_MAX,
+        }
+    }
+
+    /// Most output channels of a tile of so many rows and that depth.
+    pub(crate) fn n_max(&self, dtype: Dtype, order: OperandOrder, k: usize, rows: usize) -> usize {
+        if !self.keeps_to_envelope() {
+            return N_TILE_MAX;
+        }
+        let known = |tile: &MeasuredTile| tile.order == order && tile.k >= k && tile.rows >= rows;
+        let group = dtype.kernel_group();
+        let most = self.profile.tiles(dtype, known).map(|tile| tile.n).max();
+        // One that is not known is refused by name.
+        (most.unwrap_or(0) / group * group).clamp(group, N_TILE_MAX)
+    }
+
+    /// Checks that a tile of any order may be so deep.
+    pub(crate) fn check_depth_measured(&self, dtype: Dtype, k: usize) -> Result<(), PlanError> {
+        self.check_known(dtype, |_| true, [ROW_MULTIPLE, k, dtype.kernel_group()])
+    }
+
+    /// Checks that a tile of `[rows, k, n]` may be as large.
+    pub(crate) fn check_measured(
+        &self,
+        dtype: Dtype,
+        order: OperandOrder,
+        tile: [usize; 3],
+    ) -> Result<(), PlanError> {
+        self.check_known(dtype, |known| known.order == order, tile)
+    }
+
+    fn check_known(
+        &self,
+        dtype: Dtype,
+        of: impl Fn(&MeasuredTile) -> bool,
+        [m, k, n]: [usize; 3],
+    ) -> Result<(), PlanError> {
+        let large = |tile: &MeasuredTile| tile.rows >= m && tile.k >= k && tile.n >= n && of(tile);
+        if self.keeps_to_envelope() && self.profile.tiles(dtype, large).next().is_none() {
+            return Err(PlanError::Unmeasured { dtype, m, k, n });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A profile as a file: JSON, its fields are in docs/profile.md.
+//!
+//! Such a file comes from whoever sends it. It is refused as a whole if anything
+//! in it makes no sense: it was written by a program, so it is damaged.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use rknpu_regcmd::timing::{DriverCosts, Machine};
+use serde::{Deserialize, Serialize};
+
+use super::Profile;
+use crate::dtype::Dtype;
+use crate::plan::{HostCores, PlanError};
+
+/// Most bytes of a file: some thousand products.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What the file calls itself.
+const FORMAT: &str = "rocket-npu profile";
+
+/// The version that is written, and the only one that is read.
+const VERSION: u64 = 1;
+
+/// Clocks and rates of any such machine, a second: 1 MHz or MB to 1 THz or TB.
+const PER_SECOND: std::ops::RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
+
+/// Most picoseconds that starting something takes: a second.
+const COST_PS_MAX: u64 = 1_000_000_000_000;
+
+/// Counts of what a machine has several of.
+const COUNT: std::ops::RangeInclusive<u64> = 1..=1024;
+
+/// Why a profile is not used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// It cannot be read.
+    #[error("{}: cannot read it: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It makes no sense.
+    #[error("{}: {source}", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: Box<ProfileError>,
+    },
+    /// It is longer than any profile that is written.
+    #[error("it is longer than {FILE_BYTES_MAX} bytes")]
+    TooLong,
+    /// It is not JSON, or JSON of something else.
+    #[error("it is no profile of a board: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A name or version that is not known here.
+    #[error(
+        "its format is {format:?}, version {version}, and this program reads {FORMAT:?}, \
+         version {VERSION}: calibrate again"
+    )]
+    Format {
+        /// The name.
+        format: String,
+        /// The version.
+        version: u64,
+    },
+    /// A number that no machine has.
+    #[error("{field} is {value}, which no such machine has")]
+    Number {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// A plan that is none.
+    #[error("plan {index} is not legal: {source}")]
+    Plan {
+        /// Which plan, from 0.
+        index: usize,
+        /// Why it is not legal.
+        source: PlanError,
+    },
+    /// A plan for the same product as one before it, or an INT4 plan without a
+    /// depth, or another one with it.
+    #[error("plan {index} is for the same product as another, or for no depth of INT4")]
+    PlanOf {
+        /// Which plan, from 0.
+        index: usize,
+    },
+    /// It was measured elsewhere.
+    #[error(
+        "{}: the profile \"{name}\" is of {theirs}, and this is {here}: calibrate this one",
+        file.display()
+    )]
+    Foreign {
+        /// The file.
+        file: PathBuf,
+        /// The profile's name.
+        name: String,
+        /// The board that it was measured on.
+        theirs: String,
+        /// This one.
+        here: String,
+    },
+}
+
+/// What every version has.
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Whole<P> {
+    format: String,
+    version: u64,
+    profile: P,
+}
+
+impl Profile {
+    /// Reads a profile from a file, of whatever board.
+    ///
+    /// # Errors
+    /// What is wrong with the file or with the profile in it.
+    pub fn read(file: &Path) -> Result<Self, ProfileError> {
+        let json = contents(file).map_err(|source| ProfileError::Read {
+            file: file.to_owned(),
+            source,
+        })?;
+        Self::from_json(&json).map_err(|source| ProfileError::Damaged {
+            file: file.to_owned(),
+            source: Box::new(source),
+        })
+    }
+
+    /// Makes a profile of its JSON.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_json(json: &[u8]) -> Result<Self, ProfileError> {
+        if json.len() as u64 > FILE_BYTES_MAX {
+            return Err(ProfileError::TooLong);
+        }
+        let Head { format, version } = serde_json::from_slice(json)?;
+        if format != FORMAT || version != VERSION {
+            return Err(ProfileError::Format { format, version });
+        }
+        let profile = serde_json::from_slice::<Whole<Self>>(json)?.profile;
+        check_machine(&profile.machine)?;
+        check_host(&profile.host)?;
+        for (index, plan) in profile.plans.iter().enumerate() {
+            let twice = profile.plans[..index]
+                .iter()
+                .any(|other| plan.is_like(other));
+            if twice || plan.int4_depth.is_some() != (plan.dtype == Dtype::Int4) {
+                return Err(ProfileError::PlanOf { index });
+            }
+            plan.check()
+                .map_err(|source| ProfileError::Plan { index, source })?;
+        }
+        Ok(profile)
+    }
+
+    /// The profile as JSON, which [`Profile::from_json`] reads.
+    ///
+    /// # Errors
+    /// [`ProfileError::TooLong`] with more plans than a file may have.
+    pub fn to_json(&self) -> Result<String, ProfileError> {
+        let json = serde_json::to_string_pretty(&Whole {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            profile: self,
+        })? + "\n";
+        if json.len() as u64 > FILE_BYTES_MAX {
+            return Err(ProfileError::TooLong);
+        }
+        Ok(json)
+    }
+}
+
+/// As much of a file as is read of one.
+fn contents(file: &Path) -> io::Result<Vec<u8>> {
+    // A pipe would be waited for.
+    if !fs::metadata(file)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut json = Vec::new();
+    File::open(file)?
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut json)?;
+    Ok(json)
+}
+
+fn check_machine(machine: &Machine) -> Result<(), ProfileError> {
+    let Machine { dram, driver, .. } = machine;
+    rate("clock_hz", machine.clock_hz)?;
+    rate("core_bytes_per_second", dram.core_bytes_per_second)?;
+    rate("shared_bytes_per_second", dram.shared_bytes_per_second)?;
+    within(
+        "core_bytes_per_clock",
+        dram.core_bytes_per_clock.into(),
+        &COUNT,
+    )?;
+    let DriverCosts {
+        submit_ps,
+        attach_ps,
+        kick_ps,
+        wake_ps,
+    } = *driver;
+    [submit_ps, attach_ps, kick_ps, wake_ps]
+        .into_iter()
+        .try_for_each(|cost| within("a cost of the driver", cost, &(0..=COST_PS_MAX)))
+}
+
+fn check_host(host: &HostCores) -> Result<(), ProfileError> {
+    rate("clock_hz", host.clock_hz)?;
+    rate("bytes_per_second", host.bytes_per_second)?;
+    rate("sync_bytes_per_second", host.sync_bytes_per_second)?;
+    within("cores", host.cores.into(), &COUNT)?;
+    let per_clock = host.instructions_per_clock;
+    within("instructions_per_clock", per_clock.into(), &COUNT)
+}
+
+fn rate(field: &'static str, value: u64) -> Result<(), ProfileError> {
+    within(field, value, &PER_SECOND)
+}
+
+fn within(
+    field: &'static str,
+    value: u64,
+    range: &std::ops::RangeInclusive<u64>,
+) -> Result<(), ProfileError> {
+    match range.contains(&value) {
+        true => Ok(()),
+        false => Err(ProfileError::Number { field, value }),
+    }
+}

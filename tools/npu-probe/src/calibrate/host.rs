@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The CPU's share of a product: its kernels, its memory, its caches.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use npu_matmul::dtype::Dtype;
+use npu_matmul::matrix::MatrixView;
+use npu_matmul::pack::{Int8, pack_activation};
+use npu_matmul::plan::{HostCores, KernelCost, UnpackTo};
+use npu_matmul::unpack::{Destination, Mode, TileRows, unpack};
+use rknpu_regcmd::MatmulType;
+use rocket_uapi::{ByteLen, Deadline, Device};
+
+use crate::exit::Failure;
+
+/// Runs of which the shortest counts.
+const REPEAT: usize = 9;
+
+/// Rows and columns of a tile that a core's own caches hold, packed and not.
+const ROWS: usize = 64;
+const COLUMNS: usize = 512;
+
+/// Bytes that no cache holds.
+const LARGE: usize = 32 << 20;
+
+/// Measures the CPU, and the caches with a buffer of this device.
+pub(super) fn measure(device: &Device) -> Result<HostCores, Failure> {
+    let usual = HostCores::RK3588;
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = usual.cores.min(u32::try_from(cpus).unwrap_or(1));
+    let executed = kernel_instructions_per_second();
+    Ok(HostCores {
+        cores,
+        clock_hz: (executed / f64::from(usual.instructions_per_clock)) as u64,
+        instructions_per_clock: usual.instructions_per_clock,
+        bytes_per_second: copied_bytes_per_second(cores as usize) as u64,
+        sync_bytes_per_second: synced_bytes_per_second(device)
+            .context("cannot measure cache maintenance")
+            .map_err(Failure::Device)? as u64,
+    })
+}
+
+/// The shortest of several runs.
+fn shortest(mut run: impl FnMut()) -> f64 {
+    let times = (0..REPEAT).map(|_| {
+        let start = Instant::now();
+        run();
+        start.elapsed()
+    });
+    times
+        .min()
+        .unwrap_or(Duration::MAX)
+        .as_secs_f64()
+        .max(f64::MIN_POSITIVE)
+}
+
+/// Instructions that a core finishes in a second of packing and reading, which all
+/// kernels are counted in.
+fn kernel_instructions_per_second() -> f64 {
+    const TIMES: usize = 32;
+    let (a, mut tile) = (vec![1_i8; ROWS * COLUMNS], vec![0_u8; ROWS * COLUMNS]);
+    let view = MatrixView::new(&a, ROWS, COLUMNS);
+    let packing = shortest(|| {
+        for _ in 0..TIMES {
+            if let Some(view) = view {
+                pack_activation::<Int8>(view, ROWS, &mut tile);
+            }
+        }
+    });
+    let (sums, mut c) = (vec![0_u8; ROWS * COLUMNS * 4], vec![0_i32; ROWS * COLUMNS]);
+    let reading = shortest(|| {
+        for _ in 0..TIMES {
+            let from = TileRows {
+                bytes: &sums,
+                rows: ROWS,
+                first: 0,
+            };
+            let to = Destination {
+                rows: &mut c,
+                stride: COLUMNS,
+                columns: 0..COLUMNS,
+            };
+            unpack::<i32>(from, Mode::Add, to);
+        }
+    });
+    let [pack, read] = [
+        KernelCost::pack(Dtype::Int8),
+        KernelCost::unpack(MatmulType::Int8ToInt32, UnpackTo::CachedSum),
+    ];
+    let each = f64::from(pack.centi_instructions + read.centi_instructions) / 100.0;
+    each * (ROWS * COLUMNS * TIMES) as f64 / (packing + reading)
+}
+
+/// Bytes that so many threads read and write in a second.
+fn copied_bytes_per_second(threads: usize) -> f64 {
+    let (from, mut to) = (vec![1_u8; LARGE], vec![2_u8; LARGE]);
+    let part = LARGE.div_ceil(threads.max(1));
+    let time = shortest(|| {
+        std::thread::scope(|scope| {
+            for (to, from) in to.chunks_mut(part).zip(from.chunks(part)) {
+                scope.spawn(|| to.copy_from_slice(from));
+            }
+        });
+    });
+    2.0 * LARGE as f64 / time
+}
+
+/// Bytes that PREP_BO and FINI_BO pass in a second, each.
+fn synced_bytes_per_second(device: &Device) -> anyhow::Result<f64> {
+    let mut bo = device.alloc(ByteLen::new(LARGE)?)?;
+    bo.write(Deadline::FOREVER)?.fill(1);
+    let mut failed = None;
+    let time = shortest(|| {
+        let synced = bo.write(Deadline::FOREVER).and_then(|guard| guard.finish());
+        failed = synced.err();
+    });
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(2.0 * LARGE as f64 / time),
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clock, memory rates and start costs: differences of jobs that are alike but for
+//! what is asked, so that all else drops out.
+
+use anyhow::anyhow;
+use npu_matmul::{Dtype, Profile, Results};
+use rknpu_regcmd::timing::{Dram, DriverCosts, Machine};
+use rocket_uapi::WITNESS_PROGRAMS;
+
+use super::Open;
+use super::timed::{TaskTimes, TimedTasks};
+use crate::exit::Failure;
+use crate::flags::planning::HERTZ_PER_MHZ;
+
+const PS_PER_SECOND: f64 = 1e12;
+
+/// Tasks of the clock's jobs on an NPU; on the software model, which measures exactly
+/// and computes slowly, two.
+const CLOCK_TASKS: usize = 32;
+
+/// How near a rate must be to another to be taken for it.
+const NEAR: f64 = 0.03;
+
+/// Tasks in which the MAC array is busy longer than the memory: each finds its rows
+/// in CBUF, and all of their channels meet half as much of B (E-time-job16, E-reuse).
+fn of_macs(columns: usize, count: usize) -> TimedTasks {
+    TimedTasks {
+        dtype: Dtype::Fp16,
+        results: Results::Halves,
+        tile: [256, 512, columns],
+        count,
+        devices: 1,
+    }
+}
+
+/// Tasks that fetch far more weights than they compute with.
+fn of_weights(columns: usize, devices: usize) -> TimedTasks {
+    TimedTasks {
+        dtype: Dtype::Int8,
+        results: Results::Sums,
+        tile: [4, 256, columns],
+        count: 16,
+        devices,
+    }
+}
+
+/// Tasks that take hardly any time.
+fn of_nothing(count: usize) -> TimedTasks {
+    TimedTasks {
+        dtype: Dtype::Int8,
+        results: Results::Sums,
+        tile: [4, 32, 32],
+        count,
+        devices: 1,
+    }
+}
+
+/// Measures the machine of the device, which has so many cores.
+pub(super) fn measure(open: &impl Open, cores: u32) -> Result<Machine, Failure> {
+    let is_model = open()?.model.is_some();
+    let clock_hz = clock(open, if is_model { 2 } else { CLOCK_TASKS })?;
+    let one = memory(open, 1)?;
+    let devices = usize::try_from(cores).unwrap_or(1).max(1);
+    let all = memory(open, devices)?;
+    let mut machine = Profile::built_in().machine.at_clock(clock_hz);
+    machine.dram = dram(clock_hz, one, all, devices);
+    machine.driver = driver(open, &machine)?;
+    Ok(machine)
+}
+
+/// The clock: twice the columns are twice the products, and nothing else.
+fn clock(open: &impl Open, count: usize) -> Result<u64, Failure> {
+    let [few, many] = [of_macs(128, count), of_macs(256, count)];
+    let more = clocks(&many) - clocks(&few);
+    let hz = per_second(more, &few.run(open)?, &many.run(open)?)?;
+    Ok((hz / HERTZ_PER_MHZ as f64).round() as u64 * HERTZ_PER_MHZ)
+}
+
+/// Clocks of the MAC array: one for each row, group of channels and group of kernels.
+fn clocks(tasks: &TimedTasks) -> u64 {
+    let [rows, k, columns] = tasks.tile;
+    let groups = k / tasks.dtype.k_multiple() * (columns / tasks.dtype.kernel_group());
+    (rows * groups * tasks.count) as u64
+}
+
+/// Bytes a second that so many cores move together.
+fn memory(open: &impl Open, devices: usize) -> Result<f64, Failure> {
+    let [few, many] = [of_weights(512, devices), of_weights(1024, devices)];
+    let bytes = |tasks: &TimedTasks| {
+        let [rows, k, columns] = tasks.tile;
+        ((k + rows * size_of::<i32>()) * columns * tasks.count * tasks.devices) as u64
+    };
+    let more = bytes(&many) - bytes(&few);
+    per_second(more, &few.run(open)?, &many.run(open)?)
+}
+
+/// How many a second, of which the longer job has `more`.
+fn per_second(more: u64, few: &TaskTimes, many: &TaskTimes) -> Result<f64, Failure> {
+    let ps = many.ps.saturating_sub(few.ps);
+    // A board that is busy elsewhere; nothing can be said of it.
+    if ps == 0 {
+        return Err(Failure::Device(anyhow!(
+            "twice the work took no longer: is something else using the NPU?"
+        )));
+    }
+    Ok(more as f64 * PS_PER_SECOND / ps as f64)
+}
+
+/// The parameters that give these rates at this clock: what one core moves, and what
+/// all of them do together. A rate that is a whole number of bytes a clock is taken to
+/// grow with the clock; one that all cores reach at once says nothing of their limit.
+fn dram(clock_hz: u64, one: f64, all: f64, cores: usize) -> Dram {
+    let published = Profile::built_in().machine.dram;
+    let a_clock = one / clock_hz as f64;
+    let whole = (a_clock - NEAR * a_clock).ceil().max(1.0);
+    let by_clock = (whole - a_clock).abs() <= NEAR * a_clock;
+    let shared = all < (1.0 - NEAR) * one * cores as f64;
+    let at_least = |published: u64, measured: f64| published.max(measured as u64);
+    Dram {
+        core_bytes_per_clock: whole as u32,
+        core_bytes_per_second: match by_clock {
+            true => at_least(published.core_bytes_per_second, one),
+            false => one as u64,
+        },
+        shared_bytes_per_second: match shared {
+            true => all as u64,
+            false => at_least(published.shared_bytes_per_second, all),
+        },
+    }
+}
+
+/// What the driver costs beside what `machine` takes for the tasks themselves. How a
+/// job's start divides into submitting, attaching and waking cannot be seen from here:
+/// as in the published figures (E-time-submit).
+fn driver(open: &impl Open, machine: &Machine) -> Result<DriverCosts, Failure> {
+    const FEW: usize = 1;
+    // Longer jobs have one task more, which tells that they ran.
+    const MANY: usize = WITNESS_PROGRAMS - 1;
+    let bare = machine.with_driver(DriverCosts::NONE);
+    let beside = |count| -> Result<u64, Failure> {
+        let TaskTimes { ps, plan } = of_nothing(count).run(open)?;
+        Ok(ps.saturating_sub(plan.predict(&bare).npu_ps))
+    };
+    let (few, many) = (beside(FEW)?, beside(MANY)?);
+    let kick_ps = many.saturating_sub(few) / (MANY - FEW) as u64;
+    let start = few.saturating_sub(kick_ps);
+    let usual = DriverCosts::MAINLINE;
+    let whole = usual.submit_ps + usual.attach_ps + usual.wake_ps;
+    let share = |part: u64| (u128::from(start) * u128::from(part) / u128::from(whole)) as u64;
+    Ok(DriverCosts {
+        submit_ps: share(usual.submit_ps),
+        attach_ps: share(usual.attach_ps),
+        kick_ps,
+        wake_ps: share(usual.wake_ps),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_become_what_gives_them() {
+        // As many bytes a clock as published, and no limit reached.
+        assert_eq!(dram(200_000_000, 1.6e9, 4.8e9, 3), Dram::RK3588);
+        assert_eq!(dram(600_000_000, 4.79e9, 14.4e9, 3), Dram::RK3588);
+        // Slower than a whole number of them, and shared.
+        let slow = dram(600_000_000, 3.9e9, 9e9, 3);
+        assert_eq!(slow.rate(600_000_000, 1), 3_900_000_000);
+        assert_eq!(slow.rate(600_000_000, 3), 3_000_000_000);
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was found, in words and as JSON.
+
+use npu_matmul::Profile;
+use npu_matmul::plan::HostCores;
+use npu_matmul::profile::FastestPlan;
+use rknpu_regcmd::timing::{DriverCosts, Machine};
+use serde::Serialize;
+
+use super::facts::report::SettleReport;
+use crate::flags::planning::HERTZ_PER_MHZ;
+
+const GIGA: f64 = 1e9;
+const PS_PER_US: f64 = 1e6;
+const NS_PER_MS: f64 = 1e6;
+
+/// The report of `calibrate`, which is printed as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct CalibrateReport {
+    #[serde(flatten)]
+    pub(crate) facts: SettleReport,
+    /// The profile, if more than facts was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) profile: Option<Profile>,
+    /// Where it was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<String>,
+}
+
+/// A line about the machine.
+pub(super) fn machine(machine: &Machine) -> String {
+    let DriverCosts {
+        submit_ps,
+        attach_ps,
+        kick_ps,
+        wake_ps,
+    } = machine.driver;
+    let us = |ps: u64| ps as f64 / PS_PER_US;
+    format!(
+        "  {} MHz; a core moves {:.2} GB/s, all at most {:.2}; {:.1} us for a job, {:.1} for each task",
+        machine.clock_hz / HERTZ_PER_MHZ,
+        machine.dram.rate(machine.clock_hz, 1) as f64 / GIGA,
+        machine.dram.shared_bytes_per_second as f64 / GIGA,
+        us(submit_ps + attach_ps + wake_ps),
+        us(kick_ps)
+    )
+}
+
+/// A line about the CPU.
+pub(super) fn host(host: &HostCores) -> String {
+    let rate = |bytes: u64| bytes as f64 / GIGA;
+    format!(
+        "  {} cores that finish {:.2} instructions a ns each, {:.2} GB/s, caches {:.2} GB/s",
+        host.cores,
+        host.clock_hz as f64 * f64::from(host.instructions_per_clock) / GIGA,
+        rate(host.bytes_per_second),
+        rate(host.sync_bytes_per_second)
+    )
+}
+
+/// A line about a plan.
+pub(super) fn plan(plan: &FastestPlan) -> String {
+    let FastestPlan { dtype, m, k, n, .. } = plan;
+    format!(
+        "  {dtype} {m}x{k}x{n}: {:.3} ms with tiles of {} rows, K {}, up to {} columns",
+        plan.measured_ns as f64 / NS_PER_MS,
+        plan.sizes.row_tile,
+        plan.sizes.k_tile,
+        plan.sizes.n_tile
+    )
+}

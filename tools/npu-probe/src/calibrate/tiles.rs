@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tiles beyond those that are known to have run: each is a product of its own,
+//! compared with the CPU's.
+
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use npu_matmul::plan::{OperandOrder, WeightPlan};
+use npu_matmul::profile::MeasuredTile;
+use npu_matmul::{Dtype, PlanOptions, Results};
+use rocket_uapi::Device;
+
+use super::facts;
+use crate::cmd::measuring;
+use crate::data::ProductOperands;
+use crate::exit::Failure;
+use crate::expected::CpuResult;
+use crate::flags::OperandDtypes;
+use crate::product::ProductResult;
+
+/// Depths that are tried: those of today's models, whole or cut.
+const DEPTHS: [usize; 4] = [512, 1024, 2048, 4096];
+
+/// Output channels of the first tiles of a depth, and of the last ones.
+const COLUMNS: usize = 256;
+const COLUMNS_MAX: usize = 8192;
+
+/// Start of the random numbers.
+const SEED: u64 = 1;
+
+/// After that no further tile is begun.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Adds what runs and is right to `envelope`.
+pub(super) fn extend(
+    envelope: &mut Vec<MeasuredTile>,
+    device: &Device,
+    tell: &impl Fn(&str),
+) -> Result<(), Failure> {
+    let start = Instant::now();
+    for dtype in Dtype::ALL {
+        for k in DEPTHS {
+            let known = |tile: &&MeasuredTile| {
+                tile.dtype == dtype && tile.order == OperandOrder::Native && tile.k >= k
+            };
+            let rows = envelope.iter().filter(known).map(|tile| tile.rows).max();
+            let from = rows.unwrap_or(npu_matmul::dtype::ROW_MULTIPLE);
+            let found = grow(device, dtype, [from, k], COLUMNS_MAX, || {
+                start.elapsed() < PATIENCE
+            })?;
+            let Some([rows, k, n]) = found else { continue };
+            tell(&format!("{dtype}: {rows} rows, K {k}, {n} columns run"));
+            envelope.push(MeasuredTile {
+                dtype,
+                order: OperandOrder::Native,
+                rows,
+                k,
+                n,
+                evidence: "calibrate".into(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The largest tile of a depth that is right: more rows first, then more columns, each
+/// twice those before.
+fn grow(
+    device: &Device,
+    dtype: Dtype,
+    [from, k]: [usize; 2],
+    columns_max: usize,
+    go_on: impl Fn() -> bool,
+) -> Result<Option<[usize; 3]>, Failure> {
+    let most = rows_max(dtype, k)?;
+    let mut found = None;
+    let rows = ladder(from, most).chain([most]);
+    for rows in rows {
+        if !go_on() || !runs(device, dtype, [rows, k, COLUMNS])? {
+            break;
+        }
+        found = Some([rows, k, COLUMNS]);
+    }
+    let Some([rows, ..]) = found else {
+        return Ok(None);
+    };
+    for columns in ladder(2 * COLUMNS, columns_max + 1) {
+        if !go_on() || !runs(device, dtype, [rows, k, columns])? {
+            break;
+        }
+        found = Some([rows, k, columns]);
+    }
+    Ok(found)
+}
+
+/// Numbers below `end`, each twice the one before.
+fn ladder(start: usize, end: usize) -> impl Iterator<Item = usize> {
+    let twice = |&before: &usize| before.checked_mul(2);
+    std::iter::successors(Some(start.max(1)), twice).take_while(move |&now| now < end)
+}
+
+/// The most rows that are legal.
+fn rows_max(dtype: Dtype, k: usize) -> Result<usize, Failure> {
+    let options = PlanOptions {
+        k_tile: Some(k),
+        int4_depth: Some(k),
+        ..PlanOptions::default()
+    };
+    let weights = WeightPlan::new(dtype, COLUMNS, k, 1, &options);
+    Ok(weights.map_err(npu_matmul::Error::from)?.row_tile_max)
+}
+
+/// Whether a product of one such tile is right.
+fn runs(device: &Device, dtype: Dtype, [rows, k, n]: [usize; 3]) -> Result<bool, Failure> {
+    let kind = match dtype {
+        Dtype::Int8 => OperandDtypes::Int8,
+        Dtype::Int4 => OperandDtypes::Int4,
+        Dtype::Fp16 => OperandDtypes::Fp16,
+    };
+    let options = PlanOptions {
+        row_tile: Some(rows),
+        k_tile: Some(k),
+        n_tile: Some(n),
+        parts: Some(1),
+        unmeasured_tiles: Some(true),
+        ..PlanOptions::default()
+    };
+    let operands = ProductOperands::random_of(kind, rows * k, n * k, SEED).allowing(k, k);
+    let engine = measuring::engine(device, 1, options, None)?;
+    let weights = operands.load(&engine, dtype, n, k)?;
+    let mut product = ProductResult::unwritten(&operands, Results::Sums, rows * n);
+    if product
+        .multiply(&engine, &weights, rows, &operands)
+        .is_err()
+    {
+        // It was killed. What runs on a core that is broken would say nothing.
+        return match facts::is_healthy(device).map_err(Failure::Device)? {
+            true => Ok(false),
+            false => Err(Failure::Device(anyhow!(
+                "after a tile of {rows} rows, K {k}, {n} columns ({dtype}) no product runs: \
+                 the NPU may need a power cycle"
+            ))),
+        };
+    }
+    let is_right = |row: usize| {
+        let part = row..row + 1;
+        let want = CpuResult::of_rows(part.clone(), n, k, &operands, 1);
+        want.compare(&product.rows(part, n), n).different == 0
+    };
+    // Rows that do not fit CBUF are the last ones.
+    let looked_at = [0, 1, rows / 2, rows - 2, rows - 1];
+    Ok(looked_at.into_iter().all(is_right))
+}
+
+#[cfg(test)]
+mod tests {
+    use npu_model::{Level, Model, ModelOptions};
+
+    use super::*;
+
+    fn device(options: &str) -> Device {
+        let options: ModelOptions = options.parse().unwrap();
+        Model::new(options).open_device()
+    }
+
+    #[test]
+    fn tiles_grow_to_the_largest_that_is_right() {
+        let strict = Model::new(ModelOptions {
+            level: Level::Strict,
+            ..ModelOptions::default()
+        });
+        let most = rows_max(Dtype::Int8, 1024).unwrap();
+        let found = grow(&strict.open_device(), Dtype::Int8, [256, 1024], 512, || {
+            true
+        });
+        assert_eq!(found.unwrap(), Some([most, 1024, 512]));
+        let found = grow(&device(""), Dtype::Int4, [64, 512], 256, || false);
+        assert_eq!(found.unwrap(), None);
+    }
+
+    /// Silicon that needs all weights in CBUF hangs where they are not.
+    #[test]
+    fn what_hangs_ends_the_growth() {
+        let device = device("weight-room=all,job-limit=1");
+        let found = grow(&device, Dtype::Int8, [32, 1024], 512, || true).unwrap();
+        let [rows, k, n] = found.unwrap();
+        assert!(rows >= 32 && rows < rows_max(Dtype::Int8, 1024).unwrap());
+        assert_eq!((k, n), (1024, COLUMNS));
+    }
+
+    #[test]
+    fn each_number_is_twice_the_one_before() {
+        assert_eq!(ladder(3, 25).collect::<Vec<_>>(), [3, 6, 12, 24]);
+        assert_eq!(ladder(8, 8).count(), 0);
+    }
+}

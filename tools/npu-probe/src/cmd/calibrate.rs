@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe calibrate`: what is this board like?
+
+use anyhow::anyhow;
+use npu_matmul::Profile;
+
+use crate::calibrate::facts::report::SettleReport;
+use crate::calibrate::{self, CalibrateReport, facts};
+use crate::exit::{Failure, Verdict};
+use crate::flags::{CalibrateFlags, Flags};
+use crate::output;
+use crate::report::DeviceReport;
+
+pub(crate) fn run(flags: &Flags, args: &CalibrateFlags) -> Result<Verdict, Failure> {
+    let names = args.facts();
+    // What is misspelt is told before anything runs.
+    facts::choose(&names)?;
+    let file = match (args.is_whole(), &args.out) {
+        (false, _) => None,
+        (true, Some(file)) => Some(file.clone()),
+        (true, None) => Some(Profile::users_file().ok_or_else(|| {
+            Failure::Usage(anyhow!(
+                "there is no HOME to write the profile to: --out FILE"
+            ))
+        })?),
+    };
+    let open = || super::open_with(flags, |options| options.timeline = true);
+    let opened = open()?;
+    let is_model = opened.device.info().is_model;
+    let device = DeviceReport::new(opened.device.info(), opened.why);
+    let say = |text: &str| output::print_unless(flags.json, text);
+    let tell = |text: &str| output::tell(&format!("{text}\n"));
+    say(&device.text())?;
+    let mut profile = None;
+    if file.is_some() {
+        profile = Some(calibrate::measured(&open, args.products(is_model), &tell)?);
+        tell("contested facts");
+    }
+    let facts = facts::settle(&opened.device, &names, args.risky, say)?;
+    if let (Some(profile), Some(file)) = (&mut profile, &file) {
+        profile.facts = facts.iter().filter_map(|fact| fact.verdict()).collect();
+        calibrate::write(file, profile)?;
+    }
+    let report = CalibrateReport {
+        facts: SettleReport::new(device, facts),
+        profile,
+        file: file.map(|file| file.display().to_string()),
+    };
+    if flags.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.facts.summary())?;
+        if let (Some(profile), Some(file)) = (&report.profile, &report.file) {
+            output::print(&format!("profile    {} in {file}\n", profile.name))?;
+        }
+    }
+    Ok(match report.facts.settled {
+        true => Verdict::Pass,
+        false => Verdict::Mismatch,
+    })
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Options of `npu-probe calibrate`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::shape::ProductShape;
+
+/// Projections of an 8B transformer, and of a smaller one, for a prompt of 512 tokens.
+const PRODUCTS: [ProductShape; 3] = [
+    ProductShape {
+        m: 512,
+        k: 4096,
+        n: 4096,
+    },
+    ProductShape {
+        m: 512,
+        k: 4096,
+        n: 1024,
+    },
+    ProductShape {
+        m: 512,
+        k: 2048,
+        n: 2048,
+    },
+];
+
+/// What software multiplies in a moment.
+const MODEL_PRODUCTS: [ProductShape; 1] = [ProductShape {
+    m: 64,
+    k: 512,
+    n: 256,
+}];
+
+/// The word for all facts.
+const ALL: &str = "all";
+
+/// Options of `calibrate`.
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateFlags {
+    /// Products whose plans are measured, such as 512x4096x4096 [default: projections of
+    /// transformers; on the software model a small one]
+    #[arg(long, value_name = "MxKxN", value_delimiter = ',')]
+    product: Vec<ProductShape>,
+
+    /// The profile's file [default: rocket-npu/profile.json in the user's configuration]
+    #[arg(long, value_name = "FILE", conflicts_with = "facts")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Measure nothing but these contested facts, and write no profile: their names, or
+    /// `all`
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    facts: Vec<String>,
+
+    /// Run also what may hang a core
+    ///
+    /// A job that hangs holds its core for half a second, until the driver
+    /// resets it; other users of the NPU wait. Some sources say that a core may
+    /// then need a power cycle: be ready to reboot, and save your work.
+    #[arg(long)]
+    pub(crate) risky: bool,
+}
+
+impl CalibrateFlags {
+    /// Whether all is measured, not facts alone.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.facts.is_empty()
+    }
+
+    /// Names of the facts; none for all.
+    pub(crate) fn facts(&self) -> Vec<String> {
+        let named = self.facts.iter().filter(|name| *name != ALL);
+        named.cloned().collect()
+    }
+
+    /// Products whose plans are measured.
+    pub(crate) fn products(&self, is_model: bool) -> &[ProductShape] {
+        match (&self.product[..], is_model) {
+            ([], true) => &MODEL_PRODUCTS,
+            ([], false) => &PRODUCTS,
+            (products, _) => products,
+        }
+    }
+}
