@@ -48,8 +48,6 @@ opaque! {
     Graph;
     /// `struct ggml_backend_event`
     Event;
-    /// `struct ggml_context`: tensors and graphs live in it
-    Arena;
 }
 
 /// `struct ggml_tensor`.
@@ -134,6 +132,8 @@ pub(crate) mod usage {
     use std::ffi::c_int;
     /// `GGML_BACKEND_BUFFER_USAGE_WEIGHTS`
     pub(crate) const WEIGHTS: c_int = 1;
+    /// `GGML_BACKEND_BUFFER_USAGE_COMPUTE`
+    pub(crate) const COMPUTE: c_int = 2;
 }
 
 /// `GGML_BACKEND_DEVICE_TYPE_ACCEL`: used together with the CPU backend; the
@@ -173,6 +173,10 @@ const _: () = {
     assert!(size_of::<DeviceCaps>() == 5);
 };
 
+/// `buffer_from_host_ptr` of `struct ggml_backend_device_i`.
+pub(crate) type BufferFromHostPtr =
+    unsafe extern "C" fn(*mut Device, *mut c_void, usize, usize) -> *mut Buffer;
+
 /// `struct ggml_backend_device_i`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -185,8 +189,7 @@ pub(crate) struct DeviceInterface {
     pub(crate) init_backend: unsafe extern "C" fn(*mut Device, *const c_char) -> *mut Backend,
     pub(crate) get_buffer_type: unsafe extern "C" fn(*mut Device) -> *mut BufferType,
     pub(crate) get_host_buffer_type: Option<unsafe extern "C" fn(*mut Device) -> *mut BufferType>,
-    pub(crate) buffer_from_host_ptr:
-        Option<unsafe extern "C" fn(*mut Device, *mut c_void, usize, usize) -> *mut Buffer>,
+    pub(crate) buffer_from_host_ptr: Option<BufferFromHostPtr>,
     pub(crate) supports_op: unsafe extern "C" fn(*mut Device, *const Tensor) -> bool,
     pub(crate) supports_buft: unsafe extern "C" fn(*mut Device, *mut BufferType) -> bool,
     pub(crate) offload_op: Option<unsafe extern "C" fn(*mut Device, *const Tensor) -> bool>,
@@ -207,6 +210,7 @@ pub(crate) struct DeviceObject {
 const _: () = {
     assert!(size_of::<DeviceInterface>() == 15 * 8);
     assert!(size_of::<DeviceObject>() == 136);
+    assert!(offset_of!(DeviceInterface, buffer_from_host_ptr) == 0x40);
     assert!(offset_of!(DeviceInterface, supports_op) == 0x48);
     assert!(offset_of!(DeviceInterface, supports_buft) == 0x50);
     assert!(offset_of!(DeviceInterface, offload_op) == 0x58);

@@ -149,7 +149,7 @@ unsafe fn compute_product(
 ) -> Result<(), NodeFailure> {
     // SAFETY: live, by the caller's promise.
     let name = unsafe { node.as_ref() }.map_or_else(String::new, Tensor::name);
-    let offload = supports::computable(product, &runtime.policy)
+    let offload = supports::computable(product, &runtime.rules)
         .map_err(|reason| format!("cannot compute {name}: {}", reason.words()))?;
     let engine = runtime
         .engine()
@@ -164,6 +164,10 @@ unsafe fn compute_product(
         tensor::with_data(&runtime.context(), node, offload, |mul_mat| {
             let residents = entry.as_deref().map(|entry| &entry.residents);
             mul_mat.checking = runtime.verify.checking();
+            mul_mat.decision = entry.as_deref().and_then(|entry| {
+                let stored = mul_mat.stored;
+                entry.decision(&stored.operand, stored.address)
+            });
             let computed = stream.run(|| {
                 let _computing = TracedProduct::product(number);
                 mul_mat::compute(&*engine, residents, mul_mat)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which weights may be on the NPU: those that the user wants and that fit,
-//! in the order in which they come.
+//! in the order in which they come. And which of them are there.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use npu_matmul::plan::{DoesNotFit, MemoryPlan, WeightPlan};
@@ -44,12 +45,12 @@ pub(crate) struct TensorCount {
     pub(crate) bytes: u64,
 }
 
-/// All weights that products were wanted of, by where they went.
+/// Where weights are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WeightTotals {
-    /// Those on the NPU.
+    /// Those that were packed for the NPU, when that were most bytes.
     pub(crate) npu: TensorCount,
-    /// Those left to the CPU.
+    /// Those that may not be there, when that were most tensors.
     pub(crate) cpu: TensorCount,
 }
 
@@ -57,8 +58,11 @@ pub(crate) struct WeightTotals {
 struct State {
     memory: MemoryPlan,
     limit: u64,
-    npu: u64,
+    /// Tensors that may be on the NPU, packed or not yet.
+    chosen: u64,
     cpu: BTreeMap<LeftOnCpu, TensorCount>,
+    /// What is packed now.
+    packed: TensorCount,
     most: WeightTotals,
     /// Whether anything came since the last report.
     fresh: bool,
@@ -74,6 +78,15 @@ pub(crate) struct WeightDecision {
     budget: Arc<Budget>,
     plans: Vec<WeightPlan>,
     outcome: Mutex<Result<(), LeftOnCpu>>,
+    /// Matrices that are packed.
+    packed: AtomicU64,
+}
+
+/// A matrix that is packed, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct PackedCount {
+    decision: Arc<WeightDecision>,
+    bytes: u64,
 }
 
 impl Budget {
@@ -82,8 +95,9 @@ impl Budget {
         Arc::new(Self(Mutex::new(State {
             memory,
             limit,
-            npu: 0,
+            chosen: 0,
             cpu: BTreeMap::new(),
+            packed: TensorCount::default(),
             most: WeightTotals::default(),
             fresh: false,
         })))
@@ -108,19 +122,16 @@ impl Budget {
             Err(LeftOnCpu::Excluded)
         };
         match outcome {
-            Ok(()) => state.npu += 1,
+            Ok(()) => state.chosen += 1,
             Err(why) => state.leave(why, &plans),
         }
         state.fresh = true;
-        let now = state.totals();
-        if now.npu.tensors + now.cpu.tensors >= state.most.npu.tensors + state.most.cpu.tensors {
-            state.most = now;
-        }
         drop(state);
         Arc::new(WeightDecision {
             budget: Arc::clone(self),
             plans,
             outcome: Mutex::new(outcome),
+            packed: AtomicU64::new(0),
         })
     }
 
@@ -132,9 +143,9 @@ impl Budget {
         }
         // Writing into a String cannot fail.
         let mut line = format!(
-            "weights on the NPU: {}",
+            "weights for the NPU: {}",
             Amount(TensorCount {
-                tensors: state.npu,
+                tensors: state.chosen,
                 bytes: state.memory.total(),
             })
         );
@@ -149,27 +160,21 @@ impl Budget {
         Some(line)
     }
 
-    /// Tensors and bytes on the NPU, and those left to the CPU, when there were
-    /// most.
+    /// Tensors and bytes on the NPU, and those left to the CPU, each when there
+    /// were most.
     pub(crate) fn most(&self) -> WeightTotals {
         self.lock().most
     }
 }
 
 impl State {
-    fn totals(&self) -> WeightTotals {
-        let mut totals = WeightTotals {
-            npu: TensorCount {
-                tensors: self.npu,
-                bytes: self.memory.total(),
-            },
-            cpu: TensorCount::default(),
+    /// What is left to the CPU now.
+    fn left(&self) -> TensorCount {
+        let add = |sum: TensorCount, count: &TensorCount| TensorCount {
+            tensors: sum.tensors + count.tensors,
+            bytes: sum.bytes + count.bytes,
         };
-        for count in self.cpu.values() {
-            totals.cpu.tensors += count.tensors;
-            totals.cpu.bytes += count.bytes;
-        }
-        totals
+        self.cpu.values().fold(TensorCount::default(), add)
     }
 
     fn add(&mut self, plans: &[WeightPlan]) -> Result<(), LeftOnCpu> {
@@ -191,12 +196,16 @@ impl State {
         let count = self.cpu.entry(why).or_default();
         count.tensors += 1;
         count.bytes += bytes(plans);
+        let left = self.left();
+        if left.tensors >= self.most.cpu.tensors {
+            self.most.cpu = left;
+        }
     }
 
     fn forget(&mut self, outcome: Result<(), LeftOnCpu>, plans: &[WeightPlan]) {
         match outcome {
             Ok(()) => {
-                self.npu -= 1;
+                self.chosen -= 1;
                 for plan in plans {
                     self.memory.remove(plan);
                 }
@@ -227,6 +236,25 @@ impl WeightDecision {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts one of its matrices, which is packed now.
+    pub(crate) fn count_packed(self: &Arc<Self>) -> PackedCount {
+        // A tensor's matrices have the same size.
+        let bytes = self.plans.first().map_or(0, WeightPlan::device_bytes);
+        let mut state = self.budget.lock();
+        // The lock orders it.
+        let is_first = self.packed.fetch_add(1, Ordering::Relaxed) == 0;
+        state.packed.tensors += u64::from(is_first);
+        state.packed.bytes += bytes;
+        if state.packed.bytes >= state.most.npu.bytes {
+            state.most.npu = state.packed;
+        }
+        drop(state);
+        PackedCount {
+            decision: Arc::clone(self),
+            bytes,
+        }
+    }
+
     /// Takes a yes back: the tensor could not be packed.
     pub(crate) fn failed(&self) {
         let mut outcome = self.outcome();
@@ -243,6 +271,15 @@ impl Drop for WeightDecision {
     fn drop(&mut self) {
         let outcome = *self.outcome();
         self.budget.lock().forget(outcome, &self.plans);
+    }
+}
+
+impl Drop for PackedCount {
+    fn drop(&mut self) {
+        let mut state = self.decision.budget.lock();
+        let is_last = self.decision.packed.fetch_sub(1, Ordering::Relaxed) == 1;
+        state.packed.tensors -= u64::from(is_last);
+        state.packed.bytes -= self.bytes;
     }
 }
 
@@ -268,10 +305,10 @@ mod tests {
         WeightPlan::new(Dtype::Int8, 1024, 1024, 3, &PlanOptions::default()).unwrap()
     }
 
-    /// Numbers of tensors on the NPU and not, now.
+    /// Numbers of tensors for the NPU and not, now.
     fn tensors(budget: &Budget) -> (u64, u64) {
-        let totals = budget.lock().totals();
-        (totals.npu.tensors, totals.cpu.tensors)
+        let state = budget.lock();
+        (state.chosen, state.left().tensors)
     }
 
     fn budget(tensors: u64) -> Arc<Budget> {
@@ -291,7 +328,7 @@ mod tests {
         assert!(first.is_yes() && second.is_yes() && !third.is_yes());
         let line = budget.report().unwrap();
         assert!(
-            line.starts_with("weights on the NPU: 2 tensors ("),
+            line.starts_with("weights for the NPU: 2 tensors ("),
             "{line}"
         );
         let left = "left to the CPU: 1 tensor (";
@@ -303,8 +340,8 @@ mod tests {
         drop(first);
         assert!(budget.decide(true, vec![plan()]).is_yes());
         drop((second, third));
-        assert_eq!(budget.most().npu.tensors, 2);
-        assert_eq!(budget.lock().totals(), WeightTotals::default());
+        assert_eq!(tensors(&budget), (0, 0));
+        assert_eq!(budget.most().cpu.tensors, 1);
     }
 
     #[test]
@@ -335,6 +372,23 @@ mod tests {
         assert_eq!(tensors(&budget), (0, 1));
         assert!(budget.decide(true, vec![plan()]).is_yes());
         drop(decision);
-        assert_eq!(budget.lock().totals(), WeightTotals::default());
+        assert_eq!(tensors(&budget), (0, 0));
+    }
+
+    #[test]
+    fn what_is_packed_is_told_and_not_what_may_be() {
+        let budget = budget(8);
+        let experts = budget.decide(true, vec![plan(); 3]);
+        let never = budget.decide(true, vec![plan()]);
+        assert_eq!(budget.most().npu, TensorCount::default());
+        let two = [experts.count_packed(), experts.count_packed()];
+        let most = TensorCount {
+            tensors: 1,
+            bytes: 2 * plan().device_bytes(),
+        };
+        assert_eq!(budget.most().npu, most);
+        drop((experts, never, two));
+        assert_eq!(budget.lock().packed, TensorCount::default());
+        assert_eq!(budget.most().npu, most);
     }
 }

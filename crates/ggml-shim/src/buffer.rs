@@ -1,41 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffers in which the CPU rearranges weights.
+//! Looks at the buffers that the host's CPU makes.
 //!
 //! A buffer type of our own would take weights from the CPU's, and with them half
 //! of its speed in token generation; and ggml takes a device that has one for a
 //! device that can hold parts of tensors (`-sm tensor`). So there is none: the
-//! host puts each weight where it would without us. The CPU's own buffers for
-//! rearranged weights are made by [`alloc`], which has some of their callbacks
-//! replaced (see [`crate::weight_buffers`]): what is written into them is packed
-//! for the NPU first. All other weights stay in plain memory, usually in the
-//! mapped file.
+//! host puts each weight where it would without us. What makes the CPU's buffers, in
+//! plain memory, of mapped files and for rearranged weights, is replaced once by
+//! these functions, which replace some callbacks of the buffers
+//! ([`crate::weight_buffers`]).
 
-use std::cell::Cell;
+use std::ffi::c_void;
 use std::ptr;
 
-use crate::abi::{Buffer, BufferType};
+use crate::abi::{Buffer, BufferType, Device};
 use crate::reg;
-use crate::runtime::guard;
+use crate::runtime::{Runtime, guard};
 use crate::weight_buffers::WeightOrder;
 
-thread_local! {
-    /// Whether buffers that this thread makes are no model's.
-    static UNWATCHED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `body`, which makes buffers of weights that are not for the NPU.
-pub(crate) fn unwatched<T>(body: impl FnOnce() -> T) -> T {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            UNWATCHED.set(self.0);
-        }
-    }
-    let _restore = Restore(UNWATCHED.replace(true));
-    body()
-}
-
-/// `alloc_buffer` of the CPU's extra buffer types, in place of their own.
+/// `alloc_buffer` of the CPU's buffer types, in place of their own.
 pub(crate) unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize) -> *mut Buffer {
     guard("alloc_buffer", ptr::null_mut(), |runtime| {
         let Some(own) = runtime.cpu.own_alloc(buffer_type) else {
@@ -44,30 +26,45 @@ pub(crate) unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize)
         // SAFETY: the callback that the host gave this type, called as the host
         // wanted to call it.
         let buffer = unsafe { own(buffer_type, size) };
-        // A program may have unloaded this backend.
-        let is_watched = !UNWATCHED.get() && runtime.host.has_backend(reg::NAME);
-        // SAFETY: ggml passes one of its buffer types, which live for ever.
-        if !buffer.is_null() && is_watched && !unsafe { runtime.host.is_host(buffer_type) } {
-            // SAFETY: just made by the host, and nobody else knows it yet.
-            unsafe {
-                runtime
-                    .weight_buffers
-                    .adopt(&runtime.host, buffer, WeightOrder::Rearranged)
-            };
-        }
+        let order = match runtime.cpu.is_extra(buffer_type) {
+            true => WeightOrder::Rearranged,
+            false => WeightOrder::Plain,
+        };
+        // SAFETY: just made by the host.
+        unsafe { adopt(runtime, buffer, order) };
         buffer
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// `buffer_from_host_ptr` of the CPU's device, in place of its own.
+pub(crate) unsafe extern "C" fn from_host_ptr(
+    device: *mut Device,
+    data: *mut c_void,
+    size: usize,
+    largest: usize,
+) -> *mut Buffer {
+    guard("buffer_from_host_ptr", ptr::null_mut(), |runtime| {
+        let Some(own) = runtime.cpu.own_host_ptr() else {
+            return ptr::null_mut();
+        };
+        // SAFETY: the callback that the host gave its device, called as the host wanted
+        // to call it.
+        let buffer = unsafe { own(device, data, size, largest) };
+        // SAFETY: just made by the host.
+        unsafe { adopt(runtime, buffer, WeightOrder::Plain) };
+        buffer
+    })
+}
 
-    #[test]
-    fn a_thread_looks_again_after_what_was_no_models() {
-        assert!(unwatched(|| UNWATCHED.get()));
-        assert!(!UNWATCHED.get());
-        let panicked = crate::runtime::contain(|| unwatched(|| panic!("a test of panics")));
-        assert!(panicked.is_none() && !UNWATCHED.get());
+/// Looks at a buffer from now on.
+///
+/// # Safety
+/// `buffer` is null or a buffer that the host just made.
+unsafe fn adopt(runtime: &Runtime, buffer: *mut Buffer, order: WeightOrder) {
+    // A program may have unloaded this backend.
+    if !buffer.is_null() && runtime.host.has_backend(reg::NAME) {
+        let (buffers, host) = (&runtime.weight_buffers, &runtime.host);
+        // SAFETY: made by the host, and nobody else knows it yet.
+        unsafe { buffers.adopt(host, buffer, order) };
     }
 }

@@ -7,34 +7,14 @@ use std::path::PathBuf;
 
 use npu_matmul::{THREADS_VARIABLE, Threads};
 use npu_model::Selector;
+use npu_offload::PrecisionChoice;
 
-use crate::k_group::KGroup;
 use crate::memory;
 use crate::patterns::Patterns;
-use crate::precision::PrecisionChoice;
 use crate::spelling;
 
-/// Fewest activation rows of a product worth a job where nothing says more: 32
-/// is where ggml draws the same line for its own devices
-/// (`GGML_OP_OFFLOAD_MIN_BATCH`).
-pub(crate) const DEFAULT_MIN_M: usize = 32;
-
-/// Fewest activation rows that are offloaded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum MinRows {
-    /// Computed on a device, [`DEFAULT_MIN_M`] on the software model.
-    #[default]
-    Default,
-    /// Computed for each size of weights.
-    Computed,
-    /// From this number of rows on.
-    Fixed(usize),
-}
-
-impl MinRows {
-    /// The word for [`MinRows::Computed`].
-    pub(crate) const COMPUTED: &str = "auto";
-}
+/// The word for what is computed: from how many rows on products are offloaded.
+const COMPUTED: &str = "auto";
 
 const MIN_M: &str = "GGML_ROCKET_MIN_M";
 const PRECISION: &str = "GGML_ROCKET_PRECISION";
@@ -44,23 +24,20 @@ const STATS: &str = "GGML_ROCKET_STATS";
 const TRACE: &str = "GGML_ROCKET_TRACE";
 const VERIFY: &str = "GGML_ROCKET_VERIFY";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
-const K_GROUP: &str = "GGML_ROCKET_K_GROUP";
 
 /// All of ours.
-const VARIABLES: [&str; 9] = [
-    MIN_M, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE, K_GROUP,
-];
+const VARIABLES: [&str; 8] = [MIN_M, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE];
 
 /// What the user set in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Config {
     /// `GGML_ROCKET_MIN_M`: fewest activation rows (tokens of a batch) of a
-    /// product that is offloaded.
-    pub(crate) min_m: MinRows,
+    /// product that is offloaded; `None` leaves it to the times.
+    pub(crate) min_m: Option<usize>,
     /// `GGML_ROCKET_PRECISION`: in what to compute.
     pub(crate) precision: PrecisionChoice,
     /// `GGML_ROCKET_MEM`: bytes that packed weights may take; `None` leaves it
-    /// to [`memory::default_limit`].
+    /// to [`npu_offload::default_budget`].
     pub(crate) memory: Option<u64>,
     /// `GGML_ROCKET_TENSORS`: which weights to offload.
     pub(crate) tensors: Patterns,
@@ -74,9 +51,6 @@ pub(crate) struct Config {
     pub(crate) threads: Option<Threads>,
     /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path.
     pub(crate) device: Selector,
-    /// `GGML_ROCKET_K_GROUP`: channels of K that share a scale where weights
-    /// have four bits; `None` leaves it to the engine.
-    pub(crate) k_group: Option<KGroup>,
 }
 
 impl Config {
@@ -91,6 +65,12 @@ impl Config {
         (config, complaints)
     }
 
+    /// From how many rows on products are offloaded, in the words of the variable.
+    pub(crate) fn min_m(&self) -> String {
+        let fixed = self.min_m.map(|rows| rows.to_string());
+        fixed.unwrap_or_else(|| COMPUTED.to_owned())
+    }
+
     fn parse(get: impl Fn(&str) -> Option<OsString>) -> (Self, Vec<String>) {
         let mut complaints = Vec::new();
         let mut complain = |name: &str, value: &str, wanted: &str, instead: &str| {
@@ -103,11 +83,11 @@ impl Config {
                 .filter(|value| !value.is_empty())
         };
 
-        let mut min_m = MinRows::default();
+        let mut min_m = None;
         if let Some(value) = text(MIN_M) {
             match value.parse::<usize>() {
-                _ if value == MinRows::COMPUTED => min_m = MinRows::Computed,
-                Ok(rows) if rows > 0 => min_m = MinRows::Fixed(rows),
+                _ if value == COMPUTED => {}
+                Ok(rows) if rows > 0 => min_m = Some(rows),
                 _ => complain(
                     MIN_M,
                     &value,
@@ -172,14 +152,6 @@ impl Config {
                 complain(THREADS_VARIABLE, &value, wanted, "the program's threads");
             }
         }
-        let mut k_group = None;
-        if let Some(value) = text(K_GROUP) {
-            k_group = value.parse().ok().and_then(KGroup::new);
-            if k_group.is_none() {
-                let wanted = format!("a multiple of {} up to {}", KGroup::STEP, KGroup::MAX);
-                complain(K_GROUP, &value, &wanted, "the default");
-            }
-        }
         // Whatever is neither `auto` nor `model` is a path; one that is wrong
         // shows when it is opened.
         let device = [DEVICE, npu_model::DEVICE_VARIABLE]
@@ -201,7 +173,6 @@ impl Config {
                 verify,
                 threads,
                 device,
-                k_group,
             },
             complaints,
         )
@@ -213,7 +184,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::precision::ComputeType;
+    use npu_offload::ComputeType;
 
     fn parse(set: &[(&str, &str)]) -> (Config, Vec<String>) {
         Config::parse(|name| {
@@ -248,21 +219,9 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_legal_tiles() {
-        let (config, complaints) = parse(&[("GGML_ROCKET_K_GROUP", "128")]);
-        assert_eq!(config.k_group, KGroup::new(128));
-        assert!(config.k_group.is_some() && complaints.is_empty());
-        for bad in ["0", "48", "512", "many"] {
-            let (config, complaints) = parse(&[("GGML_ROCKET_K_GROUP", bad)]);
-            assert_eq!(config.k_group, None);
-            assert!(complaints[0].contains("multiple of 32"), "{complaints:?}");
-        }
-    }
-
-    #[test]
     fn nothing_set_gives_the_defaults() {
         let (config, complaints) = parse(&[]);
-        assert_eq!(config.min_m, MinRows::Default);
+        assert_eq!(config.min_m, None);
         assert!(!config.stats);
         assert_eq!(config.device, Selector::Auto);
         assert!(complaints.is_empty());
@@ -281,7 +240,7 @@ mod tests {
             ("GGML_ROCKET_DEVICE", "model"),
             ("ROCKET_DEVICE", "/dev/accel/accel7"),
         ]);
-        assert_eq!(config.min_m, MinRows::Fixed(1));
+        assert_eq!(config.min_m, Some(1));
         assert_eq!(config.precision, PrecisionChoice::Always(ComputeType::Fp16));
         assert_eq!(config.memory, Some(2 << 30));
         assert!(!config.tensors.include("output.weight"));
@@ -294,7 +253,7 @@ mod tests {
     #[test]
     fn rows_can_be_computed_on_demand() {
         let (config, complaints) = parse(&[("GGML_ROCKET_MIN_M", "auto")]);
-        assert_eq!(config.min_m, MinRows::Computed);
+        assert_eq!(config.min_m, None);
         assert!(complaints.is_empty());
     }
 
@@ -308,13 +267,13 @@ mod tests {
     fn bad_values_are_named_and_replaced() {
         for bad in ["0", "-3", "many", "1.5", "99999999999999999999999"] {
             let (config, complaints) = parse(&[("GGML_ROCKET_MIN_M", bad)]);
-            assert_eq!(config.min_m, MinRows::Default);
+            assert_eq!(config.min_m, None);
             assert_eq!(complaints.len(), 1);
             assert!(complaints[0].contains(bad) && complaints[0].contains("default"));
         }
         let (config, complaints) = parse(&[("GGML_ROCKET_PRECISION", "F16")]);
         assert_eq!(config.precision, PrecisionChoice::Auto);
-        assert!(complaints[0].contains("auto, f16, w8a8"), "{complaints:?}");
+        assert!(complaints[0].contains("auto, f16, w8a8-hadamard"));
         let (config, complaints) = parse(&[("GGML_ROCKET_MEM", "lots")]);
         assert_eq!(config.memory, None);
         assert!(complaints[0].contains("lots"), "{complaints:?}");

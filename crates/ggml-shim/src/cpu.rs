@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host's CPU backend: the buffer types that it has.
+//! The host's CPU backend: what makes its buffers.
 //!
 //! Besides plain memory the CPU has "extra" buffer types (`CPU_REPACK`, `AMX`,
 //! ...), into which it puts weights in another order. llama.cpp tries them one
-//! after the other for each weight. Each has its `alloc_buffer` replaced, once,
-//! by one that looks at the buffers that it makes: see [`crate::buffer`].
+//! after the other for each weight. Each type has its `alloc_buffer` replaced, and the
+//! device its `buffer_from_host_ptr` for mapped files, by one that looks at the buffers
+//! that are made: see [`crate::buffer`]. That is done once, when the device is there.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
-use crate::abi::{BufferType, Device, Reg};
+use crate::abi::{BufferFromHostPtr, BufferType, Device, Reg};
+use crate::buffer;
 use crate::layout::{self, AllocBuffer};
 use crate::shared::GgmlPtr;
 use crate::symbols::{SymbolScope, function};
-use crate::{buffer, cpu_time};
 
 /// `GGML_BACKEND_DEVICE_TYPE_CPU`
 const DEVICE_TYPE_CPU: c_int = 0;
@@ -36,13 +37,22 @@ pub(crate) struct CpuBackend {
     cpu_buffer_type: CpuBufferType,
     device_reg: DevReg,
     proc_address: ProcAddress,
-    /// The CPU device, once it is there, and its extra buffer types.
-    extras: OnceLock<(GgmlPtr<Device>, Vec<Extra>)>,
+    /// What was replaced, once the CPU device is there.
+    replaced: OnceLock<Replaced>,
 }
 
-/// An extra buffer type of the CPU.
+/// What makes the CPU's buffers.
 #[derive(Debug)]
-struct Extra {
+struct Replaced {
+    /// The type of buffers in plain memory; `None` if its `alloc_buffer` cannot be replaced.
+    plain: Option<BufferMaker>,
+    extras: Vec<BufferMaker>,
+    from_host_ptr: Option<BufferFromHostPtr>,
+}
+
+/// A buffer type of the CPU.
+#[derive(Debug)]
+struct BufferMaker {
     buffer_type: GgmlPtr<BufferType>,
     /// Its own `alloc_buffer`.
     alloc: AllocBuffer,
@@ -55,7 +65,7 @@ impl CpuBackend {
             cpu_buffer_type: function!(place, c"ggml_backend_cpu_buffer_type", CpuBufferType)?,
             device_reg: function!(place, c"ggml_backend_dev_backend_reg", DevReg)?,
             proc_address: function!(place, c"ggml_backend_reg_get_proc_address", ProcAddress)?,
-            extras: OnceLock::new(),
+            replaced: OnceLock::new(),
         })
     }
 
@@ -67,50 +77,32 @@ impl CpuBackend {
 
     /// Whether the CPU rearranges weights in buffers of this type.
     pub(crate) fn is_extra(&self, buffer_type: *const BufferType) -> bool {
-        self.extra(buffer_type).is_some()
+        let replaced = self.replaced.get();
+        replaced.is_some_and(|replaced| replaced.extras.iter().any(|one| one.is(buffer_type)))
     }
 
-    /// The `alloc_buffer` that an extra buffer type had; `None` for others.
+    /// The `alloc_buffer` that a buffer type had; `None` for others.
     pub(crate) fn own_alloc(&self, buffer_type: *const BufferType) -> Option<AllocBuffer> {
         // Whoever comes while they are being replaced waits here until all is
         // written down.
-        self.watch();
-        self.extra(buffer_type).map(|extra| extra.alloc)
+        let replaced = self.replaced()?;
+        let mut makers = replaced.extras.iter().chain(&replaced.plain);
+        Some(makers.find(|one| one.is(buffer_type))?.alloc)
     }
 
-    fn extra(&self, buffer_type: *const BufferType) -> Option<&Extra> {
-        let (_, extras) = self.extras.get()?;
-        extras
-            .iter()
-            .find(|extra| ptr::eq(extra.buffer_type.get(), buffer_type))
+    /// The `buffer_from_host_ptr` that the device had.
+    pub(crate) fn own_host_ptr(&self) -> Option<BufferFromHostPtr> {
+        self.replaced()?.from_host_ptr
     }
 
-    /// Where the CPU computes with weights: rearranged ones, or plain ones.
-    /// `None` while there is no CPU device, and for rearranged ones unless it has
-    /// one type of buffers for them.
-    pub(crate) fn place(&self, rearranged: bool) -> Option<cpu_time::TimingPlace> {
-        let (device, extras) = self.extras()?;
-        Some(cpu_time::TimingPlace {
-            device: device.get(),
-            weights: match (rearranged, &extras[..]) {
-                (false, _) => self.buffer_type(),
-                (true, [only]) => only.buffer_type.get(),
-                (true, _) => return None,
-            },
-            plain: self.buffer_type(),
-        })
-    }
-
-    /// Finds the CPU device and its extra buffer types, once they are there, and
-    /// has the buffers looked at that are made from then on. Not before this
-    /// process has its [`crate::runtime::Runtime`].
+    /// Finds the CPU device, once it is there, and has the buffers looked at that are made
+    /// from then on. Not before this process has its [`crate::runtime::Runtime`].
     pub(crate) fn watch(&self) {
-        self.extras();
+        self.replaced();
     }
 
-    /// The CPU device and its extra buffer types; `None` while there is none.
-    fn extras(&self) -> Option<&(GgmlPtr<Device>, Vec<Extra>)> {
-        if let Some(known) = self.extras.get() {
+    fn replaced(&self) -> Option<&Replaced> {
+        if let Some(known) = self.replaced.get() {
             return Some(known);
         }
         // In libggml, not in libggml-base like everything else.
@@ -119,10 +111,21 @@ impl CpuBackend {
             .find_map(|place| function!(place, c"ggml_backend_dev_by_type", DevByType))?;
         // SAFETY: reads the list of devices.
         let device = GgmlPtr::new(unsafe { by_type(DEVICE_TYPE_CPU) })?;
-        Some(self.extras.get_or_init(|| (device, self.list(device))))
+        Some(self.replaced.get_or_init(|| self.replace(device)))
     }
 
-    fn list(&self, device: GgmlPtr<Device>) -> Vec<Extra> {
+    fn replace(&self, device: GgmlPtr<Device>) -> Replaced {
+        Replaced {
+            plain: BufferMaker::replace(self.buffer_type()),
+            extras: self.extras(device),
+            // SAFETY: a device of the host, which lives for ever; `from_host_ptr` does what
+            // its own did.
+            from_host_ptr: unsafe { layout::hook_host_ptr(device.get(), buffer::from_host_ptr) },
+        }
+    }
+
+    /// Replaces those of the extra buffer types.
+    fn extras(&self, device: GgmlPtr<Device>) -> Vec<BufferMaker> {
         // SAFETY: a live device of the host.
         let reg = unsafe { (self.device_reg)(device.get()) };
         if reg.is_null() {
@@ -146,18 +149,28 @@ impl CpuBackend {
         for index in 0..MOST_EXTRAS {
             // SAFETY: the array ends with a null, behind which nothing is
             // read.
-            let Some(buffer_type) = GgmlPtr::new(unsafe { first.wrapping_add(index).read() })
-            else {
+            let buffer_type = unsafe { first.wrapping_add(index).read() };
+            if buffer_type.is_null() {
                 break;
-            };
-            // SAFETY: a buffer type of the host, which lives for ever; `alloc`
-            // does what this one's own did.
-            let alloc = unsafe { layout::hook_alloc(buffer_type.get(), buffer::alloc) };
-            if let Some(alloc) = alloc {
-                found.push(Extra { buffer_type, alloc });
             }
+            found.extend(BufferMaker::replace(buffer_type));
         }
         found
+    }
+}
+
+impl BufferMaker {
+    /// Replaces what makes buffers of this type of the host.
+    fn replace(buffer_type: *mut BufferType) -> Option<Self> {
+        let buffer_type = GgmlPtr::new(buffer_type)?;
+        // SAFETY: a buffer type of the host, which lives for ever; `alloc`
+        // does what this one's own did.
+        let alloc = unsafe { layout::hook_alloc(buffer_type.get(), buffer::alloc) }?;
+        Some(Self { buffer_type, alloc })
+    }
+
+    fn is(&self, buffer_type: *const BufferType) -> bool {
+        ptr::eq(self.buffer_type.get(), buffer_type)
     }
 }
 

@@ -18,7 +18,6 @@ use crate::reg;
 use crate::runtime::{Runtime, guard};
 use crate::supports::{self, MulMatQuery, WeightLocation};
 use crate::tensor::{self, GraphNode};
-use crate::weight_buffers::WeightOrder;
 
 /// Name of the device, and of its buffer type and backends. The software model
 /// has another, so that no table of a benchmark passes for a board's.
@@ -116,6 +115,7 @@ unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
 unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) -> *mut Backend {
     guard("init_backend", ptr::null_mut(), |runtime| {
         // A context is made when its model is there.
+        runtime.weight_buffers.settle(runtime);
         runtime.report_weights();
         let layout = runtime.host.layout();
         layout.new_backend(runtime.device.get())
@@ -139,7 +139,7 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         let answer = match node {
             GraphNode::NoWork => return true,
             GraphNode::Other => Err(DeclineReason::NotAProduct),
-            GraphNode::MulMat(product) => supports::decide(&product, &runtime.policy)
+            GraphNode::MulMat(product) => supports::decide(&product, &runtime.rules)
                 // SAFETY: as above; `classify` found a product.
                 .and_then(|_| unsafe { placed(runtime, op, &product) }),
         };
@@ -172,15 +172,9 @@ unsafe fn placed(
     match product.place {
         WeightLocation::Unallocated | WeightLocation::Elsewhere => Ok(()),
         WeightLocation::Plain => {
-            // SAFETY: a live buffer that is not empty, hence with callbacks;
-            // weights are neither freed nor written while ggml asks about
-            // graphs with them.
-            let entry = unsafe {
-                runtime
-                    .weight_buffers
-                    .adopt(&runtime.host, buffer, WeightOrder::Plain)
-            };
-            let decision = entry.decide(runtime, weights, &product.weights);
+            let entry = runtime.weight_buffers.get(buffer);
+            let address = weights.data.addr();
+            let decision = entry.and_then(|entry| entry.decision(&product.weights, address));
             let may = decision.is_some_and(|decision| decision.is_yes());
             may.then_some(()).ok_or(DeclineReason::LeftToCpu)
         }

@@ -2,30 +2,21 @@
 //! The device, and the engine on it.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use half::f16;
-use npu_matmul::plan::{PlanOptions, WeightPlan};
-use npu_matmul::quantise::search::Search;
-use npu_matmul::quantise::{Operands, QuantiseOptions};
+use npu_matmul::plan::PlanOptions;
 use npu_matmul::{
-    Activations, Engine, Error, Output, PackedWeights, Section, Stopwatch, Threads, WeightFormat,
-    Weights,
+    Activations, Engine, Error, Output, PackedWeights, Section, Stopwatch, Threads, Weights,
 };
 use npu_model::{Model, ModelOptions, Selector};
+use npu_offload::{ComputeType, PlanTarget};
 use rocket_uapi::{Device, DevicePool};
 
-use crate::cost::PlanTarget;
 use crate::describe;
 use crate::host::LoadError;
-use crate::k_group::KGroup;
 use crate::mul_mat::{ActivationRows, MatrixMultiplier, MatrixProduct};
-use crate::precision::ComputeType;
 use crate::stats::DeviceCounts;
-
-/// `GGML_ROCKET_K_GROUP`, which is the process's: one device is opened, and
-/// what it was opened with holds for all plans.
-static K_GROUP: OnceLock<KGroup> = OnceLock::new();
 
 /// The opened device and the engine on it.
 #[derive(Debug)]
@@ -33,7 +24,7 @@ pub(crate) struct OpenedEngine {
     /// Multiplies matrices on the device.
     pub(crate) engine: Engine,
     /// The machine that products are planned for.
-    pub(crate) machine: PlanTarget,
+    pub(crate) target: PlanTarget,
     /// The device's description in `--list-devices`.
     pub(crate) description: String,
     /// Its node; the model has a name of its own in place of one.
@@ -81,12 +72,14 @@ pub(crate) fn open(
     let root = Path::new("/");
     let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
     let pool = DevicePool::open(&device, cores).map_err(|error| failed("device", &error))?;
-    let (options, refused) = PlanOptions::for_device(&info);
+    let (mut options, refused) = PlanOptions::for_device(&info);
     let complaint = refused.map(|error| {
         let profile = &options.profile.name;
         format!("{error}; planning for {profile}")
     });
-    let engine = Engine::with_options(pool, options.clone());
+    options.unmeasured_tiles = Some(info.is_model);
+    let target = PlanTarget::new(cores, options);
+    let engine = Engine::with_options(pool, target.options.clone());
     let engine = match threads {
         None => engine,
         Some(threads) => engine.and_then(|engine| engine.with_threads(threads)),
@@ -94,10 +87,7 @@ pub(crate) fn open(
     let engine = engine.map_err(|error| failed("engine on device", &error))?;
     Ok(OpenedEngine {
         engine,
-        machine: PlanTarget {
-            fds: cores,
-            options,
-        },
+        target,
         description: describe::description(&info, root),
         node: info.name,
         is_model: info.is_model,
@@ -105,27 +95,6 @@ pub(crate) fn open(
         model,
         complaint,
     })
-}
-
-/// Sets the group of K for weights of four bits, before any is planned; later
-/// calls change nothing.
-pub(crate) fn set_k_group(group: KGroup) {
-    // The first one holds.
-    let _ = K_GROUP.set(group);
-}
-
-fn k_group() -> Option<usize> {
-    Some(K_GROUP.get().copied().unwrap_or_default().channels())
-}
-
-/// How weights of `n x k` would be cut; `None` if they cannot be.
-pub(crate) fn plan(
-    engine: &Engine,
-    precision: ComputeType,
-    n: usize,
-    k: usize,
-) -> Option<WeightPlan> {
-    engine.weight_plan(format(precision), n, k).ok()
 }
 
 /// What the engine counted so far.
@@ -138,34 +107,6 @@ pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
         bytes_to_device: counters.bytes_to_device,
         bytes_from_device: counters.bytes_from_device,
         times: engine.times(),
-    }
-}
-
-/// How weights are loaded for `precision`.
-pub(crate) fn format(precision: ComputeType) -> WeightFormat {
-    match precision {
-        ComputeType::Fp16 => WeightFormat::Fp16,
-        _ => WeightFormat::Quantised(options(precision)),
-    }
-}
-
-/// How weights are quantised for a quantised `precision`.
-fn options(precision: ComputeType) -> QuantiseOptions {
-    let (operands, k_group, rotated) = match precision {
-        ComputeType::Fp16 | ComputeType::Int8 => (Operands::W8A8, None, false),
-        ComputeType::Int8Hadamard => (Operands::W8A8, None, true),
-        ComputeType::W4A8 => (Operands::W4A8, k_group(), false),
-        ComputeType::Int4Hadamard => (Operands::W4A4, k_group(), true),
-    };
-    QuantiseOptions {
-        operands,
-        k_group,
-        // Of a few levels none is to be wasted on the largest weight alone.
-        search: match operands {
-            Operands::W8A8 => Search::AbsMax,
-            _ => Search::MeanSquare,
-        },
-        rotated,
     }
 }
 
@@ -188,7 +129,12 @@ impl MatrixMultiplier for Engine {
         precision: ComputeType,
         fill: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Result<PackedWeights, Error> {
-        self.load(Weights::quantised_rows(n, k, options(precision), fill))
+        self.load(Weights::quantised_rows(
+            n,
+            k,
+            precision.quantise_options(),
+            fill,
+        ))
     }
 
     fn multiply(&self, parts: Vec<MatrixProduct<'_, PackedWeights>>) -> Result<(), Error> {

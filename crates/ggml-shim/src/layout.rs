@@ -21,10 +21,10 @@
 
 mod tables;
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
-pub(crate) use tables::hook_alloc;
 use tables::slots;
+pub(crate) use tables::{hook_alloc, hook_host_ptr};
 
 use crate::abi::{Backend, Buffer, BufferType, Device, Tensor};
 use crate::host::{GgmlVersion, LoadError};
@@ -65,6 +65,8 @@ impl Probes {
 pub(crate) type AllocBuffer = unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer;
 /// `free_buffer` of `struct ggml_backend_buffer_i`.
 pub(crate) type FreeBuffer = unsafe extern "C" fn(*mut Buffer);
+/// `init_tensor` there.
+pub(crate) type InitTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor) -> c_int;
 /// `memset_tensor` there.
 pub(crate) type MemsetTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor, u8, usize, usize);
 /// `set_tensor` there.
@@ -75,10 +77,11 @@ pub(crate) type CopyTensor = unsafe extern "C" fn(*mut Buffer, *const Tensor, *m
 /// `clear` there.
 pub(crate) type Clear = unsafe extern "C" fn(*mut Buffer, u8);
 
-/// The callbacks with which ggml changes or frees a buffer. Any may be missing.
+/// The callbacks with which ggml fills, changes or frees a buffer. Any may be missing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BufferCallbacks {
     pub(crate) free_buffer: Option<FreeBuffer>,
+    pub(crate) init_tensor: Option<InitTensor>,
     pub(crate) memset_tensor: Option<MemsetTensor>,
     pub(crate) set_tensor: Option<SetTensor>,
     pub(crate) cpy_tensor: Option<CopyTensor>,

@@ -21,11 +21,10 @@
 //! | `stream` | what ggml sets on one backend: threads, when to stop |
 //! | `tensor` | follows ggml's pointers, once, into safe values |
 //! | `types` | its number formats and their decoders |
-//! | `supports`, `precision`, `reason` | pure: which products are offloaded, in what, and why not |
-//! | `policy`, `choice`, `quality`, `cost` | what `auto` is: the least modelled time of what loses little |
-//! | `crossover`, `cpu_time` | from how many rows on a product pays |
+//! | `supports`, `reason` | pure: which products are offloaded, by the rules of [`npu_offload`], and why not |
 //! | `mul_mat`, `pack`, `quants` | operands to the engine's products |
-//! | `buffer`, `weight_buffers`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
+//! | `buffer`, `buffer_hooks`, `weight_buffers` | looks at the buffers that the CPU makes, and decides about the weights in them |
+//! | `load`, `pieces`, `resident` | packed weights: from when, until when |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
 //! | `engine`, `describe` | the device behind it all, and what to call it |
 //! | `failure` | when that has no memory left |
@@ -39,19 +38,15 @@ mod abi;
 mod backend;
 mod budget;
 mod buffer;
-mod choice;
+mod buffer_hooks;
 mod config;
 mod copies;
-mod cost;
 mod cpu;
-mod cpu_time;
-mod crossover;
 mod describe;
 mod device;
 mod engine;
 mod failure;
 mod host;
-mod k_group;
 mod layout;
 mod load;
 mod log;
@@ -61,9 +56,6 @@ mod observer;
 mod pack;
 mod patterns;
 mod pieces;
-mod policy;
-mod precision;
-mod quality;
 mod quants;
 mod reason;
 mod reg;

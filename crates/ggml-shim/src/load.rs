@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packs a weight tensor whose data just arrived.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use npu_matmul::PackedWeights;
 use serde_json::json;
 
 use crate::abi::Tensor;
+use crate::budget::WeightDecision;
 use crate::log::LogLevel;
 use crate::mul_mat::TensorBytes;
 use crate::pack::{self, PackedMatrix};
@@ -26,13 +27,14 @@ pub(crate) fn pack_tensor(
     tensor: &Tensor,
     weights: &TensorDescriptor,
     bytes: &[u8],
+    decision: &Arc<WeightDecision>,
 ) -> Result<(), String> {
     let began = Instant::now();
     // SAFETY: a tensor that the host passed.
     let decoder = unsafe { runtime.types.decoder(tensor.type_id) };
     let decoder = decoder.ok_or("ggml cannot decode it")?;
     let (precision, dimensions) =
-        supports::storable(weights, &runtime.policy).map_err(|reason| reason.words().to_owned())?;
+        supports::storable(weights, &runtime.rules).map_err(|reason| reason.words().to_owned())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
     let rows = TensorBytes {
         bytes,
@@ -52,7 +54,9 @@ pub(crate) fn pack_tensor(
                 .key(tensor.data.addr(), [i2, i3])
                 .ok_or("its strides leave memory")?;
             let loaded = pack::load_matrix(&*engine, precision, &matrix, runtime.verify.is_on());
-            packed.push((key, loaded.map_err(|error| error.to_string())?));
+            let mut loaded = loaded.map_err(|error| error.to_string())?;
+            loaded.counted = Some(decision.count_packed());
+            packed.push((key, loaded));
         }
     }
     for (key, weights) in packed {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much memory packed weights may take, and memory that may not be there.
-
-use std::fs;
+//! Amounts of memory as users write them, and memory that may not be there.
 
 /// The host has no memory left. Rust would end the process, which is not ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,11 +28,6 @@ pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, OutOfMemo
     Ok(data)
 }
 
-/// The part of the available memory that is taken unless the user says
-/// otherwise. The model itself is still to come, and the CPU's rearranged copy
-/// of it: together about as much as what is packed in INT8.
-const PART: u64 = 2;
-
 /// Reads a number of bytes, with `K`, `M` or `G` behind it for the powers of
 /// 1024.
 pub(crate) fn parse(text: &str) -> Option<u64> {
@@ -45,24 +38,6 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
         _ => (text, 1_u64),
     };
     number.parse::<u64>().ok()?.checked_mul(unit)
-}
-
-/// Half of the memory that the kernel calls available now; no limit if it does
-/// not say.
-pub(crate) fn default_limit() -> u64 {
-    fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| available(&text))
-        .map_or(u64::MAX, |bytes| bytes / PART)
-}
-
-/// `MemAvailable` in `/proc/meminfo`, in bytes.
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
-    kib.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -97,13 +72,5 @@ mod tests {
             Err(OutOfMemory::Bytes(usize::MAX))
         );
         assert_eq!(zeroed::<u8>(3), Ok(vec![0; 3]));
-    }
-
-    #[test]
-    fn the_kernel_tells_what_is_available() {
-        let text = "MemTotal:       16000 kB\nMemFree:  1 kB\nMemAvailable:    8000 kB\n";
-        assert_eq!(available(text), Some(8000 * 1024));
-        assert_eq!(available("MemTotal: 1 kB\n"), None);
-        assert!(default_limit() > 0);
     }
 }

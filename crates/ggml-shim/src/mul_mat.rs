@@ -23,6 +23,7 @@ use zerocopy::FromBytes;
 
 pub(crate) use self::part::{ActivationRows, MatrixMultiplier, MatrixProduct};
 use crate::abi::MAX_DIMS;
+use crate::budget::WeightDecision;
 use crate::memory::{self, OutOfMemory};
 use crate::pack::{self, Matrix, PackedMatrix};
 use crate::quants::NotFinite;
@@ -125,6 +126,8 @@ pub(crate) struct MulMat<'a> {
     pub(crate) out: &'a mut [f32],
     /// Whether it is computed again.
     pub(crate) checking: ProductChecks,
+    /// What was decided about the weights, to count those that become resident.
+    pub(crate) decision: Option<Arc<WeightDecision>>,
 }
 
 /// Computes `product`. Weights are kept in `residents`, if there are any.
@@ -203,7 +206,11 @@ fn weights<M: MatrixMultiplier>(
     };
     let StoredWeights { operand, address } = product.stored;
     match (residents, operand.key(address, [b2, b3])) {
-        (Some(residents), Some(key)) => residents.get_or_load(key, load),
+        (Some(residents), Some(key)) => residents.get_or_load(key, || {
+            let mut packed = load()?;
+            packed.counted = product.decision.as_ref().map(WeightDecision::count_packed);
+            Ok(packed)
+        }),
         _ => load().map(Arc::new),
     }
 }

@@ -15,12 +15,13 @@ use npu_matmul::Section;
 use rayon::prelude::*;
 
 use crate::abi::type_id;
+use crate::budget::PackedCount;
 use crate::memory;
 use crate::mul_mat::{MatrixMultiplier, MulMatError, TensorBytes};
-use crate::precision::ComputeType;
 use crate::quants::{self, NotFinite, RowCorrection};
 use crate::types::Decoder;
 use crate::verify::OriginalWeights;
+use npu_offload::ComputeType;
 
 /// One weight matrix where ggml has it.
 #[derive(Debug)]
@@ -66,6 +67,8 @@ pub(crate) struct PackedMatrix<W> {
     pub(crate) factors: Vec<f32>,
     /// The original that it was made of, while products are verified.
     pub(crate) original: Option<OriginalWeights>,
+    /// Keeps it counted while it is resident.
+    pub(crate) counted: Option<PackedCount>,
 }
 
 /// Loads `matrix` in `precision`, and keeps the original where `keep` says so.
@@ -95,6 +98,7 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
                 weights: weights.map_err(MulMatError::Engine)?,
                 factors,
                 original,
+                counted: None,
             })
         }
         quantised => {
@@ -113,6 +117,7 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
                     weights: weights.map_err(MulMatError::Engine)?,
                     factors: Vec::new(),
                     original,
+                    counted: None,
                 }),
                 row => Err(NotFinite { row }.into()),
             }

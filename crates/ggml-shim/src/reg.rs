@@ -112,7 +112,7 @@ impl Features {
         Self::new([
             (c"DEVICE", runtime.description.clone()),
             (c"PRECISION", text(runtime.config.precision.word())),
-            (c"MIN_M", text(&runtime.policy.min_m())),
+            (c"MIN_M", text(&runtime.config.min_m())),
         ])
     }
 

@@ -5,31 +5,29 @@
 use std::ffi::{CStr, CString};
 use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use npu_matmul::Engine;
 use npu_model::Model;
+use npu_offload::OffloadRules;
 
 use crate::abi::{Device, Reg};
 use crate::budget::Budget;
-use crate::buffer;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
-use crate::cpu_time::ProductTimer;
 use crate::describe::StartLine;
 use crate::engine;
 use crate::host::{Host, LoadError};
 use crate::load::Progress;
 use crate::log::{LogLevel, Logger};
-use crate::memory;
 use crate::observer::EngineObserver;
-use crate::policy::{self, ProcessPolicy};
 use crate::shared::GgmlPtr;
 use crate::stats::{DeviceCounts, ModelledTime, NpuTime, Stats};
 use crate::symbols::SymbolScope;
 use crate::tensor::TensorContext;
 use crate::trace::{self, Trace, TraceFile};
-use crate::types::{FormatTable, NumberFormat};
+use crate::types::FormatTable;
 use crate::verify::Verification;
 use crate::weight_buffers::WeightBuffers;
 use crate::{device, reg};
@@ -42,7 +40,7 @@ pub(crate) struct Runtime {
     /// The host's number formats.
     pub(crate) types: FormatTable,
     /// The host's CPU backend.
-    pub(crate) cpu: Arc<CpuBackend>,
+    pub(crate) cpu: CpuBackend,
     /// The host's buffers of which weights were packed.
     pub(crate) weight_buffers: WeightBuffers,
     /// The memory that weights may take, and what they take of it.
@@ -51,8 +49,8 @@ pub(crate) struct Runtime {
     pub(crate) progress: Progress,
     /// The user's settings, from the environment.
     pub(crate) config: Config,
-    /// What follows from the settings for each product.
-    pub(crate) policy: ProcessPolicy,
+    /// What decides about each product.
+    pub(crate) rules: OffloadRules,
     /// The device's name.
     pub(crate) name: &'static CStr,
     /// The device's description in `--list-devices`.
@@ -134,7 +132,6 @@ impl Runtime {
         let cpu = CpuBackend::find(place).ok_or_else(incomplete)?;
         let logger = host.logger();
         let (config, complaints) = Config::from_env();
-        engine::set_k_group(config.k_group.unwrap_or_default());
         for complaint in complaints {
             logger.write(LogLevel::Warn, &complaint);
         }
@@ -159,22 +156,14 @@ impl Runtime {
                 ),
             );
         }
-        let cpu = Arc::new(cpu);
         let name = device::name_of(opened.is_model);
-        let megahertz = opened.machine.megahertz();
-        let machine = opened.machine.options.profile.machine;
-        let policy = ProcessPolicy::new(
-            &config,
-            opened.machine,
-            !opened.is_model,
-            Box::new(Measured {
-                timer: ProductTimer::find(place),
-                cpu: Arc::clone(&cpu),
-                types,
-                logger,
-            }),
-        );
-        let limit = config.memory.unwrap_or_else(memory::default_limit);
+        let megahertz = opened.target.megahertz();
+        let machine = opened.target.options.profile.machine;
+        let mut rules = OffloadRules::new(opened.target);
+        rules.choice = config.precision;
+        rules.min_rows = config.min_m;
+        let budget = || npu_offload::default_budget(Path::new("/")).unwrap_or(u64::MAX);
+        let limit = config.memory.unwrap_or_else(budget);
         let start = StartLine {
             name: &name.to_string_lossy(),
             description: &opened.description,
@@ -190,7 +179,7 @@ impl Runtime {
             false => LogLevel::Info,
         };
         let ggml = host.version();
-        logger.write(level, &format!("{start}; ggml {ggml}; {}", policy.rows()));
+        logger.write(level, &format!("{start}; ggml {ggml}"));
         if host.has_backend(c"BLAS") {
             logger.write(
                 LogLevel::Warn,
@@ -230,7 +219,7 @@ impl Runtime {
             weight_buffers: WeightBuffers::default(),
             budget,
             progress: Progress::default(),
-            policy,
+            rules,
             config,
         })
     }
@@ -253,12 +242,8 @@ impl Runtime {
         }
     }
 
-    /// Says which weights are on the NPU and in what they are computed, if there
-    /// is anything new about it.
+    /// Says which weights may be on the NPU, if there is anything new about it.
     pub(crate) fn report_weights(&self) {
-        for line in self.policy.chooser.report() {
-            self.log(LogLevel::Info, &line);
-        }
         if let Some(line) = self.budget.report() {
             self.log(LogLevel::Info, &line);
         }
@@ -274,33 +259,6 @@ impl Runtime {
     fn take_engine(&self) -> Option<Arc<Engine>> {
         let engine = self.engine.lock();
         engine.unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// The host's CPU, measured.
-struct Measured {
-    /// `None` if its ggml cannot be asked to compute.
-    timer: Option<ProductTimer>,
-    cpu: Arc<CpuBackend>,
-    types: FormatTable,
-    logger: Logger,
-}
-
-impl policy::HostCpu for Measured {
-    fn mac_fs(&self, weights: NumberFormat, rearranged: bool) -> Option<u64> {
-        let place = self.cpu.place(rearranged)?;
-        // SAFETY: objects of the host, and a format of a tensor of the host; the
-        // CPU has such weights in such a buffer already, or in plain memory.
-        buffer::unwatched(|| unsafe { self.timer?.mac_fs(weights, place) })
-    }
-
-    fn name(&self, weights: NumberFormat) -> String {
-        // SAFETY: the format of a tensor of the host.
-        unsafe { self.types.name(weights.id) }
-    }
-
-    fn tell(&self, line: &str) {
-        self.logger.write(LogLevel::Info, line);
     }
 }
 

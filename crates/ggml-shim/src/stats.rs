@@ -10,8 +10,8 @@ use npu_matmul::Times;
 
 use crate::budget::WeightTotals;
 use crate::describe::MEGAHERTZ;
-use crate::precision::ComputeType;
 use crate::reason::DeclineReason;
+use npu_offload::ComputeType;
 
 /// Counts of the engine: what went to the device and came back.
 #[derive(Debug, Clone, Copy, Default)]

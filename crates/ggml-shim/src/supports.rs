@@ -17,21 +17,17 @@
 //! `MUL_MAT_ID`, with experts, has its picture in `mul_mat/by_expert.rs`; its
 //! M is the number of tokens.
 
+use npu_offload::{ComputeType, FormatClass, MAX_INT8_K, NumberFormat, OffloadRules};
+
 use crate::abi::{MAX_DIMS, type_id};
-use crate::precision::ComputeType;
 use crate::reason::DeclineReason;
 use crate::resident::MatrixKey;
-use crate::types::{FormatClass, NumberFormat};
 
 /// Fewest outputs of a product in INT8. Its error is a few 2^-8 of each
 /// output, and averages out only over many: with a single output one unlucky
 /// cancellation is the whole result (ggml's own test, NMSE below 5e-4, fails
 /// about one time in eight on a 1 x 1 product, and never was seen to on 16).
 const MIN_INT8_OUTPUTS: usize = 16;
-
-/// Longest dot product in INT8: up to here the sum of products of magnitude
-/// 127 * 127 surely fits into 32 bits (127 * 127 * 2^17 < 2^31).
-pub(crate) const MAX_INT8_K: usize = 1 << 17;
 
 /// Type, dimensions and strides of one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +122,17 @@ impl Offload {
         m * repeats[0] * repeats[1]
     }
 
+    /// Activation rows that meet the same weights; of experts as many as it is if all are
+    /// chosen alike.
+    fn rows_together(&self) -> usize {
+        match self.experts {
+            Some(experts) => {
+                self.rows().saturating_mul(experts.used) / self.shape.matrices[0].max(1)
+            }
+            None => self.rows(),
+        }
+    }
+
     /// Elements of the output.
     pub(crate) fn outputs(&self) -> usize {
         let Shape { n, matrices, .. } = self.shape;
@@ -136,23 +143,13 @@ impl Offload {
     }
 }
 
-/// What the user set, and what follows from it: the same answers to the same
-/// questions as long as the process lives.
-pub(crate) trait Policy {
-    /// The precision to compute in with weights of `n x k`.
-    fn precision(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType;
-
-    /// Whether a product that can be computed has enough rows to be offloaded.
-    fn is_worth(&self, product: &MulMatQuery, offload: &Offload) -> bool;
-}
-
 /// Decides about a product that ggml asks for.
 ///
 /// # Errors
 /// The reason for which it stays with the CPU.
 pub(crate) fn decide(
     product: &MulMatQuery,
-    policy: &impl Policy,
+    rules: &OffloadRules,
 ) -> Result<Offload, DeclineReason> {
     if product.origin == WeightOrigin::Computed {
         return Err(DeclineReason::Computed);
@@ -160,8 +157,10 @@ pub(crate) fn decide(
     if product.place == WeightLocation::Elsewhere {
         return Err(DeclineReason::Elsewhere);
     }
-    let offload = computable(product, policy)?;
-    if !policy.is_worth(product, &offload) {
+    let offload = computable(product, rules)?;
+    let Shape { n, k, .. } = offload.shape;
+    let (rows, together) = (offload.rows(), offload.rows_together());
+    if !rules.is_worth(product.weights.format, [n, k], rows, together) {
         return Err(DeclineReason::SmallBatch);
     }
     if offload.precision.is_quantised() && offload.outputs() < MIN_INT8_OUTPUTS {
@@ -177,7 +176,7 @@ pub(crate) fn decide(
 /// The reason for which it cannot.
 pub(crate) fn computable(
     product: &MulMatQuery,
-    policy: &impl Policy,
+    rules: &OffloadRules,
 ) -> Result<Offload, DeclineReason> {
     let dimensions = readable(&product.weights)?;
     if product.activations.format.id != type_id::F32 {
@@ -194,7 +193,7 @@ pub(crate) fn computable(
         return Err(DeclineReason::NotContiguous);
     }
     Ok(Offload {
-        precision: precision(&product.weights, dimensions, policy)?,
+        precision: precision(&product.weights, dimensions, rules)?,
         shape,
         experts,
     })
@@ -207,10 +206,10 @@ pub(crate) fn computable(
 /// The reason for which they cannot.
 pub(crate) fn storable(
     weights: &TensorDescriptor,
-    policy: &impl Policy,
+    rules: &OffloadRules,
 ) -> Result<(ComputeType, [usize; MAX_DIMS]), DeclineReason> {
     let dimensions = readable(weights)?;
-    Ok((precision(weights, dimensions, policy)?, dimensions))
+    Ok((precision(weights, dimensions, rules)?, dimensions))
 }
 
 /// The dimensions of weights that can be decoded row by row.
@@ -226,13 +225,13 @@ fn readable(weights: &TensorDescriptor) -> Result<[usize; MAX_DIMS], DeclineReas
 }
 
 /// In what to compute with such weights. The first question about a size may
-/// cost a policy milliseconds, so it comes last.
+/// cost milliseconds, so it comes last.
 fn precision(
     weights: &TensorDescriptor,
     [k, n, ..]: [usize; MAX_DIMS],
-    policy: &impl Policy,
+    rules: &OffloadRules,
 ) -> Result<ComputeType, DeclineReason> {
-    let precision = policy.precision(weights.format, [n, k]);
+    let precision = rules.decide(weights.format, [n, k]).precision;
     if precision.is_quantised() && k > MAX_INT8_K {
         return Err(DeclineReason::TooDeep);
     }
@@ -329,6 +328,12 @@ impl TensorDescriptor {
             k,
             stride: self.nb[1],
         })
+    }
+
+    /// The number of matrices; `None` as above.
+    pub(crate) fn matrices(&self) -> Option<usize> {
+        let [_, _, b2, b3] = self.dimensions().ok()?;
+        b2.checked_mul(b3)
     }
 
     /// The keys of all matrices; `None` as above.

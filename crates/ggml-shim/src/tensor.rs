@@ -5,13 +5,14 @@ use std::ffi::CStr;
 use std::ops::Range;
 use std::slice;
 
+use npu_offload::NumberFormat;
 use zerocopy::FromBytes;
 
 use crate::abi::{Buffer, Tensor, usage};
 use crate::host::Host;
 use crate::mul_mat::{MulMat, StoredWeights, TensorBytes};
 use crate::supports::{MulMatQuery, Offload, TensorDescriptor, WeightLocation, WeightOrigin};
-use crate::types::{FormatTable, NumberFormat};
+use crate::types::FormatTable;
 use crate::verify::ProductChecks;
 
 /// What a node of a graph is to us.
@@ -262,6 +263,7 @@ pub(crate) unsafe fn with_data<T>(
         ids,
         out,
         checking: ProductChecks::default(),
+        decision: None,
     }))
 }
 

@@ -5,8 +5,10 @@
 //! offloaded, those that a later version adds included: nothing here knows how
 //! a block of any of them looks.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
+
+use npu_offload::{FormatClass, NumberFormat};
 
 use crate::abi::type_id;
 use crate::symbols::{SymbolScope, function};
@@ -37,41 +39,6 @@ const _: () = {
 
 /// `ggml_get_type_traits`.
 type GetTraits = unsafe extern "C" fn(c_int) -> *const Traits;
-
-/// Kinds of number formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FormatClass {
-    /// Floating point: F32, F16, BF16.
-    Float,
-    /// Blocks of small integers with scales, or whatever else can be decoded.
-    Quantised,
-    /// Cannot be decoded to f32: integers, F64, formats of activations.
-    Other,
-}
-
-/// A number format, without its decoder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NumberFormat {
-    /// `enum ggml_type`; the numbers are stable.
-    pub(crate) id: u32,
-    /// Elements of a block; 1 where each stands for itself.
-    pub(crate) block_elements: usize,
-    /// Bytes of a block.
-    pub(crate) block_bytes: usize,
-    /// Kind of the encoding.
-    pub(crate) class: FormatClass,
-}
-
-impl NumberFormat {
-    /// Bytes of a row of `elements`; `None` if that is no number of blocks, or
-    /// more than memory.
-    pub(crate) fn row_bytes(&self, elements: usize) -> Option<usize> {
-        if !elements.is_multiple_of(self.block_elements) {
-            return None;
-        }
-        (elements / self.block_elements).checked_mul(self.block_bytes)
-    }
-}
 
 /// Turns bytes of one format into f32.
 #[derive(Debug, Clone, Copy)]
@@ -144,23 +111,6 @@ impl FormatTable {
         unsafe { self.entry(id) }.0
     }
 
-    /// ggml's name of the format.
-    pub(crate) unsafe fn name(&self, id: u32) -> String {
-        let Ok(number) = c_int::try_from(id) else {
-            return format!("type {id}");
-        };
-        // SAFETY: the number lies within the table, by the caller's promise.
-        let traits = unsafe { (self.0)(number) };
-        // SAFETY: null, or an entry of the host's static table.
-        let name = unsafe { traits.as_ref() }.map_or(std::ptr::null(), |traits| traits.name);
-        if name.is_null() {
-            return format!("type {id}");
-        }
-        // SAFETY: not null, hence a NUL-terminated string of that table.
-        let name = unsafe { CStr::from_ptr(name) };
-        name.to_string_lossy().into_owned()
-    }
-
     /// The decoder of this format; `None` for those of [`FormatClass::Other`].
     ///
     /// # Safety
@@ -217,6 +167,7 @@ impl FormatTable {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::ffi::CStr;
     use std::{ptr, slice};
 
     use half::{bf16, f16};
@@ -342,25 +293,6 @@ pub(crate) mod tests {
         }
         // SAFETY: as above.
         assert!(unsafe { fake_types().decoder(type_id::I32) }.is_none());
-    }
-
-    #[test]
-    fn formats_have_names() {
-        for (id, name) in [
-            (type_id::F32, "f32"),
-            (Q8_0, "q8_0"),
-            (u32::MAX, "type 4294967295"),
-        ] {
-            // SAFETY: as above.
-            assert_eq!(unsafe { fake_types().name(id) }, name);
-        }
-    }
-
-    #[test]
-    fn rows_are_whole_blocks() {
-        assert_eq!(format(Q8_0).row_bytes(64), Some(68));
-        assert_eq!(format(Q8_0).row_bytes(48), None);
-        assert_eq!(format(BF16).row_bytes(usize::MAX), None);
     }
 
     #[test]

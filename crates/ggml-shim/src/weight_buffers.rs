@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host's buffers of which the NPU has packed weights.
+//! The buffers of the host's CPU, and what was packed of the weights in them.
 //!
 //! Packed weights must go when the bytes go that they were made from: ggml
 //! frees models and reuses addresses. Nobody tells a backend about buffers of
-//! others, but each buffer object carries its own callbacks, and those of a
-//! buffer that holds weights of ours are replaced here by hooks that keep the
-//! table and then do what they replaced.
+//! others, but each buffer object carries its own callbacks, and those of the
+//! CPU's buffers are replaced by the ones of [`crate::buffer_hooks`] when the
+//! buffers are made.
+//!
+//! ggml names a tensor to its buffer before it has data. So all weights of a model
+//! are known before it is decided which of them may be on the NPU, and the
+//! output's come last.
 
 use std::collections::HashMap;
-use std::ffi::c_void;
-use std::slice;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use npu_matmul::PackedWeights;
 
-use crate::abi::{Buffer, Tensor};
+use crate::abi::{Buffer, Tensor, usage};
 use crate::budget::WeightDecision;
-use crate::engine;
+use crate::buffer_hooks;
 use crate::host::Host;
 use crate::layout::BufferCallbacks;
-use crate::load;
-use crate::log::LogLevel;
 use crate::pack::PackedMatrix;
 use crate::pieces::TensorPieces;
 use crate::resident::{MatrixKey, ResidentMatrices};
-use crate::runtime::{Runtime, contain, guard};
+use crate::runtime::Runtime;
+use crate::shared::GgmlPtr;
 use crate::supports::{self, TensorDescriptor};
 
 /// The order in which weights lie in a buffer.
@@ -37,238 +39,255 @@ pub(crate) enum WeightOrder {
     Rearranged,
 }
 
-/// A buffer of the host with weights, and what was packed from it.
+/// A tensor that may be weights, of which nothing is decided yet.
+#[derive(Debug)]
+struct Candidate {
+    name: String,
+    address: usize,
+    weights: TensorDescriptor,
+}
+
+/// A buffer of the host, and what was packed from it.
 #[derive(Debug)]
 pub(crate) struct WeightBuffer {
+    buffer: GgmlPtr<Buffer>,
     order: WeightOrder,
+    /// Counts buffers in the order in which they were made.
+    number: usize,
     originals: BufferCallbacks,
     /// Weights packed from it.
     pub(crate) residents: ResidentMatrices<PackedMatrix<PackedWeights>>,
-    /// For each of its tensors, whether it may be on the NPU.
-    decisions: Mutex<HashMap<(MatrixKey, usize), Arc<WeightDecision>>>,
+    candidates: Mutex<Vec<Candidate>>,
+    /// Whether the output's weights are among those of which it is decided.
+    has_output: AtomicBool,
+    /// For each tensor of which it is decided, whether it may be on the NPU.
+    decisions: RwLock<HashMap<(MatrixKey, usize), Arc<WeightDecision>>>,
     /// Parts of tensors that are not there in whole yet.
     pieces: Mutex<TensorPieces>,
 }
 
 impl WeightBuffer {
-    /// Whether `tensor`, which is `weights` in this buffer, may be on the NPU:
-    /// asked of the budget at the first time, and the same answer from then
-    /// on. `None` if it can never be.
-    pub(crate) fn decide(
+    /// The order of the weights in it.
+    pub(crate) fn order(&self) -> WeightOrder {
+        self.order
+    }
+
+    /// The callbacks that it had.
+    pub(crate) fn originals(&self) -> &BufferCallbacks {
+        &self.originals
+    }
+
+    /// Parts of tensors that are not there in whole yet.
+    pub(crate) fn pieces(&self) -> MutexGuard<'_, TensorPieces> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn candidates(&self) -> MutexGuard<'_, Vec<Candidate>> {
+        self.candidates
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something waits for [`WeightBuffers::settle`].
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.candidates().is_empty()
+    }
+
+    /// What was decided about these weights, whose data begin at `address`; `None` if nothing
+    /// was.
+    pub(crate) fn decision(
         &self,
-        runtime: &Runtime,
-        tensor: &Tensor,
         weights: &TensorDescriptor,
+        address: usize,
     ) -> Option<Arc<WeightDecision>> {
-        let first = weights.key(tensor.data.addr(), [0, 0])?;
-        let (precision, [k, n, b2, b3]) = supports::storable(weights, &runtime.policy).ok()?;
-        let matrices = b2.checked_mul(b3)?;
-        let decisions = self.decisions.lock();
+        let key = decision_key(weights, address)?;
+        let decisions = self.decisions.read();
+        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        decisions.get(&key).cloned()
+    }
+
+    /// Takes note of a tensor that gets its place in this buffer: decides about it
+    /// at once, if its turn has come.
+    pub(crate) fn place(&self, runtime: &Runtime, buffer: *mut Buffer, tensor: &Tensor) {
+        // SAFETY: the buffer of the tensor, live while ggml calls its callbacks.
+        let usage = unsafe { runtime.host.buffer_usage(buffer) };
+        let is_stored = tensor.op == runtime.host.ops().none && tensor.view_src.is_null();
+        let is_matrix = tensor.ne[1] > 1 && !tensor.data.is_null();
+        if usage == usage::COMPUTE || !is_stored || !is_matrix {
+            return;
+        }
+        let candidate = Candidate {
+            name: tensor.name(),
+            address: tensor.data.addr(),
+            // SAFETY: a tensor of the host.
+            weights: unsafe { tensor.operand(runtime.types) },
+        };
+        // What is mapped is declared to be weights before it is placed.
+        let is_due = usage == usage::WEIGHTS && self.order == WeightOrder::Plain;
+        if is_due && rank(&candidate.name) == Rank::Layer {
+            self.decide(runtime, &candidate);
+        } else {
+            self.candidates().push(candidate);
+        }
+    }
+
+    /// Asks the budget about a tensor, unless it was asked or the tensor can never be on
+    /// the NPU.
+    fn decide(&self, runtime: &Runtime, candidate: &Candidate) -> Option<()> {
+        let Candidate {
+            name,
+            address,
+            weights,
+        } = candidate;
+        let key = decision_key(weights, *address)?;
+        let (precision, [k, n, ..]) = supports::storable(weights, &runtime.rules).ok()?;
+        let decisions = self.decisions.write();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = decisions.get(&(first, matrices)) {
-            return Some(Arc::clone(known));
+        if decisions.contains_key(&key) {
+            return Some(());
         }
-        let plan = engine::plan(&*runtime.engine()?, precision, n, k)?;
-        let wanted = runtime.config.tensors.include(&tensor.name());
-        let decision = runtime.budget.decide(wanted, vec![plan; matrices]);
-        decisions.insert((first, matrices), Arc::clone(&decision));
-        if decision.is_yes() {
-            // SAFETY: the type of a tensor of the host.
-            let name = unsafe { runtime.types.name(weights.format.id) };
-            let chooser = &runtime.policy.chooser;
-            chooser.note(&name, weights.format, [n, k], matrices);
+        let plan = runtime.rules.target.weight_plan(precision, [n, k])?;
+        let wanted = runtime.config.tensors.include(name);
+        let decision = runtime.budget.decide(wanted, vec![plan; key.1]);
+        decisions.insert(key, decision);
+        if self.is_output(name) {
+            // A flag only: the table has a lock of its own.
+            self.has_output.store(true, Ordering::Relaxed);
         }
-        Some(decision)
+        Some(())
     }
 }
 
-/// All buffers of the host with weights for the NPU, by address.
+impl WeightBuffer {
+    /// Whether the tensor is nothing but the output's weights: what the CPU rearranges it
+    /// does not look up.
+    fn is_output(&self, name: &str) -> bool {
+        match rank(name) {
+            Rank::Layer => false,
+            Rank::Output => true,
+            Rank::Embedding => self.order == WeightOrder::Rearranged,
+        }
+    }
+}
+
+/// What tells a tensor from others: its first matrix, and their number.
+fn decision_key(weights: &TensorDescriptor, address: usize) -> Option<(MatrixKey, usize)> {
+    Some((weights.key(address, [0, 0])?, weights.matrices()?))
+}
+
+/// When it is a weight's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// Each token of a prompt needs it.
+    Layer,
+    /// The output's: a prompt needs it for one row.
+    Output,
+    /// A table of embeddings, which is the output's weight too where the model has no
+    /// other.
+    Embedding,
+}
+
+fn rank(name: &str) -> Rank {
+    match name {
+        "output.weight" => Rank::Output,
+        // llama.cpp's name, and whisper.cpp's.
+        "token_embd.weight" | "decoder.token_embedding.weight" => Rank::Embedding,
+        _ => Rank::Layer,
+    }
+}
+
+/// All of the CPU's buffers, by address.
 #[derive(Debug, Default)]
 pub(crate) struct WeightBuffers {
-    entries: RwLock<HashMap<usize, Arc<WeightBuffer>>>,
+    entries: RwLock<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_address: HashMap<usize, Arc<WeightBuffer>>,
+    made: usize,
 }
 
 impl WeightBuffers {
-    /// What is known about `buffer`; `None` if it has no such weights.
+    /// What is known about `buffer`; `None` if nobody saw it made.
     pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.get(&buffer.addr()).cloned()
+        entries.by_address.get(&buffer.addr()).cloned()
     }
 
-    /// Hooks `buffer`, unless it is.
+    /// Hooks `buffer`.
     ///
     /// # Safety
-    /// `buffer` is a live buffer of the host, with callbacks, and nobody frees
-    /// it or writes to it meanwhile.
-    pub(crate) unsafe fn adopt(
+    /// `buffer` is a buffer of the host that was just made and that nobody else knows.
+    pub(crate) unsafe fn adopt(&self, host: &Host, buffer: *mut Buffer, order: WeightOrder) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.made += 1;
+        let Some(address) = GgmlPtr::new(buffer) else {
+            return;
+        };
+        let entry = WeightBuffer {
+            buffer: address,
+            order,
+            number: entries.made,
+            // SAFETY: live, and nobody calls its callbacks, by the caller's promise.
+            originals: unsafe { host.layout().hook(buffer, buffer_hooks::hooks()) },
+            residents: ResidentMatrices::default(),
+            candidates: Mutex::default(),
+            has_output: AtomicBool::new(false),
+            decisions: RwLock::default(),
+            pieces: Mutex::default(),
+        };
+        entries.by_address.insert(buffer.addr(), Arc::new(entry));
+    }
+
+    /// Forgets a buffer that is about to be freed.
+    pub(crate) fn remove(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.by_address.remove(&buffer.addr())
+    }
+
+    /// Decides about all weights that wait for it: in the order in which they were
+    /// placed, but the output's last.
+    pub(crate) fn settle(&self, runtime: &Runtime) {
+        let has_weights = |buffer| {
+            // SAFETY: it is in the table, whose lock is held: who frees it waits.
+            let usage = unsafe { runtime.host.buffer_usage(buffer) };
+            usage == usage::WEIGHTS
+        };
+        for (entry, candidate) in self.due(has_weights) {
+            entry.decide(runtime, &candidate);
+        }
+    }
+
+    /// Takes the candidates of buffers of weights, in the order of their turns.
+    fn due(
         &self,
-        host: &Host,
-        buffer: *mut Buffer,
-        order: WeightOrder,
-    ) -> Arc<WeightBuffer> {
-        if let Some(known) = self.get(buffer) {
-            return known;
-        }
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        let adopt = || {
-            let hooks = BufferCallbacks {
-                free_buffer: Some(free),
-                memset_tensor: Some(memset_tensor),
-                set_tensor: Some(set_tensor),
-                // Without it ggml copies with `set_tensor`.
-                cpy_tensor: None,
-                clear: Some(clear),
-            };
-            Arc::new(WeightBuffer {
-                order,
-                // SAFETY: live, and its callbacks are not called, by the
-                // caller's promise; the lock keeps other threads from here.
-                originals: unsafe { host.layout().hook(buffer, hooks) },
-                residents: ResidentMatrices::default(),
-                decisions: Mutex::default(),
-                pieces: Mutex::default(),
-            })
-        };
-        Arc::clone(entries.entry(buffer.addr()).or_insert_with(adopt))
-    }
-
-    fn remove(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        entries.remove(&buffer.addr())
-    }
-}
-
-/// The entry of a buffer whose hook was called. It has one from before the
-/// hook was set to after it was called for the last time.
-fn entry(runtime: &Runtime, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
-    let entry = runtime.weight_buffers.get(buffer);
-    if entry.is_none() {
-        let line = "a buffer was changed that is not known any more; please report it";
-        runtime.log(LogLevel::Error, line);
-    }
-    entry
-}
-
-unsafe extern "C" fn free(buffer: *mut Buffer) {
-    guard("free_buffer", (), |runtime| {
-        let Some(entry) = runtime.weight_buffers.remove(buffer) else {
-            return;
-        };
-        if let Some(original) = entry.originals.free_buffer {
-            // SAFETY: the callback that the host gave this buffer, called as
-            // the host wanted to call it.
-            unsafe { original(buffer) };
-        }
-    });
-}
-
-unsafe extern "C" fn memset_tensor(
-    buffer: *mut Buffer,
-    tensor: *mut Tensor,
-    value: u8,
-    offset: usize,
-    size: usize,
-) {
-    guard("memset_tensor", (), |runtime| {
-        let Some(entry) = entry(runtime, buffer) else {
-            return;
-        };
-        // SAFETY: ggml passes a live tensor.
-        forget(&entry, unsafe { tensor.as_ref() }, offset, size);
-        if let Some(original) = entry.originals.memset_tensor {
-            // SAFETY: as in `free`.
-            unsafe { original(buffer, tensor, value, offset, size) };
-        }
-    });
-}
-
-unsafe extern "C" fn clear(buffer: *mut Buffer, value: u8) {
-    guard("clear", (), |runtime| {
-        let Some(entry) = entry(runtime, buffer) else {
-            return;
-        };
-        entry.residents.forget(0..usize::MAX);
-        if let Some(original) = entry.originals.clear {
-            // SAFETY: as in `free`.
-            unsafe { original(buffer, value) };
-        }
-    });
-}
-
-unsafe extern "C" fn set_tensor(
-    buffer: *mut Buffer,
-    tensor: *mut Tensor,
-    data: *const c_void,
-    offset: usize,
-    size: usize,
-) {
-    guard("set_tensor", (), |runtime| {
-        let Some(entry) = entry(runtime, buffer) else {
-            return;
-        };
-        let Some(original) = entry.originals.set_tensor else {
-            return;
-        };
-        // SAFETY: ggml passes a live tensor.
-        let target = unsafe { tensor.as_ref() };
-        forget(&entry, target, offset, size);
-        let write = |data: *const c_void, offset, size| {
-            // SAFETY: as in `free`; the data are the host's own, or all of the
-            // pieces that it gave.
-            unsafe { original(buffer, tensor, data, offset, size) };
-        };
-        let whole = target.and_then(|tensor| {
-            // SAFETY: a tensor of the host.
-            unsafe { tensor.byte_len(runtime.types) }
+        has_weights: impl Fn(*mut Buffer) -> bool,
+    ) -> Vec<(Arc<WeightBuffer>, Candidate)> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers: Vec<_> = entries.by_address.values().cloned().collect();
+        buffers.retain(|entry| {
+            entry.order == WeightOrder::Rearranged || has_weights(entry.buffer.get())
         });
-        let (WeightOrder::Rearranged, Some(tensor), Some(len)) = (entry.order, target, whole)
-        else {
-            return write(data, offset, size);
-        };
-        // SAFETY: ggml passes `size` readable bytes, which nobody changes
-        // during the call.
-        let bytes = unsafe { slice::from_raw_parts(data.cast::<u8>(), size) };
-        if offset == 0 && size == len {
-            pack(runtime, &entry, tensor, bytes);
-            return write(data, 0, len);
+        drop(entries);
+        buffers.sort_by_key(|entry| entry.number);
+        let mut due: Vec<_> = buffers
+            .iter()
+            .flat_map(|entry| {
+                let candidates = std::mem::take(&mut *entry.candidates());
+                candidates.into_iter().map(|one| (Arc::clone(entry), one))
+            })
+            .collect();
+        let known = |entry: &Arc<WeightBuffer>| entry.has_output.load(Ordering::Relaxed);
+        let is_output = |(entry, one): &(Arc<WeightBuffer>, Candidate)| entry.is_output(&one.name);
+        // Then embeddings are looked up, no more.
+        if buffers.iter().any(known) || due.iter().any(is_output) {
+            due.retain(|one| is_output(one) || rank(&one.1.name) != Rank::Embedding);
         }
-        // The CPU rearranges whole tensors only.
-        let complete = {
-            let mut pieces = entry.pieces.lock().unwrap_or_else(PoisonError::into_inner);
-            pieces.add(tensor.data.addr(), len, offset, bytes)
-        };
-        match complete {
-            Ok(None) => {}
-            Ok(Some(bytes)) => {
-                pack(runtime, &entry, tensor, &bytes);
-                write(bytes.as_ptr().cast(), 0, len);
-            }
-            Err(error) => runtime.log(LogLevel::Error, &format!("{}: {error}", tensor.name())),
-        }
-    });
-}
-
-/// Packs a tensor; whatever goes wrong, the CPU still gets its data.
-fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: &Tensor, bytes: &[u8]) {
-    contain(|| {
-        // SAFETY: a tensor of the host.
-        let weights = unsafe { tensor.operand(runtime.types) };
-        let decision = entry.decide(runtime, tensor, &weights);
-        let Some(decision) = decision.filter(|decision| decision.is_yes()) else {
-            return;
-        };
-        if let Err(why) = load::pack_tensor(runtime, &entry.residents, tensor, &weights, bytes) {
-            decision.failed();
-            let line = format!("{} stays on the CPU: {why}", tensor.name());
-            runtime.log(LogLevel::Warn, &line);
-        }
-    });
-}
-
-/// Forgets what was packed from bytes of `tensor`.
-fn forget(entry: &WeightBuffer, tensor: Option<&Tensor>, offset: usize, size: usize) {
-    if let Some(tensor) = tensor {
-        let start = tensor.data.addr().saturating_add(offset);
-        entry.residents.forget(start..start.saturating_add(size));
+        due.sort_by_key(|(_, one)| rank(&one.name));
+        due
     }
 }
+
+#[cfg(test)]
+mod tests;

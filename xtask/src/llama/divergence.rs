@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Check: what `auto` chooses keeps to its promise. Against the model in F16 it
-//! loses at most twice what the file has lost already when the CPU computes it,
-//! with outliers in the activations and without.
+//! loses at most 1.5 times what the file has lost already when the CPU computes it
+//! where weights are trained, and a little more than twice that where they are random, with
+//! outliers in the activations and without.
 //!
-//! Q8_0 is the hardest case, since such a file loses least. What INT8 would
-//! lose is shown beside it: if it kept to the promise too, it would be the
-//! better choice. `cargo xtask llama quality` has all types.
+//! Q8_0 is the hardest case, since such a file loses least. `cargo xtask llama quality` has
+//! all types.
+
+use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
@@ -18,76 +20,59 @@ use crate::report::CheckVerdict;
 /// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "q8_0-divergence";
 const EXTENT: TextExtent = TextExtent {
-    context: 64,
-    chunks: 1,
+    context: 128,
+    chunks: 2,
 };
-/// The loss that passes, as a multiple of the file's own.
-const MOST: f64 = 2.0;
-/// Models and types of weights: the finest quantised type, where INT8 would be
-/// at the bar without a margin; and the finest of those that `auto` computes in
-/// INT8, where outliers hurt most.
-const CASES: [(ModelRecipe, &str); 4] = [
-    (ModelRecipe::PLAIN, "Q8_0"),
-    (ModelRecipe::DEEP, "Q8_0"),
-    (ModelRecipe::OUTLIERS, "Q8_0"),
-    (ModelRecipe::OUTLIERS, "Q6_K"),
-];
-/// What `auto` could have chosen instead, and its name in the statistics.
-const OTHER: (&str, &str) = ("w8a8-hadamard", "int8-hadamard");
-/// How many times the file's own loss that may lose: about twice what is seen.
-/// Were it not computed right, it would be many times as much.
-const MOST_OF_OTHER: f64 = 4.0;
+/// The loss that passes, as a multiple of the file's own, where weights are trained.
+pub(super) const TRAINED_BAR: f64 = 1.5;
+/// The same where they are random: the numbers of a row are as even as can be, so that each
+/// scale for 32 of them is finer than one for the row.
+pub(super) const RANDOM_BAR: f64 = 2.25;
 /// A rounding of all weights must show: below this the measure measures
 /// nothing.
 const NOTHING: f64 = 1e-6;
 
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
+    let [trained, outliers] = workshop.trained()?;
+    let random = |recipe| Ok::<_, anyhow::Error>((workshop.cook(recipe)?, RANDOM_BAR));
+    // Besides, long rows, where the largest number is largest, and a coarser type.
+    let cases: [((PathBuf, f64), &str); 5] = [
+        ((trained, TRAINED_BAR), "Q8_0"),
+        ((outliers, TRAINED_BAR), "Q8_0"),
+        (random(ModelRecipe::PLAIN)?, "Q8_0"),
+        (random(ModelRecipe::DEEP)?, "Q8_0"),
+        (random(ModelRecipe::OUTLIERS)?, "Q6_K"),
+    ];
     let mut notes = Vec::new();
-    for (recipe, format) in CASES {
-        let name = format!("{} {format}", recipe.name);
-        let full = workshop.cook(recipe)?;
+    let mut missed = 0;
+    for ((full, bar), format) in cases {
+        let name = full.file_stem().unwrap_or_default().to_string_lossy();
+        let name = format!("{} {format}", name.trim_end_matches("-f16"));
         let model = workshop.quantised(stock, &full, format)?;
         let (exact, _) = logits::run(stock, Backend::Without, &full, EXTENT, &[])?;
-        let loss = |backend, precision: &str| -> Result<(f64, String)> {
-            let set = [("GGML_ROCKET_PRECISION", precision)];
-            let (logits, stderr) = logits::run(stock, backend, &model, EXTENT, &set)?;
+        let loss = |backend| -> Result<(f64, String)> {
+            let (logits, stderr) = logits::run(stock, backend, &model, EXTENT, &[])?;
             Ok((exact.divergence(&logits)?.mean, stderr))
         };
-        let (own, _) = loss(Backend::Without, "")?;
+        let (own, _) = loss(Backend::Without)?;
         ensure!(
             own > NOTHING,
             "{name}: a loss of {own} is none: the comparison is worthless"
         );
-        let (auto, stderr) = loss(Backend::With, "auto")?;
-        let stats = StatsTable::find(&stderr)?;
-        let (products, fp16) = (stats.products()?, stats.count("products computed in fp16"));
+        let (auto, stderr) = loss(Backend::With)?;
+        let products = StatsTable::find(&stderr)?.offloaded("int8-hadamard")?;
+        let times = auto / own;
         // Not "larger": a NaN must not pass.
-        ensure!(
-            auto <= MOST * own,
-            "{name}: auto loses {auto:.6}, more than {MOST} times the {own:.6} of the file"
-        );
-        let mut note = format!(
-            "{name} {own:.6}, auto {:.2} times that ({fp16} of {products} products in FP16)",
-            auto / own
-        );
-        let (precision, computed) = OTHER;
-        ensure!(
-            (fp16 < products) == (format == "Q6_K"),
-            "{name}: {fp16} of {products} products in FP16, which is not what auto promises"
-        );
-        if fp16 == products {
-            let (loss, stderr) = loss(Backend::With, precision)?;
-            StatsTable::find(&stderr)?.offloaded(computed)?;
-            ensure!(
-                loss <= MOST_OF_OTHER * own,
-                "{name}: {precision} loses {loss:.6}, more than {MOST_OF_OTHER} times {own:.6}"
-            );
-            note += &format!(", {precision} {:.2} times", loss / own);
-        }
-        notes.push(note);
+        let good = times <= bar;
+        missed += usize::from(!good);
+        let sign = if good { "at most" } else { "MORE THAN" };
+        notes.push(format!(
+            "{name} {own:.6}, auto {times:.2} times that, {sign} {bar} ({products} products)"
+        ));
     }
+    let notes = notes.join("; ");
+    ensure!(missed == 0, "{missed} bars are missed: {notes}");
     Ok(CheckVerdict::Pass(format!(
-        "mean KL divergence from the F16 model on the CPU, nats a token: {}",
-        notes.join("; ")
+        "mean KL divergence from the F16 model on the CPU, nats a token: {notes}"
     )))
 }

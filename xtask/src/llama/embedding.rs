@@ -89,8 +89,8 @@ const POLICIES: [Policy; 7] = [
     Policy {
         file: "Q8_0",
         precision: "auto",
-        computed: "fp16",
-        least_cosine: 0.9995,
+        computed: "int8-hadamard",
+        least_cosine: 0.998,
     },
 ];
 

@@ -22,9 +22,8 @@ const EXTENT: TextExtent = TextExtent {
 /// that is not rotated, or four bits, would lose (docs/llama.md).
 ///
 /// In F16 and BF16 nothing but the order of sums differs, and with BF16 what the
-/// CPU rounds activations to. With Q8_0 we compute in FP16, and what is seen is
-/// the loss of the CPU, which rounds activations to 8 bits. With coarser types
-/// that comes on top of what rotated INT8 loses.
+/// CPU rounds activations to. With quantised types what is seen is the loss of the CPU,
+/// which rounds activations to 8 bits, and that of rotated INT8.
 fn bound(recipe: ModelRecipe, format: &str) -> f64 {
     let [fine, coarse] = match recipe {
         // One scale for 32 activations, one of which is large, is coarse.

@@ -38,7 +38,7 @@ struct Policy {
 
 /// `w8a8` has no bar: it is for models without outliers. Nor has
 /// `w4a4-hadamard`: no format has activations of four bits.
-const POLICIES: [Policy; 5] = [
+const POLICIES: [Policy; 6] = [
     Policy {
         precision: "f16",
         like: None,
@@ -57,7 +57,12 @@ const POLICIES: [Policy; 5] = [
     Policy {
         precision: "w4a8",
         like: Some("Q4_0"),
-        bar: Some(2.5),
+        bar: Some(2.0),
+    },
+    Policy {
+        precision: "w4a8-hadamard",
+        like: Some("Q4_0"),
+        bar: Some(2.0),
     },
     Policy {
         precision: "w4a4-hadamard",
@@ -65,9 +70,6 @@ const POLICIES: [Policy; 5] = [
         bar: None,
     },
 ];
-
-/// Groups of K that are compared, and the default among them.
-const K_GROUPS: [&str; 5] = ["32", "64", "128", "256", "480"];
 
 pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<CheckVerdict> {
     let mut tables = QualityTables {
@@ -78,7 +80,6 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<
     let mut page = MeasuredSections::default();
     page.section("llama-cosines", tables.cosines()?);
     page.section("llama-policies", tables.policies()?);
-    page.section("llama-k-groups", tables.k_groups()?);
     page.section("llama-auto", tables.auto()?);
     let conditions = conditions::of(stock);
     page.section("llama-quality-conditions", conditions.clone());
@@ -168,33 +169,6 @@ impl QualityTables<'_> {
                     recipe.name,
                     loss.mean,
                     loss.same_top * 100.0
-                )?;
-            }
-        }
-        Ok(table)
-    }
-
-    /// The table of `w4a8` by the size of its groups.
-    fn k_groups(&self) -> Result<String> {
-        let mut table = "| model | group | KL divergence, nats a token | of Q4_0's |\n\
-                         |---|---|---|---|\n"
-            .to_owned();
-        for recipe in [ModelRecipe::PLAIN, ModelRecipe::OUTLIERS] {
-            let (full, cpu) = self.reference(recipe)?;
-            let file = self.workshop.quantised(self.stock, &full, "Q4_0")?;
-            let own = cpu.divergence(&self.logits(Backend::Without, &file, &[])?.0)?;
-            for group in K_GROUPS {
-                let set = [
-                    ("GGML_ROCKET_PRECISION", "w4a8"),
-                    ("GGML_ROCKET_K_GROUP", group),
-                ];
-                let (ours, _) = self.logits(Backend::With, &full, &set)?;
-                let loss = cpu.divergence(&ours)?.mean;
-                let times = loss / own.mean;
-                writeln!(
-                    table,
-                    "| {} | {group} | {loss:.6} | {times:.2} |",
-                    recipe.name
                 )?;
             }
         }

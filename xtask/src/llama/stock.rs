@@ -204,6 +204,8 @@ impl Stock {
             command
                 .env("GGML_BACKEND_PATH", &self.library)
                 .env("GGML_ROCKET_DEVICE", &self.device)
+                // Tiny models would not pay.
+                .env("GGML_ROCKET_MIN_M", "32")
                 .env("GGML_ROCKET_STATS", "1");
         }
     }

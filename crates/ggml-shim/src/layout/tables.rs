@@ -14,8 +14,13 @@ use std::mem::{self, offset_of, size_of};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{AllocBuffer, BufferCallbacks, Clear, CopyTensor, FreeBuffer, MemsetTensor, SetTensor};
-use crate::abi::{Backend, Buffer, BufferType, Device, Graph};
+use super::{
+    AllocBuffer, BufferCallbacks, Clear, CopyTensor, FreeBuffer, InitTensor, MemsetTensor,
+    SetTensor,
+};
+use crate::abi::{
+    Backend, Buffer, BufferFromHostPtr, BufferType, Device, DeviceInterface, DeviceObject, Graph,
+};
 use crate::backend;
 use crate::stream::Stream;
 
@@ -41,7 +46,7 @@ struct BufferTypeHead {
 struct BufferInterface<const TWO_D: usize> {
     free_buffer: Option<FreeBuffer>,
     get_base: Absent,
-    init_tensor: Absent,
+    init_tensor: Option<InitTensor>,
     memset_tensor: Option<MemsetTensor>,
     set_tensor: Option<SetTensor>,
     get_tensor: Absent,
@@ -156,6 +161,29 @@ pub(crate) unsafe fn hook_alloc(
     Some(unsafe { mem::transmute::<NonNull<c_void>, AllocBuffer>(own) })
 }
 
+/// Replaces the `buffer_from_host_ptr` of a device; gives the one that it had, `None` if
+/// it has none, which then stays so.
+///
+/// # Safety
+/// `device` is a live device of the host, and `hook` may be called in place of its own
+/// callback from now on, by any thread.
+pub(crate) unsafe fn hook_host_ptr(
+    device: *mut Device,
+    hook: BufferFromHostPtr,
+) -> Option<BufferFromHostPtr> {
+    let place = offset_of!(DeviceObject, iface) + offset_of!(DeviceInterface, buffer_from_host_ptr);
+    // SAFETY: by the caller's promise a live `struct ggml_backend_device`, in which
+    // the slot lies.
+    let slot = unsafe { device.cast::<u8>().add(place) };
+    // SAFETY: a pointer of that struct, which ggml hands out for writing, and which is a
+    // pointer like any other to those who read it without atomics.
+    let slot = unsafe { AtomicPtr::<c_void>::from_ptr(slot.cast()) };
+    let own = NonNull::new(slot.load(Ordering::Acquire))?;
+    slot.store(hook as *mut c_void, Ordering::Release);
+    // SAFETY: as in `hook_alloc`.
+    Some(unsafe { mem::transmute::<NonNull<c_void>, BufferFromHostPtr>(own) })
+}
+
 /// A backend of ours: what ggml sees, and what is behind it.
 #[repr(C)]
 struct OwnBackend<const TWO_D: usize> {
@@ -232,6 +260,7 @@ pub(super) unsafe fn hook<const TWO_D: usize>(
     iface.two_d = [None; TWO_D];
     BufferCallbacks {
         free_buffer: mem::replace(&mut iface.free_buffer, hooks.free_buffer),
+        init_tensor: mem::replace(&mut iface.init_tensor, hooks.init_tensor),
         memset_tensor: mem::replace(&mut iface.memset_tensor, hooks.memset_tensor),
         set_tensor: mem::replace(&mut iface.set_tensor, hooks.set_tensor),
         cpy_tensor: mem::replace(&mut iface.cpy_tensor, hooks.cpy_tensor),
@@ -248,7 +277,7 @@ pub(super) fn fake_buffer<const TWO_D: usize>(
         iface: BufferInterface {
             free_buffer: callbacks.free_buffer,
             get_base: None,
-            init_tensor: None,
+            init_tensor: callbacks.init_tensor,
             memset_tensor: callbacks.memset_tensor,
             set_tensor: callbacks.set_tensor,
             get_tensor: None,

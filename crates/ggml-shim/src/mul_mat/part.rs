@@ -10,9 +10,9 @@ use rayon::prelude::*;
 
 use crate::memory::{self, OutOfMemory};
 use crate::pack::PackedMatrix;
-use crate::precision::ComputeType;
 use crate::quants::{self, RowCorrection};
 use crate::supports::Offload;
+use npu_offload::ComputeType;
 
 /// What multiplies: the engine, or in tests something simpler.
 pub(crate) trait MatrixMultiplier: Sync {

@@ -12,9 +12,9 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::abi::type_id;
-use crate::precision::ComputeType;
 use crate::types::tests::{Q8_0, decoder, format};
 use crate::verify::OutputErrors;
+use npu_offload::ComputeType;
 
 /// Multiplies in f32 without any device; counts the matrices it packed, and the
 /// batches.
@@ -203,6 +203,7 @@ fn run_f16(multiplier: &Plain, shape: Shape, order: [usize; 3], gap: usize) -> V
             keep: true,
             errors: Some(OutputErrors::default()),
         },
+        decision: None,
     };
     compute(multiplier, None, &mut product).unwrap();
     // All numbers here are small integers: nothing is rounded.
@@ -270,6 +271,7 @@ fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> Mu
         },
         out,
         checking: ProductChecks::default(),
+        decision: None,
     }
 }
 

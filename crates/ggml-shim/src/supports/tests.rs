@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One good product, and what makes it none.
 
+use npu_offload::{PlanTarget, PrecisionChoice};
+
 use super::*;
 use crate::types::tests::{BF16, Q8_0, format};
 
@@ -33,28 +35,11 @@ pub(crate) fn product(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
     }
 }
 
-/// FP16 for floats and INT8 for all others, from so many rows on.
-#[derive(Debug)]
-pub(crate) struct Fixed {
-    min_m: usize,
-}
-
-impl Policy for Fixed {
-    fn precision(&self, weights: NumberFormat, _: [usize; 2]) -> ComputeType {
-        match weights.class {
-            FormatClass::Float => ComputeType::Fp16,
-            _ => ComputeType::Int8,
-        }
-    }
-
-    fn is_worth(&self, _: &MulMatQuery, offload: &Offload) -> bool {
-        offload.rows() >= self.min_m
-    }
-}
-
 /// Offloads from `min_m` rows on.
-pub(crate) fn policy(min_m: usize) -> Fixed {
-    Fixed { min_m }
+pub(crate) fn policy(min_m: usize) -> OffloadRules {
+    let mut rules = OffloadRules::new(PlanTarget::at_clock(600_000_000));
+    rules.min_rows = Some(min_m);
+    rules
 }
 
 const MIN_M: usize = 32;
@@ -65,7 +50,7 @@ fn each_kind_of_weights_is_offloaded_in_its_precision() {
         (type_id::F32, ComputeType::Fp16),
         (type_id::F16, ComputeType::Fp16),
         (BF16, ComputeType::Fp16),
-        (Q8_0, ComputeType::Int8),
+        (Q8_0, ComputeType::Int8Hadamard),
     ] {
         let offload = decide(&product(weights, 64, 96, 128), &policy(MIN_M)).unwrap();
         assert_eq!(offload.precision, precision);
@@ -191,9 +176,11 @@ fn int8_wants_some_outputs_and_whole_blocks() {
         decide(&product(Q8_0, 64, 64, 48), &policy(1)),
         Err(DeclineReason::NotContiguous)
     );
-    assert!(decide(&product(Q8_0, 64, 64, 1 << 17), &policy(1)).is_ok());
+    let mut int8 = policy(1);
+    int8.choice = PrecisionChoice::Always(ComputeType::Int8);
+    assert!(decide(&product(Q8_0, 64, 64, 1 << 17), &int8).is_ok());
     assert_eq!(
-        decide(&product(Q8_0, 64, 64, (1 << 17) + 32), &policy(1)),
+        decide(&product(Q8_0, 64, 64, (1 << 17) + 32), &int8),
         Err(DeclineReason::TooDeep)
     );
 }
@@ -257,4 +244,12 @@ fn experts_that_do_not_fit_together_are_declined() {
         change(&mut asked);
         assert_eq!(decide(&asked, &policy(MIN_M)), Err(*reason), "line {index}");
     }
+}
+
+#[test]
+fn experts_meet_a_share_of_the_rows() {
+    let mut offload = decide(&by_expert(Q8_0, 32, 1, 96, 128), &policy(1)).unwrap();
+    assert_eq!(offload.rows_together(), 32 * 2 / 8);
+    offload.experts = None;
+    assert_eq!(offload.rows_together(), 32);
 }

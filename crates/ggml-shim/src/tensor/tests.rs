@@ -8,10 +8,10 @@ use std::ptr;
 use super::*;
 use crate::abi::{BufferType, MAX_NAME, type_id};
 use crate::host::tests::{FakeBuffer, REARRANGED, fake_host};
-use crate::precision::ComputeType;
 use crate::reason::DeclineReason;
 use crate::supports;
 use crate::types::tests::{Q8_0, fake_types, format};
+use npu_offload::ComputeType;
 
 /// Numbers of operations in the fake host.
 const MUL_MAT: u32 = 29;

@@ -65,6 +65,7 @@ fn run_by_expert(
         }),
         out: &mut out,
         checking: ProductChecks::default(),
+        decision: None,
     };
     let multiplier = Plain::default();
     by_expert::compute(&multiplier, None, &mut product, experts, most)?;

@@ -37,6 +37,7 @@ fn row_sum(id: u32, precision: ComputeType, row: &[u8], k: usize) -> Result<f32,
         },
         out: &mut out,
         checking: ProductChecks::default(),
+        decision: None,
     };
     compute(&Plain::default(), None, &mut product).map_err(|error| error.to_string())?;
     Ok(out[0])

@@ -11,25 +11,26 @@ const STEPS: [usize; 17] = [
 /// Fewest rows that are ever offloaded by calculation. One row is a token of a
 /// single sequence: token generation stays with the CPU, whatever a modelled
 /// time says.
-pub(crate) const FEWEST: usize = STEPS[0];
+pub const FEWEST_ROWS: usize = STEPS[0];
 
 /// From this many rows on every product is offloaded: llama.cpp's default
-/// for `-ub`, the rows of a graph. Where the model sees no gain even there it is too near to call, and
-/// what runs on the NPU leaves the CPU free.
-pub(crate) const MOST: usize = STEPS[STEPS.len() - 1];
+/// for `-ub`, the rows of a graph. Where the model sees no gain even there it is too near to
+/// call, and what runs on the NPU leaves the CPU free.
+pub const MOST_ROWS: usize = STEPS[STEPS.len() - 1];
 
 /// The fewest rows from which on a product takes no longer with the NPU than on
-/// the CPU, in [`FEWEST`]..=[`MOST`]. `npu_ps` is the time of so many rows with
-/// the NPU, `None` if it cannot be said; `cpu_row_ps` is what a row takes the
+/// the CPU, in [`FEWEST_ROWS`]..=[`MOST_ROWS`]. `npu_ps` is the time of so many rows with
+/// the NPU, `None` if it cannot be said; `cpu_ps` is what they take the
 /// CPU. The same unit for both.
-pub(crate) fn rows(npu_ps: impl Fn(usize) -> Option<u64>, cpu_row_ps: u64) -> usize {
-    let pays = |rows: usize| {
-        npu_ps(rows).is_some_and(|npu_ps| npu_ps <= cpu_row_ps.saturating_mul(rows as u64))
-    };
+pub(crate) fn fewest(
+    npu_ps: impl Fn(usize) -> Option<u64>,
+    cpu_ps: impl Fn(usize) -> u64,
+) -> usize {
+    let pays = |rows: usize| npu_ps(rows).is_some_and(|npu_ps| npu_ps <= cpu_ps(rows));
     // From the top: a time that jumps where a tile begins must not make rows
     // pay that lie below others that do not.
     let paying = STEPS.iter().rev().take_while(|rows| pays(**rows));
-    paying.last().copied().unwrap_or(MOST)
+    paying.last().copied().unwrap_or(MOST_ROWS)
 }
 
 #[cfg(test)]
@@ -43,6 +44,10 @@ mod tests {
         move |rows| Some(fixed + row * rows as u64)
     }
 
+    fn rows(npu_ps: impl Fn(usize) -> Option<u64>, cpu_row_ps: u64) -> usize {
+        fewest(npu_ps, |rows| cpu_row_ps.saturating_mul(rows as u64))
+    }
+
     #[test]
     fn the_fixed_part_must_be_earned() {
         // 1000 + 10 m <= 110 m from m = 10 on; the next step is 12.
@@ -54,11 +59,11 @@ mod tests {
 
     #[test]
     fn bounds_hold_at_both_ends() {
-        assert_eq!(rows(affine(0, 0), 1), FEWEST);
-        assert_eq!(rows(affine(u64::MAX / 2, 0), 1), MOST);
-        assert_eq!(rows(|_| None, u64::MAX), MOST);
+        assert_eq!(rows(affine(0, 0), 1), FEWEST_ROWS);
+        assert_eq!(rows(affine(u64::MAX / 2, 0), 1), MOST_ROWS);
+        assert_eq!(rows(|_| None, u64::MAX), MOST_ROWS);
         // No rate is no reason for the NPU.
-        assert_eq!(rows(affine(1, 1), 0), MOST);
+        assert_eq!(rows(affine(1, 1), 0), MOST_ROWS);
     }
 
     #[test]
@@ -79,22 +84,10 @@ mod tests {
             more in 0..50_000_u64,
         ) {
             let here = rows(affine(fixed, row), cpu);
-            prop_assert!((FEWEST..=MOST).contains(&here));
+            prop_assert!((FEWEST_ROWS..=MOST_ROWS).contains(&here));
             prop_assert!(rows(affine(fixed, row), cpu + more) <= here);
             prop_assert!(rows(affine(fixed + more, row), cpu) >= here);
             prop_assert!(rows(affine(fixed, row + more), cpu) >= here);
-        }
-
-        /// The definition, for times without jumps: the first step that pays.
-        #[test]
-        fn it_is_the_first_step_that_pays(
-            fixed in 0..10_000_000_u64,
-            row in 0..100_000_u64,
-            cpu in 0..200_000_u64,
-        ) {
-            let pays = |m: &&usize| fixed + row * **m as u64 <= cpu * **m as u64;
-            let expected = STEPS.iter().find(pays).copied().unwrap_or(MOST);
-            prop_assert_eq!(rows(affine(fixed, row), cpu), expected);
         }
     }
 }

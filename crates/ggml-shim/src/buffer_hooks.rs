@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The callbacks of buffers that are looked at: they keep what is known about the
+//! buffer, and then do what they replaced.
+
+use std::ffi::{c_int, c_void};
+use std::slice;
+use std::sync::Arc;
+
+use crate::abi::{Buffer, Tensor, status};
+use crate::layout::BufferCallbacks;
+use crate::load;
+use crate::log::LogLevel;
+use crate::runtime::{Runtime, contain, guard};
+use crate::weight_buffers::{WeightBuffer, WeightOrder};
+
+/// All of them.
+pub(crate) fn hooks() -> BufferCallbacks {
+    BufferCallbacks {
+        free_buffer: Some(free),
+        init_tensor: Some(init_tensor),
+        memset_tensor: Some(memset_tensor),
+        set_tensor: Some(set_tensor),
+        // Without it ggml copies with `set_tensor`.
+        cpy_tensor: None,
+        clear: Some(clear),
+    }
+}
+
+/// The entry of a buffer whose hook was called. It has one from before the
+/// hook was set to after it was called for the last time.
+fn entry(runtime: &Runtime, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
+    let entry = runtime.weight_buffers.get(buffer);
+    if entry.is_none() {
+        let line = "a buffer was changed that is not known any more; please report it";
+        runtime.log(LogLevel::Error, line);
+    }
+    entry
+}
+
+unsafe extern "C" fn free(buffer: *mut Buffer) {
+    guard("free_buffer", (), |runtime| {
+        let Some(entry) = runtime.weight_buffers.remove(buffer) else {
+            return;
+        };
+        if let Some(original) = entry.originals().free_buffer {
+            // SAFETY: the callback that the host gave this buffer, called as
+            // the host wanted to call it.
+            unsafe { original(buffer) };
+        }
+    });
+}
+
+unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_int {
+    guard("init_tensor", status::FAILED, |runtime| {
+        let Some(entry) = entry(runtime, buffer) else {
+            return status::FAILED;
+        };
+        let status = match entry.originals().init_tensor {
+            // SAFETY: as in `free`.
+            Some(original) => unsafe { original(buffer, tensor) },
+            None => status::SUCCESS,
+        };
+        // SAFETY: ggml passes a live tensor.
+        if let Some(tensor) = unsafe { tensor.as_ref() } {
+            contain(|| entry.place(runtime, buffer, tensor));
+        }
+        status
+    })
+}
+
+unsafe extern "C" fn memset_tensor(
+    buffer: *mut Buffer,
+    tensor: *mut Tensor,
+    value: u8,
+    offset: usize,
+    size: usize,
+) {
+    guard("memset_tensor", (), |runtime| {
+        let Some(entry) = entry(runtime, buffer) else {
+            return;
+        };
+        // SAFETY: ggml passes a live tensor.
+        forget(&entry, unsafe { tensor.as_ref() }, offset, size);
+        if let Some(original) = entry.originals().memset_tensor {
+            // SAFETY: as in `free`.
+            unsafe { original(buffer, tensor, value, offset, size) };
+        }
+    });
+}
+
+unsafe extern "C" fn clear(buffer: *mut Buffer, value: u8) {
+    guard("clear", (), |runtime| {
+        let Some(entry) = entry(runtime, buffer) else {
+            return;
+        };
+        entry.residents.forget(0..usize::MAX);
+        if let Some(original) = entry.originals().clear {
+            // SAFETY: as in `free`.
+            unsafe { original(buffer, value) };
+        }
+    });
+}
+
+unsafe extern "C" fn set_tensor(
+    buffer: *mut Buffer,
+    tensor: *mut Tensor,
+    data: *const c_void,
+    offset: usize,
+    size: usize,
+) {
+    guard("set_tensor", (), |runtime| {
+        let Some(entry) = entry(runtime, buffer) else {
+            return;
+        };
+        let Some(original) = entry.originals().set_tensor else {
+            return;
+        };
+        // SAFETY: ggml passes a live tensor.
+        let target = unsafe { tensor.as_ref() };
+        forget(&entry, target, offset, size);
+        // Data come when all tensors of a model have their places.
+        if entry.is_waiting() {
+            contain(|| runtime.weight_buffers.settle(runtime));
+        }
+        let write = |data: *const c_void, offset, size| {
+            // SAFETY: as in `free`; the data are the host's own, or all of the
+            // pieces that it gave.
+            unsafe { original(buffer, tensor, data, offset, size) };
+        };
+        let whole = target.and_then(|tensor| {
+            // SAFETY: a tensor of the host.
+            unsafe { tensor.byte_len(runtime.types) }
+        });
+        let (WeightOrder::Rearranged, Some(tensor), Some(len)) = (entry.order(), target, whole)
+        else {
+            return write(data, offset, size);
+        };
+        // SAFETY: ggml passes `size` readable bytes, which nobody changes
+        // during the call.
+        let bytes = unsafe { slice::from_raw_parts(data.cast::<u8>(), size) };
+        if offset == 0 && size == len {
+            pack(runtime, &entry, tensor, bytes);
+            return write(data, 0, len);
+        }
+        // The CPU rearranges whole tensors only.
+        let complete = {
+            let mut pieces = entry.pieces();
+            pieces.add(tensor.data.addr(), len, offset, bytes)
+        };
+        match complete {
+            Ok(None) => {}
+            Ok(Some(bytes)) => {
+                pack(runtime, &entry, tensor, &bytes);
+                write(bytes.as_ptr().cast(), 0, len);
+            }
+            Err(error) => runtime.log(LogLevel::Error, &format!("{}: {error}", tensor.name())),
+        }
+    });
+}
+
+/// Packs a tensor; whatever goes wrong, the CPU still gets its data.
+fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: &Tensor, bytes: &[u8]) {
+    contain(|| {
+        // SAFETY: a tensor of the host.
+        let weights = unsafe { tensor.operand(runtime.types) };
+        let decision = entry.decision(&weights, tensor.data.addr());
+        let Some(decision) = decision.filter(|decision| decision.is_yes()) else {
+            return;
+        };
+        let packed = load::pack_tensor(
+            runtime,
+            &entry.residents,
+            tensor,
+            &weights,
+            bytes,
+            &decision,
+        );
+        if let Err(why) = packed {
+            decision.failed();
+            let line = format!("{} stays on the CPU: {why}", tensor.name());
+            runtime.log(LogLevel::Warn, &line);
+        }
+    });
+}
+
+/// Forgets what was packed from bytes of `tensor`.
+fn forget(entry: &WeightBuffer, tensor: Option<&Tensor>, offset: usize, size: usize) {
+    if let Some(tensor) = tensor {
+        let start = tensor.data.addr().saturating_add(offset);
+        entry.residents.forget(start..start.saturating_add(size));
+    }
+}

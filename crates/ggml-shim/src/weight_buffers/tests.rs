@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The order in which it is decided about weights.
+
+use std::ptr;
+
+use super::*;
+use crate::abi::type_id;
+use crate::supports::tests::packed;
+
+/// Buffers whose usage is told by the test.
+struct Buffers(WeightBuffers);
+
+impl Buffers {
+    fn new() -> Self {
+        Self(WeightBuffers::default())
+    }
+
+    /// Another buffer, with tensors of these names.
+    fn add(&self, order: WeightOrder, names: &[&str]) -> *mut Buffer {
+        let mut entries = self.0.entries.write().unwrap();
+        entries.made += 1;
+        // Not in the order of the addresses.
+        let buffer: *mut Buffer = ptr::without_provenance_mut(0x100_0000 - 0x1000 * entries.made);
+        let candidate = |(index, name): (usize, &&str)| Candidate {
+            name: (*name).to_owned(),
+            address: buffer.addr() + index,
+            weights: packed(type_id::F16, [64, 64, 1, 1]),
+        };
+        let entry = WeightBuffer {
+            buffer: GgmlPtr::new(buffer).unwrap(),
+            order,
+            number: entries.made,
+            originals: BufferCallbacks::default(),
+            residents: ResidentMatrices::default(),
+            candidates: Mutex::new(names.iter().enumerate().map(candidate).collect()),
+            has_output: AtomicBool::new(false),
+            decisions: RwLock::default(),
+            pieces: Mutex::default(),
+        };
+        entries.by_address.insert(buffer.addr(), Arc::new(entry));
+        buffer
+    }
+
+    fn due(&self, has_weights: impl Fn(*mut Buffer) -> bool) -> Vec<String> {
+        let due = self.0.due(has_weights);
+        due.into_iter().map(|(_, one)| one.name).collect()
+    }
+}
+
+#[test]
+fn the_outputs_weights_come_last_and_tables_that_are_looked_up_never() {
+    let buffers = Buffers::new();
+    buffers.add(WeightOrder::Plain, &["token_embd.weight", "b"]);
+    buffers.add(WeightOrder::Rearranged, &["output.weight", "c", "d"]);
+    assert_eq!(buffers.due(|_| true), ["b", "c", "d", "output.weight"]);
+    assert!(buffers.due(|_| true).is_empty());
+}
+
+#[test]
+fn a_table_of_embeddings_that_is_the_outputs_weight_too_comes_last() {
+    let buffers = Buffers::new();
+    buffers.add(WeightOrder::Plain, &["token_embd.weight", "b"]);
+    assert_eq!(buffers.due(|_| true), ["b", "token_embd.weight"]);
+    // The CPU has rearranged it for products, and looks it up elsewhere.
+    let buffers = Buffers::new();
+    buffers.add(WeightOrder::Plain, &["token_embd.weight"]);
+    buffers.add(WeightOrder::Rearranged, &["token_embd.weight", "c"]);
+    assert_eq!(buffers.due(|_| true), ["c", "token_embd.weight"]);
+}
+
+#[test]
+fn an_output_that_was_decided_about_is_remembered() {
+    let buffers = Buffers::new();
+    let rearranged = buffers.add(WeightOrder::Rearranged, &[]);
+    let entry = buffers.0.get(rearranged).unwrap();
+    entry.has_output.store(true, Ordering::Relaxed);
+    buffers.add(WeightOrder::Plain, &["token_embd.weight", "b"]);
+    assert_eq!(buffers.due(|_| true), ["b"]);
+}
+
+#[test]
+fn what_is_in_no_buffer_of_weights_waits() {
+    let buffers = Buffers::new();
+    let cache = buffers.add(WeightOrder::Plain, &["cache_k_l0"]);
+    buffers.add(WeightOrder::Plain, &["b"]);
+    let has_weights = |buffer: *mut Buffer| !ptr::eq(buffer, cache);
+    assert_eq!(buffers.due(has_weights), ["b"]);
+    assert!(buffers.0.get(cache).unwrap().is_waiting());
+    assert_eq!(buffers.due(|_| true), ["cache_k_l0"]);
+}

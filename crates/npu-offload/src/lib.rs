@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which products of a language model go to the RK3588 NPU, in what numbers, and what that
+//! brings: plain data in, plain data out.
+//!
+//! | question | answer |
+//! |---|---|
+//! | what is a weight matrix computed in, and from how many rows on? | [`OffloadRules::decide`] |
+//! | what does it take once packed, and a product with it? | [`PlanTarget::packed_bytes`], [`PlanTarget::cost`] |
+//! | what may all weights take? | [`default_budget`] |
+//!
+//! All times are the timing model's, and of the CPU published ones ([`CpuSpeed::RK3588`]).
+//!
+//! ```
+//! use npu_offload::{ComputeType, NumberFormat, OffloadRules, PlanTarget};
+//!
+//! let rules = OffloadRules::new(PlanTarget::at_clock(600_000_000));
+//! let (name, q8_0) = NumberFormat::of_ggml(8).unwrap();
+//! assert_eq!(name, "Q8_0");
+//! // A feed-forward network of Llama-3.2-1B.
+//! let decision = rules.decide(q8_0, [8192, 2048]);
+//! assert_eq!(decision.precision, ComputeType::Int8Hadamard);
+//! assert!((2..=64).contains(&decision.fewest_rows));
+//! let bytes = rules.target.packed_bytes(decision.precision, [8192, 2048]);
+//! assert_eq!(bytes, Some(16 << 20));
+//! ```
+
+mod cost;
+mod cpu;
+mod format;
+mod memory;
+mod precision;
+mod rows;
+mod rules;
+
+pub use cost::{MAX_INT8_K, PlanTarget, ProductCost};
+pub use cpu::{CpuSpeed, ProductSpeed};
+pub use format::{FORMATS, FormatClass, NumberFormat};
+pub use memory::default_budget;
+pub use precision::{ComputeType, K_GROUP, PrecisionChoice};
+pub use rows::{FEWEST_ROWS, MOST_ROWS};
+pub use rules::{OffloadRules, ProductDecision};

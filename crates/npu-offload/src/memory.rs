@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How much memory packed weights may take.
+
+use std::fs;
+use std::path::Path;
+
+/// The part of the available memory that is taken unless the user says
+/// otherwise. The model itself is still to come, and the CPU's rearranged copy
+/// of it: together about as much as what is packed in INT8.
+const PART: u64 = 2;
+
+/// The most levels of control groups that are looked at.
+const MOST_LEVELS: usize = 32;
+
+/// Half of the memory that this process could get now; `None` if the kernel does not say.
+/// `root` is where `/proc` and `/sys` are.
+#[must_use]
+pub fn default_budget(root: &Path) -> Option<u64> {
+    Some(available(root)? / PART)
+}
+
+/// What the kernel calls available, or what the limits of this process's control group, or of
+/// one above it, leave if that is less (version 2: `memory.max`). Pages of files that can be
+/// dropped count as free, as they do in the kernel's own figure.
+fn available(root: &Path) -> Option<u64> {
+    let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let kib = field(&meminfo, "MemAvailable:")?;
+    let kib = kib.strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+    let free = kib.checked_mul(1024)?;
+    Some(group_room(root).map_or(free, |room| room.min(free)))
+}
+
+/// The least room of this process's control groups; `None` if none has a limit.
+fn group_room(root: &Path) -> Option<u64> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mut path = root.join("sys/fs/cgroup");
+    let mut least = room(&path);
+    for level in group
+        .split('/')
+        .filter(|level| !level.is_empty())
+        .take(MOST_LEVELS)
+    {
+        // Outside of what a namespace shows.
+        if level == ".." {
+            break;
+        }
+        path.push(level);
+        least = least.into_iter().chain(room(&path)).min();
+    }
+    least
+}
+
+/// What the limit of a group leaves; `None` without one.
+fn room(group: &Path) -> Option<u64> {
+    let number = |name: &str| {
+        let text = fs::read_to_string(group.join(name)).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let limit = number("memory.max")?;
+    let used = number("memory.current").unwrap_or(0);
+    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let files = field(&stat, "inactive_file ").and_then(|bytes| bytes.parse().ok());
+    Some(limit.saturating_sub(used.saturating_sub(files.unwrap_or(0))))
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    fn budget(files: &[(&str, &str)]) -> Option<u64> {
+        default_budget(machine(files).path())
+    }
+
+    const MEMINFO: (&str, &str) = (
+        "proc/meminfo",
+        "MemTotal: 16000 kB\nMemFree:  1 kB\nMemAvailable:    8192000 kB\n",
+    );
+
+    #[test]
+    fn half_of_what_is_available() {
+        assert_eq!(budget(&[MEMINFO]), Some(4000 * MIB));
+        assert_eq!(budget(&[("proc/meminfo", "MemTotal: 1 kB\n")]), None);
+        assert_eq!(budget(&[]), None);
+    }
+
+    #[test]
+    fn the_least_room_of_a_group_and_those_above_it_counts() {
+        let mib = |mib: u64| (mib * MIB).to_string();
+        let (limit, used, parent) = (mib(3000), mib(1200), mib(1000));
+        let group = ("proc/self/cgroup", "1:name=x:/\n0::/a/b\n");
+        let own = ("sys/fs/cgroup/a/b/memory.max", limit.as_str());
+        let current = ("sys/fs/cgroup/a/b/memory.current", used.as_str());
+        assert_eq!(budget(&[MEMINFO, group, own]), Some(1500 * MIB));
+        assert_eq!(budget(&[MEMINFO, group, own, current]), Some(900 * MIB));
+        let files = format!("anon 1\ninactive_file {}\n", 200 * MIB);
+        let stat = ("sys/fs/cgroup/a/b/memory.stat", files.as_str());
+        let all = [MEMINFO, group, own, current, stat];
+        assert_eq!(budget(&all), Some(1000 * MIB));
+        let above = ("sys/fs/cgroup/a/memory.max", parent.as_str());
+        assert_eq!(budget(&[MEMINFO, group, own, above]), Some(500 * MIB));
+        let none = ("sys/fs/cgroup/a/b/memory.max", "max\n");
+        assert_eq!(budget(&[MEMINFO, group, none]), Some(4000 * MIB));
+        let outside = ("proc/self/cgroup", "0::/../a\n");
+        assert_eq!(budget(&[MEMINFO, outside, above]), Some(4000 * MIB));
+    }
+
+    #[test]
+    fn this_machine_has_some() {
+        assert!(default_budget(Path::new("/")) > Some(0));
+    }
+}

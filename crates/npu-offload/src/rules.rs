@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rules, which are all that decides: what a product is computed in, and from how many rows on.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+use crate::cost::{MAX_INT8_K, PlanTarget};
+use crate::cpu::CpuSpeed;
+use crate::format::{FormatClass, NumberFormat};
+use crate::precision::{ComputeType, PrecisionChoice};
+use crate::rows::{self, FEWEST_ROWS, MOST_ROWS};
+
+/// The smallest block of a rotation that was measured on a real model, MiniLM's
+/// rows of 384 (docs/llama.md): smaller ones spread outliers over fewer channels,
+/// down to INT8 without a rotation.
+const ROTATED_MIN: usize = 128;
+
+/// What decides about products, on one machine: the same answer to the same question, whoever asks
+/// and when.
+#[derive(Debug)]
+pub struct OffloadRules {
+    /// What the user wants.
+    pub choice: PrecisionChoice,
+    /// From how many rows on the user wants products offloaded; `None` leaves it to the times.
+    pub min_rows: Option<usize>,
+    /// The NPU, and the CPU's share of its products.
+    pub target: PlanTarget,
+    /// The CPU without the NPU.
+    pub cpu: CpuSpeed,
+    /// Whether the times of `target` were measured on this machine.
+    pub is_calibrated: bool,
+    /// What was decided, since each answer takes milliseconds of planning.
+    known: RwLock<HashMap<(NumberFormat, [usize; 2]), ProductDecision>>,
+}
+
+/// What is decided about products with the same weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProductDecision {
+    /// What they are computed in.
+    pub precision: ComputeType,
+    /// From how many rows on they are offloaded.
+    pub fewest_rows: usize,
+}
+
+impl OffloadRules {
+    /// The rules as nobody has changed them, for this NPU and the CPU beside it.
+    #[must_use]
+    pub fn new(target: PlanTarget) -> Self {
+        Self {
+            choice: PrecisionChoice::Auto,
+            min_rows: None,
+            is_calibrated: target.options.profile.board.is_some(),
+            target,
+            cpu: CpuSpeed::RK3588,
+            known: RwLock::default(),
+        }
+    }
+
+    /// What is decided about products with weights of `n x k`: a lookup, but for the first time.
+    #[must_use]
+    pub fn decide(&self, weights: NumberFormat, size: [usize; 2]) -> ProductDecision {
+        let question = (weights, size);
+        // What a panic could leave is a table with fewer entries.
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(decision) = known.get(&question) {
+            return *decision;
+        }
+        drop(known);
+        let precision = self.precision(weights, size);
+        let decision = ProductDecision {
+            precision,
+            fewest_rows: self.fewest_rows(weights, precision, size),
+        };
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(question, decision);
+        decision
+    }
+
+    /// What products with weights of `n x k` are computed in.
+    ///
+    /// The promise of `auto`: the model loses, against F16, at most 1.5 times what its file has
+    /// lost already when the CPU computes it, with trained weights; with random ones at most
+    /// twice that.
+    ///
+    /// | weights | their rows | computed in |
+    /// |---|---|---|
+    /// | F32, F16, BF16 | any | FP16: the file has lost nothing |
+    /// | quantised | a multiple of 128, at most 2^17 | rotated INT8: half of FP16's memory |
+    /// | quantised | others, which hardly rotate | FP16 |
+    ///
+    /// Rotated INT8 is chosen for its memory. Where times were measured, FP16 is taken for sizes
+    /// in which it is faster.
+    ///
+    /// INT8 that is not rotated, and four bits of both operands, do not keep the promise where
+    /// activations have outliers; they are experiments, which only [`PrecisionChoice::Always`]
+    /// makes. Four bits of weights alone keep it with files of four bits, and take longer than
+    /// INT8.
+    fn precision(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType {
+        if let PrecisionChoice::Always(precision) = self.choice {
+            return precision;
+        }
+        let k = size[1];
+        let rotates = k.is_multiple_of(ROTATED_MIN) && (1..=MAX_INT8_K).contains(&k);
+        if weights.class != FormatClass::Quantised || !rotates {
+            return ComputeType::Fp16;
+        }
+        let rows = self.target.options.conditions.rows;
+        let call_ps = |precision| Some(self.target.cost(precision, size, rows)?.call_ps);
+        let is_faster = || call_ps(ComputeType::Fp16) < call_ps(ComputeType::Int8Hadamard);
+        match self.is_calibrated && is_faster() {
+            true => ComputeType::Fp16,
+            false => ComputeType::Int8Hadamard,
+        }
+    }
+
+    /// From how many rows on products with weights of `n x k` are offloaded: the least number from
+    /// which on the whole call (the NPU, and what the CPU does for it) takes no longer than the
+    /// CPU alone by its published speed. At least [`FEWEST_ROWS`], since a token of one sequence
+    /// is never offloaded; at most [`MOST_ROWS`].
+    fn fewest_rows(
+        &self,
+        weights: NumberFormat,
+        precision: ComputeType,
+        size: [usize; 2],
+    ) -> usize {
+        let npu_ps = |rows| Some(self.target.cost(precision, size, rows)?.call_ps);
+        let cpu_ps = |rows| self.cpu.product_ps(weights, size, rows);
+        self.min_rows
+            .unwrap_or_else(|| rows::fewest(npu_ps, cpu_ps))
+    }
+
+    /// Whether `rows` rows with weights of `n x k` are offloaded, of which `together` meet the
+    /// same weights: all, but with experts.
+    #[must_use]
+    pub fn is_worth(
+        &self,
+        weights: NumberFormat,
+        size: [usize; 2],
+        rows: usize,
+        together: usize,
+    ) -> bool {
+        match self.min_rows {
+            Some(least) => rows >= least,
+            None if rows < FEWEST_ROWS => false,
+            None => rows >= MOST_ROWS || together >= self.decide(weights, size).fewest_rows,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const SIZE: [usize; 2] = [1024, 2048];
+
+    fn rules(megahertz: u64) -> OffloadRules {
+        OffloadRules::new(PlanTarget::at_clock(megahertz * 1_000_000))
+    }
+
+    fn format(name: &str) -> NumberFormat {
+        NumberFormat::named(name).unwrap()
+    }
+
+    #[test]
+    fn files_that_lost_something_are_computed_in_rotated_int8() {
+        let rules = rules(200);
+        for (name, format) in crate::FORMATS {
+            let expected = match format.class {
+                FormatClass::Quantised => ComputeType::Int8Hadamard,
+                _ => ComputeType::Fp16,
+            };
+            assert_eq!(rules.decide(format, SIZE).precision, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn rows_that_hardly_rotate_are_computed_in_fp16() {
+        let rules = rules(600);
+        for (k, rotates) in [
+            (0, false),
+            (32, false),
+            (2880, false),
+            (384, true),
+            (11008, true),
+            (MAX_INT8_K, true),
+            (MAX_INT8_K + 128, false),
+        ] {
+            let precision = rules.precision(format("Q4_0"), [64, k]);
+            assert_eq!(precision == ComputeType::Int8Hadamard, rotates, "{k}");
+        }
+    }
+
+    #[test]
+    fn measured_times_decide_where_there_are_some() {
+        let mut rules = rules(600);
+        let q8_0 = format("Q8_0");
+        // A CPU on which the rotation costs more than it saves.
+        let slow = |rules: &mut OffloadRules, cores| {
+            let profile = Arc::make_mut(&mut rules.target.options.profile);
+            profile.host.cores = cores;
+        };
+        slow(&mut rules, 1);
+        let narrow = [16, 4096];
+        let time = |precision| rules.target.cost(precision, narrow, 512).unwrap().call_ps;
+        assert!(time(ComputeType::Fp16) < time(ComputeType::Int8Hadamard));
+        assert_eq!(rules.precision(q8_0, narrow), ComputeType::Int8Hadamard);
+        rules.is_calibrated = true;
+        assert_eq!(rules.precision(q8_0, narrow), ComputeType::Fp16);
+        slow(&mut rules, 4);
+        assert_eq!(rules.precision(q8_0, SIZE), ComputeType::Int8Hadamard);
+    }
+
+    #[test]
+    fn the_user_has_the_last_word() {
+        let mut rules = rules(600);
+        rules.choice = PrecisionChoice::Always(ComputeType::W4A8);
+        rules.min_rows = Some(7);
+        let expected = ProductDecision {
+            precision: ComputeType::W4A8,
+            fewest_rows: 7,
+        };
+        assert_eq!(rules.decide(format("F16"), SIZE), expected);
+        for (rows, is_worth) in [(6, false), (7, true)] {
+            assert_eq!(rules.is_worth(format("F16"), SIZE, rows, 1), is_worth);
+        }
+    }
+
+    #[test]
+    fn a_faster_npu_and_a_slower_cpu_are_used_earlier_and_never_for_a_token() {
+        let rows = |rules: OffloadRules| rules.decide(format("Q8_0"), SIZE).fewest_rows;
+        let [slow, fast] = [200, 600].map(|clock| rows(rules(clock)));
+        assert!(fast < slow && slow < MOST_ROWS, "{fast} and {slow}");
+        for (speed, expected) in [(1, FEWEST_ROWS), (u64::MAX, MOST_ROWS)] {
+            let mut rules = rules(600);
+            rules.cpu.products.eight_bits = speed;
+            rules.cpu.weight_bytes = speed;
+            assert_eq!(rows(rules), expected);
+        }
+        assert!(!rules(600).is_worth(format("Q8_0"), SIZE, 1, 1));
+    }
+
+    #[test]
+    fn rows_of_experts_are_shared_out() {
+        let rules = rules(600);
+        let fewest = rules.decide(format("Q8_0"), SIZE).fewest_rows;
+        assert!((3..=128).contains(&fewest), "{fewest}");
+        let is_worth = |together| rules.is_worth(format("Q8_0"), SIZE, 4 * fewest, together);
+        assert!(is_worth(fewest) && !is_worth(fewest - 1));
+        assert!(rules.is_worth(format("Q8_0"), SIZE, MOST_ROWS, 1));
+    }
+
+    #[test]
+    fn the_order_of_questions_does_not_matter() {
+        let sizes = [[64, 64], [768, 256], [16, 4096], [256, 768]];
+        let answers = |sizes: &[[usize; 2]]| {
+            let rules = rules(200);
+            let decide = |size: &[usize; 2]| (*size, rules.decide(format("Q4_0"), *size));
+            let mut all: Vec<_> = sizes.iter().map(decide).collect();
+            all.sort_by_key(|(size, _)| *size);
+            all
+        };
+        let mut reversed = sizes;
+        reversed.reverse();
+        assert_eq!(answers(&sizes), answers(&reversed));
+    }
+}
