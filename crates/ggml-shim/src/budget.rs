@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use npu_matmul::plan::{DoesNotFit, MemoryPlan, WeightPlan};
+use npu_offload::MOST_ROWS;
 
+/// Picoseconds of a second.
+const PS_PER_SECOND: u64 = 1_000_000_000_000;
 /// Bytes of a mebibyte.
 const MIB: u64 = 1 << 20;
 
@@ -66,6 +69,8 @@ struct State {
     most: WeightTotals,
     /// Whether anything came since the last report.
     fresh: bool,
+    /// Modelled time of a prompt's products with what came, picoseconds.
+    prompt_ps: u64,
 }
 
 /// The NPU's memory that weights may take, and what they take of it.
@@ -100,6 +105,7 @@ impl Budget {
             packed: TensorCount::default(),
             most: WeightTotals::default(),
             fresh: false,
+            prompt_ps: 0,
         })))
     }
 
@@ -109,11 +115,12 @@ impl Budget {
     }
 
     /// Decides about a tensor of which each matrix is packed as planned: all of
-    /// them or none.
+    /// them or none. A prompt of [`npu_offload::MOST_ROWS`] tokens takes `prompt_ps` with it.
     pub(crate) fn decide(
         self: &Arc<Self>,
         wanted: bool,
         plans: Vec<WeightPlan>,
+        prompt_ps: u64,
     ) -> Arc<WeightDecision> {
         let mut state = self.lock();
         let outcome = if wanted {
@@ -122,7 +129,10 @@ impl Budget {
             Err(LeftOnCpu::Excluded)
         };
         match outcome {
-            Ok(()) => state.chosen += 1,
+            Ok(()) => {
+                state.chosen += 1;
+                state.prompt_ps = state.prompt_ps.saturating_add(prompt_ps);
+            }
             Err(why) => state.leave(why, &plans),
         }
         state.fresh = true;
@@ -135,8 +145,9 @@ impl Budget {
         })
     }
 
-    /// One line about all weights, if anything came since the last one.
-    pub(crate) fn report(&self) -> Option<String> {
+    /// One line about all weights, if anything came since the last one; where times were
+    /// measured, with how fast a prompt is to be expected.
+    pub(crate) fn report(&self, is_calibrated: bool) -> Option<String> {
         let mut state = self.lock();
         if !std::mem::take(&mut state.fresh) {
             return None;
@@ -156,6 +167,14 @@ impl Budget {
         for (why, count) in &state.cpu {
             let _ = write!(line, "{separator} {} {why}", Amount(*count));
             separator = ",";
+        }
+        let prompt_ps = std::mem::take(&mut state.prompt_ps);
+        if is_calibrated && prompt_ps > 0 {
+            let speed = MOST_ROWS as u64 * PS_PER_SECOND / prompt_ps;
+            let _ = write!(
+                line,
+                "; a prompt of {MOST_ROWS} tokens at up to {speed} tokens/s (modelled, by the profile)"
+            );
         }
         Some(line)
     }
@@ -322,11 +341,11 @@ mod tests {
     #[test]
     fn what_comes_first_is_taken_until_it_is_full_and_given_back_when_it_goes() {
         let budget = budget(2);
-        let first = budget.decide(true, vec![plan()]);
-        let second = budget.decide(true, vec![plan()]);
-        let third = budget.decide(true, vec![plan()]);
+        let first = budget.decide(true, vec![plan()], 0);
+        let second = budget.decide(true, vec![plan()], 0);
+        let third = budget.decide(true, vec![plan()], 0);
         assert!(first.is_yes() && second.is_yes() && !third.is_yes());
-        let line = budget.report().unwrap();
+        let line = budget.report(false).unwrap();
         assert!(
             line.starts_with("weights for the NPU: 2 tensors ("),
             "{line}"
@@ -336,9 +355,9 @@ mod tests {
             line.contains(left) && line.ends_with("beyond GGML_ROCKET_MEM"),
             "{line}"
         );
-        assert_eq!(budget.report(), None);
+        assert_eq!(budget.report(false), None);
         drop(first);
-        assert!(budget.decide(true, vec![plan()]).is_yes());
+        assert!(budget.decide(true, vec![plan()], 0).is_yes());
         drop((second, third));
         assert_eq!(tensors(&budget), (0, 0));
         assert_eq!(budget.most().cpu.tensors, 1);
@@ -347,39 +366,57 @@ mod tests {
     #[test]
     fn all_matrices_of_a_tensor_fit_or_none() {
         let budget = budget(2);
-        let three = budget.decide(true, vec![plan(); 3]);
+        let three = budget.decide(true, vec![plan(); 3], 0);
         assert!(!three.is_yes());
         assert_eq!(tensors(&budget), (0, 1));
-        assert!(budget.decide(true, vec![plan(); 2]).is_yes());
+        assert!(budget.decide(true, vec![plan(); 2], 0).is_yes());
     }
 
     #[test]
     fn what_the_user_excludes_takes_nothing_and_is_named() {
         let budget = budget(1);
-        let excluded = budget.decide(false, vec![plan()]);
+        let excluded = budget.decide(false, vec![plan()], 0);
         assert!(!excluded.is_yes());
-        assert!(budget.report().unwrap().contains("GGML_ROCKET_TENSORS"));
+        assert!(
+            budget
+                .report(false)
+                .unwrap()
+                .contains("GGML_ROCKET_TENSORS")
+        );
         assert_eq!(tensors(&budget), (0, 1));
     }
 
     #[test]
     fn a_failure_gives_back_and_is_counted_once() {
         let budget = budget(1);
-        let decision = budget.decide(true, vec![plan()]);
+        let decision = budget.decide(true, vec![plan()], 0);
         decision.failed();
         decision.failed();
         assert!(!decision.is_yes());
         assert_eq!(tensors(&budget), (0, 1));
-        assert!(budget.decide(true, vec![plan()]).is_yes());
+        assert!(budget.decide(true, vec![plan()], 0).is_yes());
         drop(decision);
         assert_eq!(tensors(&budget), (0, 0));
     }
 
     #[test]
+    fn a_measured_board_tells_how_fast_a_prompt_will_be() {
+        let budget = budget(4);
+        let _both = [1, 2].map(|_| budget.decide(true, vec![plan()], PS_PER_SECOND));
+        let line = budget.report(true).unwrap();
+        assert!(
+            line.contains("; a prompt of 512 tokens at up to 256 tokens/s"),
+            "{line}"
+        );
+        let _another = budget.decide(true, vec![plan()], PS_PER_SECOND);
+        assert!(!budget.report(false).unwrap().contains("prompt"));
+    }
+
+    #[test]
     fn what_is_packed_is_told_and_not_what_may_be() {
         let budget = budget(8);
-        let experts = budget.decide(true, vec![plan(); 3]);
-        let never = budget.decide(true, vec![plan()]);
+        let experts = budget.decide(true, vec![plan(); 3], 0);
+        let never = budget.decide(true, vec![plan()], 0);
         assert_eq!(budget.most().npu, TensorCount::default());
         let two = [experts.count_packed(), experts.count_packed()];
         let most = TensorCount {

@@ -9,6 +9,7 @@
 //! these functions, which replace some callbacks of the buffers
 //! ([`crate::weight_buffers`]).
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
 
@@ -16,6 +17,20 @@ use crate::abi::{Buffer, BufferType, Device};
 use crate::reg;
 use crate::runtime::{Runtime, guard};
 use crate::weight_buffers::WeightOrder;
+
+thread_local! {
+    /// Whether this thread is in one of the functions below: the CPU makes a buffer for
+    /// rearranged weights of one in plain memory.
+    static IS_MAKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `make`, which calls the host; whether it is the outermost to do so.
+fn making<T>(make: impl FnOnce() -> T) -> (T, bool) {
+    let was_making = IS_MAKING.replace(true);
+    let made = make();
+    IS_MAKING.set(was_making);
+    (made, !was_making)
+}
 
 /// `alloc_buffer` of the CPU's buffer types, in place of their own.
 pub(crate) unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize) -> *mut Buffer {
@@ -25,13 +40,15 @@ pub(crate) unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize)
         };
         // SAFETY: the callback that the host gave this type, called as the host
         // wanted to call it.
-        let buffer = unsafe { own(buffer_type, size) };
+        let (buffer, is_outermost) = making(|| unsafe { own(buffer_type, size) });
         let order = match runtime.cpu.is_extra(buffer_type) {
             true => WeightOrder::Rearranged,
             false => WeightOrder::Plain,
         };
-        // SAFETY: just made by the host.
-        unsafe { adopt(runtime, buffer, order) };
+        if is_outermost {
+            // SAFETY: just made by the host.
+            unsafe { adopt(runtime, buffer, order) };
+        }
         buffer
     })
 }
@@ -49,9 +66,11 @@ pub(crate) unsafe extern "C" fn from_host_ptr(
         };
         // SAFETY: the callback that the host gave its device, called as the host wanted
         // to call it.
-        let buffer = unsafe { own(device, data, size, largest) };
-        // SAFETY: just made by the host.
-        unsafe { adopt(runtime, buffer, WeightOrder::Plain) };
+        let (buffer, is_outermost) = making(|| unsafe { own(device, data, size, largest) });
+        if is_outermost {
+            // SAFETY: just made by the host.
+            unsafe { adopt(runtime, buffer, WeightOrder::Plain) };
+        }
         buffer
     })
 }
@@ -66,5 +85,18 @@ unsafe fn adopt(runtime: &Runtime, buffer: *mut Buffer, order: WeightOrder) {
         let (buffers, host) = (&runtime.weight_buffers, &runtime.host);
         // SAFETY: made by the host, and nobody else knows it yet.
         unsafe { buffers.adopt(host, buffer, order) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_outermost_buffer_is_looked_at() {
+        for _ in 0..2 {
+            let (inner, outer) = making(|| making(|| ()).1);
+            assert!(outer && !inner);
+        }
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct StartLine<'a> {
     pub(crate) limit: u64,
     /// The clock that times are modelled for.
     pub(crate) megahertz: u64,
+    /// Whether that was measured.
+    pub(crate) is_calibrated: bool,
 }
 
 impl fmt::Display for StartLine<'_> {
@@ -70,7 +72,11 @@ impl fmt::Display for StartLine<'_> {
             u64::MAX => f.write_str("; no limit for packed weights")?,
             limit => write!(f, "; at most {} MiB of packed weights", limit / MIB)?,
         }
-        write!(f, "; planned for {} MHz", self.megahertz)
+        write!(f, "; {} MHz", self.megahertz)?;
+        f.write_str(match self.is_calibrated {
+            true => " as calibrated",
+            false => " assumed, until `npu-probe calibrate` measures this board",
+        })
     }
 }
 
@@ -195,17 +201,19 @@ mod tests {
             precision: "auto",
             limit: 5 << 30,
             megahertz: 600,
+            is_calibrated: true,
         };
         assert_eq!(
             board.to_string(),
             "ROCKET0: RK3588 NPU, 3 cores, clock unknown, rocket 0.0.0, /dev/accel/accel1; \
-             precision auto; at most 5120 MiB of packed weights; planned for 600 MHz"
+             precision auto; at most 5120 MiB of packed weights; 600 MHz as calibrated"
         );
         let model = StartLine {
             name: "ROCKET-MODEL0",
             description: "software model: for testing",
             node: None,
             limit: u64::MAX,
+            is_calibrated: false,
             ..board
         };
         let line = model.to_string();
@@ -214,6 +222,10 @@ mod tests {
             "{line}"
         );
         assert!(line.contains("; no limit for packed weights;"), "{line}");
+        assert!(
+            line.contains("600 MHz assumed, until `npu-probe calibrate`"),
+            "{line}"
+        );
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl Host {
             None => GgmlVersion::from("of unknown version"),
         };
         let layout = TableLayout::detect(Probes::new(place), &version)?;
+        layout.check(place, &version)?;
         let op_name = function!(place, c"ggml_op_name", ops::OpName);
         let incomplete = || LoadError::Incomplete {
             version: version.clone(),

@@ -16,10 +16,10 @@
 //! The functions must not be those of an older ggml than the version says: a
 //! later one that gives up such a function would else be taken for an old one.
 //! The other way round it happens, in builds between two versions. A table
-//! that changes once more without a sign remains ggml's to tell, with a new
-//! API number, which makes it refuse this library.
+//! that changes once more without a sign is seen by trying ([`trial`]).
 
 mod tables;
+mod trial;
 
 use std::ffi::{c_int, c_void};
 
@@ -112,6 +112,18 @@ impl TableLayout {
             None if layout == Self::V0_10 => Ok(layout),
             _ => Err(LoadError::TooOld {
                 version: version.clone(),
+            }),
+        }
+    }
+
+    /// Tries it on the ggml in `place`.
+    pub(crate) fn check(self, place: &SymbolScope, version: &GgmlVersion) -> Result<(), LoadError> {
+        // SAFETY: the addresses of ggml's exported functions.
+        match unsafe { trial::refuted(self, |name| place.symbol(name)) } {
+            None => Ok(()),
+            Some(function) => Err(LoadError::OtherTables {
+                version: version.clone(),
+                function: function.to_string_lossy().into_owned(),
             }),
         }
     }

@@ -146,16 +146,6 @@ impl Runtime {
         if let Some(complaint) = &opened.complaint {
             logger.write(LogLevel::Warn, complaint);
         }
-        if host.version().is_newer_than_tried() {
-            logger.write(
-                LogLevel::Warn,
-                &format!(
-                    "ggml {} is newer than the versions that this backend was tried with; if \
-                     results are wrong or the program crashes, unset GGML_BACKEND_PATH",
-                    host.version()
-                ),
-            );
-        }
         let name = device::name_of(opened.is_model);
         let megahertz = opened.target.megahertz();
         let machine = opened.target.options.profile.machine;
@@ -171,6 +161,7 @@ impl Runtime {
             precision: config.precision.word(),
             limit,
             megahertz,
+            is_calibrated: rules.is_calibrated,
         };
         // Software in place of an NPU is what most programs show without being
         // asked.
@@ -244,7 +235,7 @@ impl Runtime {
 
     /// Says which weights may be on the NPU, if there is anything new about it.
     pub(crate) fn report_weights(&self) {
-        if let Some(line) = self.budget.report() {
+        if let Some(line) = self.budget.report(self.rules.is_calibrated) {
             self.log(LogLevel::Info, &line);
         }
     }

@@ -148,7 +148,11 @@ impl WeightBuffer {
         }
         let plan = runtime.rules.target.weight_plan(precision, [n, k])?;
         let wanted = runtime.config.tensors.include(name);
-        let decision = runtime.budget.decide(wanted, vec![plan; key.1]);
+        // A prompt needs the output for one row.
+        let is_layer = rank(name) == Rank::Layer;
+        let call_ps = runtime.rules.decide(weights.format, [n, k]).call_ps;
+        let prompt_ps = call_ps.filter(|_| is_layer).unwrap_or(0);
+        let decision = runtime.budget.decide(wanted, vec![plan; key.1], prompt_ps);
         decisions.insert(key, decision);
         if self.is_output(name) {
             // A flag only: the table has a lock of its own.

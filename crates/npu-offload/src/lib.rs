@@ -7,6 +7,8 @@
 //! | what is a weight matrix computed in, and from how many rows on? | [`OffloadRules::decide`] |
 //! | what does it take once packed, and a product with it? | [`PlanTarget::packed_bytes`], [`PlanTarget::cost`] |
 //! | what may all weights take? | [`default_budget`] |
+//! | what does a whole prompt take, attention and all else on the CPU included? | [`Graph::prompt`] |
+//! | what do several sequences take together? | [`Graph::step`] |
 //!
 //! All times are the timing model's, and of the CPU published ones ([`CpuSpeed::RK3588`]).
 //!
@@ -27,7 +29,9 @@
 mod cost;
 mod cpu;
 mod format;
+mod graph;
 mod memory;
+mod models;
 mod precision;
 mod rows;
 mod rules;
@@ -35,7 +39,9 @@ mod rules;
 pub use cost::{MAX_INT8_K, PlanTarget, ProductCost};
 pub use cpu::{CpuSpeed, ProductSpeed};
 pub use format::{FORMATS, FormatClass, NumberFormat};
+pub use graph::{Graph, GraphTime};
 pub use memory::default_budget;
+pub use models::{ModelShape, WeightMatrix};
 pub use precision::{ComputeType, K_GROUP, PrecisionChoice};
 pub use rows::{FEWEST_ROWS, MOST_ROWS};
 pub use rules::{OffloadRules, ProductDecision};

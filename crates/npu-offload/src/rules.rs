@@ -40,6 +40,8 @@ pub struct ProductDecision {
     pub precision: ComputeType,
     /// From how many rows on they are offloaded.
     pub fewest_rows: usize,
+    /// Modelled time of a call with [`MOST_ROWS`] rows, picoseconds; `None` if there is no plan.
+    pub call_ps: Option<u64>,
 }
 
 impl OffloadRules {
@@ -70,6 +72,7 @@ impl OffloadRules {
         let decision = ProductDecision {
             precision,
             fewest_rows: self.fewest_rows(weights, precision, size),
+            call_ps: self.call_ps(precision, size, MOST_ROWS),
         };
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(question, decision);
@@ -104,8 +107,7 @@ impl OffloadRules {
         if weights.class != FormatClass::Quantised || !rotates {
             return ComputeType::Fp16;
         }
-        let rows = self.target.options.conditions.rows;
-        let call_ps = |precision| Some(self.target.cost(precision, size, rows)?.call_ps);
+        let call_ps = |precision| self.call_ps(precision, size, MOST_ROWS);
         let is_faster = || call_ps(ComputeType::Fp16) < call_ps(ComputeType::Int8Hadamard);
         match self.is_calibrated && is_faster() {
             true => ComputeType::Fp16,
@@ -123,10 +125,14 @@ impl OffloadRules {
         precision: ComputeType,
         size: [usize; 2],
     ) -> usize {
-        let npu_ps = |rows| Some(self.target.cost(precision, size, rows)?.call_ps);
+        let npu_ps = |rows| self.call_ps(precision, size, rows);
         let cpu_ps = |rows| self.cpu.product_ps(weights, size, rows);
         self.min_rows
             .unwrap_or_else(|| rows::fewest(npu_ps, cpu_ps))
+    }
+
+    fn call_ps(&self, precision: ComputeType, size: [usize; 2], rows: usize) -> Option<u64> {
+        Some(self.target.cost(precision, size, rows)?.call_ps)
     }
 
     /// Whether `rows` rows with weights of `n x k` are offloaded, of which `together` meet the
@@ -217,11 +223,9 @@ mod tests {
         let mut rules = rules(600);
         rules.choice = PrecisionChoice::Always(ComputeType::W4A8);
         rules.min_rows = Some(7);
-        let expected = ProductDecision {
-            precision: ComputeType::W4A8,
-            fewest_rows: 7,
-        };
-        assert_eq!(rules.decide(format("F16"), SIZE), expected);
+        let decision = rules.decide(format("F16"), SIZE);
+        assert_eq!(decision.precision, ComputeType::W4A8);
+        assert_eq!(decision.fewest_rows, 7);
         for (rows, is_worth) in [(6, false), (7, true)] {
             assert_eq!(rules.is_worth(format("F16"), SIZE, rows, 1), is_worth);
         }

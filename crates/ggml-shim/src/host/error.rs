@@ -42,6 +42,17 @@ pub(crate) enum LoadError {
         /// The version that `ggml_version` says.
         version: GgmlVersion,
     },
+    /// A function of ggml does not do what the layout says.
+    #[error(
+        "ggml {version} has tables that this backend does not know: {function} does not call or \
+         read what it did. Use a llama.cpp of before, or a newer version of this backend"
+    )]
+    OtherTables {
+        /// The version that `ggml_version` says.
+        version: GgmlVersion,
+        /// ggml's function.
+        function: String,
+    },
     /// A function is missing.
     #[error("ggml {version} lacks a function of its backend interface that this backend calls")]
     Incomplete {

@@ -3,9 +3,6 @@
 
 use std::fmt;
 
-/// Newest ggml with which `cargo xtask llama` was seen to pass.
-const NEWEST_TRIED: (u32, u32) = (0, 27);
-
 /// A version of ggml, as `ggml_version` says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GgmlVersion {
@@ -17,15 +14,6 @@ impl GgmlVersion {
     /// Major, minor and patch; `None` if the text has no such form.
     pub(crate) fn number(&self) -> Option<(u32, u32, u32)> {
         self.number
-    }
-
-    /// Whether nobody has tried this backend with this ggml. Its tables have
-    /// once grown slots without a new API number, and may again.
-    pub(crate) fn is_newer_than_tried(&self) -> bool {
-        match self.number {
-            Some((major, minor, _)) => (major, minor) > NEWEST_TRIED,
-            None => true,
-        }
     }
 }
 
@@ -76,23 +64,6 @@ mod tests {
             let version = GgmlVersion::from(text);
             assert_eq!(version.number(), number, "{text}");
             assert_eq!(version.to_string(), text);
-        }
-    }
-
-    #[test]
-    fn what_is_newer_than_tried_is_known_as_such() {
-        for (text, newer) in [
-            ("0.9.4", false),
-            ("0.27.3", false),
-            ("0.28.0", true),
-            ("1.0.0", true),
-            ("of unknown version", true),
-        ] {
-            assert_eq!(
-                GgmlVersion::from(text).is_newer_than_tried(),
-                newer,
-                "{text}"
-            );
         }
     }
 }

@@ -43,56 +43,56 @@ struct BufferTypeHead {
 
 /// `struct ggml_backend_buffer_i`.
 #[repr(C)]
-struct BufferInterface<const TWO_D: usize> {
-    free_buffer: Option<FreeBuffer>,
-    get_base: Absent,
-    init_tensor: Option<InitTensor>,
-    memset_tensor: Option<MemsetTensor>,
-    set_tensor: Option<SetTensor>,
-    get_tensor: Absent,
-    two_d: [Absent; TWO_D],
-    cpy_tensor: Option<CopyTensor>,
-    clear: Option<Clear>,
-    reset: Absent,
+pub(super) struct BufferInterface<const TWO_D: usize> {
+    pub(super) free_buffer: Option<FreeBuffer>,
+    pub(super) get_base: Absent,
+    pub(super) init_tensor: Option<InitTensor>,
+    pub(super) memset_tensor: Option<MemsetTensor>,
+    pub(super) set_tensor: Option<SetTensor>,
+    pub(super) get_tensor: Absent,
+    pub(super) two_d: [Absent; TWO_D],
+    pub(super) cpy_tensor: Option<CopyTensor>,
+    pub(super) clear: Option<Clear>,
+    pub(super) reset: Absent,
 }
 
 /// `struct ggml_backend_buffer`; made by the host.
 #[repr(C)]
-struct BufferObject<const TWO_D: usize> {
-    iface: BufferInterface<TWO_D>,
-    buffer_type: *mut BufferType,
-    context: *mut c_void,
-    size: usize,
-    usage: c_int,
+pub(super) struct BufferObject<const TWO_D: usize> {
+    pub(super) iface: BufferInterface<TWO_D>,
+    pub(super) buffer_type: *mut BufferType,
+    pub(super) context: *mut c_void,
+    pub(super) size: usize,
+    pub(super) usage: c_int,
 }
 
 /// `struct ggml_backend_i`.
 #[repr(C)]
-struct BackendInterface<const TWO_D: usize> {
-    get_name: unsafe extern "C" fn(*mut Backend) -> *const c_char,
-    free: unsafe extern "C" fn(*mut Backend),
-    set_tensor_async: Absent,
-    get_tensor_async: Absent,
-    two_d_async: [Absent; TWO_D],
-    cpy_tensor_async: Absent,
-    synchronize: Absent,
-    graph_plan_create: Absent,
-    graph_plan_free: Absent,
-    graph_plan_update: Absent,
-    graph_plan_compute: Absent,
-    graph_compute: unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int,
-    event_record: Absent,
-    event_wait: Absent,
-    graph_optimize: Absent,
+pub(super) struct BackendInterface<const TWO_D: usize> {
+    pub(super) get_name: unsafe extern "C" fn(*mut Backend) -> *const c_char,
+    pub(super) free: unsafe extern "C" fn(*mut Backend),
+    pub(super) set_tensor_async: Absent,
+    pub(super) get_tensor_async: Absent,
+    pub(super) two_d_async: [Absent; TWO_D],
+    pub(super) cpy_tensor_async: Absent,
+    pub(super) synchronize: Absent,
+    pub(super) graph_plan_create: Absent,
+    pub(super) graph_plan_free: Absent,
+    pub(super) graph_plan_update: Absent,
+    pub(super) graph_plan_compute: Absent,
+    pub(super) graph_compute: unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int,
+    pub(super) event_record: Absent,
+    pub(super) event_wait: Absent,
+    pub(super) graph_optimize: Absent,
 }
 
 /// `struct ggml_backend`.
 #[repr(C)]
-struct BackendObject<const TWO_D: usize> {
-    guid: *const [u8; 16],
-    iface: BackendInterface<TWO_D>,
-    device: *mut Device,
-    context: *mut c_void,
+pub(super) struct BackendObject<const TWO_D: usize> {
+    pub(super) guid: *const [u8; 16],
+    pub(super) iface: BackendInterface<TWO_D>,
+    pub(super) device: *mut Device,
+    pub(super) context: *mut c_void,
 }
 
 /// Size of a pointer, in which the shifts below are counted.

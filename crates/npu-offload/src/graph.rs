@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a whole prompt takes: products on the NPU, and all else on the CPU.
+
+use crate::cpu::{CpuSpeed, ps};
+use crate::format::NumberFormat;
+use crate::models::{ModelShape, WeightMatrix};
+use crate::rows::MOST_ROWS;
+use crate::rules::OffloadRules;
+
+/// Where the time of a graph goes, picoseconds. One part comes after the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GraphTime {
+    /// Products on the NPU, with the CPU's share of them, which overlaps.
+    pub offloaded: u64,
+    /// Products on the CPU.
+    pub products: u64,
+    /// Attention, on the CPU.
+    pub attention: u64,
+    /// Norms, positions, activations, sums: on the CPU.
+    pub other: u64,
+}
+
+impl GraphTime {
+    /// All of it.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.offloaded + self.products + self.attention + self.other
+    }
+
+    /// Tokens a second, if so many took this.
+    #[must_use]
+    pub fn tokens_per_second(&self, tokens: usize) -> f64 {
+        tokens as f64 * 1e12 / self.total().max(1) as f64
+    }
+
+    /// What limits it: the largest part.
+    #[must_use]
+    pub fn limit(&self) -> &'static str {
+        let parts = [
+            (self.offloaded, "products (NPU)"),
+            (self.products, "products (CPU)"),
+            (self.attention, "attention (CPU)"),
+            (self.other, "the rest (CPU)"),
+        ];
+        parts
+            .into_iter()
+            .max_by_key(|(ps, _)| *ps)
+            .map_or("", |(_, name)| name)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.offloaded += other.offloaded;
+        self.products += other.products;
+        self.attention += other.attention;
+        self.other += other.other;
+    }
+}
+
+/// A model in one format, and what decides about its products.
+#[derive(Debug, Clone, Copy)]
+pub struct Graph<'a> {
+    /// The model.
+    pub shape: ModelShape,
+    /// Format of its weights.
+    pub format: NumberFormat,
+    /// What decides; `None` for the CPU alone.
+    pub rules: Option<&'a OffloadRules>,
+    /// The CPU.
+    pub cpu: CpuSpeed,
+}
+
+impl<'a> Graph<'a> {
+    /// A model whose products these rules decide about.
+    #[must_use]
+    pub fn new(shape: ModelShape, format: NumberFormat, rules: &'a OffloadRules) -> Self {
+        Self {
+            shape,
+            format,
+            rules: Some(rules),
+            cpu: rules.cpu,
+        }
+    }
+
+    /// The same on the CPU alone.
+    #[must_use]
+    pub const fn on_cpu(self) -> Self {
+        Self {
+            rules: None,
+            ..self
+        }
+    }
+
+    /// A prompt of so many tokens of one sequence, in batches of 512 as llama.cpp cuts them.
+    #[must_use]
+    pub fn prompt(&self, tokens: usize) -> GraphTime {
+        let mut sum = GraphTime::default();
+        let mut from = 0;
+        while from < tokens {
+            let to = tokens.min(from + MOST_ROWS);
+            sum.add(self.batch(to - from, self.shape.attention_macs(from, to), 1));
+            from = to;
+        }
+        sum
+    }
+
+    /// A token of each of so many sequences, all of which have `context` tokens before.
+    #[must_use]
+    pub fn step(&self, sequences: usize, context: usize) -> GraphTime {
+        let macs = self.shape.attention_macs(context, context + 1);
+        self.batch(sequences, macs * sequences as u64, sequences)
+    }
+
+    /// `rows` tokens together, of which `outputs` are followed by others.
+    fn batch(&self, rows: usize, attention_macs: u64, outputs: usize) -> GraphTime {
+        let mut time = GraphTime {
+            attention: ps(attention_macs, self.cpu.attention),
+            other: ps(self.shape.other_bytes() * rows as u64, self.cpu.bytes),
+            ..GraphTime::default()
+        };
+        for weights in self.shape.weights(self.format) {
+            let rows = if weights.is_output { outputs } else { rows };
+            let count = weights.count as u64;
+            match self.offloaded_ps(&weights, rows) {
+                Some(call_ps) => time.offloaded += count * call_ps,
+                None => {
+                    let (format, size) = (weights.format, weights.size);
+                    time.products += count * self.cpu.product_ps(format, size, rows);
+                }
+            }
+        }
+        time
+    }
+
+    /// What so many rows take on the NPU; `None` if they stay with the CPU.
+    fn offloaded_ps(&self, weights: &WeightMatrix, rows: usize) -> Option<u64> {
+        let rules = self.rules?;
+        let WeightMatrix { format, size, .. } = *weights;
+        if !rules.is_worth(format, size, rows, rows) {
+            return None;
+        }
+        let precision = rules.decide(format, size).precision;
+        Some(rules.target.cost(precision, size, rows)?.call_ps)
+    }
+
+    /// Bytes of packed weights: those of the layers, and the output's.
+    #[must_use]
+    pub fn packed_bytes(&self) -> [u64; 2] {
+        let mut sums = [0; 2];
+        for weights in self.shape.weights(self.format) {
+            let bytes = self.rules.and_then(|rules| {
+                let precision = rules.decide(weights.format, weights.size).precision;
+                rules.target.packed_bytes(precision, weights.size)
+            });
+            sums[usize::from(weights.is_output)] += bytes.unwrap_or(0) * weights.count as u64;
+        }
+        sums
+    }
+
+    /// Bytes of the weights in the file; a table of embeddings that is the output's weight too
+    /// counts once.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        let weights = self.shape.weights(self.format);
+        let bytes = |one: &WeightMatrix| {
+            one.format
+                .bytes((one.size[0] * one.size[1] * one.count) as u64)
+        };
+        weights.iter().map(bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PlanTarget;
+
+    fn rules(megahertz: u64) -> OffloadRules {
+        OffloadRules::new(PlanTarget::at_clock(megahertz * 1_000_000))
+    }
+
+    fn format(name: &str) -> NumberFormat {
+        NumberFormat::named(name).unwrap()
+    }
+
+    /// The model whose published rates the CPU's speed comes from (E-llm-cpu).
+    const MINISTRAL3_8B: ModelShape = ModelShape {
+        name: "Ministral-3-8B",
+        layers: 34,
+        hidden: 4096,
+        feed_forward: 14336,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 128,
+        vocabulary: 131_072,
+        window: None,
+    };
+
+    #[test]
+    fn the_cpu_alone_is_as_fast_as_was_published() {
+        let rules = rules(600);
+        let published = [
+            (MINISTRAL3_8B, "F16", 512, 7.2),
+            (MINISTRAL3_8B, "Q8_0", 512, 6.9),
+            (MINISTRAL3_8B, "Q4_K", 512, 6.5),
+            (MINISTRAL3_8B, "F16", 2048, 6.8),
+            (MINISTRAL3_8B, "Q8_0", 2048, 6.4),
+            (MINISTRAL3_8B, "Q4_K", 2048, 6.0),
+            // 61.8 and 45.5 with an NPU, 3.4 and 2.6 times what the CPU does.
+            (ModelShape::LLAMA32_3B, "F16", 512, 61.8 / 3.4),
+            (ModelShape::LLAMA32_3B, "F16", 2048, 45.5 / 2.6),
+        ];
+        for (shape, name, tokens, expected) in published {
+            let graph = Graph::new(shape, format(name), &rules).on_cpu();
+            let seen = graph.prompt(tokens).tokens_per_second(tokens);
+            let off = (seen / expected - 1.0).abs();
+            assert!(off < 0.1, "{} {name} {tokens}: {seen:.2}", shape.name);
+        }
+        // Token generation.
+        for (name, expected) in [("F16", 1.43), ("Q8_0", 2.47)] {
+            let graph = Graph::new(MINISTRAL3_8B, format(name), &rules).on_cpu();
+            let seen = graph.step(1, 0).tokens_per_second(1);
+            assert!((seen / expected - 1.0).abs() < 0.15, "{name}: {seen:.2}");
+        }
+    }
+
+    #[test]
+    fn a_prompt_is_faster_and_a_token_is_not() {
+        let rules = rules(600);
+        for shape in ModelShape::ALL {
+            let graph = Graph::new(shape, format("Q8_0"), &rules);
+            let (npu, cpu) = (graph.prompt(512), graph.on_cpu().prompt(512));
+            assert!(npu.total() < cpu.total(), "{}", shape.name);
+            assert_eq!(npu.attention, cpu.attention);
+            assert_eq!(graph.step(1, 100), graph.on_cpu().step(1, 100));
+            let many = graph.step(32, 100);
+            assert!(many.total() < graph.on_cpu().step(32, 100).total());
+        }
+    }
+
+    #[test]
+    fn long_prompts_are_limited_by_attention() {
+        let rules = rules(1000);
+        let graph = Graph::new(ModelShape::LLAMA32_1B, format("Q8_0"), &rules);
+        assert_eq!(graph.prompt(128).limit(), "products (NPU)");
+        assert_eq!(graph.prompt(8192).limit(), "attention (CPU)");
+        // Of the tokens before them most layers see a few only.
+        let window = Graph::new(ModelShape::GEMMA3_1B, format("Q8_0"), &rules);
+        let all = ModelShape {
+            window: None,
+            ..ModelShape::GEMMA3_1B
+        };
+        let all = Graph::new(all, format("Q8_0"), &rules);
+        assert!(3 * window.prompt(8192).attention < all.prompt(8192).attention);
+        assert_eq!(window.prompt(512), all.prompt(512));
+    }
+
+    #[test]
+    fn attention_is_the_same_however_it_is_cut() {
+        let shape = ModelShape::GEMMA3_1B;
+        let whole = shape.attention_macs(0, 1500);
+        let parts = shape.attention_macs(0, 700) + shape.attention_macs(700, 1500);
+        assert_eq!(whole, parts);
+    }
+
+    #[test]
+    fn int8_takes_as_much_as_the_file() {
+        let rules = rules(200);
+        let graph = Graph::new(ModelShape::LLAMA32_1B, format("Q8_0"), &rules);
+        let packed: u64 = graph.packed_bytes().iter().sum();
+        assert_eq!(packed * 34 / 32, graph.file_bytes());
+        assert_eq!(graph.on_cpu().packed_bytes(), [0, 0]);
+    }
+}

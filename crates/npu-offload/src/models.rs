@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shapes of language models.
+
+use crate::format::NumberFormat;
+
+/// The shape of a llama-like model: attention, and a gated feed-forward network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelShape {
+    /// Its name.
+    pub name: &'static str,
+    /// Number of layers.
+    pub layers: usize,
+    /// Channels between layers.
+    pub hidden: usize,
+    /// Channels within a feed-forward network.
+    pub feed_forward: usize,
+    /// Heads that ask, in attention.
+    pub heads: usize,
+    /// Heads that are asked.
+    pub kv_heads: usize,
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// Tokens that there are.
+    pub vocabulary: usize,
+    /// For models in which only every so many layers see all tokens before: that number, and
+    /// how many tokens the others see.
+    pub window: Option<[usize; 2]>,
+}
+
+/// Weights by which each token of a prompt is multiplied, or the last one only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WeightMatrix {
+    /// Format of the file.
+    pub format: NumberFormat,
+    /// Output channels, and channels.
+    pub size: [usize; 2],
+    /// How many of them there are.
+    pub count: usize,
+    /// Whether it is the output's, which a prompt needs for its last token.
+    pub is_output: bool,
+}
+
+impl ModelShape {
+    /// Gemma 3, 1B, by its published `config.json`.
+    pub const GEMMA3_1B: Self = Self {
+        name: "Gemma3-1B",
+        layers: 26,
+        hidden: 1152,
+        feed_forward: 6912,
+        heads: 4,
+        kv_heads: 1,
+        head_dim: 256,
+        vocabulary: 262_144,
+        window: Some([6, 512]),
+    };
+    /// Llama 3.2, 1B, likewise.
+    pub const LLAMA32_1B: Self = Self {
+        name: "Llama-3.2-1B",
+        layers: 16,
+        hidden: 2048,
+        feed_forward: 8192,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 64,
+        vocabulary: 128_256,
+        window: None,
+    };
+    /// Llama 3.2, 3B.
+    pub const LLAMA32_3B: Self = Self {
+        name: "Llama-3.2-3B",
+        layers: 28,
+        hidden: 3072,
+        feed_forward: 8192,
+        heads: 24,
+        kv_heads: 8,
+        head_dim: 128,
+        vocabulary: 128_256,
+        window: None,
+    };
+    /// Qwen 3, 0.6B.
+    pub const QWEN3_0_6B: Self = Self {
+        name: "Qwen3-0.6B",
+        layers: 28,
+        hidden: 1024,
+        feed_forward: 3072,
+        heads: 16,
+        kv_heads: 8,
+        head_dim: 128,
+        vocabulary: 151_936,
+        window: None,
+    };
+    /// Those above.
+    pub const ALL: [Self; 4] = [
+        Self::QWEN3_0_6B,
+        Self::GEMMA3_1B,
+        Self::LLAMA32_1B,
+        Self::LLAMA32_3B,
+    ];
+
+    /// Its weight matrices, all in one format. The output's is the table of embeddings or as large.
+    #[must_use]
+    pub fn weights(&self, format: NumberFormat) -> Vec<WeightMatrix> {
+        let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let layer = |n, k, each| WeightMatrix {
+            format,
+            size: [n, k],
+            count: each * self.layers,
+            is_output: false,
+        };
+        vec![
+            layer(queries, self.hidden, 1),
+            layer(keys, self.hidden, 2),
+            layer(self.hidden, queries, 1),
+            layer(self.feed_forward, self.hidden, 2),
+            layer(self.hidden, self.feed_forward, 1),
+            WeightMatrix {
+                format,
+                size: [self.vocabulary, self.hidden],
+                count: 1,
+                is_output: true,
+            },
+        ]
+    }
+
+    /// Multiply-adds of attention for the tokens of a prompt from `from` to before `to`, each of
+    /// which sees those before it: scores, and the mixture of values.
+    #[must_use]
+    pub fn attention_macs(&self, from: usize, to: usize) -> u64 {
+        let below = |tokens: usize| (tokens * (tokens + 1) / 2) as u64;
+        let all = below(to) - below(from);
+        let pairs = match self.window {
+            None => all * self.layers as u64,
+            Some([every, window]) => {
+                let seen: u64 = (from..to).map(|token| (token + 1).min(window) as u64).sum();
+                let global = (self.layers / every) as u64;
+                all * global + seen * (self.layers as u64 - global)
+            }
+        };
+        pairs * 2 * (self.heads * self.head_dim) as u64
+    }
+
+    /// Bytes that all else reads and writes for a token, in F32: norms, rotations of positions,
+    /// activations and sums.
+    #[must_use]
+    pub fn other_bytes(&self) -> u64 {
+        let float = size_of::<f32>();
+        let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        // Two norms, each of which reads twice and writes.
+        let norms = 2 * 3 * self.hidden;
+        // Two sums of two.
+        let sums = 2 * 3 * self.hidden;
+        let rotations = 2 * (queries + keys);
+        // Keys and values into the cache.
+        let cache = 2 * 2 * keys;
+        let activations = 3 * self.feed_forward;
+        (self.layers * float * (norms + sums + rotations + cache + activations)) as u64
+    }
+}
