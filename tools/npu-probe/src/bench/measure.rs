@@ -176,7 +176,7 @@ impl MeasuredProduct {
             .plan_with_results(&weights, self.kind.npu_rows(m), self.results)
             .map_err(Error::from)?;
         let prediction = plan.predict(&self.machine);
-        let needed = plan.cache_bytes().needed;
+        let [needed, _] = plan.cache_bytes();
         let plan_from_table =
             plans.is_some_and(|plans| plans.followed_by(&plan, self.results).is_some());
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
