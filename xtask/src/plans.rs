@@ -289,8 +289,9 @@ fn chosen(
         &options,
     )?;
     let plan = Plan::new(&best.weights, rows, &options)?;
+    let [needed, passed] = plan.cache_bytes();
     Ok(Chosen {
-        passed: plan.cache_bytes().ratio(),
+        passed: passed as f64 / needed.max(1) as f64,
         steps: plan.steps().len(),
         best,
     })

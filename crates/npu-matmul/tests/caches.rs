@@ -14,7 +14,6 @@ mod slow;
 use std::sync::Arc;
 
 use common::{DEVICES, Shape, multiply, random_i8};
-use npu_matmul::plan::CacheBytes;
 use npu_matmul::{Counters, Engine, PlanOptions, Weights, reference};
 use npu_model::driver::Caches;
 use npu_model::event::Event;
@@ -34,8 +33,9 @@ fn slow_engine(options: PlanOptions) -> (Engine, Arc<Model>) {
     (Engine::with_options(pool, options).unwrap(), model)
 }
 
-/// What one product did, once the engine has its buffers and programs.
-fn counted(engine: &Engine, Shape { m, n, k }: Shape) -> (Counters, CacheBytes, usize) {
+/// What one product did, once the engine has its buffers and programs; the bytes that it
+/// was planned to need and to pass; and its steps.
+fn counted(engine: &Engine, Shape { m, n, k }: Shape) -> (Counters, [u64; 2], usize) {
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
     let expected = reference::multiply_i32(m, n, k, &a, &b);
     let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
@@ -87,9 +87,9 @@ const SHAPES: [Shape; 4] = [
 fn products_pass_what_their_plan_says() {
     let (engine, model) = slow_engine(PlanOptions::default());
     for shape in SHAPES {
-        let (counters, planned, steps) = counted(&engine, shape);
+        let (counters, [_, planned], steps) = counted(&engine, shape);
         let passed = counters.prep_bytes + counters.fini_bytes;
-        assert_eq!(passed, planned.passed, "{shape:?}");
+        assert_eq!(passed, planned, "{shape:?}");
         // One for each part and core in use, at most.
         assert!(
             (1..=(steps * DEVICES) as u64).contains(&counters.submits),
@@ -106,7 +106,9 @@ fn products_pass_what_their_plan_says() {
 #[test]
 fn products_of_some_size_pass_little_more_than_they_need() {
     let (engine, _) = slow_engine(PlanOptions::default());
-    let (_, planned, _) = counted(&engine, SHAPES[1]);
-    assert!(planned.ratio() <= 1.5, "{planned:?}");
-    assert!(planned.ratio() >= 1.0, "{planned:?}");
+    let (_, [needed, passed], _) = counted(&engine, SHAPES[1]);
+    assert!(
+        (needed..=needed / 2 * 3).contains(&passed),
+        "{needed} {passed}"
+    );
 }

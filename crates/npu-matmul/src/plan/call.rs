@@ -236,6 +236,26 @@ mod tests {
         }
     }
 
+    /// Tiles of fewer channels are tried, and a forced width is kept.
+    #[test]
+    fn no_narrower_tiles_are_faster() {
+        let mut options = options(512, None);
+        for (n, k) in [(6912, 1152), (1024, 3072), (3072, 3072)] {
+            let weights = WeightPlan::new(Dtype::Int8, n, k, 3, &options).unwrap();
+            options.n_tile = None;
+            let chosen = Plan::new(&weights, 512, &options).unwrap().call(&options);
+            for n_tile in [64, 512, 1024] {
+                options.n_tile = Some(n_tile);
+                let plan = Plan::new(&weights, 512, &options).unwrap();
+                assert_eq!(plan.n_tile, n_tile);
+                assert!(
+                    chosen.call_ps <= plan.call(&options).call_ps,
+                    "{n} {n_tile}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn a_batch_packs_once_and_submits_once() {
         let options = options(8, None);

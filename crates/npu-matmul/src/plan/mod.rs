@@ -47,10 +47,8 @@ mod weights;
 use std::fmt;
 
 pub use alternatives::{Alternative, alternatives};
-pub use caches::CacheBytes;
 pub use call::{CallTime, batch_call};
 pub use choose::{Candidate, Conditions, candidates, cheapest};
-pub use cost::task_time_bound_ns;
 pub(crate) use depth::group_k_tile;
 pub use depth::{INT4_TYPICAL_CHANNELS, int4_depth, int4_depth_within};
 pub use footprint::WeightMemory;
@@ -72,6 +70,7 @@ use serde::{Serialize, Serializer};
 
 use crate::dtype::{ROW_MULTIPLE, Results};
 use crate::layout;
+use cost::task_time_bound_ns;
 use weights::{check_depth, check_tile};
 
 /// Most rows of one product: far beyond any memory, and small enough that no

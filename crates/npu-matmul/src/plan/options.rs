@@ -15,7 +15,7 @@ use crate::profile::{Profile, ProfileError};
 /// Bounds of one job. A product that exceeds them is cut into several jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobLimits {
-    /// Device time by [`task_time_bound_ns`](super::task_time_bound_ns). The
+    /// Device time in the worst conditions: 200 MHz, 1 GB/s, nothing overlapped. The
     /// default is a fifth of the 500 ms after which the kernel kills a job.
     pub time: Duration,
     /// Bytes of the activation buffer, likewise of the output buffer.

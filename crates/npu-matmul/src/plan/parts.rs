@@ -12,13 +12,14 @@
 //! faster, a range of channels, for which the NPU fetches the rows of A anew. More
 //! parts leave less of the first pack and the last unpack for itself. Each costs a job,
 //! and where tiles must be lower for it another fetch of B. Which number is best the
-//! modelled call tells ([`Plan::call`]).
+//! modelled call tells ([`Plan::call`]). At last tiles of fewer channels are tried.
 
 use super::predict::TaskWorks;
 use super::{Plan, PlanOptions, even_tile};
 use crate::dtype::ROW_MULTIPLE;
 
-/// Numbers of ranges of rows, of K tiles, and of channels that are tried.
+/// Numbers of ranges of rows, of K tiles, and of channels that are tried, and of tiles
+/// of a job's channels.
 const CUTS: [usize; 6] = [2, 3, 4, 6, 8, 12];
 
 /// Steps from which on a product that the limits of a job cut is left as it is.
@@ -42,7 +43,13 @@ impl Plan {
             return self;
         }
         let mut best = self.clone();
-        for cut in [Self::cut_into, Self::shallower, Self::narrowed] {
+        let cuts = [
+            Self::cut_into,
+            Self::shallower,
+            Self::narrowed,
+            Self::in_narrow_tiles,
+        ];
+        for cut in cuts {
             let base = best.clone();
             let mut worse = 0;
             for count in CUTS.into_iter().filter(|&cuts| base.parts() * cuts <= most) {
@@ -92,6 +99,23 @@ impl Plan {
             ..self.clone()
         };
         (self.groups_per_job >= widths).then(|| plan.ordered())
+    }
+
+    /// With tiles of so few channels that a job has `tiles` of them; `None` where they are
+    /// forced, or a job has not as many groups of kernels or would exceed its limits.
+    fn in_narrow_tiles(&self, tiles: usize, options: &PlanOptions) -> Option<Self> {
+        let groups = self.groups_per_job.div_ceil(tiles);
+        let plan = Self {
+            n_tile: groups * self.weights.dtype.kernel_group(),
+            ..self.clone()
+        };
+        let [rows, width, depth] = [
+            self.row_tiles_per_job,
+            self.groups_per_job,
+            self.k_tiles_per_job,
+        ];
+        let narrower = options.n_tile.is_none() && width >= tiles && plan.n_tile < self.n_tile;
+        (narrower && plan.job_fits(&options.limits, rows, width, depth)).then(|| plan.ordered())
     }
 
     /// With jobs of so few rows that there are about `parts` of them, one after the
