@@ -131,6 +131,10 @@ fn another_boards_profile_is_refused_by_name() {
         plan["profile_refused"]
     );
 
+    let info = json(device, users, "info");
+    assert_eq!(info["profile_refused"], plan["profile_refused"]);
+    assert_eq!(info["profile"], plan["profile"]);
+
     fs::write(&file, "{}").unwrap();
     let plan = json(device, users, "plan 4 64 32");
     let why = plan["profile_refused"].as_str().unwrap();
