@@ -16,7 +16,7 @@ use npu_matmul::{Dtype, Plan, PlanOptions, Profile};
 use rknpu_regcmd::timing::{Parts, seconds};
 
 pub(crate) use products::FDS;
-use products::{LayerProduct, PRODUCTS};
+use products::{LayerProduct, PRODUCTS, RESIDENT};
 
 /// Name of the section of docs/matmul-figures.md that the tables stand in.
 pub(crate) const SECTION: &str = "plans";
@@ -82,7 +82,7 @@ struct Miss {
 pub(crate) fn markdown() -> Result<String> {
     let mut page = String::new();
     let mut most_passed = 0.0_f64;
-    let (mut misses, mut calls) = (Vec::new(), Vec::new());
+    let mut misses = Vec::new();
     for operands in &OPERANDS {
         write!(
             page,
@@ -109,7 +109,6 @@ pub(crate) fn markdown() -> Result<String> {
                         most_passed = most_passed.max(chosen.passed);
                         let is_small = WITHOUT_AIM.contains(&(*model, *what));
                         let has_aim = operands.dtype != Dtype::Int4 && !is_small;
-                        calls.push((operands.dtype, product, clock, best.call.call_ps));
                         let hidden = best.call.overlapped();
                         if has_aim && (over_bound(&best) > aim || hidden < HIDDEN_LEAST) {
                             misses.push(Miss {
@@ -147,7 +146,7 @@ pub(crate) fn markdown() -> Result<String> {
         "\nBytes that PREP_BO and FINI_BO pass through the CPU's caches: in the worst of the \
          products of M {BATCH} {most_passed:.2} times those that must cross."
     )?;
-    page.push_str(&int8_against_fp16(&calls));
+    page.push_str(&int8_against_fp16()?);
     page.push_str(&layers::markdown()?);
     page.push_str(&missed(&misses));
     Ok(page)
@@ -175,33 +174,26 @@ fn parts_of_call(product: &LayerProduct, clock: u64, steps: usize, best: &Candid
     )
 }
 
-/// A call of [`BATCH`] rows: its precision, product, clock and time.
-type BatchCall = (Dtype, &'static LayerProduct, u64, u64);
-
 /// How many times as fast as FP16 INT8 is, as a table.
-fn int8_against_fp16(calls: &[BatchCall]) -> String {
+fn int8_against_fp16() -> Result<String> {
     let mut page = format!(
         "\n### INT8 against FP16\n\n\
          M {BATCH}: the time of the FP16 call over that of the INT8 call.\n\n\
-         | product | {} MHz | {} MHz |\n|---|---|---|\n",
+         | product | K | N | {} MHz | {} MHz |\n|---|---|---|---|---|\n",
         AIMS[0].0, AIMS[1].0
     );
-    for product in &PRODUCTS {
-        let mut line = format!("| {} {} |", product.model, product.what);
+    for product in PRODUCTS.iter().chain(&RESIDENT) {
+        let LayerProduct { model, what, k, n } = product;
+        write!(page, "| {model} {what} | {k} | {n} |")?;
         for (clock, _) in AIMS {
-            let of = |dtype| {
-                let mut calls = calls.iter();
-                let call = calls.find(|call| {
-                    call.0 == dtype && std::ptr::eq(call.1, product) && call.2 == clock
-                });
-                call.map_or(f64::NAN, |call| seconds(call.3))
-            };
-            line.push_str(&format!(" {:.2} |", of(Dtype::Fp16) / of(Dtype::Int8)));
+            let [int8, fp16, ..] = &OPERANDS;
+            let of = |operands| chosen(operands, product, BATCH, clock);
+            let [int8, fp16] = [of(int8)?, of(fp16)?].map(|chosen| chosen.best.call.call_ps);
+            write!(page, " {:.2} |", seconds(fp16) / seconds(int8))?;
         }
-        page.push_str(&line);
         page.push('\n');
     }
-    page
+    Ok(page)
 }
 
 /// The table of calls that take longer than they should.

@@ -14,7 +14,7 @@ pub(super) struct LayerProduct {
 
 /// The different products of a layer of each model, by the models' published
 /// configurations.
-pub(super) static PRODUCTS: [LayerProduct; 12] = [
+pub(super) const PRODUCTS: [LayerProduct; 12] = [
     product("Gemma-3-1B", "query", 1152, 1024),
     product("Gemma-3-1B", "key, value", 1152, 256),
     product("Gemma-3-1B", "gate, up", 1152, 6912),
@@ -27,6 +27,13 @@ pub(super) static PRODUCTS: [LayerProduct; 12] = [
     product("Llama-3.1-8B", "key, value", 4096, 1024),
     product("Llama-3.1-8B", "gate, up", 4096, 14336),
     product("Llama-3.1-8B", "down", 14336, 4096),
+];
+
+/// Products of which others published the time with resident weights (E-time-resident):
+/// their INT8 was slower than their FP16.
+pub(super) const RESIDENT: [LayerProduct; 2] = [
+    product("Gemma-4-12B", "query", 3840, 4096),
+    product("Gemma-4-12B", "down", 15360, 3840),
 ];
 
 const fn product(model: &'static str, what: &'static str, k: usize, n: usize) -> LayerProduct {
