@@ -57,7 +57,8 @@ pub struct ModelOptions {
     /// Whether jobs are recorded for [`Model::timeline`]: lighter than
     /// [`Self::trace`].
     pub timeline: bool,
-    /// What modelled times depend on: clock, memory, and what the driver adds.
+    /// What modelled times depend on: clock (by default the one that boards boot with
+    /// and mainline keeps), memory, and what the driver adds.
     /// Its number of cores is [`Self::cores`].
     pub machine: Machine,
 }
@@ -82,7 +83,7 @@ impl Default for ModelOptions {
             },
             trace: false,
             timeline: false,
-            machine: Machine::RK3588,
+            machine: Machine::RK3588.at_clock(Machine::BOOT_CLOCK_HZ),
         }
     }
 }

@@ -131,6 +131,10 @@ fn another_boards_profile_is_refused_by_name() {
         plan["profile_refused"]
     );
 
+    let info = json(device, users, "info");
+    assert_eq!(info["profile_refused"], plan["profile_refused"]);
+    assert_eq!(info["profile"], plan["profile"]);
+
     fs::write(&file, "{}").unwrap();
     let plan = json(device, users, "plan 4 64 32");
     let why = plan["profile_refused"].as_str().unwrap();
@@ -142,6 +146,19 @@ fn another_boards_profile_is_refused_by_name() {
     // Calibrating again mends it.
     json(device, users, "calibrate --product 4x64x32");
     assert!(json(device, users, "plan 4 64 32")["profile_refused"].is_null());
+}
+
+/// Where memory bounds every task, nothing tells the clock.
+#[test]
+fn a_clock_that_memory_hides_is_told_as_the_least() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = Place::UsersFolder(folder.path());
+    for (mhz, hidden) in [(600, false), (1000, true)] {
+        let device = format!("model:clock={mhz}");
+        let (code, _, err) = run(&device, users, "calibrate --product 4x64x32");
+        assert_eq!(code, 0, "{err}");
+        assert_eq!(err.contains("at least"), hidden, "{err}");
+    }
 }
 
 #[test]

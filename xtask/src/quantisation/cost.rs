@@ -5,7 +5,8 @@
 use anyhow::Result;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::Scheme;
-use npu_matmul::{Dtype, Plan, PlanOptions};
+use npu_matmul::{Dtype, Plan, PlanOptions, Profile};
+use rknpu_regcmd::timing::Machine;
 
 use super::cpu::KernelInstructions;
 use super::data::OperandMatrices;
@@ -48,9 +49,19 @@ impl ProductCost {
     }
 }
 
+/// Under the conditions of most published figures.
+fn conditions() -> PlanOptions {
+    PlanOptions {
+        profile: Profile::built_in()
+            .at_clock(Machine::RK3588.clock_hz)
+            .into(),
+        ..PlanOptions::default()
+    }
+}
+
 /// Cost of the product in FP16, as the table's other rows are compared with.
 pub(super) fn fp16(counted: &KernelInstructions) -> Result<ProductCost> {
-    let cost = planned(Dtype::Fp16, K, M, &PlanOptions::default())?;
+    let cost = planned(Dtype::Fp16, K, M, &conditions())?;
     let instructions = counted.fp16(cost.copies)?;
     Ok(ProductCost {
         instructions,
@@ -65,7 +76,7 @@ pub(super) fn of(kind: &QuantiseVariant, counted: &KernelInstructions) -> Result
         a: vec![],
         b: vec![],
     });
-    let plan = options.plan_options(K, &PlanOptions::default());
+    let plan = options.plan_options(K, &conditions());
     let rows = M * kind.operands.passes();
     let integers = planned(kind.operands.dtype(), K, rows, &plan)?;
     let scales = match kind.scheme {
@@ -79,7 +90,7 @@ pub(super) fn of(kind: &QuantiseVariant, counted: &KernelInstructions) -> Result
     let beside = match kind.beside {
         Fp16Columns::None => ProductCost::default(),
         Fp16Columns::Calibrated | Fp16Columns::ByCall => {
-            planned(Dtype::Fp16, OUTLIERS, M, &PlanOptions::default())?
+            planned(Dtype::Fp16, OUTLIERS, M, &conditions())?
         }
     };
     let outliers = match kind.beside {

@@ -16,13 +16,16 @@ use crate::dtype::Dtype;
 use crate::plan::{HostCores, PlanError};
 
 /// Most bytes of a file: some thousand products.
-pub const FILE_BYTES_MAX: u64 = 1 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What the file calls itself.
 const FORMAT: &str = "rocket-npu profile";
 
 /// The version that is written, and the only one that is read.
 const VERSION: u64 = 1;
+
+/// Most bytes of a name: reports and logs show it.
+const TEXT_BYTES_MAX: usize = 256;
 
 /// Clocks and rates of any such machine, a second: 1 MHz or MB to 1 THz or TB.
 const PER_SECOND: std::ops::RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
@@ -70,6 +73,9 @@ pub enum ProfileError {
         /// The version.
         version: u64,
     },
+    /// A name or the like that is no line of text.
+    #[error("a text in it is longer than {TEXT_BYTES_MAX} bytes, or more than a line")]
+    Text,
     /// A number that no machine has.
     #[error("{field} is {value}, which no such machine has")]
     Number {
@@ -154,6 +160,9 @@ impl Profile {
             return Err(ProfileError::Format { format, version });
         }
         let profile = serde_json::from_slice::<Whole<Self>>(json)?.profile;
+        if profile.texts().any(|text| !is_line(text)) {
+            return Err(ProfileError::Text);
+        }
         check_machine(&profile.machine)?;
         check_host(&profile.host)?;
         for (index, plan) in profile.plans.iter().enumerate() {
@@ -167,6 +176,18 @@ impl Profile {
                 .map_err(|source| ProfileError::Plan { index, source })?;
         }
         Ok(profile)
+    }
+
+    /// All that is text.
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let board = self.board.iter();
+        let facts = self.facts.iter();
+        let tiles = self.envelope.iter();
+        [&*self.name]
+            .into_iter()
+            .chain(board.flat_map(|board| [&*board.board, &board.kernel]))
+            .chain(facts.flat_map(|fact| [&*fact.id, &fact.verdict, &fact.sentence]))
+            .chain(tiles.map(|tile| &*tile.evidence))
     }
 
     /// The profile as JSON, which [`Profile::from_json`] reads.
@@ -197,6 +218,10 @@ fn contents(file: &Path) -> io::Result<Vec<u8>> {
         .take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut json)?;
     Ok(json)
+}
+
+fn is_line(text: &str) -> bool {
+    text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control)
 }
 
 fn check_machine(machine: &Machine) -> Result<(), ProfileError> {

@@ -28,10 +28,10 @@ use crate::plan::HostCores;
 
 pub use envelope::MeasuredTile;
 pub use fastest::FastestPlan;
-pub use file::{FILE_BYTES_MAX, ProfileError};
+pub use file::ProfileError;
 
 /// Names a profile's file, before all other places.
-pub const PROFILE_VARIABLE: &str = "ROCKET_PROFILE";
+const PROFILE_VARIABLE: &str = "ROCKET_PROFILE";
 
 /// The file's place in a folder of configuration.
 const PLACE: &str = "rocket-npu/profile.json";

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::file::FILE_BYTES_MAX;
 use super::*;
 use crate::dtype::{Dtype, Results};
 use crate::plan::{Plan, PlanOptions, PlanSizes, WeightPlan, alternatives};
@@ -337,6 +338,16 @@ fn what_makes_no_sense_is_refused_by_its_name() {
             "{path}: {refused:?}"
         );
     }
+    for text in ["two\nlines".to_owned(), "x".repeat(257)] {
+        for path in [
+            "/profile/name",
+            "/profile/board/kernel",
+            "/profile/envelope/0/evidence",
+        ] {
+            let refused = set(path, json!(text));
+            assert!(matches!(refused, Err(ProfileError::Text)), "{path}");
+        }
+    }
     assert!(matches!(
         set("/profile/machine/chip", json!("rk3576")),
         Err(ProfileError::Json(_))
@@ -501,6 +512,44 @@ proptest! {
                     "{dtype} {sizes:?}"
                 );
             }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(48))]
+
+    /// Whatever a file says of tiles, clocks and costs: plans or errors.
+    #[test]
+    fn any_profile_plans(
+        tiles in prop::collection::vec((dtype(), prop::array::uniform3(number())), 0..4),
+        [clock, rate, cost, host] in prop::array::uniform4(number()),
+        [m, k, n] in prop::array::uniform3(1..5000_usize),
+        dtype in dtype(),
+    ) {
+        let mut profile = profile([]);
+        profile.envelope = tiles
+            .into_iter()
+            .map(|(dtype, [rows, k, n])| MeasuredTile {
+                dtype,
+                order: crate::plan::OperandOrder::Native,
+                rows,
+                k,
+                n,
+                evidence: "any".into(),
+            })
+            .collect();
+        profile.machine.clock_hz = clock as u64;
+        profile.machine.dram.core_bytes_per_second = rate as u64;
+        profile.machine.driver.attach_ps = cost as u64;
+        profile.host.clock_hz = host as u64;
+        let read = Profile::from_json(profile.to_json().unwrap().as_bytes());
+        let options = PlanOptions {
+            unmeasured_tiles: Some(false),
+            ..with(&read.unwrap_or(profile), &options(m))
+        };
+        if let Ok(weights) = WeightPlan::new(dtype, n, k, 3, &options) {
+            let _ = Plan::new(&weights, m, &options);
         }
     }
 }

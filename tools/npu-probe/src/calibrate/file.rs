@@ -20,6 +20,8 @@ const MODE: u32 = 0o644;
 pub(crate) fn write(file: &Path, profile: &Profile) -> Result<(), Failure> {
     let write = || -> anyhow::Result<()> {
         let json = profile.to_json().context("too many plans")?;
+        Profile::from_json(json.as_bytes())
+            .context("what was measured makes no sense: is something else using the NPU?")?;
         // A link stays a link.
         let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let folder = match file.parent() {

@@ -21,8 +21,9 @@ const CLOCK_TASKS: usize = 32;
 /// How near a rate must be to another to be taken for it.
 const NEAR: f64 = 0.03;
 
-/// Tasks in which the MAC array is busy longer than the memory: each finds its rows
-/// in CBUF, and all of their channels meet half as much of B (E-time-job16, E-reuse).
+/// Tasks in which the MAC array is busy longer than the memory, up to some 800 MHz:
+/// each but the first finds its rows in CBUF (E-time-job16, E-reuse). With twice the
+/// columns they compute twice as much, and nothing else that takes time changes.
 fn of_macs(columns: usize, count: usize) -> TimedTasks {
     TimedTasks {
         dtype: Dtype::Fp16,
@@ -56,24 +57,28 @@ fn of_nothing(count: usize) -> TimedTasks {
 }
 
 /// Measures the machine of the device, which has so many cores.
-pub(super) fn measure(open: &impl Open, cores: u32) -> Result<Machine, Failure> {
+pub(super) fn measure(
+    open: &impl Open,
+    cores: u32,
+    tell: &impl Fn(&str),
+) -> Result<Machine, Failure> {
     let is_model = open()?.model.is_some();
-    let clock_hz = clock(open, if is_model { 2 } else { CLOCK_TASKS })?;
+    let count = if is_model { 2 } else { CLOCK_TASKS };
+    let [few, many] = [of_macs(128, count), of_macs(256, count)];
+    let more = |of: fn(&TimedTasks) -> u64| of(&many) - of(&few);
+    let hz = per_second(more(clocks), &few.run(open)?, &many.run(open)?)?;
+    let clock_hz = (hz / HERTZ_PER_MHZ as f64).round() as u64 * HERTZ_PER_MHZ;
     let one = memory(open, 1)?;
+    let [computing, moving] = [more(clocks) as f64 / hz, more(bytes) as f64 / one];
+    if moving > (1.0 - NEAR) * computing {
+        tell("  memory bounds even these tasks: the clock is at least what follows");
+    }
     let devices = usize::try_from(cores).unwrap_or(1).max(1);
     let all = memory(open, devices)?;
     let mut machine = Profile::built_in().machine.at_clock(clock_hz);
     machine.dram = dram(clock_hz, one, all, devices);
     machine.driver = driver(open, &machine)?;
     Ok(machine)
-}
-
-/// The clock: twice the columns are twice the products, and nothing else.
-fn clock(open: &impl Open, count: usize) -> Result<u64, Failure> {
-    let [few, many] = [of_macs(128, count), of_macs(256, count)];
-    let more = clocks(&many) - clocks(&few);
-    let hz = per_second(more, &few.run(open)?, &many.run(open)?)?;
-    Ok((hz / HERTZ_PER_MHZ as f64).round() as u64 * HERTZ_PER_MHZ)
 }
 
 /// Clocks of the MAC array: one for each row, group of channels and group of kernels.
@@ -83,13 +88,16 @@ fn clocks(tasks: &TimedTasks) -> u64 {
     (rows * groups * tasks.count) as u64
 }
 
+/// Bytes of B and C, which more columns have more of; A stays in CBUF.
+fn bytes(tasks: &TimedTasks) -> u64 {
+    let [rows, k, columns] = tasks.tile;
+    let results = rows * tasks.dtype.matmul_type_of(tasks.results).out_bytes() as usize;
+    ((tasks.dtype.input_bytes(k) + results) * columns * tasks.count * tasks.devices) as u64
+}
+
 /// Bytes a second that so many cores move together.
 fn memory(open: &impl Open, devices: usize) -> Result<f64, Failure> {
     let [few, many] = [of_weights(512, devices), of_weights(1024, devices)];
-    let bytes = |tasks: &TimedTasks| {
-        let [rows, k, columns] = tasks.tile;
-        ((k + rows * size_of::<i32>()) * columns * tasks.count * tasks.devices) as u64
-    };
     let more = bytes(&many) - bytes(&few);
     per_second(more, &few.run(open)?, &many.run(open)?)
 }

@@ -48,7 +48,7 @@ pub(crate) fn measured(
     profile.name = format!("{board}, calibrated").into();
     profile.board = Some(board);
     tell("clock, memory and start costs");
-    profile.machine = machine::measure(open, info.cores)?;
+    profile.machine = machine::measure(open, info.cores, tell)?;
     tell(&report::machine(&profile.machine));
     if !info.is_model {
         tell("kernels of the CPU");

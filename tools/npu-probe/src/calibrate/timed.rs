@@ -126,3 +126,34 @@ pub(super) fn last_product_ps(model: &Model, products: usize) -> Result<u64, Fai
         .map(|timeline| timeline.end_ps.saturating_add(machine.driver.wake_ps))
         .map_err(|error| Failure::Device(error.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use npu_model::Selector;
+
+    use super::*;
+
+    /// An NPU has no model behind it: its time is what passes.
+    #[test]
+    fn what_is_no_model_is_timed() {
+        let open = || {
+            let mut opened = npu_model::open(&Selector::Model).unwrap();
+            opened.model = None;
+            Ok(opened)
+        };
+        let tasks = TimedTasks {
+            dtype: Dtype::Int8,
+            results: Results::Sums,
+            tile: [4, 32, 32],
+            count: 3,
+            devices: 2,
+        };
+        assert!(tasks.run(&open).unwrap().ps > 0);
+        // Not the job that was to be timed.
+        let wide = TimedTasks {
+            count: 4096,
+            ..tasks
+        };
+        assert!(matches!(wide.run(&open), Err(Failure::Device(_))));
+    }
+}
