@@ -173,7 +173,7 @@ def train(model, text, random, steps):
         starts = random.integers(0, len(text) - LENGTH - 1, SEQUENCES)
         rows = np.stack([text[start : start + LENGTH + 1] for start in starts])
         loss, gradients = model.step(rows[:, :-1], rows[:, 1:])
-        rate = 2e-3 * min(1.0, step / 50) * 0.5 * (1.0 + np.cos(np.pi * step / steps)) + 1e-5
+        rate = 3e-3 * min(1.0, step / 50) * 0.5 * (1.0 + np.cos(np.pi * step / steps)) + 1e-5
         for name, values in model.weights.items():
             gradient = gradients[name]
             first[name] += 0.1 * (gradient - first[name])

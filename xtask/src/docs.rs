@@ -9,7 +9,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::generated::replace_section;
 use crate::{
-    architecture, evidence, links, pages, paths, pictures, plans, precisions, quantisation, timing,
+    architecture, evidence, links, offload, pages, paths, pictures, plans, precisions,
+    quantisation, timing,
 };
 
 /// Options of `cargo xtask docs`.
@@ -64,6 +65,14 @@ pub(crate) fn run(args: &DocsArgs) -> Result<()> {
         quantisation::SECTION,
         &quantisation::markdown()?,
     )?;
+    for (name, table) in [
+        (offload::SPEED, offload::speed()?),
+        (offload::MEMORY, offload::memory()?),
+        (offload::SEQUENCES, offload::sequences()?),
+    ] {
+        // A blank line, without which Markdown takes a table for text.
+        section(args, offload::PAGE, name, &format!("\n{table}"))?;
+    }
     evidence::check()?;
     links::check()
 }

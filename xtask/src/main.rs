@@ -20,6 +20,7 @@ mod links;
 mod llama;
 mod names;
 mod nightly;
+mod offload;
 mod pages;
 mod paths;
 mod pictures;

@@ -12,7 +12,7 @@
 //! output's come last.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use npu_matmul::PackedWeights;
@@ -58,6 +58,8 @@ pub(crate) struct WeightBuffer {
     /// Weights packed from it.
     pub(crate) residents: ResidentMatrices<PackedMatrix<PackedWeights>>,
     candidates: Mutex<Vec<Candidate>>,
+    /// How many of them are not decided about, also while they are.
+    waiting: AtomicUsize,
     /// Whether the output's weights are among those of which it is decided.
     has_output: AtomicBool,
     /// For each tensor of which it is decided, whether it may be on the NPU.
@@ -90,7 +92,7 @@ impl WeightBuffer {
 
     /// Whether something waits for [`WeightBuffers::settle`].
     pub(crate) fn is_waiting(&self) -> bool {
-        !self.candidates().is_empty()
+        self.waiting.load(Ordering::Acquire) > 0
     }
 
     /// What was decided about these weights, whose data begin at `address`; `None` if nothing
@@ -127,6 +129,7 @@ impl WeightBuffer {
         if is_due && rank(&candidate.name) == Rank::Layer {
             self.decide(runtime, &candidate);
         } else {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
             self.candidates().push(candidate);
         }
     }
@@ -204,6 +207,7 @@ fn rank(name: &str) -> Rank {
 #[derive(Debug, Default)]
 pub(crate) struct WeightBuffers {
     entries: RwLock<Entries>,
+    settling: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -237,6 +241,7 @@ impl WeightBuffers {
             originals: unsafe { host.layout().hook(buffer, buffer_hooks::hooks()) },
             residents: ResidentMatrices::default(),
             candidates: Mutex::default(),
+            waiting: AtomicUsize::new(0),
             has_output: AtomicBool::new(false),
             decisions: RwLock::default(),
             pieces: Mutex::default(),
@@ -258,8 +263,11 @@ impl WeightBuffers {
             let usage = unsafe { runtime.host.buffer_usage(buffer) };
             usage == usage::WEIGHTS
         };
+        // Whoever needs a decision that another thread is making waits for it.
+        let _settling = self.settling.lock();
         for (entry, candidate) in self.due(has_weights) {
             entry.decide(runtime, &candidate);
+            entry.waiting.fetch_sub(1, Ordering::Release);
         }
     }
 
@@ -286,7 +294,13 @@ impl WeightBuffers {
         let is_output = |(entry, one): &(Arc<WeightBuffer>, Candidate)| entry.is_output(&one.name);
         // Then embeddings are looked up, no more.
         if buffers.iter().any(known) || due.iter().any(is_output) {
-            due.retain(|one| is_output(one) || rank(&one.1.name) != Rank::Embedding);
+            due.retain(|one| {
+                let is_wanted = is_output(one) || rank(&one.1.name) != Rank::Embedding;
+                one.0
+                    .waiting
+                    .fetch_sub(usize::from(!is_wanted), Ordering::Release);
+                is_wanted
+            });
         }
         due.sort_by_key(|(_, one)| rank(&one.name));
         due

@@ -33,19 +33,19 @@ impl GraphTime {
         tokens as f64 * 1e12 / self.total().max(1) as f64
     }
 
-    /// What limits it: the largest part.
+    /// What limits it: the largest part, and its name.
     #[must_use]
-    pub fn limit(&self) -> &'static str {
+    pub fn largest(&self) -> (u64, &'static str) {
         let parts = [
-            (self.offloaded, "products (NPU)"),
-            (self.products, "products (CPU)"),
-            (self.attention, "attention (CPU)"),
-            (self.other, "the rest (CPU)"),
+            (self.products, "products on the CPU"),
+            (self.other, "norms, positions and activations"),
+            (self.attention, "attention"),
         ];
-        parts
-            .into_iter()
-            .max_by_key(|(ps, _)| *ps)
-            .map_or("", |(_, name)| name)
+        let largest = (self.offloaded, "products on the NPU");
+        parts.into_iter().fold(
+            largest,
+            |most, part| if part.0 > most.0 { part } else { most },
+        )
     }
 
     fn add(&mut self, other: Self) {
@@ -241,8 +241,8 @@ mod tests {
     fn long_prompts_are_limited_by_attention() {
         let rules = rules(1000);
         let graph = Graph::new(ModelShape::LLAMA32_1B, format("Q8_0"), &rules);
-        assert_eq!(graph.prompt(128).limit(), "products (NPU)");
-        assert_eq!(graph.prompt(8192).limit(), "attention (CPU)");
+        assert_eq!(graph.prompt(128).largest().1, "products on the NPU");
+        assert_eq!(graph.prompt(8192).largest().1, "attention");
         // Of the tokens before them most layers see a few only.
         let window = Graph::new(ModelShape::GEMMA3_1B, format("Q8_0"), &rules);
         let all = ModelShape {

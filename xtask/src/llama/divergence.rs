@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Check: what `auto` chooses keeps to its promise. Against the model in F16 it
 //! loses at most 1.5 times what the file has lost already when the CPU computes it
-//! where weights are trained, and a little more than twice that where they are random, with
+//! where weights are trained, and 2.5 times that where they are random, with
 //! outliers in the activations and without.
 //!
 //! Q8_0 is the hardest case, since such a file loses least. `cargo xtask llama quality` has
@@ -25,9 +25,10 @@ const EXTENT: TextExtent = TextExtent {
 };
 /// The loss that passes, as a multiple of the file's own, where weights are trained.
 pub(super) const TRAINED_BAR: f64 = 1.5;
-/// The same where they are random: the numbers of a row are as even as can be, so that each
-/// scale for 32 of them is finer than one for the row.
-pub(super) const RANDOM_BAR: f64 = 2.25;
+/// The same where they are random. Of 32 normally distributed numbers the largest is 2.3 standard
+/// deviations, of a row of 256 it is 3.0, of 1024 3.4; so steps are larger than those of Q8_0, and
+/// the file's rounding and two more make 2.2 to 2.7 times its loss and the CPU's.
+pub(super) const RANDOM_BAR: f64 = 2.5;
 /// A rounding of all weights must show: below this the measure measures
 /// nothing.
 const NOTHING: f64 = 1e-6;

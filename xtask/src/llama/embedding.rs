@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::attempts::until_whole;
+use super::divergence::TRAINED_BAR;
 use super::model::Workshop;
 use super::stats::StatsTable;
 use super::stock::{Backend, Stock, THREADS};
@@ -21,9 +22,9 @@ use crate::report::CheckVerdict;
 pub(super) const NAME: &str = "minilm-embeddings";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What is embedded, all in one batch: pairs that mean alike, and some that
-/// mean nothing to each other.
-const SENTENCES: [&str; 8] = [
+/// What is embedded, all in one batch: pairs that mean alike, some that
+/// mean nothing to each other, and some that are hardly sentences.
+const SENTENCES: [&str; 12] = [
     "The cat sleeps on the warm stones beside the kitchen stove.",
     "A kitten is dozing near the oven.",
     "Parliament passed the budget after a debate that lasted all night.",
@@ -32,6 +33,10 @@ const SENTENCES: [&str; 8] = [
     "Water boils at a lower temperature in the mountains.",
     "At high altitude it takes longer to cook potatoes.",
     "She tuned her violin, waited for the conductor's nod, and began to play.",
+    "0x7fff3a91 0x00000000 -1 4294967295 3.14159 1e-308",
+    "if (ptr != NULL && len > 0) { memcpy(dst, src, len); } // !!! ???",
+    "Donaudampfschifffahrtsgesellschaft zmrzlina \u{4f60}\u{597d} \u{3b1}\u{3b2}\u{3b3} qwxz zzzz",
+    "no no no no no no no no no no no no no no no no no no no no no no no no no no",
 ];
 
 /// A way to run a file, and the least cosine to the CPU.
@@ -46,10 +51,11 @@ struct Policy {
 }
 
 /// The bars: FP16 differs by the order of its sums. INT8 with one scale for
-/// each row of activations was measured at 0.9965 and above by others with the
-/// same model; rotation should halve what is missing at least. Four bits are
+/// each row of activations was measured at 0.9965 by others with the
+/// same model, and less here with what is hardly a sentence; rotation halves what is
+/// missing at least. Four bits are
 /// for those who need the memory: their bars only show what is broken.
-const POLICIES: [Policy; 7] = [
+const POLICIES: [Policy; 8] = [
     Policy {
         file: "F16",
         precision: "f16",
@@ -60,7 +66,7 @@ const POLICIES: [Policy; 7] = [
         file: "F16",
         precision: "w8a8",
         computed: "int8",
-        least_cosine: 0.996,
+        least_cosine: 0.99,
     },
     Policy {
         file: "F16",
@@ -76,6 +82,12 @@ const POLICIES: [Policy; 7] = [
     },
     Policy {
         file: "F16",
+        precision: "w4a8-hadamard",
+        computed: "w4a8-hadamard",
+        least_cosine: 0.92,
+    },
+    Policy {
+        file: "F16",
         precision: "w4a4-hadamard",
         computed: "int4-hadamard",
         least_cosine: 0.92,
@@ -84,7 +96,7 @@ const POLICIES: [Policy; 7] = [
         file: "Q8_0",
         precision: "f16",
         computed: "fp16",
-        least_cosine: 0.9995,
+        least_cosine: 0.999,
     },
     Policy {
         file: "Q8_0",
@@ -110,6 +122,9 @@ pub(super) struct CosineResult {
     pub(super) bar: f64,
     /// Whether each sentence kept its nearest neighbour.
     pub(super) same_ranking: bool,
+    /// How far off the vectors of the F16 file on the CPU, as a multiple of how far the CPU is
+    /// off with this file; none for F16.
+    pub(super) times_own: Option<f64>,
 }
 
 impl CosineResult {
@@ -130,7 +145,13 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
             least_cosine,
             bar,
             same_ranking,
+            times_own,
         } = reached;
+        let is_kept = precision != "auto" || times_own.is_none_or(|times| times <= TRAINED_BAR);
+        ensure!(
+            is_kept,
+            "{file} with {precision}: {times_own:?} times the file's own loss, more than {TRAINED_BAR}"
+        );
         ensure!(
             reached.is_good(),
             "{file} with {precision}: a cosine of {least_cosine:.6} to the CPU's vector, less \
@@ -139,7 +160,10 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
         let order = if same_ranking { "same" } else { "another" };
         notes.push(format!(
             "{file} {precision} ({products} products in {computed}): least cosine \
-             {least_cosine:.6}, {order} ranking"
+             {least_cosine:.6}, {order} ranking{}",
+            times_own.map_or_else(String::new, |times| format!(
+                ", {times:.2} times the file's own loss"
+            ))
         ));
     }
     Ok(CheckVerdict::Pass(format!(
@@ -153,6 +177,16 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
 pub(super) fn measure(stock: &Stock, workshop: &Workshop) -> Result<Vec<CosineResult>> {
     let full = workshop.minilm()?;
     let q8_0 = workshop.quantised(stock, &full, "Q8_0")?;
+    let (exact, _) = embed(
+        stock,
+        Backend::Without,
+        &full.to_string_lossy(),
+        &POLICIES[0],
+    )?;
+    let loss = |vectors: &[Vec<f64>]| {
+        let cosines = exact.iter().zip(vectors).map(|(a, b)| cosine(a, b));
+        cosines.map(|cosine| 1.0 - cosine).sum::<f64>()
+    };
     let one = |policy: &Policy| {
         let model = if policy.file == "F16" { &full } else { &q8_0 };
         let model = model.to_string_lossy();
@@ -167,6 +201,7 @@ pub(super) fn measure(stock: &Stock, workshop: &Workshop) -> Result<Vec<CosineRe
             least_cosine: cosines.fold(f64::INFINITY, f64::min),
             bar: policy.least_cosine,
             same_ranking: ranking(&cpu) == ranking(&ours),
+            times_own: (policy.file != "F16").then(|| loss(&ours) / loss(&cpu)),
         })
     };
     POLICIES.iter().map(one).collect()
@@ -266,7 +301,7 @@ mod tests {
         let one = r#"{"object": "embedding", "index": 0, "embedding": [0.5, -1]}"#;
         let all = format!(
             "{{\"object\": \"list\", \"data\": [{}]}}",
-            [one; 8].join(",")
+            [one; SENTENCES.len()].join(",")
         );
         assert_eq!(parse(&all).unwrap()[7], [0.5, -1.0]);
         assert!(parse(&all[..all.len() - 9]).is_err());

@@ -37,6 +37,7 @@ mod python;
 mod quality;
 mod reference;
 mod refusals;
+mod repeated;
 mod server;
 mod stats;
 mod stock;
@@ -113,7 +114,7 @@ const fn on_request(name: &'static str, kind: CheckKind) -> NamedCheck {
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [NamedCheck; 26] = [
+const CHECKS: [NamedCheck; 27] = [
     usual(devices::NAME, Alone(devices::check)),
     usual(
         hosts::NAME,
@@ -133,6 +134,7 @@ const CHECKS: [NamedCheck; 26] = [
     usual(model_types::NAME, WithModels(model_types::check)),
     usual(embedding::NAME, WithModels(embedding::check)),
     usual(placement::NAME, WithModels(placement::check)),
+    usual(repeated::NAME, WithModels(repeated::check)),
     usual(stock_bench::NAME, WithModels(stock_bench::check)),
     usual(batched::NAME, WithModels(batched::check)),
     usual(backend_ops::NAME, Several(backend_ops::check)),

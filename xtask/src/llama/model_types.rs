@@ -27,10 +27,10 @@ const EXTENT: TextExtent = TextExtent {
 fn bound(recipe: ModelRecipe, format: &str) -> f64 {
     let [fine, coarse] = match recipe {
         // One scale for 32 activations, one of which is large, is coarse.
-        ModelRecipe::OUTLIERS => [0.012, 0.06],
+        ModelRecipe::OUTLIERS => [0.03, 0.06],
         // More of the weights are quantised.
-        ModelRecipe::TIED => [0.0016, 0.01],
-        _ => [0.0006, 0.008],
+        ModelRecipe::TIED => [0.006, 0.01],
+        _ => [0.003, 0.008],
     };
     match format {
         "F16" => 1e-5,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use super::divergence::{RANDOM_BAR, TRAINED_BAR};
 use super::logits::{self, Logits, TextExtent};
 use super::model::{FORMATS, ModelRecipe, Workshop};
 use super::page::MeasuredSections;
@@ -24,8 +25,6 @@ const EXTENT: TextExtent = TextExtent {
 /// Mean KL divergence (nats a token) that is none: by the order of sums, and the 16 bits
 /// that logits are kept with.
 const NOISE: f64 = 1e-5;
-/// How many times what the file loses a model may lose with `auto`.
-const AUTO_BAR: f64 = 2.0;
 
 /// A precision for an F16 file, and the format whose loss it is held against.
 struct Policy {
@@ -106,7 +105,7 @@ impl QualityTables<'_> {
     /// The table of sentence embeddings.
     fn cosines(&mut self) -> Result<String> {
         let mut table = "| file | `GGML_ROCKET_PRECISION` | computed in | least cosine | bar | \
-                         nearest neighbours |\n|---|---|---|---|---|---|\n"
+                         nearest neighbours | of the file's own loss |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
         for reached in embedding::measure(self.stock, self.workshop)? {
             let (file, precision) = (reached.file, reached.precision);
@@ -122,8 +121,12 @@ impl QualityTables<'_> {
             };
             writeln!(
                 table,
-                "| {file} | `{precision}` | {} | {:.6} | {bar} | {order} |",
-                reached.computed, reached.least_cosine
+                "| {file} | `{precision}` | {} | {:.6} | {bar} | {order} | {} |",
+                reached.computed,
+                reached.least_cosine,
+                reached
+                    .times_own
+                    .map_or_else(String::new, |times| format!("{times:.2}"))
             )?;
         }
         Ok(table)
@@ -180,17 +183,23 @@ impl QualityTables<'_> {
         let mut table = "| model | file | the file's own loss | with `auto` | of the file's own | \
                          computed in |\n|---|---|---|---|---|---|\n"
             .to_owned();
-        for recipe in ModelRecipe::ALL {
-            let (full, exact) = self.reference(recipe)?;
+        let random = ModelRecipe::ALL.map(|recipe| (self.workshop.cook(recipe), RANDOM_BAR));
+        let trained = self.workshop.trained()?;
+        let trained = trained.map(|model| (Ok(model), TRAINED_BAR));
+        for (full, bar) in trained.into_iter().chain(random) {
+            let full = full?;
+            let (exact, _) = self.logits(Backend::Without, &full, &[])?;
+            let name = full.file_stem().unwrap_or_default().to_string_lossy();
+            let name = name.trim_end_matches("-f16");
             for format in FORMATS {
                 let file = self.workshop.quantised(self.stock, &full, format)?;
                 let (cpu, _) = self.logits(Backend::Without, &file, &[])?;
                 let (ours, stderr) = self.logits(Backend::With, &file, &[])?;
                 let own = exact.divergence(&cpu)?.mean;
                 let loss = exact.divergence(&ours)?.mean;
-                let good = loss <= (own * AUTO_BAR).max(NOISE);
-                let what = format!("{} {format} auto", recipe.name);
-                let missed = self.judge(&what, good, AUTO_BAR);
+                let good = loss <= (own * bar).max(NOISE);
+                let what = format!("{name} {format} auto");
+                let missed = self.judge(&what, good, bar);
                 let times = match format {
                     "F16" => "no loss of its own".to_owned(),
                     _ if good => format!("{:.2}", loss / own),
@@ -198,8 +207,7 @@ impl QualityTables<'_> {
                 };
                 writeln!(
                     table,
-                    "| {} | {format} | {own:.6} | {loss:.6} | {times} | {} |",
-                    recipe.name,
+                    "| {name} | {format} | {own:.6} | {loss:.6} | {times} | {} |",
                     StatsTable::find(&stderr)?.precisions().join(", ")
                 )?;
             }

@@ -33,6 +33,7 @@ impl Buffers {
             originals: BufferCallbacks::default(),
             residents: ResidentMatrices::default(),
             candidates: Mutex::new(names.iter().enumerate().map(candidate).collect()),
+            waiting: AtomicUsize::new(names.len()),
             has_output: AtomicBool::new(false),
             decisions: RwLock::default(),
             pieces: Mutex::default(),

@@ -73,7 +73,7 @@ const AUTO: PrecisionSetting = PrecisionSetting {
 /// What somebody may ask for, with one layout: about
 /// twice what is seen. Numbers that have nothing to do with the CPU's are 1 to 2
 /// apart from them.
-const OTHERS: [PrecisionSetting; 4] = [
+const OTHERS: [PrecisionSetting; 5] = [
     PrecisionSetting {
         word: "w8a8",
         computed: &["int8"],
@@ -87,6 +87,11 @@ const OTHERS: [PrecisionSetting; 4] = [
     PrecisionSetting {
         word: "w4a8",
         computed: &["w4a8"],
+        limit: "0.02",
+    },
+    PrecisionSetting {
+        word: "w4a8-hadamard",
+        computed: &["w4a8-hadamard"],
         limit: "0.02",
     },
     PrecisionSetting {
