@@ -532,7 +532,7 @@ proptest! {
             .into_iter()
             .map(|(dtype, [rows, k, n])| MeasuredTile {
                 dtype,
-                order: crate::plan::OperandOrder::Native,
+                row_major: false,
                 rows,
                 k,
                 n,
