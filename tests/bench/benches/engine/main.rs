@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a product costs the CPU beside the NPU's own work: time that the calling thread
+//! and the engine's one worker ran, as the kernel's scheduler counts it. The software
+//! model computes in threads of its own, which are not counted.
+//!
+//! `cargo bench -p npu-bench --bench engine`. Figures are of this host, for comparing
+//! versions of the engine and ways to call it, side by side; a board's are not known.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::fs;
+
+use npu_matmul::{Engine, Output, PackedWeights, Weights};
+use npu_model::{Model, ModelOptions};
+use rocket_uapi::DevicePool;
+
+/// Rows, depth and output channels: of Gemma3-1B's query for a few sequences and for a
+/// prompt, and of its gate for a prompt.
+const SHAPES: [[usize; 3]; 3] = [[8, 1152, 1024], [128, 1152, 1024], [128, 1152, 6912]];
+
+/// Products of each way, which alternate.
+const ROUNDS: usize = 20;
+
+/// Nanoseconds that the threads of this process with these names have run.
+fn thread_time(names: &[&str]) -> u64 {
+    let threads = fs::read_dir("/proc/self/task").unwrap();
+    let of_thread = |thread: fs::DirEntry| -> Option<u64> {
+        let name = fs::read_to_string(thread.path().join("comm")).ok()?;
+        if !names.contains(&name.trim()) {
+            return None;
+        }
+        let times = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        times.split_whitespace().next()?.parse().ok()
+    };
+    threads.filter_map(|thread| of_thread(thread.unwrap())).sum()
+}
+
+/// A way to compute a product.
+type Way<'a> = (&'a str, Box<dyn FnMut() + 'a>);
+
+/// The ways, in turns; the median of each, microseconds.
+fn medians(ways: &mut [Way<'_>]) -> Vec<f64> {
+    let main = fs::read_to_string("/proc/self/comm").unwrap();
+    let names = [main.trim(), "npu-cpu-0"];
+    let mut times = vec![Vec::new(); ways.len()];
+    for round in 0..=ROUNDS {
+        for (way, times) in ways.iter_mut().zip(&mut times) {
+            let before = thread_time(&names);
+            way.1();
+            // The first makes buffers and programs.
+            if round > 0 {
+                times.push(thread_time(&names) - before);
+            }
+        }
+    }
+    let median = |mut times: Vec<u64>| {
+        times.sort_unstable();
+        times[times.len() / 2] as f64 / 1e3
+    };
+    times.into_iter().map(median).collect()
+}
+
+fn main() {
+    let device = Model::new(ModelOptions::default()).open_device();
+    let pool = DevicePool::open(&device, 3).unwrap();
+    let engine = Engine::open(pool).unwrap();
+    let engine = engine.with_threads("1".parse().unwrap()).unwrap();
+    println!("CPU time of a product, median of {ROUNDS}, microseconds");
+    println!("| product | int8, prepared | int8, prepared anew | w8a8 | w8a8 rotated |");
+    println!("|---|---|---|---|---|");
+    for [m, k, n] in SHAPES {
+        let (a, b) = (vec![3_i8; m * k], vec![5_i8; n * k]);
+        let (x, w) = (vec![0.5_f32; m * k], vec![0.25_f32; n * k]);
+        let load = |weights| -> PackedWeights { engine.load(weights).unwrap() };
+        let [bytes, plain, rotated] = [
+            load(Weights::i8(n, k, &b)),
+            load(Weights::w8a8(n, k, &w)),
+            load(Weights::w8a8(n, k, &w).rotated()),
+        ];
+        let prepare = |weights, output| engine.prepare(weights, m, output).unwrap();
+        let [int8, floats, turned] = [
+            prepare(&bytes, Output::I32),
+            prepare(&plain, Output::F32),
+            prepare(&rotated, Output::F32),
+        ];
+        let mut sums = [vec![0_i32; m * n], vec![0_i32; m * n]];
+        let mut results = [vec![0.0_f32; m * n], vec![0.0_f32; m * n]];
+        let [once, anew] = &mut sums;
+        let [of_plain, of_rotated] = &mut results;
+        let mut ways: [Way<'_>; 4] = [
+            ("prepared", Box::new(|| int8.run(&a, &mut *once).unwrap())),
+            (
+                "anew",
+                Box::new(|| prepare(&bytes, Output::I32).run(&a, &mut *anew).unwrap()),
+            ),
+            ("w8a8", Box::new(|| floats.run(&x, &mut *of_plain).unwrap())),
+            ("rotated", Box::new(|| turned.run(&x, &mut *of_rotated).unwrap())),
+        ];
+        let [once, anew, plain, rotated] = medians(&mut ways)[..] else {
+            return;
+        };
+        println!("| {m}x{k}x{n} | {once:.0} | {anew:.0} | {plain:.0} | {rotated:.0} |");
+    }
+}
