@@ -234,7 +234,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", help="the GGUF file to write")
     parser.add_argument("outliers", help="the same model, with outliers in its activations")
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=5000)
     args = parser.parse_args()
     random = np.random.default_rng(1)
     table, _ = pieces(VOCABULARY)

@@ -17,7 +17,7 @@ pub const MAX_INT8_K: usize = 1 << 17;
 
 /// Modelled time of a product, picoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ProductCost {
+pub struct OffloadCost {
     /// Time of the NPU, with all of its cores.
     pub npu_ps: u64,
     /// Time of the CPU: rounding and rotating before the product, packing and unpacking
@@ -91,7 +91,7 @@ impl PlanTarget {
     /// `m` rows of activations times weights of `n x k`; `None` if they cannot
     /// be multiplied so.
     #[must_use]
-    pub fn cost(&self, precision: ComputeType, size: [usize; 2], m: usize) -> Option<ProductCost> {
+    pub fn cost(&self, precision: ComputeType, size: [usize; 2], m: usize) -> Option<OffloadCost> {
         let k = size[1];
         let weights = self.weight_plan(precision, size)?;
         let format = precision.format();
@@ -108,7 +108,7 @@ impl PlanTarget {
         let rotated_ps = host.kernel_ps(rotated, KernelCost::ROTATION_STAGE);
         let before_ps = rounded_ps.checked_add(rotated_ps)?;
         let call = plan.call(&options);
-        Some(ProductCost {
+        Some(OffloadCost {
             npu_ps: plan.predict(self.machine()).npu_ps,
             cpu_ps: before_ps.checked_add(call.cpu_ps())?,
             call_ps: before_ps.checked_add(call.call_ps)?,
@@ -126,7 +126,7 @@ mod tests {
         PlanTarget::at_clock(600_000_000)
     }
 
-    fn cost(precision: ComputeType, m: usize) -> ProductCost {
+    fn cost(precision: ComputeType, m: usize) -> OffloadCost {
         target().cost(precision, SIZE, m).unwrap()
     }
 

@@ -36,7 +36,7 @@ mod precision;
 mod rows;
 mod rules;
 
-pub use cost::{MAX_INT8_K, PlanTarget, ProductCost};
+pub use cost::{MAX_INT8_K, OffloadCost, PlanTarget};
 pub use cpu::{CpuSpeed, ProductSpeed};
 pub use format::{FORMATS, FormatClass, NumberFormat};
 pub use graph::{Graph, GraphTime};

@@ -171,7 +171,7 @@ impl Workshop {
             .map(drop)
     }
 
-    /// A small language model in F16, trained once in some two minutes, and the same with
+    /// A small language model in F16, trained once in some five minutes, and the same with
     /// outliers in its activations.
     pub(super) fn trained(&self) -> Result<[PathBuf; 2]> {
         let names = ["trained", "trained-outliers"];
