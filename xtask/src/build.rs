@@ -15,7 +15,7 @@ const INSTALLED_BACKEND: &str = "libggml-rocket.so";
 
 /// The Cargo profiles that chores build with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Profile {
+pub(crate) enum CargoProfile {
     /// To try and to test: quick to build.
     Release,
     /// What the packages have: for them, and to measure.
@@ -24,7 +24,7 @@ pub(crate) enum Profile {
     Vm,
 }
 
-impl Profile {
+impl CargoProfile {
     /// Its name, which its directory below the target has too.
     fn name(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Profile {
 pub(crate) const GUEST_TARGET: &str = "aarch64-unknown-linux-musl";
 
 /// Builds the ggml backend for `arch` in `profile`; returns its place.
-pub(crate) fn backend(arch: Arch, profile: Profile) -> Result<PathBuf> {
+pub(crate) fn backend(arch: Arch, profile: CargoProfile) -> Result<PathBuf> {
     let built = package("ggml-shim", profile, arch)?.join("libggml_rocket.so");
     let installed = built.with_file_name(INSTALLED_BACKEND);
     fs::copy(&built, &installed)
@@ -49,18 +49,18 @@ pub(crate) fn backend(arch: Arch, profile: Profile) -> Result<PathBuf> {
 
 /// Builds the preload library for `arch`; returns its place.
 pub(crate) fn preload(arch: Arch) -> Result<PathBuf> {
-    Ok(package("rocket-preload", Profile::Release, arch)?.join("librocket_preload.so"))
+    Ok(package("rocket-preload", CargoProfile::Release, arch)?.join("librocket_preload.so"))
 }
 
 /// Builds `npu-probe` for this machine; returns its place.
 pub(crate) fn probe() -> Result<PathBuf> {
-    Ok(package("npu-probe", Profile::Release, Arch::native())?.join("npu-probe"))
+    Ok(package("npu-probe", CargoProfile::Release, Arch::native())?.join("npu-probe"))
 }
 
 /// Builds the program that runs one of the CPU's kernels for `arch`; returns its
 /// place.
 pub(crate) fn kernel_runs(arch: Arch) -> Result<PathBuf> {
-    Ok(package("npu-bench", Profile::Dist, arch)?.join("kernel-runs"))
+    Ok(package("npu-bench", CargoProfile::Dist, arch)?.join("kernel-runs"))
 }
 
 /// Builds what is shipped of `selection` for `target`, the same on all machines
@@ -75,42 +75,42 @@ pub(crate) fn shipped(selection: &[&str], target: &str) -> Result<PathBuf> {
     if let Some(cargo_home) = cargo_home {
         flags += &format!(" --remap-path-prefix={}=/cargo", cargo_home.display());
     }
-    let mut command = command(selection, Profile::Dist, Some(target));
+    let mut command = command(selection, CargoProfile::Dist, Some(target));
     run(command.env("RUSTFLAGS", flags), selection)?;
-    Ok(paths::target().join(target).join(Profile::Dist.name()))
+    Ok(paths::target().join(target).join(CargoProfile::Dist.name()))
 }
 
 /// Builds the plugin of QEMU for this machine; returns its place.
 pub(crate) fn vm_plugin() -> Result<PathBuf> {
-    let directory = cargo(&["--package", "npu-vm-plugin"], Profile::Vm, None)?;
+    let directory = cargo(&["--package", "npu-vm-plugin"], CargoProfile::Vm, None)?;
     Ok(directory.join("libnpu_vm_plugin.so"))
 }
 
 /// Builds the program `name` of this workspace, static, for a virtual machine;
 /// returns its place.
 pub(crate) fn guest(name: &str) -> Result<PathBuf> {
-    let directory = cargo(&["--bin", name], Profile::Vm, Some(GUEST_TARGET))
+    let directory = cargo(&["--bin", name], CargoProfile::Vm, Some(GUEST_TARGET))
         .context("does the toolchain have it (`rustup target add aarch64-unknown-linux-musl`)?")?;
     Ok(directory.join(name))
 }
 
 /// Builds the package `name` in `profile` for `arch`; returns the directory of what
 /// was built.
-fn package(name: &str, profile: Profile, arch: Arch) -> Result<PathBuf> {
+fn package(name: &str, profile: CargoProfile, arch: Arch) -> Result<PathBuf> {
     let target = (!arch.is_native()).then(|| arch.rust_target());
     cargo(&["--package", name], profile, target)
 }
 
 /// Builds what `selection` says in `profile`, for `target` or this machine;
 /// returns the directory of what was built.
-fn cargo(selection: &[&str], profile: Profile, target: Option<&str>) -> Result<PathBuf> {
+fn cargo(selection: &[&str], profile: CargoProfile, target: Option<&str>) -> Result<PathBuf> {
     run(&mut command(selection, profile, target), selection)?;
     let directory = paths::target().join(target.unwrap_or_default());
     Ok(directory.join(profile.name()))
 }
 
 /// The command line that builds so.
-fn command(selection: &[&str], profile: Profile, target: Option<&str>) -> Command {
+fn command(selection: &[&str], profile: CargoProfile, target: Option<&str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .current_dir(paths::root())

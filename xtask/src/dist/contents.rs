@@ -25,6 +25,10 @@ pub(super) enum Source {
     Library(&'static str),
     /// A file of the repository.
     Repository(&'static str),
+    /// The same, with its variables for pkg-config set.
+    PkgConfig(&'static str),
+    /// A file of this one line, for dpkg.
+    Line(&'static str),
     /// A file that a program writes about itself.
     Manual(&'static str),
     /// All man pages whose names begin so; the place is a directory.
@@ -40,7 +44,7 @@ pub(super) const OVERRIDES: &[&str] = &[
     "bogus-mail-host-in-debian-changelog",
 ];
 
-pub(super) const PACKAGES: [Package; 3] = [
+pub(super) const PACKAGES: [Package; 5] = [
     Package {
         name: "npu-probe",
         section: "utils",
@@ -126,6 +130,62 @@ pub(super) const PACKAGES: [Package; 3] = [
                 "usr/bin/rocket-conformance",
             ),
             (Source::ManPages("rocket-conformance"), "usr/share/man/man1"),
+        ],
+    },
+    Package {
+        name: "librocket-npu0",
+        section: "libs",
+        summary: "matrix products on the NPU of the RK3588",
+        text: &[
+            "Multiplies matrices of 8-bit integers, of binary16 numbers, and of floats by",
+            "way of 8-bit integers, on the NPU of a Rockchip RK3588 through the mainline",
+            "Linux driver rocket; without an NPU on a software model.",
+        ],
+        fields: &[],
+        members: &["npu-matmul-c"],
+        files: &[
+            (
+                Source::Library("librocket_npu.so"),
+                "usr/lib/{triplet}/librocket_npu.so.0",
+            ),
+            (
+                Source::Line("librocket_npu 0 librocket-npu0"),
+                "DEBIAN/shlibs",
+            ),
+            (Source::Line("activate-noawait ldconfig"), "DEBIAN/triggers"),
+        ],
+    },
+    Package {
+        name: "librocket-npu-dev",
+        section: "libdevel",
+        summary: "matrix products on the NPU of the RK3588 (for developers)",
+        text: &[
+            "Header and link of librocket_npu.so, which multiplies matrices on the NPU of",
+            "a Rockchip RK3588, and programs in C and Python that use it.",
+        ],
+        fields: &["Depends: librocket-npu0 (= {version})"],
+        members: &[],
+        files: &[
+            (
+                Source::Repository("crates/npu-matmul-c/include/rocket_npu.h"),
+                "usr/include/rocket_npu.h",
+            ),
+            (
+                Source::PkgConfig("crates/npu-matmul-c/rocket-npu.pc.in"),
+                "usr/lib/{triplet}/pkgconfig/rocket-npu.pc",
+            ),
+            (
+                Source::Link("librocket_npu.so.0"),
+                "usr/lib/{triplet}/librocket_npu.so",
+            ),
+            (
+                Source::Repository("crates/npu-matmul-c/examples/multiply.c"),
+                "usr/share/doc/librocket-npu-dev/examples/multiply.c",
+            ),
+            (
+                Source::Repository("crates/npu-matmul-c/examples/multiply.py"),
+                "usr/share/doc/librocket-npu-dev/examples/multiply.py",
+            ),
         ],
     },
 ];

@@ -37,16 +37,13 @@ pub(super) fn build(package: &Package, origin: &Origin, arch: Arch, to: &Path) -
     for (source, place) in package.files {
         let place = place.replace("{triplet}", arch.triplet());
         stage
-            .add(*source, &place)
+            .add(*source, &place, arch)
             .with_context(|| format!("{place} of {}", package.name))?;
     }
-    let depends = needed::depends(
-        &stage
-            .objects
-            .iter()
-            .map(PathBuf::as_path)
-            .collect::<Vec<_>>(),
-    )?;
+    let depends = match &stage.objects[..] {
+        [] => String::new(),
+        objects => format!("Depends: {}\n", needed::depends(objects)?),
+    };
     stage.documents(package, arch)?;
     let control = control(package, arch, &depends, size_kib(&staging)?);
     stage.text("DEBIAN/md5sums", &checksums(&staging)?, DATA)?;
@@ -72,11 +69,19 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    fn add(&mut self, source: Source, place: &str) -> Result<()> {
+    fn add(&mut self, source: Source, place: &str, arch: Arch) -> Result<()> {
         match source {
             Source::Program(name) => self.object(name, place, PROGRAM),
             Source::Library(name) => self.object(name, place, DATA),
             Source::Repository(path) => self.copy(&paths::root().join(path), place, DATA),
+            Source::PkgConfig(path) => {
+                let text = paths::text(&paths::root().join(path))?
+                    .replace("@prefix@", "/usr")
+                    .replace("@libdir@", &format!("${{prefix}}/lib/{}", arch.triplet()))
+                    .replace("@version@", VERSION);
+                self.text(place, &text, DATA)
+            }
+            Source::Line(line) => self.text(place, &format!("{line}\n"), DATA),
             Source::Manual(name) => self.copy(&self.origin.manuals.join(name), place, DATA),
             Source::ManPages(name) => self.man_pages(name, place),
             Source::Link(to) => {
@@ -119,8 +124,10 @@ impl Stage<'_> {
         let place = |name: &str| format!("usr/share/doc/{}/{name}", package.name);
         let mit = paths::text(&paths::root().join("LICENSE-MIT"))?;
         self.text(&place("copyright"), &copyright(&mit), DATA)?;
-        let others = licences::third_party(package.members, arch.rust_target())?;
-        self.packed(&place("third-party-licences"), &others)?;
+        if !package.members.is_empty() {
+            let others = licences::third_party(package.members, arch.rust_target())?;
+            self.packed(&place("third-party-licences"), &others)?;
+        }
         let changes = format!(
             "{} ({VERSION}) unstable; urgency=medium\n\n  * CHANGELOG.md of the sources tells of \
              changes.\n\n -- {MAINTAINER}  {}\n",
@@ -171,13 +178,13 @@ impl Stage<'_> {
 fn control(package: &Package, arch: Arch, depends: &str, size_kib: u64) -> String {
     let mut text = format!(
         "Package: {}\nVersion: {VERSION}\nArchitecture: {}\nMaintainer: {MAINTAINER}\nSection: {}\n\
-         Priority: optional\nInstalled-Size: {size_kib}\nDepends: {depends}\n",
+         Priority: optional\nInstalled-Size: {size_kib}\n{depends}",
         package.name,
         arch.debian(),
         package.section,
     );
     for field in package.fields {
-        text += &format!("{field}\n");
+        text += &format!("{}\n", field.replace("{version}", VERSION));
     }
     text += &format!("Description: {}\n", package.summary);
     for line in package.text {
@@ -195,8 +202,8 @@ Upstream-Name: rocket-npu
 Files: *
 Copyright: 2026 The rocket-npu contributors
 License: MIT or Apache-2.0
-Comment: The crates that are linked in have licences of their own, which are in
- third-party-licences.gz beside this file.
+Comment: Crates that are linked into a program or library have licences of their own,
+ which are in third-party-licences.gz beside this file.
 
 License: Apache-2.0
  /usr/share/common-licenses/Apache-2.0 has the text.

@@ -32,11 +32,12 @@ const LIMIT: Duration = Duration::from_secs(120);
 const CHECKSUMS: &str = "SHA256SUMS";
 
 /// What is built for Debian's packages.
-const FOR_PACKAGES: [&str; 7] = [
+const FOR_PACKAGES: [&str; 8] = [
     "--package=npu-probe",
     "--package=rocket-hw-tests",
     "--package=ggml-shim",
     "--package=rocket-preload",
+    "--package=npu-matmul-c",
     "--lib",
     "--bin=npu-probe",
     "--bin=rocket-conformance",

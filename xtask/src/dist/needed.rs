@@ -2,7 +2,7 @@
 //! The shared libraries that programs need, as dependencies of a package.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ type Version = (u32, u32);
 /// # Errors
 /// If they need a newer C library than Debian 12's, or a library whose package is not
 /// known.
-pub(super) fn depends(files: &[&Path]) -> Result<String> {
+pub(super) fn depends(files: &[PathBuf]) -> Result<String> {
     let mut glibc = Version::default();
     let mut others = BTreeSet::new();
     for file in files {

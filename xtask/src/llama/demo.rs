@@ -10,11 +10,11 @@ use anyhow::Result;
 use super::model::Workshop;
 use super::stock::{LlamaArgs, Stock};
 use super::texts;
-use crate::build::{self, Profile};
+use crate::build::{self, CargoProfile};
 
 /// Runs it; an error if the texts differ, or nothing was offloaded.
 pub(crate) fn run(args: &LlamaArgs) -> Result<()> {
-    let stock = Stock::prepare(args, build::backend(args.arch, Profile::Release)?)?;
+    let stock = Stock::prepare(args, build::backend(args.arch, CargoProfile::Release)?)?;
     let workshop = Workshop::prepare()?;
     let (seed, prompt) = texts::PROMPTS[0];
     println!(

@@ -56,7 +56,7 @@ use model::Workshop;
 pub(crate) use stock::LlamaArgs;
 use stock::Stock;
 
-use crate::build::{self, Profile};
+use crate::build::{self, CargoProfile};
 use crate::report::{CheckVerdict, VerdictTally};
 
 /// Options of `cargo xtask llama`.
@@ -176,8 +176,8 @@ fn run_checks(args: &LlamaArgs, checks: &[NamedCheck], record: bool, report: &mu
     let prepared = (|| {
         let measures = |check: &NamedCheck| matches!(check.kind, Measuring(_));
         let profile = match checks.iter().any(measures) {
-            true => Profile::Dist,
-            false => Profile::Release,
+            true => CargoProfile::Dist,
+            false => CargoProfile::Release,
         };
         let library = build::backend(args.arch, profile)?;
         let stock = Stock::prepare(args, library)?;

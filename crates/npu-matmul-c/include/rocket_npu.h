@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Matrix products on the NPU of the RK3588: C = A x B^T, with A of m x k
+ * (activations), B of n x k (weights: a row for each output channel) and C of m x n,
+ * row after row.
+ *
+ * All functions may be called by several threads at once; only to free a handle while
+ * another call has it is an error. Handles keep what they are made of: they may be freed
+ * in any order. Those that can fail return a status; rocket_npu_error() has the reason.
+ */
+
+
+#ifndef ROCKET_NPU_H
+#define ROCKET_NPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// How a call ended.
+typedef enum {
+  // It did its work.
+  ROCKET_NPU_STATUS_OK = 0,
+  // An argument makes no sense; nothing was done.
+  ROCKET_NPU_STATUS_INVALID = 1,
+  // There is no such device, or it cannot be opened.
+  ROCKET_NPU_STATUS_NO_DEVICE = 2,
+  // The device or its driver failed, or memory is short.
+  ROCKET_NPU_STATUS_FAILED = 3,
+  // An error of this library: please report it.
+  ROCKET_NPU_STATUS_INTERNAL = 4,
+} rocket_npu_status;
+
+// A device and what computes on it.
+typedef struct rocket_npu_engine rocket_npu_engine;
+
+// Weights and a number of rows, planned.
+typedef struct rocket_npu_product rocket_npu_product;
+
+// Weights in the device's memory.
+typedef struct rocket_npu_weights rocket_npu_weights;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Why the latest call of this thread that failed did so: a sentence, empty if none
+// has. It stays valid until the next call of this thread fails.
+const char *rocket_npu_error(void);
+
+// Opens a device: the path of a node (`/dev/accel/accel0`), `model` for the software
+// model, or `auto` for the NPU, or the model where there is none. Null is what the
+// environment variable ROCKET_DEVICE says, else `auto`.
+//
+// # Safety
+// `device` is null or a string that ends with a zero; `engine` may be written.
+rocket_npu_status rocket_npu_open(const char *device, rocket_npu_engine **engine);
+
+// Whether it is the software model, which is much slower than a CPU. False of null.
+//
+// # Safety
+// `engine` is null or an engine that is not closed.
+bool rocket_npu_is_model(const rocket_npu_engine *engine);
+
+// Closes an engine; null is none.
+//
+// # Safety
+// `engine` is null, or an engine that is not closed and that no other call has.
+void rocket_npu_close(rocket_npu_engine *engine);
+
+// Loads 8-bit integers, for products that are exact. `b` is n x k, and is not needed
+// after the call.
+//
+// # Safety
+// `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
+rocket_npu_status rocket_npu_load_i8(const rocket_npu_engine *engine,
+                                     size_t n,
+                                     size_t k,
+                                     const int8_t *b,
+                                     rocket_npu_weights **weights);
+
+// Loads binary16 numbers, as their bits. `b` is n x k, and is not needed after the call.
+//
+// # Safety
+// `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
+rocket_npu_status rocket_npu_load_f16(const rocket_npu_engine *engine,
+                                      size_t n,
+                                      size_t k,
+                                      const uint16_t *b,
+                                      rocket_npu_weights **weights);
+
+// Loads floats, which become 8-bit integers with a scale for each row, as the
+// activations will. `rotated` spreads outliers over a row, which loses less. `b` is
+// n x k, and is not needed after the call.
+//
+// # Safety
+// `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
+rocket_npu_status rocket_npu_load_w8a8(const rocket_npu_engine *engine,
+                                       size_t n,
+                                       size_t k,
+                                       const float *b,
+                                       bool rotated,
+                                       rocket_npu_weights **weights);
+
+// Frees weights; null is none.
+//
+// # Safety
+// `weights` is null, or weights that are not freed and that no other call has.
+void rocket_npu_free_weights(rocket_npu_weights *weights);
+
+// Plans products of m rows of activations with these weights.
+//
+// # Safety
+// `weights` is null or not freed; `product` may be written.
+rocket_npu_status rocket_npu_prepare(const rocket_npu_weights *weights,
+                                     size_t m,
+                                     rocket_npu_product **product);
+
+// Multiplies 8-bit integers with weights of rocket_npu_load_i8(). `a` is m x k, `c` is
+// m x n: the exact sums.
+//
+// # Safety
+// `product` is null or not freed; `a` has m * k elements, `c` m * n, and no other
+// thread looks at these.
+rocket_npu_status rocket_npu_run_i8(const rocket_npu_product *product, const int8_t *a, int32_t *c);
+
+// Multiplies binary16 numbers with weights of rocket_npu_load_f16(). `a` is m x k, `c`
+// is m x n.
+//
+// # Safety
+// `product` is null or not freed; `a` has m * k elements, `c` m * n, and no other
+// thread looks at these.
+rocket_npu_status rocket_npu_run_f16(const rocket_npu_product *product,
+                                     const uint16_t *a,
+                                     float *c);
+
+// Multiplies floats with weights of rocket_npu_load_w8a8(). `a` is m x k, `c` is m x n.
+//
+// # Safety
+// `product` is null or not freed; `a` has m * k elements, `c` m * n, and no other
+// thread looks at these.
+rocket_npu_status rocket_npu_run_f32(const rocket_npu_product *product, const float *a, float *c);
+
+// Frees a product; null is none.
+//
+// # Safety
+// `product` is null, or a product that is not freed and that no other call has.
+void rocket_npu_free_product(rocket_npu_product *product);
+
+// Why the latest call of this thread that failed did so: a sentence, empty if none
+// has. It stays valid until the next call of this thread fails.
+const char *rocket_npu_error(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* ROCKET_NPU_H */

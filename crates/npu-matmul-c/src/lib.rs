@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `librocket_npu.so`: the engine of [`npu_matmul`] for C, Python and all else that
+//! calls C. `include/rocket_npu.h` is made from this file and `status.rs`; `examples`
+//! has a program in C and one in Python.
+
+mod status;
+
+use std::ffi::{CStr, c_char};
+use std::slice;
+use std::sync::Arc;
+
+use half::f16;
+use npu_matmul::{Activations, Engine, Output, OutputRows, PackedWeights, WeightFormat, Weights};
+use npu_model::Selector;
+use rocket_uapi::DevicePool;
+
+use status::{CallError, call, free};
+pub use status::{RocketNpuStatus, rocket_npu_error};
+
+/// A device and what computes on it.
+#[derive(Debug)]
+pub struct RocketNpuEngine {
+    engine: Arc<Engine>,
+    is_model: bool,
+}
+
+/// Weights in the device's memory.
+#[derive(Debug)]
+pub struct RocketNpuWeights {
+    engine: Arc<Engine>,
+    weights: Arc<PackedWeights>,
+}
+
+/// Weights and a number of rows, planned.
+#[derive(Debug)]
+pub struct RocketNpuProduct {
+    engine: Arc<Engine>,
+    weights: Arc<PackedWeights>,
+    m: usize,
+    output: Output,
+}
+
+/// The object behind a handle, or the error that it is null.
+///
+/// # Safety
+/// `handle` is null, or of this library, not freed, and stays so as long as the result
+/// is used.
+unsafe fn object<'a, T>(handle: *const T, name: &'static str) -> Result<&'a T, CallError> {
+    // SAFETY: the caller's promise; objects of this library are never changed.
+    unsafe { handle.as_ref() }.ok_or(CallError::Null(name))
+}
+
+/// Where a handle is to be written, emptied.
+///
+/// # Safety
+/// `place` is null, or may be written as long as the result is used.
+unsafe fn place<'a, T>(
+    place: *mut *mut T,
+    name: &'static str,
+) -> Result<&'a mut *mut T, CallError> {
+    if place.is_null() {
+        return Err(CallError::Null(name));
+    }
+    // SAFETY: not null, so that it may be written by the caller's promise.
+    unsafe { place.write(std::ptr::null_mut()) };
+    // SAFETY: the same, and just initialised.
+    Ok(unsafe { &mut *place })
+}
+
+/// The number of elements of a matrix that memory can have.
+fn elements<T>(rows: usize, columns: usize, name: &'static str) -> Result<usize, CallError> {
+    let most = isize::MAX as usize / size_of::<T>();
+    let elements = rows.checked_mul(columns);
+    elements
+        .filter(|&elements| elements <= most)
+        .ok_or(CallError::TooLarge(name))
+}
+
+/// The elements of a matrix that is read.
+///
+/// # Safety
+/// `matrix` is null, or has `rows * columns` elements that nobody changes as long as the
+/// result is used.
+unsafe fn matrix<'a, T>(
+    matrix: *const T,
+    rows: usize,
+    columns: usize,
+    name: &'static str,
+) -> Result<&'a [T], CallError> {
+    let elements = elements::<T>(rows, columns, name)?;
+    if matrix.is_null() {
+        return Err(CallError::Null(name));
+    }
+    // SAFETY: not null, so that it has them by the caller's promise; their size is one
+    // that a slice can have.
+    Ok(unsafe { slice::from_raw_parts(matrix, elements) })
+}
+
+/// The elements of a matrix that is written.
+///
+/// # Safety
+/// `matrix` is null, or has `rows * columns` initialised elements that nobody else looks
+/// at as long as the result is used.
+unsafe fn matrix_mut<'a, T>(
+    matrix: *mut T,
+    rows: usize,
+    columns: usize,
+    name: &'static str,
+) -> Result<&'a mut [T], CallError> {
+    let elements = elements::<T>(rows, columns, name)?;
+    if matrix.is_null() {
+        return Err(CallError::Null(name));
+    }
+    // SAFETY: as above, and nobody else has it by the caller's promise.
+    Ok(unsafe { slice::from_raw_parts_mut(matrix, elements) })
+}
+
+/// Opens a device: the path of a node (`/dev/accel/accel0`), `model` for the software
+/// model, or `auto` for the NPU, or the model where there is none. Null is what the
+/// environment variable ROCKET_DEVICE says, else `auto`.
+///
+/// # Safety
+/// `device` is null or a string that ends with a zero; `engine` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_open(
+    device: *const c_char,
+    engine: *mut *mut RocketNpuEngine,
+) -> RocketNpuStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let engine = unsafe { place(engine, "engine") }?;
+        let selector = if device.is_null() {
+            Selector::from_env()
+        } else {
+            // SAFETY: a string by the caller's promise.
+            let device = unsafe { CStr::from_ptr(device) };
+            let device = device.to_str().map_err(|_| CallError::DeviceName)?;
+            Selector::from(device.as_ref())
+        };
+        let device = npu_model::open(&selector)?.device;
+        let info = device.info();
+        let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
+        let pool = DevicePool::open(&device, cores).map_err(CallError::Files)?;
+        let opened = RocketNpuEngine {
+            engine: Arc::new(Engine::open(pool)?),
+            is_model: info.is_model,
+        };
+        *engine = Box::into_raw(Box::new(opened));
+        Ok(())
+    })
+}
+
+/// Whether it is the software model, which is much slower than a CPU. False of null.
+///
+/// # Safety
+/// `engine` is null or an engine that is not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_is_model(engine: *const RocketNpuEngine) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { engine.as_ref() }.is_some_and(|engine| engine.is_model)
+}
+
+/// Closes an engine; null is none.
+///
+/// # Safety
+/// `engine` is null, or an engine that is not closed and that no other call has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_close(engine: *mut RocketNpuEngine) {
+    // SAFETY: made by `rocket_npu_open`, and the caller's no more.
+    free((!engine.is_null()).then(|| unsafe { Box::from_raw(engine) }));
+}
+
+/// Packs weights into the device's memory.
+///
+/// # Safety
+/// `engine` is null or an engine that is not closed; `weights` may be written.
+unsafe fn load(
+    engine: *const RocketNpuEngine,
+    source: Result<Weights<'_>, CallError>,
+    weights: *mut *mut RocketNpuWeights,
+) -> Result<(), CallError> {
+    // SAFETY: the caller's promise.
+    let weights = unsafe { place(weights, "weights") }?;
+    // SAFETY: the caller's promise.
+    let engine = unsafe { object(engine, "engine") }?;
+    let loaded = RocketNpuWeights {
+        weights: Arc::new(engine.engine.load(source?)?),
+        engine: Arc::clone(&engine.engine),
+    };
+    *weights = Box::into_raw(Box::new(loaded));
+    Ok(())
+}
+
+/// Loads 8-bit integers, for products that are exact. `b` is n x k, and is not needed
+/// after the call.
+///
+/// # Safety
+/// `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_load_i8(
+    engine: *const RocketNpuEngine,
+    n: usize,
+    k: usize,
+    b: *const i8,
+    weights: *mut *mut RocketNpuWeights,
+) -> RocketNpuStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let b = unsafe { matrix(b, n, k, "b") };
+        // SAFETY: the caller's promise.
+        unsafe { load(engine, b.map(|b| Weights::i8(n, k, b)), weights) }
+    })
+}
+
+/// Loads binary16 numbers, as their bits. `b` is n x k, and is not needed after the call.
+///
+/// # Safety
+/// `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_load_f16(
+    engine: *const RocketNpuEngine,
+    n: usize,
+    k: usize,
+    b: *const u16,
+    weights: *mut *mut RocketNpuWeights,
+) -> RocketNpuStatus {
+    call(|| {
+        // SAFETY: the caller's promise; a `f16` is a `u16` of any bits.
+        let b = unsafe { matrix(b.cast::<f16>(), n, k, "b") };
+        // SAFETY: the caller's promise.
+        unsafe { load(engine, b.map(|b| Weights::f16(n, k, b)), weights) }
+    })
+}
+
+/// Loads floats, which become 8-bit integers with a scale for each row, as the
+/// activations will. `rotated` spreads outliers over a row, which loses less. `b` is
+/// n x k, and is not needed after the call.
+///
+/// # Safety
+/// `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_load_w8a8(
+    engine: *const RocketNpuEngine,
+    n: usize,
+    k: usize,
+    b: *const f32,
+    rotated: bool,
+    weights: *mut *mut RocketNpuWeights,
+) -> RocketNpuStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let b = unsafe { matrix(b, n, k, "b") };
+        let source = b.map(|b| match rotated {
+            true => Weights::w8a8(n, k, b).rotated(),
+            false => Weights::w8a8(n, k, b),
+        });
+        // SAFETY: the caller's promise.
+        unsafe { load(engine, source, weights) }
+    })
+}
+
+/// Frees weights; null is none.
+///
+/// # Safety
+/// `weights` is null, or weights that are not freed and that no other call has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_free_weights(weights: *mut RocketNpuWeights) {
+    // SAFETY: made by `load`, and the caller's no more.
+    free((!weights.is_null()).then(|| unsafe { Box::from_raw(weights) }));
+}
+
+/// Plans products of m rows of activations with these weights.
+///
+/// # Safety
+/// `weights` is null or not freed; `product` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_prepare(
+    weights: *const RocketNpuWeights,
+    m: usize,
+    product: *mut *mut RocketNpuProduct,
+) -> RocketNpuStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let product = unsafe { place(product, "product") }?;
+        // SAFETY: the caller's promise.
+        let RocketNpuWeights { engine, weights } = unsafe { object(weights, "weights") }?;
+        let output = match weights.format() {
+            WeightFormat::Int8 | WeightFormat::Int4 | WeightFormat::Int4Wide => Output::I32,
+            WeightFormat::Fp16 | WeightFormat::Quantised(_) => Output::F32,
+        };
+        engine.prepare(weights, m, output)?;
+        let prepared = RocketNpuProduct {
+            engine: Arc::clone(engine),
+            weights: Arc::clone(weights),
+            m,
+            output,
+        };
+        *product = Box::into_raw(Box::new(prepared));
+        Ok(())
+    })
+}
+
+/// Computes a product. `a` is of m x k elements, `c` of m x n, for a number of both.
+///
+/// # Safety
+/// `product` is null or not freed; `a` and `c` have these elements, and nobody else
+/// looks at `c`.
+unsafe fn run<A: 'static, C: 'static>(
+    product: *const RocketNpuProduct,
+    a: *const A,
+    c: *mut C,
+) -> RocketNpuStatus
+where
+    for<'a> Activations<'a>: From<&'a [A]>,
+    for<'a> OutputRows<'a>: From<&'a mut [C]>,
+{
+    call(|| {
+        // SAFETY: the caller's promise.
+        let product = unsafe { object(product, "product") }?;
+        let (weights, m) = (&product.weights, product.m);
+        // SAFETY: the caller's promise.
+        let a = unsafe { matrix(a, m, weights.k(), "a") }?;
+        // SAFETY: the caller's promise.
+        let c = unsafe { matrix_mut(c, m, weights.n(), "c") }?;
+        // Found among the weights' latest plans.
+        let gemm = product.engine.prepare(weights, m, product.output)?;
+        Ok(gemm.run(a, c)?)
+    })
+}
+
+/// Multiplies 8-bit integers with weights of rocket_npu_load_i8(). `a` is m x k, `c` is
+/// m x n: the exact sums.
+///
+/// # Safety
+/// `product` is null or not freed; `a` has m * k elements, `c` m * n, and no other
+/// thread looks at these.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_run_i8(
+    product: *const RocketNpuProduct,
+    a: *const i8,
+    c: *mut i32,
+) -> RocketNpuStatus {
+    // SAFETY: the caller's promise.
+    unsafe { run(product, a, c) }
+}
+
+/// Multiplies binary16 numbers with weights of rocket_npu_load_f16(). `a` is m x k, `c`
+/// is m x n.
+///
+/// # Safety
+/// `product` is null or not freed; `a` has m * k elements, `c` m * n, and no other
+/// thread looks at these.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_run_f16(
+    product: *const RocketNpuProduct,
+    a: *const u16,
+    c: *mut f32,
+) -> RocketNpuStatus {
+    // SAFETY: the caller's promise; a `f16` is a `u16` of any bits.
+    unsafe { run(product, a.cast::<f16>(), c) }
+}
+
+/// Multiplies floats with weights of rocket_npu_load_w8a8(). `a` is m x k, `c` is m x n.
+///
+/// # Safety
+/// `product` is null or not freed; `a` has m * k elements, `c` m * n, and no other
+/// thread looks at these.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_run_f32(
+    product: *const RocketNpuProduct,
+    a: *const f32,
+    c: *mut f32,
+) -> RocketNpuStatus {
+    // SAFETY: the caller's promise.
+    unsafe { run(product, a, c) }
+}
+
+/// Frees a product; null is none.
+///
+/// # Safety
+/// `product` is null, or a product that is not freed and that no other call has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_free_product(product: *mut RocketNpuProduct) {
+    // SAFETY: made by `rocket_npu_prepare`, and the caller's no more.
+    free((!product.is_null()).then(|| unsafe { Box::from_raw(product) }));
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The library as C and Python have it: the examples run, on the model.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A directory with the library under its name at run time, and the other one.
+fn library() -> TempDir {
+    // Cargo puts it beside the tests.
+    let test = std::env::current_exe().unwrap();
+    let built = test.with_file_name("librocket_npu.so");
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["librocket_npu.so", "librocket_npu.so.0"] {
+        symlink(&built, folder.path().join(name)).unwrap();
+    }
+    folder
+}
+
+fn here(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
+}
+
+/// What a program writes that succeeds, on the model.
+fn told(mut command: Command, library: &TempDir) -> String {
+    command
+        .env("LD_LIBRARY_PATH", library.path())
+        .env("ROCKET_DEVICE", "model");
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_program_in_c_multiplies() {
+    let library = library();
+    let program = library.path().join("multiply");
+    let compiler = match cfg!(target_arch = "aarch64") && test_support::emulated() {
+        true => "aarch64-linux-gnu-gcc",
+        false => "cc",
+    };
+    let mut compile = Command::new(compiler);
+    compile
+        .args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"])
+        .arg(here("examples/multiply.c"))
+        .arg("-I")
+        .arg(here("include"))
+        .arg("-L")
+        .arg(library.path())
+        .args(["-lrocket_npu", "-o"])
+        .arg(&program);
+    assert!(compile.status().unwrap().success());
+    assert_eq!(
+        told(test_support::program(&program), &library),
+        "on the software model\n10 8 2\n0 0 0\nrefused: these weights are int8, of which no \
+         product gives F32\n"
+    );
+}
+
+#[test]
+fn a_program_in_python_multiplies() {
+    if test_support::emulated() {
+        println!("SKIP a_program_in_python_multiplies: Python is of another processor");
+        return;
+    }
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("SKIP a_program_in_python_multiplies: it needs python3");
+        return;
+    }
+    let mut python = Command::new("python3");
+    python.arg(here("examples/multiply.py"));
+    assert_eq!(told(python, &library()), "6 elements are right\n");
+}
