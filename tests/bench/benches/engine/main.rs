@@ -32,7 +32,9 @@ fn thread_time(names: &[&str]) -> u64 {
         let times = fs::read_to_string(thread.path().join("schedstat")).ok()?;
         times.split_whitespace().next()?.parse().ok()
     };
-    threads.filter_map(|thread| of_thread(thread.unwrap())).sum()
+    threads
+        .filter_map(|thread| of_thread(thread.unwrap()))
+        .sum()
 }
 
 /// A way to compute a product.
@@ -94,7 +96,10 @@ fn main() {
                 Box::new(|| prepare(&bytes, Output::I32).run(&a, &mut *anew).unwrap()),
             ),
             ("w8a8", Box::new(|| floats.run(&x, &mut *of_plain).unwrap())),
-            ("rotated", Box::new(|| turned.run(&x, &mut *of_rotated).unwrap())),
+            (
+                "rotated",
+                Box::new(|| turned.run(&x, &mut *of_rotated).unwrap()),
+            ),
         ];
         let [once, anew, plain, rotated] = medians(&mut ways)[..] else {
             return;
