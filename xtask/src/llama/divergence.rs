@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Check: what `auto` chooses keeps to its promise. Against the model in F16 it
 //! loses at most 1.5 times what the file has lost already when the CPU computes it
-//! where weights are trained, and 2.5 times that where they are random, with
+//! where weights are trained, and twice that where they are random, with
 //! outliers in the activations and without.
 //!
 //! Q8_0 is the hardest case, since such a file loses least. `cargo xtask llama quality` has
@@ -21,28 +21,29 @@ use crate::report::CheckVerdict;
 pub(super) const NAME: &str = "q8_0-divergence";
 const EXTENT: TextExtent = TextExtent {
     context: 128,
-    chunks: 2,
+    chunks: 4,
 };
 /// The loss that passes, as a multiple of the file's own, where weights are trained.
 pub(super) const TRAINED_BAR: f64 = 1.5;
-/// The same where they are random. Of 32 normally distributed numbers the largest is 2.3 standard
-/// deviations, of a row of 256 it is 3.0, of 1024 3.4; so steps are larger than those of Q8_0, and
-/// the file's rounding and two more make 2.2 to 2.7 times its loss and the CPU's.
-pub(super) const RANDOM_BAR: f64 = 2.5;
+/// The same where they are random.
+pub(super) const RANDOM_BAR: f64 = 2.0;
+/// The same in rows of 1024. Of 32 normally distributed numbers the largest is 2.3 standard
+/// deviations, of a row of 256 it is 3.0, of 1024 3.4: steps grow with it.
+const LONG_ROWS_BAR: f64 = 2.5;
 /// A rounding of all weights must show: below this the measure measures
 /// nothing.
 const NOTHING: f64 = 1e-6;
 
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let [trained, outliers] = workshop.trained()?;
-    let random = |recipe| Ok::<_, anyhow::Error>((workshop.cook(recipe)?, RANDOM_BAR));
+    let random = |recipe, bar| Ok::<_, anyhow::Error>((workshop.cook(recipe)?, bar));
     // Besides, long rows, where the largest number is largest, and a coarser type.
     let cases: [((PathBuf, f64), &str); 5] = [
         ((trained, TRAINED_BAR), "Q8_0"),
         ((outliers, TRAINED_BAR), "Q8_0"),
-        (random(ModelRecipe::PLAIN)?, "Q8_0"),
-        (random(ModelRecipe::DEEP)?, "Q8_0"),
-        (random(ModelRecipe::OUTLIERS)?, "Q6_K"),
+        (random(ModelRecipe::PLAIN, RANDOM_BAR)?, "Q8_0"),
+        (random(ModelRecipe::DEEP, LONG_ROWS_BAR)?, "Q8_0"),
+        (random(ModelRecipe::OUTLIERS, RANDOM_BAR)?, "Q6_K"),
     ];
     let mut notes = Vec::new();
     let mut missed = 0;
