@@ -85,7 +85,12 @@ impl<'a> Fields<'a> {
 /// Appends a text as [`Fields::text`] reads it; what is longer than a text can
 /// be is cut off between two characters.
 pub(crate) fn push_text(payload: &mut Vec<u8>, text: &str) {
-    let text = &text[..text.floor_char_boundary(usize::from(u16::MAX))];
+    let mut end = text.len().min(usize::from(u16::MAX));
+    // `str::floor_char_boundary` is of Rust 1.91.
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let text = &text[..end];
     payload.extend_from_slice(U16::new(text.len() as u16).as_bytes());
     payload.extend_from_slice(text.as_bytes());
 }

@@ -11,6 +11,29 @@
 //! A capture may come from a stranger: whatever its bytes are, reading ends in
 //! a [`CaptureError`] or in a capture, and takes no more memory than a small
 //! multiple of the file's length.
+//!
+//! ```
+//! use npu_capture::{Capture, Recorder, RecorderOptions, Recording, ReplayOptions, replay};
+//! use npu_matmul::{Engine, Output, Weights};
+//! use rocket_uapi::DevicePool;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("product.rkcap");
+//! let device = npu_model::Model::new(npu_model::ModelOptions::default()).open_device();
+//! let recorder = Recorder::create(&path, RecorderOptions::default())?;
+//! let recorded = Recording::new(recorder.clone(), &device.info()).open(&device)?;
+//! // Whatever is done there goes into the file.
+//! let engine = Engine::open(DevicePool::open(&recorded, 1)?)?;
+//! let weights = engine.load(Weights::i8(1, 2, &[3, 4]))?;
+//! engine.prepare(&weights, 1, Output::I32)?.run(&[1_i8, 2], &mut [0_i32])?;
+//! recorder.finish()?;
+//!
+//! let report = replay(&Capture::open(&path)?, &device, &ReplayOptions::default())?;
+//! assert!(report.matches());
+//! # Ok(())
+//! # }
+//! ```
 #![deny(unsafe_code)]
 
 mod capture;

@@ -17,6 +17,25 @@
 //! values, stay within them. SUBMIT returning 0 does not mean that a job runs,
 //! nor PREP_BO returning 0 that it succeeded; [`PendingJob::wait`] proves it.
 //! The story is in docs/uapi.md.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use npu_model::Selector;
+//! use rocket_uapi::{ByteLen, Deadline};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // The NPU if there is one, else the software model. `Device::discover` has no model.
+//! let device = npu_model::open(&Selector::from_env())?.device;
+//! let soon = Deadline::after(Duration::from_secs(5));
+//! // Memory that CPU and NPU share, each in its turn.
+//! let mut buffer = device.alloc(ByteLen::new(4096)?)?;
+//! buffer.write(soon)?.fill(7);
+//! assert_eq!(buffer.read(soon)?[100], 7);
+//! println!("{}: the NPU sees it at {:?}", device.info().name, buffer.iova());
+//! # Ok(())
+//! # }
+//! ```
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]

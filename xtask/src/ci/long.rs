@@ -67,8 +67,29 @@ fn kernel_door() -> CiStep {
     }
 }
 
+/// The oldest Rust that Cargo.toml promises.
+const OLDEST_RUST: &str = env!("CARGO_PKG_RUST_VERSION");
+
 pub(super) fn longer() -> Vec<CiStep> {
     vec![
+        CiStep {
+            name: "msrv",
+            what: "the oldest Rust that Cargo.toml promises builds it, and cargo packages the crates",
+            runs: vec![
+                StepCommand::new(
+                    "rustup",
+                    &format!("toolchain install {OLDEST_RUST} --profile minimal"),
+                ),
+                StepCommand::cargo(&format!(
+                    "+{OLDEST_RUST} check --workspace --exclude npu-bench --target-dir {}",
+                    paths::target().join("oldest").to_string_lossy()
+                )),
+                StepCommand::cargo(
+                    "package --allow-dirty -p rknpu-regcmd -p rocket-uapi -p rknpu-chip -p npu-model \
+                     -p npu-kernels -p npu-matmul -p npu-capture",
+                ),
+            ],
+        },
         CiStep {
             name: "properties",
             what: "the property tests, many more cases",

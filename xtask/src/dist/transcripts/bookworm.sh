@@ -1,9 +1,9 @@
-dpkg --install /packages/*.deb 2>&1 | grep -v database
+dpkg --install /packages/*.deb 2>&1 | grep -Ev 'database|triggers'
 npu-probe doctor | grep 'ggml backend'
 npu-probe --device model | grep -v ^kernel
 npu-probe run -- head --bytes=0 /dev/accel/accel0
 rocket-conformance --device model --except bug- version submit
 ls /usr/include/rocket* /usr/lib/*/librocket* /usr/lib/*/pkgconfig/rocket*
 ls /usr/share/man/man1 | grep -c npu-probe
-dpkg --purge npu-probe libggml-rocket rocket-conformance librocket-npu-dev librocket-npu0 2>&1 | grep -v database
+dpkg --purge npu-probe libggml-rocket rocket-conformance librocket-npu-dev librocket-npu0 2>&1 | grep -Ev 'database|triggers'
 find /etc /opt /usr /var -name '*rocket*' -o -name '*npu-probe*'

@@ -1,4 +1,4 @@
-dpkg --install /packages/libggml-rocket_*.deb /packages/npu-probe_*.deb 2>&1 | grep -v database
+dpkg --install /packages/libggml-rocket_*.deb /packages/npu-probe_*.deb 2>&1 | grep -Ev 'database|triggers'
 npu-probe doctor | grep -A1 'ggml backend'
 export GGML_ROCKET_DEVICE=model
 llama-completion --list-devices 2>/dev/null
@@ -10,5 +10,5 @@ rm /root/libggml-rocket.so
 : without an NPU the CPU does it
 unset GGML_ROCKET_DEVICE
 llama-completion --list-devices 2>/dev/null
-dpkg --purge npu-probe libggml-rocket 2>&1 | grep -v database
+dpkg --purge npu-probe libggml-rocket 2>&1 | grep -Ev 'database|triggers'
 GGML_ROCKET_DEVICE=model llama-completion --list-devices 2>/dev/null
