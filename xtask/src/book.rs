@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn markdown_outside_is_no_page_of_the_book() {
-        let page = paths::root().join("book/page.html");
+        let page = paths::root().join("docs/page.html");
         let text = r##"<a href="../README.html"> <a href="other.html">"##;
         let mended = mended(&page, text);
         assert_eq!(mended, r##"<a href="../README.md"> <a href="other.html">"##);

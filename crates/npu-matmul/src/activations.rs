@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::engine::Engine;
 use crate::observe::Activity;
-use crate::packed::{PackedWeights, Scales};
+use crate::packed::{PackedWeights, WeightScales};
 use crate::quantise::Operands;
 use crate::times::Section;
 
@@ -36,7 +36,7 @@ struct QuantisedKind {
 }
 
 impl QuantisedKind {
-    fn new(weights: &PackedWeights, scales: &Scales, operands: Operands, a: &[f32]) -> Self {
+    fn new(weights: &PackedWeights, scales: &WeightScales, operands: Operands, a: &[f32]) -> Self {
         Self {
             floats: (a.as_ptr().addr(), a.len()),
             k: weights.k(),
@@ -53,7 +53,7 @@ impl QuantisedRows {
     pub(crate) fn find_or_make(
         done: &mut Vec<Self>,
         engine: &Engine,
-        (weights, scales, operands): (&PackedWeights, &Scales, Operands),
+        (weights, scales, operands): (&PackedWeights, &WeightScales, Operands),
         a: &[f32],
     ) -> usize {
         let kind = QuantisedKind::new(weights, scales, operands, a);
@@ -68,7 +68,7 @@ impl QuantisedRows {
         })
     }
 
-    fn new(engine: &Engine, kind: QuantisedKind, weights: &Scales, a: &[f32]) -> Self {
+    fn new(engine: &Engine, kind: QuantisedKind, weights: &WeightScales, a: &[f32]) -> Self {
         let QuantisedKind { k, group, .. } = kind;
         let groups = k.div_ceil(group);
         let limit = kind.operands.activation_max();

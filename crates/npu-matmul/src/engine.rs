@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Watched};
 use crate::pack::Format;
-use crate::packed::{PackedWeights, Scales};
+use crate::packed::{PackedWeights, WeightScales};
 use crate::plan::{JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, WeightPlan, int4_depth};
 use crate::prepared::Prepared;
 use crate::threads::{Threads, Workers};
@@ -249,7 +249,7 @@ impl Engine {
         plan: WeightPlan,
         format: WeightFormat,
         b: &[F::Host],
-        scales: Option<Scales>,
+        scales: Option<WeightScales>,
     ) -> Result<PackedWeights, Error> {
         let b = matrix("B", b, plan.n, plan.k)?;
         let pack = || PackedWeights::new::<F>(self, plan, format, b, scales);

@@ -36,7 +36,7 @@ pub struct PackedWeights {
     /// One for each block of the plan.
     buffers: Vec<FrozenBo>,
     /// What quantised weights have besides.
-    scales: Option<Scales>,
+    scales: Option<WeightScales>,
     /// Plans and programs of the latest products.
     prepared: PreparedCache,
     /// The engine whose devices hold the buffers.
@@ -45,7 +45,7 @@ pub struct PackedWeights {
 
 /// What quantised weights have besides their integers.
 #[derive(Debug)]
-pub(crate) struct Scales {
+pub(crate) struct WeightScales {
     /// Of all output channels for the first group of K, then for the next.
     pub(crate) columns: Vec<f32>,
     /// Neighbouring channels of K that share a scale; K where all do.
@@ -61,7 +61,7 @@ impl PackedWeights {
         plan: WeightPlan,
         format: WeightFormat,
         b: MatrixView<'_, F::Host>,
-        scales: Option<Scales>,
+        scales: Option<WeightScales>,
     ) -> Result<Self, Error> {
         let mut buffers = Vec::with_capacity(plan.blocks.len());
         for block in &plan.blocks {
@@ -120,7 +120,7 @@ impl PackedWeights {
         scales as u64
     }
 
-    pub(crate) const fn quantised(&self) -> Option<&Scales> {
+    pub(crate) const fn quantised(&self) -> Option<&WeightScales> {
         self.scales.as_ref()
     }
 

@@ -11,7 +11,7 @@ use crate::dtype::Dtype;
 use crate::engine::{Engine, check_int4, matrix};
 use crate::error::Error;
 use crate::pack::{Fp16, Int4, Int8};
-use crate::packed::{PackedWeights, Scales};
+use crate::packed::{PackedWeights, WeightScales};
 use crate::plan::{PlanOptions, WeightMemory, WeightPlan};
 use crate::quantise::rotate::{self, Rotation};
 use crate::quantise::search::Search;
@@ -274,7 +274,7 @@ impl Engine {
             });
             scales.collect()
         });
-        let scales = Scales {
+        let scales = WeightScales {
             columns: group_major(&channels, k.div_ceil(group)),
             group,
             rotation,

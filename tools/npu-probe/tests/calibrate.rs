@@ -9,6 +9,7 @@
 use std::fs;
 use std::path::Path;
 
+use rknpu_regcmd::timing::Machine;
 use serde_json::Value;
 
 /// Where profiles are looked for.
@@ -59,11 +60,12 @@ fn a_model_is_found_as_it_is_and_planned_for() {
         assert_eq!(profile["machine"]["dram"]["core_bytes_per_clock"], 8);
         assert_eq!(profile["board"]["is_model"], true);
         // What the model has: rocket under mainline Linux.
+        let driver = Machine::RK3588.driver;
         for (cost, true_ps) in [
-            ("submit_ps", 2_000_000),
-            ("attach_ps", 18_000_000),
-            ("kick_ps", 26_000_000),
-            ("wake_ps", 5_000_000),
+            ("submit_ps", driver.submit_ps),
+            ("attach_ps", driver.attach_ps),
+            ("kick_ps", driver.kick_ps),
+            ("wake_ps", driver.wake_ps),
         ] {
             let found = profile["machine"]["driver"][cost].as_u64().unwrap();
             assert!(found.abs_diff(true_ps) * 100 <= true_ps, "{cost}: {found}");
