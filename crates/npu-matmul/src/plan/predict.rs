@@ -100,9 +100,10 @@ impl Plan {
                 for work in &tasks {
                     parts.add(&work.parts(machine));
                 }
-                *driver_ps += machine.driver.submit_ps
-                    + machine.driver.attach_ps
-                    + machine.driver.kick_ps.saturating_mul(tasks.len() as u64);
+                let kicks_ps = machine.driver.kick_ps.saturating_mul(tasks.len() as u64);
+                *driver_ps = [machine.driver.submit_ps, machine.driver.attach_ps, kicks_ps]
+                    .into_iter()
+                    .fold(*driver_ps, u64::saturating_add);
                 jobs.push(ScheduledJob {
                     file: u32::try_from(job.device).unwrap_or(u32::MAX),
                     tasks,
