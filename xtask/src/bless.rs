@@ -9,9 +9,10 @@ use anyhow::{Context, Result, bail};
 use crate::paths;
 
 /// The packages that keep golden files, and the tests that hold them.
-const TESTS: [(&str, &str); 3] = [
+const TESTS: [(&str, &str); 4] = [
     ("rknpu-regcmd", "programs"),
     ("npu-probe", "doctor"),
+    ("npu-probe", "model"),
     ("fuzz-targets", "baseline"),
 ];
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use npu_matmul::plan::{DoesNotFit, MemoryPlan, WeightPlan};
-use npu_offload::MOST_ROWS;
+use npu_offload::{MOST_ROWS, add_tensor};
 
 /// Picoseconds of a second.
 const PS_PER_SECOND: u64 = 1_000_000_000_000;
@@ -197,18 +197,10 @@ impl State {
     }
 
     fn add(&mut self, plans: &[WeightPlan]) -> Result<(), LeftOnCpu> {
-        for (index, plan) in plans.iter().enumerate() {
-            if let Err(error) = self.memory.add(plan) {
-                for plan in &plans[..index] {
-                    self.memory.remove(plan);
-                }
-                return Err(match error {
-                    DoesNotFit::Memory { .. } => LeftOnCpu::Memory,
-                    _ => LeftOnCpu::Addresses,
-                });
-            }
-        }
-        Ok(())
+        add_tensor(&mut self.memory, plans).map_err(|error| match error {
+            DoesNotFit::Memory { .. } => LeftOnCpu::Memory,
+            _ => LeftOnCpu::Addresses,
+        })
     }
 
     fn leave(&mut self, why: LeftOnCpu, plans: &[WeightPlan]) {

@@ -9,7 +9,6 @@ use npu_matmul::{THREADS_VARIABLE, Threads};
 use npu_model::Selector;
 use npu_offload::PrecisionChoice;
 
-use crate::memory;
 use crate::patterns::Patterns;
 use crate::spelling;
 
@@ -111,7 +110,7 @@ impl Config {
         }
         let mut memory = None;
         if let Some(value) = text(MEM) {
-            memory = memory::parse(&value);
+            memory = npu_offload::parse_bytes(&value);
             if memory.is_none() {
                 let wanted = "a number of bytes, with K, M or G behind it or nothing";
                 complain(MEM, &value, wanted, "half of the free memory");

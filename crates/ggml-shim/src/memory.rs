@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Amounts of memory as users write them, and memory that may not be there.
+//! Memory that may not be there.
 
 /// The host has no memory left. Rust would end the process, which is not ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -28,40 +28,9 @@ pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, OutOfMemo
     Ok(data)
 }
 
-/// Reads a number of bytes, with `K`, `M` or `G` behind it for the powers of
-/// 1024.
-pub(crate) fn parse(text: &str) -> Option<u64> {
-    let (number, unit) = match text.char_indices().next_back()? {
-        (at, 'k' | 'K') => (&text[..at], 1 << 10),
-        (at, 'm' | 'M') => (&text[..at], 1 << 20),
-        (at, 'g' | 'G') => (&text[..at], 1 << 30),
-        _ => (text, 1_u64),
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_have_units_or_none() {
-        for (text, bytes) in [
-            ("0", Some(0)),
-            ("4096", Some(4096)),
-            ("3K", Some(3 << 10)),
-            ("512m", Some(512 << 20)),
-            ("2G", Some(2 << 30)),
-            ("1.5G", None),
-            ("G", None),
-            ("", None),
-            ("-1", None),
-            ("2GB", None),
-            ("99999999999999G", None),
-        ] {
-            assert_eq!(parse(text), bytes, "{text}");
-        }
-    }
 
     #[test]
     fn memory_that_is_not_there_is_an_error() {

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use npu_matmul::PackedWeights;
+use npu_offload::WeightRole;
 
 use crate::abi::{Buffer, Tensor, usage};
 use crate::budget::WeightDecision;
@@ -126,7 +127,7 @@ impl WeightBuffer {
         };
         // What is mapped is declared to be weights before it is placed.
         let is_due = usage == usage::WEIGHTS && self.order == WeightOrder::Plain;
-        if is_due && rank(&candidate.name) == Rank::Layer {
+        if is_due && WeightRole::of(&candidate.name) == WeightRole::Layer {
             self.decide(runtime, &candidate);
         } else {
             self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -152,7 +153,7 @@ impl WeightBuffer {
         let plan = runtime.rules.target.weight_plan(precision, [n, k])?;
         let wanted = runtime.config.tensors.include(name);
         // A prompt needs the output for one row.
-        let is_layer = rank(name) == Rank::Layer;
+        let is_layer = WeightRole::of(name) == WeightRole::Layer;
         let call_ps = runtime.rules.decide(weights.format, [n, k]).call_ps;
         let prompt_ps = call_ps.filter(|_| is_layer).unwrap_or(0);
         let decision = runtime.budget.decide(wanted, vec![plan; key.1], prompt_ps);
@@ -169,10 +170,10 @@ impl WeightBuffer {
     /// Whether the tensor is nothing but the output's weights: what the CPU rearranges it
     /// does not look up.
     fn is_output(&self, name: &str) -> bool {
-        match rank(name) {
-            Rank::Layer => false,
-            Rank::Output => true,
-            Rank::Embedding => self.order == WeightOrder::Rearranged,
+        match WeightRole::of(name) {
+            WeightRole::Layer => false,
+            WeightRole::Output => true,
+            WeightRole::Embedding => self.order == WeightOrder::Rearranged,
         }
     }
 }
@@ -180,27 +181,6 @@ impl WeightBuffer {
 /// What tells a tensor from others: its first matrix, and their number.
 fn decision_key(weights: &TensorDescriptor, address: usize) -> Option<(MatrixKey, usize)> {
     Some((weights.key(address, [0, 0])?, weights.matrices()?))
-}
-
-/// When it is a weight's turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    /// Each token of a prompt needs it.
-    Layer,
-    /// The output's: a prompt needs it for one row.
-    Output,
-    /// A table of embeddings, which is the output's weight too where the model has no
-    /// other.
-    Embedding,
-}
-
-fn rank(name: &str) -> Rank {
-    match name {
-        "output.weight" => Rank::Output,
-        // llama.cpp's name, and whisper.cpp's.
-        "token_embd.weight" | "decoder.token_embedding.weight" => Rank::Embedding,
-        _ => Rank::Layer,
-    }
 }
 
 /// All of the CPU's buffers, by address.
@@ -295,14 +275,15 @@ impl WeightBuffers {
         // Then embeddings are looked up, no more.
         if buffers.iter().any(known) || due.iter().any(is_output) {
             due.retain(|one| {
-                let is_wanted = is_output(one) || rank(&one.1.name) != Rank::Embedding;
+                let is_wanted =
+                    is_output(one) || WeightRole::of(&one.1.name) != WeightRole::Embedding;
                 one.0
                     .waiting
                     .fetch_sub(usize::from(!is_wanted), Ordering::Release);
                 is_wanted
             });
         }
-        due.sort_by_key(|(_, one)| rank(&one.name));
+        due.sort_by_key(|(_, one)| WeightRole::of(&one.name));
         due
     }
 }

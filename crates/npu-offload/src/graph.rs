@@ -24,7 +24,10 @@ impl GraphTime {
     /// All of it.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.offloaded + self.products + self.attention + self.other
+        let products = self.offloaded.saturating_add(self.products);
+        products
+            .saturating_add(self.attention)
+            .saturating_add(self.other)
     }
 
     /// Tokens a second, if so many took this.
@@ -49,20 +52,20 @@ impl GraphTime {
     }
 
     fn add(&mut self, other: Self) {
-        self.offloaded += other.offloaded;
-        self.products += other.products;
-        self.attention += other.attention;
-        self.other += other.other;
+        self.offloaded = self.offloaded.saturating_add(other.offloaded);
+        self.products = self.products.saturating_add(other.products);
+        self.attention = self.attention.saturating_add(other.attention);
+        self.other = self.other.saturating_add(other.other);
     }
 }
 
-/// A model in one format, and what decides about its products.
-#[derive(Debug, Clone, Copy)]
+/// A model, and what decides about its products.
+#[derive(Debug, Clone)]
 pub struct Graph<'a> {
     /// The model.
     pub shape: ModelShape,
-    /// Format of its weights.
-    pub format: NumberFormat,
+    /// Its weights.
+    pub weights: Vec<WeightMatrix>,
     /// What decides; `None` for the CPU alone.
     pub rules: Option<&'a OffloadRules>,
     /// The CPU.
@@ -70,12 +73,22 @@ pub struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// A model whose products these rules decide about.
+    /// A model in one format, whose products these rules decide about.
     #[must_use]
     pub fn new(shape: ModelShape, format: NumberFormat, rules: &'a OffloadRules) -> Self {
+        Self::of_weights(shape, shape.weights(format), rules)
+    }
+
+    /// The same of a model with these weights.
+    #[must_use]
+    pub fn of_weights(
+        shape: ModelShape,
+        weights: Vec<WeightMatrix>,
+        rules: &'a OffloadRules,
+    ) -> Self {
         Self {
             shape,
-            format,
+            weights,
             rules: Some(rules),
             cpu: rules.cpu,
         }
@@ -83,10 +96,10 @@ impl<'a> Graph<'a> {
 
     /// The same on the CPU alone.
     #[must_use]
-    pub const fn on_cpu(self) -> Self {
+    pub fn on_cpu(&self) -> Self {
         Self {
             rules: None,
-            ..self
+            ..self.clone()
         }
     }
 
@@ -117,14 +130,17 @@ impl<'a> Graph<'a> {
             other: ps(self.shape.other_bytes() * rows as u64, self.cpu.bytes),
             ..GraphTime::default()
         };
-        for weights in self.shape.weights(self.format) {
+        for weights in &self.weights {
             let rows = if weights.is_output { outputs } else { rows };
             let count = weights.count as u64;
-            match self.offloaded_ps(&weights, rows) {
-                Some(call_ps) => time.offloaded += count * call_ps,
+            match self.offloaded_ps(weights, rows) {
+                Some(call_ps) => {
+                    let all_ps = count.saturating_mul(call_ps);
+                    time.offloaded = time.offloaded.saturating_add(all_ps);
+                }
                 None => {
-                    let (format, size) = (weights.format, weights.size);
-                    time.products += count * self.cpu.product_ps(format, size, rows);
+                    let one_ps = self.cpu.product_ps(weights.format, weights.size, rows);
+                    time.products = time.products.saturating_add(count.saturating_mul(one_ps));
                 }
             }
         }
@@ -133,7 +149,7 @@ impl<'a> Graph<'a> {
 
     /// What so many rows take on the NPU; `None` if they stay with the CPU.
     fn offloaded_ps(&self, weights: &WeightMatrix, rows: usize) -> Option<u64> {
-        let rules = self.rules?;
+        let rules = self.rules.filter(|_| weights.is_placed)?;
         let WeightMatrix { format, size, .. } = *weights;
         if !rules.is_worth(format, size, rows, rows) {
             return None;
@@ -146,7 +162,7 @@ impl<'a> Graph<'a> {
     #[must_use]
     pub fn packed_bytes(&self) -> [u64; 2] {
         let mut sums = [0; 2];
-        for weights in self.shape.weights(self.format) {
+        for weights in &self.weights {
             let bytes = self.rules.and_then(|rules| {
                 let precision = rules.decide(weights.format, weights.size).precision;
                 rules.target.packed_bytes(precision, weights.size)
@@ -160,12 +176,11 @@ impl<'a> Graph<'a> {
     /// counts once.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
-        let weights = self.shape.weights(self.format);
         let bytes = |one: &WeightMatrix| {
             one.format
                 .bytes((one.size[0] * one.size[1] * one.count) as u64)
         };
-        weights.iter().map(bytes).sum()
+        self.weights.iter().map(bytes).sum()
     }
 }
 
@@ -260,6 +275,16 @@ mod tests {
         let whole = shape.attention_macs(0, 1500);
         let parts = shape.attention_macs(0, 700) + shape.attention_macs(700, 1500);
         assert_eq!(whole, parts);
+    }
+
+    #[test]
+    fn what_has_no_memory_on_the_npu_stays_with_the_cpu() {
+        let rules = rules(600);
+        let mut graph = Graph::new(ModelShape::LLAMA32_1B, format("Q8_0"), &rules);
+        for weights in &mut graph.weights {
+            weights.is_placed = false;
+        }
+        assert_eq!(graph.prompt(512), graph.on_cpu().prompt(512));
     }
 
     #[test]

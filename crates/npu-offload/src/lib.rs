@@ -6,7 +6,7 @@
 //! |---|---|
 //! | what is a weight matrix computed in, and from how many rows on? | [`OffloadRules::decide`] |
 //! | what does it take once packed, and a product with it? | [`PlanTarget::packed_bytes`], [`PlanTarget::cost`] |
-//! | what may all weights take? | [`default_budget`] |
+//! | what may all weights take, and which come first? | [`default_budget`], [`WeightRole`] |
 //! | what does a whole prompt take, attention and all else on the CPU included? | [`Graph::prompt`] |
 //! | what do several sequences take together? | [`Graph::step`] |
 //!
@@ -32,6 +32,7 @@ mod format;
 mod graph;
 mod memory;
 mod models;
+mod placement;
 mod precision;
 mod rows;
 mod rules;
@@ -40,8 +41,9 @@ pub use cost::{MAX_INT8_K, OffloadCost, PlanTarget};
 pub use cpu::{CpuSpeed, ProductSpeed};
 pub use format::{FORMATS, FormatClass, NumberFormat};
 pub use graph::{Graph, GraphTime};
-pub use memory::default_budget;
-pub use models::{ModelShape, WeightMatrix};
+pub use memory::{default_budget, parse_bytes};
+pub use models::{ARCHITECTURES, ModelShape, WeightMatrix};
+pub use placement::{WeightRole, add_tensor};
 pub use precision::{ComputeType, K_GROUP, PrecisionChoice};
 pub use rows::{FEWEST_ROWS, MOST_ROWS};
 pub use rules::{OffloadRules, ProductDecision};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much memory packed weights may take.
+//! How much memory packed weights may take, also as users write it.
 
 use std::fs;
 use std::path::Path;
@@ -17,6 +17,19 @@ const MOST_LEVELS: usize = 32;
 #[must_use]
 pub fn default_budget(root: &Path) -> Option<u64> {
     Some(available(root)? / PART)
+}
+
+/// Reads a number of bytes, with `K`, `M` or `G` behind it for the powers of
+/// 1024; `None` if the text is no such amount.
+#[must_use]
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let (number, unit) = match text.char_indices().next_back()? {
+        (at, 'k' | 'K') => (&text[..at], 1 << 10),
+        (at, 'm' | 'M') => (&text[..at], 1 << 20),
+        (at, 'g' | 'G') => (&text[..at], 1 << 30),
+        _ => (text, 1_u64),
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 /// What the kernel calls available, or what the limits of this process's control group, or of
@@ -120,6 +133,25 @@ mod tests {
         assert_eq!(budget(&[MEMINFO, group, none]), Some(4000 * MIB));
         let outside = ("proc/self/cgroup", "0::/../a\n");
         assert_eq!(budget(&[MEMINFO, outside, above]), Some(4000 * MIB));
+    }
+
+    #[test]
+    fn sizes_have_units_or_none() {
+        for (text, bytes) in [
+            ("0", Some(0)),
+            ("4096", Some(4096)),
+            ("3K", Some(3 << 10)),
+            ("512m", Some(512 << 20)),
+            ("2G", Some(2 << 30)),
+            ("1.5G", None),
+            ("G", None),
+            ("", None),
+            ("-1", None),
+            ("2GB", None),
+            ("99999999999999G", None),
+        ] {
+            assert_eq!(parse_bytes(text), bytes, "{text}");
+        }
     }
 
     #[test]

@@ -27,6 +27,17 @@ pub struct ModelShape {
     pub window: Option<[usize; 2]>,
 }
 
+/// Architectures of GGUF files that a [`ModelShape`] describes (`general.architecture`), and, of
+/// models in which others see a window, every how many layers one sees all tokens before, which
+/// the files do not tell. By the models' published `config.json`.
+pub const ARCHITECTURES: [(&str, Option<usize>); 5] = [
+    ("gemma3", Some(6)),
+    ("llama", None),
+    ("mistral3", None),
+    ("qwen2", None),
+    ("qwen3", None),
+];
+
 /// Weights by which each token of a prompt is multiplied, or the last one only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightMatrix {
@@ -38,6 +49,8 @@ pub struct WeightMatrix {
     pub count: usize,
     /// Whether it is the output's, which a prompt needs for its last token.
     pub is_output: bool,
+    /// Whether it may be on the NPU: there is memory for it.
+    pub is_placed: bool,
 }
 
 impl ModelShape {
@@ -106,6 +119,7 @@ impl ModelShape {
             size: [n, k],
             count: each * self.layers,
             is_output: false,
+            is_placed: true,
         };
         vec![
             layer(queries, self.hidden, 1),
@@ -118,6 +132,7 @@ impl ModelShape {
                 size: [self.vocabulary, self.hidden],
                 count: 1,
                 is_output: true,
+                is_placed: true,
             },
         ]
     }

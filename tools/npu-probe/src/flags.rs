@@ -8,6 +8,7 @@ mod doctor;
 mod dtype;
 mod exec;
 mod measuring;
+mod model;
 mod plan;
 pub(crate) mod planning;
 mod selftest;
@@ -27,6 +28,7 @@ pub(crate) use doctor::DoctorFlags;
 pub(crate) use dtype::OperandDtypes;
 pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
 pub(crate) use measuring::MeasuringFlags;
+pub(crate) use model::GgufFlags;
 pub(crate) use plan::PlanFlags;
 pub(crate) use selftest::{SelfTest, SelfTestFlags};
 pub(crate) use soak::SoakFlags;
@@ -164,6 +166,13 @@ pub(crate) enum Command {
     /// Runs nothing: times are those of the timing model, with the profile of the
     /// board that the device is in.
     Plan(PlanFlags),
+    /// Tell what a language model would gain, before it is loaded
+    ///
+    /// Reads the head of a GGUF file: which weights llama.cpp's backend would put on the
+    /// NPU, in which precision and from how many rows on, whether they fit, and how fast
+    /// prompts and parallel sequences would be, beside the CPU alone. Runs nothing: times
+    /// are modelled, by the profile of the board that the device is in.
+    Model(GgufFlags),
     /// Measure how fast products are
     ///
     /// Wall time, CPU time, SUBMITs and bytes of a product, its modelled time,

@@ -21,6 +21,7 @@ mod exec;
 mod exit;
 mod expected;
 mod flags;
+mod gguf;
 mod host;
 mod int4;
 #[cfg(feature = "manual")]
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Some(Command::Replay(replay)) => cmd::replay::run(&flags, replay),
         Some(Command::Calibrate(calibrate)) => cmd::calibrate::run(&flags, calibrate),
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
+        Some(Command::Model(model)) => cmd::model::run(&flags, model),
         Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
         Some(Command::Soak(soak)) => cmd::soak::run(&flags, soak),
         #[cfg(feature = "manual")]

@@ -12,7 +12,7 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
     let measuring = &args.measuring;
     let opened = super::open(flags)?;
     let info = opened.device.info();
-    let (options, refused) = measuring.planning.options(&info);
+    let (options, refused) = measuring.planning.machine.options(&info);
     let machine = options.profile.machine;
     let device = DeviceReport::new(info, opened.why);
     let is_model = device.is_model;

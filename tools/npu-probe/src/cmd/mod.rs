@@ -12,6 +12,7 @@ pub(crate) mod exec;
 pub(crate) mod info;
 pub(crate) mod lint;
 pub(crate) mod measuring;
+pub(crate) mod model;
 pub(crate) mod plan;
 pub(crate) mod replay;
 pub(crate) mod run;

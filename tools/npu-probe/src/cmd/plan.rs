@@ -74,7 +74,7 @@ fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
     let dtype = args.dtype.dtype();
     let rows = args.dtype.npu_rows(m);
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
-    let (options, profile_refused) = args.planning.options(info);
+    let (options, profile_refused) = args.planning.machine.options(info);
     let options = PlanOptions {
         k_tile: args.k_tile.map(NonZeroUsize::get),
         conditions: args.planning.conditions(dtype, rows),

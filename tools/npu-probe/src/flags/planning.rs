@@ -27,6 +27,13 @@ pub(crate) struct PlanningFlags {
     #[arg(long)]
     half_results: bool,
 
+    #[command(flatten)]
+    pub(crate) machine: MachineFlags,
+}
+
+/// What if the machine were another one: options of whoever models times.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct MachineFlags {
     /// What if the NPU had this clock, MHz [default: that of the board's profile]
     ///
     /// What was measured at another clock is then left out. `npu-probe calibrate`
@@ -47,7 +54,7 @@ pub(crate) struct PlanningFlags {
     unmeasured: bool,
 }
 
-impl PlanningFlags {
+impl MachineFlags {
     /// Options of plans for this device, by its board's profile; and why the profile
     /// that there is is not used.
     pub(crate) fn options(&self, info: &DeviceInfo) -> (PlanOptions, Option<String>) {
@@ -65,7 +72,9 @@ impl PlanningFlags {
         }
         (options, refused.map(|error| error.to_string()))
     }
+}
 
+impl PlanningFlags {
     /// What plans are made for: so many rows of products of this precision.
     pub(crate) fn conditions(&self, dtype: Dtype, rows: usize) -> Conditions {
         Conditions {

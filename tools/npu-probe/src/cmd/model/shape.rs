@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The shape of a model, by the values of its file.
+
+use npu_offload::{ARCHITECTURES, ModelShape};
+
+use crate::gguf::{GgufModel, GgufValue};
+
+/// More layers than any model has.
+const MAX_LAYERS: usize = 1 << 12;
+/// More channels, or heads, than any model has.
+const MAX_CHANNELS: usize = 1 << 20;
+
+/// What the file calls the kind of the model.
+pub(super) fn architecture(model: &GgufModel) -> &str {
+    match model.value("general.architecture") {
+        Some(GgufValue::Text(name)) => name,
+        _ => "unknown",
+    }
+}
+
+/// The shape, and how many tokens the model was made for, if the file says; or why the shape is
+/// not known.
+pub(super) fn shape(model: &GgufModel) -> Result<(ModelShape, Option<usize>), String> {
+    let given = architecture(model);
+    let known = ARCHITECTURES.into_iter().find(|(name, _)| *name == given);
+    let (name, every) =
+        known.ok_or_else(|| format!("attention of architecture `{given}` is not modelled"))?;
+    let value = |key: &str| model.value(&format!("{name}.{key}"));
+    let optional = |key: &str, default: usize, most: usize| match value(key) {
+        None => Ok(default),
+        Some(GgufValue::Number(number)) => usize::try_from(*number)
+            .ok()
+            .filter(|number| (1..=most).contains(number))
+            .ok_or_else(|| format!("`{name}.{key}` is {number}, which cannot be")),
+        Some(_) => Err(format!("`{name}.{key}` is not one number")),
+    };
+    let required = |key: &str, most: usize| match value(key) {
+        None => Err(format!("the file lacks `{name}.{key}`")),
+        Some(_) => optional(key, 0, most),
+    };
+    let hidden = required("embedding_length", MAX_CHANNELS)?;
+    let heads = required("attention.head_count", MAX_CHANNELS)?;
+    let kv_heads = optional("attention.head_count_kv", heads, MAX_CHANNELS)?;
+    let head_dim = optional("attention.key_length", hidden / heads, MAX_CHANNELS)?;
+    if heads.max(kv_heads) * head_dim > MAX_CHANNELS {
+        return Err(format!("{heads} heads of {head_dim} channels cannot be"));
+    }
+    let window = match every {
+        Some(every) => match optional("attention.sliding_window", 0, MAX_CHANNELS)? {
+            0 => None,
+            window => Some([every, window]),
+        },
+        None => None,
+    };
+    let shape = ModelShape {
+        name,
+        layers: required("block_count", MAX_LAYERS)?,
+        hidden,
+        feed_forward: required("feed_forward_length", MAX_CHANNELS)?,
+        heads,
+        kv_heads,
+        head_dim,
+        // Of use for weights alone, which the file has.
+        vocabulary: 0,
+        window,
+    };
+    let context = match value("context_length") {
+        Some(GgufValue::Number(tokens)) => usize::try_from(*tokens).ok(),
+        _ => None,
+    };
+    Ok((shape, context))
+}

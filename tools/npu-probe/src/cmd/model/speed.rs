@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How fast prompts and parallel sequences of a model would be.
+
+use std::sync::Arc;
+
+use npu_offload::{Graph, GraphTime, ModelShape, OffloadRules, PlanTarget, WeightMatrix};
+use serde::Serialize;
+
+use crate::flags::planning::HERTZ_PER_MHZ;
+
+/// Clocks besides the profile's: mainline's at boot, the vendor's usual one, the highest.
+const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
+const PROMPTS: [usize; 4] = [128, 512, 2048, 8192];
+const SEQUENCES: [usize; 5] = [2, 4, 8, 16, 32];
+/// Tokens of each sequence before the one that is made.
+const CONTEXT: usize = 512;
+
+/// Tokens a second.
+#[derive(Debug, Serialize)]
+pub(super) struct SpeedReport {
+    /// Clocks of the NPU, of `npu` below.
+    pub(super) clocks_mhz: Vec<u64>,
+    /// Tokens that the model was made for, if the file says.
+    pub(super) context_length: Option<usize>,
+    /// Of so many tokens, in batches of 512.
+    pub(super) prompts: Vec<SpeedRow>,
+    /// Of so many sequences together, a token each.
+    pub(super) parallel: Vec<SpeedRow>,
+    /// Tokens of each sequence before that.
+    pub(super) parallel_context: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SpeedRow {
+    pub(super) count: usize,
+    pub(super) cpu_alone: f64,
+    pub(super) npu: Vec<f64>,
+    /// What takes most of the time at the profile's clock, and how much of it.
+    pub(super) mostly: &'static str,
+    pub(super) mostly_percent: f64,
+}
+
+impl SpeedReport {
+    pub(super) fn new(
+        shape: ModelShape,
+        context_length: Option<usize>,
+        weights: &[WeightMatrix],
+        rules: &OffloadRules,
+    ) -> Self {
+        let here = rules.target.megahertz();
+        let mut clocks_mhz = Vec::from(MEGAHERTZ);
+        if !clocks_mhz.contains(&here) {
+            clocks_mhz.push(here);
+            clocks_mhz.sort_unstable();
+        }
+        let at = |clock: &u64| match *clock == here {
+            true => OffloadRules::new(rules.target.clone()),
+            false => at_clock(rules, clock * HERTZ_PER_MHZ),
+        };
+        let rules: Vec<_> = clocks_mhz.iter().map(at).collect();
+        let graph = |rules| Graph::of_weights(shape, weights.to_vec(), rules);
+        let graphs: Vec<_> = rules.iter().map(graph).collect();
+        let here = clocks_mhz.iter().position(|clock| *clock == here);
+        let row = |count, time: &dyn Fn(&Graph<'_>) -> GraphTime| {
+            let times: Vec<_> = graphs.iter().map(time).collect();
+            let cpu = graphs.first().map(|graph| time(&graph.on_cpu()));
+            let now = here.and_then(|here| times.get(here)).copied();
+            let now = now.unwrap_or_default();
+            SpeedRow {
+                count,
+                cpu_alone: cpu.unwrap_or_default().tokens_per_second(count),
+                npu: times
+                    .iter()
+                    .map(|time| time.tokens_per_second(count))
+                    .collect(),
+                mostly: now.largest().1,
+                mostly_percent: 100.0 * now.largest().0 as f64 / now.total().max(1) as f64,
+            }
+        };
+        let is_possible = |tokens: &usize| context_length.is_none_or(|most| *tokens <= most);
+        let prompts = PROMPTS.into_iter().filter(is_possible);
+        let prompts = prompts.map(|tokens| row(tokens, &|graph| graph.prompt(tokens)));
+        let sequences = SEQUENCES.into_iter();
+        let parallel = sequences.map(|count| row(count, &|graph| graph.step(count, CONTEXT)));
+        Self {
+            prompts: prompts.collect(),
+            parallel: parallel.collect(),
+            clocks_mhz,
+            context_length,
+            parallel_context: CONTEXT,
+        }
+    }
+}
+
+/// The same rules for a machine with another clock.
+fn at_clock(rules: &OffloadRules, clock_hz: u64) -> OffloadRules {
+    let mut options = rules.target.options.clone();
+    options.profile = Arc::new(options.profile.at_clock(clock_hz));
+    OffloadRules::new(PlanTarget::new(rules.target.fds, options))
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which weights of a model may be on the NPU: asked as the backend asks, tensor by tensor.
+
+use std::collections::HashSet;
+
+use npu_matmul::plan::{DoesNotFit, MemoryPlan};
+use npu_offload::{FormatClass, NumberFormat, OffloadRules, WeightMatrix, WeightRole, add_tensor};
+use serde::Serialize;
+
+use crate::gguf::{GgufError, GgufModel, GgufTensor};
+
+/// Sizes of weights, each of which takes milliseconds of planning, and matrices: more than any
+/// model has.
+const MAX_SIZES: usize = 128;
+const MAX_MATRICES: usize = 1 << 18;
+
+/// Where weights stay, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum WeightPlace {
+    Npu,
+    /// They would take more than the memory that there is for them.
+    CpuMemory,
+    /// The NPU's addresses do not suffice.
+    CpuAddresses,
+    /// Nobody here knows their type, or it cannot be decoded.
+    CpuType,
+    /// There is no plan for their size.
+    CpuSize,
+}
+
+/// Tensors that differ in the number of their layer alone.
+#[derive(Debug, Serialize)]
+pub(super) struct WeightGroup {
+    pub(super) name: String,
+    #[serde(rename = "type")]
+    pub(super) type_name: String,
+    /// Output channels, channels.
+    pub(super) n: usize,
+    pub(super) k: usize,
+    /// Matrices of each tensor: experts.
+    pub(super) matrices: usize,
+    pub(super) tensors: usize,
+    pub(super) place: WeightPlace,
+    /// What products are computed in, and from how many rows on: of experts of those that
+    /// meet the same one.
+    pub(super) computed_in: Option<&'static str>,
+    pub(super) from_rows: Option<usize>,
+    /// What all of them take or would take once they are packed.
+    pub(super) packed_bytes: u64,
+    #[serde(skip)]
+    format: Option<NumberFormat>,
+    #[serde(skip)]
+    role: WeightRole,
+}
+
+impl WeightGroup {
+    /// Whether memory or addresses do not keep them from the NPU.
+    pub(super) const fn fits(&self) -> bool {
+        !matches!(
+            self.place,
+            WeightPlace::CpuMemory | WeightPlace::CpuAddresses
+        )
+    }
+
+    fn is_alike(&self, other: &Self) -> bool {
+        let key = |group: &Self| (group.n, group.k, group.matrices, group.place);
+        self.name == other.name && self.type_name == other.type_name && key(self) == key(other)
+    }
+}
+
+/// All weights of a model that are matrices.
+#[derive(Debug)]
+pub(super) struct PlacedWeights {
+    pub(super) groups: Vec<WeightGroup>,
+    /// What those on the NPU take.
+    pub(super) bytes: u64,
+}
+
+/// Output channels and channels, if it is a matrix or several.
+fn size(tensor: &GgufTensor) -> Option<[usize; 2]> {
+    let [k, n, ..] = tensor.dimensions;
+    (n > 1).then_some([n, k])
+}
+
+fn matrices(tensor: &GgufTensor) -> usize {
+    tensor.dimensions[2] * tensor.dimensions[3]
+}
+
+/// Refuses what would take hours.
+pub(super) fn check(model: &GgufModel) -> Result<(), GgufError> {
+    let sized = || model.tensors.iter().filter(|one| size(one).is_some());
+    let sizes: HashSet<_> = sized().map(|one| (one.type_id, size(one))).collect();
+    let count: usize = sized().map(matrices).sum();
+    if sizes.len() > MAX_SIZES {
+        let (what, count) = ("sizes of weights", sizes.len() as u64);
+        return Err(GgufError::TooMany { what, count });
+    }
+    if count > MAX_MATRICES {
+        let (what, count) = ("matrices of weights", count as u64);
+        return Err(GgufError::TooMany { what, count });
+    }
+    Ok(())
+}
+
+impl PlacedWeights {
+    /// Asks for memory of at most `limit` bytes.
+    pub(super) fn new(model: &GgufModel, rules: &OffloadRules, limit: u64) -> Self {
+        let target = &rules.target;
+        let mut memory = MemoryPlan::for_weights(target.fds, limit, &target.options);
+        let roles = model
+            .tensors
+            .iter()
+            .map(|one| (WeightRole::of(&one.name), one));
+        let mut due: Vec<_> = roles.filter(|(_, one)| size(one).is_some()).collect();
+        if due.iter().any(|(role, _)| *role == WeightRole::Output) {
+            due.retain(|(role, _)| *role != WeightRole::Embedding);
+        }
+        due.sort_by_key(|(role, _)| *role);
+        let mut groups: Vec<WeightGroup> = Vec::new();
+        for (role, tensor) in due {
+            let group = place(tensor, role, rules, &mut memory);
+            match groups.iter_mut().find(|known| known.is_alike(&group)) {
+                Some(known) => {
+                    known.tensors += 1;
+                    known.packed_bytes = known.packed_bytes.saturating_add(group.packed_bytes);
+                }
+                None => groups.push(group),
+            }
+        }
+        Self {
+            groups,
+            bytes: memory.total(),
+        }
+    }
+
+    /// The same as the estimate of a whole graph takes it, or why it takes none.
+    pub(super) fn of_graph(&self) -> Result<Vec<WeightMatrix>, String> {
+        let weights = self.groups.iter().map(|group| {
+            if group.matrices > 1 {
+                return Err("a graph with experts is not modelled".to_owned());
+            }
+            let format = group.format;
+            let format = format.ok_or_else(|| format!("nobody here knows {}", group.type_name))?;
+            Ok(WeightMatrix {
+                format,
+                size: [group.n, group.k],
+                count: group.tensors,
+                is_output: group.role != WeightRole::Layer,
+                is_placed: group.place == WeightPlace::Npu,
+            })
+        });
+        weights.collect()
+    }
+}
+
+fn place(
+    tensor: &GgufTensor,
+    role: WeightRole,
+    rules: &OffloadRules,
+    memory: &mut MemoryPlan,
+) -> WeightGroup {
+    let [k, n, ..] = tensor.dimensions;
+    let (type_name, format) = match tensor.format() {
+        Some((name, format)) => (name.to_owned(), Some(format)),
+        None => (format!("type {}", tensor.type_id), None),
+    };
+    let mut group = WeightGroup {
+        name: without_number(&tensor.name),
+        type_name,
+        n,
+        k,
+        matrices: matrices(tensor),
+        tensors: 1,
+        place: WeightPlace::CpuType,
+        computed_in: None,
+        from_rows: None,
+        packed_bytes: 0,
+        format,
+        role,
+    };
+    let Some(format) = format.filter(|format| format.class != FormatClass::Other) else {
+        return group;
+    };
+    let decision = rules.decide(format, [n, k]);
+    let Some(plan) = rules.target.weight_plan(decision.precision, [n, k]) else {
+        group.place = WeightPlace::CpuSize;
+        return group;
+    };
+    group.computed_in = Some(decision.precision.name());
+    group.from_rows = Some(decision.fewest_rows);
+    group.packed_bytes = plan.device_bytes().saturating_mul(group.matrices as u64);
+    group.place = match add_tensor(memory, &vec![plan; group.matrices]) {
+        Ok(()) => WeightPlace::Npu,
+        Err(DoesNotFit::Memory { .. }) => WeightPlace::CpuMemory,
+        Err(_) => WeightPlace::CpuAddresses,
+    };
+    group
+}
+
+/// A name with `*` in place of the number of the layer.
+fn without_number(name: &str) -> String {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
+    let parts = name.split('.').map(|part| match is_number(part) {
+        true => "*",
+        false => part,
+    });
+    parts.collect::<Vec<_>>().join(".")
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Options of `npu-probe model`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::planning::MachineFlags;
+
+/// Options of `model`.
+#[derive(Debug, Args)]
+pub(crate) struct GgufFlags {
+    /// The model, a GGUF file; of a split one any part
+    pub(crate) file: PathBuf,
+
+    /// Memory that packed weights may take: bytes, or with K, M or G
+    /// [default: as of the backend for llama.cpp, half of what is available now]
+    ///
+    /// What the backend reads from GGML_ROCKET_MEM.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) mem: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) machine: MachineFlags,
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let wanted = || "a number of bytes, or one with K, M or G behind it".to_owned();
+    npu_offload::parse_bytes(text).ok_or_else(wanted)
+}

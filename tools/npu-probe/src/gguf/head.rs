@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From bytes to the head of one file.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read};
+
+use super::{GgufError, GgufTensor, GgufValue};
+
+const MAGIC: [u8; 4] = *b"GGUF";
+const VERSIONS: std::ops::RangeInclusive<u32> = 2..=3;
+/// Key of the multiple at which data begin, and what holds without it.
+const ALIGNMENT: (&str, u64) = ("general.alignment", 32);
+
+// Limits: some ten times what published models have.
+const MAX_VALUES: u64 = 1 << 16;
+pub(super) const MAX_TENSORS: u64 = 1 << 16;
+/// Bytes of a key or of a tensor's name; ggml's own tensors have 63.
+const MAX_NAME: u64 = 1 << 10;
+/// Bytes of a text that is kept; longer ones are nobody's concern here.
+const MAX_TEXT: u64 = 1 << 8;
+/// Bytes of the head, most of which is the vocabulary.
+const MAX_HEAD: u64 = 1 << 28;
+/// Arrays within arrays.
+const MAX_DEPTH: usize = 4;
+/// Elements along a dimension, of a matrix, and matrices of a tensor.
+const MAX_SIZE: u64 = 1 << 24;
+const MAX_MATRIX: u64 = 1 << 34;
+const MAX_MATRICES: u64 = 1 << 16;
+
+/// What a file says before its data.
+#[derive(Debug)]
+pub(super) struct GgufHead {
+    pub(super) values: HashMap<String, GgufValue>,
+    pub(super) tensors: Vec<GgufTensor>,
+    /// Where data begin.
+    data: u64,
+}
+
+impl GgufHead {
+    pub(super) fn read(from: impl Read) -> Result<Self, GgufError> {
+        let mut bytes = HeadReader { from, at: 0 };
+        match bytes.array() {
+            Ok(MAGIC) => {}
+            Ok(_) | Err(GgufError::HeadCut) => return Err(GgufError::NotGguf),
+            Err(error) => return Err(error),
+        }
+        let version = bytes.u32()?;
+        if VERSIONS.contains(&version.swap_bytes()) {
+            return Err(GgufError::BigEndian);
+        }
+        if !VERSIONS.contains(&version) {
+            return Err(GgufError::Version(version));
+        }
+        let tensor_count = bytes.count("tensors", MAX_TENSORS)?;
+        let value_count = bytes.count("values", MAX_VALUES)?;
+        let mut values = HashMap::new();
+        for _ in 0..value_count {
+            let key = bytes.name()?;
+            let type_id = bytes.u32()?;
+            let value = bytes.value(&key, type_id, 0)?;
+            values.insert(key, value);
+        }
+        let mut tensors = Vec::new();
+        for _ in 0..tensor_count {
+            tensors.push(bytes.tensor()?);
+        }
+        let alignment = match values.get(ALIGNMENT.0) {
+            Some(GgufValue::Number(bytes @ 1..=MAX_SIZE)) => *bytes,
+            _ => ALIGNMENT.1,
+        };
+        Ok(Self {
+            values,
+            tensors,
+            data: bytes.at.next_multiple_of(alignment),
+        })
+    }
+
+    /// Whether a file of so many bytes has the data of all tensors whose format is known.
+    pub(super) fn check_data(&self, has: u64) -> Result<(), GgufError> {
+        for tensor in &self.tensors {
+            let begin = self.data.saturating_add(tensor.offset);
+            let needs = begin.saturating_add(tensor.bytes().unwrap_or(0));
+            if needs > has {
+                let tensor = tensor.name.clone();
+                return Err(GgufError::DataCut { tensor, needs, has });
+            }
+        }
+        Ok(())
+    }
+}
+
+struct HeadReader<R> {
+    from: R,
+    /// Bytes that were read.
+    at: u64,
+}
+
+impl<R: Read> HeadReader<R> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], GgufError> {
+        let mut bytes = [0; N];
+        self.advance(N as u64)?;
+        let read = self.from.read_exact(&mut bytes);
+        read.map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => GgufError::HeadCut,
+            _ => GgufError::Read(error),
+        })?;
+        Ok(bytes)
+    }
+
+    fn advance(&mut self, by: u64) -> Result<(), GgufError> {
+        self.at = self.at.saturating_add(by);
+        match self.at {
+            0..=MAX_HEAD => Ok(()),
+            _ => Err(GgufError::too_many("bytes of its head", self.at)),
+        }
+    }
+
+    fn u32(&mut self) -> Result<u32, GgufError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, GgufError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn count(&mut self, what: &'static str, most: u64) -> Result<u64, GgufError> {
+        let count = self.u64()?;
+        match count <= most {
+            true => Ok(count),
+            false => Err(GgufError::too_many(what, count)),
+        }
+    }
+
+    fn skip(&mut self, bytes: u64) -> Result<(), GgufError> {
+        self.advance(bytes)?;
+        let copied = io::copy(&mut self.from.by_ref().take(bytes), &mut io::sink());
+        match copied.map_err(GgufError::Read)? == bytes {
+            true => Ok(()),
+            false => Err(GgufError::HeadCut),
+        }
+    }
+
+    /// `None` if it is no text, or not one to be shown on a terminal.
+    fn text(&mut self, bytes: u64) -> Result<Option<String>, GgufError> {
+        self.advance(bytes)?;
+        let mut text = Vec::new();
+        let read = self.from.by_ref().take(bytes).read_to_end(&mut text);
+        match read.map_err(GgufError::Read)? as u64 == bytes {
+            true => Ok(String::from_utf8(text)
+                .ok()
+                .filter(|text| !text.contains(char::is_control))),
+            false => Err(GgufError::HeadCut),
+        }
+    }
+
+    fn name(&mut self) -> Result<String, GgufError> {
+        let bytes = self.count("bytes of a name", MAX_NAME)?;
+        self.text(bytes)?.ok_or(GgufError::Name)
+    }
+
+    /// A value of this type, `depth` arrays deep.
+    fn value(&mut self, key: &str, type_id: u32, depth: usize) -> Result<GgufValue, GgufError> {
+        let signed = |number: i64| u64::try_from(number).map(GgufValue::Number);
+        let value = match type_id {
+            0 => Ok(GgufValue::Number(u8::from_le_bytes(self.array()?).into())),
+            1 => signed(i8::from_le_bytes(self.array()?).into()),
+            2 => Ok(GgufValue::Number(u16::from_le_bytes(self.array()?).into())),
+            3 => signed(i16::from_le_bytes(self.array()?).into()),
+            4 => Ok(GgufValue::Number(self.u32()?.into())),
+            5 => signed(i32::from_le_bytes(self.array()?).into()),
+            10 => Ok(GgufValue::Number(self.u64()?)),
+            11 => signed(i64::from_le_bytes(self.array()?)),
+            8 => match self.u64()? {
+                bytes @ 0..=MAX_TEXT => {
+                    Ok(self.text(bytes)?.map_or(GgufValue::Other, GgufValue::Text))
+                }
+                bytes => {
+                    self.skip(bytes)?;
+                    Ok(GgufValue::Other)
+                }
+            },
+            9 if depth < MAX_DEPTH => {
+                let element = self.u32()?;
+                let count = self.count("elements of an array", MAX_HEAD)?;
+                match fixed_bytes(element) {
+                    Some(bytes) => self.skip(count.saturating_mul(bytes))?,
+                    None => {
+                        for _ in 0..count {
+                            self.value(key, element, depth + 1)?;
+                        }
+                    }
+                }
+                Ok(GgufValue::Other)
+            }
+            _ => {
+                let bytes = fixed_bytes(type_id).ok_or_else(|| GgufError::ValueType {
+                    key: key.to_owned(),
+                    type_id,
+                })?;
+                self.skip(bytes)?;
+                Ok(GgufValue::Other)
+            }
+        };
+        Ok(value.unwrap_or(GgufValue::Other))
+    }
+
+    fn tensor(&mut self) -> Result<GgufTensor, GgufError> {
+        let name = self.name()?;
+        let mut dimensions = [1; 4];
+        let given = self.u32()? as usize;
+        let impossible = || GgufError::Dimensions(name.clone());
+        for size in dimensions.get_mut(..given).ok_or_else(impossible)? {
+            let elements = self.u64()?;
+            if !(1..=MAX_SIZE).contains(&elements) {
+                return Err(impossible());
+            }
+            *size = usize::try_from(elements).map_err(|_| impossible())?;
+        }
+        let [k, n, b2, b3] = dimensions.map(|size| size as u64);
+        let tensor = GgufTensor {
+            type_id: self.u32()?,
+            offset: self.u64()?,
+            dimensions,
+            name: name.clone(),
+        };
+        let whole = (tensor.format()).is_none_or(|(_, it)| it.row_bytes(dimensions[0]).is_some());
+        match k * n <= MAX_MATRIX && b2 * b3 <= MAX_MATRICES && whole {
+            true => Ok(tensor),
+            false => Err(impossible()),
+        }
+    }
+}
+
+/// Bytes of a value whose type says them.
+const fn fixed_bytes(type_id: u32) -> Option<u64> {
+    match type_id {
+        0 | 1 | 7 => Some(1),
+        2 | 3 => Some(2),
+        4..=6 => Some(4),
+        10..=12 => Some(8),
+        _ => None,
+    }
+}

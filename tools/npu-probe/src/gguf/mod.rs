@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The head of a GGUF file, and of all parts of a split one: what a model is like,
+//! without its weights. By docs/gguf.md of ggml, versions 2 and 3.
+//!
+//! The files come from strangers: each count and length has a limit, and the file must be
+//! as long as its head says.
+
+mod error;
+mod head;
+mod split;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use npu_offload::NumberFormat;
+
+pub(crate) use error::GgufError;
+use head::{GgufHead, MAX_TENSORS};
+
+/// A value of the head, as far as anybody asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GgufValue {
+    /// An integer that is not negative.
+    Number(u64),
+    /// A short text.
+    Text(String),
+    /// Anything else: arrays, floats, long texts.
+    Other,
+}
+
+/// A tensor that the file has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GgufTensor {
+    pub(crate) name: String,
+    /// Elements of each dimension, the fastest first, none of them 0.
+    pub(crate) dimensions: [usize; 4],
+    /// `enum ggml_type`.
+    pub(crate) type_id: u32,
+    /// Where its data begin, from the first tensor's.
+    offset: u64,
+}
+
+impl GgufTensor {
+    /// Its number format and the name of that; `None` if nobody here knows it.
+    pub(crate) fn format(&self) -> Option<(&'static str, NumberFormat)> {
+        NumberFormat::of_ggml(self.type_id)
+    }
+
+    /// Bytes of its data; `None` if its format is unknown.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        let [k, rows @ ..] = self.dimensions;
+        let elements = rows.iter().map(|size| *size as u64).product::<u64>() * k as u64;
+        Some(self.format()?.1.bytes(elements))
+    }
+}
+
+/// A model, of one file or several.
+#[derive(Debug)]
+pub(crate) struct GgufModel {
+    values: HashMap<String, GgufValue>,
+    /// Its tensors, in the order of the files.
+    pub(crate) tensors: Vec<GgufTensor>,
+    /// Number of files.
+    pub(crate) parts: usize,
+}
+
+impl GgufModel {
+    /// The value of this key.
+    pub(crate) fn value(&self, key: &str) -> Option<&GgufValue> {
+        self.values.get(key)
+    }
+
+    /// Reads the heads of a model's files, of which `path` is one.
+    pub(crate) fn read(path: &Path) -> Result<Self, GgufError> {
+        let Some(parts) = split::parts(path)? else {
+            let head = read_head(path)?;
+            return match head.values.get(SPLIT_COUNT) {
+                Some(GgufValue::Number(count @ 2..)) => Err(GgufError::Renamed(*count)),
+                _ => Ok(Self::of(head)),
+            };
+        };
+        let (first, others) = parts.split_first().ok_or(GgufError::NotGguf)?;
+        let mut model = Self::of(read_head(first)?);
+        for part in others {
+            model.tensors.extend(read_head(part)?.tensors);
+            model.parts += 1;
+            if model.tensors.len() as u64 > MAX_TENSORS {
+                return Err(GgufError::too_many("tensors", model.tensors.len() as u64));
+            }
+        }
+        Ok(model)
+    }
+
+    fn of(head: GgufHead) -> Self {
+        Self {
+            values: head.values,
+            tensors: head.tensors,
+            parts: 1,
+        }
+    }
+}
+
+/// In how many files a model is.
+const SPLIT_COUNT: &str = "split.count";
+
+/// The head of one file, which is long enough for its data.
+fn read_head(path: &Path) -> Result<GgufHead, GgufError> {
+    let named = |error| GgufError::File(path.to_owned(), error);
+    let file = File::open(path).map_err(named)?;
+    let bytes = file.metadata().map_err(named)?.len();
+    let head = GgufHead::read(BufReader::new(file))?;
+    head.check_data(bytes)?;
+    Ok(head)
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe model`, of files that are made here: heads with holes for data. `BLESS=1` takes
+//! what it prints now as right.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use common::{json, probe, text};
+use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
+
+const F16: u32 = 1;
+const Q8_0: u32 = 8;
+
+/// A GGUF file in the making.
+#[derive(Clone, Default)]
+struct Gguf {
+    values: Vec<u8>,
+    value_count: u64,
+    tensors: Vec<(String, Vec<u64>, u32)>,
+}
+
+fn string(text: &str) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+}
+
+impl Gguf {
+    fn text(mut self, key: &str, text: &str) -> Self {
+        let value = [string(key), 8_u32.to_le_bytes().to_vec(), string(text)];
+        self.values.extend(value.concat());
+        self.value_count += 1;
+        self
+    }
+
+    fn number(mut self, key: &str, number: u32) -> Self {
+        let value = [4, number].map(u32::to_le_bytes).concat();
+        self.values.extend([string(key), value].concat());
+        self.value_count += 1;
+        self
+    }
+
+    fn tensor(mut self, name: &str, dimensions: &[u64], type_id: u32) -> Self {
+        let tensor = (name.to_owned(), dimensions.to_vec(), type_id);
+        self.tensors.push(tensor);
+        self
+    }
+
+    /// A llama of two layers, with tied embeddings.
+    fn llama(type_id: u32) -> Self {
+        let shape = ModelShape {
+            layers: 2,
+            hidden: 256,
+            feed_forward: 512,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 64,
+            vocabulary: 1024,
+            ..ModelShape::LLAMA32_1B
+        };
+        Self::of(shape, type_id).number("llama.context_length", 2048)
+    }
+
+    /// A llama of this shape.
+    fn of(shape: ModelShape, type_id: u32) -> Self {
+        let number = |number: usize| u32::try_from(number).unwrap();
+        let [hidden, wide, heads, kv_heads, dim, tokens] = [
+            shape.hidden,
+            shape.feed_forward,
+            shape.heads,
+            shape.kv_heads,
+            shape.head_dim,
+            shape.vocabulary,
+        ]
+        .map(|number| number as u64);
+        let mut file = Self::default()
+            .text("general.architecture", "llama")
+            .number("llama.block_count", number(shape.layers))
+            .number("llama.embedding_length", number(shape.hidden))
+            .number("llama.feed_forward_length", number(shape.feed_forward))
+            .number("llama.attention.head_count", number(shape.heads))
+            .number("llama.attention.head_count_kv", number(shape.kv_heads))
+            .tensor("token_embd.weight", &[hidden, tokens], type_id);
+        for layer in 0..shape.layers {
+            for (name, k, n) in [
+                ("attn_q", hidden, heads * dim),
+                ("attn_k", hidden, kv_heads * dim),
+                ("attn_v", hidden, kv_heads * dim),
+                ("attn_output", heads * dim, hidden),
+                ("ffn_gate", hidden, wide),
+                ("ffn_up", hidden, wide),
+                ("ffn_down", wide, hidden),
+            ] {
+                file = file.tensor(&format!("blk.{layer}.{name}.weight"), &[k, n], type_id);
+            }
+            file = file.tensor(&format!("blk.{layer}.attn_norm.weight"), &[hidden], 0);
+        }
+        file
+    }
+
+    /// The head, and the length of the file.
+    fn head(&self) -> (Vec<u8>, u64) {
+        let mut head = b"GGUF\x03\0\0\0".to_vec();
+        let counts = [self.tensors.len() as u64, self.value_count];
+        head.extend(counts.map(u64::to_le_bytes).concat());
+        head.extend(&self.values);
+        let mut offset = 0_u64;
+        for (name, dimensions, type_id) in &self.tensors {
+            head.extend(string(name));
+            head.extend((dimensions.len() as u32).to_le_bytes());
+            head.extend(dimensions.iter().flat_map(|size| size.to_le_bytes()));
+            head.extend(type_id.to_le_bytes());
+            head.extend(offset.to_le_bytes());
+            let elements: u64 = dimensions.iter().product();
+            let bytes = match *type_id {
+                0 => 4 * elements,
+                F16 => 2 * elements,
+                _ => elements / 32 * 34,
+            };
+            offset += bytes.next_multiple_of(32);
+        }
+        let bytes = (head.len() as u64).next_multiple_of(32) + offset;
+        (head, bytes)
+    }
+
+    fn write(&self, path: &Path) {
+        let (head, bytes) = self.head();
+        fs::write(path, head).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_len(bytes).unwrap();
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn written(folder: &tempfile::TempDir, file: &Gguf) -> String {
+    let path = folder.path().join("model.gguf");
+    file.write(&path);
+    path.to_str().unwrap().to_owned()
+}
+
+/// What is said of a file that says nothing of a model.
+fn refusal(path: &Path) -> String {
+    let (code, out, err) = probe(&["model", path.to_str().unwrap()]);
+    assert_eq!((code, &*out), (2, ""), "{err}");
+    err
+}
+
+#[test]
+fn a_small_llama_is_told_in_whole() {
+    let folder = folder();
+    let path = written(&folder, &Gguf::llama(Q8_0));
+    let said = text(&["model", &path, "--mem", "64M"]);
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/llama-q8_0.txt");
+    if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
+        fs::write(golden, said).unwrap();
+        return;
+    }
+    let expected = fs::read_to_string(golden).unwrap();
+    assert_eq!(said, expected, "{said} (BLESS=1 takes it as right)");
+}
+
+/// The tables of docs/llama.md are made from the same graphs.
+#[test]
+fn a_file_is_as_fast_as_the_model_that_it_has() {
+    let folder = folder();
+    let shape = ModelShape::LLAMA32_1B;
+    let file = Gguf::of(shape, Q8_0);
+    let report = json(&["model", &written(&folder, &file), "--mem", "4G"]);
+    let rules = OffloadRules::new(PlanTarget::at_clock(200_000_000));
+    let (_, format) = NumberFormat::of_ggml(Q8_0).unwrap();
+    let graph = Graph::new(shape, format, &rules);
+    let bytes: u64 = graph.packed_bytes().iter().sum();
+    assert_eq!(report["packed_bytes"], bytes);
+    let prompts = &report["speed"]["prompts"];
+    for (row, tokens) in [128, 512, 2048, 8192].into_iter().enumerate() {
+        let (npu, cpu) = (graph.prompt(tokens), graph.on_cpu().prompt(tokens));
+        let expected = [npu, cpu].map(|time| time.tokens_per_second(tokens));
+        let row = &prompts[row];
+        let seen = [&row["npu"][0], &row["cpu_alone"]].map(|rate| rate.as_f64().unwrap());
+        assert_eq!(seen, expected, "{tokens}");
+    }
+    let expected = graph.step(32, 512).tokens_per_second(32);
+    assert_eq!(report["speed"]["parallel"][4]["npu"][0], expected);
+}
+
+#[test]
+fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
+    let folder = folder();
+    let told = |type_id| {
+        let path = written(&folder, &Gguf::llama(type_id));
+        json(&["model", &path, "--mem", "64M", "--clock", "400"])
+    };
+    let (half, eight) = (told(F16), told(Q8_0));
+    assert_eq!(half["weights"][0]["computed_in"], "fp16");
+    assert_eq!(eight["weights"][0]["computed_in"], "int8-hadamard");
+    let bytes = |report: &serde_json::Value| report["packed_bytes"].as_u64().unwrap();
+    assert_eq!(bytes(&half), 2 * bytes(&eight));
+    let clocks = serde_json::json!([200, 400, 600, 1000]);
+    assert_eq!(half["speed"]["clocks_mhz"], clocks);
+    assert!(half["calibrated_on"].is_null() && half["fits"] == true);
+    // 8192 is more than the model was made for.
+    assert_eq!(half["speed"]["prompts"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn what_does_not_fit_stays_with_the_cpu_and_is_as_fast_as_there() {
+    let folder = folder();
+    let path = written(&folder, &Gguf::llama(Q8_0));
+    let report = json(&["model", &path, "--mem", "0"]);
+    assert_eq!(
+        (&report["fits"], &report["packed_bytes"]),
+        (&false.into(), &0.into())
+    );
+    for row in report["speed"]["prompts"].as_array().unwrap() {
+        assert_eq!(row["npu"][2], row["cpu_alone"], "{row}");
+    }
+    let said = text(&["model", &path, "--mem", "300K"]);
+    assert!(
+        said.contains("fits     no, 0.3 MiB of packed weights do; "),
+        "{said}"
+    );
+    // In the order of the file, the output's last.
+    assert!(said.find("blk.*.attn_q.weight") < said.find("token_embd.weight"));
+    assert_eq!(probe(&["model", &path, "--mem", "much"]).0, 2);
+}
+
+#[test]
+fn an_output_of_its_own_leaves_embeddings_to_be_looked_up() {
+    let folder = folder();
+    let model = Gguf::llama(Q8_0).tensor("output.weight", &[256, 1024], Q8_0);
+    let said = text(&["model", &written(&folder, &model), "--mem", "64M"]);
+    assert!(
+        said.contains("output.weight") && !said.contains("token_embd"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_not_modelled_is_said_and_the_rest_is_told() {
+    let folder = folder();
+    let ends = |model: Gguf, why: &str| {
+        let said = text(&["model", &written(&folder, &model), "--mem", "64M"]);
+        let expected = format!("speed of the whole graph: not known; {why}\n");
+        assert!(said.ends_with(&expected), "{said}");
+        said
+    };
+    let odd = Gguf::llama(Q8_0).tensor("blk.0.odd.weight", &[256, 64], 99);
+    let said = ends(odd, "nobody here knows type 99");
+    assert!(said.contains("CPU: type"), "{said}");
+    let experts = Gguf::llama(Q8_0).tensor("blk.0.ffn_up_exps.weight", &[256, 512, 8], Q8_0);
+    let said = ends(experts, "a graph with experts is not modelled");
+    assert!(said.contains("512 x 256 x 8"), "{said}");
+    let other = Gguf::default()
+        .text("general.architecture", "rwkv9")
+        .tensor("blk.0.w.weight", &[256, 64], F16);
+    ends(other, "attention of architecture `rwkv9` is not modelled");
+    let bare = Gguf::default().text("general.architecture", "qwen3");
+    ends(bare, "the file lacks `qwen3.embedding_length`");
+    let large = Gguf::llama(Q8_0).number("llama.attention.key_length", 1 << 20);
+    ends(large, "4 heads of 1048576 channels cannot be");
+}
+
+#[test]
+fn a_file_that_was_cut_short_is_refused_wherever_it_ends() {
+    let folder = folder();
+    let model = Gguf::llama(Q8_0);
+    let (head, bytes) = model.head();
+    let path = PathBuf::from(written(&folder, &model));
+    let file = File::options().write(true).open(&path).unwrap();
+    // Every byte of the head is the reader's own test.
+    for end in [bytes - 32, head.len() as u64, head.len() as u64 - 1, 9] {
+        file.set_len(end).unwrap();
+        let said = refusal(&path);
+        assert!(said.contains("fetch it again"), "{end}: {said}");
+    }
+    file.set_len(3).unwrap();
+    assert!(refusal(&path).contains("no GGUF file"));
+    assert!(refusal(&folder.path().join("none")).contains("cannot open"));
+}
+
+#[test]
+fn a_split_model_is_read_from_any_part_if_all_are_there() {
+    let folder = folder();
+    let part = |index| folder.path().join(format!("m-{index:05}-of-00002.gguf"));
+    let whole = Gguf::llama(Q8_0);
+    let mut first = whole.clone().number("split.count", 2);
+    let rest = first.tensors.split_off(5);
+    let mut second = Gguf::default().number("split.count", 2);
+    second.tensors = rest;
+    first.write(&part(1));
+    let said = refusal(&part(1));
+    assert!(
+        said.contains("missing beside it: m-00002-of-00002.gguf"),
+        "{said}"
+    );
+    second.write(&part(2));
+    let report = |path: &Path| json(&["model", path.to_str().unwrap(), "--mem", "64M"]);
+    let (one, two) = (report(&part(1)), report(&part(2)));
+    assert_eq!(one, two);
+    assert_eq!(one["files"], 2);
+    let alone = report(Path::new(&written(&folder, &whole)));
+    assert_eq!(one["weights"], alone["weights"]);
+    let renamed = folder.path().join("renamed.gguf");
+    fs::rename(part(1), &renamed).unwrap();
+    assert!(refusal(&renamed).contains("-00001-of-00002.gguf"));
+}
+
+#[test]
+fn sizes_that_would_take_hours_are_refused() {
+    let folder = folder();
+    let mut model = Gguf::default();
+    for n in 2..300 {
+        model = model.tensor("a", &[32, n], Q8_0);
+    }
+    let said = refusal(Path::new(&written(&folder, &model)));
+    assert!(said.contains("298 sizes of weights"), "{said}");
+}
