@@ -29,9 +29,7 @@ pub struct SubmittedJob<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activity {
-    /// Activations were quantised, by the call that multiplies them: those of
-    /// [`Weights::quantise_activations`](crate::Weights::quantise_activations)
-    /// are of no call.
+    /// Activations were quantised, once for all products of a call that share them.
     Quantise {
         /// Number of packed elements.
         elements: usize,

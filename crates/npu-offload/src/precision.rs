@@ -95,7 +95,7 @@ impl ComputeType {
 /// What the user wants, `GGML_ROCKET_PRECISION`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PrecisionChoice {
-    /// By the weights, see [`OffloadRules::precision`](crate::OffloadRules::precision).
+    /// By the weights, see [`OffloadRules::decide`](crate::OffloadRules::decide).
     #[default]
     Auto,
     /// All weights in this precision.

@@ -6,7 +6,7 @@ use npu_matmul::{Dtype, PlanError, PlanOptions};
 
 /// The options of a plan for weights, `n x k`, that allow K tiles of `depth`: in
 /// as many copies as memory is planned with before their values are known, as
-/// [`Engine::load_i4`](npu_matmul::Engine::load_i4) does.
+/// [`Engine::load`](npu_matmul::Engine::load) does.
 pub(crate) fn of_int4(
     options: &PlanOptions,
     n: usize,
