@@ -2,7 +2,7 @@ dpkg --install /packages/libggml-rocket_*.deb /packages/npu-probe_*.deb 2>&1 | g
 npu-probe doctor | grep -A1 'ggml backend'
 export GGML_ROCKET_DEVICE=model
 llama-completion --list-devices 2>/dev/null
-GGML_ROCKET_STATS=1 llama-completion -m /files/tiny.gguf --temp 0 -n 4 -no-cnv -p 'It was a dark and stormy night; the rain fell in torrents.' 2>&1 </dev/null | grep -aE 'products (computed|failed)|weight tensors'
+GGML_ROCKET_STATS=1 GGML_ROCKET_MIN_M=2 llama-completion -m /files/tiny.gguf --temp 0 -n 4 -no-cnv -p 'It was a dark and stormy night; the rain fell in torrents.' 2>&1 </dev/null | grep -aE 'products (computed|failed)|weight tensors'
 : a copy of one's own takes the place of the package's
 cp /usr/lib/*-linux-gnu/ggml/libggml-rocket.so /root
 GGML_BACKEND_PATH=/root/libggml-rocket.so llama-completion --list-devices 2>/dev/null
