@@ -12,11 +12,43 @@ const PART: u64 = 2;
 /// The most levels of control groups that are looked at.
 const MOST_LEVELS: usize = 32;
 
-/// Half of the memory that this process could get now; `None` if the kernel does not say.
-/// `root` is where `/proc` and `/sys` are.
+/// Memory that this process could get now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AvailableMemory {
+    /// What the kernel calls available, bytes: `MemAvailable`.
+    pub free: u64,
+    /// What the limits of this process's control group and of those above it leave, bytes
+    /// (version 2: `memory.max`); `None` if none has a limit. Pages of files that can be dropped
+    /// count as free, as they do in the kernel's own figure.
+    pub group_room: Option<u64>,
+}
+
+impl AvailableMemory {
+    /// By the files of `/proc` and `/sys`, whose text `read` gives by their paths without
+    /// the leading `/`; `None` if they do not say.
+    #[must_use]
+    pub fn read(read: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let meminfo = read("proc/meminfo")?;
+        let kib = field(&meminfo, "MemAvailable:")?.strip_suffix("kB")?;
+        Some(Self {
+            free: kib.trim().parse::<u64>().ok()?.checked_mul(1024)?,
+            group_room: group_room(&read),
+        })
+    }
+
+    /// What packed weights take of it, bytes, unless the user says otherwise: half.
+    #[must_use]
+    pub fn default_budget(&self) -> u64 {
+        self.group_room.unwrap_or(u64::MAX).min(self.free) / PART
+    }
+}
+
+/// [`AvailableMemory::default_budget`] of the system whose `/proc` and `/sys` are below `root`;
+/// `None` if it does not say.
 #[must_use]
 pub fn default_budget(root: &Path) -> Option<u64> {
-    Some(available(root)? / PART)
+    let memory = AvailableMemory::read(|path| fs::read_to_string(root.join(path)).ok());
+    Some(memory?.default_budget())
 }
 
 /// Reads a number of bytes, with `K`, `M` or `G` behind it for the powers of
@@ -32,23 +64,12 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// What the kernel calls available, or what the limits of this process's control group, or of
-/// one above it, leave if that is less (version 2: `memory.max`). Pages of files that can be
-/// dropped count as free, as they do in the kernel's own figure.
-fn available(root: &Path) -> Option<u64> {
-    let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let kib = field(&meminfo, "MemAvailable:")?;
-    let kib = kib.strip_suffix("kB")?.trim().parse::<u64>().ok()?;
-    let free = kib.checked_mul(1024)?;
-    Some(group_room(root).map_or(free, |room| room.min(free)))
-}
-
 /// The least room of this process's control groups; `None` if none has a limit.
-fn group_room(root: &Path) -> Option<u64> {
-    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+fn group_room(read: &impl Fn(&str) -> Option<String>) -> Option<u64> {
+    let groups = read("proc/self/cgroup")?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let mut path = root.join("sys/fs/cgroup");
-    let mut least = room(&path);
+    let mut path = "sys/fs/cgroup".to_owned();
+    let mut least = room(read, &path);
     for level in group
         .split('/')
         .filter(|level| !level.is_empty())
@@ -58,21 +79,21 @@ fn group_room(root: &Path) -> Option<u64> {
         if level == ".." {
             break;
         }
-        path.push(level);
-        least = least.into_iter().chain(room(&path)).min();
+        path = format!("{path}/{level}");
+        least = least.into_iter().chain(room(read, &path)).min();
     }
     least
 }
 
 /// What the limit of a group leaves; `None` without one.
-fn room(group: &Path) -> Option<u64> {
+fn room(read: &impl Fn(&str) -> Option<String>, group: &str) -> Option<u64> {
     let number = |name: &str| {
-        let text = fs::read_to_string(group.join(name)).ok()?;
+        let text = read(&format!("{group}/{name}"))?;
         text.trim().parse::<u64>().ok()
     };
     let limit = number("memory.max")?;
     let used = number("memory.current").unwrap_or(0);
-    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let stat = read(&format!("{group}/memory.stat")).unwrap_or_default();
     let files = field(&stat, "inactive_file ").and_then(|bytes| bytes.parse().ok());
     Some(limit.saturating_sub(used.saturating_sub(files.unwrap_or(0))))
 }

@@ -1,66 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How much memory there is, and how much of it packed weights may take.
 
+use npu_offload::AvailableMemory;
+
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 
-/// The most levels of control groups that are looked at.
-const MOST_LEVELS: usize = 32;
-/// The part of what is available that the llama.cpp backend takes (docs/llama.md,
-/// `GGML_ROCKET_MEM`).
-const BACKEND_PART: u64 = 2;
-
-/// Memory of the machine, and the limit of the control group that this runs in.
+/// Memory of the machine, and what the control groups that this runs in leave of it.
 pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     const TOPIC: &str = "memory";
     let text = root.text("proc/meminfo").unwrap_or_default();
-    let (Some(total), Some(available)) = (field(&text, "MemTotal:"), field(&text, "MemAvailable:"))
-    else {
+    let memory = AvailableMemory::read(|path| root.text(path));
+    let (Some(total), Some(memory)) = (total(&text), memory) else {
         let remedy = "See that /proc/meminfo can be read.";
         return DoctorRow::note(TOPIC, "not readable", remedy);
     };
-    let budget = available / BACKEND_PART;
     let found = format!(
         "{} total, {} available; packed weights of llama.cpp may take {}",
         shown(total),
-        shown(available),
-        shown(budget)
+        shown(memory.free),
+        shown(memory.default_budget())
     );
-    match group_limit(root) {
-        Some(limit) if limit < available => DoctorRow::note(
+    match memory.group_room {
+        Some(room) if room < memory.free => DoctorRow::note(
             TOPIC,
-            format!("{found}; this control group is limited to {}", shown(limit)),
-            "Set GGML_ROCKET_MEM to what the group leaves for weights, or raise its memory.max.",
+            format!(
+                "{found}; the limits of this control group leave {}",
+                shown(room)
+            ),
+            "To give weights more, set GGML_ROCKET_MEM, or raise memory.max of the group.",
         ),
         _ => DoctorRow::ok(TOPIC, found),
     }
 }
 
-/// A field of /proc/meminfo, in bytes.
-fn field(meminfo: &str, name: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+/// `MemTotal` of /proc/meminfo, in bytes.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
-}
-
-/// The least memory.max of the control group of this process and those above it
-/// (version 2).
-fn group_limit(root: &SystemRoot) -> Option<u64> {
-    let groups = root.text("proc/self/cgroup")?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let mut path = "sys/fs/cgroup".to_owned();
-    let mut least: Option<u64> = None;
-    for level in std::iter::once("").chain(group.split('/').take(MOST_LEVELS)) {
-        if level == ".." {
-            break;
-        }
-        if !level.is_empty() {
-            path = format!("{path}/{level}");
-        }
-        let limit = root.number(&format!("{path}/memory.max"));
-        least = least.into_iter().chain(limit).min();
-    }
-    least
 }
 
 /// Bytes for people.
@@ -75,12 +55,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_have_kilobytes() {
-        let text = "MemTotal:       16000 kB\nMemFree:  1 MB\n";
-        assert_eq!(field(text, "MemTotal:"), Some(16000 * 1024));
-        assert_eq!(field(text, "MemFree:"), None);
-        assert_eq!(field(text, "MemAvailable:"), None);
-        assert_eq!(field("A: 18446744073709551615 kB", "A:"), None);
+    fn the_total_has_kilobytes() {
+        assert_eq!(total("MemTotal:       16000 kB\n"), Some(16000 * 1024));
+        assert_eq!(total("MemTotal:  1 MB\n"), None);
+        assert_eq!(total("MemFree: 1 kB\n"), None);
+        assert_eq!(total("MemTotal: 18446744073709551615 kB"), None);
+    }
+
+    #[test]
+    fn bytes_are_shown_in_gibibytes() {
         assert_eq!(shown(u64::MAX / 2), "8589934591.9 GiB");
         assert_eq!(shown(3 << 29), "1.5 GiB");
     }
