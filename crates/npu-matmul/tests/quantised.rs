@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{Random, Shape, engine, multiply, strict_engine, watched};
+use common::{Random, Shape, engine, kinds, multiply, strict_engine, watched};
 use npu_matmul::quantise::rotate::{self, Rotation};
 use npu_matmul::quantise::search::Search;
 use npu_matmul::quantise::{Operands, QuantiseOptions};
@@ -186,24 +186,6 @@ proptest! {
         plan.limits.tasks = tasks;
         watched(plan, |engine| check(engine, shape, &options, &a, &b));
     }
-}
-
-/// Options of each kind, for K of 256.
-fn kinds() -> Vec<QuantiseOptions> {
-    let mut all = Vec::new();
-    for operands in Operands::ALL {
-        for k_group in [None, Some(64)] {
-            for rotated in [false, true] {
-                all.push(QuantiseOptions {
-                    operands,
-                    k_group,
-                    rotated,
-                    ..QuantiseOptions::default()
-                });
-            }
-        }
-    }
-    all
 }
 
 #[test]

@@ -11,8 +11,8 @@ mod slow;
 
 use std::sync::Arc;
 
-use common::{DEVICES, multiply, multiply_all, random_f16};
-use npu_matmul::quantise::{Operands, QuantiseOptions};
+use common::{DEVICES, kinds, multiply, multiply_all, random_f16};
+use npu_matmul::quantise::QuantiseOptions;
 use npu_matmul::{Engine, PackedWeights, Weights};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::DevicePool;
@@ -29,24 +29,6 @@ fn floats(seed: u64, len: usize) -> Vec<f32> {
 fn load(engine: &Engine, n: usize, options: QuantiseOptions) -> PackedWeights {
     let b = floats(n as u64, n * K);
     engine.load(Weights::quantised(n, K, options, &b)).unwrap()
-}
-
-/// Options that differ in what activations see of them.
-fn kinds() -> Vec<QuantiseOptions> {
-    let mut all = Vec::new();
-    for operands in Operands::ALL {
-        for k_group in [None, Some(64)] {
-            for rotated in [false, true] {
-                all.push(QuantiseOptions {
-                    operands,
-                    k_group,
-                    rotated,
-                    ..QuantiseOptions::default()
-                });
-            }
-        }
-    }
-    all
 }
 
 fn engine() -> (Engine, Arc<Log>) {
