@@ -5,7 +5,7 @@ use std::mem;
 use std::ops::Range;
 
 use rknpu_regcmd::{Layouts, MatrixLayout};
-use rocket_uapi::{Bo, DmaBuf, FrozenBo};
+use rocket_uapi::{Bo, DmaBuf, FrozenBo, JobBuilder};
 
 use super::StagedError;
 use crate::dtype::Dtype;
@@ -166,13 +166,6 @@ enum Held {
     Job,
 }
 
-/// What a job is given.
-pub(super) enum JobBuffer {
-    Frozen(FrozenBo),
-    Own(Bo),
-    Shared(DmaBuf),
-}
-
 impl OperandMemory {
     pub(super) const fn new(operand: &'static str, index: usize, bo: Bo) -> Self {
         Self {
@@ -219,26 +212,27 @@ impl OperandMemory {
         }
     }
 
-    /// For jobs that read it, until it is written again.
-    pub(super) fn for_reading(&mut self) -> Result<JobBuffer, StagedError> {
+    /// Has a job read it; jobs may, until it is written again.
+    pub(super) fn read_by(&mut self, job: JobBuilder) -> Result<JobBuilder, StagedError> {
         self.held = match mem::replace(&mut self.held, Held::Job) {
             Held::Open(bo) => Held::Frozen(bo.freeze()),
             other => other,
         };
         match &self.held {
-            Held::Frozen(bo) => Ok(JobBuffer::Frozen(bo.clone())),
-            Held::Shared(dma_buf) => Ok(JobBuffer::Shared(dma_buf.clone())),
+            Held::Frozen(bo) => Ok(job.reads(bo)),
+            Held::Shared(dma_buf) => Ok(job.reads_shared(dma_buf)),
             Held::Open(_) | Held::Job => Err(self.lost()),
         }
     }
 
-    /// For the job that writes it, until it is given back.
-    pub(super) fn for_writing(&mut self) -> Result<JobBuffer, StagedError> {
+    /// Has a job write it, which keeps it until it gives it back.
+    pub(super) fn written_by(&mut self, job: JobBuilder) -> Result<JobBuilder, StagedError> {
         match mem::replace(&mut self.held, Held::Job) {
-            Held::Open(bo) => Ok(JobBuffer::Own(bo)),
+            Held::Open(bo) => Ok(job.writes(bo)),
             Held::Shared(dma_buf) => {
-                self.held = Held::Shared(dma_buf.clone());
-                Ok(JobBuffer::Shared(dma_buf))
+                let job = job.writes_shared(&dma_buf);
+                self.held = Held::Shared(dma_buf);
+                Ok(job)
             }
             Held::Frozen(_) | Held::Job => Err(self.lost()),
         }

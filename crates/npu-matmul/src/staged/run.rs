@@ -6,7 +6,6 @@ use std::time::Instant;
 use rocket_uapi::{Job, PendingJob};
 
 use super::Staged;
-use super::operands::JobBuffer;
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::exec::OnDevice;
@@ -95,21 +94,9 @@ impl Staged<'_> {
         let builder = Job::builder(self.engine.buffers(on.device).device())
             .program(&staged.programs.bo)
             .reads(self.weights.buffer(plan.block));
-        let activations = self.activation_memory[staged.activations].for_reading()?;
-        let builder = match &activations {
-            JobBuffer::Frozen(bo) => builder.reads(bo),
-            JobBuffer::Shared(dma_buf) => builder.reads_shared(dma_buf),
-            // Nobody else reads what one job owns.
-            JobBuffer::Own(_) => builder,
-        };
+        let builder = self.activation_memory[staged.activations].read_by(builder)?;
         let memory = &mut self.result_memory[index];
-        let results = memory.for_writing()?;
-        let built = match results {
-            JobBuffer::Own(bo) => builder.writes(bo).build(),
-            JobBuffer::Shared(dma_buf) => builder.writes_shared(&dma_buf).build(),
-            JobBuffer::Frozen(_) => builder.build(),
-        };
-        built.map_err(|error| {
+        memory.written_by(builder)?.build().map_err(|error| {
             memory.give_back(error.writes);
             Error::Build {
                 device: on.device,
