@@ -10,11 +10,11 @@
 use std::ops::Range;
 
 use rknpu_regcmd::{
-    BufferId, ChipProfile, Layouts, MatmulError, MatmulTask, MatrixLayout, ROW_PITCH_MAX,
-    row_major_rows,
+    ChipProfile, Layouts, MatmulError, MatrixLayout, ROW_PITCH_MAX, row_major_rows,
 };
 
 use super::options::{PlanError, PlanOptions};
+use super::weights::tile_task;
 use super::{Plan, WeightPlan, even_tile, to_u32};
 use crate::dtype::{Dtype, ROW_MULTIPLE, Results};
 use crate::layout;
@@ -92,16 +92,8 @@ impl Plan {
         let (m, k) = (self.row_tile, self.weights.k_padded());
         let channels = self.groups_per_job * self.weights.dtype.kernel_group();
         let n = channels.min(self.n_tile);
-        let task = MatmulTask {
-            ty: self.ty,
-            m: to_u32(m),
-            k: to_u32(k),
-            n: to_u32(n),
-            a: BufferId(0).at(0),
-            b: BufferId(1).at(0),
-            c: BufferId(2).at(0),
-        };
-        task.laid_out(self.task_layouts(&(0..channels)))
+        tile_task(self.ty, m, k, n)
+            .laid_out(self.task_layouts(&(0..channels)))
             .check(&ChipProfile::RK3588)
             .map(|_| ())
             .map_err(|source: MatmulError| PlanError::IllegalTile { m, k, n, source })

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use rknpu_regcmd::{BufferId, CbufSplit, ChipProfile, MatmulTask};
+use rknpu_regcmd::{BufferId, CbufSplit, ChipProfile, MatmulTask, MatmulType};
 use serde::Serialize;
 
 use super::choose::{candidates, cheapest, of_depth};
@@ -274,17 +274,22 @@ pub(super) fn check_tile(dtype: Dtype, m: usize, k: usize, n: usize) -> Result<(
 
 /// Likewise, and how CBUF is divided.
 fn tile_split(dtype: Dtype, m: usize, k: usize, n: usize) -> Result<CbufSplit, PlanError> {
-    let task = MatmulTask {
-        ty: dtype.matmul_type(),
+    tile_task(dtype.matmul_type(), m, k, n)
+        .check(&ChipProfile::RK3588)
+        .map_err(|source| PlanError::IllegalTile { m, k, n, source })
+}
+
+/// The task of a tile, to be checked: its operands are anywhere.
+pub(super) fn tile_task(ty: MatmulType, m: usize, k: usize, n: usize) -> MatmulTask {
+    MatmulTask {
+        ty,
         m: to_u32(m),
         k: to_u32(k),
         n: to_u32(n),
         a: BufferId(0).at(0),
         b: BufferId(1).at(0),
         c: BufferId(2).at(0),
-    };
-    task.check(&ChipProfile::RK3588)
-        .map_err(|source| PlanError::IllegalTile { m, k, n, source })
+    }
 }
 
 /// Kernels of a tile for which the rule of the weight banks is not milder than for
