@@ -120,10 +120,9 @@ impl OutputRows<'_> {
 
 /// C = A x B^T for given weights and rows, planned to the last offset.
 ///
-/// Buffers are the engine's: products that run one after another, as those of a
-/// model's layers do, use the same ones, which an engine of their own each would
-/// hold several times. The first run makes those that are missing and links the
-/// programs; later ones find both and allocate nothing on the devices.
+/// The buffers belong to the engine. Products that run one after another, such as a
+/// model's layers, share them. The first run makes those that are missing and links
+/// the programs; later runs allocate nothing on the devices.
 ///
 /// Preparing a product again finds the plan of the latest numbers of rows with the
 /// weights, so that a caller whose M changes need not keep one for each.

@@ -17,7 +17,7 @@ use crate::observe::Activity;
 use crate::plan::WaveSize;
 
 /// A submitted job.
-struct SubmittedJob {
+struct RunningJob {
     planned: PlannedJob,
     pending: PendingJob,
     /// When it was submitted.
@@ -29,7 +29,7 @@ pub(super) struct Wave {
     /// What it needs.
     pub(super) size: WaveSize,
     /// By product, step, then job.
-    jobs: Vec<SubmittedJob>,
+    jobs: Vec<RunningJob>,
     /// For the observer.
     token: u64,
 }
@@ -98,7 +98,7 @@ impl Wave {
         engine: &Engine,
         products: &mut [Product<'_>],
     ) -> Result<(), Error> {
-        let step_of = |job: &SubmittedJob| (job.planned.product, job.planned.at.step);
+        let step_of = |job: &RunningJob| (job.planned.product, job.planned.at.step);
         while let Some(first) = self.jobs.first() {
             let of_step = step_of(first);
             let same = self.jobs.iter().take_while(|job| step_of(job) == of_step);
@@ -136,12 +136,12 @@ fn finish_step(
     engine: &Engine,
     token: u64,
     product: &mut Product<'_>,
-    jobs: Vec<SubmittedJob>,
+    jobs: Vec<RunningJob>,
 ) -> Result<(), Error> {
     let prepared = Arc::clone(&product.prepared);
     let ended: Vec<_> = {
         let _waiting = engine.clock().waiting();
-        let end_of = |job: SubmittedJob| {
+        let end_of = |job: RunningJob| {
             let on = OnDevice {
                 engine,
                 device: job.planned.input.device,
@@ -176,7 +176,7 @@ fn start_on(
     products: &[Product<'_>],
     planned: &[PlannedJob],
     inputs: &mut [Input],
-) -> Result<Vec<SubmittedJob>, Error> {
+) -> Result<Vec<RunningJob>, Error> {
     let mut jobs: Vec<Job> = Vec::with_capacity(planned.len());
     for job in planned {
         let product = &products[job.product];
@@ -198,7 +198,7 @@ fn start_on(
     let at = Instant::now();
     let submitted = on.submit(jobs)?.into_iter().zip(planned);
     Ok(submitted
-        .map(|(pending, &planned)| SubmittedJob {
+        .map(|(pending, &planned)| RunningJob {
             planned,
             pending,
             at,
