@@ -68,14 +68,14 @@ impl WeightFormat {
     /// channels.
     #[must_use]
     pub fn plan_options(&self, k: usize, options: &PlanOptions) -> PlanOptions {
-        match self {
-            Self::Quantised(quantise) => quantise.plan_options(k, options),
-            _ => {
-                let mut plan = options.clone();
-                plan.conditions.rows = plan.conditions.rows.saturating_mul(self.passes());
-                plan
-            }
+        let mut plan = options.clone();
+        plan.conditions.rows = plan.conditions.rows.saturating_mul(self.passes());
+        if let Self::Quantised(quantise) = self
+            && let Some(depth) = quantise.k_tile(k, options)
+        {
+            plan.k_tile = Some(depth);
         }
+        plan
     }
 
     /// For messages.

@@ -4,7 +4,7 @@
 
 use anyhow::Result;
 use npu_matmul::plan::WeightPlan;
-use npu_matmul::{Dtype, Plan, PlanOptions, Profile};
+use npu_matmul::{Dtype, Plan, PlanOptions, Profile, WeightFormat};
 use rknpu_regcmd::timing::Machine;
 
 use super::cpu::KernelInstructions;
@@ -56,7 +56,7 @@ pub(super) fn fp16(counted: &KernelInstructions) -> Result<ProductCost> {
 /// Cost of the product, quantised as `kind` says.
 pub(super) fn of(kind: &QuantiseVariant, counted: &KernelInstructions) -> Result<ProductCost> {
     let options = kind.options;
-    let plan = options.plan_options(K, &conditions());
+    let plan = WeightFormat::Quantised(options).plan_options(K, &conditions());
     let rows = M * options.operands.passes();
     let integers = planned(options.operands.dtype(), rows, &plan)?;
     let scales = K.div_ceil(options.group(K));

@@ -106,22 +106,14 @@ impl QuantiseOptions {
         self.k_group.unwrap_or(k).clamp(1, k.max(1))
     }
 
-    /// With which options an engine that has `options` plans such weights, of
-    /// [`Operands::dtype`] and `k` channels: a forced K tile for several
-    /// groups of K, as deep as [`PlanOptions::int4_depth`] allows; for activations
-    /// that are split twice the rows, of which two are one sum for the CPU.
-    #[must_use]
-    pub fn plan_options(&self, k: usize, options: &PlanOptions) -> PlanOptions {
-        let mut plan = options.clone();
-        let passes = self.operands.passes();
-        plan.conditions.rows = plan.conditions.rows.saturating_mul(passes);
-        if let Some(group) = self.k_group
-            // A single group has the tiles of a scale for each channel.
-            && (group < k || !group.is_multiple_of(self.operands.dtype().k_multiple()))
-        {
-            plan.k_tile = Some(group_k_tile(self.operands.dtype(), group, options));
-        }
-        plan
+    /// The depth of K tiles of weights of `k` channels by an engine that has `options`: forced
+    /// for several groups of K, as deep as [`PlanOptions::int4_depth`] allows; `None` leaves it
+    /// to the plan.
+    pub(crate) fn k_tile(&self, k: usize, options: &PlanOptions) -> Option<usize> {
+        let (group, dtype) = (self.k_group?, self.operands.dtype());
+        // A single group has the tiles of a scale for each channel.
+        let is_forced = group < k || !group.is_multiple_of(dtype.k_multiple());
+        is_forced.then(|| group_k_tile(dtype, group, options))
     }
 }
 
