@@ -11,6 +11,7 @@ mod measuring;
 mod model;
 mod plan;
 pub(crate) mod planning;
+mod report;
 mod selftest;
 mod soak;
 
@@ -30,6 +31,7 @@ pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
 pub(crate) use measuring::MeasuringFlags;
 pub(crate) use model::GgufFlags;
 pub(crate) use plan::PlanFlags;
+pub(crate) use report::ReportFlags;
 pub(crate) use selftest::{SelfTest, SelfTestFlags};
 pub(crate) use soak::SoakFlags;
 
@@ -187,6 +189,11 @@ pub(crate) enum Command {
     /// code is 1 if one is wrong, and 4 if a process fails or the driver kills a job. On the software model
     /// each process has one of its own.
     Soak(SoakFlags),
+    /// Make one HTML page of what other commands have written
+    ///
+    /// With tables, a roofline and the timeline of a trace, for a browser or a printer.
+    /// The page holds all that it needs.
+    Report(ReportFlags),
     /// Write man pages and shell completions
     #[cfg(feature = "manual")]
     #[command(hide = true)]

@@ -15,6 +15,7 @@ pub(crate) mod measuring;
 pub(crate) mod model;
 pub(crate) mod plan;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod selftest;
 pub(crate) mod serve;
