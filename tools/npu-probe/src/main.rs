@@ -17,6 +17,7 @@ mod cmd;
 mod data;
 mod doctor;
 mod dump;
+mod evidence;
 mod exec;
 mod exit;
 mod expected;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
         Some(Command::Model(model)) => cmd::model::run(&flags, model),
         Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
+        Some(Command::Evidence(evidence)) => cmd::evidence::run(&flags, evidence),
         Some(Command::Report(report)) => cmd::report::run(report),
         Some(Command::Soak(soak)) => cmd::soak::run(&flags, soak),
         #[cfg(feature = "manual")]

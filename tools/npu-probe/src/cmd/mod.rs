@@ -8,6 +8,7 @@ pub(crate) mod decode;
 mod decode_capture;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod evidence;
 pub(crate) mod exec;
 pub(crate) mod info;
 pub(crate) mod lint;
