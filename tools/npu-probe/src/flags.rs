@@ -194,10 +194,10 @@ pub(crate) enum Command {
     /// Find out all about this board, as one archive to be sent
     ///
     /// What `doctor`, the self-test, `calibrate`, `bench`, llama.cpp if a model is given,
-    /// and the driver suite tell, with a page of it, the safest first. Nothing that may
-    /// hang a core or damage a kernel is run, and nothing private is in the archive. Each
-    /// step is killed if it takes too long. The same command goes on where it was ended;
-    /// what took the machine down is not run again.
+    /// and the driver suite tell, with a page of it, the safest first. Nothing that is known
+    /// to damage a kernel is run, and nothing private is in the archive. Each step is killed
+    /// if it takes too long. The same command goes on where it was ended; what took the
+    /// machine down is not run again.
     Evidence(EvidenceFlags),
     /// Make one HTML page of what other commands have written
     ///

@@ -96,7 +96,10 @@ impl BenchFile {
                     @let (cx, cy) = (x.at(dot.intensity), y.at(dot.gops));
                     @let fill = if dot.is_measured { &*dot.color } else { "none" };
                     circle cx=(format!("{cx:.1}")) cy=(format!("{cy:.1}")) r=(DOT) stroke=(dot.color) stroke-width="1.6" fill=(fill) {}
-                    text x=(format!("{:.1}", cx + DOT + 2.0)) y=(format!("{:.1}", cy - DOT)) { (dot.row) }
+                    // One number for each product.
+                    @if dot.is_measured || self.conditions.device.is_model {
+                        text x=(format!("{:.1}", cx + DOT + 2.0)) y=(format!("{:.1}", cy - DOT)) { (dot.row) }
+                    }
                 }
             }
             figcaption {
