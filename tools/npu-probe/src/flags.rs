@@ -6,11 +6,13 @@ mod calibrate;
 mod capture;
 mod doctor;
 mod dtype;
+mod evidence;
 mod exec;
 mod measuring;
 mod model;
 mod plan;
 pub(crate) mod planning;
+mod report;
 mod selftest;
 mod soak;
 
@@ -26,10 +28,12 @@ pub(crate) use calibrate::CalibrateFlags;
 pub(crate) use capture::{CaptureFlags, DiffFlags};
 pub(crate) use doctor::DoctorFlags;
 pub(crate) use dtype::OperandDtypes;
+pub(crate) use evidence::EvidenceFlags;
 pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
 pub(crate) use measuring::MeasuringFlags;
 pub(crate) use model::GgufFlags;
 pub(crate) use plan::PlanFlags;
+pub(crate) use report::ReportFlags;
 pub(crate) use selftest::{SelfTest, SelfTestFlags};
 pub(crate) use soak::SoakFlags;
 
@@ -187,6 +191,19 @@ pub(crate) enum Command {
     /// code is 1 if one is wrong, and 4 if a process fails or the driver kills a job. On the software model
     /// each process has one of its own.
     Soak(SoakFlags),
+    /// Find out all about this board, as one archive to be sent
+    ///
+    /// What `doctor`, the self-test, `calibrate`, `bench`, llama.cpp if a model is given,
+    /// and the driver suite tell, with a page of it, the safest first. Nothing that is known
+    /// to damage a kernel is run, and nothing private is in the archive. Each step is killed
+    /// if it takes too long. The same command goes on where it was ended; what took the
+    /// machine down is not run again.
+    Evidence(EvidenceFlags),
+    /// Make one HTML page of what other commands have written
+    ///
+    /// With tables, a roofline and the timeline of a trace, for a browser or a printer.
+    /// The page holds all that it needs.
+    Report(ReportFlags),
     /// Write man pages and shell completions
     #[cfg(feature = "manual")]
     #[command(hide = true)]

@@ -17,12 +17,14 @@ mod cmd;
 mod data;
 mod doctor;
 mod dump;
+mod evidence;
 mod exec;
 mod exit;
 mod expected;
 mod flags;
 mod gguf;
 mod host;
+mod html_report;
 mod int4;
 #[cfg(feature = "manual")]
 mod manual;
@@ -66,6 +68,8 @@ fn main() -> ExitCode {
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
         Some(Command::Model(model)) => cmd::model::run(&flags, model),
         Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
+        Some(Command::Evidence(evidence)) => cmd::evidence::run(&flags, evidence),
+        Some(Command::Report(report)) => cmd::report::run(report),
         Some(Command::Soak(soak)) => cmd::soak::run(&flags, soak),
         #[cfg(feature = "manual")]
         Some(Command::Manual { folder }) => manual::run(folder),

@@ -7,3 +7,4 @@ mod roofline;
 
 pub(crate) use measure::MeasuredProduct;
 pub(crate) use report::{BenchReport, MeasuringConditions, to};
+pub(crate) use roofline::{ROOFS, Roof};

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::fs;
 
 use npu_matmul::{Profile, Results, Threads};
+use rknpu_regcmd::timing::Machine;
 use serde::Serialize;
 
 use super::measure::Measurement;
@@ -14,6 +15,8 @@ use crate::report::{DeviceReport, time_of};
 /// What the measured figures depend on, besides the product.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MeasuringConditions {
+    /// Version of this tool.
+    pub(crate) version: &'static str,
     pub(crate) device: DeviceReport,
     /// Whose wall time the figures are: the NPU's, or the software model's.
     pub(crate) time_of: &'static str,
@@ -22,6 +25,8 @@ pub(crate) struct MeasuringConditions {
     pub(crate) profile: String,
     /// Its clock of the NPU.
     pub(crate) clock_mhz: u64,
+    /// All of what modelled times and bounds are by.
+    pub(crate) machine: Machine,
     pub(crate) fds: usize,
     /// Threads of the CPU's share of the work, if they were set.
     pub(crate) threads: Option<String>,
@@ -44,10 +49,12 @@ impl MeasuringConditions {
         threads: Option<Threads>,
     ) -> Self {
         Self {
+            version: env!("CARGO_PKG_VERSION"),
             time_of: time_of(device.is_model),
             device,
             profile: profile.name.to_string(),
             clock_mhz: profile.machine.clock_hz / HERTZ_PER_MHZ,
+            machine: profile.machine,
             fds,
             threads: threads.map(|threads| threads.to_string()),
             profile_refused,

@@ -31,12 +31,12 @@ const OPERATIONS: f64 = 2.0;
 const GIGA: f64 = 1e9;
 
 /// A precision's place in the picture.
-struct Roof {
-    dtype: Dtype,
+pub(crate) struct Roof {
+    pub(crate) dtype: Dtype,
     color: RGBColor,
 }
 
-const ROOFS: [Roof; 3] = [
+pub(crate) static ROOFS: [Roof; 3] = [
     Roof {
         dtype: Dtype::Fp16,
         color: RGBColor(31, 119, 180),
@@ -52,12 +52,23 @@ const ROOFS: [Roof; 3] = [
 ];
 
 impl Roof {
+    /// The one of products that the NPU multiplies in `dtype`.
+    pub(crate) fn of(dtype: Dtype) -> Option<&'static Self> {
+        ROOFS.iter().find(|roof| roof.dtype == dtype)
+    }
+
+    /// Its colour, as pages have it.
+    pub(crate) fn color(&self) -> String {
+        let RGBColor(red, green, blue) = self.color;
+        format!("#{red:02x}{green:02x}{blue:02x}")
+    }
+
     /// GOP/s that the machine can do at `intensity` operations a byte.
-    fn at(&self, machine: &Machine, intensity: f64) -> f64 {
+    pub(crate) fn at(&self, machine: &Machine, intensity: f64) -> f64 {
         (memory(machine) * intensity).min(self.peak(machine))
     }
 
-    fn peak(&self, machine: &Machine) -> f64 {
+    pub(crate) fn peak(&self, machine: &Machine) -> f64 {
         let per_clock = self.dtype.macs_per_clock() * u64::from(machine.chip.cores);
         OPERATIONS * per_clock as f64 * machine.clock_hz as f64 / GIGA
     }
@@ -148,8 +159,8 @@ impl BenchReport {
                 true => Some(measurement.modelled_gops),
                 false => measurement.gops,
             }?;
-            let of = |roof: &&Roof| roof.dtype == measurement.dtype.dtype();
-            let color = ROOFS.iter().find(of).map_or(BLACK, |roof| roof.color);
+            let roof = Roof::of(measurement.dtype.dtype());
+            let color = roof.map_or(BLACK, |roof| roof.color);
             let (m, k, n) = (measurement.m, measurement.k, measurement.n);
             Some(Point {
                 intensity: measurement.operations_per_byte,

@@ -20,7 +20,9 @@ const MOST_ENTRIES: usize = 8192;
 const MOST_SHOWN: usize = 160;
 
 /// Directories whose paths tell nothing of their user.
-const PUBLIC: [&str; 6] = ["/usr/", "/opt/", "/bin/", "/sbin/", "/lib/", "/lib64/"];
+const PUBLIC: [&str; 9] = [
+    "/usr/", "/opt/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/dev/", "/proc/", "/sys/",
+];
 
 /// A system, as its files tell.
 #[derive(Debug)]
@@ -117,12 +119,16 @@ impl SystemRoot {
 
     /// A path as reports show it.
     pub(super) fn shown(&self, path: &str) -> String {
-        let is_public = PUBLIC.iter().any(|start| path.starts_with(start));
-        if self.public && (!is_public || path.contains("..")) {
+        if self.public && !is_public_path(path) {
             return "(a path that is left out)".to_owned();
         }
         shown_line(path).unwrap_or_default()
     }
+}
+
+/// Whether a path tells nothing of the user.
+pub(crate) fn is_public_path(path: &str) -> bool {
+    PUBLIC.iter().any(|start| path.starts_with(start)) && !path.contains("..")
 }
 
 /// The first line of a text without control characters, cut where it is too long.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 use npu_matmul::Dtype;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The element type of a self-test's matrices.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -29,7 +29,7 @@ impl DtypeArg {
 }
 
 /// The element types of a measured product's operands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OperandDtypes {
     /// Signed 8-bit integers; the result is exact, 32 bits

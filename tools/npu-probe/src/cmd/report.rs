@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe report`: files of other commands as one page.
+
+use crate::exit::{Failure, Verdict};
+use crate::flags::ReportFlags;
+use crate::html_report::{ReportInput, page};
+use crate::output::{self, OutputFile};
+
+pub(crate) fn run(args: &ReportFlags) -> Result<Verdict, Failure> {
+    let mut inputs = Vec::new();
+    for file in &args.inputs {
+        let input = ReportInput::read(file).map_err(|error| {
+            let file = file.display();
+            Failure::Usage(anyhow::Error::new(error).context(format!("{file} is of no use")))
+        })?;
+        inputs.push(input);
+    }
+    let page = page(&inputs);
+    match &args.output {
+        Some(file) => OutputFile::create(file)?.write(&page)?,
+        None => output::print(&page)?,
+    }
+    Ok(Verdict::Pass)
+}

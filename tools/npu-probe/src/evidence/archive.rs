@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All results as one file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde::Serialize;
+
+use super::private::PrivateWords;
+use super::state::{EvidenceOutcome, write_whole};
+use crate::exit::Failure;
+
+/// What the archive begins with.
+#[derive(Debug, Serialize)]
+pub(crate) struct EvidenceIndex {
+    /// Version of this program.
+    pub(crate) version: &'static str,
+    pub(crate) date: String,
+    pub(crate) board: String,
+    pub(crate) device: String,
+    /// Whether no NPU was there, and all is the software model's.
+    pub(crate) is_model: bool,
+    pub(crate) steps: BTreeMap<String, EvidenceOutcome>,
+    /// Files of the archive.
+    pub(crate) files: Vec<String>,
+}
+
+/// Packs the index and the files of `folder` that it names. Nothing of the archive
+/// tells who made it, or when but for its name and date.
+pub(crate) fn pack(
+    folder: &Path,
+    index: &EvidenceIndex,
+    private: &PrivateWords,
+) -> Result<PathBuf, Failure> {
+    let name = format!("npu-evidence-{}-{}", index.date, slug(&index.board));
+    let pack = || -> anyhow::Result<Vec<u8>> {
+        let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+        let mut add = |file: &str, bytes: &[u8]| {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o644);
+            header.set_mtime(0);
+            archive.append_data(&mut header, format!("{name}/{file}"), bytes)
+        };
+        let text = serde_json::to_vec(index)?;
+        add("index.json", &private.leave_out(&text))?;
+        for file in &index.files {
+            add(file, &fs::read(folder.join(file))?)?;
+        }
+        Ok(archive.into_inner()?.finish()?)
+    };
+    let bytes = pack().context("the archive").map_err(Failure::Output)?;
+    let path = folder.join(format!("{name}.tar.gz"));
+    write_whole(&path, &bytes)?;
+    Ok(path)
+}
+
+/// A name that any file system takes.
+fn slug(name: &str) -> String {
+    const MOST: usize = 40;
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let slug = words.join("-").to_ascii_lowercase();
+    slug.chars().take(MOST).collect()
+}

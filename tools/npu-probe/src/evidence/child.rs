@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs programs, each with a limit on its time.
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+
+use crate::exit::Failure;
+
+/// How often a program is looked at.
+const POLL: Duration = Duration::from_millis(20);
+/// How long a killed one may take to go: in a call to a driver it may stay for good.
+const GRACE: Duration = Duration::from_secs(10);
+/// Added to the number of the signal that ended a program, as shells do.
+const SIGNAL_CODE: i32 = 128;
+
+/// Starts programs in groups of their own, so that all their processes can be killed,
+/// and kills them if this program is told to end.
+pub(crate) struct ChildRunner {
+    signals: SigSet,
+    pending: SignalFd,
+}
+
+impl ChildRunner {
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
+            .into_iter()
+            .collect();
+        let pending = signals
+            .thread_block()
+            .and_then(|()| {
+                SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+            })
+            .context("cannot wait for signals")
+            .map_err(Failure::Device)?;
+        Ok(Self { signals, pending })
+    }
+
+    /// Its exit code; `None` if it was killed after `limit`.
+    pub(crate) fn run(
+        &self,
+        mut command: Command,
+        limit: Duration,
+    ) -> Result<Option<i32>, Failure> {
+        let end = Instant::now() + limit;
+        // Programs have the signals that they would have had.
+        let unblocked = self.signals.thread_unblock();
+        let child = command.stdin(Stdio::null()).process_group(0).spawn();
+        let blocked = self.signals.thread_block();
+        unblocked
+            .and(blocked)
+            .context("signals")
+            .map_err(Failure::Device)?;
+        let mut child = child
+            .with_context(|| format!("cannot run {}", command.get_program().display()))
+            .map_err(Failure::NotExecutable)?;
+        loop {
+            if let Some(status) = ended(&mut child)? {
+                // What it has started and left behind.
+                kill(&child);
+                return Ok(Some(code(status)));
+            }
+            let told = self.pending.read_signal().ok().flatten();
+            if told.is_some() || Instant::now() >= end {
+                kill(&child);
+                let gone = Instant::now() + GRACE;
+                while ended(&mut child)?.is_none() && Instant::now() < gone {
+                    thread::sleep(POLL);
+                }
+                return match told {
+                    None => Ok(None),
+                    Some(_) => Err(Failure::Device(anyhow!(
+                        "told to end; the same command goes on from here"
+                    ))),
+                };
+            }
+            thread::sleep(POLL);
+        }
+    }
+}
+
+fn ended(child: &mut Child) -> Result<Option<ExitStatus>, Failure> {
+    child
+        .try_wait()
+        .context("cannot wait for a program")
+        .map_err(Failure::Device)
+}
+
+fn kill(child: &Child) {
+    // It fits: it came from there. What is gone already is no error.
+    let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+}
+
+fn code(status: ExitStatus) -> i32 {
+    let of_signal = || status.signal().map(|signal| SIGNAL_CODE + signal);
+    status.code().or_else(of_signal).unwrap_or(1)
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What has begun and what has ended, in a file that survives the machine.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use crate::exit::Failure;
+
+const FILE: &str = "state.json";
+/// A number of the kernel that is another one each time it boots.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub(crate) enum EvidenceOutcome {
+    /// It runs, or ran when this program was ended.
+    Begun { boot: String },
+    /// It ended by itself; whether its exit code says that it did its work.
+    Ended { code: i32, ok: bool },
+    /// It was killed after so many seconds.
+    Killed { after_seconds: u64 },
+    /// The machine went down while it ran.
+    MachineWentDown,
+    /// It was not run, and why not.
+    NotRun { reason: String },
+}
+
+/// The content of the file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct EvidenceState {
+    /// The day on which it began.
+    pub(crate) date: String,
+    /// The device that all steps use.
+    pub(crate) device: String,
+    /// By their names.
+    pub(crate) steps: BTreeMap<String, EvidenceOutcome>,
+}
+
+impl EvidenceState {
+    /// That of an earlier run, or a new one.
+    pub(crate) fn load(folder: &Path, device: &str) -> Result<Self, Failure> {
+        let file = folder.join(FILE);
+        let text = match fs::read(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(Self {
+                    date: super::date::today(),
+                    device: device.to_owned(),
+                    steps: BTreeMap::new(),
+                });
+            }
+            Err(error) => return Err(unusable(error.into(), &file)),
+        };
+        let mut state: Self =
+            serde_json::from_slice(&text).map_err(|error| unusable(error.into(), &file))?;
+        if state.device != device {
+            let of = format!(
+                "it has results of {}, not of {device}: -o another one",
+                state.device
+            );
+            return Err(unusable(anyhow::Error::msg(of), folder));
+        }
+        let boot = boot();
+        for outcome in state.steps.values_mut() {
+            if matches!(outcome, EvidenceOutcome::Begun { boot: then } if *then != boot) {
+                *outcome = EvidenceOutcome::MachineWentDown;
+            }
+        }
+        Ok(state)
+    }
+
+    /// Whether a step is to be run now.
+    pub(crate) fn is_due(&self, name: &str, retry: bool) -> bool {
+        match self.steps.get(name) {
+            // This program alone was ended, or what was missing may be there by now.
+            None | Some(EvidenceOutcome::Begun { .. } | EvidenceOutcome::NotRun { .. }) => true,
+            Some(EvidenceOutcome::Ended { ok: true, .. }) => false,
+            Some(_) => retry,
+        }
+    }
+
+    /// Keeps what became of a step; it is on the disk when this returns.
+    pub(crate) fn record(
+        &mut self,
+        folder: &Path,
+        name: &str,
+        outcome: EvidenceOutcome,
+    ) -> Result<(), Failure> {
+        self.steps.insert(name.to_owned(), outcome);
+        let text = serde_json::to_vec_pretty(self)
+            .context("the state")
+            .map_err(Failure::Output)?;
+        write_whole(&folder.join(FILE), &text)
+    }
+
+    pub(crate) fn begin(&mut self, folder: &Path, name: &str) -> Result<(), Failure> {
+        self.record(folder, name, EvidenceOutcome::Begun { boot: boot() })
+    }
+}
+
+fn unusable(error: anyhow::Error, path: &Path) -> Failure {
+    Failure::Usage(error.context(format!("{} cannot be gone on with", path.display())))
+}
+
+fn boot() -> String {
+    fs::read_to_string(BOOT)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// Writes a file, all of it or nothing, so that it stays if the machine goes down.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let write = || -> anyhow::Result<()> {
+        let mut new = NamedTempFile::new_in(folder)?;
+        new.write_all(bytes)?;
+        new.as_file().sync_all()?;
+        new.persist(path)?;
+        Ok(File::open(folder)?.sync_all()?)
+    };
+    write()
+        .with_context(|| format!("writing {}", path.display()))
+        .map_err(Failure::Output)
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is run, the safest first: what reads files only, then what multiplies, then
+//! what provokes the driver.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use npu_model::DEVICE_VARIABLE;
+
+/// What a volunteer can be asked to wait for, seconds.
+const SHORT: u64 = 120;
+const LONG: u64 = 1800;
+/// Enough words for the NPU to be of use.
+const PROMPT: &str = "The quick brown fox jumps over the lazy dog. ";
+const PROMPT_TIMES: usize = 30;
+const PROFILE: &str = "profile.json";
+const TRACE: &str = "llama-trace.json";
+
+/// The device of all steps.
+#[derive(Debug)]
+pub(crate) struct EvidenceDevice {
+    /// As `--device` takes it.
+    pub(crate) name: String,
+    pub(crate) is_model: bool,
+    /// The board's name.
+    pub(crate) board: String,
+}
+
+/// Where programs and files are.
+#[derive(Debug)]
+pub(crate) struct StepPlaces {
+    pub(crate) folder: PathBuf,
+    pub(crate) probe: PathBuf,
+    pub(crate) conformance: Option<PathBuf>,
+    pub(crate) llama: Option<PathBuf>,
+    pub(crate) model: Option<PathBuf>,
+}
+
+/// One program, and the files that it leaves.
+#[derive(Debug)]
+pub(crate) struct EvidenceStep {
+    pub(crate) name: &'static str,
+    /// `None`: why it cannot be run.
+    program: Result<PathBuf, &'static str>,
+    arguments: Vec<OsString>,
+    variables: Vec<(&'static str, OsString)>,
+    limit: u64,
+    /// Exit codes of those that did their work.
+    right: &'static [i32],
+    /// What it prints.
+    pub(crate) output: &'static str,
+    /// What it writes besides.
+    pub(crate) others: &'static [&'static str],
+}
+
+impl EvidenceStep {
+    fn new(name: &'static str, output: &'static str, program: &Path, line: &str) -> Self {
+        Self {
+            name,
+            program: Ok(program.to_owned()),
+            arguments: line.split_whitespace().map(OsString::from).collect(),
+            variables: Vec::new(),
+            limit: SHORT,
+            right: &[0],
+            output,
+            others: &[],
+        }
+    }
+
+    /// Whether an exit code is one of those that did their work.
+    pub(crate) fn is_right(&self, code: i32) -> bool {
+        self.right.contains(&code)
+    }
+
+    /// All files that it leaves, what it says on standard error too.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let complaints = format!("{}-stderr.txt", self.name);
+        let others = self.others.iter().map(|file| (*file).to_owned());
+        [self.output.to_owned(), complaints]
+            .into_iter()
+            .chain(others)
+            .collect()
+    }
+
+    /// The program with its arguments, and its limit; or why it cannot be run.
+    pub(crate) fn command(&self, places: &StepPlaces) -> Result<(Command, Duration), &'static str> {
+        let program = self.program.as_ref().map_err(|reason| *reason)?;
+        let mut command = Command::new(program);
+        command.args(&self.arguments).current_dir(&places.folder);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        // What was measured a moment ago, if that step has ended well.
+        let profile = places.folder.join(PROFILE);
+        if profile.exists() {
+            command.env("ROCKET_PROFILE", profile);
+        }
+        Ok((command, Duration::from_secs(self.limit)))
+    }
+}
+
+/// All steps, in this order.
+pub(crate) fn steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
+    let probe = |name, output, line: &str| {
+        let mut step = EvidenceStep::new(name, output, &places.probe, line);
+        step.variables = vec![(DEVICE_VARIABLE, device.name.clone().into())];
+        step
+    };
+    let doctor = |name, output, line| EvidenceStep {
+        right: &[0, 3],
+        ..probe(name, output, line)
+    };
+    let bench = match device.is_model {
+        // Software would multiply the usual matrices for minutes.
+        true => "--json bench --repeat 2 64x512x256 8x256x256",
+        false => "--json bench",
+    };
+    vec![
+        doctor("doctor", "doctor.json", "--json doctor --paste"),
+        doctor("doctor-text", "doctor.txt", "doctor --paste"),
+        probe("selftest-int8", "selftest-int8.json", "--json --dtype int8"),
+        probe("selftest-fp16", "selftest-fp16.json", "--json --dtype fp16"),
+        probe("selftest-int4", "selftest-int4.json", "--json --dtype int4"),
+        EvidenceStep {
+            limit: LONG,
+            right: &[0, 1],
+            others: &[PROFILE],
+            ..probe(
+                "calibrate",
+                "calibrate.json",
+                &format!("--json calibrate --out {PROFILE}"),
+            )
+        },
+        EvidenceStep {
+            limit: LONG,
+            ..probe("bench", "bench.json", bench)
+        },
+        llama(device, places),
+        conformance(device, places),
+    ]
+}
+
+/// A prompt with llama.cpp, as it is installed.
+fn llama(device: &EvidenceDevice, places: &StepPlaces) -> EvidenceStep {
+    let line = "-n 16 --temp 0 --ignore-eos -no-cnv --no-display-prompt";
+    let mut step = EvidenceStep::new("llama", "llama.txt", Path::new(""), line);
+    step.limit = LONG;
+    step.others = &[TRACE];
+    step.program = match (&places.model, &places.llama) {
+        (None, _) => Err("it needs --model FILE.gguf"),
+        (_, None) => Err("there is no llama-completion in PATH"),
+        (Some(model), Some(program)) => {
+            let prompt = PROMPT.repeat(PROMPT_TIMES);
+            let more: [OsString; 4] = ["-m".into(), model.into(), "-p".into(), prompt.into()];
+            step.arguments.extend(more);
+            Ok(program.clone())
+        }
+    };
+    step.variables = vec![
+        ("GGML_ROCKET_DEVICE", device.name.clone().into()),
+        ("GGML_ROCKET_STATS", "1".into()),
+        ("GGML_ROCKET_TRACE", places.folder.join(TRACE).into()),
+    ];
+    if device.is_model {
+        // Small models would not pay, and no other is worth the wait.
+        step.variables.push(("GGML_ROCKET_MIN_M", "32".into()));
+    }
+    step
+}
+
+/// The driver suite, without what can damage a kernel or triggers its known bugs.
+fn conformance(device: &EvidenceDevice, places: &StepPlaces) -> EvidenceStep {
+    let line = "--except bug- --device";
+    let mut step = EvidenceStep::new("conformance", "conformance.txt", Path::new(""), line);
+    step.arguments.push(device.name.clone().into());
+    step.limit = LONG;
+    step.program = places
+        .conformance
+        .clone()
+        .ok_or("there is no rocket-conformance");
+    step
+}
+
+/// A program in PATH, or beside this one.
+pub(crate) fn find(name: &str, beside: Option<&Path>) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = beside
+        .and_then(Path::parent)
+        .map(Path::to_owned)
+        .into_iter();
+    let mut files = folders
+        .chain(env::split_paths(&path))
+        .map(|folder| folder.join(name));
+    files.find(|file| file.is_file())
+}

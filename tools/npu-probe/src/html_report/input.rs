@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files that the report is made of: which of this program's each of them is.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use npu_matmul::Profile;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::files::{BenchFile, CalibrationFile, DoctorFile, SelfTestFile};
+use super::text::ShownText;
+use super::trace::TraceSlices;
+
+/// The longest trace: somewhat more than the backend writes.
+const MOST_OF_TRACE: u64 = 2 << 30;
+/// The longest of all other files, which are read as a whole.
+const MOST_OF_OTHERS: u64 = 64 << 20;
+const MIB: u64 = 1 << 20;
+
+/// Why a file cannot be part of a report.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReportInputError {
+    #[error("cannot read it")]
+    Read(#[from] io::Error),
+    #[error("it is longer than {} MiB", .0 / MIB)]
+    TooLong(u64),
+    #[error("it is no JSON")]
+    Json(#[source] serde_json::Error),
+    #[error("it is JSON, but none of those that `npu-probe report --help` names")]
+    Unknown,
+    #[error("it seems to be {what}, but is none that this version knows")]
+    Shape {
+        what: &'static str,
+        source: serde_json::Error,
+    },
+}
+
+/// What a file is.
+#[derive(Debug)]
+pub(super) enum ReportContent {
+    Doctor(DoctorFile),
+    SelfTest(SelfTestFile),
+    Bench(Box<BenchFile>),
+    Calibration(Box<CalibrationFile>),
+    Profile(Box<Profile>),
+    Trace(TraceSlices),
+}
+
+/// A file, read.
+#[derive(Debug)]
+pub(crate) struct ReportInput {
+    /// Without its folder, which is nobody's business.
+    pub(super) name: ShownText,
+    pub(super) content: ReportContent,
+}
+
+impl ReportInput {
+    /// Reads a file and finds out what it is.
+    pub(crate) fn read(path: &Path) -> Result<Self, ReportInputError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        Ok(Self {
+            name: ShownText::from(&*name),
+            content: content(File::open(path)?)?,
+        })
+    }
+}
+
+pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError> {
+    let mut reader = BufReader::new(file.take(MOST_OF_TRACE));
+    if reader.fill_buf()?.trim_ascii_start().starts_with(b"[") {
+        // The only one that may be too long to be read as a whole.
+        let what = "a trace";
+        let shape = |source: serde_json::Error| match source.classify() {
+            serde_json::error::Category::Data => ReportInputError::Shape { what, source },
+            _ => ReportInputError::Json(source),
+        };
+        let trace = serde_json::from_reader(reader).map_err(shape)?;
+        return Ok(ReportContent::Trace(trace));
+    }
+    let mut bytes = Vec::new();
+    reader.take(MOST_OF_OTHERS + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_OF_OTHERS {
+        return Err(ReportInputError::TooLong(MOST_OF_OTHERS));
+    }
+    let mut value = serde_json::from_slice(&bytes).map_err(ReportInputError::Json)?;
+    let Value::Object(object) = &mut value else {
+        return Err(ReportInputError::Unknown);
+    };
+    let has = |names: &[&str]| names.iter().all(|name| object.contains_key(*name));
+    if has(&["traceEvents"]) {
+        let events = object.remove("traceEvents").unwrap_or_default();
+        typed("a trace", events).map(ReportContent::Trace)
+    } else if has(&["conditions", "measurements"]) {
+        typed("what `bench --json` prints", value).map(ReportContent::Bench)
+    } else if has(&["format", "profile"]) {
+        let profile = object.remove("profile").unwrap_or_default();
+        typed("a profile", profile).map(ReportContent::Profile)
+    } else if has(&["settled", "facts"]) {
+        typed("what `calibrate --json` prints", value).map(ReportContent::Calibration)
+    } else if has(&["usable", "rows"]) {
+        typed("what `doctor --json` prints", value).map(ReportContent::Doctor)
+    } else if has(&["result", "problem", "runs"]) {
+        typed("what the self-test prints with --json", value).map(ReportContent::SelfTest)
+    } else {
+        Err(ReportInputError::Unknown)
+    }
+}
+
+fn typed<T: DeserializeOwned>(what: &'static str, value: Value) -> Result<T, ReportInputError> {
+    serde_json::from_value(value).map_err(|source| ReportInputError::Shape { what, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_report_has_a_typed_error() {
+        let of = |text: &str| content(text.as_bytes()).unwrap_err();
+        assert!(matches!(of(""), ReportInputError::Json(_)));
+        assert!(matches!(of("[{\"ph\":"), ReportInputError::Json(_)));
+        assert!(matches!(
+            of(&"[".repeat(100_000)),
+            ReportInputError::Shape { .. } | ReportInputError::Json(_)
+        ));
+        assert!(matches!(of("{}"), ReportInputError::Unknown));
+        assert!(matches!(of("3"), ReportInputError::Unknown));
+        for text in [
+            "[3]",
+            r#"{"traceEvents": 3}"#,
+            r#"{"conditions": {}, "measurements": []}"#,
+            r#"{"format": "", "profile": {}}"#,
+            r#"{"settled": true, "facts": 1}"#,
+            r#"{"usable": null, "rows": [1]}"#,
+            r#"{"result": "PASS", "problem": {}, "runs": []}"#,
+        ] {
+            assert!(matches!(of(text), ReportInputError::Shape { .. }), "{text}");
+        }
+    }
+}

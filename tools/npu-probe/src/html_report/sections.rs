@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the report says of each kind of file.
+
+use maud::{Markup, html};
+use npu_matmul::Profile;
+
+use super::files::{BenchFile, CalibrationFile, DoctorFile, SelfTestFile};
+use super::text::{facts, number, table, time};
+use super::timeline::TraceTimeline;
+use super::trace::{SliceKind, TraceSlices};
+use crate::flags::planning::HERTZ_PER_MHZ;
+
+const GIGA: f64 = 1e9;
+const PS_PER_US: f64 = 1e6;
+const NS_PER_US: f64 = 1e3;
+
+impl DoctorFile {
+    pub(super) fn section(&self) -> Markup {
+        let verdict = match &self.usable {
+            Some(node) => format!("The NPU can be used: {node}"),
+            None => "The NPU cannot be used.".to_owned(),
+        };
+        html! {
+            p { (verdict) }
+            (table(["", "what", "found", "what to do"], self.rows.iter().map(|row| [
+                (&row.state).into(), (&row.topic).into(), (&row.found).into(),
+                row.remedy.as_deref().unwrap_or_default().into(),
+            ])))
+            p.note { "npu-probe " (self.version) }
+        }
+    }
+}
+
+impl SelfTestFile {
+    pub(super) fn section(&self) -> Markup {
+        let problem = &self.problem;
+        let product = format!(
+            "{} {}x{}x{}",
+            problem.dtype, problem.m, problem.k, problem.n
+        );
+        html! {
+            p { strong { (self.result) } " " (product) }
+            (facts(self.device.facts()))
+            (table(["elements", "wrong", "wall time"], self.runs.iter().map(|run| [
+                run.comparison.elements.into(),
+                run.comparison.different.into(),
+                time(run.wall_us).into(),
+            ])))
+            p.note { "Wall time is that of " (self.time_of) "." }
+        }
+    }
+}
+
+impl BenchFile {
+    pub(super) fn section(&self) -> Markup {
+        let conditions = &self.conditions;
+        let load = conditions.load_average;
+        let host = [
+            (
+                "clock",
+                format!("{} MHz, by the profile", conditions.clock_mhz),
+            ),
+            ("profile", conditions.profile.to_string()),
+            (
+                "host",
+                format!(
+                    "{} x {}, load {}",
+                    conditions.cpus,
+                    conditions.cpu,
+                    load.map_or_else(|| "unknown".to_owned(), number),
+                ),
+            ),
+            (
+                "threads",
+                conditions
+                    .threads
+                    .as_deref()
+                    .unwrap_or("one for each CPU")
+                    .to_owned(),
+            ),
+            ("files", format!("{} of the device", conditions.fds)),
+            ("wall time", format!("of {}", conditions.time_of)),
+            ("version", conditions.version.to_string()),
+        ];
+        let percent = |share: f64| share * 100.0;
+        html! {
+            (facts(conditions.device.facts().into_iter().chain(host)))
+            @if let Some(why) = &conditions.profile_refused { p.note { (why) } }
+            h3 { "Wall time, from call to return" }
+            (table(
+                ["", "product", "median ms", "best", "worst", "GOP/s", "% of bound", "CPU ms", "SUBMITs"],
+                self.measurements.iter().enumerate().map(|(index, one)| [
+                    (index + 1).into(),
+                    format!("{} {}x{}x{}", one.dtype, one.m, one.k, one.n).into(),
+                    one.wall_ms.median.into(),
+                    one.wall_ms.best.into(),
+                    one.wall_ms.worst.into(),
+                    one.gops.into(),
+                    one.share_of_bound.map(percent).into(),
+                    one.cpu_ms.into(),
+                    one.submits.into(),
+                ]),
+            ))
+            h3 { "Modelled time of the NPU" }
+            (table(
+                ["", "product", "ms", "GOP/s", "% of bound", "bound ms", "bound by"],
+                self.measurements.iter().enumerate().map(|(index, one)| [
+                    (index + 1).into(),
+                    format!("{} {}x{}x{}", one.dtype, one.m, one.k, one.n).into(),
+                    one.modelled_npu_ms.into(),
+                    one.modelled_gops.into(),
+                    percent(one.modelled_share_of_bound).into(),
+                    one.bound_ms.into(),
+                    (&one.bound_by).into(),
+                ]),
+            ))
+            (self.roofline())
+        }
+    }
+}
+
+impl CalibrationFile {
+    pub(super) fn section(&self) -> Markup {
+        let told = |fact: &super::files::ReportedFact| match (&fact.side, &fact.nearest) {
+            (Some(side), _) => side.to_string(),
+            (None, Some(nearest)) => format!("nearest to {nearest}"),
+            (None, None) => match (fact.as_model, &fact.reason) {
+                (Some(true), _) => "as the model".to_owned(),
+                (Some(false), _) => "otherwise than the model".to_owned(),
+                (None, reason) => reason.as_deref().unwrap_or_default().to_owned(),
+            },
+        };
+        html! {
+            (facts(self.device.facts()))
+            @if let Some(measured) = &self.profile { (profile(measured)) }
+            h3 { "Contested facts" }
+            (table(["fact", "question", "outcome", "result"], self.facts.iter().map(|fact| [
+                (&fact.name).into(), (&fact.question).into(), fact.outcome.replace('_', " ").into(),
+                told(fact).into(),
+            ])))
+            p.note { "npu-probe " (self.version) }
+        }
+    }
+}
+
+/// What is known of a board.
+pub(super) fn profile(profile: &Profile) -> Markup {
+    let (machine, host) = (&profile.machine, &profile.host);
+    let gigabytes = |bytes: u64| format!("{} GB/s", number(bytes as f64 / GIGA));
+    let us = |ps: u64| time(ps as f64 / PS_PER_US);
+    let rows = [
+        ("profile", profile.name.to_string()),
+        ("clock", format!("{} MHz", machine.clock_hz / HERTZ_PER_MHZ)),
+        (
+            "memory",
+            format!(
+                "{} for a core, {} for all",
+                gigabytes(machine.dram.rate(machine.clock_hz, 1)),
+                gigabytes(machine.dram.shared_bytes_per_second),
+            ),
+        ),
+        (
+            "a job's start",
+            format!(
+                "{} to submit, {} to attach, {} for each task, {} to wake",
+                us(machine.driver.submit_ps),
+                us(machine.driver.attach_ps),
+                us(machine.driver.kick_ps),
+                us(machine.driver.wake_ps),
+            ),
+        ),
+        (
+            "CPU",
+            format!(
+                "{} cores, {} each, caches {}",
+                host.cores,
+                gigabytes(host.bytes_per_second),
+                gigabytes(host.sync_bytes_per_second),
+            ),
+        ),
+    ];
+    html! {
+        (facts(rows))
+        @if !profile.plans.is_empty() {
+            h3 { "The fastest plans" }
+            (table(["product", "took", "row tile", "K tile", "column tile"], profile.plans.iter().map(|plan| [
+                format!("{} {}x{}x{}", plan.dtype, plan.m, plan.k, plan.n).into(),
+                time(plan.measured_ns as f64 / NS_PER_US).into(),
+                plan.sizes.row_tile.into(),
+                plan.sizes.k_tile.into(),
+                plan.sizes.n_tile.into(),
+            ])))
+        }
+    }
+}
+
+/// Also the facts that it has decided.
+pub(super) fn profile_and_facts(whole: &Profile) -> Markup {
+    html! {
+        (profile(whole))
+        @if !whole.facts.is_empty() {
+            h3 { "Decided facts" }
+            (table(["fact", "side", "question"], whole.facts.iter().map(|fact| [
+                (&*fact.id).into(), (&*fact.verdict).into(), (&*fact.sentence).into(),
+            ])))
+        }
+    }
+}
+
+impl TraceSlices {
+    pub(super) fn section(&self) -> Markup {
+        let longest = self.products.first();
+        let zoom = longest.map(|product| (product.from, product.to));
+        html! {
+            @for modelled in [false, true] {
+                @if let Some(picture) = TraceTimeline::new(self, modelled, None) {
+                    @let clock = if modelled { "Modelled time of the NPU" } else { "Measured time of this process" };
+                    (picture.draw(&format!("{clock}: {} in all", time(picture.span()))))
+                    (self.totals(modelled))
+                }
+            }
+            @if let (Some(longest), Some(picture)) = (longest, TraceTimeline::new(self, false, zoom)) {
+                (picture.draw(&format!("The longest product, {}: {}", longest.name, time(picture.span()))))
+            }
+            @if !self.products.is_empty() {
+                h3 { "The longest products" }
+                (table(["product", "", "took"], self.products.iter().map(|product| [
+                    (&product.name).into(), (&product.what).into(), time(product.to - product.from).into(),
+                ])))
+            }
+            @if self.left_out > 0 { p.note { (self.left_out) " slices of this trace are left out." } }
+            p.note { "Slices that are less than a pixel from each other are drawn as one." }
+        }
+    }
+
+    /// How often and how long each kind of work was done.
+    fn totals(&self, modelled: bool) -> Markup {
+        let of_clock = self.tracks.iter();
+        let of_clock = of_clock.filter(|(track, _)| self.is_modelled(track.0) == modelled);
+        let slices = || of_clock.clone().flat_map(|(_, slices)| slices);
+        let rows = SliceKind::ALL.into_iter().filter_map(|kind| {
+            let times: Vec<f64> = slices()
+                .filter(|slice| slice.kind == kind)
+                .map(|slice| slice.to - slice.from)
+                .collect();
+            let longest = times.iter().copied().fold(0.0, f64::max);
+            let all: f64 = times.iter().sum();
+            let row = [
+                kind.name().into(),
+                times.len().into(),
+                time(all).into(),
+                time(longest).into(),
+            ];
+            (!times.is_empty()).then_some(row)
+        });
+        let rows: Vec<_> = rows.collect();
+        table(
+            ["work", "times", "in all threads", "longest"],
+            rows.into_iter(),
+        )
+    }
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What files say, made fit to be shown: they may come from anybody.
+
+use std::fmt;
+
+use maud::{Markup, PreEscaped, Render};
+use serde::{Deserialize, Deserializer};
+
+/// The most characters of a text that is shown.
+const MOST_SHOWN: usize = 300;
+
+/// A text of a file: cut where it is too long, escaped where it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ShownText(String);
+
+impl From<&str> for ShownText {
+    fn from(text: &str) -> Self {
+        let mut shown: String = text.chars().take(MOST_SHOWN).map(shown_char).collect();
+        if shown.len() < text.len() && text.chars().nth(MOST_SHOWN).is_some() {
+            shown.push_str("...");
+        }
+        Self(shown)
+    }
+}
+
+/// Neither what XML has no place for, nor what turns the direction of the text around it.
+fn shown_char(c: char) -> char {
+    let turns =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if c.is_control() || turns || matches!(c, '\u{fffe}' | '\u{ffff}') {
+        '\u{fffd}'
+    } else {
+        c
+    }
+}
+
+impl<'de> Deserialize<'de> for ShownText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self::from(&*text))
+    }
+}
+
+impl std::ops::Deref for ShownText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ShownText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Render for ShownText {
+    fn render_to(&self, buffer: &mut String) {
+        self.0.as_str().render_to(buffer);
+    }
+}
+
+/// A number of a file, however large or small, in a few characters.
+pub(super) fn number(value: f64) -> String {
+    match value.abs() {
+        size if size < 1e9 && size.fract() == 0.0 => format!("{value:.0}"),
+        size if size != 0.0 && !(1e-3..1e9).contains(&size) => format!("{value:.2e}"),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// A time, given in microseconds.
+pub(super) fn time(us: f64) -> String {
+    let (unit, value) = match us.abs() {
+        size if size >= 1e6 => ("s", us / 1e6),
+        size if size >= 1e3 => ("ms", us / 1e3),
+        _ => ("us", us),
+    };
+    format!("{} {unit}", number(value))
+}
+
+/// A cell of a table.
+pub(super) struct TableCell {
+    is_number: bool,
+    text: ShownText,
+}
+
+impl TableCell {
+    /// Names and short words stay in one line, sentences have room.
+    fn class(&self) -> &'static str {
+        const SHORT: usize = 22;
+        const LONG: usize = 36;
+        match self.text.chars().count() {
+            _ if self.is_number => "number",
+            0..=SHORT => "short",
+            LONG.. => "long",
+            _ => "",
+        }
+    }
+}
+
+impl From<f64> for TableCell {
+    fn from(value: f64) -> Self {
+        Self {
+            is_number: true,
+            text: ShownText::from(&*number(value)),
+        }
+    }
+}
+
+impl From<usize> for TableCell {
+    fn from(value: usize) -> Self {
+        Self::from(value as f64)
+    }
+}
+
+impl From<Option<f64>> for TableCell {
+    fn from(value: Option<f64>) -> Self {
+        Self {
+            is_number: true,
+            text: ShownText::from(&*value.map_or_else(|| "-".to_owned(), number)),
+        }
+    }
+}
+
+impl From<&str> for TableCell {
+    fn from(text: &str) -> Self {
+        Self {
+            is_number: false,
+            text: ShownText::from(text),
+        }
+    }
+}
+
+impl From<String> for TableCell {
+    fn from(text: String) -> Self {
+        Self::from(&*text)
+    }
+}
+
+impl From<&ShownText> for TableCell {
+    fn from(text: &ShownText) -> Self {
+        Self::from(&**text)
+    }
+}
+
+/// The most rows of a table.
+const MOST_ROWS: usize = 500;
+
+/// A table, which scrolls by itself where the screen is narrow.
+pub(super) fn table<const COLUMNS: usize>(
+    head: [&str; COLUMNS],
+    rows: impl ExactSizeIterator<Item = [TableCell; COLUMNS]>,
+) -> Markup {
+    let left_out = rows.len().saturating_sub(MOST_ROWS);
+    let mut rows = rows.take(MOST_ROWS).peekable();
+    let numbers = rows
+        .peek()
+        .map(|row| row.each_ref().map(|cell| cell.is_number));
+    let numbers = numbers.unwrap_or([false; COLUMNS]);
+    maud::html! {
+        div.scroll tabindex="0" { table {
+            thead { tr { @for (name, is_number) in head.into_iter().zip(numbers) {
+                th scope="col" class=(if is_number { "number" } else { "" }) { (name) }
+            } } }
+            tbody { @for row in rows { tr { @for cell in row {
+                td class=(cell.class()) { (cell.text) }
+            } } } }
+        } }
+        @if left_out > 0 { p.note { (left_out) " more rows are left out." } }
+    }
+}
+
+/// Names and what they stand for, two columns.
+pub(super) fn facts<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> Markup {
+    maud::html! { dl { @for (name, text) in pairs {
+        div { dt { (name) } dd { (ShownText::from(&*text)) } }
+    } } }
+}
+
+/// Markup that is this program's own.
+pub(super) const fn own(markup: &'static str) -> PreEscaped<&'static str> {
+    PreEscaped(markup)
+}

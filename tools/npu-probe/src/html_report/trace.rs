@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A trace in Chrome's format: what is kept of it to be drawn.
+//!
+//! Events are taken one by one as the file is read, so that a trace of any length takes
+//! bounded memory; what is left out is counted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+
+use super::text::ShownText;
+
+/// The most slices that are kept, 24 bytes each.
+const MOST_SLICES: usize = 2_000_000;
+/// The most tracks, and the most names of them.
+const MOST_TRACKS: usize = 64;
+/// Products of the table: the longest.
+const MOST_PRODUCTS: usize = 10;
+
+/// Process and thread of the format.
+pub(super) type TraceTrack = (u64, u64);
+
+/// What was done in a slice. The order is the one that they are drawn in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SliceKind {
+    Graph,
+    Product,
+    Quantise,
+    Pack,
+    Submit,
+    Wait,
+    Unpack,
+    Job,
+    Driver,
+    Task,
+    Other,
+}
+
+impl SliceKind {
+    pub(super) const ALL: [Self; 11] = [
+        Self::Graph,
+        Self::Product,
+        Self::Quantise,
+        Self::Pack,
+        Self::Submit,
+        Self::Wait,
+        Self::Unpack,
+        Self::Job,
+        Self::Driver,
+        Self::Task,
+        Self::Other,
+    ];
+
+    /// By the category, or where there is none by the name.
+    fn of(category: Option<&str>, name: &str) -> Self {
+        let word = category.unwrap_or_else(|| name.split(' ').next().unwrap_or_default());
+        let all = Self::ALL.into_iter();
+        let named = all.clone().find(|kind| kind.name() == word);
+        named.unwrap_or(match word {
+            "attach" | "kick" => Self::Driver,
+            _ => Self::Other,
+        })
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Graph => "graph",
+            Self::Product => "product",
+            Self::Quantise => "quantise",
+            Self::Pack => "pack",
+            Self::Submit => "submit",
+            Self::Wait => "wait",
+            Self::Unpack => "unpack",
+            Self::Job => "job",
+            Self::Driver => "driver",
+            Self::Task => "task",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Microseconds of the trace's clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimedSlice {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) kind: SliceKind,
+}
+
+/// A product of the table.
+#[derive(Clone, Debug)]
+pub(super) struct LongProduct {
+    pub(super) name: ShownText,
+    /// Precision and sizes.
+    pub(super) what: ShownText,
+    pub(super) from: f64,
+    pub(super) to: f64,
+}
+
+impl LongProduct {
+    fn us(&self) -> f64 {
+        self.to - self.from
+    }
+}
+
+/// All that is kept.
+#[derive(Debug, Default)]
+pub(super) struct TraceSlices {
+    processes: BTreeMap<u64, ShownText>,
+    threads: BTreeMap<TraceTrack, ShownText>,
+    pub(super) tracks: BTreeMap<TraceTrack, Vec<TimedSlice>>,
+    kept: usize,
+    pub(super) left_out: usize,
+    /// The longest ones, in this order.
+    pub(super) products: Vec<LongProduct>,
+}
+
+impl TraceSlices {
+    fn add(&mut self, event: TraceEvent) {
+        let track = (event.pid, event.tid);
+        match (&*event.ph, &*event.name) {
+            ("M", "process_name") if self.processes.len() < MOST_TRACKS => {
+                self.processes.insert(event.pid, event.args.name);
+            }
+            ("M", "thread_name") if self.threads.len() < MOST_TRACKS => {
+                self.threads.insert(track, event.args.name);
+            }
+            ("X", _) => self.add_slice(track, event),
+            // Arrows, and what other programs write.
+            _ => {}
+        }
+    }
+
+    fn add_slice(&mut self, track: TraceTrack, event: TraceEvent) {
+        let (from, to) = (event.ts, event.ts + event.dur);
+        let has_room = self.tracks.len() < MOST_TRACKS || self.tracks.contains_key(&track);
+        if !(to.is_finite() && from <= to && has_room && self.kept < MOST_SLICES) {
+            self.left_out += 1;
+            return;
+        }
+        self.kept += 1;
+        let kind = SliceKind::of(event.cat.as_deref(), &event.name);
+        let slice = TimedSlice { from, to, kind };
+        self.tracks.entry(track).or_default().push(slice);
+        let shortest = self.products.last().map_or(0.0, LongProduct::us);
+        let is_long = self.products.len() < MOST_PRODUCTS || to - from > shortest;
+        if kind == SliceKind::Product && is_long {
+            let what = event.args.what();
+            let name = event.name;
+            self.products.push(LongProduct {
+                name,
+                what,
+                from,
+                to,
+            });
+            self.products.sort_by(|a, b| b.us().total_cmp(&a.us()));
+            self.products.truncate(MOST_PRODUCTS);
+        }
+    }
+
+    /// Name of a process.
+    pub(super) fn process(&self, process: u64) -> ShownText {
+        let named = self.processes.get(&process).cloned();
+        named.unwrap_or_else(|| ShownText::from(&*format!("process {process}")))
+    }
+
+    /// Name of a thread or core.
+    pub(super) fn thread(&self, track: TraceTrack) -> ShownText {
+        let named = self.threads.get(&track).cloned();
+        named.unwrap_or_else(|| ShownText::from(&*format!("thread {}", track.1)))
+    }
+
+    /// Whether times of a process are the timing model's, which has a clock of its own.
+    pub(super) fn is_modelled(&self, process: u64) -> bool {
+        self.process(process).contains("(modelled)")
+    }
+
+    /// Whether the software model computed, as far as names tell.
+    pub(super) fn is_model(&self) -> bool {
+        let mut names = self.processes.values();
+        names.any(|name| name.contains("software model") || name.contains("(modelled)"))
+    }
+}
+
+#[derive(Deserialize)]
+struct TraceEvent {
+    #[serde(default)]
+    name: ShownText,
+    ph: ShownText,
+    #[serde(default)]
+    pid: u64,
+    #[serde(default)]
+    tid: u64,
+    #[serde(default)]
+    ts: f64,
+    #[serde(default)]
+    dur: f64,
+    cat: Option<ShownText>,
+    #[serde(default)]
+    args: EventArgs,
+}
+
+#[derive(Default, Deserialize)]
+struct EventArgs {
+    #[serde(default)]
+    name: ShownText,
+    precision: Option<ShownText>,
+    rows: Option<u64>,
+    k: Option<u64>,
+    n: Option<u64>,
+}
+
+impl EventArgs {
+    fn what(&self) -> ShownText {
+        let precision = self.precision.as_deref().unwrap_or_default();
+        match (self.rows, self.k, self.n) {
+            (Some(m), Some(k), Some(n)) => ShownText::from(&*format!("{precision} {m}x{k}x{n}")),
+            _ => ShownText::from(precision),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TraceSlices {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Events;
+
+        impl<'de> Visitor<'de> for Events {
+            type Value = TraceSlices;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("events of a trace")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<TraceSlices, A::Error> {
+                let mut trace = TraceSlices::default();
+                while let Some(event) = events.next_element()? {
+                    trace.add(event);
+                }
+                Ok(trace)
+            }
+        }
+
+        deserializer.deserialize_seq(Events)
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe evidence` on the model, with programs that stand in for others.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Permissions};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A folder with a model and programs, and results in `out`.
+struct Volunteer(TempDir);
+
+impl Volunteer {
+    /// `None` under an emulator.
+    fn new(test: &str) -> Option<Self> {
+        if test_support::emulated() {
+            println!("SKIP {test}: the emulator's programs start no others");
+            return None;
+        }
+        let volunteer = Self(tempfile::tempdir().unwrap());
+        fs::write(volunteer.path("My model.gguf"), "").unwrap();
+        volunteer.program("llama", "echo Once upon a time");
+        volunteer.program("conformance", "echo 1 passed, 0 failed, 0 skipped");
+        Some(volunteer)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn program(&self, name: &str, script: &str) {
+        fs::write(self.path(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(self.path(name), Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn run(&self, more: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_npu-probe"))
+            .args(["--json", "evidence", "-o"])
+            .arg(self.path("out"))
+            .arg("--model")
+            .arg(self.path("My model.gguf"))
+            .arg("--llama")
+            .arg(self.path("llama"))
+            .arg("--conformance")
+            .arg(self.path("conformance"))
+            .args(more)
+            .env("ROCKET_DEVICE", "model")
+            .env("XDG_CONFIG_HOME", "/nonexistent")
+            .env("USER", "wilhelmina")
+            .output()
+            .unwrap()
+    }
+
+    /// The index of a run that ended well.
+    fn index(&self, more: &[&str]) -> Value {
+        let output = self.run(more);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{errors}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn out(&self, name: &str) -> PathBuf {
+        self.path("out").join(name)
+    }
+
+    /// Files of the archive.
+    fn archive(&self) -> BTreeMap<String, String> {
+        let all = fs::read_dir(self.path("out")).unwrap();
+        let all = all.map(|entry| entry.unwrap().path());
+        let mut archives = all.filter(|path| path.extension().is_some_and(|end| end == "gz"));
+        let file = File::open(archives.next().unwrap()).unwrap();
+        assert!(archives.next().is_none());
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
+        let mut files = BTreeMap::new();
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let name = entry.path().unwrap().display().to_string();
+            assert!(name.starts_with("npu-evidence-") && name.contains("-software-model/"));
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            files.insert(name.split_once('/').unwrap().1.to_owned(), text);
+        }
+        files
+    }
+}
+
+fn ended(code: i32, ok: bool) -> Value {
+    json!({ "outcome": "ended", "code": code, "ok": ok })
+}
+
+#[test]
+fn evidence_is_one_archive_with_nothing_private() {
+    let Some(volunteer) = Volunteer::new("evidence_is_one_archive_with_nothing_private") else {
+        return;
+    };
+    // What is wrong with one step is told, and the others go on.
+    volunteer.program(
+        "llama",
+        "echo \"$@ as wilhelmina in /home/wilhelmina/x, $PWD\" >&2\necho de:ad:be:ef:00:01; exit 7",
+    );
+    let index = volunteer.index(&[]);
+    assert_eq!(index["is_model"], true);
+    for (step, outcome) in index["steps"].as_object().unwrap() {
+        let want = match &**step {
+            "llama" => ended(7, false),
+            step if step.starts_with("doctor") => ended(
+                i32::try_from(outcome["code"].as_i64().unwrap()).unwrap(),
+                true,
+            ),
+            _ => ended(0, true),
+        };
+        assert_eq!(*outcome, want, "{step}");
+    }
+    assert_eq!(index["steps"].as_object().unwrap().len(), 9);
+    let files = volunteer.archive();
+    for name in [
+        "index.json",
+        "doctor.txt",
+        "selftest-int4.json",
+        "profile.json",
+        "bench.json",
+        "llama-stderr.txt",
+        "conformance.txt",
+        "report.html",
+    ] {
+        assert!(files.contains_key(name), "{name}");
+    }
+    assert!(files["report.html"].contains("NOT MEASURED ON AN NPU"));
+    assert!(files["llama-stderr.txt"].contains("-m (left out)"));
+    let folder = volunteer.0.path().to_str().unwrap();
+    for (name, text) in &files {
+        for private in ["wilhelmina", "/home", "My model", "de:ad", folder, "PWD"] {
+            assert!(!text.contains(private), "{private} in {name}");
+        }
+    }
+    // What has ended is not run again, unless it failed and that is asked for.
+    volunteer.program("llama", "exit 0");
+    fs::write(volunteer.out("doctor.txt"), "as it was").unwrap();
+    assert_eq!(volunteer.index(&[])["steps"]["llama"], ended(7, false));
+    assert_eq!(
+        volunteer.index(&["--retry"])["steps"]["llama"],
+        ended(0, true)
+    );
+    assert_eq!(volunteer.archive()["doctor.txt"], "as it was");
+    // Results of another device stay alone.
+    let other = volunteer.run(&["--device", "model:cores=1"]);
+    assert_eq!(other.status.code(), Some(2));
+}
+
+#[test]
+fn evidence_goes_on_after_the_machine_went_down() {
+    let Some(volunteer) = Volunteer::new("evidence_goes_on_after_the_machine_went_down") else {
+        return;
+    };
+    volunteer.program("llama", "kill -KILL $PPID");
+    assert_eq!(volunteer.run(&[]).status.code(), None);
+    let state = || -> Value {
+        serde_json::from_slice(&fs::read(volunteer.out("state.json")).unwrap()).unwrap()
+    };
+    let begun = state();
+    assert_eq!(begun["steps"]["llama"]["outcome"], "begun");
+    assert_eq!(begun["steps"]["bench"], ended(0, true));
+    assert!(begun["steps"]["conformance"].is_null());
+    // Only this program was ended: the step is run again.
+    volunteer.program("llama", "echo Once");
+    let index = volunteer.index(&[]);
+    assert_eq!(index["steps"]["llama"], ended(0, true));
+    assert_eq!(index["steps"]["conformance"], ended(0, true));
+    // The machine has booted since: it is not.
+    let mut down = begun.clone();
+    down["steps"]["llama"]["boot"] = "another".into();
+    fs::write(volunteer.out("state.json"), down.to_string()).unwrap();
+    let went_down = json!({ "outcome": "machine_went_down" });
+    fs::write(volunteer.out("llama-stderr.txt"), "/home/wilhelmina").unwrap();
+    for _ in 0..2 {
+        let index = volunteer.index(&[]);
+        assert_eq!(index["steps"]["llama"], went_down);
+        assert!(!volunteer.archive()["llama-stderr.txt"].contains("home"));
+        assert_eq!(index["steps"]["conformance"], ended(0, true));
+    }
+    assert_eq!(
+        volunteer.index(&["--retry"])["steps"]["llama"],
+        ended(0, true)
+    );
+    // A state that is none is told of.
+    fs::write(volunteer.out("state.json"), "{").unwrap();
+    assert_eq!(volunteer.run(&[]).status.code(), Some(2));
+}
+
+#[test]
+fn evidence_kills_what_hangs_with_all_its_processes() {
+    let test = "evidence_kills_what_hangs_with_all_its_processes";
+    let Some(volunteer) = Volunteer::new(test) else {
+        return;
+    };
+    volunteer.program("conformance", "sleep 100000 & echo $!\nwait");
+    let index = volunteer.index(&["--limit", "5"]);
+    let killed = json!({ "outcome": "killed", "after_seconds": 5 });
+    assert_eq!(index["steps"]["conformance"], killed);
+    let files = volunteer.archive();
+    let process = files["conformance.txt"].trim();
+    let stat = Path::new("/proc").join(process).join("stat");
+    // It may still be on its way out, or wait for a parent that asks for it.
+    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        thread::sleep(Duration::from_millis(10));
+    }
+}
