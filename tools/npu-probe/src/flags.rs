@@ -75,7 +75,7 @@ Exit codes:
 
 Examples:
   npu-probe                                the self-test, 64 x 64 x 64, int8
-  npu-probe --dtype fp16 --m 100 --k 999   other sizes, any from 1
+  npu-probe --dtype fp16 --shape 100x999x7 other sizes, any from 1
   npu-probe --device /dev/accel/accel0     on this device and no other
   npu-probe --dump report                  keep programs and matrices, to send
                                            them to somebody
@@ -349,16 +349,16 @@ mod tests {
         let flags = parse("npu-probe").unwrap();
         assert!(flags.command.is_none());
         let test = flags.selftest.resolve();
-        assert_eq!((test.m, test.k, test.n), (64, 64, 64));
+        assert_eq!(test.shape.to_string(), "64x64x64");
         assert_eq!((test.dtype, test.repeat, test.fds), (Dtype::Int8, 1, 1));
     }
 
     #[test]
     fn options_go_where_they_belong() {
-        let line = "npu-probe --dtype fp16 --m 3 --k 5 --n 7 --seed 9 --repeat 2 --dump x --json";
+        let line = "npu-probe --dtype fp16 --shape 3x5x7 --seed 9 --repeat 2 --dump x --json";
         let flags = parse(line).unwrap();
         let test = flags.selftest.resolve();
-        assert_eq!((test.m, test.k, test.n), (3, 5, 7));
+        assert_eq!(test.shape.to_string(), "3x5x7");
         assert_eq!((test.dtype, test.seed, test.repeat), (Dtype::Fp16, 9, 2));
         assert!(flags.json);
         for line in [
@@ -372,11 +372,11 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for line in [
-            "npu-probe --m 0",
-            "npu-probe --m -1",
+            "npu-probe --shape 0x1x1",
+            "npu-probe --shape 64",
             "npu-probe --dtype int2",
             "npu-probe --repeat 0",
-            "npu-probe --m 5 info",
+            "npu-probe --shape 5x5x5 info",
             "npu-probe --dump x decode y",
             "npu-probe decode",
             "npu-probe frobnicate",

@@ -11,6 +11,7 @@ use crate::capture::CapturedProduct;
 use crate::expected::ResultComparison;
 use crate::flags::SelfTest;
 use crate::host::HostMachine;
+use crate::shape::ProductShape;
 
 /// A device in a report.
 #[derive(Clone, Debug, Serialize)]
@@ -68,9 +69,8 @@ impl DeviceReport {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ProblemReport {
     pub(crate) dtype: String,
-    pub(crate) m: usize,
-    pub(crate) k: usize,
-    pub(crate) n: usize,
+    #[serde(flatten)]
+    pub(crate) shape: ProductShape,
     pub(crate) seed: u64,
     pub(crate) fds: usize,
     /// How the product was cut into tiles, in words.
@@ -81,9 +81,7 @@ impl ProblemReport {
     pub(crate) fn new(test: &SelfTest, plan: String) -> Self {
         Self {
             dtype: test.dtype.to_string(),
-            m: test.m,
-            k: test.k,
-            n: test.n,
+            shape: test.shape,
             seed: test.seed,
             fds: test.fds,
             plan,
@@ -92,14 +90,8 @@ impl ProblemReport {
 
     /// The report as a line of text.
     pub(crate) fn text(&self) -> String {
-        let Self {
-            dtype,
-            m,
-            k,
-            n,
-            seed,
-            ..
-        } = self;
+        let Self { dtype, seed, .. } = self;
+        let ProductShape { m, k, n } = self.shape;
         format!("problem    C[{m},{n}] = A[{m},{k}] x B[{n},{k}]^T, {dtype}, seed {seed}\n")
     }
 }
@@ -289,9 +281,11 @@ mod tests {
             },
             problem: ProblemReport {
                 dtype: "fp16".to_owned(),
-                m: 10,
-                k: 10,
-                n: 10,
+                shape: ProductShape {
+                    m: 10,
+                    k: 10,
+                    n: 10,
+                },
                 seed: 1,
                 fds: 1,
                 plan: String::new(),

@@ -4,8 +4,17 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Serialize;
+
+/// How a shape is written.
+pub(crate) const FORM: &str = "MxKxN";
+
+/// What its numbers are: the help of each option and argument that takes one.
+pub(crate) const HELP: &str =
+    "Rows of A x depth of the sums x columns of the result, such as 512x4096x4096";
+
 /// C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ProductShape {
     pub(crate) m: usize,
     pub(crate) k: usize,
@@ -14,7 +23,7 @@ pub(crate) struct ProductShape {
 
 /// A text that is no shape.
 #[derive(Debug, thiserror::Error)]
-#[error("a shape is three numbers from 1 on: rows x depth x columns, such as 512x4096x4096")]
+#[error("a shape is three numbers from 1 on, such as 512x4096x4096")]
 pub(crate) struct NoShape;
 
 impl FromStr for ProductShape {

@@ -25,7 +25,7 @@ fn record(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
 #[test]
 fn a_recorded_self_test_is_replayed_decoded_and_linted() {
     let folder = tempfile::tempdir().unwrap();
-    let options = ["--fds", "2", "--n", "200", "--repeat", "2"];
+    let options = ["--fds", "2", "--shape", "64x64x200", "--repeat", "2"];
     let file = record(folder.path(), "x.rkcap", &options);
     let file = file.to_str().unwrap();
 

@@ -59,7 +59,7 @@ fn kernel_door() -> CiStep {
                 "build --target-dir {folder} -p npu-probe -p rocket-hw-tests"
             ))
             .env("RUSTFLAGS", "--cfg=rustix_use_libc"),
-            preloaded("npu-probe --device /dev/accel/accel0 --dtype fp16 --k 999 --fds 3"),
+            preloaded("npu-probe --device /dev/accel/accel0 --dtype fp16 --shape 64x999x64 --fds 3"),
             preloaded(&format!(
                 "rocket-conformance --device /dev/accel/accel0 --except bug- {ROWS}"
             )),

@@ -25,7 +25,7 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
     };
     let say = |text: &str| output::print_unless(flags.json, text);
     say(&report.conditions.text())?;
-    for &shape in measuring.shapes() {
+    for &shape in &measuring.shapes {
         for &kind in measuring.kinds() {
             let case = measuring.case(kind, shape, machine, is_model);
             let options = measuring.plan_options(&case, &options);

@@ -23,13 +23,15 @@ use crate::product::ProductResult;
 use crate::report::{
     DeviceReport, ProblemReport, ProgramReport, RunReport, SelfTestReport, time_of,
 };
+use crate::shape::ProductShape;
 
 /// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
 const ELEMENTS_MAX: usize = 1 << 31;
 
 pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     let test = flags.selftest.resolve();
-    let lengths = Lengths::of(&test)?;
+    let ProductShape { m, k, n } = test.shape;
+    let lengths = Lengths::of(test.shape)?;
     let opened = super::open_with(flags, |options| options.timeline = test.trace.is_some())?;
     if test.trace.is_some() && opened.model.is_none() {
         return Err(Failure::Usage(anyhow!(
@@ -49,12 +51,12 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     let capture = Arc::new(JobCollector::default());
     let observer: Arc<dyn Observer> = Arc::<JobCollector>::clone(&capture);
     let engine = Engine::open(pool)?.observed_by(observer);
-    let weights = operands.load(&engine, test.dtype, test.n, test.k)?;
+    let weights = operands.load(&engine, test.dtype, n, k)?;
     let output = ProductResult::output(&operands, Results::Sums);
-    let plan = engine.prepare(&weights, test.m, output)?.plan().to_string();
+    let plan = engine.prepare(&weights, m, output)?.plan().to_string();
     let problem = ProblemReport::new(&test, plan);
     say(&problem.text())?;
-    let expected = CpuResult::compute(&test, &operands, weights.plan().k_tile_count());
+    let expected = CpuResult::compute(test.shape, &operands, weights.plan().k_tile_count());
 
     let self_test = SelfTestRuns {
         test: &test,
@@ -182,7 +184,7 @@ impl SelfTestRuns<'_> {
                     return Err(error.into());
                 }
             };
-            let run = RunReport::new(wall, self.expected.compare(&product, self.test.n));
+            let run = RunReport::new(wall, self.expected.compare(&product, self.test.shape.n));
             let first_failure = !run.passes() && runs.iter().all(RunReport::passes);
             if runs.is_empty() || first_failure {
                 self.dump(&captured, Ok(&product))?;
@@ -194,7 +196,7 @@ impl SelfTestRuns<'_> {
 
     fn multiply(&self) -> Result<ProductResult, Error> {
         let mut product = ProductResult::unwritten(self.operands, Results::Sums, self.lengths.c);
-        product.multiply(self.engine, self.weights, self.test.m, self.operands)?;
+        product.multiply(self.engine, self.weights, self.test.shape.m, self.operands)?;
         Ok(product)
     }
 
@@ -252,7 +254,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    fn of(test: &SelfTest) -> Result<Self, Failure> {
+    fn of(ProductShape { m, k, n }: ProductShape) -> Result<Self, Failure> {
         let length = |name: &str, rows: usize, columns: usize| {
             rows.checked_mul(columns)
                 .filter(|&len| len <= ELEMENTS_MAX)
@@ -263,9 +265,9 @@ impl Lengths {
                 })
         };
         Ok(Self {
-            a: length("A", test.m, test.k)?,
-            b: length("B", test.n, test.k)?,
-            c: length("C", test.m, test.n)?,
+            a: length("A", m, k)?,
+            b: length("B", n, k)?,
+            c: length("C", m, n)?,
         })
     }
 }

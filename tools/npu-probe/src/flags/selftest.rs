@@ -8,6 +8,7 @@ use clap::Args;
 use npu_matmul::Dtype;
 
 use super::dtype::DtypeArg;
+use crate::shape::{self, ProductShape};
 
 /// Options of the self-test. All optional here, so that one that is given with
 /// a command can be refused.
@@ -18,17 +19,8 @@ pub(crate) struct SelfTestFlags {
     #[arg(long)]
     dtype: Option<DtypeArg>,
 
-    /// Rows of A and of the result [default: 64]
-    #[arg(long, value_name = "ROWS")]
-    m: Option<NonZeroUsize>,
-
-    /// Columns of A and of B: the length of each sum [default: 64]
-    #[arg(long, value_name = "DEPTH")]
-    k: Option<NonZeroUsize>,
-
-    /// Rows of B, columns of the result [default: 64]
-    #[arg(long, value_name = "COLUMNS")]
-    n: Option<NonZeroUsize>,
+    #[arg(long, value_name = shape::FORM, help = format!("{} [default: {DEFAULT_SHAPE}]", shape::HELP))]
+    shape: Option<ProductShape>,
 
     /// Start of the random numbers; the same seed gives the same matrices on
     /// every machine [default: 1]
@@ -72,9 +64,7 @@ pub(crate) struct SelfTestFlags {
 #[derive(Clone, Debug)]
 pub(crate) struct SelfTest {
     pub(crate) dtype: Dtype,
-    pub(crate) m: usize,
-    pub(crate) k: usize,
-    pub(crate) n: usize,
+    pub(crate) shape: ProductShape,
     pub(crate) seed: u64,
     pub(crate) repeat: usize,
     pub(crate) fds: usize,
@@ -83,16 +73,18 @@ pub(crate) struct SelfTest {
     pub(crate) record: Option<PathBuf>,
 }
 
-/// Rows, depth and columns where none are given: one tile of every precision.
-const DEFAULT_SIZE: usize = 64;
+/// One tile of every precision.
+const DEFAULT_SHAPE: ProductShape = ProductShape {
+    m: 64,
+    k: 64,
+    n: 64,
+};
 
 impl SelfTestFlags {
     pub(super) fn any(&self) -> bool {
         let Self {
             dtype,
-            m,
-            k,
-            n,
+            shape,
             seed,
             repeat,
             fds,
@@ -101,7 +93,8 @@ impl SelfTestFlags {
             record,
         } = self;
         dtype.is_some()
-            || m.or(*k).or(*n).or(*repeat).or(*fds).is_some()
+            || shape.is_some()
+            || repeat.or(*fds).is_some()
             || seed.is_some()
             || dump.is_some()
             || trace.is_some()
@@ -109,13 +102,10 @@ impl SelfTestFlags {
     }
 
     pub(crate) fn resolve(&self) -> SelfTest {
-        let size = |given: Option<NonZeroUsize>| given.map_or(DEFAULT_SIZE, NonZeroUsize::get);
         let count = |given: Option<NonZeroUsize>| given.map_or(1, NonZeroUsize::get);
         SelfTest {
             dtype: self.dtype.unwrap_or(DtypeArg::Int8).dtype(),
-            m: size(self.m),
-            k: size(self.k),
-            n: size(self.n),
+            shape: self.shape.unwrap_or(DEFAULT_SHAPE),
             seed: self.seed.unwrap_or(1),
             repeat: count(self.repeat),
             fds: count(self.fds),
