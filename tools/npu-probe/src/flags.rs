@@ -4,6 +4,7 @@
 mod bench;
 mod calibrate;
 mod capture;
+mod common;
 mod doctor;
 mod dtype;
 mod exec;
@@ -17,20 +18,19 @@ mod soak;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
-use npu_model::Selector;
+use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::BenchFlags;
 pub(crate) use calibrate::CalibrateFlags;
-pub(crate) use capture::{CaptureFlags, DiffFlags};
+pub(crate) use capture::{CaptureFlags, DiffFlags, ReplayFlags};
+pub(crate) use common::{DeviceFlags, ReportFlags};
 pub(crate) use doctor::DoctorFlags;
 pub(crate) use dtype::OperandDtypes;
 pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
 pub(crate) use measuring::MeasuringFlags;
 pub(crate) use model::GgufFlags;
 pub(crate) use plan::PlanFlags;
-pub(crate) use selftest::{SelfTest, SelfTestFlags};
+pub(crate) use selftest::SelfTestFlags;
 pub(crate) use soak::SoakFlags;
 
 /// Check that the RK3588 NPU of this machine computes what it should.
@@ -41,23 +41,15 @@ pub(crate) use soak::SoakFlags;
 ///
 /// Where there is no NPU it runs on a software model of it, and says so.
 #[derive(Debug, Parser)]
-#[command(name = "npu-probe", version, after_long_help = AFTER_HELP)]
+#[command(
+    name = "npu-probe",
+    version,
+    after_long_help = AFTER_HELP,
+    args_conflicts_with_subcommands = true
+)]
 pub(crate) struct Flags {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-
-    /// Device to use: a path, `model`, or `auto`
-    ///
-    /// `auto` takes a device of the kernel's rocket driver if it can be used,
-    /// else the software model. A path, such as /dev/accel/accel0, demands that
-    /// device: without it the exit code is 3. Where this option is not given,
-    /// the environment variable ROCKET_DEVICE is asked, then `auto` is taken.
-    #[arg(long, global = true, value_name = "PATH|model|auto")]
-    device: Option<Selector>,
-
-    /// Print one JSON object instead of text
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) selftest: SelfTestFlags,
@@ -106,7 +98,7 @@ pub(crate) enum Command {
     /// more of it. The exit code is 3 if no NPU can be used.
     Doctor(DoctorFlags),
     /// Tell which device would be used, and why
-    Info,
+    Info(InfoFlags),
     /// Make a register program from assembler text
     Asm(AsmFlags),
     /// Disassemble a register program and tell what is wrong with it, or list
@@ -140,7 +132,7 @@ pub(crate) enum Command {
     /// recorded in. The exit code is 1 if anything comes out otherwise: the
     /// first byte that differs is shown, with its output element where the
     /// program tells.
-    Replay(CaptureFlags),
+    Replay(ReplayFlags),
     /// Tell what is wrong with the programs of a capture, or with one program
     ///
     /// The exit code is 1 if there are errors, not for warnings and notes.
@@ -196,11 +188,25 @@ pub(crate) enum Command {
     },
 }
 
+/// Options of `info`.
+#[derive(Debug, Args)]
+pub(crate) struct InfoFlags {
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
+}
+
 /// Options of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) model: ModelFlags,
+
+    // Its field `report` is a file.
+    #[command(flatten)]
+    pub(crate) form: ReportFlags,
 
     /// Write when each engine of the NPU would have worked into this file
     ///
@@ -231,7 +237,7 @@ pub(crate) struct RunFlags {
     pub(crate) preload: Option<PathBuf>,
 
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -249,6 +255,9 @@ pub(crate) struct ServeFlags {
 /// What can be chosen about a device that is shown to programs.
 #[derive(Debug, Args)]
 pub(crate) struct ModelFlags {
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
     /// Number of cores [default: 3]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) cores: Option<u32>,
@@ -282,6 +291,9 @@ pub(crate) struct DecodeFlags {
     /// and given to `asm`
     #[arg(long)]
     pub(crate) statements: bool,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 /// Options of `asm`.
@@ -305,38 +317,17 @@ pub(crate) struct AsmFlags {
     pub(crate) bin: bool,
 }
 
-impl Flags {
-    /// Refuses what clap cannot: self-test options with another command.
-    pub(crate) fn check(self) -> Result<Self, clap::Error> {
-        if self.command.is_some() && self.selftest.any() {
-            return Err(Self::command().error(
-                ErrorKind::ArgumentConflict,
-                "options of the self-test cannot be used with a command",
-            ));
-        }
-        Ok(self)
-    }
-
-    /// The device that the command line names, if it does.
-    pub(crate) fn given_device(&self) -> Option<&Selector> {
-        self.device.as_ref()
-    }
-
-    /// The device to use; asks the environment if the command line says
-    /// nothing.
-    pub(crate) fn selector(&self) -> Selector {
-        self.device.clone().unwrap_or_else(Selector::from_env)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use npu_matmul::Dtype;
+    use std::collections::BTreeMap;
+
+    use clap::error::ErrorKind;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
 
     fn parse(line: &str) -> Result<Flags, clap::Error> {
-        Flags::try_parse_from(line.split_whitespace()).and_then(Flags::check)
+        Flags::try_parse_from(line.split_whitespace())
     }
 
     #[test]
@@ -348,25 +339,23 @@ mod tests {
     fn alone_is_the_self_test() {
         let flags = parse("npu-probe").unwrap();
         assert!(flags.command.is_none());
-        let test = flags.selftest.resolve();
+        let test = flags.selftest;
         assert_eq!(test.shape.to_string(), "64x64x64");
-        assert_eq!((test.dtype, test.repeat, test.fds), (Dtype::Int8, 1, 1));
+        assert_eq!((test.dtype, test.seed), (OperandDtypes::Int8, 1));
+        assert_eq!((test.repeat.get(), test.fds.get()), (1, 1));
     }
 
     #[test]
     fn options_go_where_they_belong() {
         let line = "npu-probe --dtype fp16 --shape 3x5x7 --seed 9 --repeat 2 --dump x --json";
-        let flags = parse(line).unwrap();
-        let test = flags.selftest.resolve();
+        let test = parse(line).unwrap().selftest;
         assert_eq!(test.shape.to_string(), "3x5x7");
-        assert_eq!((test.dtype, test.seed, test.repeat), (Dtype::Fp16, 9, 2));
-        assert!(flags.json);
-        for line in [
-            "npu-probe --device model info",
-            "npu-probe info --device model",
-        ] {
-            assert_eq!(parse(line).unwrap().selector(), Selector::Model);
-        }
+        assert_eq!((test.dtype, test.seed), (OperandDtypes::Fp16, 9));
+        assert!(test.repeat.get() == 2 && test.report.json);
+        let Some(Command::Run(run)) = parse("npu-probe run a --json").unwrap().command else {
+            panic!("it is `run`");
+        };
+        assert!(!run.form.json && run.command == ["a", "--json"]);
     }
 
     #[test]
@@ -377,11 +366,45 @@ mod tests {
             "npu-probe --dtype int2",
             "npu-probe --repeat 0",
             "npu-probe --shape 5x5x5 info",
+            "npu-probe --json info",
+            "npu-probe --device model info",
             "npu-probe --dump x decode y",
             "npu-probe decode",
             "npu-probe frobnicate",
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+
+    /// Nothing is taken and then ignored.
+    #[test]
+    fn a_command_takes_no_flag_of_another() {
+        let mut tool = Flags::command();
+        tool.build();
+        let flags = |command: &clap::Command| -> BTreeMap<String, bool> {
+            let long = command.get_arguments().filter_map(|flag| {
+                let takes_value = flag.get_action().takes_values();
+                Some((flag.get_long()?.to_owned(), takes_value))
+            });
+            long.collect()
+        };
+        let mut all = flags(&tool);
+        tool.get_subcommands()
+            .for_each(|one| all.extend(flags(one)));
+        assert!(all.contains_key("json") && all.contains_key("device"));
+        for command in tool
+            .get_subcommands()
+            .filter(|one| one.get_name() != "help")
+        {
+            let own = flags(command);
+            for (flag, takes_value) in all.iter().filter(|(flag, _)| !own.contains_key(*flag)) {
+                let flag = format!("--{flag}");
+                let mut words = vec!["npu-probe", command.get_name(), &flag];
+                words.extend(takes_value.then_some("1"));
+                let told = Flags::try_parse_from(&words).unwrap_err();
+                assert_eq!(told.kind(), ErrorKind::UnknownArgument, "{words:?}: {told}");
+                assert_eq!(told.exit_code(), 2);
+            }
         }
     }
 }

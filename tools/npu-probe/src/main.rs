@@ -46,27 +46,27 @@ use crate::flags::{Command, Flags};
 
 fn main() -> ExitCode {
     log_to_stderr();
-    let flags = match Flags::try_parse().and_then(Flags::check) {
+    let flags = match Flags::try_parse() {
         Ok(flags) => flags,
         Err(told) => return end_as_clap(&told),
     };
     let outcome = match &flags.command {
-        None => cmd::selftest::run(&flags),
-        Some(Command::Doctor(doctor)) => return end_with_code(cmd::doctor::run(&flags, doctor)),
-        Some(Command::Info) => cmd::info::run(&flags),
+        None => cmd::selftest::run(&flags.selftest),
+        Some(Command::Doctor(doctor)) => return end_with_code(cmd::doctor::run(doctor)),
+        Some(Command::Info(info)) => cmd::info::run(info),
         Some(Command::Asm(asm)) => cmd::asm::run(asm),
-        Some(Command::Decode(decode)) => cmd::decode::run(&flags, decode),
-        Some(Command::Exec(exec)) => cmd::exec::run(&flags, exec),
-        Some(Command::Run(run)) => return end_with_code(cmd::run::run(&flags, run)),
-        Some(Command::Serve(serve)) => cmd::serve::run(&flags, serve),
-        Some(Command::Diff(diff)) => cmd::diff::run(&flags, diff),
-        Some(Command::Lint(lint)) => cmd::lint::run(&flags, lint),
-        Some(Command::Replay(replay)) => cmd::replay::run(&flags, replay),
-        Some(Command::Calibrate(calibrate)) => cmd::calibrate::run(&flags, calibrate),
-        Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
-        Some(Command::Model(model)) => cmd::model::run(&flags, model),
-        Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
-        Some(Command::Soak(soak)) => cmd::soak::run(&flags, soak),
+        Some(Command::Decode(decode)) => cmd::decode::run(decode),
+        Some(Command::Exec(exec)) => cmd::exec::run(exec),
+        Some(Command::Run(run)) => return end_with_code(cmd::run::run(run)),
+        Some(Command::Serve(serve)) => cmd::serve::run(serve),
+        Some(Command::Diff(diff)) => cmd::diff::run(diff),
+        Some(Command::Lint(lint)) => cmd::lint::run(lint),
+        Some(Command::Replay(replay)) => cmd::replay::run(replay),
+        Some(Command::Calibrate(calibrate)) => cmd::calibrate::run(calibrate),
+        Some(Command::Plan(plan)) => cmd::plan::run(plan),
+        Some(Command::Model(model)) => cmd::model::run(model),
+        Some(Command::Bench(bench)) => cmd::bench::run(bench),
+        Some(Command::Soak(soak)) => cmd::soak::run(soak),
         #[cfg(feature = "manual")]
         Some(Command::Manual { folder }) => manual::run(folder),
     };

@@ -16,12 +16,6 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
-/// Writes to standard output what people see of a run as it goes on, unless
-/// `json` is to come at its end.
-pub(crate) fn print_unless(json: bool, text: &str) -> Result<(), Failure> {
-    if json { Ok(()) } else { print(text) }
-}
-
 /// Writes what need not be text to standard output, likewise.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = stdout().lock();

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::capture::CapturedProduct;
 use crate::expected::ResultComparison;
-use crate::flags::SelfTest;
+use crate::flags::SelfTestFlags;
 use crate::host::HostMachine;
 use crate::shape::ProductShape;
 
@@ -78,12 +78,12 @@ pub(crate) struct ProblemReport {
 }
 
 impl ProblemReport {
-    pub(crate) fn new(test: &SelfTest, plan: String) -> Self {
+    pub(crate) fn new(test: &SelfTestFlags, plan: String) -> Self {
         Self {
             dtype: test.dtype.to_string(),
             shape: test.shape,
             seed: test.seed,
-            fds: test.fds,
+            fds: test.fds.get(),
             plan,
         }
     }

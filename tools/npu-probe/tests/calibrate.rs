@@ -41,7 +41,7 @@ fn run(device: &str, place: Place<'_>, line: &str) -> (i32, String, String) {
 }
 
 fn json(device: &str, place: Place<'_>, line: &str) -> Value {
-    let (code, out, err) = run(device, place, &format!("--json {line}"));
+    let (code, out, err) = run(device, place, &format!("{line} --json"));
     assert_eq!(code, 0, "{line}: {err}");
     serde_json::from_str(&out).unwrap()
 }

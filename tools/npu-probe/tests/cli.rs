@@ -227,6 +227,10 @@ fn exit_codes() {
         (2, &["--shape", "0x64x64"]),
         (2, &["--dtype", "int3"]),
         (2, &["--shape", "3x3x3", "info"]),
+        (2, &["--json", "info"]),
+        (2, &["--device", "model", "info"]),
+        (2, &["doctor", "--device", "model"]),
+        (2, &["asm", "--json", "-"]),
         (2, &["--shape", "9999999999x9999999999x1"]),
         (2, &["decode", "/nonexistent/file"]),
         (2, &["asm", "/nonexistent/file"]),
@@ -495,7 +499,7 @@ fn asm_and_decode_take_each_others_output() {
 
 #[test]
 fn a_plan_needs_no_device_and_knows_its_alternatives() {
-    let plan = |more: &[&str]| json(&[&["--json", "plan", "512x4096x4096"], more].concat());
+    let plan = |more: &[&str]| json(&[&["plan", "--json", "512x4096x4096"], more].concat());
     let all = plan(&[]);
     let ms = |plan: &Value| plan["modelled_npu_ms"].as_f64().unwrap();
     let cost = |plan: &Value| plan["modelled_call_ms"].as_f64().unwrap();
@@ -534,7 +538,7 @@ fn products_are_measured_and_drawn() {
     let file = folder.path().join("roof.svg");
     let file = file.to_str().unwrap();
     let rest = ["--repeat", "2", "--fds", "2", "--svg", file];
-    let sizes = ["--json", "bench", "8x64x96", "3x100x32"];
+    let sizes = ["bench", "--json", "8x64x96", "3x100x32"];
     let report = json(&[&sizes[..], &rest].concat());
     let measured = report["measurements"].as_array().unwrap();
     assert_eq!(measured.len(), 6, "{report:#}");

@@ -74,8 +74,11 @@ fn products_of_all_kinds_are_measured_and_checked() {
 }
 
 #[test]
-fn they_are_kinds_of_plans_alone() {
-    // The self-test multiplies integers and floats as they are.
-    assert_eq!(probe(&["--dtype", "w4a8"]).0, 2);
+fn the_self_test_multiplies_them_too() {
+    for dtype in ["w4a8", "w8a8"] {
+        let said = text(&["--dtype", dtype, "--shape", "5x700x33"]);
+        assert!(said.contains("PASS") && said.contains(dtype), "{said}");
+    }
+    assert_eq!(probe(&["--dtype", "w4a4"]).0, 2);
     assert_eq!(probe(&["plan", "1x1x1", "--dtype", "w4a4"]).0, 2);
 }

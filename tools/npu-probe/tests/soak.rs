@@ -35,7 +35,7 @@ fn processes_multiply_and_some_are_killed() {
 
 #[test]
 fn a_process_that_cannot_work_ends_the_soak() {
-    let (code, _, err) = probe(&["--device", "/nonexistent", "soak", "--seconds", "0"]);
+    let (code, _, err) = probe(&["soak", "--device", "/nonexistent", "--seconds", "0"]);
     assert_eq!(code, 3, "{err}");
     assert_eq!(probe(&["soak", "--processes", "0"]).0, 2);
 }

@@ -220,7 +220,7 @@ fn vm_soak() -> CiStep {
     let run = |kernel: &str, soak: &str| {
         StepCommand::cargo(&format!(
             "xtask vm run {kernel} --smp 2 --limit {SOAK_LIMIT} --fail-on-complaint -- \
-             npu-probe --device /dev/accel/accel0 soak --processes 6 {soak}"
+             npu-probe soak --device /dev/accel/accel0 --processes 6 {soak}"
         ))
     };
     CiStep {

@@ -4,13 +4,13 @@
 use super::measuring;
 use crate::bench::{BenchReport, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
-use crate::flags::{BenchFlags, Flags};
+use crate::flags::BenchFlags;
 use crate::output;
 use crate::report::DeviceReport;
 
-pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> {
+pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     let measuring = &args.measuring;
-    let opened = super::open(flags)?;
+    let opened = super::open(&args.device)?;
     let info = opened.device.info();
     let (options, refused) = measuring.planning.machine.options(&info);
     let machine = options.profile.machine;
@@ -23,7 +23,7 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
         conditions: MeasuringConditions::look(device, profile, refused, fds, threads),
         measurements: Vec::new(),
     };
-    let say = |text: &str| output::print_unless(flags.json, text);
+    let say = |text: &str| args.report.say(text);
     say(&report.conditions.text())?;
     for &shape in &measuring.shapes {
         for &kind in measuring.kinds() {
@@ -36,7 +36,7 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
             report.measurements.push(measurement);
         }
     }
-    if flags.json {
+    if args.report.json {
         output::print_json(&report)?;
     }
     if let Some(file) = &args.svg {

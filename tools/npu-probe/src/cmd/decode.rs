@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::capture_file;
 use crate::exit::{Failure, Verdict};
-use crate::flags::{DecodeFlags, Flags};
+use crate::flags::DecodeFlags;
 use crate::output;
 use crate::program;
 
@@ -55,9 +55,9 @@ impl From<&Finding> for FindingReport {
     }
 }
 
-pub(crate) fn run(flags: &Flags, decode: &DecodeFlags) -> Result<Verdict, Failure> {
+pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
     if capture_file::is_capture(&decode.file) {
-        return super::decode_capture::run(flags, decode);
+        return super::decode_capture::run(decode);
     }
     if decode.job.is_some() || decode.unfinished {
         return Err(Failure::Usage(anyhow!(
@@ -76,7 +76,7 @@ pub(crate) fn run(flags: &Flags, decode: &DecodeFlags) -> Result<Verdict, Failur
     // Of the words alone: nothing is known here of buffers, nor of what ran
     // before.
     let findings = lint(&words, &LintContext::default());
-    if flags.json {
+    if decode.report.json {
         output::print_json(&Report {
             words: words.len(),
             tasks: headings(&words),

@@ -12,8 +12,6 @@ use super::decode::FindingReport;
 use crate::capture_file;
 use crate::exit::{Failure, Verdict};
 use crate::flags::CaptureFlags;
-use crate::flags::Flags;
-use crate::output;
 use crate::program;
 
 /// One finding, as often as it came.
@@ -67,7 +65,7 @@ impl RepeatedFindings {
     }
 }
 
-pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure> {
+pub(crate) fn run(file: &CaptureFlags) -> Result<Verdict, Failure> {
     let mut report = Report::default();
     let mut findings = RepeatedFindings::default();
     if capture_file::is_capture(&file.file) {
@@ -91,11 +89,7 @@ pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure
     } else {
         Verdict::Mismatch
     };
-    if flags.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&text(&report))?;
-    }
+    file.report.print(&report, || text(&report))?;
     Ok(verdict)
 }
 

@@ -24,16 +24,19 @@ use anyhow::Context;
 use npu_model::{ModelOptions, Opened};
 
 use crate::exit::Failure;
-use crate::flags::Flags;
+use crate::flags::DeviceFlags;
 
 /// Opens the device that the flags choose.
-fn open(flags: &Flags) -> Result<Opened, Failure> {
-    open_with(flags, |_| ())
+fn open(device: &DeviceFlags) -> Result<Opened, Failure> {
+    open_with(device, |_| ())
 }
 
 /// Opens the device that the flags choose, a model with options of ours.
-fn open_with(flags: &Flags, adjust: impl FnOnce(&mut ModelOptions)) -> Result<Opened, Failure> {
-    let selector = flags.selector();
+fn open_with(
+    device: &DeviceFlags,
+    adjust: impl FnOnce(&mut ModelOptions),
+) -> Result<Opened, Failure> {
+    let selector = device.selector();
     npu_model::open_with(&selector, adjust)
         .with_context(|| format!("no usable device for `{selector}`"))
         .map_err(Failure::NoDevice)

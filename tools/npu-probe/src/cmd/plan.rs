@@ -14,10 +14,9 @@ use serde::Serialize;
 
 use crate::bench::to;
 use crate::exit::{Failure, Verdict};
+use crate::flags::PlanFlags;
 use crate::flags::planning::HERTZ_PER_MHZ;
-use crate::flags::{Flags, PlanFlags};
 use crate::int4::of_int4;
-use crate::output;
 use crate::shape::ProductShape;
 use memory::{MIB, MemoryReport};
 use one::PlanReport;
@@ -58,14 +57,10 @@ struct Report {
     cut_k: Option<PlanReport>,
 }
 
-pub(crate) fn run(flags: &Flags, args: &PlanFlags) -> Result<Verdict, Failure> {
-    let info = super::open(flags)?.device.info();
+pub(crate) fn run(args: &PlanFlags) -> Result<Verdict, Failure> {
+    let info = super::open(&args.device)?.device.info();
     let report = report(args, &info).map_err(|error| Failure::Usage(error.into()))?;
-    if flags.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
+    args.report.print(&report, || report.text())?;
     Ok(Verdict::Pass)
 }
 

@@ -9,8 +9,7 @@ use serde::Serialize;
 
 use crate::capture_file;
 use crate::exit::{Failure, Verdict};
-use crate::flags::CaptureFlags;
-use crate::flags::Flags;
+use crate::flags::ReplayFlags;
 use crate::output;
 use crate::report::DeviceReport;
 
@@ -99,13 +98,13 @@ impl JobJson {
     }
 }
 
-pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure> {
+pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
+    let file = &args.capture;
     let capture = capture_file::open(&file.file, file.unfinished)?;
-    let opened = super::open(flags)?;
+    let opened = super::open(&args.device)?;
     let device = DeviceReport::new(opened.device.info(), opened.why);
-    if !flags.json {
-        output::print(&(capture_file::head(&capture) + &device.text()))?;
-    }
+    let say = |text: &str| file.report.say(text);
+    say(&(capture_file::head(&capture) + &device.text()))?;
     let report =
         replay(&capture, &opened.device, &ReplayOptions::default()).map_err(
             |error| match error {
@@ -121,7 +120,7 @@ pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure
     } else {
         Verdict::Mismatch
     };
-    if flags.json {
+    if file.report.json {
         output::print_json(&Json {
             result: match verdict {
                 Verdict::Pass => "PASS",

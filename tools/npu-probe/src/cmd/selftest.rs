@@ -17,7 +17,7 @@ use crate::data::ProductOperands;
 use crate::dump::Dump;
 use crate::exit::{Failure, Verdict};
 use crate::expected::CpuResult;
-use crate::flags::{Flags, SelfTest};
+use crate::flags::SelfTestFlags;
 use crate::output;
 use crate::product::ProductResult;
 use crate::report::{
@@ -28,11 +28,12 @@ use crate::shape::ProductShape;
 /// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
 const ELEMENTS_MAX: usize = 1 << 31;
 
-pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
-    let test = flags.selftest.resolve();
+pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let ProductShape { m, k, n } = test.shape;
     let lengths = Lengths::of(test.shape)?;
-    let opened = super::open_with(flags, |options| options.timeline = test.trace.is_some())?;
+    let opened = super::open_with(&test.device, |options| {
+        options.timeline = test.trace.is_some()
+    })?;
     if test.trace.is_some() && opened.model.is_none() {
         return Err(Failure::Usage(anyhow!(
             "--trace shows modelled times, and {} is no model; add --device model",
@@ -40,26 +41,26 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         )));
     }
     let device = DeviceReport::new(opened.device.info(), opened.why);
-    let say = |text: &str| output::print_unless(flags.json, text);
+    let say = |text: &str| test.report.say(text);
     say(&device.text())?;
 
-    let operands = ProductOperands::random(test.dtype, lengths.a, lengths.b, test.seed);
-    let (recorded, recorder) = recorded(&opened.device, &test)?;
-    let pool = DevicePool::open(&recorded, test.fds)
+    let operands = ProductOperands::random_of(test.dtype, lengths.a, lengths.b, test.seed);
+    let (recorded, recorder) = recorded(&opened.device, test)?;
+    let pool = DevicePool::open(&recorded, test.fds.get())
         .context("cannot open the device again")
         .map_err(Failure::Device)?;
     let capture = Arc::new(JobCollector::default());
     let observer: Arc<dyn Observer> = Arc::<JobCollector>::clone(&capture);
     let engine = Engine::open(pool)?.observed_by(observer);
-    let weights = operands.load(&engine, test.dtype, n, k)?;
+    let weights = operands.load(&engine, test.dtype.dtype(), n, k)?;
     let output = ProductResult::output(&operands, Results::Sums);
     let plan = engine.prepare(&weights, m, output)?.plan().to_string();
-    let problem = ProblemReport::new(&test, plan);
+    let problem = ProblemReport::new(test, plan);
     say(&problem.text())?;
     let expected = CpuResult::compute(test.shape, &operands, weights.plan().k_tile_count());
 
     let self_test = SelfTestRuns {
-        test: &test,
+        test,
         lengths: &lengths,
         device: &device,
         problem: &problem,
@@ -93,7 +94,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         program,
         runs,
     };
-    if flags.json {
+    if test.report.json {
         output::print_json(&report)?;
     } else {
         output::print(&(program.text() + &report.verdict_text()))?;
@@ -111,7 +112,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
 }
 
 /// The device, with a recorder in front of it if that is wanted.
-fn recorded(device: &Device, test: &SelfTest) -> Result<(Device, Option<Recorder>), Failure> {
+fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Recorder>), Failure> {
     let Some(file) = &test.record else {
         return Ok((device.clone(), None));
     };
@@ -150,7 +151,7 @@ fn finish(recorder: Option<&Recorder>) -> Result<Option<String>, Failure> {
 
 /// All that the runs of one self-test share.
 struct SelfTestRuns<'a> {
-    test: &'a SelfTest,
+    test: &'a SelfTestFlags,
     lengths: &'a Lengths,
     device: &'a DeviceReport,
     problem: &'a ProblemReport,
@@ -168,7 +169,7 @@ impl SelfTestRuns<'_> {
     fn run(&self) -> Result<(ProgramReport, Vec<RunReport>), Failure> {
         let mut runs: Vec<RunReport> = Vec::new();
         let mut program = ProgramReport::default();
-        for _ in 0..self.test.repeat {
+        for _ in 0..self.test.repeat.get() {
             let start = Instant::now();
             let product = self.multiply();
             let wall = start.elapsed();

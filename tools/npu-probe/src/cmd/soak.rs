@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::data::SplitMix64;
 use crate::exit::{Failure, Verdict};
-use crate::flags::{Flags, SoakFlags};
+use crate::flags::SoakFlags;
 use crate::output;
 use crate::report::DeviceReport;
 use crate::soak::{CheckedProduct, SoakProduct};
@@ -33,22 +33,20 @@ const PRODUCTS: u64 = 24;
 /// takes in a virtual machine.
 const MOMENTS: u64 = 20_000;
 
-pub(crate) fn run(flags: &Flags, args: &SoakFlags) -> Result<Verdict, Failure> {
+pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
     if let Some(cases) = args.client {
-        return client(flags, args.seed, cases.unwrap_or(u64::MAX));
+        return client(args, cases.unwrap_or(u64::MAX));
     }
-    let opened = super::open(flags)?;
+    let opened = super::open(&args.device)?;
     let device = DeviceReport::new(opened.device.info(), opened.why);
     drop((opened.device, opened.model));
-    if !flags.json {
-        output::print(&device.text())?;
-    }
+    args.report.say(&device.text())?;
     let program = env::current_exe()
         .context("cannot find out where npu-probe is")
         .map_err(Failure::Usage)?;
     let soak = Soak {
         program,
-        device: flags.selector().to_string(),
+        device: args.device.selector().to_string(),
         end: Instant::now() + Duration::from_secs(args.seconds),
         kill: args.kill,
         failed: AtomicBool::new(false),
@@ -66,11 +64,7 @@ pub(crate) fn run(flags: &Flags, args: &SoakFlags) -> Result<Verdict, Failure> {
         processes: args.processes.get(),
         tally,
     };
-    if flags.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
+    args.report.print(&report, || report.text())?;
     ended?;
     match (verdict, lost) {
         (Verdict::Pass, 1..) if !args.allow_timeouts || none => Err(Failure::Device(anyhow!(
@@ -81,9 +75,9 @@ pub(crate) fn run(flags: &Flags, args: &SoakFlags) -> Result<Verdict, Failure> {
 }
 
 /// Multiplies random matrices, a line for each product.
-fn client(flags: &Flags, seed: u64, cases: u64) -> Result<Verdict, Failure> {
-    let opened = super::open(flags)?;
-    let mut random = SplitMix64::new(seed);
+fn client(args: &SoakFlags, cases: u64) -> Result<Verdict, Failure> {
+    let opened = super::open(&args.device)?;
+    let mut random = SplitMix64::new(args.seed);
     for _ in 0..cases {
         let case = SoakProduct::random(&mut random);
         case.run(&opened.device, |checked| {
@@ -145,7 +139,7 @@ impl Soak {
         let moment = Duration::from_micros(random.below(MOMENTS));
         let doomed = self.kill && random.below(2) == 0;
         let mut command = Command::new(&self.program);
-        command.args(["--device", &self.device, "soak"]);
+        command.args(["soak", "--device", &self.device]);
         command.args(["--seed", &random.below(u64::MAX).to_string(), "--client"]);
         command.args((!doomed).then(|| cases.to_string()));
         command.stdin(Stdio::null()).stdout(Stdio::piped());

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::common::{DeviceFlags, ReportFlags};
 use crate::shape::{self, ProductShape};
 
 /// Projections of an 8B transformer, and of a smaller one, for a prompt of 512 tokens.
@@ -58,6 +59,12 @@ pub(crate) struct CalibrateFlags {
     /// then need a power cycle: be ready to reboot, and save your work.
     #[arg(long)]
     pub(crate) risky: bool,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 impl CalibrateFlags {

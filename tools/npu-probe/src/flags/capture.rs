@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::common::{DeviceFlags, ReportFlags};
+
 /// A capture to look at.
 #[derive(Debug, Args)]
 pub(crate) struct CaptureFlags {
@@ -16,6 +18,19 @@ pub(crate) struct CaptureFlags {
     /// That is one whose program or machine died while it was recorded.
     #[arg(long)]
     pub(crate) unfinished: bool,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
+}
+
+/// Options of `replay`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayFlags {
+    #[command(flatten)]
+    pub(crate) capture: CaptureFlags,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
 }
 
 /// Options of `diff`.
@@ -30,4 +45,7 @@ pub(crate) struct DiffFlags {
     /// Read what is whole of captures without an end
     #[arg(long)]
     pub(crate) unfinished: bool,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }

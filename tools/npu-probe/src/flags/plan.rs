@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use clap::Args;
 
+use super::common::{DeviceFlags, ReportFlags};
 use super::dtype::OperandDtypes;
 use super::planning::PlanningFlags;
 use crate::shape::{self, ProductShape};
@@ -34,4 +35,10 @@ pub(crate) struct PlanFlags {
 
     #[command(flatten)]
     pub(crate) planning: PlanningFlags,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
