@@ -10,10 +10,11 @@ use npu_capture::format::MAGIC;
 use npu_capture::{Capture, ObjectUse, Role};
 
 use crate::exit::Failure;
+use crate::flags::CaptureFlags;
 
 /// Reads a capture.
-pub(crate) fn open(path: &Path, unfinished: bool) -> Result<Capture, Failure> {
-    let capture = if unfinished {
+pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure> {
+    let capture = if flags.unfinished {
         Capture::open_unfinished(path)
     } else {
         Capture::open(path)

@@ -18,12 +18,12 @@ mod soak;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use bench::BenchFlags;
 pub(crate) use calibrate::CalibrateFlags;
 pub(crate) use capture::{CaptureFlags, DiffFlags, ReplayFlags};
-pub(crate) use common::{DeviceFlags, ReportFlags};
+pub(crate) use common::{DeviceFlags, ReportFlags, RunFiles};
 pub(crate) use doctor::DoctorFlags;
 pub(crate) use dtype::OperandDtypes;
 pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
@@ -44,6 +44,7 @@ pub(crate) use soak::SoakFlags;
 #[command(
     name = "npu-probe",
     version,
+    after_help = "--help tells more: expert commands and options, exit codes, examples.",
     after_long_help = AFTER_HELP,
     args_conflicts_with_subcommands = true
 )]
@@ -59,14 +60,14 @@ const AFTER_HELP: &str = "\
 Exit codes:
   0  the result is right (or the command did its work)
   1  the result differs from the CPU's (calibrate: from every side's; replay
-     and diff: from the recorded one; lint: there are errors)
+     and diff: from the recorded one; decode --lint: there are errors)
   2  the command line or an input file makes no sense
   3  the device that was demanded is not there, or not usable (doctor: no NPU is)
   4  the device or its driver failed (exec: the program did not complete)
   5  the output could not be written
 
 Examples:
-  npu-probe                                the self-test, 64 x 64 x 64, int8
+  npu-probe                                the self-test, 64x64x64, int8
   npu-probe --dtype fp16 --shape 100x999x7 other sizes, any from 1
   npu-probe --device /dev/accel/accel0     on this device and no other
   npu-probe --dump report                  keep programs and matrices, to send
@@ -87,6 +88,37 @@ Examples:
 
 RUST_LOG=trace shows what the libraries do.";
 
+/// Commands on register programs and captures, and what other programs start: told
+/// after all else.
+const EXPERT_COMMANDS: [&str; 6] = ["decode", "asm", "exec", "replay", "diff", "serve"];
+
+/// Options of the self-test that only `--help` tells.
+const EXPERT_OPTIONS: [&str; 4] = ["seed", "fds", "trace", "record"];
+
+impl Flags {
+    /// Reads the command line.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        Self::from_arg_matches(&Self::with_short_help().try_get_matches()?)
+    }
+
+    /// The definition, with a first page of help that has what users need.
+    fn with_short_help() -> clap::Command {
+        let mut tool = Self::command();
+        let mut experts = "Expert commands:\n".to_owned();
+        for name in EXPERT_COMMANDS {
+            tool = tool.mut_subcommand(name, |one| {
+                let about = one.get_about().map(ToString::to_string);
+                experts += &format!("  {name:9}  {}\n", about.unwrap_or_default());
+                one.hide(true)
+            });
+        }
+        for name in EXPERT_OPTIONS {
+            tool = tool.mut_arg(name, |one| one.hide_short_help(true));
+        }
+        tool.after_long_help(format!("{experts}\n{AFTER_HELP}"))
+    }
+}
+
 /// What to do other than the self-test.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -99,49 +131,6 @@ pub(crate) enum Command {
     Doctor(DoctorFlags),
     /// Tell which device would be used, and why
     Info(InfoFlags),
-    /// Make a register program from assembler text
-    Asm(AsmFlags),
-    /// Disassemble a register program and tell what is wrong with it, or list
-    /// the jobs of a capture
-    Decode(DecodeFlags),
-    /// Run one register program against given memory
-    ///
-    /// On a core of the software model's chip after power-up, kicked off as the
-    /// kernel driver would: memory lies at exactly the given addresses, all
-    /// else is a fault. Tells interrupts, traps, faults and modelled time; the
-    /// files are written in any case, and the exit code is 4 if the program
-    /// did not complete.
-    Exec(ExecFlags),
-    /// Run a program that finds the software NPU as /dev/accel/accel0
-    ///
-    /// For programs that are linked dynamically and know nothing of this
-    /// project. With --device and a node the program works on that device, which
-    /// is of use with --record. Prints at the end, on standard error, what the program did with
-    /// the NPU. The exit code is the program's; 128 and the signal's number if
-    /// a signal ended it.
-    Run(RunFlags),
-    /// Serve the software NPU until its last client is gone
-    ///
-    /// librocket_preload.so starts this by itself in a program that no
-    /// `npu-probe run` has started. All programs of a user then share one
-    /// device.
-    Serve(ServeFlags),
-    /// Run the jobs of a capture again and compare what comes out
-    ///
-    /// On the device that is chosen, each job from the state that it was
-    /// recorded in. The exit code is 1 if anything comes out otherwise: the
-    /// first byte that differs is shown, with its output element where the
-    /// program tells.
-    Replay(ReplayFlags),
-    /// Tell what is wrong with the programs of a capture, or with one program
-    ///
-    /// The exit code is 1 if there are errors, not for warnings and notes.
-    Lint(CaptureFlags),
-    /// Tell what differs between two captures
-    ///
-    /// Device, jobs, command words by the names of their registers, contents.
-    /// The exit code is 1 if anything differs.
-    Diff(DiffFlags),
     /// Measure what this board is like, and write its profile
     ///
     /// The clock, which no driver tells; start costs, memory, the CPU's kernels; which
@@ -153,6 +142,13 @@ pub(crate) enum Command {
     /// profile (docs/profile.md). On the software model times are modelled, and an NPU
     /// does not use such a profile.
     Calibrate(CalibrateFlags),
+    /// Measure how fast products are
+    ///
+    /// Wall time, CPU time, SUBMITs and bytes of a product, its modelled time,
+    /// and the least time that multiplications or memory alone would take. Two
+    /// rows of each result are checked first: what is wrong has no speed. On
+    /// the software model wall times say nothing of an NPU.
+    Bench(BenchFlags),
     /// Show how a product would be cut, and what it would take
     ///
     /// Runs nothing: times are those of the timing model, with the profile of the
@@ -165,13 +161,6 @@ pub(crate) enum Command {
     /// prompts and parallel sequences would be, beside the CPU alone. Runs nothing: times
     /// are modelled, by the profile of the board that the device is in.
     Model(GgufFlags),
-    /// Measure how fast products are
-    ///
-    /// Wall time, CPU time, SUBMITs and bytes of a product, its modelled time,
-    /// and the least time that multiplications or memory alone would take. Two
-    /// rows of each result are checked first: what is wrong has no speed. On
-    /// the software model wall times say nothing of an NPU.
-    Bench(BenchFlags),
     /// Multiply random matrices in several processes for a while
     ///
     /// Of all sizes and precisions, over one to three files each; every element
@@ -179,6 +168,46 @@ pub(crate) enum Command {
     /// code is 1 if one is wrong, and 4 if a process fails or the driver kills a job. On the software model
     /// each process has one of its own.
     Soak(SoakFlags),
+    /// Run a program that finds the software NPU as /dev/accel/accel0
+    ///
+    /// For programs that are linked dynamically and know nothing of this
+    /// project. With --device and a node the program works on that device, which
+    /// is of use with --record. Prints at the end, on standard error, what the program did with
+    /// the NPU. The exit code is the program's; 128 and the signal's number if
+    /// a signal ended it.
+    Run(RunFlags),
+    /// Disassemble a register program, or list the jobs of a capture
+    ///
+    /// With what each task asks for, and what is wrong with it.
+    Decode(DecodeFlags),
+    /// Make a register program from assembler text
+    Asm(AsmFlags),
+    /// Run one register program against given memory
+    ///
+    /// On a core of the software model's chip after power-up, kicked off as the
+    /// kernel driver would: memory lies at exactly the given addresses, all
+    /// else is a fault. Tells interrupts, traps, faults and modelled time; the
+    /// files are written in any case, and the exit code is 4 if the program
+    /// did not complete.
+    Exec(ExecFlags),
+    /// Run the jobs of a capture again and compare what comes out
+    ///
+    /// On the device that is chosen, each job from the state that it was
+    /// recorded in. The exit code is 1 if anything comes out otherwise: the
+    /// first byte that differs is shown, with its output element where the
+    /// program tells.
+    Replay(ReplayFlags),
+    /// Tell what differs between two captures
+    ///
+    /// Device, jobs, command words by the names of their registers, contents.
+    /// The exit code is 1 if anything differs.
+    Diff(DiffFlags),
+    /// Serve the software NPU until its last client is gone
+    ///
+    /// librocket_preload.so starts this by itself in a program that no
+    /// `npu-probe run` has started. All programs of a user then share one
+    /// device.
+    Serve(ServeFlags),
     /// Write man pages and shell completions
     #[cfg(feature = "manual")]
     #[command(hide = true)]
@@ -208,19 +237,8 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) form: ReportFlags,
 
-    /// Write when each engine of the NPU would have worked into this file
-    ///
-    /// By modelled time, in Chrome's trace event format: open the file at
-    /// ui.perfetto.dev.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
-
-    /// Record all jobs of the program, with all that they touch, into this file
-    ///
-    /// For `replay`, `lint`, `decode` and `diff`. SUBMIT then returns when its
-    /// jobs have ended, and no two jobs run at the same time.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) files: RunFiles,
 
     /// Record command words only: all other contents are left out
     #[arg(long, requires = "record")]
@@ -283,9 +301,14 @@ pub(crate) struct DecodeFlags {
     #[arg(long, value_name = "INDEX")]
     pub(crate) job: Option<usize>,
 
-    /// Read what is whole of a capture without an end
-    #[arg(long)]
-    pub(crate) unfinished: bool,
+    #[command(flatten)]
+    pub(crate) capture: CaptureFlags,
+
+    /// Tell nothing but what is wrong with all programs
+    ///
+    /// The exit code is 1 if there are errors, not for warnings and notes.
+    #[arg(long, conflicts_with_all = ["job", "statements"])]
+    pub(crate) lint: bool,
 
     /// Print what the words mean without their numbers and bits: to be edited
     /// and given to `asm`
@@ -321,10 +344,8 @@ pub(crate) struct AsmFlags {
 mod tests {
     use std::collections::BTreeMap;
 
-    use clap::error::ErrorKind;
-    use clap::{CommandFactory, Parser};
-
     use super::*;
+    use clap::error::ErrorKind;
 
     fn parse(line: &str) -> Result<Flags, clap::Error> {
         Flags::try_parse_from(line.split_whitespace())
@@ -333,6 +354,31 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn the_first_page_has_what_users_need() {
+        let mut tool = Flags::with_short_help();
+        let (first, all) = (tool.render_help(), tool.render_long_help());
+        let (first, all) = (first.to_string(), all.to_string());
+        assert!(first.lines().count() < 40, "{first}");
+        let (_, experts) = all.split_once("Expert commands:\n").unwrap();
+        for one in tool.get_subcommands() {
+            let (name, about) = (one.get_name(), one.get_about().unwrap().to_string());
+            let is_expert = EXPERT_COMMANDS.contains(&name);
+            assert_eq!(first.contains(&about), !one.is_hide_set(), "{name}");
+            assert_eq!(experts.contains(&about), is_expert, "{name}");
+            assert!(
+                name == "manual" || all.matches(&about).count() == 1,
+                "{name}"
+            );
+        }
+        for option in EXPERT_OPTIONS.map(|name| format!("--{name} ")) {
+            assert!(
+                !first.contains(&option) && all.contains(&option),
+                "{option}"
+            );
+        }
     }
 
     #[test]

@@ -36,7 +36,6 @@ mod soak;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -46,7 +45,7 @@ use crate::flags::{Command, Flags};
 
 fn main() -> ExitCode {
     log_to_stderr();
-    let flags = match Flags::try_parse() {
+    let flags = match Flags::read() {
         Ok(flags) => flags,
         Err(told) => return end_as_clap(&told),
     };
@@ -60,7 +59,6 @@ fn main() -> ExitCode {
         Some(Command::Run(run)) => return end_with_code(cmd::run::run(run)),
         Some(Command::Serve(serve)) => cmd::serve::run(serve),
         Some(Command::Diff(diff)) => cmd::diff::run(diff),
-        Some(Command::Lint(lint)) => cmd::lint::run(lint),
         Some(Command::Replay(replay)) => cmd::replay::run(replay),
         Some(Command::Calibrate(calibrate)) => cmd::calibrate::run(calibrate),
         Some(Command::Plan(plan)) => cmd::plan::run(plan),

@@ -76,7 +76,7 @@ impl ProgramReport {
 }
 
 pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
-    let capture = capture_file::open(&decode.file, decode.unfinished)?;
+    let capture = capture_file::open(&decode.file, decode.capture)?;
     let count = capture.jobs().len();
     let indices = match decode.job {
         None => 0..count,

@@ -22,8 +22,8 @@ struct Report {
 }
 
 pub(crate) fn run(files: &DiffFlags) -> Result<Verdict, Failure> {
-    let first = capture_file::open(&files.first, files.unfinished)?;
-    let second = capture_file::open(&files.second, files.unfinished)?;
+    let first = capture_file::open(&files.first, files.capture)?;
+    let second = capture_file::open(&files.second, files.capture)?;
     let mut report = Report::default();
     diff(&first, &second, &mut |change| {
         report.count += 1;

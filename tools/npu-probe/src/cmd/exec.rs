@@ -19,9 +19,7 @@ use crate::flags::ExecFlags;
 use crate::program;
 
 pub(crate) fn run(exec: &ExecFlags) -> Result<Verdict, Failure> {
-    let words = program::read(&exec.program)
-        .with_context(|| format!("cannot run {}", exec.program.display()))
-        .map_err(Failure::Usage)?;
+    let words = program::read(&exec.program)?;
     let mut memory = ProgramMemory::new(&exec.inputs, &exec.outputs, &words, exec.at)
         .map_err(|error| Failure::Usage(error.into()))?;
     let (on, outcome) = match &exec.unsafe_device {

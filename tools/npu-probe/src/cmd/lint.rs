@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe lint`: what is wrong with all programs of a capture.
+//! `npu-probe decode --lint`: what is wrong with all programs of a capture, or with one
+//! program.
 
 use std::collections::BTreeMap;
 
-use anyhow::Context;
 use npu_capture::{Capture, Contents, Moment};
 use rknpu_regcmd::{Finding, LintContext, Severity, lint};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::decode::FindingReport;
 use crate::capture_file;
 use crate::exit::{Failure, Verdict};
-use crate::flags::CaptureFlags;
+use crate::flags::DecodeFlags;
 use crate::program;
 
 /// One finding, as often as it came.
@@ -65,16 +65,15 @@ impl RepeatedFindings {
     }
 }
 
-pub(crate) fn run(file: &CaptureFlags) -> Result<Verdict, Failure> {
+/// `is_capture`: not one program.
+pub(super) fn run(decode: &DecodeFlags, is_capture: bool) -> Result<Verdict, Failure> {
     let mut report = Report::default();
     let mut findings = RepeatedFindings::default();
-    if capture_file::is_capture(&file.file) {
-        let capture = capture_file::open(&file.file, file.unfinished)?;
+    if is_capture {
+        let capture = capture_file::open(&decode.file, decode.capture)?;
         of_capture(&capture, &mut report, &mut findings);
     } else {
-        let words = program::read(&file.file)
-            .with_context(|| format!("{} is no capture and no program", file.file.display()))
-            .map_err(Failure::Usage)?;
+        let words = program::read(&decode.file)?;
         report.programs = 1;
         findings.add(0, 0, &lint(&words, &LintContext::default()));
     }
@@ -89,7 +88,7 @@ pub(crate) fn run(file: &CaptureFlags) -> Result<Verdict, Failure> {
     } else {
         Verdict::Mismatch
     };
-    file.report.print(&report, || text(&report))?;
+    decode.report.print(&report, || text(&report))?;
     Ok(verdict)
 }
 

@@ -10,7 +10,7 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod info;
-pub(crate) mod lint;
+mod lint;
 pub(crate) mod measuring;
 pub(crate) mod model;
 pub(crate) mod plan;

@@ -99,11 +99,10 @@ impl JobJson {
 }
 
 pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
-    let file = &args.capture;
-    let capture = capture_file::open(&file.file, file.unfinished)?;
+    let capture = capture_file::open(&args.file, args.capture)?;
     let opened = super::open(&args.device)?;
     let device = DeviceReport::new(opened.device.info(), opened.why);
-    let say = |text: &str| file.report.say(text);
+    let say = |text: &str| args.report.say(text);
     say(&(capture_file::head(&capture) + &device.text()))?;
     let report =
         replay(&capture, &opened.device, &ReplayOptions::default()).map_err(
@@ -111,7 +110,7 @@ pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
                 ReplayError::Device(_) | ReplayError::Placement { .. } => {
                     Failure::Device(error.into())
                 }
-                _ => Failure::Usage(anyhow!("cannot replay {}: {error}", file.file.display())),
+                _ => Failure::Usage(anyhow!("cannot replay {}: {error}", args.file.display())),
             },
         )?;
     let events = opened.model.map(|model| model.events()).unwrap_or_default();
@@ -120,7 +119,7 @@ pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
     } else {
         Verdict::Mismatch
     };
-    if file.report.json {
+    if args.report.json {
         output::print_json(&Json {
             result: match verdict {
                 Verdict::Pass => "PASS",

@@ -60,7 +60,7 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
         .map_err(Failure::Device)?;
     // Before the program runs: what it did would be lost with them.
     let recorder = recorder(run)?;
-    let [to_report, to_trace] = [&run.report, &run.trace].map(|file| {
+    let [to_report, to_trace] = [&run.report, &run.files.trace].map(|file| {
         let file = file.as_deref();
         file.map(OutputFile::create).transpose()
     });
@@ -137,7 +137,7 @@ impl Shown {
             options.timeline = true;
             return Ok(Self::Model(Model::new(options)));
         };
-        if run.trace.is_some() || run.model.cores.is_some() || run.model.strict.is_some() {
+        if run.files.trace.is_some() || run.model.cores.is_some() || run.model.strict.is_some() {
             return Err(Failure::Usage(anyhow!(
                 "--trace, --cores and --strict are the software model's; {} is a device",
                 path.display()
@@ -164,7 +164,7 @@ impl Shown {
 
 /// What records the program's jobs, if that is wanted.
 fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
-    let Some(file) = &run.record else {
+    let Some(file) = &run.files.record else {
         return Ok(None);
     };
     let program = run.command.first().map(PathBuf::from).unwrap_or_default();

@@ -32,9 +32,9 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let ProductShape { m, k, n } = test.shape;
     let lengths = Lengths::of(test.shape)?;
     let opened = super::open_with(&test.device, |options| {
-        options.timeline = test.trace.is_some()
+        options.timeline = test.files.trace.is_some()
     })?;
-    if test.trace.is_some() && opened.model.is_none() {
+    if test.files.trace.is_some() && opened.model.is_none() {
         return Err(Failure::Usage(anyhow!(
             "--trace shows modelled times, and {} is no model; add --device model",
             opened.device.info().name
@@ -98,10 +98,10 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
         output::print_json(&report)?;
     } else {
         output::print(&(program.text() + &report.verdict_text()))?;
-        if let (Some(file), Some(text)) = (&test.trace, &traced) {
+        if let (Some(file), Some(text)) = (&test.files.trace, &traced) {
             output::print(&format!("trace      {}: {text}\n", file.display()))?;
         }
-        if let (Some(file), Some(text)) = (&test.record, &recording) {
+        if let (Some(file), Some(text)) = (&test.files.record, &recording) {
             output::print(&format!("recorded   {}: {text}\n", file.display()))?;
         }
         if let Some(directory) = &test.dump {
@@ -113,7 +113,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
 
 /// The device, with a recorder in front of it if that is wanted.
 fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Recorder>), Failure> {
-    let Some(file) = &test.record else {
+    let Some(file) = &test.files.record else {
         return Ok((device.clone(), None));
     };
     let options = RecorderOptions {
@@ -227,7 +227,7 @@ impl SelfTestRuns<'_> {
     /// Writes the modelled timeline, if that is wanted; says what is in it.
     fn trace(&self) -> Result<Option<String>, Failure> {
         let timeline = self.model.and_then(Model::timeline);
-        let (Some(file), Some(timeline)) = (&self.test.trace, timeline) else {
+        let (Some(file), Some(timeline)) = (&self.test.files.trace, timeline) else {
             return Ok(None);
         };
         fs::write(file, timeline.to_chrome_trace())

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options that several commands have.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use npu_model::Selector;
 use serde::Serialize;
@@ -58,4 +60,22 @@ impl ReportFlags {
             false => output::print(text),
         }
     }
+}
+
+/// Files that tell of a run.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunFiles {
+    /// Write when each engine of the NPU would have worked into this file
+    ///
+    /// By modelled time, so only on the software model. The format is Chrome's
+    /// trace event JSON: open the file at ui.perfetto.dev.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Record all jobs, with all that they touch, into this file
+    ///
+    /// For `replay`, `decode` and `diff`, here or elsewhere. SUBMIT then returns
+    /// when its jobs have ended, and no two jobs run at the same time.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::common::{DeviceFlags, ReportFlags};
+use super::common::{DeviceFlags, ReportFlags, RunFiles};
 use super::dtype::OperandDtypes;
 use crate::shape::{self, ProductShape};
 
@@ -54,19 +54,8 @@ pub(crate) struct SelfTestFlags {
     #[arg(long, value_name = "DIR")]
     pub(crate) dump: Option<PathBuf>,
 
-    /// Write when each engine of the NPU would have worked into this file
-    ///
-    /// By modelled time, so only on the software model. The format is Chrome's
-    /// trace event JSON: open the file at ui.perfetto.dev.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
-
-    /// Record all jobs, with all that they touch, into this file
-    ///
-    /// For `replay`, `lint`, `decode` and `diff`, here or elsewhere. Jobs then
-    /// run one at a time.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) files: RunFiles,
 
     #[command(flatten)]
     pub(crate) report: ReportFlags,
