@@ -14,23 +14,37 @@ pub(crate) enum Verdict {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The command line or an input makes no sense: 2.
-    #[error("{0:#}")]
+    #[error("{}", told(.0))]
     Usage(anyhow::Error),
     /// The device that was demanded is not usable: 3.
-    #[error("{0:#}")]
+    #[error("{}", told(.0))]
     NoDevice(anyhow::Error),
     /// The device or its driver failed: 4.
-    #[error("{0:#}")]
+    #[error("{}", told(.0))]
     Device(anyhow::Error),
     /// Output could not be written: 5.
-    #[error("{0:#}")]
+    #[error("{}", told(.0))]
     Output(anyhow::Error),
     /// The program that `run` was given cannot be executed: 126, as shells say.
-    #[error("{0:#}")]
+    #[error("{}", told(.0))]
     NotExecutable(anyhow::Error),
     /// There is no such program: 127, as shells say.
-    #[error("{0:#}")]
+    #[error("{}", told(.0))]
     NoProgram(anyhow::Error),
+}
+
+/// An error and its causes, each of which is told once: some name theirs, or the file
+/// that they are about, themselves.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if cause.contains(&text) {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 impl From<npu_matmul::Error> for Failure {
@@ -56,6 +70,32 @@ impl Failure {
             Self::Output(_) => 5,
             Self::NotExecutable(_) => 126,
             Self::NoProgram(_) => 127,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let os = || std::io::Error::other("no such file");
+        for (error, text) in [
+            (anyhow!(os()), "no such file"),
+            (anyhow!(os()).context("x"), "x: no such file"),
+            (
+                anyhow!(os()).context("cannot open x: no such file"),
+                "cannot open x: no such file",
+            ),
+            (
+                anyhow!(os()).context("cannot open x").context("x"),
+                "cannot open x: no such file",
+            ),
+        ] {
+            assert_eq!(Failure::Usage(error).to_string(), text);
         }
     }
 }

@@ -4,7 +4,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use anyhow::anyhow;
 use serde::Serialize;
+
+use crate::exit::Failure;
 
 /// How a shape is written.
 pub(crate) const FORM: &str = "MxKxN";
@@ -19,6 +22,25 @@ pub(crate) struct ProductShape {
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
+}
+
+/// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
+const ELEMENTS_MAX: usize = 1 << 31;
+
+impl ProductShape {
+    /// Elements of A, B and C.
+    pub(crate) fn lengths(self) -> Result<[usize; 3], Failure> {
+        let Self { m, k, n } = self;
+        let length = |name: &str, rows: usize, columns: usize| {
+            let product = rows.checked_mul(columns);
+            product.filter(|&len| len <= ELEMENTS_MAX).ok_or_else(|| {
+                Failure::Usage(anyhow!(
+                    "{name} of {rows} x {columns} has more than {ELEMENTS_MAX} elements"
+                ))
+            })
+        };
+        Ok([length("A", m, k)?, length("B", n, k)?, length("C", m, n)?])
+    }
 }
 
 /// A text that is no shape.

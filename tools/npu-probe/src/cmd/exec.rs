@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use npu_model::{Model, ModelOptions, Selector};
 use rknpu_chip::ChipOptions;
 use rknpu_regcmd::regs::pc;
@@ -91,9 +91,7 @@ fn on_device(
             "--unsafe-device takes the path of a device, or `model`"
         )));
     }
-    let opened = npu_model::open(selector)
-        .with_context(|| format!("no usable device for `{selector}`"))
-        .map_err(Failure::NoDevice)?;
+    let opened = super::open_selected(selector, |_| ())?;
     let mut outcome = board::run(&opened.device, memory, words).map_err(|error| match error {
         BoardError::Length { .. } | BoardError::Refused { .. } => Failure::Usage(error.into()),
         BoardError::Device { .. } => Failure::Device(error.into()),

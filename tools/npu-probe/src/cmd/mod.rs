@@ -20,8 +20,8 @@ pub(crate) mod selftest;
 pub(crate) mod serve;
 pub(crate) mod soak;
 
-use anyhow::Context;
-use npu_model::{ModelOptions, Opened};
+use anyhow::anyhow;
+use npu_model::{ModelOptions, OpenError, Opened, Selector};
 
 use crate::exit::Failure;
 use crate::flags::DeviceFlags;
@@ -36,8 +36,17 @@ fn open_with(
     device: &DeviceFlags,
     adjust: impl FnOnce(&mut ModelOptions),
 ) -> Result<Opened, Failure> {
-    let selector = device.selector();
-    npu_model::open_with(&selector, adjust)
-        .with_context(|| format!("no usable device for `{selector}`"))
-        .map_err(Failure::NoDevice)
+    open_selected(&device.selector(), adjust)
+}
+
+fn open_selected(
+    selector: &Selector,
+    adjust: impl FnOnce(&mut ModelOptions),
+) -> Result<Opened, Failure> {
+    npu_model::open_with(selector, adjust).map_err(|error| match error {
+        OpenError::Options(_) => Failure::Usage(error.into()),
+        _ => Failure::NoDevice(anyhow!(
+            "{error}; `npu-probe doctor` tells what this machine lacks"
+        )),
+    })
 }

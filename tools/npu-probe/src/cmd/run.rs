@@ -176,7 +176,7 @@ fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
         ..RecorderOptions::default()
     };
     Recorder::create(file, options)
-        .with_context(|| format!("cannot record into {}", file.display()))
+        .with_context(|| file.display().to_string())
         .map_err(Failure::Output)
         .map(Some)
 }

@@ -25,12 +25,9 @@ use crate::report::{
 };
 use crate::shape::ProductShape;
 
-/// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
-const ELEMENTS_MAX: usize = 1 << 31;
-
 pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let ProductShape { m, k, n } = test.shape;
-    let lengths = Lengths::of(test.shape)?;
+    let [a_len, b_len, c_len] = test.shape.lengths()?;
     let opened = super::open_with(&test.device, |options| {
         options.timeline = test.files.trace.is_some()
     })?;
@@ -44,7 +41,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let say = |text: &str| test.report.say(text);
     say(&device.text())?;
 
-    let operands = ProductOperands::random_of(test.dtype, lengths.a, lengths.b, test.seed);
+    let operands = ProductOperands::random_of(test.dtype, a_len, b_len, test.seed);
     let (recorded, recorder) = recorded(&opened.device, test)?;
     let pool = DevicePool::open(&recorded, test.fds.get())
         .context("cannot open the device again")
@@ -61,7 +58,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
 
     let self_test = SelfTestRuns {
         test,
-        lengths: &lengths,
+        c_len,
         device: &device,
         problem: &problem,
         operands: &operands,
@@ -126,7 +123,7 @@ fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Rec
         ..RecorderOptions::default()
     };
     let recorder = Recorder::create(file, options)
-        .with_context(|| format!("cannot record into {}", file.display()))
+        .with_context(|| file.display().to_string())
         .map_err(Failure::Output)?;
     let device = Recording::new(recorder.clone(), &device.info())
         .open(device)
@@ -152,7 +149,7 @@ fn finish(recorder: Option<&Recorder>) -> Result<Option<String>, Failure> {
 /// All that the runs of one self-test share.
 struct SelfTestRuns<'a> {
     test: &'a SelfTestFlags,
-    lengths: &'a Lengths,
+    c_len: usize,
     device: &'a DeviceReport,
     problem: &'a ProblemReport,
     operands: &'a ProductOperands,
@@ -196,7 +193,7 @@ impl SelfTestRuns<'_> {
     }
 
     fn multiply(&self) -> Result<ProductResult, Error> {
-        let mut product = ProductResult::unwritten(self.operands, Results::Sums, self.lengths.c);
+        let mut product = ProductResult::unwritten(self.operands, Results::Sums, self.c_len);
         product.multiply(self.engine, self.weights, self.test.shape.m, self.operands)?;
         Ok(product)
     }
@@ -244,31 +241,5 @@ impl SelfTestRuns<'_> {
     fn model_events(&self) -> Vec<String> {
         let events = self.model.map(Model::events).unwrap_or_default();
         events.iter().map(ToString::to_string).collect()
-    }
-}
-
-/// Elements of the three matrices.
-struct Lengths {
-    a: usize,
-    b: usize,
-    c: usize,
-}
-
-impl Lengths {
-    fn of(ProductShape { m, k, n }: ProductShape) -> Result<Self, Failure> {
-        let length = |name: &str, rows: usize, columns: usize| {
-            rows.checked_mul(columns)
-                .filter(|&len| len <= ELEMENTS_MAX)
-                .ok_or_else(|| {
-                    Failure::Usage(anyhow!(
-                        "{name} of {rows} x {columns} has more than {ELEMENTS_MAX} elements"
-                    ))
-                })
-        };
-        Ok(Self {
-            a: length("A", m, k)?,
-            b: length("B", n, k)?,
-            c: length("C", m, n)?,
-        })
     }
 }
