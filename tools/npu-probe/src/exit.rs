@@ -1,13 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a run ends: the exit codes that `--help` promises.
 
+use serde::Serialize;
+
 /// What came out of a run that was possible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Verdict {
     /// All is right: 0.
+    #[serde(rename = "PASS")]
     Pass,
     /// The result is not the CPU's: 1.
+    #[serde(rename = "FAIL")]
     Mismatch,
+}
+
+impl Verdict {
+    pub(crate) const fn of(is_right: bool) -> Self {
+        match is_right {
+            true => Self::Pass,
+            false => Self::Mismatch,
+        }
+    }
+
+    /// The verdict for people: on software it says nothing of an NPU.
+    pub(crate) const fn words(self, is_model: bool) -> &'static str {
+        match (self, is_model) {
+            (Self::Pass, false) => "PASS",
+            (Self::Pass, true) => "PASS (software model)",
+            (Self::Mismatch, false) => "FAIL",
+            (Self::Mismatch, true) => "FAIL (software model)",
+        }
+    }
 }
 
 /// Why a run was not possible.

@@ -8,6 +8,7 @@ use rocket_uapi::DeviceInfo;
 use serde::Serialize;
 
 use crate::capture::CapturedProduct;
+use crate::exit::Verdict;
 use crate::expected::ResultComparison;
 use crate::flags::SelfTestFlags;
 use crate::host::HostMachine;
@@ -136,8 +137,7 @@ pub(crate) struct RunReport {
 /// The self-test.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SelfTestReport {
-    /// "PASS" or "FAIL".
-    pub(crate) result: &'static str,
+    pub(crate) result: Verdict,
     pub(crate) device: DeviceReport,
     pub(crate) problem: ProblemReport,
     pub(crate) program: ProgramReport,
@@ -197,7 +197,8 @@ impl SelfTestReport {
         match self.runs.iter().position(|run| !run.passes()) {
             None => {
                 let elements: usize = self.runs.iter().map(|run| run.comparison.elements).sum();
-                let _ = writeln!(text, "PASS       all {elements} elements are right");
+                let words = Verdict::Pass.words(self.device.is_model);
+                let _ = writeln!(text, "{words:10} all {elements} elements are right");
             }
             Some(at) => self.failure_text(&mut text, at),
         }
@@ -214,9 +215,10 @@ impl SelfTestReport {
             first,
         } = &self.runs[at].comparison;
         let bad = self.runs.iter().filter(|run| !run.passes()).count();
+        let words = Verdict::Mismatch.words(self.device.is_model);
         let _ = write!(
             text,
-            "FAIL       {different} of {elements} elements are wrong"
+            "{words:10} {different} of {elements} elements are wrong"
         );
         if self.runs.len() > 1 {
             let _ = write!(
@@ -268,7 +270,7 @@ mod tests {
             RunReport::new(Duration::from_micros(1500), comparison)
         };
         SelfTestReport {
-            result: "FAIL",
+            result: Verdict::Mismatch,
             device: DeviceReport {
                 name: "a device".to_owned(),
                 is_model: true,
@@ -301,7 +303,7 @@ mod tests {
     fn a_failure_shows_the_first_differences() {
         let text = report(&[0, 5, 0]).verdict_text();
         for part in [
-            "FAIL       5 of 100 elements are wrong in run 2 (1 of 3 runs); the first:",
+            "FAIL (software model) 5 of 100 elements are wrong in run 2 (1 of 3 runs); the first:",
             "       3       17                      NaN                      1.5  +- 1.000e-6",
             "1.500 ms median, 1.500 ms to 1.500 ms, 3 times",
             "model      something happened",

@@ -45,7 +45,12 @@ fn alone_it_tests_and_says_on_what() {
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
     for part in [
-        "model", "C[64,64]", "int8", "seed 1", "words", "PASS", "4096",
+        "model",
+        "C[64,64]",
+        "int8",
+        "seed 1",
+        "words",
+        "PASS (software model) all 4096",
     ] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }

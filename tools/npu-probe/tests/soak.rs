@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{json_of as json, probe};
+use common::{json_of as json, probe, text};
 
 #[test]
 fn processes_multiply_and_some_are_killed() {
@@ -31,6 +31,8 @@ fn processes_multiply_and_some_are_killed() {
         let products = products.values().map(|number| number.as_u64().unwrap());
         assert!(products.sum::<u64>() >= clients, "{report:#}");
     }
+    let said = text(&["soak", "--seconds", "0", "--processes", "1"]);
+    assert!(said.contains("RESULT PASS (software model): "), "{said}");
 }
 
 #[test]

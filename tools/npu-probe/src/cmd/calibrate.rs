@@ -53,8 +53,5 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
         }
         text
     })?;
-    Ok(match report.facts.settled {
-        true => Verdict::Pass,
-        false => Verdict::Mismatch,
-    })
+    Ok(Verdict::of(report.facts.settled))
 }

@@ -32,13 +32,8 @@ pub(crate) fn run(files: &DiffFlags) -> Result<Verdict, Failure> {
         }
     })
     .map_err(|error| Failure::Usage(anyhow!("cannot compare the captures: {error}")))?;
-    let verdict = if report.count == 0 {
-        Verdict::Pass
-    } else {
-        Verdict::Mismatch
-    };
     files.report.print(&report, || report.text())?;
-    Ok(verdict)
+    Ok(Verdict::of(report.count == 0))
 }
 
 impl Report {

@@ -83,13 +83,8 @@ pub(super) fn run(decode: &DecodeFlags, is_capture: bool) -> Result<Verdict, Fai
         .filter(|(severity, _)| severity.0 == Severity::Error)
         .count();
     report.findings = findings.0.into_values().collect();
-    let verdict = if report.errors == 0 {
-        Verdict::Pass
-    } else {
-        Verdict::Mismatch
-    };
     decode.report.print(&report, || text(&report))?;
-    Ok(verdict)
+    Ok(Verdict::of(report.errors == 0))
 }
 
 fn of_capture(capture: &Capture, report: &mut Report, findings: &mut RepeatedFindings) {

@@ -74,16 +74,9 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let (program, runs) = outcome?;
     let recording = recording?;
     let traced = self_test.trace()?;
-    let verdict = if runs.iter().all(RunReport::passes) {
-        Verdict::Pass
-    } else {
-        Verdict::Mismatch
-    };
+    let verdict = Verdict::of(runs.iter().all(RunReport::passes));
     let report = SelfTestReport {
-        result: match verdict {
-            Verdict::Pass => "PASS",
-            Verdict::Mismatch => "FAIL",
-        },
+        result: verdict,
         time_of: time_of(device.is_model),
         model_events: self_test.model_events(),
         device: device.clone(),

@@ -57,8 +57,12 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
         tally.append(part);
         ended = ended.and(end);
     }
-    let (verdict, lost, none) = (tally.verdict(), tally.lost, tally.words == 0);
+    let verdict = tally.verdict();
+    let lost = tally.lost;
+    let is_too_slow = lost > 0 && !(args.allow_timeouts && tally.words > 0);
+    let is_right = verdict == Verdict::Pass && ended.is_ok() && !is_too_slow;
     let report = Report {
+        result: Verdict::of(is_right),
         device,
         seconds: args.seconds,
         processes: args.processes.get(),
@@ -66,12 +70,12 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
     };
     args.report.print(&report, || report.text())?;
     ended?;
-    match (verdict, lost) {
-        (Verdict::Pass, 1..) if !args.allow_timeouts || none => Err(Failure::Device(anyhow!(
+    if verdict == Verdict::Pass && is_too_slow {
+        return Err(Failure::Device(anyhow!(
             "the driver killed jobs of {lost} products, after 500 ms"
-        ))),
-        _ => Ok(verdict),
+        )));
     }
+    Ok(verdict)
 }
 
 /// Multiplies random matrices, a line for each product.
@@ -220,6 +224,8 @@ impl Tally {
 /// The report of a soak, which is printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
+    /// "PASS" or "FAIL".
+    result: Verdict,
     device: DeviceReport,
     seconds: u64,
     processes: u64,
@@ -231,7 +237,9 @@ impl Report {
     /// The report as a line of text.
     fn text(&self) -> String {
         let tally = &self.tally;
-        let mut text = format!("RESULT {} products", tally.products.values().sum::<u64>());
+        let products: u64 = tally.products.values().sum();
+        let words = self.result.words(self.device.is_model);
+        let mut text = format!("RESULT {words}: {products} products");
         let mut separator = " (";
         for (kind, number) in &tally.products {
             let _ = write!(text, "{separator}{number} {kind}");
