@@ -29,6 +29,7 @@ mod manual;
 mod output;
 mod product;
 mod program;
+mod progress;
 mod report;
 mod served;
 mod shape;

@@ -6,6 +6,7 @@ use crate::bench::{BenchReport, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
 use crate::flags::BenchFlags;
 use crate::output;
+use crate::progress::Progress;
 use crate::report::DeviceReport;
 
 pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
@@ -23,19 +24,24 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
         conditions: MeasuringConditions::look(device, profile, refused, fds, threads),
         measurements: Vec::new(),
     };
-    let say = |text: &str| args.report.say(text);
+    let steps = measuring.shapes.len() * measuring.kinds().len();
+    let progress = Progress::of(steps as u64, "products");
+    let say = |text: &str| progress.aside(|| args.report.say(text));
     say(&report.conditions.text())?;
     for &shape in &measuring.shapes {
         for &kind in measuring.kinds() {
+            progress.doing(&format!("{kind} {shape}"));
             let case = measuring.case(kind, shape, machine, is_model);
             let options = measuring.plan_options(&case, &options);
             let profile = options.profile.clone();
             let engine = measuring::engine(&opened.device, fds, options, threads)?;
             let measurement = case.measure(&engine, &profile)?;
+            progress.step();
             say(&measurement.text())?;
             report.measurements.push(measurement);
         }
     }
+    drop(progress);
     if args.report.json {
         output::print_json(&report)?;
     }

@@ -9,6 +9,7 @@ use crate::calibrate::{self, CalibrateReport, facts};
 use crate::exit::{Failure, Verdict};
 use crate::flags::CalibrateFlags;
 use crate::output;
+use crate::progress::Progress;
 use crate::report::DeviceReport;
 
 pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
@@ -28,15 +29,18 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     let opened = open()?;
     let is_model = opened.device.info().is_model;
     let device = DeviceReport::new(opened.device.info(), opened.why);
-    let say = |text: &str| args.report.say(text);
-    let tell = |text: &str| output::tell(&format!("{text}\n"));
+    let progress = Progress::endless("calibrating");
+    let say = |text: &str| progress.aside(|| args.report.say(text));
+    let tell = |text: &str| progress.aside(|| output::tell(&format!("{text}\n")));
     say(&device.text())?;
     let mut profile = None;
     if file.is_some() {
         profile = Some(calibrate::measured(&open, args.products(is_model), &tell)?);
         tell("contested facts");
     }
+    progress.doing("running experiments");
     let facts = facts::settle(&opened.device, &names, args.risky, say)?;
+    drop(progress);
     if let (Some(profile), Some(file)) = (&mut profile, &file) {
         profile.facts = facts.iter().filter_map(|fact| fact.verdict()).collect();
         calibrate::write(file, profile)?;

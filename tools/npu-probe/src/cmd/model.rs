@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::exit::{Failure, Verdict};
 use crate::flags::GgufFlags;
 use crate::gguf::{GgufError, GgufModel};
+use crate::progress::Progress;
 use speed::SpeedReport;
 use weights::{PlacedWeights, WeightGroup};
 
@@ -56,6 +57,7 @@ struct ModelReport {
 }
 
 pub(crate) fn run(args: &GgufFlags) -> Result<Verdict, Failure> {
+    let progress = Progress::endless(&format!("planning {}", args.file.display()));
     let read = || {
         let model = GgufModel::read(&args.file)?;
         weights::check(&model)?;
@@ -66,6 +68,7 @@ pub(crate) fn run(args: &GgufFlags) -> Result<Verdict, Failure> {
         .map_err(Failure::Usage)?;
     let info = super::open(&args.device)?.device.info();
     let report = report(&model, args, &info);
+    drop(progress);
     args.report.print(&report, || report.text())?;
     Ok(Verdict::Pass)
 }

@@ -11,6 +11,7 @@ use crate::capture_file;
 use crate::exit::{Failure, Verdict};
 use crate::flags::ReplayFlags;
 use crate::output;
+use crate::progress::Progress;
 use crate::report::DeviceReport;
 
 /// Jobs that are shown if they differ.
@@ -104,6 +105,7 @@ pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
     let is_model = device.is_model;
     let say = |text: &str| args.report.say(text);
     say(&(capture_file::head(&capture) + &device.text()))?;
+    let progress = Progress::endless("replaying");
     let report =
         replay(&capture, &opened.device, &ReplayOptions::default()).map_err(
             |error| match error {
@@ -113,6 +115,7 @@ pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
                 _ => Failure::Usage(anyhow!("cannot replay {}: {error}", args.file.display())),
             },
         )?;
+    drop(progress);
     let events = opened.model.map(|model| model.events()).unwrap_or_default();
     let verdict = Verdict::of(report.matches());
     if args.report.json {

@@ -20,6 +20,7 @@ use crate::expected::CpuResult;
 use crate::flags::SelfTestFlags;
 use crate::output;
 use crate::product::ProductResult;
+use crate::progress::Progress;
 use crate::report::{
     DeviceReport, ProblemReport, ProgramReport, RunReport, SelfTestReport, time_of,
 };
@@ -41,6 +42,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let say = |text: &str| test.report.say(text);
     say(&device.text())?;
 
+    let progress = Progress::of(test.repeat.get() as u64, "computing on the CPU");
     let operands = ProductOperands::random_of(test.dtype, a_len, b_len, test.seed);
     let (recorded, recorder) = recorded(&opened.device, test)?;
     let pool = DevicePool::open(&recorded, test.fds.get())
@@ -53,7 +55,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let output = ProductResult::output(&operands, Results::Sums);
     let plan = engine.prepare(&weights, m, output)?.plan().to_string();
     let problem = ProblemReport::new(test, plan);
-    say(&problem.text())?;
+    progress.aside(|| say(&problem.text()))?;
     let expected = CpuResult::compute(test.shape, &operands, weights.plan().k_tile_count());
 
     let self_test = SelfTestRuns {
@@ -67,6 +69,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
         weights: &weights,
         capture: &capture,
         model: opened.model.as_deref(),
+        progress: &progress,
     };
     let outcome = self_test.run();
     // Also of a run that failed: that is what recordings are for.
@@ -84,6 +87,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
         program,
         runs,
     };
+    drop(progress);
     if test.report.json {
         output::print_json(&report)?;
     } else {
@@ -151,6 +155,7 @@ struct SelfTestRuns<'a> {
     weights: &'a PackedWeights,
     capture: &'a JobCollector,
     model: Option<&'a Model>,
+    progress: &'a Progress,
 }
 
 impl SelfTestRuns<'_> {
@@ -159,6 +164,7 @@ impl SelfTestRuns<'_> {
     fn run(&self) -> Result<(ProgramReport, Vec<RunReport>), Failure> {
         let mut runs: Vec<RunReport> = Vec::new();
         let mut program = ProgramReport::default();
+        self.progress.doing("multiplying");
         for _ in 0..self.test.repeat.get() {
             let start = Instant::now();
             let product = self.multiply();
@@ -170,7 +176,8 @@ impl SelfTestRuns<'_> {
                 Err(error) => {
                     self.dump(&captured, Err(&error))?;
                     for event in self.model_events() {
-                        output::complain(&format!("the model says: {event}"));
+                        let text = format!("the model says: {event}");
+                        self.progress.aside(|| output::complain(&text));
                     }
                     return Err(error.into());
                 }
@@ -181,6 +188,7 @@ impl SelfTestRuns<'_> {
                 self.dump(&captured, Ok(&product))?;
             }
             runs.push(run);
+            self.progress.step();
         }
         Ok((program, runs))
     }

@@ -20,6 +20,7 @@ use crate::data::SplitMix64;
 use crate::exit::{Failure, Verdict};
 use crate::flags::SoakFlags;
 use crate::output;
+use crate::progress::Progress;
 use crate::report::DeviceReport;
 use crate::soak::{CheckedProduct, SoakProduct};
 
@@ -50,6 +51,8 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
         end: Instant::now() + Duration::from_secs(args.seconds),
         kill: args.kill,
         failed: AtomicBool::new(false),
+        progress: Progress::of(args.seconds, "seconds of the soak"),
+        start: Instant::now(),
     };
     let mut tally = Tally::default();
     let mut ended = Ok(());
@@ -57,6 +60,7 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
         tally.append(part);
         ended = ended.and(end);
     }
+    drop(soak);
     let verdict = tally.verdict();
     let lost = tally.lost;
     let is_too_slow = lost > 0 && !(args.allow_timeouts && tally.words > 0);
@@ -101,6 +105,8 @@ struct Soak {
     end: Instant,
     kill: bool,
     failed: AtomicBool,
+    progress: Progress,
+    start: Instant,
 }
 
 impl Soak {
@@ -158,6 +164,7 @@ impl Soak {
                     .map_err(|()| anyhow!("a process says {line:?}"))?,
             );
             products += 1;
+            self.progress.reached(self.start.elapsed().as_secs());
             if doomed && products == last {
                 thread::sleep(moment);
                 child.kill().context("killing a process")?;
