@@ -34,6 +34,7 @@ mod report;
 mod served;
 mod shape;
 mod soak;
+mod table;
 
 use std::process::ExitCode;
 
@@ -78,7 +79,11 @@ fn log_to_stderr() {
     let named = std::env::var("RUST_LOG").ok();
     let targets = named.and_then(|named| named.parse::<Targets>().ok());
     tracing_subscriber::registry()
-        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(
+            tracing_subscriber::fmt::layer()
+                .with_ansi(output::is_coloured(&std::io::stderr()))
+                .with_writer(std::io::stderr),
+        )
         .with(targets.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR)))
         .init();
 }

@@ -2,6 +2,7 @@
 //! What the self-test found out, and how it is told.
 
 use std::fmt::Write;
+use std::iter;
 use std::time::Duration;
 
 use rocket_uapi::DeviceInfo;
@@ -9,10 +10,11 @@ use serde::Serialize;
 
 use crate::capture::CapturedProduct;
 use crate::exit::Verdict;
-use crate::expected::ResultComparison;
+use crate::expected::{ResultComparison, WrongElement};
 use crate::flags::SelfTestFlags;
 use crate::host::HostMachine;
 use crate::shape::ProductShape;
+use crate::table::table;
 
 /// A device in a report.
 #[derive(Clone, Debug, Serialize)]
@@ -229,29 +231,22 @@ impl SelfTestReport {
             );
         }
         text.push_str("; the first:\n");
-        let _ = writeln!(
-            text,
-            "{:>8} {:>8} {:>24} {:>24}",
-            "row", "column", "NPU", "CPU"
-        );
-        for d in first {
-            let _ = write!(
-                text,
-                "{:>8} {:>8} {:>24} {:>24}",
-                d.row, d.column, d.got, d.expected
-            );
-            if let Some(tolerance) = d.tolerance {
-                let _ = write!(text, "  +- {tolerance:.3e}");
-            }
-            text.push('\n');
-        }
+        let heads = ["row", "column", "NPU", "CPU", ""].map(str::to_owned);
+        let row = |wrong: &WrongElement| {
+            let WrongElement { row, column, .. } = wrong;
+            let tolerance = wrong.tolerance.map(|most| format!("+- {most:.3e}"));
+            let (npu, cpu) = (wrong.got.clone(), wrong.expected.clone());
+            let place = [row, column].map(ToString::to_string);
+            [&place[..], &[npu, cpu, tolerance.unwrap_or_default()]].concat()
+        };
+        let rows = iter::once(heads.to_vec()).chain(first.iter().map(row));
+        text.push_str(&table(&rows.collect::<Vec<_>>()));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::expected::WrongElement;
 
     fn report(different: &[usize]) -> SelfTestReport {
         let difference = WrongElement {
@@ -304,7 +299,7 @@ mod tests {
         let text = report(&[0, 5, 0]).verdict_text();
         for part in [
             "FAIL (software model) 5 of 100 elements are wrong in run 2 (1 of 3 runs); the first:",
-            "       3       17                      NaN                      1.5  +- 1.000e-6",
+            "3        17  NaN  1.5  +- 1.000e-6",
             "1.500 ms median, 1.500 ms to 1.500 ms, 3 times",
             "model      something happened",
         ] {

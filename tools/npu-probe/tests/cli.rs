@@ -613,3 +613,24 @@ fn rust_log_chooses_what_is_logged() {
     let rest = logged("trace,npu_matmul=off");
     assert!(!rest.contains("npu_matmul"), "{rest}");
 }
+
+#[test]
+fn only_who_wants_colours_gets_them() {
+    let coloured = |variables: &[(&str, &str)]| {
+        let mut command = probe(&[]);
+        for name in ["NO_COLOR", "CLICOLOR_FORCE", "CLICOLOR"] {
+            command.env_remove(name);
+        }
+        let output = command
+            .env("RUST_LOG", "trace")
+            .envs(variables.iter().copied());
+        let output = output.output().unwrap();
+        [stdout(&output), stderr(&output)].map(|text| text.contains('\x1b'))
+    };
+    assert_eq!(coloured(&[]), [false; 2]);
+    assert_eq!(coloured(&[("CLICOLOR_FORCE", "1")]), [true; 2]);
+    assert_eq!(
+        coloured(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]),
+        [false; 2]
+    );
+}
