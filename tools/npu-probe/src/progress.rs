@@ -20,9 +20,9 @@ const ENDLESS: &str = "{spinner} {msg}, {elapsed}";
 const COUNTED: &str = "{spinner} {msg} [{bar:30}] {pos} of {len}, {elapsed}";
 
 /// The line, until it is dropped.
-pub(crate) struct Progress(ProgressBar);
+pub(crate) struct ProgressLine(ProgressBar);
 
-impl Progress {
+impl ProgressLine {
     /// Of work of which nobody knows how much it is.
     pub(crate) fn endless(what: &str) -> Self {
         Self::start(ProgressBar::no_length(), ENDLESS, what)
@@ -73,7 +73,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn lines_have_a_style_and_pipes_have_no_line() {
         assert!(style(ENDLESS).is_ok() && style(COUNTED).is_ok());
-        let progress = Progress::of(2, "steps");
+        let progress = ProgressLine::of(2, "steps");
         progress.step();
         assert!(progress.0.is_hidden() && progress.0.position() == 1);
     }

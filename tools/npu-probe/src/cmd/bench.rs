@@ -6,7 +6,7 @@ use crate::bench::{BenchReport, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
 use crate::flags::BenchFlags;
 use crate::output;
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
 pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
         measurements: Vec::new(),
     };
     let steps = measuring.shapes.len() * measuring.kinds().len();
-    let progress = Progress::of(steps as u64, "products");
+    let progress = ProgressLine::of(steps as u64, "products");
     let say = |text: &str| progress.aside(|| args.report.say(text));
     say(&report.conditions.text())?;
     for &shape in &measuring.shapes {

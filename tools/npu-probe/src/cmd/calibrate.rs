@@ -9,7 +9,7 @@ use crate::calibrate::{self, CalibrateReport, facts};
 use crate::exit::{Failure, Verdict};
 use crate::flags::CalibrateFlags;
 use crate::output;
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
 pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     let opened = open()?;
     let is_model = opened.device.info().is_model;
     let device = DeviceReport::new(opened.device.info(), opened.why);
-    let progress = Progress::endless("calibrating");
+    let progress = ProgressLine::endless("calibrating");
     let say = |text: &str| progress.aside(|| args.report.say(text));
     let tell = |text: &str| progress.aside(|| output::tell(&format!("{text}\n")));
     say(&device.text())?;

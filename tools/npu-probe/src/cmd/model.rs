@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::exit::{Failure, Verdict};
 use crate::flags::GgufFlags;
 use crate::gguf::{GgufError, GgufModel};
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 use speed::SpeedReport;
 use weights::{PlacedWeights, WeightGroup};
 
@@ -57,7 +57,7 @@ struct ModelReport {
 }
 
 pub(crate) fn run(args: &GgufFlags) -> Result<Verdict, Failure> {
-    let progress = Progress::endless(&format!("planning {}", args.file.display()));
+    let progress = ProgressLine::endless(&format!("planning {}", args.file.display()));
     let read = || {
         let model = GgufModel::read(&args.file)?;
         weights::check(&model)?;

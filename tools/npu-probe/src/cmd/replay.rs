@@ -11,7 +11,7 @@ use crate::capture_file;
 use crate::exit::{Failure, Verdict};
 use crate::flags::ReplayFlags;
 use crate::output;
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
 /// Jobs that are shown if they differ.
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
     let is_model = device.is_model;
     let say = |text: &str| args.report.say(text);
     say(&(capture_file::head(&capture) + &device.text()))?;
-    let progress = Progress::endless("replaying");
+    let progress = ProgressLine::endless("replaying");
     let report =
         replay(&capture, &opened.device, &ReplayOptions::default()).map_err(
             |error| match error {

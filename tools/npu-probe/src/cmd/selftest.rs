@@ -20,7 +20,7 @@ use crate::expected::CpuResult;
 use crate::flags::SelfTestFlags;
 use crate::output;
 use crate::product::ProductResult;
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 use crate::report::{
     DeviceReport, ProblemReport, ProgramReport, RunReport, SelfTestReport, time_of,
 };
@@ -42,7 +42,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let say = |text: &str| test.report.say(text);
     say(&device.text())?;
 
-    let progress = Progress::of(test.repeat.get() as u64, "computing on the CPU");
+    let progress = ProgressLine::of(test.repeat.get() as u64, "computing on the CPU");
     let operands = ProductOperands::random_of(test.dtype, a_len, b_len, test.seed);
     let (recorded, recorder) = recorded(&opened.device, test)?;
     let pool = DevicePool::open(&recorded, test.fds.get())
@@ -155,7 +155,7 @@ struct SelfTestRuns<'a> {
     weights: &'a PackedWeights,
     capture: &'a JobCollector,
     model: Option<&'a Model>,
-    progress: &'a Progress,
+    progress: &'a ProgressLine,
 }
 
 impl SelfTestRuns<'_> {

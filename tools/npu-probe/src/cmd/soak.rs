@@ -20,7 +20,7 @@ use crate::data::SplitMix64;
 use crate::exit::{Failure, Verdict};
 use crate::flags::SoakFlags;
 use crate::output;
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 use crate::soak::{CheckedProduct, SoakProduct};
 
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
         end: Instant::now() + Duration::from_secs(args.seconds),
         kill: args.kill,
         failed: AtomicBool::new(false),
-        progress: Progress::of(args.seconds, "seconds of the soak"),
+        progress: ProgressLine::of(args.seconds, "seconds of the soak"),
         start: Instant::now(),
     };
     let mut tally = Tally::default();
@@ -105,7 +105,7 @@ struct Soak {
     end: Instant,
     kill: bool,
     failed: AtomicBool,
-    progress: Progress,
+    progress: ProgressLine,
     start: Instant,
 }
 
