@@ -49,7 +49,7 @@ fn what_clients_do_is_recorded_and_comes_out_again() {
                 "{job:#}"
             );
         }
-        let (code, seen) = json(&["lint"], &file);
+        let (code, seen) = json(&["decode", "--lint"], &file);
         assert_eq!(
             (code, &seen["programs"]),
             (0, &Value::from(jobs)),

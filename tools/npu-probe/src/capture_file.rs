@@ -5,26 +5,26 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use npu_capture::format::MAGIC;
-use npu_capture::{Capture, ObjectUse, Role};
+use npu_capture::{Capture, CaptureError, ObjectUse, Role};
 
 use crate::exit::Failure;
+use crate::flags::CaptureFlags;
 
 /// Reads a capture.
-pub(crate) fn open(path: &Path, unfinished: bool) -> Result<Capture, Failure> {
-    let capture = if unfinished {
+pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure> {
+    let capture = if flags.unfinished {
         Capture::open_unfinished(path)
     } else {
         Capture::open(path)
     };
-    let hint = if matches!(capture, Err(npu_capture::CaptureError::Unfinished)) {
-        " (with --unfinished)"
-    } else {
-        ""
-    };
     capture
-        .with_context(|| format!("cannot read {}{hint}", path.display()))
+        .map_err(|error| match error {
+            CaptureError::Unfinished => anyhow!("{error}: --unfinished"),
+            other => other.into(),
+        })
+        .with_context(|| path.display().to_string())
         .map_err(Failure::Usage)
 }
 

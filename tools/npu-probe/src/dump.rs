@@ -15,6 +15,7 @@ use crate::data::ProductOperands;
 use crate::expected::CpuResult;
 use crate::product::ProductResult;
 use crate::report::{DeviceReport, ProblemReport};
+use crate::shape::ProductShape;
 
 /// A file of the dump, and what it holds in words.
 #[derive(Debug, Serialize)]
@@ -83,7 +84,7 @@ impl Dump<'_> {
     }
 
     fn write_matrices(&self, writer: &mut Writer<'_>) -> anyhow::Result<()> {
-        let ProblemReport { m, k, n, .. } = self.problem;
+        let ProductShape { m, k, n } = self.problem.shape;
         let (a_size, b_size, c_size) = (
             format!("{m} x {k}"),
             format!("{n} x {k}"),

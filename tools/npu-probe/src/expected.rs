@@ -10,8 +10,8 @@ use npu_matmul::reference::{self, Expected};
 use serde::Serialize;
 
 use crate::data::ProductOperands;
-use crate::flags::SelfTest;
 use crate::product::ProductResult;
+use crate::shape::ProductShape;
 
 /// Most differing elements that a report shows.
 const SHOWN: usize = 8;
@@ -52,9 +52,9 @@ pub(crate) struct ResultComparison {
 impl CpuResult {
     /// Multiplies on the CPU: the oracle, a band of rows on each thread. The
     /// NPU's plan cuts K into `k_tiles`.
-    pub(crate) fn compute(test: &SelfTest, operands: &ProductOperands, k_tiles: usize) -> Self {
-        let (n, k) = (test.n, test.k);
-        let bands = by_bands(test.m, |from, to| {
+    pub(crate) fn compute(shape: ProductShape, operands: &ProductOperands, k_tiles: usize) -> Self {
+        let ProductShape { m, k, n } = shape;
+        let bands = by_bands(m, |from, to| {
             vec![Self::of_rows(from..to, n, k, operands, k_tiles)]
         });
         let mut bands = bands.into_iter();

@@ -4,37 +4,37 @@
 mod bench;
 mod calibrate;
 mod capture;
+mod common;
 mod doctor;
 mod dtype;
 mod evidence;
 mod exec;
+mod html_report;
 mod measuring;
 mod model;
 mod plan;
 pub(crate) mod planning;
-mod report;
 mod selftest;
 mod soak;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
-use npu_model::Selector;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use bench::BenchFlags;
 pub(crate) use calibrate::CalibrateFlags;
-pub(crate) use capture::{CaptureFlags, DiffFlags};
+pub(crate) use capture::{CaptureFlags, DiffFlags, ReplayFlags};
+pub(crate) use common::{DeviceFlags, ReportFlags, RunFiles};
 pub(crate) use doctor::DoctorFlags;
 pub(crate) use dtype::OperandDtypes;
 pub(crate) use evidence::EvidenceFlags;
 pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
+pub(crate) use html_report::HtmlReportFlags;
 pub(crate) use measuring::MeasuringFlags;
 pub(crate) use model::GgufFlags;
 pub(crate) use plan::PlanFlags;
-pub(crate) use report::ReportFlags;
-pub(crate) use selftest::{SelfTest, SelfTestFlags};
+pub(crate) use selftest::SelfTestFlags;
 pub(crate) use soak::SoakFlags;
 
 /// Check that the RK3588 NPU of this machine computes what it should.
@@ -45,23 +45,16 @@ pub(crate) use soak::SoakFlags;
 ///
 /// Where there is no NPU it runs on a software model of it, and says so.
 #[derive(Debug, Parser)]
-#[command(name = "npu-probe", version, after_long_help = AFTER_HELP)]
+#[command(
+    name = "npu-probe",
+    version,
+    after_help = "--help tells more: expert commands and options, exit codes, examples.",
+    after_long_help = AFTER_HELP,
+    args_conflicts_with_subcommands = true
+)]
 pub(crate) struct Flags {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-
-    /// Device to use: a path, `model`, or `auto`
-    ///
-    /// `auto` takes a device of the kernel's rocket driver if it can be used,
-    /// else the software model. A path, such as /dev/accel/accel0, demands that
-    /// device: without it the exit code is 3. Where this option is not given,
-    /// the environment variable ROCKET_DEVICE is asked, then `auto` is taken.
-    #[arg(long, global = true, value_name = "PATH|model|auto")]
-    device: Option<Selector>,
-
-    /// Print one JSON object instead of text
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) selftest: SelfTestFlags,
@@ -71,15 +64,15 @@ const AFTER_HELP: &str = "\
 Exit codes:
   0  the result is right (or the command did its work)
   1  the result differs from the CPU's (calibrate: from every side's; replay
-     and diff: from the recorded one; lint: there are errors)
+     and diff: from the recorded one; decode --lint: there are errors)
   2  the command line or an input file makes no sense
   3  the device that was demanded is not there, or not usable (doctor: no NPU is)
   4  the device or its driver failed (exec: the program did not complete)
   5  the output could not be written
 
 Examples:
-  npu-probe                                the self-test, 64 x 64 x 64, int8
-  npu-probe --dtype fp16 --m 100 --k 999   other sizes, any from 1
+  npu-probe                                the self-test, 64x64x64, int8
+  npu-probe --dtype fp16 --shape 100x999x7 other sizes, any from 1
   npu-probe --device /dev/accel/accel0     on this device and no other
   npu-probe --dump report                  keep programs and matrices, to send
                                            them to somebody
@@ -99,6 +92,37 @@ Examples:
 
 RUST_LOG=trace shows what the libraries do.";
 
+/// Commands on register programs and captures, and what other programs start: told
+/// after all else.
+const EXPERT_COMMANDS: [&str; 6] = ["decode", "asm", "exec", "replay", "diff", "serve"];
+
+/// Options of the self-test that only `--help` tells.
+const EXPERT_OPTIONS: [&str; 4] = ["seed", "fds", "trace", "record"];
+
+impl Flags {
+    /// Reads the command line.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        Self::from_arg_matches(&Self::with_short_help().try_get_matches()?)
+    }
+
+    /// The definition, with a first page of help that has what users need.
+    fn with_short_help() -> clap::Command {
+        let mut tool = Self::command();
+        let mut experts = "Expert commands:\n".to_owned();
+        for name in EXPERT_COMMANDS {
+            tool = tool.mut_subcommand(name, |one| {
+                let about = one.get_about().map(ToString::to_string);
+                experts += &format!("  {name:9}  {}\n", about.unwrap_or_default());
+                one.hide(true)
+            });
+        }
+        for name in EXPERT_OPTIONS {
+            tool = tool.mut_arg(name, |one| one.hide_short_help(true));
+        }
+        tool.after_long_help(format!("{experts}\n{AFTER_HELP}"))
+    }
+}
+
 /// What to do other than the self-test.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -110,50 +134,7 @@ pub(crate) enum Command {
     /// more of it. The exit code is 3 if no NPU can be used.
     Doctor(DoctorFlags),
     /// Tell which device would be used, and why
-    Info,
-    /// Make a register program from assembler text
-    Asm(AsmFlags),
-    /// Disassemble a register program and tell what is wrong with it, or list
-    /// the jobs of a capture
-    Decode(DecodeFlags),
-    /// Run one register program against given memory
-    ///
-    /// On a core of the software model's chip after power-up, kicked off as the
-    /// kernel driver would: memory lies at exactly the given addresses, all
-    /// else is a fault. Tells interrupts, traps, faults and modelled time; the
-    /// files are written in any case, and the exit code is 4 if the program
-    /// did not complete.
-    Exec(ExecFlags),
-    /// Run a program that finds the software NPU as /dev/accel/accel0
-    ///
-    /// For programs that are linked dynamically and know nothing of this
-    /// project. With --device and a node the program works on that device, which
-    /// is of use with --record. Prints at the end, on standard error, what the program did with
-    /// the NPU. The exit code is the program's; 128 and the signal's number if
-    /// a signal ended it.
-    Run(RunFlags),
-    /// Serve the software NPU until its last client is gone
-    ///
-    /// librocket_preload.so starts this by itself in a program that no
-    /// `npu-probe run` has started. All programs of a user then share one
-    /// device.
-    Serve(ServeFlags),
-    /// Run the jobs of a capture again and compare what comes out
-    ///
-    /// On the device that is chosen, each job from the state that it was
-    /// recorded in. The exit code is 1 if anything comes out otherwise: the
-    /// first byte that differs is shown, with its output element where the
-    /// program tells.
-    Replay(CaptureFlags),
-    /// Tell what is wrong with the programs of a capture, or with one program
-    ///
-    /// The exit code is 1 if there are errors, not for warnings and notes.
-    Lint(CaptureFlags),
-    /// Tell what differs between two captures
-    ///
-    /// Device, jobs, command words by the names of their registers, contents.
-    /// The exit code is 1 if anything differs.
-    Diff(DiffFlags),
+    Info(InfoFlags),
     /// Measure what this board is like, and write its profile
     ///
     /// The clock, which no driver tells; start costs, memory, the CPU's kernels; which
@@ -165,6 +146,13 @@ pub(crate) enum Command {
     /// profile (docs/profile.md). On the software model times are modelled, and an NPU
     /// does not use such a profile.
     Calibrate(CalibrateFlags),
+    /// Measure how fast products are
+    ///
+    /// Wall time, CPU time, SUBMITs and bytes of a product, its modelled time,
+    /// and the least time that multiplications or memory alone would take. Two
+    /// rows of each result are checked first: what is wrong has no speed. On
+    /// the software model wall times say nothing of an NPU.
+    Bench(BenchFlags),
     /// Show how a product would be cut, and what it would take
     ///
     /// Runs nothing: times are those of the timing model, with the profile of the
@@ -177,13 +165,6 @@ pub(crate) enum Command {
     /// prompts and parallel sequences would be, beside the CPU alone. Runs nothing: times
     /// are modelled, by the profile of the board that the device is in.
     Model(GgufFlags),
-    /// Measure how fast products are
-    ///
-    /// Wall time, CPU time, SUBMITs and bytes of a product, its modelled time,
-    /// and the least time that multiplications or memory alone would take. Two
-    /// rows of each result are checked first: what is wrong has no speed. On
-    /// the software model wall times say nothing of an NPU.
-    Bench(BenchFlags),
     /// Multiply random matrices in several processes for a while
     ///
     /// Of all sizes and precisions, over one to three files each; every element
@@ -203,7 +184,47 @@ pub(crate) enum Command {
     ///
     /// With tables, a roofline and the timeline of a trace, for a browser or a printer.
     /// The page holds all that it needs.
-    Report(ReportFlags),
+    Report(HtmlReportFlags),
+    /// Run a program that finds the software NPU as /dev/accel/accel0
+    ///
+    /// For programs that are linked dynamically and know nothing of this
+    /// project. With --device and a node the program works on that device, which
+    /// is of use with --record. Prints at the end, on standard error, what the program did with
+    /// the NPU. The exit code is the program's; 128 and the signal's number if
+    /// a signal ended it.
+    Run(RunFlags),
+    /// Disassemble a register program, or list the jobs of a capture
+    ///
+    /// With what each task asks for, and what is wrong with it.
+    Decode(DecodeFlags),
+    /// Make a register program from assembler text
+    Asm(AsmFlags),
+    /// Run one register program against given memory
+    ///
+    /// On a core of the software model's chip after power-up, kicked off as the
+    /// kernel driver would: memory lies at exactly the given addresses, all
+    /// else is a fault. Tells interrupts, traps, faults and modelled time; the
+    /// files are written in any case, and the exit code is 4 if the program
+    /// did not complete.
+    Exec(ExecFlags),
+    /// Run the jobs of a capture again and compare what comes out
+    ///
+    /// On the device that is chosen, each job from the state that it was
+    /// recorded in. The exit code is 1 if anything comes out otherwise: the
+    /// first byte that differs is shown, with its output element where the
+    /// program tells.
+    Replay(ReplayFlags),
+    /// Tell what differs between two captures
+    ///
+    /// Device, jobs, command words by the names of their registers, contents.
+    /// The exit code is 1 if anything differs.
+    Diff(DiffFlags),
+    /// Serve the software NPU until its last client is gone
+    ///
+    /// librocket_preload.so starts this by itself in a program that no
+    /// `npu-probe run` has started. All programs of a user then share one
+    /// device.
+    Serve(ServeFlags),
     /// Write man pages and shell completions
     #[cfg(feature = "manual")]
     #[command(hide = true)]
@@ -213,25 +234,28 @@ pub(crate) enum Command {
     },
 }
 
+/// Options of `info`.
+#[derive(Debug, Args)]
+pub(crate) struct InfoFlags {
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
+}
+
 /// Options of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) model: ModelFlags,
 
-    /// Write when each engine of the NPU would have worked into this file
-    ///
-    /// By modelled time, in Chrome's trace event format: open the file at
-    /// ui.perfetto.dev.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
+    // Its field `report` is a file.
+    #[command(flatten)]
+    pub(crate) form: ReportFlags,
 
-    /// Record all jobs of the program, with all that they touch, into this file
-    ///
-    /// For `replay`, `lint`, `decode` and `diff`. SUBMIT then returns when its
-    /// jobs have ended, and no two jobs run at the same time.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) files: RunFiles,
 
     /// Record command words only: all other contents are left out
     #[arg(long, requires = "record")]
@@ -248,7 +272,7 @@ pub(crate) struct RunFlags {
     pub(crate) preload: Option<PathBuf>,
 
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -266,6 +290,9 @@ pub(crate) struct ServeFlags {
 /// What can be chosen about a device that is shown to programs.
 #[derive(Debug, Args)]
 pub(crate) struct ModelFlags {
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
     /// Number of cores [default: 3]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) cores: Option<u32>,
@@ -291,14 +318,22 @@ pub(crate) struct DecodeFlags {
     #[arg(long, value_name = "INDEX")]
     pub(crate) job: Option<usize>,
 
-    /// Read what is whole of a capture without an end
-    #[arg(long)]
-    pub(crate) unfinished: bool,
+    #[command(flatten)]
+    pub(crate) capture: CaptureFlags,
+
+    /// Tell nothing but what is wrong with all programs
+    ///
+    /// The exit code is 1 if there are errors, not for warnings and notes.
+    #[arg(long, conflicts_with_all = ["job", "statements"])]
+    pub(crate) lint: bool,
 
     /// Print what the words mean without their numbers and bits: to be edited
     /// and given to `asm`
     #[arg(long)]
     pub(crate) statements: bool,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 /// Options of `asm`.
@@ -322,38 +357,15 @@ pub(crate) struct AsmFlags {
     pub(crate) bin: bool,
 }
 
-impl Flags {
-    /// Refuses what clap cannot: self-test options with another command.
-    pub(crate) fn check(self) -> Result<Self, clap::Error> {
-        if self.command.is_some() && self.selftest.any() {
-            return Err(Self::command().error(
-                ErrorKind::ArgumentConflict,
-                "options of the self-test cannot be used with a command",
-            ));
-        }
-        Ok(self)
-    }
-
-    /// The device that the command line names, if it does.
-    pub(crate) fn given_device(&self) -> Option<&Selector> {
-        self.device.as_ref()
-    }
-
-    /// The device to use; asks the environment if the command line says
-    /// nothing.
-    pub(crate) fn selector(&self) -> Selector {
-        self.device.clone().unwrap_or_else(Selector::from_env)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use npu_matmul::Dtype;
+    use std::collections::BTreeMap;
 
     use super::*;
+    use clap::error::ErrorKind;
 
     fn parse(line: &str) -> Result<Flags, clap::Error> {
-        Flags::try_parse_from(line.split_whitespace()).and_then(Flags::check)
+        Flags::try_parse_from(line.split_whitespace())
     }
 
     #[test]
@@ -362,43 +374,100 @@ mod tests {
     }
 
     #[test]
+    fn the_first_page_has_what_users_need() {
+        let mut tool = Flags::with_short_help();
+        let (first, all) = (tool.render_help(), tool.render_long_help());
+        let (first, all) = (first.to_string(), all.to_string());
+        assert!(first.lines().count() < 40, "{first}");
+        let (_, experts) = all.split_once("Expert commands:\n").unwrap();
+        for one in tool.get_subcommands() {
+            let (name, about) = (one.get_name(), one.get_about().unwrap().to_string());
+            let is_expert = EXPERT_COMMANDS.contains(&name);
+            assert_eq!(first.contains(&about), !one.is_hide_set(), "{name}");
+            assert_eq!(experts.contains(&about), is_expert, "{name}");
+            assert!(
+                name == "manual" || all.matches(&about).count() == 1,
+                "{name}"
+            );
+        }
+        for option in EXPERT_OPTIONS.map(|name| format!("--{name} ")) {
+            assert!(
+                !first.contains(&option) && all.contains(&option),
+                "{option}"
+            );
+        }
+    }
+
+    #[test]
     fn alone_is_the_self_test() {
         let flags = parse("npu-probe").unwrap();
         assert!(flags.command.is_none());
-        let test = flags.selftest.resolve();
-        assert_eq!((test.m, test.k, test.n), (64, 64, 64));
-        assert_eq!((test.dtype, test.repeat, test.fds), (Dtype::Int8, 1, 1));
+        let test = flags.selftest;
+        assert_eq!(test.shape.to_string(), "64x64x64");
+        assert_eq!((test.dtype, test.seed), (OperandDtypes::Int8, 1));
+        assert_eq!((test.repeat.get(), test.fds.get()), (1, 1));
     }
 
     #[test]
     fn options_go_where_they_belong() {
-        let line = "npu-probe --dtype fp16 --m 3 --k 5 --n 7 --seed 9 --repeat 2 --dump x --json";
-        let flags = parse(line).unwrap();
-        let test = flags.selftest.resolve();
-        assert_eq!((test.m, test.k, test.n), (3, 5, 7));
-        assert_eq!((test.dtype, test.seed, test.repeat), (Dtype::Fp16, 9, 2));
-        assert!(flags.json);
-        for line in [
-            "npu-probe --device model info",
-            "npu-probe info --device model",
-        ] {
-            assert_eq!(parse(line).unwrap().selector(), Selector::Model);
-        }
+        let line = "npu-probe --dtype fp16 --shape 3x5x7 --seed 9 --repeat 2 --dump x --json";
+        let test = parse(line).unwrap().selftest;
+        assert_eq!(test.shape.to_string(), "3x5x7");
+        assert_eq!((test.dtype, test.seed), (OperandDtypes::Fp16, 9));
+        assert!(test.repeat.get() == 2 && test.report.json);
+        let Some(Command::Run(run)) = parse("npu-probe run a --json").unwrap().command else {
+            panic!("it is `run`");
+        };
+        assert!(!run.form.json && run.command == ["a", "--json"]);
     }
 
     #[test]
     fn nonsense_is_refused() {
         for line in [
-            "npu-probe --m 0",
-            "npu-probe --m -1",
+            "npu-probe --shape 0x1x1",
+            "npu-probe --shape 64",
             "npu-probe --dtype int2",
             "npu-probe --repeat 0",
-            "npu-probe --m 5 info",
+            "npu-probe --shape 5x5x5 info",
+            "npu-probe --json info",
+            "npu-probe --device model info",
             "npu-probe --dump x decode y",
             "npu-probe decode",
             "npu-probe frobnicate",
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+
+    /// Nothing is taken and then ignored.
+    #[test]
+    fn a_command_takes_no_flag_of_another() {
+        let mut tool = Flags::command();
+        tool.build();
+        let flags = |command: &clap::Command| -> BTreeMap<String, bool> {
+            let long = command.get_arguments().filter_map(|flag| {
+                let takes_value = flag.get_action().takes_values();
+                Some((flag.get_long()?.to_owned(), takes_value))
+            });
+            long.collect()
+        };
+        let mut all = flags(&tool);
+        tool.get_subcommands()
+            .for_each(|one| all.extend(flags(one)));
+        assert!(all.contains_key("json") && all.contains_key("device"));
+        for command in tool
+            .get_subcommands()
+            .filter(|one| one.get_name() != "help")
+        {
+            let own = flags(command);
+            for (flag, takes_value) in all.iter().filter(|(flag, _)| !own.contains_key(*flag)) {
+                let flag = format!("--{flag}");
+                let mut words = vec!["npu-probe", command.get_name(), &flag];
+                words.extend(takes_value.then_some("1"));
+                let told = Flags::try_parse_from(&words).unwrap_err();
+                assert_eq!(told.kind(), ErrorKind::UnknownArgument, "{words:?}: {told}");
+                assert_eq!(told.exit_code(), 2);
+            }
         }
     }
 }

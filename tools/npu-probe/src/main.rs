@@ -31,14 +31,15 @@ mod manual;
 mod output;
 mod product;
 mod program;
+mod progress;
 mod report;
 mod served;
 mod shape;
 mod soak;
+mod table;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -48,29 +49,28 @@ use crate::flags::{Command, Flags};
 
 fn main() -> ExitCode {
     log_to_stderr();
-    let flags = match Flags::try_parse().and_then(Flags::check) {
+    let flags = match Flags::read() {
         Ok(flags) => flags,
         Err(told) => return end_as_clap(&told),
     };
     let outcome = match &flags.command {
-        None => cmd::selftest::run(&flags),
-        Some(Command::Doctor(doctor)) => return end_with_code(cmd::doctor::run(&flags, doctor)),
-        Some(Command::Info) => cmd::info::run(&flags),
+        None => cmd::selftest::run(&flags.selftest),
+        Some(Command::Doctor(doctor)) => return end_with_code(cmd::doctor::run(doctor)),
+        Some(Command::Info(info)) => cmd::info::run(info),
         Some(Command::Asm(asm)) => cmd::asm::run(asm),
-        Some(Command::Decode(decode)) => cmd::decode::run(&flags, decode),
-        Some(Command::Exec(exec)) => cmd::exec::run(&flags, exec),
-        Some(Command::Run(run)) => return end_with_code(cmd::run::run(&flags, run)),
-        Some(Command::Serve(serve)) => cmd::serve::run(&flags, serve),
-        Some(Command::Diff(diff)) => cmd::diff::run(&flags, diff),
-        Some(Command::Lint(lint)) => cmd::lint::run(&flags, lint),
-        Some(Command::Replay(replay)) => cmd::replay::run(&flags, replay),
-        Some(Command::Calibrate(calibrate)) => cmd::calibrate::run(&flags, calibrate),
-        Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
-        Some(Command::Model(model)) => cmd::model::run(&flags, model),
-        Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
-        Some(Command::Evidence(evidence)) => cmd::evidence::run(&flags, evidence),
+        Some(Command::Decode(decode)) => cmd::decode::run(decode),
+        Some(Command::Exec(exec)) => cmd::exec::run(exec),
+        Some(Command::Run(run)) => return end_with_code(cmd::run::run(run)),
+        Some(Command::Serve(serve)) => cmd::serve::run(serve),
+        Some(Command::Diff(diff)) => cmd::diff::run(diff),
+        Some(Command::Replay(replay)) => cmd::replay::run(replay),
+        Some(Command::Calibrate(calibrate)) => cmd::calibrate::run(calibrate),
+        Some(Command::Plan(plan)) => cmd::plan::run(plan),
+        Some(Command::Model(model)) => cmd::model::run(model),
+        Some(Command::Bench(bench)) => cmd::bench::run(bench),
+        Some(Command::Soak(soak)) => cmd::soak::run(soak),
+        Some(Command::Evidence(evidence)) => cmd::evidence::run(evidence),
         Some(Command::Report(report)) => cmd::report::run(report),
-        Some(Command::Soak(soak)) => cmd::soak::run(&flags, soak),
         #[cfg(feature = "manual")]
         Some(Command::Manual { folder }) => manual::run(folder),
     };
@@ -83,7 +83,11 @@ fn log_to_stderr() {
     let named = std::env::var("RUST_LOG").ok();
     let targets = named.and_then(|named| named.parse::<Targets>().ok());
     tracing_subscriber::registry()
-        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(
+            tracing_subscriber::fmt::layer()
+                .with_ansi(output::is_coloured(&std::io::stderr()))
+                .with_writer(std::io::stderr),
+        )
         .with(targets.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR)))
         .init();
 }

@@ -6,6 +6,9 @@ use std::fs::File;
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 
+use anstream::stream::RawStream;
+use anstream::{AutoStream, ColorChoice};
+use anstyle::AnsiColor;
 use anyhow::Context;
 
 use crate::exit::Failure;
@@ -13,13 +16,40 @@ use crate::exit::Failure;
 /// Writes to standard output. A reader who closed the pipe has seen enough:
 /// that is no error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    print_bytes(text.as_bytes())
+    match is_coloured(&stdout()) {
+        true => print_bytes(painted(text).as_bytes()),
+        false => print_bytes(text.as_bytes()),
+    }
 }
 
-/// Writes to standard output what people see of a run as it goes on, unless
-/// `json` is to come at its end.
-pub(crate) fn print_unless(json: bool, text: &str) -> Result<(), Failure> {
-    if json { Ok(()) } else { print(text) }
+/// Whether whoever reads this wants colours: a terminal may, a pipe does not, and
+/// NO_COLOR and CLICOLOR_FORCE decide.
+pub(crate) fn is_coloured(stream: &impl RawStream) -> bool {
+    AutoStream::choice(stream) != ColorChoice::Never
+}
+
+/// Words at the start of a line that are seen from afar.
+const PAINTED: [(&str, AnsiColor); 6] = [
+    ("PASS", AnsiColor::Green),
+    ("RESULT PASS", AnsiColor::Green),
+    ("OK ", AnsiColor::Green),
+    ("FAIL", AnsiColor::Red),
+    ("RESULT FAIL", AnsiColor::Red),
+    ("PROBLEM", AnsiColor::Red),
+];
+
+fn painted(text: &str) -> String {
+    let paint = |line: &str| {
+        let starts = |(word, colour)| Some((word, colour, line.strip_prefix(word)?));
+        match PAINTED.into_iter().find_map(starts) {
+            Some((word, colour, rest)) => {
+                let style = colour.on_default().bold();
+                format!("{style}{word}{style:#}{rest}")
+            }
+            None => line.to_owned(),
+        }
+    };
+    text.split_inclusive('\n').map(paint).collect()
 }
 
 /// Writes what need not be text to standard output, likewise.

@@ -6,7 +6,10 @@ use std::fs::File;
 use std::io::{self, Read, stdin};
 use std::path::Path;
 
+use anyhow::Context;
 use rknpu_regcmd::{AsmError, Word, assemble};
+
+use crate::exit::Failure;
 
 /// Longest input. The longest program that the kernel takes has 65536 words
 /// (16-bit counter); a text of many programs stays far below.
@@ -75,21 +78,28 @@ impl Form {
 }
 
 /// The words in the file at `path`, or on standard input for `-`.
-pub(crate) fn read(path: &Path) -> Result<Vec<Word>, ProgramFileError> {
-    let bytes = read_bytes(path)?;
-    let form = Form::of_name(path).unwrap_or_else(|| Form::of_content(&bytes));
-    words(&bytes, form)
+pub(crate) fn read(path: &Path) -> Result<Vec<Word>, Failure> {
+    read_as(path, Form::of_content)
 }
 
 /// As [`read`], but text is assembler text unless its name says otherwise:
 /// `12 0x1` is line 12 with the word 1 then, not two words.
-pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, ProgramFileError> {
-    let bytes = read_bytes(path)?;
-    let form = Form::of_name(path).unwrap_or_else(|| match Form::of_content(&bytes) {
+pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, Failure> {
+    read_as(path, |bytes| match Form::of_content(bytes) {
         Form::Assembler | Form::Hex => Form::Assembler,
         Form::Binary => Form::Binary,
-    });
-    words(&bytes, form)
+    })
+}
+
+/// As [`read`]; `form` says what the content looks like where the name does not tell.
+fn read_as(path: &Path, form: impl FnOnce(&[u8]) -> Form) -> Result<Vec<Word>, Failure> {
+    let read = || {
+        let bytes = read_bytes(path)?;
+        words(&bytes, Form::of_name(path).unwrap_or_else(|| form(&bytes)))
+    };
+    read()
+        .with_context(|| format!("cannot read {}", path.display()))
+        .map_err(Failure::Usage)
 }
 
 fn read_bytes(path: &Path) -> Result<Vec<u8>, ProgramFileError> {

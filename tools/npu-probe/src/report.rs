@@ -2,15 +2,19 @@
 //! What the self-test found out, and how it is told.
 
 use std::fmt::Write;
+use std::iter;
 use std::time::Duration;
 
 use rocket_uapi::DeviceInfo;
 use serde::Serialize;
 
 use crate::capture::CapturedProduct;
-use crate::expected::ResultComparison;
-use crate::flags::SelfTest;
+use crate::exit::Verdict;
+use crate::expected::{ResultComparison, WrongElement};
+use crate::flags::SelfTestFlags;
 use crate::host::HostMachine;
+use crate::shape::ProductShape;
+use crate::table::table;
 
 /// A device in a report.
 #[derive(Clone, Debug, Serialize)]
@@ -68,9 +72,8 @@ impl DeviceReport {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ProblemReport {
     pub(crate) dtype: String,
-    pub(crate) m: usize,
-    pub(crate) k: usize,
-    pub(crate) n: usize,
+    #[serde(flatten)]
+    pub(crate) shape: ProductShape,
     pub(crate) seed: u64,
     pub(crate) fds: usize,
     /// How the product was cut into tiles, in words.
@@ -78,28 +81,20 @@ pub(crate) struct ProblemReport {
 }
 
 impl ProblemReport {
-    pub(crate) fn new(test: &SelfTest, plan: String) -> Self {
+    pub(crate) fn new(test: &SelfTestFlags, plan: String) -> Self {
         Self {
             dtype: test.dtype.to_string(),
-            m: test.m,
-            k: test.k,
-            n: test.n,
+            shape: test.shape,
             seed: test.seed,
-            fds: test.fds,
+            fds: test.fds.get(),
             plan,
         }
     }
 
     /// The report as a line of text.
     pub(crate) fn text(&self) -> String {
-        let Self {
-            dtype,
-            m,
-            k,
-            n,
-            seed,
-            ..
-        } = self;
+        let Self { dtype, seed, .. } = self;
+        let ProductShape { m, k, n } = self.shape;
         format!("problem    C[{m},{n}] = A[{m},{k}] x B[{n},{k}]^T, {dtype}, seed {seed}\n")
     }
 }
@@ -144,8 +139,7 @@ pub(crate) struct RunReport {
 /// The self-test.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SelfTestReport {
-    /// "PASS" or "FAIL".
-    pub(crate) result: &'static str,
+    pub(crate) result: Verdict,
     pub(crate) device: DeviceReport,
     pub(crate) problem: ProblemReport,
     pub(crate) program: ProgramReport,
@@ -205,7 +199,8 @@ impl SelfTestReport {
         match self.runs.iter().position(|run| !run.passes()) {
             None => {
                 let elements: usize = self.runs.iter().map(|run| run.comparison.elements).sum();
-                let _ = writeln!(text, "PASS       all {elements} elements are right");
+                let words = Verdict::Pass.words(self.device.is_model);
+                let _ = writeln!(text, "{words:10} all {elements} elements are right");
             }
             Some(at) => self.failure_text(&mut text, at),
         }
@@ -222,9 +217,10 @@ impl SelfTestReport {
             first,
         } = &self.runs[at].comparison;
         let bad = self.runs.iter().filter(|run| !run.passes()).count();
+        let words = Verdict::Mismatch.words(self.device.is_model);
         let _ = write!(
             text,
-            "FAIL       {different} of {elements} elements are wrong"
+            "{words:10} {different} of {elements} elements are wrong"
         );
         if self.runs.len() > 1 {
             let _ = write!(
@@ -235,29 +231,22 @@ impl SelfTestReport {
             );
         }
         text.push_str("; the first:\n");
-        let _ = writeln!(
-            text,
-            "{:>8} {:>8} {:>24} {:>24}",
-            "row", "column", "NPU", "CPU"
-        );
-        for d in first {
-            let _ = write!(
-                text,
-                "{:>8} {:>8} {:>24} {:>24}",
-                d.row, d.column, d.got, d.expected
-            );
-            if let Some(tolerance) = d.tolerance {
-                let _ = write!(text, "  +- {tolerance:.3e}");
-            }
-            text.push('\n');
-        }
+        let heads = ["row", "column", "NPU", "CPU", ""].map(str::to_owned);
+        let row = |wrong: &WrongElement| {
+            let WrongElement { row, column, .. } = wrong;
+            let tolerance = wrong.tolerance.map(|most| format!("+- {most:.3e}"));
+            let (npu, cpu) = (wrong.got.clone(), wrong.expected.clone());
+            let place = [row, column].map(ToString::to_string);
+            [&place[..], &[npu, cpu, tolerance.unwrap_or_default()]].concat()
+        };
+        let rows = iter::once(heads.to_vec()).chain(first.iter().map(row));
+        text.push_str(&table(&rows.collect::<Vec<_>>()));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::expected::WrongElement;
 
     fn report(different: &[usize]) -> SelfTestReport {
         let difference = WrongElement {
@@ -276,7 +265,7 @@ mod tests {
             RunReport::new(Duration::from_micros(1500), comparison)
         };
         SelfTestReport {
-            result: "FAIL",
+            result: Verdict::Mismatch,
             device: DeviceReport {
                 name: "a device".to_owned(),
                 is_model: true,
@@ -289,9 +278,11 @@ mod tests {
             },
             problem: ProblemReport {
                 dtype: "fp16".to_owned(),
-                m: 10,
-                k: 10,
-                n: 10,
+                shape: ProductShape {
+                    m: 10,
+                    k: 10,
+                    n: 10,
+                },
                 seed: 1,
                 fds: 1,
                 plan: String::new(),
@@ -307,8 +298,8 @@ mod tests {
     fn a_failure_shows_the_first_differences() {
         let text = report(&[0, 5, 0]).verdict_text();
         for part in [
-            "FAIL       5 of 100 elements are wrong in run 2 (1 of 3 runs); the first:",
-            "       3       17                      NaN                      1.5  +- 1.000e-6",
+            "FAIL (software model) 5 of 100 elements are wrong in run 2 (1 of 3 runs); the first:",
+            "3        17  NaN  1.5  +- 1.000e-6",
             "1.500 ms median, 1.500 ms to 1.500 ms, 3 times",
             "model      something happened",
         ] {

@@ -4,17 +4,48 @@
 use std::fmt;
 use std::str::FromStr;
 
+use anyhow::anyhow;
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// How a shape is written.
+pub(crate) const FORM: &str = "MxKxN";
+
+/// What its numbers are: the help of each option and argument that takes one.
+pub(crate) const HELP: &str =
+    "Rows of A x depth of the sums x columns of the result, such as 512x4096x4096";
+
 /// C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ProductShape {
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
 }
 
+/// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
+const ELEMENTS_MAX: usize = 1 << 31;
+
+impl ProductShape {
+    /// Elements of A, B and C.
+    pub(crate) fn lengths(self) -> Result<[usize; 3], Failure> {
+        let Self { m, k, n } = self;
+        let length = |name: &str, rows: usize, columns: usize| {
+            let product = rows.checked_mul(columns);
+            product.filter(|&len| len <= ELEMENTS_MAX).ok_or_else(|| {
+                Failure::Usage(anyhow!(
+                    "{name} of {rows} x {columns} has more than {ELEMENTS_MAX} elements"
+                ))
+            })
+        };
+        Ok([length("A", m, k)?, length("B", n, k)?, length("C", m, n)?])
+    }
+}
+
 /// A text that is no shape.
 #[derive(Debug, thiserror::Error)]
-#[error("a shape is three numbers from 1 on: rows x depth x columns, such as 512x4096x4096")]
+#[error("a shape is three numbers from 1 on, such as 512x4096x4096")]
 pub(crate) struct NoShape;
 
 impl FromStr for ProductShape {

@@ -41,7 +41,7 @@ fn run(device: &str, place: Place<'_>, line: &str) -> (i32, String, String) {
 }
 
 fn json(device: &str, place: Place<'_>, line: &str) -> Value {
-    let (code, out, err) = run(device, place, &format!("--json {line}"));
+    let (code, out, err) = run(device, place, &format!("{line} --json"));
     assert_eq!(code, 0, "{line}: {err}");
     serde_json::from_str(&out).unwrap()
 }
@@ -92,12 +92,12 @@ fn a_model_is_found_as_it_is_and_planned_for() {
         let bench = json(&device, Place::Named(&file), bench);
         assert_eq!(bench["conditions"]["clock_mhz"], mhz);
         assert_eq!(bench["conditions"]["profile"], profile["name"]);
-        let plan = json(&device, Place::Named(&file), "plan 64 512 256 --fds 3");
+        let plan = json(&device, Place::Named(&file), "plan 64x512x256 --fds 3");
         assert_eq!(plan["clock_mhz"], mhz);
         assert_eq!(plan["measured_ns"].is_u64(), cores == 3);
         assert_eq!(bench["measurements"][0]["plan_measured"], true);
         // At another clock nothing was measured.
-        let other = json(&device, Place::Named(&file), "plan 64 512 256 --clock 900");
+        let other = json(&device, Place::Named(&file), "plan 64x512x256 --clock 900");
         assert_eq!(other["clock_mhz"], 900);
         assert!(other["measured_ns"].is_null());
     }
@@ -108,18 +108,18 @@ fn another_boards_profile_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let users = Place::UsersFolder(folder.path());
     let device = "model:clock=600";
-    let (code, out, err) = run(device, users, "calibrate --product 4x64x32");
+    let (code, out, err) = run(device, users, "calibrate 4x64x32");
     assert_eq!(code, 0, "{err}");
     assert!(err.contains("600 MHz"), "{err}");
     let file = folder.path().join("rocket-npu/profile.json");
     assert!(out.contains(&file.display().to_string()), "{out}");
-    assert_eq!(json(device, users, "plan 4 64 32")["clock_mhz"], 600);
+    assert_eq!(json(device, users, "plan 4x64x32")["clock_mhz"], 600);
 
     let mut other: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     other["profile"]["name"] = "the neighbour's".into();
     other["profile"]["board"]["board"] = "Another Board".into();
     fs::write(&file, other.to_string()).unwrap();
-    let plan = json(device, users, "plan 4 64 32");
+    let plan = json(device, users, "plan 4x64x32");
     assert_eq!(plan["clock_mhz"], 200);
     assert_eq!(plan["profile"], "RK3588, mainline, 200 MHz, unmeasured");
     let why = plan["profile_refused"].as_str().unwrap();
@@ -138,16 +138,16 @@ fn another_boards_profile_is_refused_by_name() {
     assert_eq!(info["profile"], plan["profile"]);
 
     fs::write(&file, "{}").unwrap();
-    let plan = json(device, users, "plan 4 64 32");
+    let plan = json(device, users, "plan 4x64x32");
     let why = plan["profile_refused"].as_str().unwrap();
     assert!(why.contains("no profile of a board"), "{why}");
     let missing = folder.path().join("missing.json");
-    let plan = json(device, Place::Named(&missing), "plan 4 64 32");
+    let plan = json(device, Place::Named(&missing), "plan 4x64x32");
     let why = plan["profile_refused"].as_str().unwrap();
     assert!(why.contains("missing.json"), "{why}");
     // Calibrating again mends it.
-    json(device, users, "calibrate --product 4x64x32");
-    assert!(json(device, users, "plan 4 64 32")["profile_refused"].is_null());
+    json(device, users, "calibrate 4x64x32");
+    assert!(json(device, users, "plan 4x64x32")["profile_refused"].is_null());
 }
 
 /// Where memory bounds every task, nothing tells the clock.
@@ -157,7 +157,7 @@ fn a_clock_that_memory_hides_is_told_as_the_least() {
     let users = Place::UsersFolder(folder.path());
     for (mhz, hidden) in [(600, false), (1000, true)] {
         let device = format!("model:clock={mhz}");
-        let (code, _, err) = run(&device, users, "calibrate --product 4x64x32");
+        let (code, _, err) = run(&device, users, "calibrate 4x64x32");
         assert_eq!(code, 0, "{err}");
         assert_eq!(err.contains("at least"), hidden, "{err}");
     }
@@ -169,9 +169,9 @@ fn a_profile_that_cannot_be_written_is_told() {
     let in_a_file = folder.path().join("file");
     fs::write(&in_a_file, "").unwrap();
     let users = Place::UsersFolder(&in_a_file);
-    let (code, _, err) = run("model", users, "calibrate --product 4x64x32");
+    let (code, _, err) = run("model", users, "calibrate 4x64x32");
     assert_eq!(code, 5, "{err}");
-    let (code, _, err) = run("model", users, "calibrate --product 4x64");
+    let (code, _, err) = run("model", users, "calibrate 4x64");
     assert_eq!(code, 2, "{err}");
 }
 

@@ -45,7 +45,12 @@ fn alone_it_tests_and_says_on_what() {
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
     for part in [
-        "model", "C[64,64]", "int8", "seed 1", "words", "PASS", "4096",
+        "model",
+        "C[64,64]",
+        "int8",
+        "seed 1",
+        "words",
+        "PASS (software model) all 4096",
     ] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }
@@ -56,8 +61,8 @@ fn alone_it_tests_and_says_on_what() {
 #[test]
 fn every_precision_and_odd_sizes() {
     for dtype in ["int8", "fp16", "int4"] {
-        for [m, k, n] in [["64", "64", "64"], ["1", "1", "1"], ["5", "700", "33"]] {
-            let sizes = ["--dtype", dtype, "--m", m, "--k", k, "--n", n, "--fds", "2"];
+        for shape in ["64x64x64", "1x1x1", "5x700x33"] {
+            let sizes = ["--dtype", dtype, "--shape", shape, "--fds", "2"];
             let output = run(&sizes);
             let text = stdout(&output) + &stderr(&output);
             assert_eq!(output.status.code(), Some(0), "{sizes:?}:\n{text}");
@@ -70,7 +75,7 @@ fn a_trace_is_json_of_modelled_time() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("trace.json");
     let file = file.to_str().unwrap();
-    let output = run(&["--trace", file, "--fds", "2", "--n", "300"]);
+    let output = run(&["--trace", file, "--fds", "2", "--shape", "64x64x300"]);
     let text = stdout(&output) + &stderr(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.contains("modelled time"), "{text}");
@@ -224,10 +229,14 @@ fn exit_codes() {
     for (code, arguments) in [
         (0, &["--help"][..]),
         (0, &["--version"]),
-        (2, &["--m", "0"]),
+        (2, &["--shape", "0x64x64"]),
         (2, &["--dtype", "int3"]),
-        (2, &["--m", "3", "info"]),
-        (2, &["--m", "9999999999", "--k", "9999999999"]),
+        (2, &["--shape", "3x3x3", "info"]),
+        (2, &["--json", "info"]),
+        (2, &["--device", "model", "info"]),
+        (2, &["doctor", "--device", "model"]),
+        (2, &["asm", "--json", "-"]),
+        (2, &["--shape", "9999999999x9999999999x1"]),
         (2, &["decode", "/nonexistent/file"]),
         (2, &["asm", "/nonexistent/file"]),
         (2, &["asm", "--hex", "--bin", "-"]),
@@ -333,7 +342,7 @@ fn a_dump_holds_all_and_can_be_decoded() {
     assert!(stdout(&from_text).starts_with(&format!("# {heading}\n")));
 
     // Over the old one, other sizes; then again, with nothing left over.
-    let output = run(&["--dump", path, "--dtype", "fp16", "--m", "3", "--n", "5"]);
+    let output = run(&["--dump", path, "--dtype", "fp16", "--shape", "3x64x5"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     check_dump(&directory, 3 * 5 * 4, true);
     let output = run(&["--dump", path, "--dtype", "int4"]);
@@ -495,12 +504,7 @@ fn asm_and_decode_take_each_others_output() {
 
 #[test]
 fn a_plan_needs_no_device_and_knows_its_alternatives() {
-    let sizes = ["512", "4096", "4096"];
-    let plan = |more: &[&str]| {
-        let mut arguments = vec!["--json", "plan"];
-        arguments.extend(sizes.iter().chain(more));
-        json(&arguments)
-    };
+    let plan = |more: &[&str]| json(&[&["plan", "--json", "512x4096x4096"], more].concat());
     let all = plan(&[]);
     let ms = |plan: &Value| plan["modelled_npu_ms"].as_f64().unwrap();
     let cost = |plan: &Value| plan["modelled_call_ms"].as_f64().unwrap();
@@ -522,15 +526,14 @@ fn a_plan_needs_no_device_and_knows_its_alternatives() {
     assert_eq!(number("bytes_read"), 3 * c);
     assert_eq!(number("bytes_outputs"), 3 * c);
 
-    let text = stdout(&run(&["plan", "8", "64", "64", "--dtype", "fp16"]));
+    let text = stdout(&run(&["plan", "8x64x64", "--dtype", "fp16"]));
     assert!(
         text.contains("modelled") && text.contains("no such plan"),
         "{text}"
     );
-    for nonsense in [["0", "1", "1"], ["1", "1", "99999999999999"]] {
-        let mut arguments = vec!["plan"];
-        arguments.extend(nonsense);
-        assert_eq!(run(&arguments).status.code(), Some(2), "{nonsense:?}");
+    for nonsense in ["0x1x1", "1x1x99999999999999"] {
+        let output = run(&["plan", nonsense]);
+        assert_eq!(output.status.code(), Some(2), "{nonsense}");
     }
 }
 
@@ -540,7 +543,7 @@ fn products_are_measured_and_drawn() {
     let file = folder.path().join("roof.svg");
     let file = file.to_str().unwrap();
     let rest = ["--repeat", "2", "--fds", "2", "--svg", file];
-    let sizes = ["--json", "bench", "8x64x96", "3x100x32"];
+    let sizes = ["bench", "--json", "8x64x96", "3x100x32"];
     let report = json(&[&sizes[..], &rest].concat());
     let measured = report["measurements"].as_array().unwrap();
     assert_eq!(measured.len(), 6, "{report:#}");
@@ -595,7 +598,7 @@ fn a_program_that_cannot_be_run_has_its_own_exit_codes() {
 #[test]
 fn rust_log_chooses_what_is_logged() {
     let logged = |filter: &str| {
-        let output = probe(&["--m", "8"])
+        let output = probe(&["--shape", "8x64x64"])
             .env("RUST_LOG", filter)
             .output()
             .unwrap();
@@ -609,4 +612,25 @@ fn rust_log_chooses_what_is_logged() {
     assert!(all.contains("npu_matmul"), "{all}");
     let rest = logged("trace,npu_matmul=off");
     assert!(!rest.contains("npu_matmul"), "{rest}");
+}
+
+#[test]
+fn only_who_wants_colours_gets_them() {
+    let coloured = |variables: &[(&str, &str)]| {
+        let mut command = probe(&[]);
+        for name in ["NO_COLOR", "CLICOLOR_FORCE", "CLICOLOR"] {
+            command.env_remove(name);
+        }
+        let output = command
+            .env("RUST_LOG", "trace")
+            .envs(variables.iter().copied());
+        let output = output.output().unwrap();
+        [stdout(&output), stderr(&output)].map(|text| text.contains('\x1b'))
+    };
+    assert_eq!(coloured(&[]), [false; 2]);
+    assert_eq!(coloured(&[("CLICOLOR_FORCE", "1")]), [true; 2]);
+    assert_eq!(
+        coloured(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]),
+        [false; 2]
+    );
 }

@@ -45,7 +45,7 @@ impl Volunteer {
 
     fn run(&self, more: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_npu-probe"))
-            .args(["--json", "evidence", "-o"])
+            .args(["evidence", "--json", "-o"])
             .arg(self.path("out"))
             .arg("--model")
             .arg(self.path("My model.gguf"))

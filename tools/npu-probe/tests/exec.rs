@@ -366,7 +366,11 @@ fn wrong_memory_is_refused() {
         3,
         "/nonexistent/accel0",
     );
-    failed(&product.exec("nothing.hex", &[]), 2, "cannot run");
+    failed(
+        &product.exec("nothing.hex", &[]),
+        2,
+        "nothing.hex: No such file",
+    );
     let program = product.path("program.hex");
     let mut large = probe();
     large

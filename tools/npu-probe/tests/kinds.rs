@@ -12,8 +12,8 @@ use serde_json::Value;
 
 #[test]
 fn nibbles_are_planned_as_twice_the_rows() {
-    let split = json("plan 40 1000 96 --dtype w4a8");
-    let int4 = json("plan 80 1000 96 --dtype int4");
+    let split = json("plan 40x1000x96 --dtype w4a8");
+    let int4 = json("plan 80x1000x96 --dtype int4");
     assert_eq!(
         (&split["dtype"], &split["npu_rows"]),
         (&"w4a8".into(), &80.into())
@@ -30,20 +30,20 @@ fn nibbles_are_planned_as_twice_the_rows() {
     // 40 rows are what is asked for.
     let rate = |report: &Value| report["chosen"]["modelled_gops"].as_f64().unwrap();
     assert!((rate(&split) * 2.0 - rate(&int4)).abs() < 1e-6 * rate(&int4));
-    let said = text(&["plan", "40", "1000", "96", "--dtype", "w4a8"]);
+    let said = text(&["plan", "40x1000x96", "--dtype", "w4a8"]);
     assert!(
-        said.contains("w4a8 40 x") && said.contains("80 rows of nibbles"),
+        said.contains("w4a8 40x") && said.contains("80 rows of nibbles"),
         "{said}"
     );
 }
 
 #[test]
 fn quantised_products_are_planned_as_int8() {
-    let quantised = json("plan 40 1000 96 --dtype w8a8");
+    let quantised = json("plan 40x1000x96 --dtype w8a8");
     assert_eq!(quantised["dtype"], "w8a8");
     assert_eq!(
         quantised["chosen"],
-        json("plan 40 1000 96 --dtype int8")["chosen"]
+        json("plan 40x1000x96 --dtype int8")["chosen"]
     );
 }
 
@@ -67,15 +67,18 @@ fn products_of_all_kinds_are_measured_and_checked() {
         assert!(w4a8["gops"].as_f64() > Some(0.0) && w8a8["gops"].as_f64() > Some(0.0));
     }
     // The plan is what `plan` tells, also for weights of a depth.
-    let of = "8 1700 96 --dtype w4a8 --int4-depth 576";
-    let bench = json(&format!("bench {} --repeat 1", of.replacen(' ', "x", 2)));
+    let of = "8x1700x96 --dtype w4a8 --int4-depth 576";
+    let bench = json(&format!("bench {of} --repeat 1"));
     let plan = json(&format!("plan {of}"));
     assert_eq!(bench["measurements"][0]["plan"], plan["chosen"]["plan"]);
 }
 
 #[test]
-fn they_are_kinds_of_plans_alone() {
-    // The self-test multiplies integers and floats as they are.
-    assert_eq!(probe(&["--dtype", "w4a8"]).0, 2);
-    assert_eq!(probe(&["plan", "1", "1", "1", "--dtype", "w4a4"]).0, 2);
+fn the_self_test_multiplies_them_too() {
+    for dtype in ["w4a8", "w8a8"] {
+        let said = text(&["--dtype", dtype, "--shape", "5x700x33"]);
+        assert!(said.contains("PASS") && said.contains(dtype), "{said}");
+    }
+    assert_eq!(probe(&["--dtype", "w4a4"]).0, 2);
+    assert_eq!(probe(&["plan", "1x1x1", "--dtype", "w4a4"]).0, 2);
 }

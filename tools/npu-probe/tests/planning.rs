@@ -12,7 +12,7 @@ use serde_json::Value;
 
 #[test]
 fn plans_are_for_weights_of_a_depth() {
-    let sizes = ["plan", "512", "4096", "4096", "--dtype", "int4"];
+    let sizes = ["plan", "512x4096x4096", "--dtype", "int4"];
     let any = json(&sizes.join(" "));
     assert_eq!(
         (&any["int4_depth"], &any["chosen"]["k_tiles"]),
@@ -30,7 +30,7 @@ fn plans_are_for_weights_of_a_depth() {
         let forced = [&sizes[..], &["--k-tile", "1376", "--int4-depth", depth]].concat();
         assert_eq!(probe(&forced).0, code);
     }
-    assert!(json("plan 8 64 64")["int4_depth"].is_null());
+    assert!(json("plan 8x64x64")["int4_depth"].is_null());
     assert_eq!(probe(&[&sizes[..], &["--int4-depth", "0"]].concat()).0, 2);
 }
 
@@ -47,7 +47,7 @@ fn a_plan_for_a_depth_is_what_runs() {
         } else {
             depth
         };
-        let plan = json(&format!("plan 8 2048 96 --dtype int4 --clock 600{of_plan}"));
+        let plan = json(&format!("plan 8x2048x96 --dtype int4 --clock 600{of_plan}"));
         assert_eq!(bench["plan"], plan["chosen"]["plan"], "{depth}");
     }
 }
@@ -72,7 +72,7 @@ fn halves_are_measured_and_checked() {
 
 #[test]
 fn the_cpus_time_decides_over_cuts() {
-    let at = |more: &str| json(&format!("plan 512 4096 4096 --clock 600{more}"));
+    let at = |more: &str| json(&format!("plan 512x4096x4096 --clock 600{more}"));
     let [one, four, many] = [" --cpu-cores 1", "", " --cpu-cores 64"].map(at);
     assert_eq!(four, at(" --cpu-cores 4"));
     let ms = |report: &Value, name: &str| report["chosen"][name].as_f64().unwrap();
@@ -87,13 +87,13 @@ fn the_cpus_time_decides_over_cuts() {
         assert!(call(report) >= npu.max(pack + unpack) * 0.99);
         assert!(call(report) < npu + pack + unpack);
     }
-    let said = text(&["plan", "8", "64", "64", "--cpu-cores", "7"]);
+    let said = text(&["plan", "8x64x64", "--cpu-cores", "7"]);
     assert!(said.contains("7 CPU cores pack and unpack"), "{said}");
 }
 
 #[test]
 fn all_commands_assume_the_same_clock() {
-    assert_eq!(json("plan 8 64 64")["clock_mhz"], 200);
+    assert_eq!(json("plan 8x64x64")["clock_mhz"], 200);
     let report = json("bench 8x64x64 --dtype int8 --repeat 1");
     assert_eq!(report["conditions"]["clock_mhz"], 200);
 }
@@ -102,7 +102,7 @@ fn all_commands_assume_the_same_clock() {
 fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     let memory = |line: &str| json(line)["memory"].clone();
     // 14336 channels in groups of 32: 150, 149 and 149 on each descriptor.
-    let plan = "plan 1 4096 14336 --dtype int8";
+    let plan = "plan 1x4096x14336 --dtype int8";
     let shared = memory(plan);
     let each = [150, 149, 149].map(|groups| groups * 32 * 4096);
     assert_eq!(shared["bytes_per_fd"], Value::from(each.to_vec()));
@@ -129,12 +129,12 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     assert!(refused["why_not"].as_str().unwrap().contains("would take"));
 
     // A copy on each descriptor.
-    let copies = json("plan 512 1152 256 --dtype int8");
+    let copies = json("plan 512x1152x256 --dtype int8");
     assert_eq!(copies["chosen"]["copies"], 3);
     assert_eq!(copies["memory"]["bytes"], 3 * 1152 * 256);
 
     // What one descriptor cannot address beside its buffers, several can.
-    let large = "plan 1 32768 122880 --dtype int8 --k-tile 4096 --fds";
+    let large = "plan 1x32768x122880 --dtype int8 --k-tile 4096 --fds";
     let one = memory(&format!("{large} 1"));
     assert_eq!(
         (&one["fits"], &one["bytes_per_fd"]),
@@ -150,7 +150,7 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     assert_eq!(memory(&format!("{large} 2"))["fits"], true);
 
     let said = |more: &[&str]| {
-        let plan = ["plan", "1", "4096", "14336", "--dtype", "int8"];
+        let plan = ["plan", "1x4096x14336", "--dtype", "int8"];
         text(&[&plan[..], more].concat())
     };
     let (fits, not) = (said(&[]), said(&["--memory", "55"]));
@@ -166,6 +166,6 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
         not.contains("55 MiB in all") && not.contains("do not fit"),
         "{not}"
     );
-    assert_eq!(probe(&["plan", "1", "1", "1", "--memory", "-1"]).0, 2);
-    text(&["plan", "1", "1", "1", "--memory", &u64::MAX.to_string()]);
+    assert_eq!(probe(&["plan", "1x1x1", "--memory", "-1"]).0, 2);
+    text(&["plan", "1x1x1", "--memory", &u64::MAX.to_string()]);
 }

@@ -27,7 +27,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         ("calibrate.json", &["calibrate", "--out", &profile]),
     ];
     for (name, arguments) in commands {
-        let (_, out, err) = probe(&[&["--json"], arguments].concat());
+        let (_, out, err) = probe(&[arguments, &["--json"]].concat());
         assert!(!out.is_empty(), "{arguments:?}: {err}");
         fs::write(path(name), out).unwrap();
     }

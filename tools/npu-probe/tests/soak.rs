@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{json_of as json, probe};
+use common::{json_of as json, probe, text};
 
 #[test]
 fn processes_multiply_and_some_are_killed() {
@@ -31,11 +31,13 @@ fn processes_multiply_and_some_are_killed() {
         let products = products.values().map(|number| number.as_u64().unwrap());
         assert!(products.sum::<u64>() >= clients, "{report:#}");
     }
+    let said = text(&["soak", "--seconds", "0", "--processes", "1"]);
+    assert!(said.contains("RESULT PASS (software model): "), "{said}");
 }
 
 #[test]
 fn a_process_that_cannot_work_ends_the_soak() {
-    let (code, _, err) = probe(&["--device", "/nonexistent", "soak", "--seconds", "0"]);
+    let (code, _, err) = probe(&["soak", "--device", "/nonexistent", "--seconds", "0"]);
     assert_eq!(code, 3, "{err}");
     assert_eq!(probe(&["soak", "--processes", "0"]).0, 2);
 }

@@ -59,7 +59,9 @@ fn kernel_door() -> CiStep {
                 "build --target-dir {folder} -p npu-probe -p rocket-hw-tests"
             ))
             .env("RUSTFLAGS", "--cfg=rustix_use_libc"),
-            preloaded("npu-probe --device /dev/accel/accel0 --dtype fp16 --k 999 --fds 3"),
+            preloaded(
+                "npu-probe --device /dev/accel/accel0 --dtype fp16 --shape 64x999x64 --fds 3",
+            ),
             preloaded(&format!(
                 "rocket-conformance --device /dev/accel/accel0 --except bug- {ROWS}"
             )),
@@ -220,7 +222,7 @@ fn vm_soak() -> CiStep {
     let run = |kernel: &str, soak: &str| {
         StepCommand::cargo(&format!(
             "xtask vm run {kernel} --smp 2 --limit {SOAK_LIMIT} --fail-on-complaint -- \
-             npu-probe --device /dev/accel/accel0 soak --processes 6 {soak}"
+             npu-probe soak --device /dev/accel/accel0 --processes 6 {soak}"
         ))
     };
     CiStep {

@@ -140,21 +140,12 @@ impl MeasuredProduct {
 
     /// Random numbers, always the same ones.
     pub(crate) fn operands(&self) -> Result<ProductOperands, Failure> {
-        let ProductShape { m, k, n } = self.shape;
-        match (m.checked_mul(k), n.checked_mul(k)) {
-            (Some(a), Some(b)) => {
-                let random = ProductOperands::random_of(self.kind, a, b, SEED);
-                Ok(match self.int4_depth {
-                    Some(depth) => random.allowing(k, depth),
-                    None => random,
-                })
-            }
-            _ => Err(self.too_large()),
-        }
-    }
-
-    fn too_large(&self) -> Failure {
-        Failure::Usage(anyhow!("{} is too large", self.shape))
+        let [a, b, _] = self.shape.lengths()?;
+        let random = ProductOperands::random_of(self.kind, a, b, SEED);
+        Ok(match self.int4_depth {
+            Some(depth) => random.allowing(self.shape.k, depth),
+            None => random,
+        })
     }
 
     /// The same with [`MeasuredProduct::operands`]; also the result.
@@ -165,7 +156,7 @@ impl MeasuredProduct {
         operands: &ProductOperands,
     ) -> Result<(Measurement, ProductResult), Failure> {
         let ProductShape { m, k, n } = self.shape;
-        let c = m.checked_mul(n).ok_or_else(|| self.too_large())?;
+        let [_, _, c] = self.shape.lengths()?;
         let before = engine.counters();
         let start = Instant::now();
         let weights = operands.load(engine, self.kind.dtype(), n, k)?;
@@ -265,7 +256,7 @@ fn check(
         if want.compare(&product.rows(rows, n), n).different > 0 {
             return Err(Failure::Device(anyhow!(
                 "row {row} of {shape} is wrong: nothing is said of its speed. The self-test \
-                 shows where: npu-probe --m {m} --k {k} --n {n}"
+                 shows where: npu-probe --shape {shape}"
             )));
         }
     }

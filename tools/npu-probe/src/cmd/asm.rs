@@ -11,9 +11,7 @@ use crate::output;
 use crate::program;
 
 pub(crate) fn run(asm: &AsmFlags) -> Result<Verdict, Failure> {
-    let words = program::read_source(&asm.file)
-        .with_context(|| format!("cannot assemble {}", asm.file.display()))
-        .map_err(Failure::Usage)?;
+    let words = program::read_source(&asm.file)?;
     let bytes = if asm.bin {
         program::to_binary(&words)
     } else {

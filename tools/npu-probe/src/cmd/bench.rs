@@ -4,13 +4,14 @@
 use super::measuring;
 use crate::bench::{BenchReport, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
-use crate::flags::{BenchFlags, Flags};
+use crate::flags::BenchFlags;
 use crate::output;
+use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
-pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> {
+pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     let measuring = &args.measuring;
-    let opened = super::open(flags)?;
+    let opened = super::open(&args.device)?;
     let info = opened.device.info();
     let (options, refused) = measuring.planning.machine.options(&info);
     let machine = options.profile.machine;
@@ -23,20 +24,25 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
         conditions: MeasuringConditions::look(device, profile, refused, fds, threads),
         measurements: Vec::new(),
     };
-    let say = |text: &str| output::print_unless(flags.json, text);
+    let steps = measuring.shapes.len() * measuring.kinds().len();
+    let progress = ProgressLine::of(steps as u64, "products");
+    let say = |text: &str| progress.aside(|| args.report.say(text));
     say(&report.conditions.text())?;
-    for &shape in measuring.shapes() {
+    for &shape in &measuring.shapes {
         for &kind in measuring.kinds() {
+            progress.doing(&format!("{kind} {shape}"));
             let case = measuring.case(kind, shape, machine, is_model);
             let options = measuring.plan_options(&case, &options);
             let profile = options.profile.clone();
             let engine = measuring::engine(&opened.device, fds, options, threads)?;
             let measurement = case.measure(&engine, &profile)?;
+            progress.step();
             say(&measurement.text())?;
             report.measurements.push(measurement);
         }
     }
-    if flags.json {
+    drop(progress);
+    if args.report.json {
         output::print_json(&report)?;
     }
     if let Some(file) = &args.svg {

@@ -7,11 +7,12 @@ use npu_matmul::Profile;
 use crate::calibrate::facts::report::SettleReport;
 use crate::calibrate::{self, CalibrateReport, facts};
 use crate::exit::{Failure, Verdict};
-use crate::flags::{CalibrateFlags, Flags};
+use crate::flags::CalibrateFlags;
 use crate::output;
+use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
-pub(crate) fn run(flags: &Flags, args: &CalibrateFlags) -> Result<Verdict, Failure> {
+pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     let names = args.facts();
     // What is misspelt is told before anything runs.
     facts::choose(&names)?;
@@ -24,19 +25,22 @@ pub(crate) fn run(flags: &Flags, args: &CalibrateFlags) -> Result<Verdict, Failu
             ))
         })?),
     };
-    let open = || super::open_with(flags, |options| options.timeline = true);
+    let open = || super::open_with(&args.device, |options| options.timeline = true);
     let opened = open()?;
     let is_model = opened.device.info().is_model;
     let device = DeviceReport::new(opened.device.info(), opened.why);
-    let say = |text: &str| output::print_unless(flags.json, text);
-    let tell = |text: &str| output::tell(&format!("{text}\n"));
+    let progress = ProgressLine::endless("calibrating");
+    let say = |text: &str| progress.aside(|| args.report.say(text));
+    let tell = |text: &str| progress.aside(|| output::tell(&format!("{text}\n")));
     say(&device.text())?;
     let mut profile = None;
     if file.is_some() {
         profile = Some(calibrate::measured(&open, args.products(is_model), &tell)?);
         tell("contested facts");
     }
+    progress.doing("running experiments");
     let facts = facts::settle(&opened.device, &names, args.risky, say)?;
+    drop(progress);
     if let (Some(profile), Some(file)) = (&mut profile, &file) {
         profile.facts = facts.iter().filter_map(|fact| fact.verdict()).collect();
         calibrate::write(file, profile)?;
@@ -46,16 +50,12 @@ pub(crate) fn run(flags: &Flags, args: &CalibrateFlags) -> Result<Verdict, Failu
         profile,
         file: file.map(|file| file.display().to_string()),
     };
-    if flags.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.facts.summary())?;
+    args.report.print(&report, || {
+        let mut text = report.facts.summary();
         if let (Some(profile), Some(file)) = (&report.profile, &report.file) {
-            output::print(&format!("profile    {} in {file}\n", profile.name))?;
+            text += &format!("profile    {} in {file}\n", profile.name);
         }
-    }
-    Ok(match report.facts.settled {
-        true => Verdict::Pass,
-        false => Verdict::Mismatch,
-    })
+        text
+    })?;
+    Ok(Verdict::of(report.facts.settled))
 }

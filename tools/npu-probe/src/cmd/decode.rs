@@ -2,7 +2,7 @@
 //! `npu-probe decode`: what a register program says, and what is wrong with
 //! it. Captures are `decode_capture`'s.
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use rknpu_regcmd::task::Task;
 use rknpu_regcmd::{
     Finding, LintContext, RegisterInfo, Word, disassemble, lint, statements, tasks,
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::capture_file;
 use crate::exit::{Failure, Verdict};
-use crate::flags::{DecodeFlags, Flags};
+use crate::flags::DecodeFlags;
 use crate::output;
 use crate::program;
 
@@ -55,19 +55,21 @@ impl From<&Finding> for FindingReport {
     }
 }
 
-pub(crate) fn run(flags: &Flags, decode: &DecodeFlags) -> Result<Verdict, Failure> {
-    if capture_file::is_capture(&decode.file) {
-        return super::decode_capture::run(flags, decode);
-    }
-    if decode.job.is_some() || decode.unfinished {
+pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
+    let is_capture = capture_file::is_capture(&decode.file);
+    if !is_capture && (decode.job.is_some() || decode.capture.unfinished) {
         return Err(Failure::Usage(anyhow!(
             "{} is no capture: --job and --unfinished are for captures",
             decode.file.display()
         )));
     }
-    let words = program::read(&decode.file)
-        .with_context(|| format!("cannot decode {}", decode.file.display()))
-        .map_err(Failure::Usage)?;
+    if decode.lint {
+        return super::lint::run(decode, is_capture);
+    }
+    if is_capture {
+        return super::decode_capture::run(decode);
+    }
+    let words = program::read(&decode.file)?;
     let text = if decode.statements {
         statements(&words)
     } else {
@@ -76,7 +78,7 @@ pub(crate) fn run(flags: &Flags, decode: &DecodeFlags) -> Result<Verdict, Failur
     // Of the words alone: nothing is known here of buffers, nor of what ran
     // before.
     let findings = lint(&words, &LintContext::default());
-    if flags.json {
+    if decode.report.json {
         output::print_json(&Report {
             words: words.len(),
             tasks: headings(&words),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::capture_file;
 use crate::exit::{Failure, Verdict};
-use crate::flags::{DecodeFlags, Flags};
+use crate::flags::DecodeFlags;
 use crate::output;
 
 /// What `--json` prints.
@@ -75,8 +75,8 @@ impl ProgramReport {
     }
 }
 
-pub(crate) fn run(flags: &Flags, decode: &DecodeFlags) -> Result<Verdict, Failure> {
-    let capture = capture_file::open(&decode.file, decode.unfinished)?;
+pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
+    let capture = capture_file::open(&decode.file, decode.capture)?;
     let count = capture.jobs().len();
     let indices = match decode.job {
         None => 0..count,
@@ -88,20 +88,18 @@ pub(crate) fn run(flags: &Flags, decode: &DecodeFlags) -> Result<Verdict, Failur
         }
     };
     let mut contents = Contents::new(&capture);
-    if !flags.json {
-        output::print(&capture_file::head(&capture))?;
-    }
+    decode.report.say(&capture_file::head(&capture))?;
     let mut jobs = Vec::new();
     for index in indices {
         contents.go(Moment::Before(index));
         let report = job_report(&capture, &contents, index, decode);
-        if flags.json {
+        if decode.report.json {
             jobs.push(report);
         } else {
             output::print(&job_text(&report))?;
         }
     }
-    if flags.json {
+    if decode.report.json {
         output::print_json(&Report {
             device: capture.device().info.name.clone(),
             chip: capture.device().chip.clone(),

@@ -8,8 +8,6 @@ use serde::Serialize;
 use crate::capture_file;
 use crate::exit::{Failure, Verdict};
 use crate::flags::DiffFlags;
-use crate::flags::Flags;
-use crate::output;
 
 /// Differences that are told one by one.
 const SHOWN: usize = 1000;
@@ -23,9 +21,9 @@ struct Report {
     differences: Vec<String>,
 }
 
-pub(crate) fn run(flags: &Flags, files: &DiffFlags) -> Result<Verdict, Failure> {
-    let first = capture_file::open(&files.first, files.unfinished)?;
-    let second = capture_file::open(&files.second, files.unfinished)?;
+pub(crate) fn run(files: &DiffFlags) -> Result<Verdict, Failure> {
+    let first = capture_file::open(&files.first, files.capture)?;
+    let second = capture_file::open(&files.second, files.capture)?;
     let mut report = Report::default();
     diff(&first, &second, &mut |change| {
         report.count += 1;
@@ -34,23 +32,20 @@ pub(crate) fn run(flags: &Flags, files: &DiffFlags) -> Result<Verdict, Failure> 
         }
     })
     .map_err(|error| Failure::Usage(anyhow!("cannot compare the captures: {error}")))?;
-    let verdict = if report.count == 0 {
-        Verdict::Pass
-    } else {
-        Verdict::Mismatch
-    };
-    if flags.json {
-        output::print_json(&report)?;
-        return Ok(verdict);
+    files.report.print(&report, || report.text())?;
+    Ok(Verdict::of(report.count == 0))
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let mut text = self.differences.join("\n");
+        if self.count > self.differences.len() {
+            let more = self.count - self.differences.len();
+            text += &format!("\nand {more} more");
+        }
+        if self.count == 0 {
+            text += "no differences";
+        }
+        text + "\n"
     }
-    let mut text = report.differences.join("\n");
-    if report.count > report.differences.len() {
-        let more = report.count - report.differences.len();
-        text += &format!("\nand {more} more");
-    }
-    if report.count == 0 {
-        text += "no differences";
-    }
-    output::print(&(text + "\n"))?;
-    Ok(verdict)
 }

@@ -3,19 +3,15 @@
 
 use crate::doctor::{self, SystemRoot};
 use crate::exit::{Failure, NO_DEVICE};
-use crate::flags::{DoctorFlags, Flags};
-use crate::output;
+use crate::flags::DoctorFlags;
 
 /// Prints the report; its exit code says whether there is a usable NPU.
-pub(crate) fn run(flags: &Flags, doctor: &DoctorFlags) -> Result<u8, Failure> {
+pub(crate) fn run(doctor: &DoctorFlags) -> Result<u8, Failure> {
     let report = doctor::examine(&SystemRoot::new(&doctor.root, doctor.paste));
-    if flags.json {
-        output::print_json(&report)?;
-    } else if doctor.paste {
-        output::print(&report.paste())?;
-    } else {
-        output::print(&report.text())?;
-    }
+    doctor.report.print(&report, || match doctor.paste {
+        true => report.paste(),
+        false => report.text(),
+    })?;
     Ok(if report.usable.is_some() {
         0
     } else {

@@ -16,7 +16,7 @@ use crate::evidence::{
     PrivateWords, StepPlaces, find, pack, steps, write_whole,
 };
 use crate::exit::{Failure, Verdict};
-use crate::flags::{EvidenceFlags, Flags};
+use crate::flags::EvidenceFlags;
 use crate::output;
 
 /// What is kept of a file.
@@ -25,7 +25,7 @@ const REPORT: &str = "report.html";
 /// For what does not compute.
 const QUICK: Duration = Duration::from_secs(120);
 
-pub(crate) fn run(flags: &Flags, args: &EvidenceFlags) -> Result<Verdict, Failure> {
+pub(crate) fn run(args: &EvidenceFlags) -> Result<Verdict, Failure> {
     let places = places(args)?;
     let folder = &places.folder;
     // Until this process ends: two of them would take each other's files.
@@ -41,9 +41,9 @@ pub(crate) fn run(flags: &Flags, args: &EvidenceFlags) -> Result<Verdict, Failur
         places: &places,
         private: PrivateWords::look(&private_paths(&places)),
     };
-    let device = run.device(&flags.selector().to_string())?;
+    let device = run.device(&args.device.selector().to_string())?;
     let mut state = EvidenceState::load(folder, &device.name)?;
-    let say = |text: &str| output::print_unless(flags.json, text);
+    let say = |text: &str| args.report.say(text);
     say(&format!("{} on {}\n", device.name, device.board))?;
     let steps = steps(&device, &places);
     for step in &steps {
@@ -81,7 +81,7 @@ pub(crate) fn run(flags: &Flags, args: &EvidenceFlags) -> Result<Verdict, Failur
         files: files.filter(|file| folder.join(file).exists()).collect(),
     };
     let archive = pack(folder, &index, &run.private)?;
-    if flags.json {
+    if args.report.json {
         output::print_json(&index)?;
     }
     say(&format!("\nSend this file: {}\n", archive.display()))?;
@@ -150,7 +150,7 @@ impl EvidenceRun<'_> {
     fn device(&self, selector: &str) -> Result<EvidenceDevice, Failure> {
         let raw = self.places.folder.join("device.json");
         let mut command = Command::new(&self.places.probe);
-        command.args(["--json", "--device", selector, "info"]);
+        command.args(["info", "--json", "--device", selector]);
         command.stdout(create(&raw)?);
         let code = self.runner.run(command, QUICK)?;
         let text = fs::read(&raw).unwrap_or_default();

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use npu_model::{Model, ModelOptions, Selector};
 use rknpu_chip::ChipOptions;
 use rknpu_regcmd::regs::pc;
@@ -15,26 +15,19 @@ use crate::exec::memory::ProgramMemory;
 use crate::exec::relocate::RelocatedWord;
 use crate::exec::{ProgramRun, board, chip};
 use crate::exit::{Failure, Verdict};
-use crate::flags::{ExecFlags, Flags};
-use crate::output;
+use crate::flags::ExecFlags;
 use crate::program;
 
-pub(crate) fn run(flags: &Flags, exec: &ExecFlags) -> Result<Verdict, Failure> {
-    let words = program::read(&exec.program)
-        .with_context(|| format!("cannot run {}", exec.program.display()))
-        .map_err(Failure::Usage)?;
+pub(crate) fn run(exec: &ExecFlags) -> Result<Verdict, Failure> {
+    let words = program::read(&exec.program)?;
     let mut memory = ProgramMemory::new(&exec.inputs, &exec.outputs, &words, exec.at)
         .map_err(|error| Failure::Usage(error.into()))?;
     let (on, outcome) = match &exec.unsafe_device {
-        Some(selector) => on_device(flags, selector, &mut memory, &words)?,
-        None => on_chip(flags, exec, &mut memory, &words)?,
+        Some(selector) => on_device(selector, &mut memory, &words)?,
+        None => on_chip(exec, &mut memory, &words)?,
     };
     let report = Report::new(on, &words, memory.program, &outcome, exec.trace);
-    if flags.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
+    exec.report.print(&report, || report.text())?;
     memory
         .save(&exec.outputs)
         .map_err(|(file, error)| anyhow!(error).context(format!("cannot write {}", file.display())))
@@ -50,13 +43,12 @@ pub(crate) fn run(flags: &Flags, exec: &ExecFlags) -> Result<Verdict, Failure> {
 
 /// Runs the program on the model's chip, without a driver.
 fn on_chip(
-    flags: &Flags,
     exec: &ExecFlags,
     memory: &mut ProgramMemory,
     words: &[Word],
 ) -> Result<(String, ProgramRun), Failure> {
     let usage = |error: anyhow::Error| Failure::Usage(error);
-    let model = match flags.given_device() {
+    let model = match &exec.device {
         Some(Selector::Path(path)) => {
             return Err(usage(anyhow!(
                 "exec runs on the model's chip; --unsafe-device {} runs on the device",
@@ -90,25 +82,16 @@ fn on_chip(
 
 /// Runs the program on a device, through its driver.
 fn on_device(
-    flags: &Flags,
     selector: &Selector,
     memory: &mut ProgramMemory,
     words: &[Word],
 ) -> Result<(String, ProgramRun), Failure> {
-    let usage = |text: &'static str| Failure::Usage(anyhow!(text));
-    if flags.given_device().is_some() {
-        return Err(usage(
-            "--unsafe-device names the device; leave out --device",
-        ));
-    }
     if *selector == Selector::Auto {
-        return Err(usage(
-            "--unsafe-device takes the path of a device, or `model`",
-        ));
+        return Err(Failure::Usage(anyhow!(
+            "--unsafe-device takes the path of a device, or `model`"
+        )));
     }
-    let opened = npu_model::open(selector)
-        .with_context(|| format!("no usable device for `{selector}`"))
-        .map_err(Failure::NoDevice)?;
+    let opened = super::open_selected(selector, |_| ())?;
     let mut outcome = board::run(&opened.device, memory, words).map_err(|error| match error {
         BoardError::Length { .. } | BoardError::Refused { .. } => Failure::Usage(error.into()),
         BoardError::Device { .. } => Failure::Device(error.into()),

@@ -5,8 +5,7 @@ use npu_matmul::PlanOptions;
 use serde::Serialize;
 
 use crate::exit::{Failure, Verdict};
-use crate::flags::Flags;
-use crate::output;
+use crate::flags::InfoFlags;
 use crate::report::DeviceReport;
 
 /// The report of `info`.
@@ -21,8 +20,8 @@ struct Report {
     profile_refused: Option<String>,
 }
 
-pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
-    let opened = super::open(flags)?;
+pub(crate) fn run(args: &InfoFlags) -> Result<Verdict, Failure> {
+    let opened = super::open(&args.device)?;
     let info = opened.device.info();
     let (options, refused) = PlanOptions::for_device(&info);
     let report = Report {
@@ -30,14 +29,14 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         profile: options.profile.name.to_string(),
         profile_refused: refused.map(|error| error.to_string()),
     };
-    if flags.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.device.text())?;
-        output::print(&format!("profile    {}\n", report.profile))?;
-        if let Some(why) = &report.profile_refused {
-            output::print(&format!("           {why}\n"))?;
-        }
-    }
+    args.report.print(&report, || {
+        let refused = report.profile_refused.iter();
+        let refused: String = refused.map(|why| format!("           {why}\n")).collect();
+        format!(
+            "{}profile    {}\n{refused}",
+            report.device.text(),
+            report.profile
+        )
+    })?;
     Ok(Verdict::Pass)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe lint`: what is wrong with all programs of a capture.
+//! `npu-probe decode --lint`: what is wrong with all programs of a capture, or with one
+//! program.
 
 use std::collections::BTreeMap;
 
-use anyhow::Context;
 use npu_capture::{Capture, Contents, Moment};
 use rknpu_regcmd::{Finding, LintContext, Severity, lint};
 use serde::Serialize;
@@ -11,9 +11,7 @@ use serde::Serialize;
 use super::decode::FindingReport;
 use crate::capture_file;
 use crate::exit::{Failure, Verdict};
-use crate::flags::CaptureFlags;
-use crate::flags::Flags;
-use crate::output;
+use crate::flags::DecodeFlags;
 use crate::program;
 
 /// One finding, as often as it came.
@@ -67,16 +65,15 @@ impl RepeatedFindings {
     }
 }
 
-pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure> {
+/// `is_capture`: not one program.
+pub(super) fn run(decode: &DecodeFlags, is_capture: bool) -> Result<Verdict, Failure> {
     let mut report = Report::default();
     let mut findings = RepeatedFindings::default();
-    if capture_file::is_capture(&file.file) {
-        let capture = capture_file::open(&file.file, file.unfinished)?;
+    if is_capture {
+        let capture = capture_file::open(&decode.file, decode.capture)?;
         of_capture(&capture, &mut report, &mut findings);
     } else {
-        let words = program::read(&file.file)
-            .with_context(|| format!("{} is no capture and no program", file.file.display()))
-            .map_err(Failure::Usage)?;
+        let words = program::read(&decode.file)?;
         report.programs = 1;
         findings.add(0, 0, &lint(&words, &LintContext::default()));
     }
@@ -86,17 +83,8 @@ pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure
         .filter(|(severity, _)| severity.0 == Severity::Error)
         .count();
     report.findings = findings.0.into_values().collect();
-    let verdict = if report.errors == 0 {
-        Verdict::Pass
-    } else {
-        Verdict::Mismatch
-    };
-    if flags.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&text(&report))?;
-    }
-    Ok(verdict)
+    decode.report.print(&report, || text(&report))?;
+    Ok(Verdict::of(report.errors == 0))
 }
 
 fn of_capture(capture: &Capture, report: &mut Report, findings: &mut RepeatedFindings) {

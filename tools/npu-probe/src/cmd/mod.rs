@@ -11,7 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod evidence;
 pub(crate) mod exec;
 pub(crate) mod info;
-pub(crate) mod lint;
+mod lint;
 pub(crate) mod measuring;
 pub(crate) mod model;
 pub(crate) mod plan;
@@ -22,21 +22,33 @@ pub(crate) mod selftest;
 pub(crate) mod serve;
 pub(crate) mod soak;
 
-use anyhow::Context;
-use npu_model::{ModelOptions, Opened};
+use anyhow::anyhow;
+use npu_model::{ModelOptions, OpenError, Opened, Selector};
 
 use crate::exit::Failure;
-use crate::flags::Flags;
+use crate::flags::DeviceFlags;
 
 /// Opens the device that the flags choose.
-fn open(flags: &Flags) -> Result<Opened, Failure> {
-    open_with(flags, |_| ())
+fn open(device: &DeviceFlags) -> Result<Opened, Failure> {
+    open_with(device, |_| ())
 }
 
 /// Opens the device that the flags choose, a model with options of ours.
-fn open_with(flags: &Flags, adjust: impl FnOnce(&mut ModelOptions)) -> Result<Opened, Failure> {
-    let selector = flags.selector();
-    npu_model::open_with(&selector, adjust)
-        .with_context(|| format!("no usable device for `{selector}`"))
-        .map_err(Failure::NoDevice)
+fn open_with(
+    device: &DeviceFlags,
+    adjust: impl FnOnce(&mut ModelOptions),
+) -> Result<Opened, Failure> {
+    open_selected(&device.selector(), adjust)
+}
+
+fn open_selected(
+    selector: &Selector,
+    adjust: impl FnOnce(&mut ModelOptions),
+) -> Result<Opened, Failure> {
+    npu_model::open_with(selector, adjust).map_err(|error| match error {
+        OpenError::Options(_) => Failure::Usage(error.into()),
+        _ => Failure::NoDevice(anyhow!(
+            "{error}; `npu-probe doctor` tells what this machine lacks"
+        )),
+    })
 }

@@ -17,9 +17,9 @@ use rocket_uapi::DeviceInfo;
 use serde::Serialize;
 
 use crate::exit::{Failure, Verdict};
-use crate::flags::{Flags, GgufFlags};
+use crate::flags::GgufFlags;
 use crate::gguf::{GgufError, GgufModel};
-use crate::output;
+use crate::progress::ProgressLine;
 use speed::SpeedReport;
 use weights::{PlacedWeights, WeightGroup};
 
@@ -56,7 +56,8 @@ struct ModelReport {
     speed_unknown: Option<String>,
 }
 
-pub(crate) fn run(flags: &Flags, args: &GgufFlags) -> Result<Verdict, Failure> {
+pub(crate) fn run(args: &GgufFlags) -> Result<Verdict, Failure> {
+    let progress = ProgressLine::endless(&format!("planning {}", args.file.display()));
     let read = || {
         let model = GgufModel::read(&args.file)?;
         weights::check(&model)?;
@@ -65,13 +66,10 @@ pub(crate) fn run(flags: &Flags, args: &GgufFlags) -> Result<Verdict, Failure> {
     let model = read()
         .with_context(|| args.file.display().to_string())
         .map_err(Failure::Usage)?;
-    let info = super::open(flags)?.device.info();
+    let info = super::open(&args.device)?.device.info();
     let report = report(&model, args, &info);
-    if flags.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
+    drop(progress);
+    args.report.print(&report, || report.text())?;
     Ok(Verdict::Pass)
 }
 

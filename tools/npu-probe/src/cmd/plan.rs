@@ -14,10 +14,10 @@ use serde::Serialize;
 
 use crate::bench::to;
 use crate::exit::{Failure, Verdict};
+use crate::flags::PlanFlags;
 use crate::flags::planning::HERTZ_PER_MHZ;
-use crate::flags::{Flags, PlanFlags};
 use crate::int4::of_int4;
-use crate::output;
+use crate::shape::ProductShape;
 use memory::{MIB, MemoryReport};
 use one::PlanReport;
 
@@ -27,9 +27,8 @@ const DEFAULT_FDS: usize = 3;
 /// The report of `plan`, which is printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
-    m: usize,
-    k: usize,
-    n: usize,
+    #[serde(flatten)]
+    shape: ProductShape,
     dtype: String,
     /// Rows that the NPU multiplies: of w4a8 two for each of A.
     npu_rows: usize,
@@ -58,19 +57,15 @@ struct Report {
     cut_k: Option<PlanReport>,
 }
 
-pub(crate) fn run(flags: &Flags, args: &PlanFlags) -> Result<Verdict, Failure> {
-    let info = super::open(flags)?.device.info();
+pub(crate) fn run(args: &PlanFlags) -> Result<Verdict, Failure> {
+    let info = super::open(&args.device)?.device.info();
     let report = report(args, &info).map_err(|error| Failure::Usage(error.into()))?;
-    if flags.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
+    args.report.print(&report, || report.text())?;
     Ok(Verdict::Pass)
 }
 
 fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
-    let (m, k, n) = (args.m.get(), args.k.get(), args.n.get());
+    let ProductShape { m, k, n } = args.shape;
     let dtype = args.dtype.dtype();
     let rows = args.dtype.npu_rows(m);
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
@@ -99,9 +94,7 @@ fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
     let followed = profile.followed_by(&plan, results);
     let max = args.memory.map(|mib| mib.saturating_mul(MIB as u64));
     Ok(Report {
-        m,
-        k,
-        n,
+        shape: args.shape,
         dtype: args.dtype.to_string(),
         npu_rows: rows,
         profile: profile.name.to_string(),
@@ -122,25 +115,23 @@ fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
 impl Report {
     fn text(&self) -> String {
         let Self {
-            m,
-            k,
-            n,
+            shape,
             dtype,
             clock_mhz,
             fds,
             ..
         } = self;
         let mut text = format!(
-            "{dtype}{} {m} x {k} x {n} at {clock_mhz} MHz, {fds} file descriptor(s); \
+            "{dtype}{} {shape} at {clock_mhz} MHz, {fds} file descriptor(s); \
              {} CPU cores pack and unpack; all times are modelled\n",
             to(self.results),
             self.cpu_cores
         );
-        if self.npu_rows != *m {
+        if self.npu_rows != shape.m {
             let _ = writeln!(
                 text,
-                "{} rows of nibbles on the NPU: tiles and bounds are of those, rates of {m} rows",
-                self.npu_rows
+                "{} rows of nibbles on the NPU: tiles and bounds are of those, rates of {} rows",
+                self.npu_rows, shape.m
             );
         }
         if let Some(depth) = self.int4_depth {

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use crate::capture_file;
 use crate::exit::{Failure, Verdict};
-use crate::flags::CaptureFlags;
-use crate::flags::Flags;
+use crate::flags::ReplayFlags;
 use crate::output;
+use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
 /// Jobs that are shown if they differ.
@@ -20,8 +20,7 @@ const SHOWN: usize = 8;
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Json {
-    /// "PASS" or "FAIL".
-    result: &'static str,
+    result: Verdict,
     device: DeviceReport,
     jobs: Vec<JobJson>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -99,34 +98,29 @@ impl JobJson {
     }
 }
 
-pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure> {
-    let capture = capture_file::open(&file.file, file.unfinished)?;
-    let opened = super::open(flags)?;
+pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
+    let capture = capture_file::open(&args.file, args.capture)?;
+    let opened = super::open(&args.device)?;
     let device = DeviceReport::new(opened.device.info(), opened.why);
-    if !flags.json {
-        output::print(&(capture_file::head(&capture) + &device.text()))?;
-    }
+    let is_model = device.is_model;
+    let say = |text: &str| args.report.say(text);
+    say(&(capture_file::head(&capture) + &device.text()))?;
+    let progress = ProgressLine::endless("replaying");
     let report =
         replay(&capture, &opened.device, &ReplayOptions::default()).map_err(
             |error| match error {
                 ReplayError::Device(_) | ReplayError::Placement { .. } => {
                     Failure::Device(error.into())
                 }
-                _ => Failure::Usage(anyhow!("cannot replay {}: {error}", file.file.display())),
+                _ => Failure::Usage(anyhow!("cannot replay {}: {error}", args.file.display())),
             },
         )?;
+    drop(progress);
     let events = opened.model.map(|model| model.events()).unwrap_or_default();
-    let verdict = if report.matches() {
-        Verdict::Pass
-    } else {
-        Verdict::Mismatch
-    };
-    if flags.json {
+    let verdict = Verdict::of(report.matches());
+    if args.report.json {
         output::print_json(&Json {
-            result: match verdict {
-                Verdict::Pass => "PASS",
-                Verdict::Mismatch => "FAIL",
-            },
+            result: verdict,
             device,
             jobs: report
                 .jobs
@@ -137,7 +131,7 @@ pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure
         })?;
         return Ok(verdict);
     }
-    let mut text = verdict_text(&capture, &report);
+    let mut text = verdict_text(&capture, &report, verdict.words(is_model));
     for event in &events {
         text += &format!("model      {event}\n");
     }
@@ -145,7 +139,7 @@ pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure
     Ok(verdict)
 }
 
-fn verdict_text(capture: &Capture, report: &ReplayReport) -> String {
+fn verdict_text(capture: &Capture, report: &ReplayReport, words: &str) -> String {
     let mut text = String::new();
     let differing = report
         .jobs
@@ -165,12 +159,12 @@ fn verdict_text(capture: &Capture, report: &ReplayReport) -> String {
     let compared = comparisons.count();
     text + &match count {
         0 if compared == 0 => {
-            format!("PASS       {jobs} jobs ended as recorded; no contents to compare\n")
+            format!("{words:10} {jobs} jobs ended as recorded; no contents to compare\n")
         }
         0 => format!(
-            "PASS       {jobs} jobs ended as recorded, {bytes} bytes of {compared} jobs are the same\n"
+            "{words:10} {jobs} jobs ended as recorded, {bytes} bytes of {compared} jobs are the same\n"
         ),
-        _ => format!("FAIL       {count} of {jobs} jobs came out otherwise\n"),
+        _ => format!("{words:10} {count} of {jobs} jobs came out otherwise\n"),
     }
 }
 

@@ -2,11 +2,11 @@
 //! `npu-probe report`: files of other commands as one page.
 
 use crate::exit::{Failure, Verdict};
-use crate::flags::ReportFlags;
+use crate::flags::HtmlReportFlags;
 use crate::html_report::{ReportInput, page};
 use crate::output::{self, OutputFile};
 
-pub(crate) fn run(args: &ReportFlags) -> Result<Verdict, Failure> {
+pub(crate) fn run(args: &HtmlReportFlags) -> Result<Verdict, Failure> {
     let mut inputs = Vec::new();
     for file in &args.inputs {
         let input = ReportInput::read(file).map_err(|error| {

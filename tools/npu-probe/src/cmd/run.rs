@@ -23,7 +23,7 @@ use npu_server::{ForwardService, LayeredService, ModelService, Server, Service};
 use rocket_uapi::DeviceInfo;
 
 use crate::exit::Failure;
-use crate::flags::{Flags, RunFlags};
+use crate::flags::RunFlags;
 use crate::output::{self, OutputFile};
 use crate::served::{self, UseReport};
 
@@ -49,8 +49,8 @@ const LINGER: Duration = Duration::from_secs(5);
 const FROM_TERMINAL: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 const PASSED_ON: [Signal; 2] = [Signal::SIGTERM, Signal::SIGHUP];
 
-pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
-    let shown = Shown::choose(flags, run)?;
+pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
+    let shown = Shown::choose(run)?;
     let library = library(run)?;
     // Before there are other threads: they take it over.
     let signals: SigSet = FROM_TERMINAL.into_iter().chain(PASSED_ON).collect();
@@ -60,7 +60,7 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
         .map_err(Failure::Device)?;
     // Before the program runs: what it did would be lost with them.
     let recorder = recorder(run)?;
-    let [to_report, to_trace] = [&run.report, &run.trace].map(|file| {
+    let [to_report, to_trace] = [&run.report, &run.files.trace].map(|file| {
         let file = file.as_deref();
         file.map(OutputFile::create).transpose()
     });
@@ -110,7 +110,7 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
     if let (Some(file), Some(trace)) = (to_trace, report.trace()) {
         file.write(&trace)?;
     }
-    let text = report.text(flags.json)?;
+    let text = report.text(run.form.json)?;
     match to_report {
         Some(file) => file.write(&text)?,
         // Standard output is the program's.
@@ -131,13 +131,13 @@ enum Shown {
 }
 
 impl Shown {
-    fn choose(flags: &Flags, run: &RunFlags) -> Result<Self, Failure> {
-        let Selector::Path(path) = flags.selector() else {
-            let mut options = served::options(flags, &run.model)?;
+    fn choose(run: &RunFlags) -> Result<Self, Failure> {
+        let Selector::Path(path) = run.model.device.selector() else {
+            let mut options = served::options(&run.model)?;
             options.timeline = true;
             return Ok(Self::Model(Model::new(options)));
         };
-        if run.trace.is_some() || run.model.cores.is_some() || run.model.strict.is_some() {
+        if run.files.trace.is_some() || run.model.cores.is_some() || run.model.strict.is_some() {
             return Err(Failure::Usage(anyhow!(
                 "--trace, --cores and --strict are the software model's; {} is a device",
                 path.display()
@@ -164,7 +164,7 @@ impl Shown {
 
 /// What records the program's jobs, if that is wanted.
 fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
-    let Some(file) = &run.record else {
+    let Some(file) = &run.files.record else {
         return Ok(None);
     };
     let program = run.command.first().map(PathBuf::from).unwrap_or_default();
@@ -176,7 +176,7 @@ fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
         ..RecorderOptions::default()
     };
     Recorder::create(file, options)
-        .with_context(|| format!("cannot record into {}", file.display()))
+        .with_context(|| file.display().to_string())
         .map_err(Failure::Output)
         .map(Some)
 }

@@ -17,48 +17,50 @@ use crate::data::ProductOperands;
 use crate::dump::Dump;
 use crate::exit::{Failure, Verdict};
 use crate::expected::CpuResult;
-use crate::flags::{Flags, SelfTest};
+use crate::flags::SelfTestFlags;
 use crate::output;
 use crate::product::ProductResult;
+use crate::progress::ProgressLine;
 use crate::report::{
     DeviceReport, ProblemReport, ProgramReport, RunReport, SelfTestReport, time_of,
 };
+use crate::shape::ProductShape;
 
-/// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
-const ELEMENTS_MAX: usize = 1 << 31;
-
-pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
-    let test = flags.selftest.resolve();
-    let lengths = Lengths::of(&test)?;
-    let opened = super::open_with(flags, |options| options.timeline = test.trace.is_some())?;
-    if test.trace.is_some() && opened.model.is_none() {
+pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
+    let ProductShape { m, k, n } = test.shape;
+    let [a_len, b_len, c_len] = test.shape.lengths()?;
+    let opened = super::open_with(&test.device, |options| {
+        options.timeline = test.files.trace.is_some()
+    })?;
+    if test.files.trace.is_some() && opened.model.is_none() {
         return Err(Failure::Usage(anyhow!(
             "--trace shows modelled times, and {} is no model; add --device model",
             opened.device.info().name
         )));
     }
     let device = DeviceReport::new(opened.device.info(), opened.why);
-    let say = |text: &str| output::print_unless(flags.json, text);
+    let say = |text: &str| test.report.say(text);
     say(&device.text())?;
 
-    let operands = ProductOperands::random(test.dtype, lengths.a, lengths.b, test.seed);
-    let (recorded, recorder) = recorded(&opened.device, &test)?;
-    let pool = DevicePool::open(&recorded, test.fds)
+    let progress = ProgressLine::of(test.repeat.get() as u64, "computing on the CPU");
+    let operands = ProductOperands::random_of(test.dtype, a_len, b_len, test.seed);
+    let (recorded, recorder) = recorded(&opened.device, test)?;
+    let pool = DevicePool::open(&recorded, test.fds.get())
         .context("cannot open the device again")
         .map_err(Failure::Device)?;
     let capture = Arc::new(JobCollector::default());
     let observer: Arc<dyn Observer> = Arc::<JobCollector>::clone(&capture);
     let engine = Engine::open(pool)?.observed_by(observer);
-    let weights = operands.load(&engine, test.dtype, test.n, test.k)?;
+    let weights = operands.load(&engine, test.dtype.dtype(), n, k)?;
     let output = ProductResult::output(&operands, Results::Sums);
-    let plan = engine.prepare(&weights, test.m, output)?.plan().to_string();
-    let problem = ProblemReport::new(&test, plan);
-    say(&problem.text())?;
-    let expected = CpuResult::compute(&test, &operands, weights.plan().k_tile_count());
+    let plan = engine.prepare(&weights, m, output)?.plan().to_string();
+    let problem = ProblemReport::new(test, plan);
+    progress.aside(|| say(&problem.text()))?;
+    let expected = CpuResult::compute(test.shape, &operands, weights.plan().k_tile_count());
 
     let self_test = SelfTestRuns {
-        test: &test,
-        lengths: &lengths,
+        test,
+        c_len,
         device: &device,
         problem: &problem,
         operands: &operands,
@@ -67,6 +69,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         weights: &weights,
         capture: &capture,
         model: opened.model.as_deref(),
+        progress: &progress,
     };
     let outcome = self_test.run();
     // Also of a run that failed: that is what recordings are for.
@@ -74,16 +77,9 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     let (program, runs) = outcome?;
     let recording = recording?;
     let traced = self_test.trace()?;
-    let verdict = if runs.iter().all(RunReport::passes) {
-        Verdict::Pass
-    } else {
-        Verdict::Mismatch
-    };
+    let verdict = Verdict::of(runs.iter().all(RunReport::passes));
     let report = SelfTestReport {
-        result: match verdict {
-            Verdict::Pass => "PASS",
-            Verdict::Mismatch => "FAIL",
-        },
+        result: verdict,
         time_of: time_of(device.is_model),
         model_events: self_test.model_events(),
         device: device.clone(),
@@ -91,14 +87,15 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         program,
         runs,
     };
-    if flags.json {
+    drop(progress);
+    if test.report.json {
         output::print_json(&report)?;
     } else {
         output::print(&(program.text() + &report.verdict_text()))?;
-        if let (Some(file), Some(text)) = (&test.trace, &traced) {
+        if let (Some(file), Some(text)) = (&test.files.trace, &traced) {
             output::print(&format!("trace      {}: {text}\n", file.display()))?;
         }
-        if let (Some(file), Some(text)) = (&test.record, &recording) {
+        if let (Some(file), Some(text)) = (&test.files.record, &recording) {
             output::print(&format!("recorded   {}: {text}\n", file.display()))?;
         }
         if let Some(directory) = &test.dump {
@@ -109,8 +106,8 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
 }
 
 /// The device, with a recorder in front of it if that is wanted.
-fn recorded(device: &Device, test: &SelfTest) -> Result<(Device, Option<Recorder>), Failure> {
-    let Some(file) = &test.record else {
+fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Recorder>), Failure> {
+    let Some(file) = &test.files.record else {
         return Ok((device.clone(), None));
     };
     let options = RecorderOptions {
@@ -123,7 +120,7 @@ fn recorded(device: &Device, test: &SelfTest) -> Result<(Device, Option<Recorder
         ..RecorderOptions::default()
     };
     let recorder = Recorder::create(file, options)
-        .with_context(|| format!("cannot record into {}", file.display()))
+        .with_context(|| file.display().to_string())
         .map_err(Failure::Output)?;
     let device = Recording::new(recorder.clone(), &device.info())
         .open(device)
@@ -148,8 +145,8 @@ fn finish(recorder: Option<&Recorder>) -> Result<Option<String>, Failure> {
 
 /// All that the runs of one self-test share.
 struct SelfTestRuns<'a> {
-    test: &'a SelfTest,
-    lengths: &'a Lengths,
+    test: &'a SelfTestFlags,
+    c_len: usize,
     device: &'a DeviceReport,
     problem: &'a ProblemReport,
     operands: &'a ProductOperands,
@@ -158,6 +155,7 @@ struct SelfTestRuns<'a> {
     weights: &'a PackedWeights,
     capture: &'a JobCollector,
     model: Option<&'a Model>,
+    progress: &'a ProgressLine,
 }
 
 impl SelfTestRuns<'_> {
@@ -166,7 +164,8 @@ impl SelfTestRuns<'_> {
     fn run(&self) -> Result<(ProgramReport, Vec<RunReport>), Failure> {
         let mut runs: Vec<RunReport> = Vec::new();
         let mut program = ProgramReport::default();
-        for _ in 0..self.test.repeat {
+        self.progress.doing("multiplying");
+        for _ in 0..self.test.repeat.get() {
             let start = Instant::now();
             let product = self.multiply();
             let wall = start.elapsed();
@@ -177,24 +176,26 @@ impl SelfTestRuns<'_> {
                 Err(error) => {
                     self.dump(&captured, Err(&error))?;
                     for event in self.model_events() {
-                        output::complain(&format!("the model says: {event}"));
+                        let text = format!("the model says: {event}");
+                        self.progress.aside(|| output::complain(&text));
                     }
                     return Err(error.into());
                 }
             };
-            let run = RunReport::new(wall, self.expected.compare(&product, self.test.n));
+            let run = RunReport::new(wall, self.expected.compare(&product, self.test.shape.n));
             let first_failure = !run.passes() && runs.iter().all(RunReport::passes);
             if runs.is_empty() || first_failure {
                 self.dump(&captured, Ok(&product))?;
             }
             runs.push(run);
+            self.progress.step();
         }
         Ok((program, runs))
     }
 
     fn multiply(&self) -> Result<ProductResult, Error> {
-        let mut product = ProductResult::unwritten(self.operands, Results::Sums, self.lengths.c);
-        product.multiply(self.engine, self.weights, self.test.m, self.operands)?;
+        let mut product = ProductResult::unwritten(self.operands, Results::Sums, self.c_len);
+        product.multiply(self.engine, self.weights, self.test.shape.m, self.operands)?;
         Ok(product)
     }
 
@@ -224,7 +225,7 @@ impl SelfTestRuns<'_> {
     /// Writes the modelled timeline, if that is wanted; says what is in it.
     fn trace(&self) -> Result<Option<String>, Failure> {
         let timeline = self.model.and_then(Model::timeline);
-        let (Some(file), Some(timeline)) = (&self.test.trace, timeline) else {
+        let (Some(file), Some(timeline)) = (&self.test.files.trace, timeline) else {
             return Ok(None);
         };
         fs::write(file, timeline.to_chrome_trace())
@@ -241,31 +242,5 @@ impl SelfTestRuns<'_> {
     fn model_events(&self) -> Vec<String> {
         let events = self.model.map(Model::events).unwrap_or_default();
         events.iter().map(ToString::to_string).collect()
-    }
-}
-
-/// Elements of the three matrices.
-struct Lengths {
-    a: usize,
-    b: usize,
-    c: usize,
-}
-
-impl Lengths {
-    fn of(test: &SelfTest) -> Result<Self, Failure> {
-        let length = |name: &str, rows: usize, columns: usize| {
-            rows.checked_mul(columns)
-                .filter(|&len| len <= ELEMENTS_MAX)
-                .ok_or_else(|| {
-                    Failure::Usage(anyhow!(
-                        "{name} of {rows} x {columns} has more than {ELEMENTS_MAX} elements"
-                    ))
-                })
-        };
-        Ok(Self {
-            a: length("A", test.m, test.k)?,
-            b: length("B", test.n, test.k)?,
-            c: length("C", test.m, test.n)?,
-        })
     }
 }

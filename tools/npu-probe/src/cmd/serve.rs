@@ -15,7 +15,7 @@ use npu_server::{ModelService, Server, ServerError};
 use npu_wire::Address;
 
 use crate::exit::{Failure, Verdict};
-use crate::flags::{Flags, ServeFlags};
+use crate::flags::ServeFlags;
 use crate::output;
 use crate::served;
 
@@ -59,8 +59,8 @@ fn meeting() -> Result<Address, Failure> {
         .map_err(Failure::Usage)
 }
 
-pub(crate) fn run(flags: &Flags, serve: &ServeFlags) -> Result<Verdict, Failure> {
-    let options = served::options(flags, &serve.model)?;
+pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
+    let options = served::options(&serve.model)?;
     let address = match &serve.address {
         None => meeting()?,
         Some(name) => Address::new(name.as_bytes())

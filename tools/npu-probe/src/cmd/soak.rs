@@ -18,8 +18,9 @@ use serde::Serialize;
 
 use crate::data::SplitMix64;
 use crate::exit::{Failure, Verdict};
-use crate::flags::{Flags, SoakFlags};
+use crate::flags::SoakFlags;
 use crate::output;
+use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 use crate::soak::{CheckedProduct, SoakProduct};
 
@@ -33,25 +34,25 @@ const PRODUCTS: u64 = 24;
 /// takes in a virtual machine.
 const MOMENTS: u64 = 20_000;
 
-pub(crate) fn run(flags: &Flags, args: &SoakFlags) -> Result<Verdict, Failure> {
+pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
     if let Some(cases) = args.client {
-        return client(flags, args.seed, cases.unwrap_or(u64::MAX));
+        return client(args, cases.unwrap_or(u64::MAX));
     }
-    let opened = super::open(flags)?;
+    let opened = super::open(&args.device)?;
     let device = DeviceReport::new(opened.device.info(), opened.why);
     drop((opened.device, opened.model));
-    if !flags.json {
-        output::print(&device.text())?;
-    }
+    args.report.say(&device.text())?;
     let program = env::current_exe()
         .context("cannot find out where npu-probe is")
         .map_err(Failure::Usage)?;
     let soak = Soak {
         program,
-        device: flags.selector().to_string(),
+        device: args.device.selector().to_string(),
         end: Instant::now() + Duration::from_secs(args.seconds),
         kill: args.kill,
         failed: AtomicBool::new(false),
+        progress: ProgressLine::of(args.seconds, "seconds of the soak"),
+        start: Instant::now(),
     };
     let mut tally = Tally::default();
     let mut ended = Ok(());
@@ -59,31 +60,32 @@ pub(crate) fn run(flags: &Flags, args: &SoakFlags) -> Result<Verdict, Failure> {
         tally.append(part);
         ended = ended.and(end);
     }
-    let (verdict, lost, none) = (tally.verdict(), tally.lost, tally.words == 0);
+    drop(soak);
+    let verdict = tally.verdict();
+    let lost = tally.lost;
+    let is_too_slow = lost > 0 && !(args.allow_timeouts && tally.words > 0);
+    let is_right = verdict == Verdict::Pass && ended.is_ok() && !is_too_slow;
     let report = Report {
+        result: Verdict::of(is_right),
         device,
         seconds: args.seconds,
         processes: args.processes.get(),
         tally,
     };
-    if flags.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
+    args.report.print(&report, || report.text())?;
     ended?;
-    match (verdict, lost) {
-        (Verdict::Pass, 1..) if !args.allow_timeouts || none => Err(Failure::Device(anyhow!(
+    if verdict == Verdict::Pass && is_too_slow {
+        return Err(Failure::Device(anyhow!(
             "the driver killed jobs of {lost} products, after 500 ms"
-        ))),
-        _ => Ok(verdict),
+        )));
     }
+    Ok(verdict)
 }
 
 /// Multiplies random matrices, a line for each product.
-fn client(flags: &Flags, seed: u64, cases: u64) -> Result<Verdict, Failure> {
-    let opened = super::open(flags)?;
-    let mut random = SplitMix64::new(seed);
+fn client(args: &SoakFlags, cases: u64) -> Result<Verdict, Failure> {
+    let opened = super::open(&args.device)?;
+    let mut random = SplitMix64::new(args.seed);
     for _ in 0..cases {
         let case = SoakProduct::random(&mut random);
         case.run(&opened.device, |checked| {
@@ -103,6 +105,8 @@ struct Soak {
     end: Instant,
     kill: bool,
     failed: AtomicBool,
+    progress: ProgressLine,
+    start: Instant,
 }
 
 impl Soak {
@@ -145,7 +149,7 @@ impl Soak {
         let moment = Duration::from_micros(random.below(MOMENTS));
         let doomed = self.kill && random.below(2) == 0;
         let mut command = Command::new(&self.program);
-        command.args(["--device", &self.device, "soak"]);
+        command.args(["soak", "--device", &self.device]);
         command.args(["--seed", &random.below(u64::MAX).to_string(), "--client"]);
         command.args((!doomed).then(|| cases.to_string()));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -160,6 +164,7 @@ impl Soak {
                     .map_err(|()| anyhow!("a process says {line:?}"))?,
             );
             products += 1;
+            self.progress.reached(self.start.elapsed().as_secs());
             if doomed && products == last {
                 thread::sleep(moment);
                 child.kill().context("killing a process")?;
@@ -226,6 +231,8 @@ impl Tally {
 /// The report of a soak, which is printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
+    /// "PASS" or "FAIL".
+    result: Verdict,
     device: DeviceReport,
     seconds: u64,
     processes: u64,
@@ -237,7 +244,9 @@ impl Report {
     /// The report as a line of text.
     fn text(&self) -> String {
         let tally = &self.tally;
-        let mut text = format!("RESULT {} products", tally.products.values().sum::<u64>());
+        let products: u64 = tally.products.values().sum();
+        let words = self.result.words(self.device.is_model);
+        let mut text = format!("RESULT {words}: {products} products");
         let mut separator = " (";
         for (kind, number) in &tally.products {
             let _ = write!(text, "{separator}{number} {kind}");

@@ -113,11 +113,11 @@ pub(crate) fn steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<Evidenc
     };
     let bench = match device.is_model {
         // Software would multiply the usual matrices for minutes.
-        true => "--json bench --repeat 2 64x512x256 8x256x256",
-        false => "--json bench",
+        true => "bench --json --repeat 2 64x512x256 8x256x256",
+        false => "bench --json",
     };
     vec![
-        doctor("doctor", "doctor.json", "--json doctor --paste"),
+        doctor("doctor", "doctor.json", "doctor --json --paste"),
         doctor("doctor-text", "doctor.txt", "doctor --paste"),
         probe("selftest-int8", "selftest-int8.json", "--json --dtype int8"),
         probe("selftest-fp16", "selftest-fp16.json", "--json --dtype fp16"),
@@ -129,7 +129,7 @@ pub(crate) fn steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<Evidenc
             ..probe(
                 "calibrate",
                 "calibrate.json",
-                &format!("--json calibrate --out {PROFILE}"),
+                &format!("calibrate --json --out {PROFILE}"),
             )
         },
         EvidenceStep {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::common::{DeviceFlags, ReportFlags};
 use super::measuring::MeasuringFlags;
 
 /// Options of `bench`.
@@ -12,6 +13,12 @@ use super::measuring::MeasuringFlags;
 pub(crate) struct BenchFlags {
     #[command(flatten)]
     pub(crate) measuring: MeasuringFlags,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 
     /// Draw what was reached under the roof of compute and memory into this
     /// file

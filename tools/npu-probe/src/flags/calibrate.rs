@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::shape::ProductShape;
+use super::common::{DeviceFlags, ReportFlags};
+use crate::shape::{self, ProductShape};
 
 /// Projections of an 8B transformer, and of a smaller one, for a prompt of 512 tokens.
 const PRODUCTS: [ProductShape; 3] = [
@@ -39,10 +40,8 @@ const ALL: &str = "all";
 /// Options of `calibrate`.
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateFlags {
-    /// Products whose plans are measured, such as 512x4096x4096 [default: projections of
-    /// transformers; on the software model a small one]
-    #[arg(long, value_name = "MxKxN", value_delimiter = ',')]
-    product: Vec<ProductShape>,
+    #[arg(value_name = shape::FORM, help = shape::HELP, conflicts_with = "facts")]
+    shapes: Vec<ProductShape>,
 
     /// The profile's file [default: rocket-npu/profile.json in the user's configuration]
     #[arg(long, value_name = "FILE", conflicts_with = "facts")]
@@ -60,6 +59,12 @@ pub(crate) struct CalibrateFlags {
     /// then need a power cycle: be ready to reboot, and save your work.
     #[arg(long)]
     pub(crate) risky: bool,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 impl CalibrateFlags {
@@ -76,10 +81,10 @@ impl CalibrateFlags {
 
     /// Products whose plans are measured.
     pub(crate) fn products(&self, is_model: bool) -> &[ProductShape] {
-        match (&self.product[..], is_model) {
+        match (&self.shapes[..], is_model) {
             ([], true) => &MODEL_PRODUCTS,
             ([], false) => &PRODUCTS,
-            (products, _) => products,
+            (shapes, _) => shapes,
         }
     }
 }

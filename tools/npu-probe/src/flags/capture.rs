@@ -5,17 +5,32 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// A capture to look at.
-#[derive(Debug, Args)]
-pub(crate) struct CaptureFlags {
-    /// Capture file
-    pub(crate) file: PathBuf,
+use super::common::{DeviceFlags, ReportFlags};
 
+/// How captures are read.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct CaptureFlags {
     /// Read what is whole of a capture without an end
     ///
     /// That is one whose program or machine died while it was recorded.
     #[arg(long)]
     pub(crate) unfinished: bool,
+}
+
+/// Options of `replay`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayFlags {
+    /// Capture file
+    pub(crate) file: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) capture: CaptureFlags,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 /// Options of `diff`.
@@ -24,10 +39,12 @@ pub(crate) struct DiffFlags {
     /// Capture file
     pub(crate) first: PathBuf,
 
-    /// Capture file
+    /// Capture file to compare it with
     pub(crate) second: PathBuf,
 
-    /// Read what is whole of captures without an end
-    #[arg(long)]
-    pub(crate) unfinished: bool,
+    #[command(flatten)]
+    pub(crate) capture: CaptureFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }

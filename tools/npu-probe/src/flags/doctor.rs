@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::common::ReportFlags;
+
 /// Options of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorFlags {
@@ -18,4 +20,7 @@ pub(crate) struct DoctorFlags {
     /// Look below this directory instead of the system's root
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub(crate) root: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }

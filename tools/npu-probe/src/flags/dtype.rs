@@ -7,28 +7,7 @@ use clap::ValueEnum;
 use npu_matmul::Dtype;
 use serde::{Deserialize, Serialize};
 
-/// The element type of a self-test's matrices.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum DtypeArg {
-    /// Signed 8-bit integers; the result is exact, 32 bits
-    Int8,
-    /// IEEE half precision; the result is single precision, within a bound
-    Fp16,
-    /// Integers from -8 to 7; the result is exact, 32 bits
-    Int4,
-}
-
-impl DtypeArg {
-    pub(crate) const fn dtype(self) -> Dtype {
-        match self {
-            Self::Int8 => Dtype::Int8,
-            Self::Fp16 => Dtype::Fp16,
-            Self::Int4 => Dtype::Int4,
-        }
-    }
-}
-
-/// The element types of a measured product's operands.
+/// The element types of a product's operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OperandDtypes {

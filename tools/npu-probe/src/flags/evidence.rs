@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::{DeviceFlags, ReportFlags};
+
 /// Options of `evidence`.
 #[derive(Debug, Args)]
 pub(crate) struct EvidenceFlags {
@@ -31,4 +33,10 @@ pub(crate) struct EvidenceFlags {
     /// Kill what takes longer than this [default: 2 to 30 minutes, by the step]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) limit: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }

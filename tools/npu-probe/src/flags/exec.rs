@@ -7,6 +7,8 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use npu_model::{Level, Selector};
 
+use super::common::ReportFlags;
+
 /// Options of `exec`.
 #[derive(Debug, Args)]
 pub(crate) struct ExecFlags {
@@ -50,8 +52,16 @@ pub(crate) struct ExecFlags {
     /// beforehand. Buffers go where the kernel puts them, and the program's
     /// address registers are changed accordingly, or the run is refused.
     /// `model` is the software model with its driver.
-    #[arg(long, value_name = "PATH|model", conflicts_with_all = ["core", "level", "trace", "at"])]
+    #[arg(long, value_name = "PATH|model",
+        conflicts_with_all = ["core", "level", "trace", "at", "device"])]
     pub(crate) unsafe_device: Option<Selector>,
+
+    /// The model whose chip it is, with its options: docs/model.md
+    #[arg(long, value_name = "model[:OPTIONS]")]
+    pub(crate) device: Option<Selector>,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 /// [`Level`] on the command line.

@@ -9,7 +9,7 @@ use npu_matmul::Threads;
 use super::dtype::OperandDtypes;
 use super::planning::PlanningFlags;
 use crate::exit::Failure;
-use crate::shape::ProductShape;
+use crate::shape::{self, ProductShape};
 
 /// A projection of an 8B transformer for a prompt of 512 tokens.
 const DEFAULT_SHAPE: ProductShape = ProductShape {
@@ -21,10 +21,8 @@ const DEFAULT_SHAPE: ProductShape = ProductShape {
 /// Options that say what is measured, and on what.
 #[derive(Debug, Args)]
 pub(crate) struct MeasuringFlags {
-    /// Rows of A, depth, columns of the result, such as 512x4096x4096, which is
-    /// the default
-    #[arg(value_name = "MxKxN")]
-    shapes: Vec<ProductShape>,
+    #[arg(value_name = shape::FORM, help = shape::HELP, default_values_t = [DEFAULT_SHAPE])]
+    pub(crate) shapes: Vec<ProductShape>,
 
     /// Precisions of the operands [default: int8,fp16,int4]
     #[arg(long, value_delimiter = ',')]
@@ -49,14 +47,6 @@ pub(crate) struct MeasuringFlags {
 }
 
 impl MeasuringFlags {
-    /// The products to measure: at least one.
-    pub(crate) fn shapes(&self) -> &[ProductShape] {
-        match self.shapes[..] {
-            [] => &[DEFAULT_SHAPE],
-            _ => &self.shapes,
-        }
-    }
-
     /// The operand types to measure: at least one.
     pub(crate) fn kinds(&self) -> &[OperandDtypes] {
         match self.dtype[..] {

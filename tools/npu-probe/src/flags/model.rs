@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::common::{DeviceFlags, ReportFlags};
 use super::planning::MachineFlags;
 
 /// Options of `model`.
@@ -22,6 +23,12 @@ pub(crate) struct GgufFlags {
 
     #[command(flatten)]
     pub(crate) machine: MachineFlags,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 fn bytes(text: &str) -> Result<u64, String> {

@@ -5,18 +5,16 @@ use std::num::NonZeroUsize;
 
 use clap::Args;
 
+use super::common::{DeviceFlags, ReportFlags};
 use super::dtype::OperandDtypes;
 use super::planning::PlanningFlags;
+use crate::shape::{self, ProductShape};
 
 /// Options of `plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanFlags {
-    /// Rows of A and of the result
-    pub(crate) m: NonZeroUsize,
-    /// Columns of A and of B: the length of each sum
-    pub(crate) k: NonZeroUsize,
-    /// Rows of B, columns of the result
-    pub(crate) n: NonZeroUsize,
+    #[arg(value_name = shape::FORM, help = shape::HELP)]
+    pub(crate) shape: ProductShape,
 
     /// Precision of the operands
     #[arg(long, default_value = "int8")]
@@ -37,4 +35,10 @@ pub(crate) struct PlanFlags {
 
     #[command(flatten)]
     pub(crate) planning: PlanningFlags,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }

@@ -1,127 +1,62 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of the self-test, and what they come to.
+//! Options of the self-test.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
-use npu_matmul::Dtype;
 
-use super::dtype::DtypeArg;
+use super::common::{DeviceFlags, ReportFlags, RunFiles};
+use super::dtype::OperandDtypes;
+use crate::shape::{self, ProductShape};
 
-/// Options of the self-test. All optional here, so that one that is given with
-/// a command can be refused.
-#[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Self-test")]
+/// One tile of every precision.
+const DEFAULT_SHAPE: ProductShape = ProductShape {
+    m: 64,
+    k: 64,
+    n: 64,
+};
+
+/// Options of the self-test.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of the self-test")]
 pub(crate) struct SelfTestFlags {
-    /// Precision of the matrices [default: int8]
-    #[arg(long)]
-    dtype: Option<DtypeArg>,
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
 
-    /// Rows of A and of the result [default: 64]
-    #[arg(long, value_name = "ROWS")]
-    m: Option<NonZeroUsize>,
+    /// Precision of the operands
+    #[arg(long, default_value = "int8")]
+    pub(crate) dtype: OperandDtypes,
 
-    /// Columns of A and of B: the length of each sum [default: 64]
-    #[arg(long, value_name = "DEPTH")]
-    k: Option<NonZeroUsize>,
-
-    /// Rows of B, columns of the result [default: 64]
-    #[arg(long, value_name = "COLUMNS")]
-    n: Option<NonZeroUsize>,
+    #[arg(long, value_name = shape::FORM, help = shape::HELP, default_value_t = DEFAULT_SHAPE)]
+    pub(crate) shape: ProductShape,
 
     /// Start of the random numbers; the same seed gives the same matrices on
-    /// every machine [default: 1]
-    #[arg(long)]
-    seed: Option<u64>,
+    /// every machine
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
 
-    /// Multiply this many times, and check each result [default: 1]
-    #[arg(long, value_name = "TIMES")]
-    repeat: Option<NonZeroUsize>,
+    /// Multiply this many times, and check each result
+    #[arg(long, value_name = "TIMES", default_value = "1")]
+    pub(crate) repeat: NonZeroUsize,
 
-    /// File descriptors to spread the columns over [default: 1]
+    /// File descriptors to spread the columns over
     ///
     /// The kernel runs one job at a time for each, on any core that is free:
     /// three keep the three cores of an RK3588 busy.
-    #[arg(long, value_name = "NUMBER")]
-    fds: Option<NonZeroUsize>,
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    pub(crate) fds: NonZeroUsize,
 
     /// Write programs, disassembly, matrices and a manifest into this directory
     ///
     /// That is what it takes to find out why a result is wrong. The directory
     /// is made if need be; files of an earlier dump are replaced.
     #[arg(long, value_name = "DIR")]
-    dump: Option<PathBuf>,
-
-    /// Write when each engine of the NPU would have worked into this file
-    ///
-    /// By modelled time, so only on the software model. The format is Chrome's
-    /// trace event JSON: open the file at ui.perfetto.dev.
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-
-    /// Record all jobs, with all that they touch, into this file
-    ///
-    /// For `replay`, `lint`, `decode` and `diff`, here or elsewhere. Jobs then
-    /// run one at a time.
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
-}
-
-/// A self-test with every choice made.
-#[derive(Clone, Debug)]
-pub(crate) struct SelfTest {
-    pub(crate) dtype: Dtype,
-    pub(crate) m: usize,
-    pub(crate) k: usize,
-    pub(crate) n: usize,
-    pub(crate) seed: u64,
-    pub(crate) repeat: usize,
-    pub(crate) fds: usize,
     pub(crate) dump: Option<PathBuf>,
-    pub(crate) trace: Option<PathBuf>,
-    pub(crate) record: Option<PathBuf>,
-}
 
-/// Rows, depth and columns where none are given: one tile of every precision.
-const DEFAULT_SIZE: usize = 64;
+    #[command(flatten)]
+    pub(crate) files: RunFiles,
 
-impl SelfTestFlags {
-    pub(super) fn any(&self) -> bool {
-        let Self {
-            dtype,
-            m,
-            k,
-            n,
-            seed,
-            repeat,
-            fds,
-            dump,
-            trace,
-            record,
-        } = self;
-        dtype.is_some()
-            || m.or(*k).or(*n).or(*repeat).or(*fds).is_some()
-            || seed.is_some()
-            || dump.is_some()
-            || trace.is_some()
-            || record.is_some()
-    }
-
-    pub(crate) fn resolve(&self) -> SelfTest {
-        let size = |given: Option<NonZeroUsize>| given.map_or(DEFAULT_SIZE, NonZeroUsize::get);
-        let count = |given: Option<NonZeroUsize>| given.map_or(1, NonZeroUsize::get);
-        SelfTest {
-            dtype: self.dtype.unwrap_or(DtypeArg::Int8).dtype(),
-            m: size(self.m),
-            k: size(self.k),
-            n: size(self.n),
-            seed: self.seed.unwrap_or(1),
-            repeat: count(self.repeat),
-            fds: count(self.fds),
-            dump: self.dump.clone(),
-            trace: self.trace.clone(),
-            record: self.record.clone(),
-        }
-    }
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }

@@ -5,6 +5,8 @@ use std::num::NonZeroU64;
 
 use clap::Args;
 
+use super::common::{DeviceFlags, ReportFlags};
+
 /// Options of `soak`.
 #[derive(Debug, Args)]
 pub(crate) struct SoakFlags {
@@ -38,4 +40,10 @@ pub(crate) struct SoakFlags {
     /// Be one of the processes, and multiply so many matrices [default: no end]
     #[arg(long, hide = true)]
     pub(crate) client: Option<Option<u64>>,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceFlags,
+
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }

@@ -18,16 +18,16 @@ use self::calls::ProgramCalls;
 use self::of_model::ModelUse;
 use self::of_node::UseOfNode;
 use crate::exit::Failure;
-use crate::flags::{Flags, ModelFlags};
+use crate::flags::ModelFlags;
 
 /// The options of the model that the flags choose.
-pub(crate) fn options(flags: &Flags, model: &ModelFlags) -> Result<ModelOptions, Failure> {
+pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
     // Root may use GEM names; so may programs that root runs.
     let mut text = String::new();
     if nix::unistd::geteuid().is_root() {
         text.push_str("user=root");
     }
-    match flags.selector() {
+    match model.device.selector() {
         Selector::Auto | Selector::Model => {}
         Selector::ModelWith(options) => {
             let _ = write!(text, ",{options}");

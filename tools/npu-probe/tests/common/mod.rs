@@ -27,7 +27,7 @@ pub(crate) fn text(arguments: &[&str]) -> String {
 
 /// The same with `--json`.
 pub(crate) fn json(arguments: &[&str]) -> Value {
-    serde_json::from_str(&text(&[&["--json"], arguments].concat())).unwrap()
+    serde_json::from_str(&text(&[arguments, &["--json"]].concat())).unwrap()
 }
 
 /// Likewise, of a line of arguments.

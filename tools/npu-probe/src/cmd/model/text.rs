@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::ModelReport;
 use super::speed::{SpeedReport, SpeedRow};
 use super::weights::{WeightGroup, WeightPlace};
+use crate::table::table;
 
 /// Bytes of a mebibyte.
 const MIB: f64 = 1024.0 * 1024.0;
@@ -173,25 +174,4 @@ impl SpeedRow {
         cells.push(format!("{}, {:.0} %", self.mostly, self.mostly_percent));
         cells
     }
-}
-
-/// Rows of as many cells, in columns.
-fn table(rows: &[Vec<String>]) -> String {
-    let mut widths = Vec::new();
-    for row in rows {
-        widths.resize(row.len().max(widths.len()), 0);
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths);
-        let line: String = cells
-            .map(|(cell, width)| format!("{cell:width$}  "))
-            .collect();
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }

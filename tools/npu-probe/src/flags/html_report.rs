@@ -7,7 +7,7 @@ use clap::Args;
 
 /// Options of `report`.
 #[derive(Debug, Args)]
-pub(crate) struct ReportFlags {
+pub(crate) struct HtmlReportFlags {
     /// Files of this program, told apart by what is in them
     ///
     /// What the self-test, `doctor`, `bench` and `calibrate` print with --json, profiles

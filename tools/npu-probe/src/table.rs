@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rows of text in columns.
+
+/// Rows of as many cells, the first of which are heads: each column is as wide as it has
+/// to be, and numbers are aligned at their right.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+    let width = |column| cells(column).map(|cell| cell.chars().count()).max();
+    // The first one names the row.
+    let of_numbers = |column| column > 0 && cells(column).skip(1).all(|cell| is_number(cell));
+    let form = |column| (width(column).unwrap_or(0), of_numbers(column));
+    let forms: Vec<(usize, bool)> = (0..columns).map(form).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&forms);
+        let cells = cells.map(|(cell, &(width, is_number))| match is_number {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:width$}"),
+        });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Whether a cell is a number, or says that there is none.
+fn is_number(cell: &str) -> bool {
+    cell == "-" || cell.parse::<f64>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_under_each_other() {
+        let rows = [
+            ["what", "MiB", "of"],
+            ["a", "1.5", "x"],
+            ["bcdef", "12.25", ""],
+        ];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        let text = "what     MiB  of\na        1.5  x\nbcdef  12.25\n";
+        assert_eq!(table(&rows), text);
+        assert_eq!(table(&[]), "");
+    }
+}
