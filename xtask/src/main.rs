@@ -3,7 +3,6 @@
 
 mod abi;
 mod arch;
-mod architecture;
 mod bless;
 mod book;
 mod build;
@@ -29,7 +28,6 @@ mod precisions;
 mod process;
 mod quantisation;
 mod report;
-mod svg;
 mod teflon;
 mod timing;
 mod vm;

@@ -25,9 +25,6 @@ use kinds::QuantiseVariant;
 
 use crate::plans::FDS;
 
-/// Name of the section of docs/quantisation.md that the table stands in.
-pub(crate) const SECTION: &str = "schemes";
-
 /// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
     let (gaussian, outliers) = (OperandMatrices::gaussian(), OperandMatrices::outliers());

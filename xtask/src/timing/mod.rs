@@ -15,9 +15,6 @@ use anyhow::Result;
 
 use figures::FigureRole;
 
-/// Name of the section of docs/timing.md that the table stands in.
-pub(crate) const SECTION: &str = "timing";
-
 /// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
     let mut page =
