@@ -7,6 +7,7 @@ mod bless;
 mod book;
 mod build;
 mod ci;
+mod clean;
 mod debian;
 mod dist;
 mod docs;
