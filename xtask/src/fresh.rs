@@ -27,8 +27,8 @@ pub(crate) const COMMANDS: [&str; 2] = [
 /// Copies what a clone of this work tree would have: the files that git knows, as they are
 /// now, and are there. With their times, by which cargo tells what has changed.
 const COPY: &str = r#"
-git ls-files -z --deleted >"$1.deleted"
-git ls-files -z | tar --create --null --files-from=- --exclude-from="$1.deleted" --anchored |
+git ls-files --deleted >"$1.deleted"
+git ls-files -z | tar --create --format=posix --anchored --exclude-from="$1.deleted" --null --files-from=- |
     tar --extract --directory="$1"
 "#;
 
