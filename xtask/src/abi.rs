@@ -5,49 +5,56 @@
 //! against the newest `linux/rocket_accel.h` that Debian has, unpacked
 //! privately; a Rust program prints the same lines from `rocket_uapi::sys`.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, ensure};
 
 use crate::debian::{PrivateApt, unpack};
-use crate::paths;
+use crate::{paths, process};
 
-/// The suite with Debian's newest kernel headers.
+/// The suite with Debian's newest kernel headers, and the package.
 const SUITE: &str = "sid";
-/// The package with the kernel's uAPI headers.
 const PACKAGE: &str = "linux-libc-dev";
+
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Compares what the C program prints with what the Rust program does.
 pub(crate) fn run() -> Result<()> {
     let directory = paths::target().join("abi");
-    let headers = match fetch(&directory) {
-        Ok(headers) => headers,
-        Err(error) => {
-            println!("SKIP-EXTERNAL abi: no kernel headers to compare with: {error:#}");
-            return Ok(());
-        }
-    };
-    let theirs = print_from_c(&directory, &headers)?;
-    let ours = output(
-        Command::new("cargo")
-            .args([
-                "run",
-                "--quiet",
-                "-p",
-                "rocket-uapi",
-                "--example",
-                "print_abi",
-            ])
-            .current_dir(paths::root()),
-    )?;
-    if ours != theirs {
-        for (ours, theirs) in ours.lines().zip(theirs.lines()).filter(|(a, b)| a != b) {
-            println!("ours: {ours}\n      kernel header: {theirs}");
-        }
-        bail!("the structs of rocket-uapi differ from the kernel header's");
+    if let Err(error) = fetch(&directory) {
+        println!("SKIP-EXTERNAL abi: no kernel headers to compare with: {error:#}");
+        return Ok(());
     }
+    let program = directory.join("print_abi");
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-Wall", "-Werror", "-isystem"])
+        .arg(directory.join("root/usr/include"))
+        .arg("-o")
+        .arg(&program)
+        .arg(paths::root().join("crates/rocket-uapi/abi/print_abi.c"));
+    told(compiler)?;
+    let theirs = told(Command::new(program))?;
+    let mut cargo = Command::new("cargo");
+    cargo.args([
+        "run",
+        "--quiet",
+        "-p",
+        "rocket-uapi",
+        "--example",
+        "print_abi",
+    ]);
+    cargo.current_dir(paths::root());
+    let ours = told(cargo)?;
+    for (ours, theirs) in ours.lines().zip(theirs.lines()).filter(|(a, b)| a != b) {
+        println!("ours: {ours}\n      kernel header: {theirs}");
+    }
+    ensure!(
+        ours == theirs,
+        "the structs of rocket-uapi differ from the kernel header's"
+    );
     println!(
         "{} facts equal those of the kernel header",
         ours.lines().count()
@@ -55,46 +62,21 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns the include directory of the unpacked package.
-fn fetch(directory: &Path) -> Result<std::path::PathBuf> {
+fn fetch(directory: &Path) -> Result<()> {
     let apt = PrivateApt::new(&directory.join("apt"), &[SUITE], "amd64")?;
     let root = directory.join("root");
     for package in apt.download(&[PACKAGE], false)? {
         unpack(&package, &root)?;
     }
-    let include = root.join("usr/include");
-    if !include.join("drm/rocket_accel.h").exists() {
-        bail!("{PACKAGE} of {SUITE} carries no drm/rocket_accel.h");
-    }
-    Ok(include)
+    let header = root.join("usr/include/drm/rocket_accel.h");
+    ensure!(
+        header.exists(),
+        "{PACKAGE} of {SUITE} carries no drm/rocket_accel.h"
+    );
+    Ok(())
 }
 
-fn print_from_c(directory: &Path, include: &Path) -> Result<String> {
-    let source = paths::root().join("crates/rocket-uapi/abi/print_abi.c");
-    let program = directory.join("print_abi");
-    fs::create_dir_all(directory)?;
-    output(
-        Command::new("cc")
-            .arg("-Wall")
-            .arg("-Werror")
-            .arg("-isystem")
-            .arg(include)
-            .arg("-o")
-            .arg(&program)
-            .arg(&source),
-    )?;
-    output(&mut Command::new(&program))
-}
-
-fn output(command: &mut Command) -> Result<String> {
-    let output = command
-        .output()
-        .with_context(|| format!("running {command:?}"))?;
-    if !output.status.success() {
-        bail!(
-            "{command:?} failed: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+fn told(command: Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    Ok(process::run(command, LIMIT)?.checked(&program)?.text())
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::arch::Arch;
-use crate::process;
+use crate::process::{self, run_checked};
 use crate::report::external;
 
 /// Where Debian's own package of archive keys puts them.
@@ -20,8 +20,9 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Age from which packages are fetched again.
 const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Time that the dynamic loader has to list libraries.
-const LIST_LIMIT: Duration = Duration::from_secs(60);
+/// Time that a small program may take, and one that fetches.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+const FETCH_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// Packages with all that they depend on, unpacked in a directory of their own.
 #[derive(Debug)]
@@ -49,10 +50,7 @@ impl Sysroot {
                 "fetching {} from Debian {suite} ({arch})",
                 packages.join(", ")
             );
-            match (
-                fetch(directory, &root, packages, suite, arch),
-                stamp.exists(),
-            ) {
+            match (fetch(directory, packages, suite, arch), stamp.exists()) {
                 (Ok(()), _) => fs::write(&stamp, wanted).context("writing the stamp")?,
                 (Err(error), true) => {
                     println!("using the packages of an earlier day, because: {error:#}");
@@ -90,35 +88,33 @@ impl Sysroot {
     pub(crate) fn needed(&self, file: &Path, directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let path = std::env::join_paths(directories.iter().chain([&self.libraries()]))?;
         let mut command = self.arch.command(&self.loader()?);
-        command.arg("--list").arg("--library-path").arg(path);
-        command.arg(file);
-        let output = process::run(command, LIST_LIMIT)?;
-        found(&output.checked("the dynamic loader")?.text())
-            .with_context(|| format!("asking what {} is loaded with", file.display()))
+        command
+            .arg("--list")
+            .arg("--library-path")
+            .arg(path)
+            .arg(file);
+        let list = process::run(command, LIMIT)?
+            .checked("the dynamic loader")?
+            .text();
+        found(&list).with_context(|| format!("asking what {} is loaded with", file.display()))
     }
 
     /// The packages' dynamic loader.
     pub(crate) fn loader(&self) -> Result<PathBuf> {
         let name = self.arch.loader();
-        [
-            self.libraries().join(name),
-            self.root.join("usr/lib64").join(name),
-            self.root.join("usr/lib").join(name),
-        ]
-        .into_iter()
-        .find(|path| path.exists())
-        .with_context(|| format!("the packages contain no {name}"))
-        .map_err(|error| external(&error))
+        [&self.place_of_libraries(), "usr/lib64", "usr/lib"]
+            .map(|place| self.root.join(place).join(name))
+            .into_iter()
+            .find(|path| path.exists())
+            .with_context(|| format!("the packages contain no {name}"))
+            .map_err(|error| external(&error))
     }
 }
 
 /// The paths in a dynamic loader's list.
 fn found(list: &str) -> Result<Vec<PathBuf>> {
     let mut libraries = Vec::new();
-    for line in list.lines() {
-        let Some((name, path)) = line.split_once(" => ") else {
-            continue;
-        };
+    for (name, path) in list.lines().filter_map(|line| line.split_once(" => ")) {
         match path.split(" (").next() {
             Some(path) if path.starts_with('/') => libraries.push(PathBuf::from(path)),
             _ => bail!("the packages lack {}", name.trim()),
@@ -127,28 +123,26 @@ fn found(list: &str) -> Result<Vec<PathBuf>> {
     Ok(libraries)
 }
 
+/// Whether a file is less than a day old.
 pub(crate) fn is_fresh(stamp: &Path) -> bool {
-    let age = fs::metadata(stamp)
-        .and_then(|metadata| metadata.modified())
-        .map(|time| time.elapsed().unwrap_or_default());
-    age.is_ok_and(|age| age < FRESH)
+    let time = fs::metadata(stamp).and_then(|metadata| metadata.modified());
+    time.is_ok_and(|time| time.elapsed().unwrap_or_default() < FRESH)
 }
 
-/// Downloads the packages and unpacks them into an empty `root`.
-fn fetch(directory: &Path, root: &Path, packages: &[&str], suite: &str, arch: Arch) -> Result<()> {
+/// Downloads the packages and unpacks them into an empty root.
+fn fetch(directory: &Path, packages: &[&str], suite: &str, arch: Arch) -> Result<()> {
     let apt = PrivateApt::new(&directory.join("apt"), &[suite], arch.debian())?;
     let packages = apt.download(packages, true)?;
-    let fresh = directory.join("root.new");
-    if fresh.exists() {
-        fs::remove_dir_all(&fresh).context("removing an unfinished directory")?;
-    }
-    fs::create_dir_all(&fresh).context("making the directory")?;
-    for package in &packages {
-        unpack(package, &fresh)?;
-    }
-    if root.exists() {
-        fs::remove_dir_all(root).context("removing the old directory")?;
-    }
+    let [root, fresh] = ["root", "root.new"].map(|name| directory.join(name));
+    let remove = |path: &Path| match path.exists() {
+        true => fs::remove_dir_all(path).context("removing an old directory"),
+        false => Ok(()),
+    };
+    remove(&fresh)?;
+    packages
+        .iter()
+        .try_for_each(|package| unpack(package, &fresh))?;
+    remove(&root)?;
     fs::rename(&fresh, root).context("moving the new directory in place")
 }
 
@@ -162,40 +156,36 @@ impl PrivateApt {
     /// Sets one up below `directory` for `suites` (say `sid`) and Debian's name
     /// of an architecture (`amd64`, `arm64`), and reads the package lists.
     pub(crate) fn new(directory: &Path, suites: &[&str], architecture: &str) -> Result<Self> {
-        for part in ["lists/partial", "archives/partial", "etc"] {
-            let path = directory.join(part);
-            fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
+        for part in ["lists/partial", "archives/partial"] {
+            fs::create_dir_all(directory.join(part)).context("making a directory for apt")?;
         }
-        let sources = directory.join("etc/sources.list");
-        let mirror = mirror()?;
-        let line = |suite: &&str| {
-            format!("deb [arch={architecture} signed-by={KEYRING}] {mirror} {suite} main\n")
-        };
-        fs::write(&sources, suites.iter().map(line).collect::<String>())?;
+        let at = |name: &str| directory.join(name).display().to_string();
+        let lines = suites
+            .iter()
+            .map(|suite| source(suite, &format!("arch={architecture} ")));
+        let lines = lines.collect::<Result<Vec<_>>>()?.join("\n") + "\n";
+        fs::write(at("sources.list"), lines).context("writing package sources")?;
         // An empty status makes apt fetch the whole closure, the C library
         // included: the binaries must not depend on what is installed here.
-        let status = directory.join("status");
-        fs::write(&status, "")?;
-        let set = |name: &str, value: &dyn std::fmt::Display| format!("{name}={value}");
+        fs::write(at("status"), "").context("writing apt's state")?;
         let options = [
-            set("Dir::Etc::sourcelist", &sources.display()),
-            set("Dir::Etc::sourceparts", &"-"),
-            set("Dir::State::lists", &directory.join("lists").display()),
-            set("Dir::State::status", &status.display()),
-            set("Dir::Cache", &directory.display()),
-            set("APT::Architecture", &architecture),
-            set("APT::Architectures::", &architecture),
-            set("APT::Install-Recommends", &"0"),
-            set("APT::Sandbox::User", &"root"),
-            set("Acquire::Languages", &"none"),
-            set("Debug::NoLocking", &"1"),
-        ]
-        .into_iter()
-        .flat_map(|option| ["-o".to_owned(), option])
-        .collect();
+            ("Dir::Etc::sourcelist", &at("sources.list")[..]),
+            ("Dir::Etc::sourceparts", "-"),
+            ("Dir::State::lists", &at("lists")),
+            ("Dir::State::status", &at("status")),
+            ("Dir::Cache", &at("")),
+            ("APT::Architecture", architecture),
+            ("APT::Architectures::", architecture),
+            ("APT::Install-Recommends", "0"),
+            ("APT::Sandbox::User", "root"),
+            ("Acquire::Languages", "none"),
+            ("Debug::NoLocking", "1"),
+        ];
         let apt = Self {
             directory: directory.to_owned(),
-            options,
+            options: options
+                .map(|(name, value)| format!("--option={name}={value}"))
+                .into(),
         };
         apt.run("apt-get", &["--quiet=2", "update"])?;
         Ok(apt)
@@ -204,24 +194,15 @@ impl PrivateApt {
     /// Downloads `packages`, with everything they depend on if `closure`;
     /// returns the files.
     pub(crate) fn download(&self, packages: &[&str], closure: bool) -> Result<Vec<PathBuf>> {
+        let how: &[&str] = match closure {
+            true => &["--quiet=2", "--yes", "--download-only", "install"],
+            false => &["--quiet=2", "download"],
+        };
+        self.run("apt-get", &[how, packages].concat())?;
         let archives = self.directory.join("archives");
-        if closure {
-            let mut arguments = vec!["--yes", "--quiet=2", "--download-only", "install"];
-            arguments.extend(packages);
-            self.run("apt-get", &arguments)?;
-        } else {
-            let mut arguments = vec!["--quiet=2", "download"];
-            arguments.extend(packages);
-            self.run_in("apt-get", &arguments, &archives)?;
-        }
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&archives)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "deb") {
-                files.push(path);
-            }
-        }
-        files.sort();
+        let mut files = crate::paths::files(&archives, &["deb"])?;
+        // What is not whole is deeper.
+        files.retain(|file| file.parent() == Some(&archives));
         Ok(files)
     }
 
@@ -229,8 +210,7 @@ impl PrivateApt {
     /// is offered.
     pub(crate) fn offered(&self, prefix: &str) -> Result<Vec<(String, String)>> {
         let names = self.run("apt-cache", &["pkgnames", prefix])?;
-        let mut arguments = vec!["madison"];
-        arguments.extend(names.lines());
+        let arguments: Vec<&str> = ["madison"].into_iter().chain(names.lines()).collect();
         let listing = self.run("apt-cache", &arguments)?;
         let pair = |line: &str| {
             let mut columns = line.split('|').map(|column| column.trim().to_owned());
@@ -240,59 +220,44 @@ impl PrivateApt {
     }
 
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
-        self.run_in(program, arguments, &self.directory)
-    }
-
-    fn run_in(&self, program: &str, arguments: &[&str], directory: &Path) -> Result<String> {
-        let output = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(&self.options)
             .args(arguments)
-            .current_dir(directory)
-            .output()
-            .with_context(|| format!("running {program}"))?;
-        if !output.status.success() {
-            bail!(
-                "{program} {} failed: {}",
-                arguments.join(" "),
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+            .current_dir(self.directory.join("archives"));
+        let what = format!("{program} {}", arguments.join(" "));
+        Ok(process::run(command, FETCH_LIMIT)?.checked(&what)?.text())
     }
 }
 
 /// Unpacks one package below `root`.
 pub(crate) fn unpack(package: &Path, root: &Path) -> Result<()> {
-    let status = Command::new("dpkg-deb")
-        .arg("--extract")
-        .arg(package)
-        .arg(root)
-        .status()
-        .context("running dpkg-deb")?;
-    if !status.success() {
-        bail!("dpkg-deb could not unpack {}: {status}", package.display());
-    }
-    Ok(())
+    fs::create_dir_all(root).context("making a directory")?;
+    run_checked(
+        Command::new("dpkg-deb")
+            .arg("--extract")
+            .arg(package)
+            .arg(root),
+    )
+    .with_context(|| format!("unpacking {}", package.display()))
 }
 
-/// The line of package sources for `suite`, from the mirror of this machine.
-pub(crate) fn source(suite: &str) -> Result<String> {
-    let mirror = mirror()?;
-    Ok(format!("deb [signed-by={KEYRING}] {mirror} {suite} main"))
-}
-
-/// The machine's own Debian mirror, as its apt is set up.
-fn mirror() -> Result<String> {
-    let output = Command::new("apt-get")
-        .args(["indextargets", "--format", "$(REPO_URI)"])
-        .output()
-        .context("asking apt for its mirrors (is this a Debian machine?)")?;
-    String::from_utf8_lossy(&output.stdout)
+/// The line of package sources for `suite`, from the Debian mirror of this machine, as its
+/// apt is set up; `options` are those of apt's sources.
+pub(crate) fn source(suite: &str, options: &str) -> Result<String> {
+    let mut apt = Command::new("apt-get");
+    apt.args(["indextargets", "--format", "$(REPO_URI)"]);
+    let uris = process::run(apt, LIMIT)
+        .context("asking apt for its mirrors")?
+        .text();
+    let mirror = uris
         .lines()
         .map(|line| line.trim_end_matches('/'))
         .find(|line| line.ends_with("/debian"))
-        .map(str::to_owned)
-        .context("apt knows no Debian mirror; run `apt-get update` and try again")
+        .context("apt knows no Debian mirror; run `apt-get update` and try again")?;
+    Ok(format!(
+        "deb [{options}signed-by={KEYRING}] {mirror} {suite} main"
+    ))
 }
 
 #[cfg(test)]

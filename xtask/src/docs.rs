@@ -3,14 +3,12 @@
 //! tables in the code, and checks the ids of facts ([`evidence`]) and links ([`links`]).
 
 use std::fs;
-use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
 use crate::generated::replace_section;
 use crate::{
-    architecture, evidence, links, offload, pages, paths, pictures, plans, precisions,
-    quantisation, timing,
+    evidence, links, offload, pages, paths, pictures, plans, precisions, quantisation, timing,
 };
 
 /// Options of `cargo xtask docs`.
@@ -21,93 +19,56 @@ pub(crate) struct DocsArgs {
     check: bool,
 }
 
-/// Writes or checks docs/registers.md, docs/rules.md and the tables of other
-/// pages.
-pub(crate) fn run(args: &DocsArgs) -> Result<()> {
-    page(args, "docs/registers.md", &pages::registers::markdown())?;
-    page(args, "docs/rules.md", &pages::rules::markdown())?;
+/// What writes a page or a section.
+type Writer = fn() -> Result<String>;
 
-    page(args, architecture::PICTURE, &architecture::svg()?)?;
-    for (picture, svg) in pictures::all()? {
-        page(args, picture, &svg)?;
+/// Pages and pictures that are generated whole.
+const PAGES: [(&str, Writer); 4] = [
+    ("registers.md", pages::registers),
+    ("rules.md", pages::rules),
+    ("layout.svg", pictures::layout),
+    ("tiles.svg", pictures::tiled_product),
+];
+
+/// Sections of others.
+const SECTIONS: [(&str, &str, Writer); 9] = [
+    ("timing.md", "timing", timing::markdown),
+    ("matmul-figures.md", "plans", plans::int8_against_fp16),
+    ("../README.md", "expected", plans::expected),
+    ("speed.md", "expected", plans::expected),
+    ("regcmd.md", "precisions", precisions::markdown),
+    ("quantisation.md", "schemes", quantisation::markdown),
+    ("llama.md", "llama-speed", offload::speed),
+    ("llama.md", "llama-memory", offload::memory),
+    ("llama.md", "llama-sequences", offload::sequences),
+];
+
+/// Writes or checks all of them.
+pub(crate) fn run(args: &DocsArgs) -> Result<()> {
+    for (page, write) in PAGES {
+        put(args, page, |_| write())?;
     }
-    section(
-        args,
-        architecture::PAGE,
-        architecture::SECTION,
-        &architecture::markdown()?,
-    )?;
-    section(
-        args,
-        "docs/timing.md",
-        timing::SECTION,
-        &timing::markdown()?,
-    )?;
-    section(
-        args,
-        "docs/matmul-figures.md",
-        plans::SECTION,
-        &plans::markdown()?,
-    )?;
-    let expected = plans::expected::markdown()?;
-    for page in plans::expected::PAGES {
-        section(args, page, plans::expected::SECTION, &expected)?;
-    }
-    section(
-        args,
-        "docs/regcmd.md",
-        precisions::SECTION,
-        &precisions::markdown()?,
-    )?;
-    section(
-        args,
-        "docs/quantisation.md",
-        quantisation::SECTION,
-        &quantisation::markdown()?,
-    )?;
-    for (name, table) in [
-        (offload::SPEED, offload::speed()?),
-        (offload::MEMORY, offload::memory()?),
-        (offload::SEQUENCES, offload::sequences()?),
-    ] {
+    for (page, section, write) in SECTIONS {
         // A blank line, without which Markdown takes a table for text.
-        section(args, offload::PAGE, name, &format!("\n{table}"))?;
+        put(args, page, |present| {
+            replace_section(present, section, &format!("\n{}", write()?))
+        })?;
     }
     evidence::check()?;
     links::check()
 }
 
-/// Writes or checks a page, or a picture.
-fn page(args: &DocsArgs, page: &str, wanted: &str) -> Result<()> {
-    let page = paths::root().join(page);
-    let present = fs::read_to_string(&page).unwrap_or_default();
-    write(args, &page, &present, wanted)
-}
-
-/// Writes or checks a section of a page.
-fn section(args: &DocsArgs, page: &str, name: &str, content: &str) -> Result<()> {
-    let page = paths::root().join(page);
-    let present = paths::text(&page)?;
-    write(
-        args,
-        &page,
-        &present,
-        &replace_section(&present, name, content)?,
-    )
-}
-
-fn write(args: &DocsArgs, path: &Path, present: &str, wanted: &str) -> Result<()> {
+/// Writes or checks the page that `wanted` makes of the present one.
+fn put(args: &DocsArgs, page: &str, wanted: impl Fn(&str) -> Result<String>) -> Result<()> {
+    let path = paths::root().join("docs").join(page);
+    let present = fs::read_to_string(&path).unwrap_or_default();
+    let wanted = wanted(&present).with_context(|| format!("making docs/{page}"))?;
     if args.check {
-        if present != wanted {
-            bail!(
-                "{} is not what the code says; run `cargo xtask docs`",
-                path.display()
-            );
-        }
-        println!("{} is current", path.display());
+        ensure!(
+            present == wanted,
+            "docs/{page} is not what the code says; run `cargo xtask docs`"
+        );
         return Ok(());
     }
-    fs::write(path, wanted).with_context(|| format!("writing {}", path.display()))?;
-    println!("wrote {}", path.display());
-    Ok(())
+    fs::write(&path, wanted).with_context(|| format!("writing docs/{page}"))
 }

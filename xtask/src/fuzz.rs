@@ -6,15 +6,14 @@
 //! hundreds of files of ten bytes is not needed and a change can be read.
 //! What a run finds stays below `target/` until `--bless` takes it over.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread::{self, ScopedJoinHandle};
+use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::arch::Arch;
+use crate::process::run_checked;
 use crate::{nightly, paths};
 
 /// What fuzzers are built for; naming it keeps build scripts and macros,
@@ -38,13 +37,8 @@ const TARGETS: [&str; 5] = [
     "capture",
 ];
 
-/// Seconds after which one input counts as a hang.
-const INPUT_SECONDS: u32 = 20;
-/// Most memory of a fuzzer, MB; and most memory that is asked for at once.
-const MEMORY_MB: u32 = 3072;
-const ALLOCATION_MB: u32 = 1024;
-/// Longest input, bytes.
-const INPUT_BYTES: u32 = 4096;
+/// When one input counts as a hang, in seconds, as too large, in MB, and how long it may be.
+const LIMITS: &str = "-timeout=20 -rss_limit_mb=3072 -malloc_limit_mb=1024 -max_len=4096";
 
 /// Options of `cargo xtask fuzz`.
 #[derive(clap::Args, Debug)]
@@ -53,7 +47,7 @@ pub(crate) struct FuzzArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u32,
     /// Run only these targets
-    #[arg(long, value_name = "TARGET", value_delimiter = ',')]
+    #[arg(long, value_name = "TARGET", value_delimiter = ',', value_parser = TARGETS)]
     only: Vec<String>,
     /// Afterwards reduce what is known of each target to the least inputs of
     /// the same coverage, and take them as its corpus
@@ -63,165 +57,127 @@ pub(crate) struct FuzzArgs {
 
 /// Builds the fuzzers, and runs those that `args` choose, all at once.
 pub(crate) fn run(args: &FuzzArgs) -> Result<()> {
-    for name in &args.only {
-        ensure!(
-            TARGETS.contains(&name.as_str()),
-            "no fuzz target is called {name}; there are {}",
-            TARGETS.join(", ")
-        );
-    }
     nightly::install(&[])?;
-    build()?;
-    let chosen = TARGETS
-        .into_iter()
-        .filter(|target| args.only.is_empty() || args.only.iter().any(|name| name == target))
-        .map(Fuzzer::new)
-        .collect::<Result<Vec<_>>>()?;
-    let results: Vec<_> = thread::scope(|scope| {
-        let running: Vec<_> = chosen
-            .iter()
-            .map(|fuzzer| scope.spawn(|| fuzzer.run(args.seconds)))
-            .collect();
-        running.into_iter().map(ScopedJoinHandle::join).collect()
-    });
-    for result in results {
-        result.map_err(|_| anyhow!("a fuzzer's thread panicked"))??;
-    }
-    if args.bless {
-        chosen.iter().try_for_each(Fuzzer::bless)?;
-    }
-    Ok(())
-}
-
-/// Where everything of the fuzzers is built and kept.
-fn work() -> PathBuf {
-    paths::target().join("fuzz")
-}
-
-fn build() -> Result<()> {
-    let status = nightly::cargo()
+    let mut build = nightly::cargo();
+    build
         .args(["build", "--release", "--target", TRIPLE, "--target-dir"])
-        .arg(work())
+        .arg(work(""))
         .current_dir(paths::root().join("fuzz"))
-        .env("RUSTFLAGS", RUSTFLAGS)
-        .status()
-        .context("running cargo")?;
-    ensure!(status.success(), "the fuzzers do not build: {status}");
+        .env("RUSTFLAGS", RUSTFLAGS);
+    run_checked(&mut build)?;
+    let chosen =
+        |target: &&str| args.only.is_empty() || args.only.iter().any(|name| name == target);
+    let chosen: Vec<&str> = TARGETS.into_iter().filter(chosen).collect();
+    let start = |target: &&str| start(target, args.seconds);
+    let running = chosen.iter().map(start).collect::<Result<Vec<_>>>()?;
+    // All of them end, whatever becomes of one.
+    let ended: Vec<_> = chosen
+        .iter()
+        .zip(running)
+        .map(|(target, child)| end(target, child))
+        .collect();
+    ended.into_iter().collect::<Result<()>>()?;
+    if args.bless {
+        chosen.iter().try_for_each(|target| bless(target))?;
+    }
     Ok(())
 }
 
-/// One target with its folders.
-struct Fuzzer {
-    target: &'static str,
-    binary: PathBuf,
-    /// The corpus and the regressions of the repository, unpacked.
-    seeds: PathBuf,
-    /// What earlier runs on this machine found.
-    found: PathBuf,
-    /// Inputs that failed.
-    failed: PathBuf,
+/// Where everything of the fuzzers is built and kept: programs, and for each target `seeds`,
+/// the corpus and the regressions of the repository, what was `found` on this machine, and
+/// inputs that `failed`.
+fn work(place: &str) -> PathBuf {
+    paths::target().join("fuzz").join(place)
 }
 
-impl Fuzzer {
-    fn new(target: &'static str) -> Result<Self> {
-        let folder = |kind: &str| work().join(kind).join(target);
-        let fuzzer = Self {
-            target,
-            binary: work().join(TRIPLE).join("release").join(target),
-            seeds: folder("seeds"),
-            found: folder("found"),
-            failed: folder("failed"),
-        };
-        if fuzzer.seeds.exists() {
-            fs::remove_dir_all(&fuzzer.seeds).context("removing old seeds")?;
-        }
-        for folder in [&fuzzer.seeds, &fuzzer.found, &fuzzer.failed] {
-            fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-        }
-        for kind in ["corpus", "regressions"] {
-            let path = packed(kind, target);
-            let text = paths::text(&path)?;
-            for (index, input) in unpack(&text)?.into_iter().enumerate() {
-                fs::write(fuzzer.seeds.join(format!("{kind}-{index}")), input)
-                    .context("writing a seed")?;
-            }
-        }
-        Ok(fuzzer)
+/// An empty directory below [`work`].
+fn empty(place: &str) -> Result<PathBuf> {
+    let folder = work(place);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).context("removing old inputs")?;
     }
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    Ok(folder)
+}
 
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.binary);
-        command.args([
-            format!("-timeout={INPUT_SECONDS}"),
-            format!("-rss_limit_mb={MEMORY_MB}"),
-            format!("-malloc_limit_mb={ALLOCATION_MB}"),
-            format!("-max_len={INPUT_BYTES}"),
-            format!("-artifact_prefix={}/", self.failed.display()),
-        ]);
-        command
-    }
+fn fuzzer(target: &str) -> Command {
+    let mut command = Command::new(work(&format!("{TRIPLE}/release/{target}")));
+    let failed = work(&format!("failed/{target}"));
+    command
+        .args(LIMITS.split(' '))
+        .arg(format!("-artifact_prefix={}/", failed.display()));
+    command
+}
 
-    /// Runs for `seconds`; prints the statistics, or the whole output of a
-    /// failure.
-    fn run(&self, seconds: u32) -> Result<()> {
-        let output = self
-            .command()
-            .arg(format!("-max_total_time={seconds}"))
-            .arg("-print_final_stats=1")
-            .args([&self.found, &self.seeds])
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("running {}", self.binary.display()))?;
-        let log = String::from_utf8_lossy(&output.stderr);
-        if !output.status.success() {
-            eprintln!("{log}");
-            let mut lines = log
-                .lines()
-                .skip_while(|line| !line.contains(" panicked at "));
-            let panic: Vec<_> = lines.by_ref().take(2).collect();
-            bail!(
-                "{} failed ({}); the input is in {}: add it to tests/fuzz/regressions/{}.txt, in hex \
-                 and with a name, once it is fixed",
-                self.target,
-                panic.join(" "),
-                self.failed.display(),
-                self.target
-            );
+fn start(target: &str, seconds: u32) -> Result<Child> {
+    let seeds = empty(&format!("seeds/{target}"))?;
+    for kind in ["corpus", "regressions"] {
+        let inputs = unpack(&paths::text(&packed(kind, target))?)?;
+        for (index, input) in inputs.into_iter().enumerate() {
+            fs::write(seeds.join(format!("{kind}-{index}")), input).context("writing a seed")?;
         }
-        let count = statistic(&log, "stat::number_of_executed_units:")
-            .with_context(|| format!("{} ran, but gave no statistics", self.target))?;
-        let edges = statistic(&log, " cov:").unwrap_or_default();
-        println!(
-            "RESULT {}: {count} inputs in {seconds} s, {edges} edges",
-            self.target
+    }
+    let found = work(&format!("found/{target}"));
+    for folder in [&found, &work(&format!("failed/{target}"))] {
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    }
+    let log = fs::File::create(work(&format!("{target}.log"))).context("making a log")?;
+    let mut command = fuzzer(target);
+    command
+        .arg(format!("-max_total_time={seconds}"))
+        .arg("-print_final_stats=1");
+    command
+        .args([&found, &seeds])
+        .stdin(Stdio::null())
+        .stderr(log);
+    command.spawn().with_context(|| format!("running {target}"))
+}
+
+/// Waits for a fuzzer; prints its statistics, or the whole output of a failure.
+fn end(target: &str, mut running: Child) -> Result<()> {
+    let status = running.wait().context("waiting for a fuzzer")?;
+    let log = fs::read(work(&format!("{target}.log"))).context("reading a log")?;
+    let log = String::from_utf8_lossy(&log);
+    if !status.success() {
+        eprintln!("{log}");
+        let lines = log
+            .lines()
+            .skip_while(|line| !line.contains(" panicked at "));
+        bail!(
+            "{target} failed ({}); the input is in {}: add it to tests/fuzz/regressions/{target}.txt, \
+             in hex and with a name, once it is fixed",
+            lines.take(2).collect::<Vec<_>>().join(" "),
+            work(&format!("failed/{target}")).display(),
         );
-        Ok(())
     }
+    let count = statistic(&log, "stat::number_of_executed_units:")
+        .with_context(|| format!("{target} ran, but gave no statistics"))?;
+    let seconds = statistic(&log, " in ").unwrap_or_default();
+    let edges = statistic(&log, " cov:").unwrap_or_default();
+    println!("RESULT {target}: {count} inputs in {seconds} s, {edges} edges");
+    Ok(())
+}
 
-    /// Replaces the corpus of the repository.
-    fn bless(&self) -> Result<()> {
-        let least = work().join("least").join(self.target);
-        if least.exists() {
-            fs::remove_dir_all(&least).context("removing an old corpus")?;
-        }
-        fs::create_dir_all(&least).context("making a folder")?;
-        let status = self
-            .command()
-            .arg("-set_cover_merge=1")
-            .args([&least, &self.seeds, &self.found])
-            .stderr(Stdio::null())
-            .status()
-            .context("reducing a corpus")?;
-        ensure!(status.success(), "reducing {}: {status}", self.target);
-        let path = packed("corpus", self.target);
-        fs::write(&path, pack(&least)?).with_context(|| format!("writing {}", path.display()))
-    }
+/// Replaces the corpus of the repository.
+fn bless(target: &str) -> Result<()> {
+    let least = empty(&format!("least/{target}"))?;
+    let mut merge = fuzzer(target);
+    merge
+        .arg("-set_cover_merge=1")
+        .arg(&least)
+        .stderr(Stdio::null());
+    merge.args([
+        work(&format!("seeds/{target}")),
+        work(&format!("found/{target}")),
+    ]);
+    run_checked(&mut merge)?;
+    let path = packed("corpus", target);
+    fs::write(&path, pack(&least)?).with_context(|| format!("writing {}", path.display()))
 }
 
 /// The text file with inputs of a target.
 fn packed(kind: &str, target: &str) -> PathBuf {
-    let folder = paths::root().join("tests/fuzz").join(kind);
-    folder.join(target).with_extension("txt")
+    paths::root().join(format!("tests/fuzz/{kind}/{target}.txt"))
 }
 
 /// The number after the last `key` of a log.
@@ -230,22 +186,25 @@ fn statistic(log: &str, key: &str) -> Option<u64> {
     after.split_whitespace().next()?.parse().ok()
 }
 
-/// The inputs of a text: the last word of each line that is no comment.
+/// The inputs of a text: the last word of each line that is no comment, in hex.
 fn unpack(text: &str) -> Result<Vec<Vec<u8>>> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let input = |hex: &str| {
+        ensure!(
+            hex.len().is_multiple_of(2) && hex.is_ascii(),
+            "{hex} is not hex"
+        );
+        let bytes = (0..hex.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16));
+        bytes
+            .collect::<Result<_, _>>()
+            .with_context(|| format!("{hex} is not hex"))
+    };
     lines
         .filter_map(|line| line.split_whitespace().last())
-        .map(|hex| from_hex(hex).with_context(|| format!("{hex} is not hex")))
+        .map(input)
         .collect()
-}
-
-fn from_hex(hex: &str) -> Option<Vec<u8>> {
-    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
-    let byte = |pair: &[u8; 2]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
-    if !rest.is_empty() {
-        return None;
-    }
-    pairs.iter().map(byte).collect()
 }
 
 /// The files of a folder as text, short ones first.
@@ -256,16 +215,18 @@ fn pack(folder: &Path) -> Result<String> {
     }
     inputs.retain(|input| !input.is_empty());
     inputs.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
-    let mut text = String::from(
-        "# SPDX-License-Identifier: MIT OR Apache-2.0\n# Written by `cargo xtask fuzz --bless`.\n",
-    );
-    for input in inputs {
-        for byte in input {
-            write!(text, "{byte:02x}")?;
-        }
-        text.push('\n');
-    }
-    Ok(text)
+    let line = |input: Vec<u8>| {
+        input
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+            + "\n"
+    };
+    Ok(
+        "# SPDX-License-Identifier: MIT OR Apache-2.0\n# Written by `cargo xtask fuzz --bless`.\n"
+            .to_owned()
+            + &inputs.into_iter().map(line).collect::<String>(),
+    )
 }
 
 #[cfg(test)]
@@ -280,25 +241,15 @@ mod tests {
         assert!(unpack("zz").is_err());
     }
 
-    #[test]
-    fn statistics_are_the_last_ones() {
-        let log = "#1 cov: 3 ft: 4\n#9 DONE cov: 12 ft: 5\nstat::number_of_executed_units: 77\n";
-        assert_eq!(statistic(log, " cov:"), Some(12));
-        assert_eq!(statistic(log, "stat::number_of_executed_units:"), Some(77));
-        assert_eq!(statistic(log, "stat::none:"), None);
-    }
-
     /// The programs are those of the library.
     #[test]
     fn targets_are_those_of_the_crate() {
-        let library = fs::read_to_string(paths::root().join("tests/fuzz/src/lib.rs")).unwrap();
+        let library = paths::text(&paths::root().join("tests/fuzz/src/lib.rs")).unwrap();
         for target in TARGETS {
             assert!(library.contains(&format!("(\"{target}\", {target})")));
             assert!(
                 paths::root()
-                    .join("fuzz/fuzz_targets")
-                    .join(target)
-                    .with_extension("rs")
+                    .join(format!("fuzz/fuzz_targets/{target}.rs"))
                     .exists()
             );
         }

@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sections of hand-written pages that a command fills in.
+//! Tables in Markdown, and sections of hand-written pages that a command fills in.
 
 use anyhow::{Context, Result};
 
+/// A table of these rows; heads and rows have ` | ` between their cells.
+pub(crate) fn table(heads: &str, rows: impl IntoIterator<Item = String>) -> String {
+    let rule = "---|".repeat(heads.split(" | ").count());
+    let rows = rows.into_iter().map(|row| format!("| {row} |\n"));
+    format!("| {heads} |\n|{rule}\n") + &rows.collect::<String>()
+}
+
 /// Replaces what stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 pub(crate) fn replace_section(page: &str, name: &str, content: &str) -> Result<String> {
-    let [begin, end] = marks(name);
     let [head, _, tail] = parts(page, name)?;
-    Ok(format!(
-        "{head}{begin}\n{}\n{end}{tail}",
-        content.trim_end()
-    ))
+    Ok(format!("{head}\n{}\n{tail}", content.trim_end()))
 }
 
 /// Content of the generated section `name` of `page`.
 pub(crate) fn section<'a>(page: &'a str, name: &str) -> Result<&'a str> {
-    let [_, content, _] = parts(page, name)?;
-    Ok(content)
+    parts(page, name).map(|[_, content, _]| content)
 }
 
-fn marks(name: &str) -> [String; 2] {
-    ["begin", "end"].map(|mark| format!("<!-- {name}:{mark} -->"))
-}
-
-/// The text of a page before, in and behind a section.
+/// The text of a page up to the mark that begins a section, in it, and from its end on.
 fn parts<'a>(page: &'a str, name: &str) -> Result<[&'a str; 3]> {
-    let [begin, end] = marks(name);
-    let (head, rest) = page
-        .split_once(&begin)
-        .with_context(|| format!("the page has no `{begin}`"))?;
-    let (content, tail) = rest
-        .split_once(&end)
-        .with_context(|| format!("the page has no `{end}`"))?;
-    Ok([head, content, tail])
+    let [begin, end] = ["begin", "end"].map(|mark| format!("<!-- {name}:{mark} -->"));
+    let place = |mark: &str| {
+        page.find(mark)
+            .with_context(|| format!("the page has no `{mark}`"))
+    };
+    let (start, end) = (place(&begin)? + begin.len(), place(&end)?);
+    let content = page
+        .get(start..end)
+        .context("a section ends before it begins")?;
+    Ok([&page[..start], content, &page[end..]])
 }
 
 #[cfg(test)]
@@ -42,10 +42,9 @@ mod tests {
     #[test]
     fn only_the_named_section_changes() {
         let page = "a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n";
-        assert_eq!(
-            replace_section(page, "x", "new\n").unwrap(),
-            "a\n<!-- x:begin -->\nnew\n<!-- x:end -->\nb\n"
-        );
+        let new = "a\n<!-- x:begin -->\n| a | b |\n|---|---|\n| 1 | 2 |\n<!-- x:end -->\nb\n";
+        let table = table("a | b", ["1 | 2".to_owned()]);
+        assert_eq!(replace_section(page, "x", &table).unwrap(), new);
         assert_eq!(section(page, "x").unwrap(), "\nold\n");
         assert!(replace_section(page, "y", "new").is_err());
     }

@@ -3,11 +3,11 @@
 
 mod abi;
 mod arch;
-mod architecture;
 mod bless;
 mod book;
 mod build;
 mod ci;
+mod clean;
 mod debian;
 mod dist;
 mod docs;
@@ -29,7 +29,6 @@ mod precisions;
 mod process;
 mod quantisation;
 mod report;
-mod svg;
 mod teflon;
 mod timing;
 mod vm;

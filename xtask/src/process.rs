@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs a command with a limit on its time.
 
-use std::fs;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// How often a running command is looked at.
 const POLL: Duration = Duration::from_millis(20);
@@ -34,54 +36,57 @@ impl CommandOutput {
 
     /// An error with the last lines of stderr, unless the command succeeded.
     pub(crate) fn checked(self, what: &str) -> Result<Self> {
-        if self.status.success() {
-            return Ok(self);
-        }
-        bail!("{what} ended with {}: {}", self.status, self.tail());
+        ensure!(
+            self.status.success(),
+            "{what} ended with {}: {}",
+            self.status,
+            self.tail()
+        );
+        Ok(self)
     }
 
     /// The last lines of stderr, in one line.
     pub(crate) fn tail(&self) -> String {
-        let lines: Vec<&str> = self.stderr.lines().rev().take(4).collect();
-        let lines: Vec<&str> = lines.into_iter().rev().map(str::trim).collect();
-        lines.join(" | ")
+        let lines: Vec<&str> = self.stderr.lines().map(str::trim).collect();
+        lines[lines.len().saturating_sub(4)..].join(" | ")
     }
 }
 
-/// Runs `command` to its end, or kills it after `limit`, with those of its
-/// descendants that [`kill_tree`] finds.
-///
-/// # Errors
-/// If it cannot be started, is killed, or ends but leaves a process that holds
-/// its output until `limit`; that process goes on.
+/// Runs `command` to its end, or kills it after `limit`, with its descendants. What it
+/// leaves behind goes on, and what that writes is not waited for.
 pub(crate) fn run(mut command: Command, limit: Duration) -> Result<CommandOutput> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let mut child = command
+    let file = || memfd_create("output", MemfdFlags::CLOEXEC).map(File::from);
+    let (mut stdout, mut stderr) = (file()?, file()?);
+    command
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdout(stdout.try_clone()?)
+        .stderr(stderr.try_clone()?);
+    let mut child = command
         .spawn()
         .with_context(|| format!("starting {name}"))?;
-    let end = Instant::now() + limit;
-    let stdout = collect(child.stdout.take());
-    let stderr = collect(child.stderr.take());
     let status = wait(&mut child, limit).with_context(|| format!("waiting for {name}"))?;
-    let read = |reading: ReaderThread<Vec<u8>>| {
-        let reading = reading.result(end);
-        reading.with_context(|| format!("reading what {name} wrote, which ended with {status}"))
-    };
     Ok(CommandOutput {
         status,
-        stdout: read(stdout)?,
-        stderr: String::from_utf8_lossy(&read(stderr)?).into_owned(),
+        stdout: written(&mut stdout)?,
+        stderr: String::from_utf8_lossy(&written(&mut stderr)?).into_owned(),
     })
+}
+
+fn written(file: &mut File) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind().context("reading what a command wrote")?;
+    file.read_to_end(&mut bytes)
+        .context("reading what a command wrote")?;
+    Ok(bytes)
 }
 
 /// Runs a command of this machine to its end, however long it takes.
 pub(crate) fn run_checked(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let status = command.status().with_context(|| format!("running {name}"));
-    let status = status?;
+    let status = command
+        .status()
+        .with_context(|| format!("running {name}"))?;
     ensure!(status.success(), "{name} ended with {status}");
     Ok(())
 }
@@ -96,26 +101,31 @@ pub(crate) fn as_root(program: &str) -> Command {
     command
 }
 
-/// A thread that reads from a process.
+/// A thread that reads a pipe to its end.
 #[derive(Debug)]
 pub(crate) struct ReaderThread<T>(JoinHandle<T>);
 
-impl<T: Send + 'static> ReaderThread<T> {
-    /// Starts a thread that calls `read`.
-    pub(crate) fn start(read: impl FnOnce() -> T + Send + 'static) -> Self {
-        Self(thread::spawn(read))
-    }
+/// Reads `pipe` to its end in a thread.
+pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> ReaderThread<Vec<u8>> {
+    ReaderThread(thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is kept, and shows the cause.
+        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        bytes
+    }))
+}
 
-    /// What `read` returned. For use after the process has ended.
+impl<T> ReaderThread<T> {
+    /// What was read. For use after the process has ended.
     ///
     /// # Errors
-    /// If it has not returned shortly after `end`: a pipe is open as long as any
-    /// process has it. The thread then stays until there is none.
+    /// If the end has not come shortly after `end`: a pipe is open as long as any process
+    /// has it.
     pub(crate) fn result(self, end: Instant) -> Result<T> {
         while !self.0.is_finished() {
             ensure!(
                 Instant::now() < end + GRACE,
-                "a process was left that holds the output of the one that ended"
+                "a process was left that holds the output"
             );
             thread::sleep(POLL);
         }
@@ -123,20 +133,7 @@ impl<T: Send + 'static> ReaderThread<T> {
     }
 }
 
-/// Reads `pipe` to its end in a thread.
-pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> ReaderThread<Vec<u8>> {
-    ReaderThread::start(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            // What was read before an error is kept, and shows the cause.
-            let _ = pipe.read_to_end(&mut bytes);
-        }
-        bytes
-    })
-}
-
-/// Waits for `child`, or kills it after `limit`, with those of its descendants
-/// that [`kill_tree`] finds.
+/// Waits for `child`, or kills it after `limit`, with its descendants.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
     let end = Instant::now() + limit;
     loop {
@@ -144,95 +141,49 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
             return Ok(status);
         }
         if Instant::now() >= end {
-            kill_tree(child).with_context(|| format!("killing it after {} s", limit.as_secs()))?;
+            kill_tree(child.id());
+            child.wait()?;
             bail!("killed after {} s", limit.as_secs());
         }
         thread::sleep(POLL);
     }
 }
 
-/// Kills `child` and its descendants, and waits for `child`. Those whose parent
-/// has ended are not found.
+/// Kills a process and its descendants, but for those whose parent has ended.
 ///
 /// Not by a process group: the terminal's Ctrl-C reaches only the group in the
 /// foreground, which is this process's.
-///
-/// # Errors
-/// If `child` cannot be killed, or processes cannot be listed; those found until
-/// then are killed all the same.
-pub(crate) fn kill_tree(child: &mut Child) -> Result<()> {
-    kill_listed(child, descendants)
+fn kill_tree(process: u32) {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    // What is stopped starts nothing more; what cannot be signalled is gone.
+    let signal = |signal| pid.map(|pid| kill_process(pid, signal));
+    signal(Signal::STOP);
+    children(process).into_iter().for_each(kill_tree);
+    signal(Signal::KILL);
 }
 
-/// As [`kill_tree`], with the descendants that `list` gives.
-fn kill_listed(child: &mut Child, list: impl Fn(u32) -> Result<Vec<u32>>) -> Result<()> {
-    let mut stopped = Vec::new();
-    let mut found = Ok(vec![child.id()]);
-    // What is stopped starts nothing more, so that this ends.
-    while let Ok(tree) = &mut found {
-        tree.retain(|process| !stopped.contains(process));
-        if tree.is_empty() {
-            break;
-        }
-        signal("STOP", tree);
-        stopped.append(tree);
-        found = list(child.id());
-    }
-    // Not only the last list: one whose parent ended before it was stopped
-    // itself is not in it, and would stay stopped.
-    signal("KILL", &stopped);
-    child.kill()?;
-    child.wait()?;
-    found.map(drop)
-}
-
-/// Sends a signal. A process that has ended meanwhile is no error.
-fn signal(name: &str, processes: &[u32]) {
-    let mut command = Command::new("sh");
-    command.args(["-c", r#"kill -s "$@" 2>/dev/null"#, "kill", name]);
-    command.args(processes.iter().map(u32::to_string));
-    // What it cannot signal is gone, or not ours.
-    let _ = command.status();
-}
-
-/// `process` and all that descend from it.
-fn descendants(process: u32) -> Result<Vec<u32>> {
-    let mut parents = Vec::new();
-    for entry in fs::read_dir("/proc").context("listing processes")? {
-        let path = entry?.path();
-        // Others end while they are looked at.
-        if let Ok(stat) = fs::read_to_string(path.join("stat")) {
-            parents.extend(parent(&stat));
-        }
-    }
-    let mut tree = vec![process];
-    let mut next = 0;
-    while let Some(process) = tree.get(next).copied() {
-        let children = parents.iter().filter(|(_, parent)| *parent == process);
-        tree.extend(children.map(|(child, _)| *child));
-        next += 1;
-    }
-    Ok(tree)
-}
-
-/// A process and its parent, from its line in `/proc/*/stat`: number, name in
-/// parentheses, state, parent. The name may have anything in it.
-fn parent(stat: &str) -> Option<(u32, u32)> {
-    let (process, rest) = stat.split_once(' ')?;
-    let (_, rest) = rest.rsplit_once(')')?;
-    let parent = rest.split_whitespace().nth(1)?;
-    Some((process.parse().ok()?, parent.parse().ok()?))
+/// Processes whose parent is `process`.
+fn children(process: u32) -> Vec<u32> {
+    let child = |entry: fs::DirEntry| {
+        // Number, name in parentheses, state, parent. Others end while they are looked at.
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let parent: u32 = rest.split(' ').nth(1)?.parse().ok()?;
+        stat.split(' ')
+            .next()?
+            .parse()
+            .ok()
+            .filter(|_| parent == process)
+    };
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(child).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};
-    use std::os::unix::process::ExitStatusExt;
 
     use super::*;
-
-    /// Number of the signal KILL.
-    const SIGKILL: i32 = 9;
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -242,12 +193,9 @@ mod tests {
 
     #[test]
     fn output_and_status_are_kept() {
-        let output = run(
-            shell("echo out; echo err >&2; exit 3"),
-            Duration::from_secs(20),
-        )
-        .unwrap();
-        assert_eq!(output.text(), "out\n");
+        let script = "sleep 1000 & echo $!; echo err >&2; exit 3";
+        let output = run(shell(script), Duration::from_secs(900)).unwrap();
+        kill_tree(output.text().trim().parse().unwrap());
         assert_eq!(output.status.code(), Some(3));
         let error = output.checked("sh").unwrap_err().to_string();
         assert!(error.contains("err"), "{error}");
@@ -270,43 +218,8 @@ mod tests {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "started");
-        kill_tree(&mut child).unwrap();
+        kill_tree(child.id());
+        child.wait().unwrap();
         assert!(lines.next().is_none());
-    }
-
-    #[test]
-    fn a_process_that_is_left_with_the_output_is_told() {
-        let file = std::env::temp_dir().join(format!("xtask-left-{}", std::process::id()));
-        let script = format!("sleep 1000 & echo $! >'{}'", file.display());
-        // On a machine that is busy enough the shell itself takes too long.
-        let error = [1, 10, 100]
-            .into_iter()
-            .map(|limit| run(shell(&script), Duration::from_secs(limit)))
-            .map(|outcome| format!("{:#}", outcome.unwrap_err()))
-            .find(|error| !error.contains("killed"))
-            .unwrap();
-        let left: u32 = fs::read_to_string(&file).unwrap().trim().parse().unwrap();
-        signal("KILL", &[left]);
-        fs::remove_file(&file).unwrap();
-        assert!(error.contains("a process was left"), "{error}");
-        assert!(error.contains("ended with exit status: 0"), "{error}");
-    }
-
-    #[test]
-    fn what_is_known_is_killed_if_processes_cannot_be_listed() {
-        let mut child = shell("exec sleep 1000").spawn().unwrap();
-        let error = kill_listed(&mut child, |_| bail!("no list")).unwrap_err();
-        assert_eq!(error.to_string(), "no list");
-        let status = child.try_wait().unwrap().unwrap();
-        assert_eq!(status.signal(), Some(SIGKILL));
-    }
-
-    #[test]
-    fn parents_are_read_whatever_the_name() {
-        assert_eq!(parent("17 (a) b (c)) S 4 17 17 0"), Some((17, 4)));
-        assert_eq!(parent("17 (sh"), None);
-        assert_eq!(parent(""), None);
-        let tree = descendants(std::process::id()).unwrap();
-        assert_eq!(tree[0], std::process::id());
     }
 }

@@ -8,21 +8,18 @@
 //! newer ggml) is marked `SKIP-EXTERNAL` by the step that met it and is
 //! repeated in the summary, but fails nothing.
 
-mod long;
-mod outcome;
 mod output;
 mod record;
-mod skips;
-mod step;
 mod steps;
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-use outcome::StepOutcome;
-use skips::ExpectedSkips;
-use step::CiStep;
+use crate::{nightly, paths};
+use output::StepOutput;
+use steps::CiStep;
 
 /// Options of `cargo xtask ci`.
 #[derive(clap::Args, Debug)]
@@ -34,7 +31,7 @@ pub(crate) struct CiArgs {
     /// Run only the steps with these names
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     only: Vec<String>,
-    /// List the steps and their commands, run nothing
+    /// List the steps, run nothing
     #[arg(long)]
     list: bool,
     /// Write when each step ran, how long, and how it ended into
@@ -43,39 +40,35 @@ pub(crate) struct CiArgs {
     record: bool,
 }
 
+/// How a step ended.
+struct StepOutcome<'a> {
+    step: &'a CiStep,
+    /// Why it failed, if it did.
+    failure: Option<String>,
+    took: Duration,
+    output: StepOutput,
+}
+
 /// Runs the steps chosen by `args`.
 pub(crate) fn run(args: &CiArgs) -> Result<()> {
-    let all = steps::all(args.long);
+    let mut steps = steps::all(args.long);
     for name in &args.only {
-        if !all.iter().any(|step| step.name == name) {
-            bail!("no step is called {name}; `cargo xtask ci --list` names them all");
-        }
+        ensure!(
+            steps.iter().any(|step| step.name == name),
+            "no step is called {name}; `cargo xtask ci --list` names them all"
+        );
     }
-    let chosen: Vec<CiStep> = all
-        .into_iter()
-        .filter(|step| args.only.is_empty() || args.only.iter().any(|name| name == step.name))
-        .collect();
+    steps.retain(|step| args.only.is_empty() || args.only.iter().any(|name| name == step.name));
     if args.list {
-        for step in &chosen {
-            println!("{:12} {}", step.name, step.what);
-        }
+        steps
+            .iter()
+            .for_each(|step| println!("{:12} {}", step.name, step.what));
         return Ok(());
     }
-
-    let expected = ExpectedSkips::load().context("reading the list of expected skips")?;
-    let mut outcomes = Vec::new();
-    for step in &chosen {
-        println!("\n=== {}: {}", step.name, step.what);
-        let outcome = run_step(step, &expected);
-        if let Some(failure) = &outcome.failure {
-            println!("=== {} FAILED: {failure}", step.name);
-        }
-        outcomes.push(outcome);
-    }
-
+    let outcomes: Vec<_> = steps.iter().map(run_step).collect();
     let failed = summarise(&outcomes);
     if args.record {
-        record::write(&outcomes, args.long).context("recording into docs/testing.md")?;
+        record::write(&outcomes).context("recording into docs/testing.md")?;
     }
     if failed > 0 {
         bail!("{failed} of {} steps failed", outcomes.len());
@@ -83,60 +76,65 @@ pub(crate) fn run(args: &CiArgs) -> Result<()> {
     Ok(())
 }
 
-fn run_step(step: &CiStep, expected: &ExpectedSkips) -> StepOutcome {
+fn run_step(step: &CiStep) -> StepOutcome<'_> {
+    println!("\n=== {}: {}", step.name, step.what);
     let started = Instant::now();
-    let mut outcome = StepOutcome {
-        name: step.name,
-        failure: None,
-        took: Duration::ZERO,
-        skips: Vec::new(),
-        external: Vec::new(),
-        results: Vec::new(),
-    };
-    for run in &step.runs {
-        match output::run(&mut run.command()) {
-            Ok(captured) => {
-                outcome.skips.extend(captured.skips);
-                outcome.external.extend(captured.external);
-                outcome.results.extend(captured.results);
-                if !captured.status.success() {
-                    outcome.failure = Some(format!("`{run}` ended with {}", captured.status));
-                    break;
-                }
-            }
-            Err(error) => {
-                outcome.failure = Some(format!("`{run}` could not run: {error:#}"));
-                break;
-            }
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-euxc", &step.script])
+        .current_dir(paths::root())
+        .env("TARGET", paths::target())
+        .env("NIGHTLY", nightly::TOOLCHAIN)
+        .env("OLDEST_RUST", env!("CARGO_PKG_RUST_VERSION"));
+    let (failure, output) = match output::run(shell) {
+        Ok((status, output)) if status.success() => {
+            let skip = steps::unexpected_skip(step.name, &output.skips);
+            (skip.map(|line| format!("unexpected skip: {line}")), output)
         }
+        Ok((status, output)) => (Some(format!("ended with {status}")), output),
+        Err(error) => (
+            Some(format!("could not run: {error:#}")),
+            StepOutput::default(),
+        ),
+    };
+    if let Some(failure) = &failure {
+        println!("=== {} FAILED: {failure}", step.name);
     }
-    if outcome.failure.is_none()
-        && let Some(line) = expected.first_unexpected(step.name, &outcome.skips)
-    {
-        outcome.failure = Some(format!("unexpected skip: {line}"));
+    StepOutcome {
+        step,
+        failure,
+        took: started.elapsed(),
+        output,
     }
-    outcome.took = started.elapsed();
-    outcome
 }
 
 /// Prints the table of results; returns how many steps failed.
-fn summarise(outcomes: &[StepOutcome]) -> usize {
+fn summarise(outcomes: &[StepOutcome<'_>]) -> usize {
     println!("\n{:12} {:>8} {:>6}  result", "step", "minutes", "skips");
-    for outcome in outcomes {
+    for StepOutcome {
+        step,
+        failure,
+        took,
+        output,
+    } in outcomes
+    {
         println!(
             "{:12} {:>8.1} {:>6}  {}",
-            outcome.name,
-            outcome.took.as_secs_f64() / 60.0,
-            outcome.skips.len(),
-            outcome.failure.as_deref().unwrap_or("ok")
+            step.name,
+            took.as_secs_f64() / 60.0,
+            output.skips.len(),
+            failure.as_deref().unwrap_or("ok")
         );
     }
-    for outcome in outcomes {
-        for line in &outcome.external {
-            println!("outside our control, in {}: {line}", outcome.name);
+    for StepOutcome { step, output, .. } in outcomes {
+        for line in &output.external {
+            println!("outside our control, in {}: {line}", step.name);
         }
     }
-    let failed = outcomes.iter().filter(|o| o.failure.is_some()).count();
+    let failed = outcomes
+        .iter()
+        .filter(|outcome| outcome.failure.is_some())
+        .count();
     println!("\n{} steps held, {failed} failed", outcomes.len() - failed);
     failed
 }

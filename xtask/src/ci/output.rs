@@ -1,99 +1,69 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a command with its output passed on as it comes, and keeps the lines
-//! that speak of skipped tests or tell results.
+//! Runs a step with its output passed on as it comes, and keeps the lines that speak of
+//! tests that did not run or tell results.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, ExitStatus, Stdio};
-use std::thread;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
-/// Marks a test that did not run; the rest of the line is the reason.
-const SKIP: &str = "SKIP ";
-/// Marks a check that the outside world made impossible.
-const SKIP_EXTERNAL: &str = "SKIP-EXTERNAL ";
-
-/// Marks a figure that belongs into the record of a step.
-const RESULT: &str = "RESULT ";
-
-/// How a command of a step ended, and the lines of its output that are kept.
-pub(crate) struct StepOutput {
-    /// How the command ended.
-    pub(crate) status: ExitStatus,
-    /// Lines that begin with SKIP, without that word, and tests that are
-    /// ignored: name and reason.
-    pub(crate) skips: Vec<String>,
-    /// Lines that begin with SKIP-EXTERNAL, without that word.
-    pub(crate) external: Vec<String>,
-    /// Lines that begin with RESULT, without that word.
-    pub(crate) results: Vec<String>,
+/// What is kept of the output.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct StepOutput {
+    /// Tests and checks that did not run, and why: lines that begin with SKIP, and tests
+    /// that Rust's harness ignored.
+    pub(super) skips: Vec<String>,
+    /// Checks that the outside world made impossible: SKIP-EXTERNAL.
+    pub(super) external: Vec<String>,
+    /// Figures for the table in docs/testing.md: RESULT.
+    pub(super) results: Vec<String>,
 }
 
 /// Runs `command` to its end.
-pub(crate) fn run(command: &mut Command) -> Result<StepOutput> {
-    let mut child = command
+pub(super) fn run(mut command: Command) -> Result<(ExitStatus, StepOutput)> {
+    let (output, input) = io::pipe().context("making a pipe")?;
+    command
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("starting it")?;
-    let stdout = child.stdout.take().ok_or_else(|| anyhow!("no stdout"))?;
-    let stderr = child.stderr.take().ok_or_else(|| anyhow!("no stderr"))?;
-    let errors = thread::spawn(move || pass_on(stderr, io::stderr()));
-    let mut lines = pass_on(stdout, io::stdout())?;
-    lines.extend(
-        errors
-            .join()
-            .map_err(|_| anyhow!("the stderr reader panicked"))??,
-    );
+        .stdout(input.try_clone()?)
+        .stderr(input);
+    let mut child = command.spawn().context("starting it")?;
+    // Its ends of the pipe are the child's alone, or it would never end.
+    drop(command);
+    let kept = StepOutput::read(output, io::stdout());
     let status = child.wait().context("waiting for it")?;
-    Ok(StepOutput {
-        status,
-        skips: skips(&lines),
-        external: marked(&lines, SKIP_EXTERNAL),
-        results: marked(&lines, RESULT),
-    })
+    Ok((status, kept.context("passing its output on")?))
 }
 
-/// Lines that begin with a mark, without it.
-fn marked(lines: &[String], mark: &str) -> Vec<String> {
-    let rest = |line: &String| line.strip_prefix(mark).map(str::to_owned);
-    lines.iter().filter_map(rest).collect()
-}
-
-/// Tests and checks that did not run, each with its reason.
-fn skips(lines: &[String]) -> Vec<String> {
-    let ignored = lines.iter().filter_map(|line| ignored(line));
-    marked(lines, SKIP).into_iter().chain(ignored).collect()
-}
-
-/// A test that its attribute keeps from running, in the words of Rust's test
-/// harness: its name and the reason.
-fn ignored(line: &str) -> Option<String> {
-    let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ignored")?;
-    let reason = rest.strip_prefix(", ").unwrap_or("it says no reason");
-    Some(format!("{name}: {reason}"))
-}
-
-/// Copies `from` to `to` line by line; returns the lines that are marked.
-fn pass_on(from: impl Read, mut to: impl Write) -> io::Result<Vec<String>> {
-    let mut reader = BufReader::new(from);
-    let mut kept = Vec::new();
-    let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line)? > 0 {
-        to.write_all(&line)?;
-        to.flush()?;
-        let text = String::from_utf8_lossy(&line);
-        let text = text.trim_end();
-        let marked = [SKIP, SKIP_EXTERNAL, RESULT]
-            .iter()
-            .any(|mark| text.starts_with(mark));
-        if marked || ignored(text).is_some() {
-            kept.push(text.to_owned());
+impl StepOutput {
+    /// Copies `from` to `to` line by line.
+    fn read(from: impl Read, mut to: impl Write) -> io::Result<Self> {
+        let mut kept = Self::default();
+        let mut reader = BufReader::new(from);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line)? > 0 {
+            to.write_all(&line)?;
+            to.flush()?;
+            kept.keep(String::from_utf8_lossy(&line).trim_end());
+            line.clear();
         }
-        line.clear();
+        Ok(kept)
     }
-    Ok(kept)
+
+    fn keep(&mut self, line: &str) {
+        let ignored = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.split_once(" ... ignored"));
+        if let Some((name, reason)) = ignored {
+            let reason = reason.strip_prefix(", ").unwrap_or("it says no reason");
+            self.skips.push(format!("{name}: {reason}"));
+        } else if let Some(rest) = line.strip_prefix("SKIP ") {
+            self.skips.push(rest.to_owned());
+        } else if let Some(rest) = line.strip_prefix("SKIP-EXTERNAL ") {
+            self.external.push(rest.to_owned());
+        } else if let Some(rest) = line.strip_prefix("RESULT ") {
+            self.results.push(rest.to_owned());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -102,17 +72,19 @@ mod tests {
 
     #[test]
     fn what_did_not_run_is_kept_with_its_reason() {
-        let output = "SKIP prep: no board\ntest drm ... ignored, no libdrm\n\
-                      test slow ... ignored\ntest plain ... ok\n\
+        let output = "SKIP prep: no board\ntest drm ... ignored, no libdrm\nRESULT 7 inputs\n\
+                      test slow ... ignored\ntest plain ... ok\nSKIP-EXTERNAL abi: no net\n\
                       test result: ok. 1 passed; 0 failed; 2 ignored\n";
-        let lines = pass_on(output.as_bytes(), io::sink()).unwrap();
+        let kept = StepOutput::read(output.as_bytes(), io::sink()).unwrap();
+        let skips = [
+            "prep: no board",
+            "drm: no libdrm",
+            "slow: it says no reason",
+        ];
+        assert_eq!(kept.skips, skips);
         assert_eq!(
-            skips(&lines),
-            [
-                "prep: no board",
-                "drm: no libdrm",
-                "slow: it says no reason"
-            ]
+            (&kept.external[0][..], &kept.results[0][..]),
+            ("abi: no net", "7 inputs")
         );
     }
 }

@@ -3,99 +3,72 @@
 //! handed on with it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
+use serde_json::Value;
 
+use super::LIMIT;
 use crate::paths;
 use crate::process::{self, CommandOutput};
 
-/// Time that cargo may take to tell what it knows.
-const LIMIT: Duration = Duration::from_secs(120);
 /// Beginnings of the names of files with a licence, or with what it wants told.
 const NAMES: [&str; 4] = ["LICENSE", "LICENCE", "COPYING", "NOTICE"];
-
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Crate>,
-}
-
-#[derive(Deserialize)]
-struct Crate {
-    name: String,
-    version: String,
-    license: Option<String>,
-    /// `None` for members of this workspace.
-    source: Option<String>,
-    manifest_path: PathBuf,
-}
 
 /// A list of the crates of others that `members` are linked with, and all texts of
 /// their licences, each once.
 pub(super) fn third_party(members: &[&str], target: &str) -> Result<String> {
-    let linked = linked(members, target)?;
-    let mut metadata: Metadata =
-        serde_json::from_slice(&cargo(&["metadata", "--format-version=1", "--locked"])?.stdout)
-            .context("reading cargo's metadata")?;
-    metadata.packages.retain(|package| {
-        package.source.is_some()
-            && linked.contains(&format!("{} v{}", package.name, package.version))
-    });
-    let mut list = "Crates that are linked into these files, with their licences:\n\n".to_owned();
-    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for package in &metadata.packages {
-        let name = format!("{} {}", package.name, package.version);
-        let licence = package.license.as_deref().unwrap_or("see below");
-        writeln!(list, "  {name}: {licence}")?;
-        let folder = package.manifest_path.parent().unwrap_or(Path::new("/"));
-        for text in licence_texts(folder)? {
-            texts.entry(text).or_default().push(name.clone());
-        }
-    }
-    for (text, names) in texts {
-        write!(list, "\n{:=<78}\n{}\n\n{text}", "", names.join(", "))?;
-    }
-    Ok(list)
-}
-
-/// Names and versions of the crates that are linked into `members`.
-fn linked(members: &[&str], target: &str) -> Result<BTreeSet<String>> {
-    let mut arguments = vec![
+    let tree = [
         "tree",
         "--locked",
         "--edges=normal",
         "--prefix=none",
         "--target",
+        target,
     ];
-    arguments.push(target);
-    arguments.extend(members.iter().flat_map(|member| ["--package", member]));
-    let text = cargo(&arguments)?.text();
+    let members = members.iter().flat_map(|member| ["--package", member]);
+    let linked = cargo(tree.into_iter().chain(members))?.text();
     let words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     // Macros run in the compiler.
-    let lines = text.lines().filter(|line| !line.contains("(proc-macro)"));
-    Ok(lines.map(words).collect())
-}
+    let linked = linked.lines().filter(|line| !line.contains("(proc-macro)"));
+    let linked: BTreeSet<String> = linked.map(words).collect();
 
-/// The contents of the files in `folder` whose names say licence, in order.
-fn licence_texts(folder: &Path) -> Result<Vec<String>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().to_uppercase();
-        if NAMES.iter().any(|begin| name.starts_with(begin)) && entry.path().is_file() {
-            files.push(entry.path());
+    let metadata = cargo(["metadata", "--format-version=1", "--locked"])?.stdout;
+    let metadata: Value = serde_json::from_slice(&metadata).context("reading cargo's metadata")?;
+    let mut list = "Crates that are linked into these files, with their licences:\n\n".to_owned();
+    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let word = |key: &str| package[key].as_str().unwrap_or_default();
+        let (name, version) = (word("name"), word("version"));
+        // Members of this workspace have no source.
+        if package["source"].is_null() || !linked.contains(&format!("{name} v{version}")) {
+            continue;
+        }
+        let licence = package["license"].as_str().unwrap_or("see below");
+        list += &format!("  {name} {version}: {licence}\n");
+        let folder = Path::new(word("manifest_path"))
+            .parent()
+            .unwrap_or(Path::new("/"));
+        for entry in
+            fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?
+        {
+            let entry = entry?;
+            let file = entry.file_name().to_string_lossy().to_uppercase();
+            if NAMES.iter().any(|begin| file.starts_with(begin)) && entry.path().is_file() {
+                let crates = texts.entry(paths::text(&entry.path())?).or_default();
+                crates.push(format!("{name} {version}"));
+            }
         }
     }
-    files.sort();
-    files.iter().map(|file| paths::text(file)).collect()
+    for (text, names) in texts {
+        list += &format!("\n{:=<78}\n{}\n\n{text}", "", names.join(", "));
+    }
+    Ok(list)
 }
 
-fn cargo(arguments: &[&str]) -> Result<CommandOutput> {
+fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<CommandOutput> {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(paths::root());
     process::run(command, LIMIT)?.checked("cargo")

@@ -6,11 +6,7 @@
 //! no path of this machine is in them.
 
 mod check;
-mod contents;
-mod deb;
 mod licences;
-mod needed;
-mod tarball;
 mod transcript;
 
 use std::fs;
@@ -22,16 +18,24 @@ use anyhow::{Context, Result};
 
 use crate::arch::Arch;
 use crate::build::{self, GUEST_TARGET};
+use crate::process::run_checked;
 use crate::{paths, process};
 
 /// Version of all packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Time that a small program may take.
-const LIMIT: Duration = Duration::from_secs(120);
-/// File of the checksums.
-const CHECKSUMS: &str = "SHA256SUMS";
+/// Time that a program may take, under QEMU.
+const LIMIT: Duration = Duration::from_secs(600);
 
-/// What is built for Debian's packages.
+/// Debian's packages, and the members of this workspace that are in each.
+const PACKAGES: [(&str, &[&str]); 5] = [
+    ("npu-probe", &["npu-probe", "rocket-preload"]),
+    ("libggml-rocket", &["ggml-shim"]),
+    ("rocket-conformance", &["rocket-hw-tests"]),
+    ("librocket-npu0", &["npu-matmul-c"]),
+    ("librocket-npu-dev", &[]),
+];
+
+/// What is built for them.
 const FOR_PACKAGES: [&str; 8] = [
     "--package=npu-probe",
     "--package=rocket-hw-tests",
@@ -43,7 +47,8 @@ const FOR_PACKAGES: [&str; 8] = [
     "--bin=rocket-conformance",
 ];
 
-/// What is built for the archive.
+/// The same of the archive.
+const IN_ARCHIVE: [&str; 2] = ["npu-probe", "rocket-hw-tests"];
 const FOR_ARCHIVE: [&str; 4] = [
     "--package=npu-probe",
     "--package=rocket-hw-tests",
@@ -65,81 +70,122 @@ pub(crate) struct DistArgs {
     lintian: bool,
 }
 
-/// What packages are made of.
-#[derive(Debug)]
-struct Origin {
-    /// Directory of the programs and libraries.
-    built: PathBuf,
-    /// Directory of man pages and shell completions.
-    manuals: PathBuf,
-    /// Time of the commit, in seconds, and as Debian writes it.
-    epoch: String,
-    date: String,
-}
-
 /// Makes everything, and tries it if that is asked.
 pub(crate) fn run(args: &DistArgs) -> Result<()> {
-    let to = paths::target().join("dist");
-    fs::create_dir_all(&to).with_context(|| format!("making {}", to.display()))?;
-    let manuals = manuals()?;
+    let to = std::path::absolute(paths::target().join("dist"))?;
+    fs::create_dir_all(to.join("manuals")).with_context(|| format!("making {}", to.display()))?;
+    manuals(&to.join("manuals"))?;
     let mut all = Vec::new();
     for arch in [Arch::Amd64, Arch::Arm64] {
         if args.arch.is_some_and(|only| only != arch) {
             continue;
         }
-        let origin = Origin::new(build::shipped(&FOR_PACKAGES, arch.rust_target())?, &manuals)?;
-        let packages = packages(&origin, arch, &to)?;
+        let built = build::shipped(&FOR_PACKAGES, arch.rust_target())?;
+        let make = |to: &Path| {
+            PACKAGES
+                .iter()
+                .map(|one| package(*one, &built, arch, to))
+                .collect()
+        };
+        let packages: Vec<PathBuf> = make(&to)?;
         if args.check {
-            check::same_again(&packages, |to| self::packages(&origin, arch, to))?;
+            check::same_again(&packages, make)?;
             check::packages(&packages, arch)?;
         }
         if args.lintian {
-            check::lintian(&packages)?;
+            let options = [
+                "--allow-root",
+                "--fail-on=error,warning",
+                "--tag-display-limit=0",
+            ];
+            run_checked(Command::new("lintian").args(options).args(&packages))?;
+            println!("PASS lintian: {} packages", packages.len());
         }
         all.extend(packages);
         if arch == Arch::Arm64 {
-            let origin = Origin::new(build::shipped(&FOR_ARCHIVE, GUEST_TARGET)?, &manuals)?;
-            let archive = vec![tarball::build(&origin, &to)?];
+            let built = build::shipped(&FOR_ARCHIVE, GUEST_TARGET)?;
+            let make = |to: &Path| Ok(vec![archive(&built, to)?]);
+            let archive: Vec<PathBuf> = make(&to)?;
             if args.check {
-                check::same_again(&archive, |to| Ok(vec![tarball::build(&origin, to)?]))?;
+                check::same_again(&archive, make)?;
                 check::archive(&archive[0])?;
             }
             all.extend(archive);
         }
     }
-    checksums(&to, &all)
+    // Of files that are in the folder, and tells them.
+    let mut sums = Command::new("sh");
+    sums.args(["-euc", r#"sha256sum "$@" | tee SHA256SUMS"#, "sh"])
+        .current_dir(&to);
+    run_checked(sums.args(all.iter().filter_map(|file| file.file_name())))
 }
 
-impl Origin {
-    fn new(built: PathBuf, manuals: &Path) -> Result<Self> {
-        let time = |format: &str| -> Result<String> {
-            let mut git = Command::new("git");
-            git.args(["log", "-1", "--date=rfc2822", format])
-                .current_dir(paths::root());
-            let told = process::run(git, LIMIT)?.checked("git log")?.text();
-            Ok(told.trim().to_owned())
-        };
-        Ok(Self {
-            built,
-            manuals: manuals.to_owned(),
-            epoch: time("--format=%ct")?,
-            date: time("--format=%cd")?,
-        })
+/// Makes a Debian package from what was `built` into the directory `to`; returns its file.
+fn package(
+    (name, members): (&str, &[&str]),
+    built: &Path,
+    arch: Arch,
+    to: &Path,
+) -> Result<PathBuf> {
+    let file = to.join(format!("{name}_{VERSION}_{}.deb", arch.debian()));
+    let mut script = script("deb.sh", built, to, &file)?;
+    script.envs([
+        ("PACKAGE", name),
+        ("ARCH", arch.debian()),
+        ("TRIPLET", arch.triplet()),
+    ]);
+    write_licences(to, members, arch.rust_target())?;
+    run_checked(&mut script)?;
+    Ok(file)
+}
+
+/// Makes the archive of static programs likewise.
+fn archive(built: &Path, to: &Path) -> Result<PathBuf> {
+    let name = format!("rocket-npu-{VERSION}-aarch64-static");
+    let file = to.join(format!("{name}.tar.xz"));
+    let mut script = script("tarball.sh", built, to, &file)?;
+    write_licences(to, &IN_ARCHIVE, GUEST_TARGET)?;
+    run_checked(script.env("NAME", name))?;
+    Ok(file)
+}
+
+fn write_licences(to: &Path, members: &[&str], target: &str) -> Result<()> {
+    if members.is_empty() {
+        return Ok(());
     }
+    let texts = licences::third_party(members, target)?;
+    fs::write(to.join("licences"), texts).context("writing licences")
 }
 
-/// Makes the Debian packages for `arch` into the directory `to`.
-fn packages(origin: &Origin, arch: Arch, to: &Path) -> Result<Vec<PathBuf>> {
-    let packages = contents::PACKAGES.iter();
-    packages
-        .map(|package| deb::build(package, origin, arch, to))
-        .collect()
+/// A script beside this file, with the variables that all have.
+fn script(name: &str, built: &Path, to: &Path, file: &Path) -> Result<Command> {
+    let time = |format: &str| -> Result<String> {
+        let mut git = Command::new("git");
+        git.args(["log", "-1", "--date=rfc2822", format])
+            .current_dir(paths::root());
+        Ok(process::run(git, LIMIT)?
+            .checked("git log")?
+            .text()
+            .trim()
+            .to_owned())
+    };
+    let mut script = Command::new("sh");
+    script
+        .arg(paths::root().join("xtask/src/dist").join(name))
+        .current_dir(paths::root())
+        .env("VERSION", VERSION)
+        .env("BUILT", std::path::absolute(built)?)
+        .env("MANUALS", paths::target().join("dist/manuals"))
+        .env("STAGE", to.join("staging"))
+        .env("LICENCES", to.join("licences"))
+        .env("OUT", file)
+        .env("SOURCE_DATE_EPOCH", time("--format=%ct")?)
+        .env("DATE", time("--format=%cd")?);
+    Ok(script)
 }
 
-/// Has the programs write man pages and completions; returns the directory.
-fn manuals() -> Result<PathBuf> {
-    let folder = paths::target().join("dist/manuals");
-    fs::create_dir_all(&folder).context("making a directory")?;
+/// Has the programs write man pages and completions.
+fn manuals(folder: &Path) -> Result<()> {
     for (package, program, argument) in [
         ("npu-probe", "npu-probe", "manual"),
         ("rocket-hw-tests", "rocket-conformance", "--manual"),
@@ -148,20 +194,9 @@ fn manuals() -> Result<PathBuf> {
         cargo
             .args(["run", "--quiet", "--features=manual", "--package", package])
             .args(["--bin", program, "--", argument])
-            .arg(std::path::absolute(&folder)?)
+            .arg(folder)
             .current_dir(paths::root());
-        process::run_checked(&mut cargo)?;
+        run_checked(&mut cargo)?;
     }
-    Ok(folder)
-}
-
-/// Writes the checksums of `files`, which are in `folder`, and tells them.
-fn checksums(folder: &Path, files: &[PathBuf]) -> Result<()> {
-    let mut sums = Command::new("sha256sum");
-    sums.current_dir(folder);
-    sums.args(files.iter().filter_map(|file| file.file_name()));
-    let sums = process::run(sums, LIMIT)?.checked("sha256sum")?.text();
-    fs::write(folder.join(CHECKSUMS), &sums).context("writing the checksums")?;
-    print!("in {}:\n{sums}", folder.display());
     Ok(())
 }

@@ -5,39 +5,87 @@
 //! costs those of the plans for a product of a language model's size.
 
 mod cost;
-mod cpu;
-mod data;
-mod kinds;
 
-use std::fmt::Write;
+use std::f64::consts::TAU;
 
 use anyhow::Result;
 use half::f16;
+use npu_matmul::quantise::Operands::{self, W4A4, W4A8, W8A8};
+use npu_matmul::quantise::QuantiseOptions;
 use npu_matmul::quantise::loss::nmse;
+use npu_matmul::quantise::search::Search;
 use npu_matmul::{Engine, Output, Weights};
 use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
-use cost::ProductCost;
-use cpu::KernelInstructions;
-use data::OperandMatrices;
-use kinds::QuantiseVariant;
-
+use crate::generated::table;
 use crate::plans::FDS;
+use cost::{KernelInstructions, ProductCost};
 
-/// Name of the section of docs/quantisation.md that the table stands in.
-pub(crate) const SECTION: &str = "schemes";
+/// The ways to quantise, a row each: bits, whether rotated, whether the scales are those of
+/// the least square error, neighbouring channels of K with a scale of their own.
+const VARIANTS: [(&str, Operands, bool, bool, Option<usize>); 14] = [
+    ("W8A8", W8A8, false, false, None),
+    ("W8A8, least square error", W8A8, false, true, None),
+    ("W8A8, groups of 512", W8A8, false, false, Some(512)),
+    ("W8A8, groups of 128", W8A8, false, false, Some(128)),
+    ("W8A8, rotated", W8A8, true, false, None),
+    ("W4A8", W4A8, false, false, None),
+    ("W4A8, least square error", W4A8, false, true, None),
+    ("W4A8, groups of 128", W4A8, false, false, Some(128)),
+    ("W4A8, rotated", W4A8, true, false, None),
+    ("W4A8, rotated, least square error", W4A8, true, true, None),
+    ("W4A8, rotated, groups of 128", W4A8, true, false, Some(128)),
+    ("W4A4", W4A4, false, false, None),
+    ("W4A4, rotated", W4A4, true, false, None),
+    ("W4A4, rotated, groups of 128", W4A4, true, false, Some(128)),
+];
+
+/// Rows of A, output channels, and the depth of the products whose loss is told.
+const M: usize = 48;
+const N: usize = 64;
+const K: usize = 1024;
+
+/// Columns of the activations that are large, as in language models few and the same in
+/// each row, and by which factor.
+const LARGE_COLUMNS: [usize; 6] = [5, 150, 333, 512, 700, 1001];
+const LARGE: f32 = 60.0;
+
+/// One in so many weights is large, anywhere, by this factor.
+const LARGE_WEIGHTS: usize = 400;
+const LARGE_WEIGHT: f32 = 8.0;
+
+const HEADS: &str = "quantisation | products | bytes a weight | modelled NPU time | CPU, results | \
+                     CPU, activations | NMSE, Gaussian | NMSE, outliers";
+
+/// All variants by name.
+fn variants() -> impl Iterator<Item = (&'static str, QuantiseOptions)> {
+    VARIANTS
+        .into_iter()
+        .map(|(name, operands, rotated, searches, k_group)| {
+            let search = if searches {
+                Search::MeanSquare
+            } else {
+                Search::default()
+            };
+            (
+                name,
+                QuantiseOptions {
+                    operands,
+                    rotated,
+                    search,
+                    k_group,
+                },
+            )
+        })
+}
 
 /// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
-    let (gaussian, outliers) = (OperandMatrices::gaussian(), OperandMatrices::outliers());
+    let data = [OperandMatrices::gaussian(), OperandMatrices::outliers()];
     let counted = KernelInstructions::recorded()?;
     let whole = cost::fp16(&counted)?;
-    let mut page = String::from(
-        "\n| quantisation | products | bytes a weight | modelled NPU time | CPU, results | \
-         CPU, activations | NMSE, Gaussian | NMSE, outliers |\n|---|---|---|---|---|---|---|---|\n",
-    );
-    let mut row = |name: &str, products: &str, cost: ProductCost, losses: [f64; 2]| {
+    let row = |name: &str, products: &str, cost: ProductCost, losses: [f64; 2]| {
         let ProductCost {
             weight_bytes,
             instructions,
@@ -46,44 +94,45 @@ pub(crate) fn markdown() -> Result<String> {
         let time = cost.npu_ps as f64 / whole.npu_ps as f64;
         let results = 100.0 * cost.results_ps as f64 / whole.npu_ps as f64;
         let [gaussian, outliers] = losses;
-        writeln!(
-            page,
-            "| {name} | {products} | {weight_bytes:.2} | {time:.2} | {results:.0} % | \
-             {instructions:.1} | {gaussian:.1e} | {outliers:.1e} |"
+        format!(
+            "{name} | {products} | {weight_bytes:.2} | {time:.2} | {results:.0} % | \
+             {instructions:.1} | {gaussian:.1e} | {outliers:.1e}"
         )
     };
-    let losses = [fp16_loss(&gaussian)?, fp16_loss(&outliers)?];
-    row("FP16", "1 FP16", whole, losses)?;
-    for kind in kinds::all() {
-        let losses = [loss(&kind, &gaussian)?, loss(&kind, &outliers)?];
-        let cost = cost::of(&kind, &counted)?;
-        row(kind.name, &kind.products(), cost, losses)?;
+    let losses = [fp16_loss(&data[0])?, fp16_loss(&data[1])?];
+    let mut rows = vec![row("FP16", "1 FP16", whole, losses)];
+    for (name, options) in variants() {
+        let operands = options.operands;
+        let products = format!(
+            "{} {}",
+            operands.passes(),
+            operands.dtype().to_string().to_uppercase()
+        );
+        let losses = [loss(options, &data[0])?, loss(options, &data[1])?];
+        rows.push(row(name, &products, cost::of(options, &counted)?, losses));
     }
-    Ok(page)
+    Ok(table(HEADS, rows))
 }
 
 /// The normalised mean square error of a quantised product.
-fn loss(kind: &QuantiseVariant, data: &OperandMatrices) -> Result<f64> {
-    let (engine, mut c) = (engine()?, vec![0.0; data::M * data::N]);
-    let weights = engine.load(Weights::quantised(data::N, data::K, kind.options, &data.b))?;
-    let gemm = engine.prepare(&weights, data::M, Output::F32)?;
-    gemm.run(&data.a, &mut c)?;
-    Ok(error(data, &c))
+fn loss(options: QuantiseOptions, data: &OperandMatrices) -> Result<f64> {
+    let (engine, mut c) = (engine()?, vec![0.0; M * N]);
+    let weights = engine.load(Weights::quantised(N, K, options, &data.b))?;
+    engine
+        .prepare(&weights, M, Output::F32)?
+        .run(&data.a, &mut c)?;
+    Ok(data.error(&c))
 }
 
 /// The loss of a product of operands that are rounded to FP16.
 fn fp16_loss(data: &OperandMatrices) -> Result<f64> {
     let halves = |x: &[f32]| -> Vec<f16> { x.iter().copied().map(f16::from_f32).collect() };
-    let (engine, mut c) = (engine()?, vec![0.0; data::M * data::N]);
-    let weights = engine.load(Weights::f16(data::N, data::K, &halves(&data.b)))?;
-    let gemm = engine.prepare(&weights, data::M, Output::F32)?;
-    gemm.run(&halves(&data.a), &mut c)?;
-    Ok(error(data, &c))
-}
-
-fn error(data: &OperandMatrices, c: &[f32]) -> f64 {
-    let c: Vec<f64> = c.iter().copied().map(f64::from).collect();
-    nmse(&data.product(), &c)
+    let (engine, mut c) = (engine()?, vec![0.0; M * N]);
+    let weights = engine.load(Weights::f16(N, K, &halves(&data.b)))?;
+    engine
+        .prepare(&weights, M, Output::F32)?
+        .run(&halves(&data.a), &mut c)?;
+    Ok(data.error(&c))
 }
 
 /// An engine on a model that stops at whatever silicon would punish.
@@ -92,22 +141,79 @@ fn engine() -> Result<Engine> {
         level: Level::Strict,
         ..ModelOptions::default()
     });
-    let pool = DevicePool::open(&model.open_device(), FDS)?;
-    Ok(Engine::open(pool)?)
+    Ok(Engine::open(DevicePool::open(&model.open_device(), FDS)?)?)
+}
+
+/// A and B of a product.
+struct OperandMatrices {
+    /// M x K.
+    a: Vec<f32>,
+    /// N x K.
+    b: Vec<f32>,
+}
+
+impl OperandMatrices {
+    /// Standard normal numbers.
+    fn gaussian() -> Self {
+        Self {
+            a: normal(1, M * K),
+            b: normal(2, N * K),
+        }
+    }
+
+    /// The same with large columns of A and large elements of B.
+    fn outliers() -> Self {
+        let Self { mut a, mut b } = Self::gaussian();
+        for row in a.chunks_mut(K) {
+            LARGE_COLUMNS
+                .iter()
+                .for_each(|&column| row[column] *= LARGE);
+        }
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..N * K / LARGE_WEIGHTS {
+            b[random.usize(..N * K)] *= LARGE_WEIGHT;
+        }
+        Self { a, b }
+    }
+
+    /// The error of C against the product in f64.
+    fn error(&self, c: &[f32]) -> f64 {
+        let dot = |a: &[f32], b: &[f32]| {
+            let pairs = a.iter().zip(b);
+            pairs.map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+        };
+        let row = |a| self.b.chunks(K).map(move |b| dot(a, b));
+        let exact: Vec<f64> = self.a.chunks(K).flat_map(row).collect();
+        nmse(
+            &exact,
+            &c.iter().copied().map(f64::from).collect::<Vec<_>>(),
+        )
+    }
+}
+
+/// Standard normal numbers (Box and Muller, 1958).
+fn normal(seed: u64, count: usize) -> Vec<f32> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut one = || {
+        let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+        (radius * (TAU * random.f64()).cos()) as f32
+    };
+    (0..count).map(|_| one()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn options(name: &str) -> QuantiseOptions {
+        variants().find(|(other, _)| *other == name).unwrap().1
+    }
+
     /// What docs/quantisation.md says of these losses.
     #[test]
     fn losses_are_in_the_order_that_the_page_tells() {
         let (gaussian, outliers) = (OperandMatrices::gaussian(), OperandMatrices::outliers());
-        let of = |data: &OperandMatrices, name: &str| {
-            let kind = kinds::all().into_iter().find(|kind| kind.name == name);
-            loss(&kind.unwrap(), data).unwrap()
-        };
+        let of = |data: &OperandMatrices, name: &str| loss(options(name), data).unwrap();
         let less = |data: &OperandMatrices, times: f64, better: &str, worse: &str| {
             let (least, most) = (of(data, better), of(data, worse));
             assert!(
@@ -135,10 +241,7 @@ mod tests {
     #[test]
     fn costs_are_in_the_proportions_that_the_page_tells() {
         let counted = KernelInstructions::recorded().unwrap();
-        let of = |name: &str| {
-            let kind = kinds::all().into_iter().find(|kind| kind.name == name);
-            cost::of(&kind.unwrap(), &counted).unwrap()
-        };
+        let of = |name: &str| cost::of(options(name), &counted).unwrap();
         let ratio = |a: u64, b: u64| a as f64 / b as f64;
         let fp16 = cost::fp16(&counted).unwrap();
         let (w8a8, w4a8, w4a4) = (of("W8A8"), of("W4A8"), of("W4A4"));
@@ -149,8 +252,8 @@ mod tests {
         // Nothing has the CPU read more than small groups.
         let groups = ["W8A8, groups of 128", "W4A8, groups of 128"];
         let small = groups.map(|name| of(name).results_ps).into_iter().max();
-        for kind in kinds::all() {
-            assert!(Some(of(kind.name).results_ps) <= small, "{}", kind.name);
+        for (name, _) in variants() {
+            assert!(Some(of(name).results_ps) <= small, "{name}");
         }
         // Four bits save memory, not time.
         assert!((1.7..2.1).contains(&ratio(w4a8.npu_ps, w4a4.npu_ps)));

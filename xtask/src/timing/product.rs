@@ -10,7 +10,6 @@ use npu_matmul::plan::HostCores;
 use rknpu_regcmd::MatmulType;
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule, seconds};
 
-use super::host::HostCosts;
 use super::tiles::TimedTile;
 
 /// Tiles that one job has room for.
@@ -22,15 +21,13 @@ const SYNCS_PER_JOB: u64 = 4;
 /// Cores that the library pins its clients to, one after the other.
 const BIG_CORES: usize = 4;
 
-/// Where the sums over the tiles of K are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SummedOn {
-    /// By the DPU: one job for each tile of K, reading what the one before
-    /// wrote; rows of A stay in CBUF from tile to tile.
-    OnNpu,
-    /// By the CPU: every tile is read.
-    OnHost,
-}
+/// Picoseconds to lay out an element of an operand on one A76: 32 ms for the 4096x3840
+/// weights of a product (E-time-client). The cache maintenance that the driver does around
+/// a product is the engine's [`HostCores`]'.
+pub(super) const PACK_PS: u64 = 2_035;
+/// Picoseconds to read an element of a result out of its layout, whatever its width: it is
+/// a gather. 76 ms for 320 tiles of 256x256 with NEON (E-time-client).
+pub(super) const READ_PS: u64 = 3_624;
 
 /// A product and how it is cut.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +38,10 @@ pub(super) struct CutProduct {
     /// Largest tile, likewise.
     pub(super) tile: (u32, u32, u32),
     pub(super) files: u32,
-    pub(super) sums: SummedOn,
+    /// Whether the DPU makes the sums over the tiles of K: one job for each tile of K,
+    /// reading what the one before wrote; rows of A stay in CBUF from tile to tile. Else
+    /// the CPU reads every tile and adds it.
+    pub(super) sums_on_npu: bool,
     /// Whether output buffers hold only the tiles of a job, not a batch.
     pub(super) right_sized: bool,
     /// Whether the call lays out B too.
@@ -57,6 +57,9 @@ pub(super) struct ProductTimes {
     pub(super) sync: f64,
 }
 
+/// A task of a job, and how many elements of its result are read.
+type ReadTask = (TaskWork, u64);
+
 impl CutProduct {
     /// Operations, two for each multiplication.
     pub(super) fn operations(&self) -> f64 {
@@ -70,7 +73,7 @@ impl CutProduct {
         Self {
             ty,
             tile: (self.tile.0, k, self.tile.2),
-            sums: SummedOn::OnHost,
+            sums_on_npu: false,
             ..self
         }
     }
@@ -91,53 +94,46 @@ impl CutProduct {
         let mut tiles = Self::cut(self.size.2, self.tile.2);
         let count = tiles.clone().count();
         let files = self.files as usize;
+        let share = |file| count / files + usize::from(file < count % files);
         (0..files)
-            .map(|file| {
-                let share = count / files + usize::from(file < count % files);
-                tiles.by_ref().take(share).collect()
-            })
+            .map(|file| tiles.by_ref().take(share(file)).collect())
             .collect()
     }
 
     pub(super) fn run(&self, machine: &Machine) -> Result<ProductTimes> {
-        let host = HostCosts::LIBROCKETNPU;
         let (m, k, n) = self.size;
+        let files = self.files as usize;
         let rows = if self.packs_weights { m + n } else { m };
-        let pack = host.pack_ps(u64::from(rows) * u64::from(k));
+        let pack = PACK_PS * u64::from(rows) * u64::from(k);
         let mut jobs: Vec<ScheduledJob> = Vec::new();
         // For each file: its last job, and what its client does after it.
         let mut tails = Vec::new();
         let mut sync_total = 0;
         for (file, columns) in self.columns().iter().enumerate() {
-            let batches = match self.sums {
-                SummedOn::OnNpu => self.by_depth(columns)?,
-                SummedOn::OnHost => self.by_batch(columns)?,
-            };
-            let columns: u32 = columns.iter().sum();
-            let shared = share(file, self.files as usize);
+            // How many clients share the core of this one.
+            let core = file % BIG_CORES;
+            let shared = (0..files).filter(|other| other % BIG_CORES == core).count() as u64;
             let mut host_ps = shared * pack;
             let mut after = None;
-            for batch in batches {
-                let live = if self.right_sized {
-                    batch.tasks.len()
-                } else {
-                    BATCH
-                };
-                let sync =
-                    SYNCS_PER_JOB * HostCores::RK3588.sync_ps(live as u64 * self.out_bytes());
+            for batch in self.jobs(columns)? {
+                let live = if self.right_sized { batch.len() } else { BATCH };
+                let bytes = live as u64 * self.out_bytes();
+                let sync = SYNCS_PER_JOB * HostCores::RK3588.sync_ps(bytes);
                 sync_total += sync;
                 jobs.push(ScheduledJob {
                     file: file as u32,
-                    tasks: batch.tasks,
+                    tasks: batch.iter().map(|&(work, _)| work).collect(),
                     after: after.into_iter().collect(),
                     host_ps: host_ps + sync / 2,
                     ..ScheduledJob::default()
                 });
                 after = Some(jobs.len() - 1);
-                host_ps = sync / 2 + shared * host.read_ps(batch.read);
+                let read: u64 = batch.iter().map(|&(_, elements)| elements).sum();
+                host_ps = sync / 2 + shared * READ_PS * read;
             }
-            if self.sums == SummedOn::OnNpu {
-                host_ps += shared * host.read_ps(u64::from(m) * u64::from(columns));
+            if self.sums_on_npu {
+                let columns: u32 = columns.iter().sum();
+                host_ps += shared * READ_PS * u64::from(m) * u64::from(columns);
             }
             tails.push((after, host_ps));
         }
@@ -146,8 +142,9 @@ impl CutProduct {
             let end = last.map_or(0, |job| timeline.jobs[job].end_ps);
             end + machine.driver.wake_ps + host_ps
         });
+        let wall = seconds(ends.max().unwrap_or_default());
         Ok(ProductTimes {
-            wall: seconds(ends.max().unwrap_or_default()),
+            wall,
             sync: seconds(sync_total),
         })
     }
@@ -163,63 +160,40 @@ impl CutProduct {
         u64::from(m) * u64::from(n) * u64::from(each)
     }
 
-    /// One job for each tile of K.
-    fn by_depth(&self, columns: &[u32]) -> Result<Vec<Batch>> {
+    /// The jobs of a file: one for each tile of K, or of as many tiles as have room.
+    fn jobs(&self, columns: &[u32]) -> Result<Vec<Vec<ReadTask>>> {
         let (m, k, _) = self.size;
-        let mut batches = Vec::new();
-        for (step, depth) in Self::cut(k, self.tile.1).enumerate() {
-            let mut tasks = Vec::new();
-            for rows in Self::cut(m, self.tile.0) {
-                for (position, &width) in columns.iter().enumerate() {
+        let depths = || Self::cut(k, self.tile.1);
+        let rows = || Self::cut(m, self.tile.0);
+        let tile = |rows, depth, width| TimedTile::new(self.ty, rows, depth, width);
+        if self.sums_on_npu {
+            let job = |(step, depth)| {
+                let all =
+                    rows().flat_map(|rows| columns.iter().enumerate().map(move |at| (rows, at)));
+                let task = |(rows, (position, &width))| {
+                    let (adds, reuses) = (step > 0, position > 0);
                     let tile = TimedTile {
-                        adds: step > 0,
-                        reuses: position > 0,
-                        ..TimedTile::new(self.ty, rows, depth, width)
+                        adds,
+                        reuses,
+                        ..tile(rows, depth, width)
                     };
-                    tasks.push(tile.work()?);
-                }
-            }
-            batches.push(Batch { tasks, read: 0 });
+                    Ok((tile.work()?, 0))
+                };
+                all.map(task).collect()
+            };
+            return depths().enumerate().map(job).collect();
         }
-        Ok(batches)
-    }
-
-    /// Jobs of as many tiles as they have room for.
-    fn by_batch(&self, columns: &[u32]) -> Result<Vec<Batch>> {
-        let (m, k, _) = self.size;
         let mut tiles = Vec::new();
         for &width in columns {
-            for depth in Self::cut(k, self.tile.1) {
-                for rows in Self::cut(m, self.tile.0) {
+            for depth in depths() {
+                for rows in rows() {
                     let elements = u64::from(rows) * u64::from(width);
-                    tiles.push((
-                        TimedTile::new(self.ty, rows, depth, width).work()?,
-                        elements,
-                    ));
+                    tiles.push((tile(rows, depth, width).work()?, elements));
                 }
             }
         }
-        Ok(tiles
-            .chunks(BATCH)
-            .map(|tiles| Batch {
-                tasks: tiles.iter().map(|&(work, _)| work).collect(),
-                read: tiles.iter().map(|&(_, elements)| elements).sum(),
-            })
-            .collect())
+        Ok(tiles.chunks(BATCH).map(<[_]>::to_vec).collect())
     }
-}
-
-/// How many clients share the core of client `file` of `files`.
-fn share(file: usize, files: usize) -> u64 {
-    (0..files)
-        .filter(|other| other % BIG_CORES == file % BIG_CORES)
-        .count() as u64
-}
-
-/// The tasks of a job, and how many elements of their results are read.
-struct Batch {
-    tasks: Vec<TaskWork>,
-    read: u64,
 }
 
 #[cfg(test)]
@@ -228,36 +202,25 @@ mod tests {
 
     #[test]
     fn all_of_a_product_is_computed() {
-        for (sums, ty) in [
-            (SummedOn::OnNpu, MatmulType::Fp16ToFp16),
-            (SummedOn::OnHost, MatmulType::Int8ToInt32),
-        ] {
-            let product = CutProduct {
-                ty,
-                size: (512, 3840, 4096),
-                tile: (256, 384, 256),
-                files: 5,
-                sums,
-                right_sized: false,
-                packs_weights: false,
-            };
-            let mut macs = 0;
-            let mut tiles = 0;
+        let fp16 = CutProduct {
+            ty: MatmulType::Fp16ToFp16,
+            size: (512, 3840, 4096),
+            tile: (256, 384, 256),
+            files: 5,
+            sums_on_npu: true,
+            right_sized: false,
+            packs_weights: false,
+        };
+        for product in [fp16, fp16.as_integers(MatmulType::Int8ToInt32, 384)] {
             let columns = product.columns();
             let counts: Vec<usize> = columns.iter().map(Vec::len).collect();
             assert_eq!(counts, [4, 3, 3, 3, 3]);
-            for columns in columns {
-                let batches = match sums {
-                    SummedOn::OnNpu => product.by_depth(&columns),
-                    SummedOn::OnHost => product.by_batch(&columns),
-                };
-                for task in batches.unwrap().iter().flat_map(|batch| &batch.tasks) {
-                    macs += task.macs;
-                    tiles += 1;
-                }
-            }
-            assert_eq!(macs * 2, product.operations() as u64);
-            assert_eq!(tiles, 320);
+            let jobs = columns
+                .iter()
+                .flat_map(|columns| product.jobs(columns).unwrap());
+            let macs: Vec<u64> = jobs.flatten().map(|(work, _)| work.macs).collect();
+            assert_eq!(macs.iter().sum::<u64>() * 2, product.operations() as u64);
+            assert_eq!(macs.len(), 320);
         }
     }
 }

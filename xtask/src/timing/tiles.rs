@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The register programs of one tile of a matrix product, as librocketnpu's
-//! planner cuts it, and what the timing model reads from them.
+//! Tiles of a matrix product, as librocketnpu's planner cuts it, what the timing model reads
+//! from their register programs, and how long jobs of them take on a modelled machine.
 
 use anyhow::{Context, Result};
+use rknpu_regcmd::MatmulType::Fp16ToFp16;
 use rknpu_regcmd::regs::{cna, dpu_rdma};
-use rknpu_regcmd::timing::TaskWork;
+use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule, seconds};
 use rknpu_regcmd::{
     BufferId, ChipProfile, MatmulForm, MatmulTask, MatmulType, Register, TaskRegisters, tasks,
 };
@@ -15,13 +16,15 @@ const SHARED_OPERAND_FP16: u32 = 0x0001_7d40;
 /// ERDMA_CFG of the same programs: one 16-bit element for each pixel.
 const ELEMENTS_16_BIT: u32 = 0x4000_0008;
 
+/// The tile that most figures are about.
+pub(super) const TILE: TimedTile = TimedTile::new(Fp16ToFp16, 256, 384, 256);
+
 /// A tile of a product as one task, for the timing model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimedTile {
     pub(super) ty: MatmulType,
-    pub(super) m: u32,
-    pub(super) k: u32,
-    pub(super) n: u32,
+    /// M, K, N.
+    pub(super) size: [u32; 3],
     /// Adds to the result of the tile before, by EW (fp16 only).
     pub(super) adds: bool,
     /// Finds its rows of A in CBUF.
@@ -32,9 +35,7 @@ impl TimedTile {
     pub(super) const fn new(ty: MatmulType, m: u32, k: u32, n: u32) -> Self {
         Self {
             ty,
-            m,
-            k,
-            n,
+            size: [m, k, n],
             adds: false,
             reuses: false,
         }
@@ -43,20 +44,22 @@ impl TimedTile {
     /// What the tile's program moves and computes.
     pub(super) fn work(&self) -> Result<TaskWork> {
         let nowhere = BufferId(0).at(0);
-        let program = MatmulTask {
+        let ([m, k, n], [a, b, c]) = (self.size, [nowhere; 3]);
+        let task = MatmulTask {
             ty: self.ty,
-            m: self.m,
-            k: self.k,
-            n: self.n,
-            a: nowhere,
-            b: nowhere,
-            c: nowhere,
-        }
-        .program_in(MatmulForm::B, &ChipProfile::RK3588)?;
+            m,
+            k,
+            n,
+            a,
+            b,
+            c,
+        };
+        let program = task.program_in(MatmulForm::B, &ChipProfile::RK3588)?;
         let words = program.words();
+        let task = tasks(words).next().context("a program without a task")?;
         let TaskRegisters {
             mut regs, enable, ..
-        } = tasks(words).next().context("a program without a task")?;
+        } = task;
         if self.adds {
             regs.put(dpu_rdma::FeatureModeCfg::from_bits(SHARED_OPERAND_FP16));
             regs.put(dpu_rdma::ErdmaCfg::from_bits(ELEMENTS_16_BIT));
@@ -69,6 +72,43 @@ impl TimedTile {
     }
 }
 
+/// Jobs of a product, or of a benchmark.
+#[derive(Clone, Copy)]
+pub(super) struct TileJobs {
+    pub(super) files: usize,
+    pub(super) each: usize,
+    pub(super) chained: bool,
+}
+
+impl TileJobs {
+    pub(super) const ONE: Self = Self {
+        files: 1,
+        each: 1,
+        chained: false,
+    };
+}
+
+/// Seconds from the first submit until the client of the last job wakes, where
+/// each job of a file is submitted when the one before has ended.
+pub(super) fn latency(machine: &Machine, jobs: TileJobs, tasks: &[TaskWork]) -> Result<f64> {
+    let TileJobs {
+        files,
+        each,
+        chained,
+    } = jobs;
+    let job = |index: usize| ScheduledJob {
+        file: (index % files) as u32,
+        tasks: tasks.to_vec(),
+        after: index.checked_sub(files).into_iter().collect(),
+        chained,
+        ..ScheduledJob::default()
+    };
+    let jobs: Vec<ScheduledJob> = (0..files * each).map(job).collect();
+    Ok(seconds(
+        schedule(&jobs, machine)?.end_ps + machine.driver.wake_ps,
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use rknpu_regcmd::DmaEngine;
@@ -77,13 +117,12 @@ mod tests {
 
     #[test]
     fn an_accumulating_tile_reads_what_it_writes_and_reuse_reads_no_features() {
-        let plain = TimedTile::new(MatmulType::Fp16ToFp16, 256, 384, 256);
         let adding = TimedTile {
             adds: true,
             reuses: true,
-            ..plain
+            ..TILE
         };
-        let (plain, adding) = (plain.work().unwrap(), adding.work().unwrap());
+        let (plain, adding) = (TILE.work().unwrap(), adding.work().unwrap());
         let of = |work: &TaskWork, engine| work.bytes.of(engine);
         assert_eq!(of(&plain, DmaEngine::Feature), 256 * 384 * 2);
         assert_eq!(of(&adding, DmaEngine::Feature), 0);

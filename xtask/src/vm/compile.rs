@@ -20,26 +20,23 @@ const KASAN: &str = include_str!("kasan.config");
 /// What 7.3 has as part of SYSCTL, and earlier ones want to be asked for.
 const BEFORE_7_3: &str = "CONFIG_PROC_SYSCTL=y\n";
 
-/// Programs that building a kernel needs.
+/// Programs that building a kernel needs, and their packages.
 const NEEDED: [&str; 7] = ["make", "gcc", "flex", "bison", "bc", "tar", "xz"];
 const PACKAGES: &str = "make gcc gcc-aarch64-linux-gnu flex bison bc tar xz-utils";
 
 /// A kernel takes ten minutes on two processors of its own.
 const BUILD_LIMIT: Duration = Duration::from_secs(3 * 60 * 60);
 
-/// The file that a build makes, below the directory of the build.
-const IMAGE: &str = "arch/arm64/boot/Image";
-
 /// The compiler, and how it describes itself.
 #[derive(Debug)]
-pub(crate) struct Compiler {
+pub(super) struct Compiler {
     name: String,
-    pub(crate) version: String,
+    pub(super) version: String,
 }
 
 impl Compiler {
     /// The one for the guest.
-    pub(crate) fn of_guest() -> Self {
+    pub(super) fn of_guest() -> Self {
         let name = match Arch::Arm64.is_native() {
             true => "gcc".to_owned(),
             false => Arch::Arm64.cross_linker(),
@@ -50,24 +47,16 @@ impl Compiler {
         Self { name, version }
     }
 
-    /// Fails unless all that building takes is there.
-    pub(crate) fn check(&self) -> Result<()> {
-        let needed = NEEDED.into_iter().chain([self.name.as_str()]);
-        match first_missing(needed) {
-            Some(missing) => {
-                bail!("`{missing}` is missing; it takes `apt-get install {PACKAGES}`")
-            }
-            None => Ok(()),
-        }
-    }
-
     /// Compiles the tree at `source`, in `output`, which may hold what an
     /// earlier call left; returns the kernel.
-    pub(crate) fn compile(&self, source: &Path, output: &Path, kasan: bool) -> Result<PathBuf> {
+    pub(super) fn compile(&self, source: &Path, output: &Path, kasan: bool) -> Result<PathBuf> {
+        if let Some(missing) = first_missing(NEEDED.into_iter().chain([self.name.as_str()])) {
+            bail!("`{missing}` is missing; it takes `apt-get install {PACKAGES}`");
+        }
         fs::create_dir_all(output).context("making the directory")?;
         let fragment = output.join("fragment");
         fs::write(&fragment, configuration(kasan)).context("writing the configuration")?;
-        let make = |target: &[&str]| {
+        let make = |target: &[&str], what| {
             // Others may use this machine meanwhile.
             let mut make = Command::new("nice");
             make.args(["-n", "10", "make", "ARCH=arm64"])
@@ -80,40 +69,36 @@ impl Compiler {
             if let Some(prefix) = self.name.strip_suffix("gcc") {
                 make.arg(format!("CROSS_COMPILE={prefix}"));
             }
-            make
+            run(make, what)
         };
-        run(make(&["allnoconfig"]), "configuring")?;
+        make(&["allnoconfig"], "configuring")?;
         let config = fs::read_to_string(output.join(".config")).context("reading .config")?;
         if let Some(line) = ignored(&config, kasan) {
             bail!("the kernel's configuration has no `{line}`");
         }
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-        run(make(&[&format!("-j{jobs}"), "Image"]), "compiling")?;
-        Ok(output.join(IMAGE))
+        make(&[&format!("-j{jobs}"), "Image"], "compiling")?;
+        Ok(output.join("arch/arm64/boot/Image"))
     }
 }
 
 /// Runs a step of the build.
-pub(crate) fn run(command: Command, what: &str) -> Result<()> {
+pub(super) fn run(command: Command, what: &str) -> Result<()> {
     process::run(command, BUILD_LIMIT)
         .and_then(|output| output.checked(what))
         .map(drop)
 }
 
 /// The configuration of a kernel, a line for each option.
-pub(crate) fn configuration(kasan: bool) -> String {
-    let kasan = if kasan { KASAN } else { "" };
-    [FRAGMENT, BEFORE_7_3, kasan].concat()
+pub(super) fn configuration(kasan: bool) -> String {
+    [FRAGMENT, BEFORE_7_3, if kasan { KASAN } else { "" }].concat()
 }
 
 /// A line of the fragments that did not come through.
 fn ignored(config: &str, kasan: bool) -> Option<&'static str> {
-    let kasan = if kasan { KASAN } else { "" };
-    FRAGMENT
-        .lines()
-        .chain(kasan.lines())
-        .filter(|line| line.starts_with("CONFIG_"))
-        .find(|line| !config.lines().any(|got| got == *line))
+    let wanted = FRAGMENT.lines().chain(KASAN.lines().filter(|_| kasan));
+    let mut wanted = wanted.filter(|line| line.starts_with("CONFIG_"));
+    wanted.find(|line| !config.lines().any(|got| got == *line))
 }
 
 #[cfg(test)]

@@ -6,35 +6,22 @@ use std::path::PathBuf;
 use clap::Args;
 use npu_vm::board;
 
-use super::kernel::KernelRecipe;
-
 /// Which kernel
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct KernelArgs {
     /// Linux version, of those that Debian offers: `7.3`, `7.3.4` [default: the
     /// newest]
-    #[arg(long, value_name = "VERSION")]
-    pub(super) kernel: Option<String>,
+    #[arg(long = "kernel", value_name = "VERSION")]
+    pub(super) version: Option<String>,
     /// With KASAN, lockdep and other checks of the kernel itself
     #[arg(long)]
     pub(super) kasan: bool,
     /// Instead, the source tree at this place, with what has changed in it
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["kernel", "patch"])]
-    pub(super) kernel_tree: Option<PathBuf>,
+    #[arg(long = "kernel-tree", value_name = "PATH", conflicts_with_all = ["version", "patches"])]
+    pub(super) tree: Option<PathBuf>,
     /// Apply a patch to the source; may be repeated
-    #[arg(long, value_name = "FILE")]
-    pub(super) patch: Vec<PathBuf>,
-}
-
-impl KernelArgs {
-    pub(super) fn recipe(&self) -> KernelRecipe {
-        KernelRecipe {
-            version: self.kernel.clone(),
-            kasan: self.kasan,
-            tree: self.kernel_tree.clone(),
-            patches: self.patch.clone(),
-        }
-    }
+    #[arg(long = "patch", value_name = "FILE")]
+    pub(super) patches: Vec<PathBuf>,
 }
 
 /// What a guest is like.

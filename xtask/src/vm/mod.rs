@@ -7,24 +7,24 @@ mod console;
 mod guest;
 mod initramfs;
 mod kernel;
-mod kills;
 mod programs;
 mod qemu;
 mod runner;
-mod shell;
 mod test;
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 
-use crate::arch::first_missing;
+use crate::arch::{Arch, first_missing};
+use crate::build;
+use crate::debian::Sysroot;
 pub(crate) use guest::{Guest, KernelArgs};
 pub(crate) use initramfs::Initramfs;
-use initramfs::pair;
 use kernel::KernelStore;
-use qemu::ProgramEnd;
+use qemu::{ProgramEnd, Qemu};
 use runner::LIMIT;
 pub(crate) use runner::{GuestRunner, ProgramFailed};
 
@@ -38,10 +38,8 @@ pub(crate) enum VmCommand {
     Programs(KernelArgs),
     /// Run the driver suite in guests of its own, and report as KTAP
     Test(test::TestArgs),
-    /// Count how often a killed client makes the kernel use freed memory
-    Kills(kills::KillsArgs),
     /// Run a shell in a guest
-    Shell(shell::ShellArgs),
+    Shell(ShellArgs),
 }
 
 #[derive(Args, Debug)]
@@ -67,71 +65,134 @@ pub(crate) struct RunArgs {
     command: Vec<String>,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct ShellArgs {
+    #[command(flatten)]
+    guest: Guest,
+    /// Put a file of this machine into the guest; may be repeated
+    #[arg(long, value_name = "HOST:GUEST")]
+    file: Vec<String>,
+    /// Programs of this workspace to have in /bin
+    #[arg(value_name = "PROGRAM")]
+    programs: Vec<String>,
+}
+
 /// Programs without which nothing works.
 const NEEDED: [&str; 2] = ["apt-get", "dpkg-deb"];
+
+/// Debian's shell and tools in one static file, and its place in the guest.
+const BUSYBOX: &str = "busybox-static";
+const SUITE: &str = "trixie";
+const SHELL: &str = "/bin/busybox";
+
+/// Makes the tools' names, and becomes the shell.
+const START: &str = "/bin/busybox --install -s /bin; exec /bin/busybox sh -i";
+
+/// Seconds after which somebody who left a shell has gone home: a day.
+const SHELL_LIMIT: u64 = 24 * 60 * 60;
+
+/// What a shell adds to the number of a signal.
+const SIGNALLED: i32 = 128;
 
 pub(crate) fn run(command: &VmCommand) -> Result<()> {
     if let Some(missing) = first_missing(NEEDED) {
         bail!("`{missing}` is missing: this works on Debian and its descendants");
     }
     match command {
-        VmCommand::Build(arguments) => {
+        VmCommand::Build(kernel) => {
             let kernels = KernelStore::open()?;
-            runner::fetch_qemu(&kernels)?;
-            let kernel = kernels.build(&arguments.recipe())?;
-            println!("{}", kernel.image.display());
+            Qemu::fetch(&kernels)?;
+            println!("{}", kernels.build(kernel)?.display());
             Ok(())
         }
         VmCommand::Run(arguments) => run_program(arguments),
         VmCommand::Programs(arguments) => programs::run(arguments),
         VmCommand::Test(arguments) => test::run(arguments),
-        VmCommand::Kills(arguments) => kills::run(arguments),
-        VmCommand::Shell(arguments) => shell::run(arguments),
+        VmCommand::Shell(arguments) => run_shell(arguments),
     }
 }
 
-/// Runs the program. Does not return if the guest's program ended.
+/// Runs the program; fails as it does.
 fn run_program(arguments: &RunArgs) -> Result<()> {
     let runner = GuestRunner::prepare(&arguments.guest)?;
     let mut command = arguments.command.clone();
     let (mut files, program) = runner.files(&command[0])?;
     command[0] = program;
-    for file in &arguments.file {
-        let (host, guest) = pair(file, false)?;
-        files.add(host.as_ref(), guest)?;
-    }
-    let wanted: Vec<_> = arguments.out.iter().map(|out| pair(out, true)).collect();
-    let wanted = wanted.into_iter().collect::<Result<Vec<_>>>()?;
-    let in_guest: Vec<&str> = wanted.iter().map(|(guest, _)| *guest).collect();
-    files.want(&in_guest);
+    add(&mut files, &arguments.file)?;
+    let wanted = arguments
+        .out
+        .iter()
+        .map(|out| pair(out, true))
+        .collect::<Result<Vec<_>>>()?;
+    files.want(&wanted.iter().map(|(guest, _)| *guest).collect::<Vec<_>>());
     if let Some(set) = arguments.env.iter().find(|set| !set.contains('=')) {
         bail!("`{set}` is not NAME=VALUE");
     }
     files.environment(&arguments.env);
     files.command(&command);
-    let run = runner.run(files, LIMIT, false)?;
+    let finished = runner.run(files, LIMIT, false)?;
     for (place, (guest, path)) in wanted.iter().enumerate() {
-        match run.files.get(place).and_then(Option::as_ref) {
+        match finished.left.files.get(place).and_then(Option::as_ref) {
             Some(file) => fs::write(path, file).with_context(|| format!("writing {path}"))?,
             None => eprintln!("the guest has no {guest}"),
         }
     }
-    let (complaints, all_known) = runner.told(&run.console);
-    complaints.iter().for_each(|line| eprintln!("{line}"));
-    let code = match run.end {
-        ProgramEnd::Exit(code) => code,
-        ProgramEnd::Signal(signal) => {
+    let status = finished.status()?;
+    let code = match status.signal() {
+        Some(signal) => {
             eprintln!("{} ended by signal {signal}", arguments.command[0]);
             SIGNALLED + signal
         }
-        ProgramEnd::Failed(ref why) => {
-            bail!("{why}; the kernel's last words:\n{}", run.console.tail())
-        }
+        None => status.code().unwrap_or_default(),
     };
     ensure!(code == 0, ProgramFailed(code));
-    ensure!(all_known || !arguments.fail_on_complaint, ProgramFailed(1));
+    ensure!(
+        finished.all_known || !arguments.fail_on_complaint,
+        ProgramFailed(1)
+    );
     Ok(())
 }
 
-/// What a shell adds to the number of a signal.
-const SIGNALLED: i32 = 128;
+/// Runs a shell, line by line, on this process's input and output.
+fn run_shell(arguments: &ShellArgs) -> Result<()> {
+    let runner = GuestRunner::prepare(&arguments.guest)?;
+    let kernels = KernelStore::open()?;
+    let tools = {
+        let _lock = kernels.lock("busybox.lock")?;
+        let directory = kernels.directory.join("busybox");
+        Sysroot::prepare(&directory, &[BUSYBOX], SUITE, Arch::Arm64, false)?
+    };
+    let (mut files, shell) = runner.files(SHELL)?;
+    files.add(&tools.root().join("usr/bin/busybox"), &shell)?;
+    for program in &arguments.programs {
+        files.add(&build::guest(program)?, &format!("/bin/{program}"))?;
+    }
+    add(&mut files, &arguments.file)?;
+    files.command(&[&shell, "sh", "-c", START]);
+    let finished = runner.run(files, SHELL_LIMIT, true)?;
+    // How the last command of a shell ended says nothing of the shell.
+    ensure!(
+        matches!(finished.left.end, ProgramEnd::Exit(_)),
+        ProgramFailed(1)
+    );
+    Ok(())
+}
+
+/// Puts files into a guest, each a `HOST:GUEST`.
+fn add(files: &mut Initramfs, pairs: &[String]) -> Result<()> {
+    pairs.iter().try_for_each(|text| {
+        let (host, guest) = pair(text, false)?;
+        files.add(host.as_ref(), guest)
+    })
+}
+
+/// Both sides of `FIRST:SECOND`, of which the one in the guest is a whole path.
+fn pair(text: &str, guest_is_first: bool) -> Result<(&str, &str)> {
+    let (first, second) = text.split_once(':').unwrap_or_default();
+    let guest = if guest_is_first { first } else { second };
+    ensure!(
+        guest.starts_with('/') && !first.is_empty() && !second.is_empty(),
+        "`{text}` are not two paths with a colon between, that in the guest whole"
+    );
+    Ok((first, second))
+}

@@ -11,9 +11,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::guest::{Guest, KernelArgs};
 use super::initramfs::Initramfs;
-use super::runner::GuestRunner;
+use super::runner::{GuestRunner, LIMIT};
 use crate::arch::{Arch, first_missing};
-use crate::process::CommandOutput;
 use crate::report::{CheckVerdict, VerdictTally};
 use crate::{paths, process};
 
@@ -39,11 +38,15 @@ const CLIENTS: [(&str, &str); 11] = [
 /// Sources and options that each client is compiled with, beside its own source.
 const SHARED: [&str; 4] = ["npu.c", "rocket.c", "-lm", "-pthread"];
 
-/// Types whose self-test runs.
-const TYPES: [&str; 3] = ["int8", "fp16", "int4"];
+/// Runs of npu-probe: its doctor, which must find the node in the files of this very
+/// kernel, and the self-test of each type.
+const PROBES: [&str; 4] = [
+    "doctor",
+    "--device /dev/accel/accel0 --dtype int8",
+    "--device /dev/accel/accel0 --dtype fp16",
+    "--device /dev/accel/accel0 --dtype int4",
+];
 
-/// Time that a guest has for one program, seconds.
-const LIMIT: u64 = 600;
 /// Time that the compiler has for one client.
 const COMPILING: Duration = Duration::from_secs(600);
 
@@ -58,10 +61,16 @@ pub(super) fn run(kernel: &KernelArgs) -> Result<()> {
     for (name, said) in CLIENTS {
         report.add(name, client(&runner, &compiler, name, said));
     }
-    let probe = runner.files("npu-probe")?;
-    report.add("npu-probe doctor", doctor(&runner, &probe));
-    for ty in TYPES {
-        report.add(&format!("npu-probe {ty}"), self_test(&runner, &probe, ty));
+    let (files, place) = runner.files("npu-probe")?;
+    for arguments in PROBES {
+        let command: Vec<&str> = [&place[..]]
+            .into_iter()
+            .chain(arguments.split(' '))
+            .collect();
+        report.add(
+            &format!("npu-probe {arguments}"),
+            probe(&runner, files.clone(), &command),
+        );
     }
     println!("\n{}", report.closing_line());
     ensure!(report.failed() == 0, "{} programs failed", report.failed());
@@ -72,27 +81,26 @@ pub(super) fn run(kernel: &KernelArgs) -> Result<()> {
 fn client(runner: &GuestRunner, compiler: &str, name: &str, said: &str) -> Result<CheckVerdict> {
     let (mut files, place) = runner.files(&format!("/bin/{name}"))?;
     files.add(&compile(compiler, name)?, &place)?;
-    let output = execute(runner, files, &[&place])?;
+    files.command(&[&place]);
+    let (output, _) = runner.finish(files, LIMIT)?.of_program()?;
     let text = output.text();
     let last = text.lines().last().unwrap_or_default();
+    let (status, tail) = (output.status, output.tail());
     ensure!(
         last == said,
-        "it wrote {text:?} and ended with {}: {}",
-        output.status,
-        output.tail()
+        "it wrote {text:?} and ended with {status}: {tail}"
     );
     Ok(CheckVerdict::Pass(last.to_owned()))
 }
 
 /// Static, since the guest has no libraries.
 fn compile(compiler: &str, name: &str) -> Result<PathBuf> {
-    let sources = paths::root().join("tests/clients/c");
     let folder = paths::target().join("guests/clients");
     fs::create_dir_all(&folder).context("making a directory")?;
     let binary = folder.join(name);
     let mut command = Command::new(compiler);
     command
-        .current_dir(sources)
+        .current_dir(paths::root().join("tests/clients/c"))
         .args(["-static", "-std=gnu11", "-O1", "-o"])
         .arg(&binary)
         .arg(format!("{name}.c"))
@@ -101,30 +109,15 @@ fn compile(compiler: &str, name: &str) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// `npu-probe doctor`, which must find the node in the files of this very kernel.
-fn doctor(runner: &GuestRunner, (files, place): &(Initramfs, String)) -> Result<CheckVerdict> {
-    let output = execute(runner, files.clone(), &[place, "doctor"])?;
-    let text = output.checked("npu-probe doctor")?.text();
-    let last = text.lines().last().unwrap_or_default();
-    Ok(CheckVerdict::Pass(last.to_owned()))
-}
-
-/// `npu-probe`'s self-test.
-fn self_test(
-    runner: &GuestRunner,
-    (files, place): &(Initramfs, String),
-    ty: &str,
-) -> Result<CheckVerdict> {
-    let command = [place, "--device", "/dev/accel/accel0", "--dtype", ty];
-    let output = execute(runner, files.clone(), &command)?;
-    let text = output.checked("npu-probe")?.text();
-    let line = text.lines().find(|line| line.contains("PASS"));
-    let line = line.with_context(|| format!("no PASS in {text:?}"))?;
-    Ok(CheckVerdict::Pass(line.trim().to_owned()))
-}
-
-fn execute(runner: &GuestRunner, mut files: Initramfs, command: &[&str]) -> Result<CommandOutput> {
+/// Runs npu-probe, which must end well.
+fn probe(runner: &GuestRunner, mut files: Initramfs, command: &[&str]) -> Result<CheckVerdict> {
     files.command(command);
     let (output, _) = runner.finish(files, LIMIT)?.of_program()?;
-    Ok(output)
+    let text = output.checked("npu-probe")?.text();
+    let line = text
+        .lines()
+        .find(|line| line.contains("PASS"))
+        .or_else(|| text.lines().last());
+    let line = line.with_context(|| format!("it wrote {text:?}"))?;
+    Ok(CheckVerdict::Pass(line.trim().to_owned()))
 }

@@ -2,24 +2,24 @@
 //! Runs a guest: Debian's QEMU, unchanged, with the NPU as a plugin.
 
 use std::fs::{self, File};
-use std::io::{self, PipeReader, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use npu_vm::board;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use super::console::Console;
 use super::initramfs::Initramfs;
+use super::kernel::KernelStore;
 use crate::arch::Arch;
 use crate::debian::Sysroot;
-use crate::process::{self, collect};
+use crate::process;
 
 /// QEMU comes from the suite that is stable now: version 10.0.
 const SUITE: &str = "trixie";
@@ -37,76 +37,70 @@ const VIRTIO: &str = "virtio-serial-device,bus=virtio-mmio-bus.0";
 /// The guest's RAM.
 const MIB: u64 = board::RAM_BYTES >> 20;
 
-/// A program that emulates the guest.
-#[derive(Debug)]
-pub(crate) enum Qemu {
-    /// Debian's QEMU, with its libraries.
-    Fetched(Sysroot),
-    /// A QEMU of the user's own.
-    At(PathBuf),
-}
-
 /// A guest that QEMU is to run.
-pub(crate) struct VirtualMachine<'a> {
-    pub(crate) kernel: &'a Path,
-    pub(crate) files: Initramfs,
-    pub(crate) plugin: &'a Path,
+pub(super) struct VirtualMachine<'a> {
+    pub(super) kernel: &'a Path,
+    pub(super) files: Initramfs,
+    pub(super) plugin: &'a Path,
     /// Directory for files of this run. It must not exist, and does not afterwards.
-    pub(crate) directory: &'a Path,
-    pub(crate) processors: u32,
-    pub(crate) cores: u32,
-    pub(crate) limit: Duration,
+    pub(super) directory: &'a Path,
+    pub(super) processors: u32,
+    pub(super) cores: u32,
+    pub(super) limit: Duration,
+    /// Whether the program writes where this process does; else it is kept.
+    pub(super) live: bool,
     /// Whether the program reads what this process is given.
-    pub(crate) stdin: bool,
-    /// Where to put what the program writes.
-    pub(crate) stdout: Box<dyn Write + Send>,
-    pub(crate) stderr: Box<dyn Write + Send>,
+    pub(super) stdin: bool,
 }
 
 /// How the guest's program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ProgramEnd {
+pub(super) enum ProgramEnd {
     Exit(i32),
     Signal(i32),
     /// The program did not end, and why not.
     Failed(String),
 }
 
-/// How a guest's program ended, and what was fetched from the guest.
+/// What a guest leaves.
 #[derive(Debug)]
-pub(crate) struct GuestRun {
-    pub(crate) end: ProgramEnd,
+pub(super) struct Remains {
+    pub(super) end: ProgramEnd,
     /// All that the kernel said.
-    pub(crate) console: Console,
+    pub(super) console: String,
     /// The files that were asked for; none that is not there.
-    pub(crate) files: Vec<Option<Vec<u8>>>,
+    pub(super) files: Vec<Option<Vec<u8>>>,
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
 }
 
+/// The command that starts a QEMU, without the guest's options, and its arguments.
+#[derive(Debug)]
+pub(super) struct Qemu(Vec<PathBuf>);
+
 impl Qemu {
-    /// Fetches it, unless that was done.
-    pub(crate) fn fetch(directory: &Path) -> Result<Self> {
-        let arch = Arch::native();
-        Sysroot::prepare(directory, &[PACKAGE], SUITE, arch, false).map(Self::Fetched)
+    /// A QEMU of the user's own.
+    pub(super) fn at(path: &Path) -> Self {
+        Self(vec![path.to_owned()])
     }
 
-    /// The command that starts QEMU, without the guest's options.
-    fn command(&self) -> Result<Command> {
-        let sysroot = match self {
-            Self::Fetched(sysroot) => sysroot,
-            Self::At(path) => return Ok(Command::new(path)),
-        };
-        let mut command = Command::new(sysroot.loader()?);
-        command
-            .arg("--library-path")
-            .arg(sysroot.libraries())
-            .arg(sysroot.root().join(PROGRAM))
-            .arg("-L")
-            .arg(sysroot.root().join("usr/share/qemu"));
-        Ok(command)
+    /// Fetches Debian's with its libraries, unless that was done.
+    pub(super) fn fetch(kernels: &KernelStore) -> Result<Self> {
+        let _lock = kernels.lock("qemu.lock")?;
+        let directory = kernels.directory.join("qemu");
+        let sysroot = Sysroot::prepare(&directory, &[PACKAGE], SUITE, Arch::native(), false)?;
+        Ok(Self(vec![
+            sysroot.loader()?,
+            "--library-path".into(),
+            sysroot.libraries(),
+            sysroot.root().join(PROGRAM),
+            "-L".into(),
+            sysroot.root().join("usr/share/qemu"),
+        ]))
     }
 
     /// Runs a guest to its end.
-    pub(crate) fn run(&self, machine: VirtualMachine<'_>) -> Result<GuestRun> {
+    pub(super) fn run(&self, machine: VirtualMachine<'_>) -> Result<Remains> {
         let directory = machine.directory;
         fs::create_dir_all(directory).context("making the run's directory")?;
         let run = self.run_in(machine);
@@ -114,21 +108,22 @@ impl Qemu {
         run
     }
 
-    fn run_in(&self, mut machine: VirtualMachine<'_>) -> Result<GuestRun> {
-        let initramfs = machine.directory.join("initramfs");
+    fn run_in(&self, machine: VirtualMachine<'_>) -> Result<Remains> {
+        let directory = machine.directory;
+        let initramfs = directory.join("initramfs");
         fs::write(&initramfs, machine.files.archive()?).context("writing the initramfs")?;
-        let tree = machine.directory.join("tree.dtb");
+        let tree = directory.join("tree.dtb");
         let blob = npu_vm::device_tree(machine.processors, machine.cores)
             .context("making the device tree")?;
         fs::write(&tree, blob).context("writing the device tree")?;
 
+        let mut command = Command::new(&self.0[0]);
+        command.args(&self.0[1..]);
         let mut inherited = Inherited::default();
         let ram = memfd_create("guest-ram", MemfdFlags::empty()).context("making the RAM")?;
         let ram = File::from(ram);
         ram.set_len(board::RAM_BYTES).context("making the RAM")?;
         let ram = inherited.add(ram)?;
-
-        let mut command = self.command()?;
         command
             .args(["-nodefaults", "-nographic", "-no-reboot"])
             .args(["-accel", "tcg,thread=multi", "-cpu", "cortex-a76"])
@@ -152,54 +147,72 @@ impl Qemu {
         command.args(["-mon", "chardev=qmp,mode=control"]);
         let qtest = inherited.connect(&mut command, "qtest")?;
         command.args(["-qtest", "chardev:qtest", "-qtest-log", "/dev/null"]);
-        let plugin = machine.plugin.display();
-        let cores = machine.cores;
+        let (plugin, cores) = (machine.plugin.display(), machine.cores);
         command.arg("-plugin").arg(format!(
             "{plugin},ram={ram},qmp={qmp},qtest={qtest},cores={cores}"
         ));
 
-        let console = inherited.pipe(&mut command, "console")?;
-        command.args(["-serial", "chardev:console"]);
-        command.args(["-global", "virtio-mmio.force-legacy=false"]);
-        command.args(["-device", VIRTIO]);
-        let mut stdout = inherited.port(&mut command, "stdout")?;
-        let mut stderr = inherited.port(&mut command, "stderr")?;
-        if machine.stdin {
-            inherited.input(&mut command, "stdin")?;
+        let file = |name: &str| directory.join(name);
+        let to_file = |name| format!("file,id={name},path={}", file(name).display());
+        command.args([
+            "-chardev",
+            &to_file("console"),
+            "-serial",
+            "chardev:console",
+        ]);
+        command.args([
+            "-global",
+            "virtio-mmio.force-legacy=false",
+            "-device",
+            VIRTIO,
+        ]);
+        let mut copies = Vec::new();
+        for name in ["stdout", "stderr", "status", "files"] {
+            let device = match (machine.live, name) {
+                (true, "stdout") => inherited.pass_on(name, io::stdout(), &mut copies)?,
+                (true, "stderr") => inherited.pass_on(name, io::stderr(), &mut copies)?,
+                _ => to_file(name),
+            };
+            port(&mut command, name, &device);
         }
-        let status = inherited.port(&mut command, "status")?;
-        let files = inherited.port(&mut command, "files")?;
+        if machine.stdin {
+            let stdin = io::stdin().as_fd().try_clone_to_owned();
+            let fd = inherited.add(stdin.context("passing on the input")?)?;
+            let device = format!("file,id=stdin,path=/dev/null,input-path=/proc/self/fd/{fd}");
+            port(&mut command, "stdin", &device);
+        }
 
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.spawn().context("starting QEMU")?;
         // Its ends of the pipes are its alone, or they would never end.
         drop(inherited);
-        let (console, status) = (collect(Some(console)), collect(Some(status)));
-        let files = collect(Some(files));
-        let copies = [
-            thread::spawn(move || io::copy(&mut stdout, &mut machine.stdout)),
-            thread::spawn(move || io::copy(&mut stderr, &mut machine.stderr)),
-        ];
         let ended = process::wait(&mut child, machine.limit);
         for copy in copies {
             let copied = copy.join().map_err(|_| anyhow!("a reader panicked"))?;
             copied.context("passing on what the program writes")?;
         }
-        let end = Instant::now();
-        let (console, status) = (console.result(end)?, status.result(end)?);
-        let files = files.result(end)?;
-        let status = String::from_utf8_lossy(&status);
+        // What QEMU did not come to make is empty.
+        let left = |name| fs::read(file(name)).unwrap_or_default();
+        let text = |name| String::from_utf8_lossy(&left(name)).into_owned();
         let end = match ended {
             Err(error) => ProgramEnd::Failed(format!("the guest: {error:#}")),
             Ok(ended) if !ended.success() => ProgramEnd::Failed(format!("QEMU ended with {ended}")),
-            Ok(_) => parse(&status),
+            Ok(_) => parse(&text("status")),
         };
-        Ok(GuestRun {
+        Ok(Remains {
             end,
-            console: Console(String::from_utf8_lossy(&console).into_owned()),
-            files: files_of(&files),
+            console: text("console"),
+            files: files_of(&left("files")),
+            stdout: left("stdout"),
+            stderr: left("stderr"),
         })
     }
+}
+
+/// A port of the guest that is the character device.
+fn port(command: &mut Command, name: &str, device: &str) {
+    command.args(["-chardev", device, "-device"]);
+    command.arg(format!("virtserialport,chardev={name},name={name}"));
 }
 
 /// The files that `vm-init` sent: each a length and as many bytes. What is not
@@ -255,33 +268,18 @@ impl Inherited {
         self.add(plugin)
     }
 
-    /// What QEMU's character device `name` writes.
-    fn pipe(&mut self, command: &mut Command, name: &str) -> Result<PipeReader> {
-        let (reader, writer) = io::pipe().context("making a pipe")?;
-        let path = format!("/proc/self/fd/{}", self.add(writer)?);
+    /// A character device `name`, all that it writes goes `to`.
+    fn pass_on(
+        &mut self,
+        name: &str,
+        mut to: impl Write + Send + 'static,
+        copies: &mut Vec<JoinHandle<io::Result<u64>>>,
+    ) -> Result<String> {
+        let (mut reader, writer) = io::pipe().context("making a pipe")?;
+        copies.push(thread::spawn(move || io::copy(&mut reader, &mut to)));
         // QEMU opens it as a file, which must not be cut off.
-        let device = format!("file,id={name},path={path},append=on");
-        command.args(["-chardev", &device]);
-        Ok(reader)
-    }
-
-    /// The guest's port `name` gives what this process reads.
-    fn input(&mut self, command: &mut Command, name: &str) -> Result<()> {
-        let stdin = io::stdin().as_fd().try_clone_to_owned();
-        let fd = self.add(stdin.context("passing on the input")?)?;
-        let device = format!("file,id={name},path=/dev/null,input-path=/proc/self/fd/{fd}");
-        command.args(["-chardev", &device]);
-        let device = format!("virtserialport,chardev={name},name={name}");
-        command.args(["-device", &device]);
-        Ok(())
-    }
-
-    /// A pipe from the guest's port `name`.
-    fn port(&mut self, command: &mut Command, name: &str) -> Result<PipeReader> {
-        let reader = self.pipe(command, name)?;
-        let device = format!("virtserialport,chardev={name},name={name}");
-        command.args(["-device", &device]);
-        Ok(reader)
+        let path = format!("/proc/self/fd/{}", self.add(writer)?);
+        Ok(format!("file,id={name},path={path},append=on"))
     }
 }
 

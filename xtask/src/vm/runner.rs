@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs programs in guests: a kernel, a QEMU that runs it, and what the guest leaves.
 
-use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::console::Console;
+use super::console;
 use super::guest::Guest;
 use super::initramfs::Initramfs;
 use super::kernel::KernelStore;
-use super::qemu::{GuestRun, ProgramEnd, Qemu, VirtualMachine};
+use super::qemu::{ProgramEnd, Qemu, Remains, VirtualMachine};
 use crate::process::CommandOutput;
 use crate::{build, paths};
 
@@ -33,6 +31,15 @@ pub(crate) struct GuestRunner {
     init: PathBuf,
 }
 
+/// What a guest leaves, and what its kernel complained of, for people; whether all of
+/// that comes from bugs that it is known to have.
+#[derive(Debug)]
+pub(crate) struct FinishedGuest {
+    pub(super) left: Remains,
+    pub(super) complaints: Vec<String>,
+    pub(super) all_known: bool,
+}
+
 impl GuestRunner {
     /// Fetches and builds all that such guests take, unless it is there.
     pub(crate) fn prepare(guest: &Guest) -> Result<Self> {
@@ -41,15 +48,13 @@ impl GuestRunner {
             File::create(path).context("writing what the kernel said")?;
         }
         let kernels = KernelStore::open()?;
-        let kernel = kernels.get(&guest.kernel.recipe())?.image;
-        let qemu = match &guest.qemu {
-            Some(path) => Qemu::At(path.clone()),
-            None => fetch_qemu(&kernels)?,
-        };
         Ok(Self {
             guest: guest.clone(),
-            kernel,
-            qemu,
+            kernel: kernels.get(&guest.kernel)?,
+            qemu: match &guest.qemu {
+                Some(path) => Qemu::at(path),
+                None => Qemu::fetch(&kernels)?,
+            },
             plugin: build::vm_plugin()?,
             init: build::guest("vm-init")?,
         })
@@ -67,44 +72,33 @@ impl GuestRunner {
         Ok((files, place))
     }
 
-    /// Runs a guest, in which `files` say what to do, for `limit` seconds unless
-    /// told otherwise. Its program writes where this process does, and reads what
-    /// this one is given, if that is wanted.
-    pub(super) fn run(&self, files: Initramfs, limit: u64, stdin: bool) -> Result<GuestRun> {
-        let streams = [Box::new(io::stdout()) as Stream, Box::new(io::stderr())];
-        self.start(files, limit, stdin, streams)
-    }
-
-    /// Runs a guest likewise, and keeps what its program writes.
+    /// Runs a guest, in which `files` say what to do, for `limit` seconds unless told
+    /// otherwise, and keeps what its program writes.
     pub(crate) fn finish(&self, files: Initramfs, limit: u64) -> Result<FinishedGuest> {
-        let (stdout, stderr) = (KeptOutput::default(), KeptOutput::default());
-        let streams = [&stdout, &stderr].map(|stream| Box::new(stream.clone()) as Stream);
-        let run = self.start(files, limit, false, streams)?;
-        let complaints = self.told(&run.console);
-        Ok(FinishedGuest {
-            run,
-            complaints,
-            stdout: stdout.bytes(),
-            stderr: String::from_utf8_lossy(&stderr.bytes()).into_owned(),
-        })
+        self.start(files, limit, false, false)
     }
 
-    /// What the guest's kernel complained of, for people, and whether all of it
-    /// comes from bugs that it is known to have.
-    pub(super) fn told(&self, console: &Console) -> (Vec<String>, bool) {
-        console.told(&self.guest.kernel.patch)
+    /// Runs a guest likewise, whose program writes where this process does, and reads
+    /// what this one is given, if that is wanted; tells of complaints.
+    pub(super) fn run(&self, files: Initramfs, limit: u64, stdin: bool) -> Result<FinishedGuest> {
+        let finished = self.start(files, limit, true, stdin)?;
+        finished
+            .complaints
+            .iter()
+            .for_each(|line| eprintln!("{line}"));
+        Ok(finished)
     }
 
     fn start(
         &self,
         files: Initramfs,
         limit: u64,
+        live: bool,
         stdin: bool,
-        [stdout, stderr]: [Stream; 2],
-    ) -> Result<GuestRun> {
+    ) -> Result<FinishedGuest> {
         let guest = &self.guest;
         let directory = paths::target().join(format!("guests/{}", std::process::id()));
-        let run = self.qemu.run(VirtualMachine {
+        let left = self.qemu.run(VirtualMachine {
             kernel: &self.kernel,
             files,
             plugin: &self.plugin,
@@ -112,44 +106,45 @@ impl GuestRunner {
             processors: guest.smp,
             cores: guest.cores,
             limit: Duration::from_secs(guest.limit.unwrap_or(limit)),
+            live,
             stdin,
-            stdout,
-            stderr,
         })?;
         if let Some(path) = &guest.console {
             let written = File::options().create(true).append(true).open(path);
             written
-                .and_then(|mut file| file.write_all(run.console.0.as_bytes()))
+                .and_then(|mut file| file.write_all(left.console.as_bytes()))
                 .context("writing what the kernel said")?;
         }
-        Ok(run)
+        let (complaints, all_known) = console::told(&left.console, &guest.kernel.patches);
+        Ok(FinishedGuest {
+            left,
+            complaints,
+            all_known,
+        })
     }
-}
-
-/// The QEMU, which lies beside the kernels.
-pub(super) fn fetch_qemu(kernels: &KernelStore) -> Result<Qemu> {
-    let _lock = kernels.lock("qemu.lock")?;
-    Qemu::fetch(&kernels.directory().join("qemu"))
-}
-
-/// Where to put what a program writes.
-type Stream = Box<dyn Write + Send>;
-
-/// What is left of a guest whose program's output was kept.
-#[derive(Debug)]
-pub(crate) struct FinishedGuest {
-    pub(super) run: GuestRun,
-    /// Complaints of the guest's kernel, and whether all are known:
-    /// [`GuestRunner::told`].
-    pub(super) complaints: (Vec<String>, bool),
-    stdout: Vec<u8>,
-    pub(super) stderr: String,
 }
 
 impl FinishedGuest {
     /// What the program wrote to standard output.
-    pub(super) fn text(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.stdout)
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.left.stdout).into_owned()
+    }
+
+    /// How the program ended, as wait() has it.
+    ///
+    /// # Errors
+    /// If it did not come to that.
+    pub(super) fn status(&self) -> Result<ExitStatus> {
+        Ok(ExitStatus::from_raw(match &self.left.end {
+            ProgramEnd::Exit(code) => code << 8,
+            ProgramEnd::Signal(signal) => *signal,
+            ProgramEnd::Failed(why) => {
+                bail!(
+                    "{why}; the kernel's last words:\n{}",
+                    console::tail(&self.left.console)
+                )
+            }
+        }))
     }
 
     /// What the program left behind, and the files that were wanted.
@@ -158,49 +153,15 @@ impl FinishedGuest {
     /// If it did not come to the program's end, or the kernel complained of what is
     /// no known bug.
     pub(crate) fn of_program(self) -> Result<(CommandOutput, Vec<Option<Vec<u8>>>)> {
-        // As wait() has them.
-        let status = match self.run.end {
-            ProgramEnd::Exit(code) => code << 8,
-            ProgramEnd::Signal(signal) => signal,
-            ProgramEnd::Failed(why) => {
-                bail!(
-                    "{why}; the kernel's last words:\n{}",
-                    self.run.console.tail()
-                )
-            }
-        };
-        let (lines, all_known) = self.complaints;
-        ensure!(all_known, "{}", lines.join("\n"));
+        let status = self.status()?;
+        ensure!(self.all_known, "{}", self.complaints.join("\n"));
+        let stderr = String::from_utf8_lossy(&self.left.stderr).into_owned();
         let output = CommandOutput {
-            status: ExitStatus::from_raw(status),
-            stdout: self.stdout,
-            stderr: self.stderr,
+            status,
+            stdout: self.left.stdout,
+            stderr,
         };
-        Ok((output, self.run.files))
-    }
-}
-
-/// What a program writes, to be had when it has ended.
-#[derive(Clone, Debug, Default)]
-struct KeptOutput(Arc<Mutex<Vec<u8>>>);
-
-impl KeptOutput {
-    fn bytes(&self) -> Vec<u8> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
-
-impl Write for KeptOutput {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        Ok((output, self.left.files))
     }
 }
 
@@ -219,43 +180,42 @@ impl ProgramFailed {
 mod tests {
     use super::*;
 
-    fn finished(end: ProgramEnd, all_known: bool) -> FinishedGuest {
-        FinishedGuest {
-            run: GuestRun {
-                end,
-                console: Console("[1] last words\n".to_owned()),
-                files: vec![Some(b"file".to_vec())],
-            },
-            complaints: (vec!["BUG: new".to_owned()], all_known),
+    fn outcome(end: ProgramEnd, all_known: bool) -> Result<(CommandOutput, Vec<Option<Vec<u8>>>)> {
+        let left = Remains {
+            end,
+            console: "[1] last words\n".to_owned(),
+            files: vec![Some(b"file".to_vec())],
             stdout: b"out".to_vec(),
-            stderr: "err".to_owned(),
+            stderr: b"err".to_vec(),
+        };
+        FinishedGuest {
+            left,
+            complaints: vec!["BUG: new".to_owned()],
+            all_known,
         }
+        .of_program()
     }
 
     #[test]
     fn a_program_ends_in_a_guest_as_elsewhere() {
-        let (output, files) = finished(ProgramEnd::Exit(3), true).of_program().unwrap();
+        let (output, files) = outcome(ProgramEnd::Exit(3), true).unwrap();
         assert_eq!(output.status.code(), Some(3));
-        assert_eq!(
-            (output.text().as_str(), output.tail().as_str()),
-            ("out", "err")
-        );
+        assert_eq!((&output.text()[..], &output.tail()[..]), ("out", "err"));
         assert_eq!(files, [Some(b"file".to_vec())]);
-        let (output, _) = finished(ProgramEnd::Signal(9), true).of_program().unwrap();
+        let (output, _) = outcome(ProgramEnd::Signal(9), true).unwrap();
         assert_eq!(output.status.signal(), Some(9));
     }
 
     #[test]
     fn a_lost_guest_and_a_new_bug_are_errors() {
-        let lost = finished(ProgramEnd::Failed("why".to_owned()), true);
-        let lost = lost.of_program().unwrap_err().to_string();
+        let lost = outcome(ProgramEnd::Failed("why".to_owned()), true)
+            .unwrap_err()
+            .to_string();
         assert!(
             lost.contains("why") && lost.contains("last words"),
             "{lost}"
         );
-        let new = finished(ProgramEnd::Exit(0), false)
-            .of_program()
-            .unwrap_err();
+        let new = outcome(ProgramEnd::Exit(0), false).unwrap_err();
         assert_eq!(new.to_string(), "BUG: new");
     }
 }

@@ -5,13 +5,12 @@
 //! of the kernel run in another, afterwards: what a kernel does after them means
 //! little.
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::fmt::{self, Display, Formatter};
 
 use anyhow::{Result, ensure};
 
+use super::console;
 use super::guest::Guest;
-use super::initramfs::Initramfs;
 use super::qemu::ProgramEnd;
 use super::runner::{GuestRunner, LIMIT, ProgramFailed};
 
@@ -41,124 +40,82 @@ pub(crate) struct TestArgs {
 pub(crate) fn run(arguments: &TestArgs) -> Result<()> {
     let runner = GuestRunner::prepare(&arguments.guest)?;
     // Once: what runs is the same in each guest, whatever is edited meanwhile.
-    let suite = runner.files(SUITE)?;
-    let boot = |choice: &[String], bugs, report: &mut KtapReport| {
-        boot(&runner, &suite, choice, bugs, report)
-    };
+    let (files, program) = runner.files(SUITE)?;
     let mut report = KtapReport::default();
-    let names = arguments.names.iter().cloned();
-    let (mut bugs, mut others): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with(BUGS));
-    let all = arguments.names.is_empty();
-    if all {
-        bugs.push(BUGS.to_owned());
-    }
-    let repeat = if all || !others.is_empty() {
-        arguments.repeat
-    } else {
-        0
-    };
-    others.splice(..0, ["--except", BUGS].map(str::to_owned));
-    let mut first: Option<BTreeMap<String, RowVerdict>> = None;
-    for _ in 0..repeat {
-        let rows = boot(&others, false, &mut report)?;
-        let same = first.as_ref().is_none_or(|first| *first == rows);
-        if !same {
-            report.note("the outcomes are not those of the first run");
-            report.failed = true;
+    // Runs rows in a guest of their own; returns how they ended.
+    let mut boot = |choice: &[&str], bugs: bool| {
+        let mut files = files.clone();
+        files.command(&[&[&program[..], "--ktap", "--destructive"], choice].concat());
+        let finished = runner.finish(files, LIMIT)?;
+        eprint!("{}", String::from_utf8_lossy(&finished.left.stderr));
+        let mut rows = report.add(&finished.text());
+        // Where bugs are triggered, complaints are what the rows look for.
+        rows.extend(report.hear(&finished.complaints, finished.all_known || bugs, bugs));
+        // A failed row is told by its line.
+        match &finished.left.end {
+            ProgramEnd::Exit(0 | 1) => {}
+            ProgramEnd::Failed(why) => {
+                report.lost(why);
+                report.note(&console::tail(&finished.left.console));
+            }
+            end => report.lost(&format!("the suite ended with {end:?}")),
         }
-        first.get_or_insert(rows);
+        anyhow::Ok(rows)
+    };
+    let names = arguments.names.iter().map(String::as_str);
+    let (mut bugs, others): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with(BUGS));
+    let all = arguments.names.is_empty();
+    let mut outcomes = Vec::new();
+    if all || !others.is_empty() {
+        let choice = [&["--except", BUGS], &others[..]].concat();
+        for _ in 0..arguments.repeat {
+            outcomes.push(boot(&choice, false)?);
+        }
+    }
+    if all {
+        bugs.push(BUGS);
     }
     if !arguments.no_bugs && !bugs.is_empty() {
-        boot(&bugs, true, &mut report)?;
+        boot(&bugs, true)?;
     }
-    report.print(&mut io::stdout())?;
-    if repeat > 1 && !report.failed {
-        println!("RESULT {repeat} runs ended the same");
+    if outcomes.windows(2).any(|pair| pair[0] != pair[1]) {
+        report.lost("the outcomes are not those of the first run");
     }
-    ensure!(!report.failed, ProgramFailed(1));
+    print!("{report}");
+    ensure!(!report.failed(), ProgramFailed(1));
+    if arguments.repeat > 1 {
+        println!("RESULT {} runs ended the same", outcomes.len());
+    }
     Ok(())
 }
 
-/// Runs rows in a guest of their own.
-fn boot(
-    runner: &GuestRunner,
-    (files, program): &(Initramfs, String),
-    choice: &[String],
-    bugs: bool,
-    report: &mut KtapReport,
-) -> Result<BTreeMap<String, RowVerdict>> {
-    let mut files = files.clone();
-    let mut command = vec![program.clone()];
-    command.extend(["--ktap", "--destructive"].map(str::to_owned));
-    command.extend_from_slice(choice);
-    files.command(&command);
-    let finished = runner.finish(files, LIMIT)?;
-    eprint!("{}", finished.stderr);
-    let mut rows = report.add(&finished.text());
-    let heard = report.hear(&finished.complaints, bugs);
-    if !bugs {
-        rows.insert("kernel-log".to_owned(), heard);
-    }
-    // A failed row is told by its line.
-    match finished.run.end {
-        ProgramEnd::Exit(0 | 1) => {}
-        ProgramEnd::Exit(code) => report.lost(&format!("the suite ended with status {code}")),
-        ProgramEnd::Signal(signal) => report.lost(&format!("the suite ended by signal {signal}")),
-        ProgramEnd::Failed(why) => {
-            report.lost(&why);
-            for line in finished.run.console.tail().lines() {
-                report.note(line);
-            }
-        }
-    }
-    Ok(rows)
-}
-
-/// How a row ended, as KTAP has it: the word after `#`, or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct RowVerdict {
-    ok: bool,
-    directive: String,
-}
-
-/// The results of all guests, as one.
+/// The results of all guests, as one: lines of KTAP, results without their numbers.
 #[derive(Debug, Default)]
-struct KtapReport {
-    lines: Vec<String>,
-    results: usize,
-    failed: bool,
-}
+struct KtapReport(Vec<String>);
 
 impl KtapReport {
     /// Adds what the suite wrote; returns how its rows ended.
-    fn add(&mut self, text: &str) -> BTreeMap<String, RowVerdict> {
-        let mut rows = BTreeMap::new();
+    fn add(&mut self, text: &str) -> Vec<String> {
+        let mut rows = Vec::new();
         let mut planned = 0;
         for line in text.lines() {
+            let result = ["ok ", "not ok "].into_iter().find_map(|word| {
+                let (_, rest) = line.strip_prefix(word)?.split_once(' ')?;
+                Some((word, rest))
+            });
             if let Some(plan) = line.strip_prefix("1..") {
                 planned = plan.trim().parse().unwrap_or_default();
+            } else if let Some((word, rest)) = result {
+                self.0.push(format!("{word}{rest}"));
+                // Without what a directive says beside its word.
+                let (name, directive) = rest.split_once(" # ").unwrap_or((rest, ""));
+                rows.push(format!(
+                    "{word}{name} {}",
+                    directive.split(' ').next().unwrap_or("")
+                ));
+            } else if line.starts_with('#') && !line.starts_with("# Totals:") {
+                self.0.push(line.to_owned());
             }
-            let (ok, rest) = match (line.strip_prefix("ok "), line.strip_prefix("not ok ")) {
-                (Some(rest), _) => (true, rest),
-                (None, Some(rest)) => (false, rest),
-                _ => {
-                    if line.starts_with('#') && !line.starts_with("# Totals:") {
-                        self.lines.push(line.to_owned());
-                    }
-                    continue;
-                }
-            };
-            let Some((_, rest)) = rest.split_once(' ') else {
-                continue;
-            };
-            let (name, directive) = rest.split_once(" # ").unwrap_or((rest, ""));
-            let word = directive.split(' ').next().unwrap_or_default();
-            let verdict = RowVerdict {
-                ok,
-                directive: word.to_owned(),
-            };
-            rows.insert(name.to_owned(), verdict);
-            self.result(ok, rest);
         }
         if rows.len() != planned {
             self.lost(&format!("{} rows of {planned} ended", rows.len()));
@@ -166,50 +123,59 @@ impl KtapReport {
         rows
     }
 
-    /// Adds what the kernel said. Where bugs are triggered, complaints are what
-    /// the rows look for.
-    fn hear(&mut self, (lines, ok): &(Vec<String>, bool), bugs: bool) -> RowVerdict {
-        let ok = *ok;
-        lines.iter().for_each(|line| self.note(line));
-        if !bugs {
-            self.result(ok, "kernel-log");
+    /// Adds what the kernel said; its row unless bugs are triggered.
+    fn hear(&mut self, complaints: &[String], ok: bool, bugs: bool) -> Option<String> {
+        complaints.iter().for_each(|line| self.note(line));
+        let row = if ok {
+            "ok kernel-log"
+        } else {
+            "not ok kernel-log"
         }
-        let directive = String::new();
-        RowVerdict { ok, directive }
+        .to_owned();
+        (!bugs).then(|| self.0.push(row.clone()))?;
+        Some(row)
     }
 
     /// A guest did not do what it was for.
     fn lost(&mut self, why: &str) {
         self.note(why);
-        self.result(false, "guest");
+        self.0.push("not ok guest".to_owned());
     }
 
-    fn result(&mut self, ok: bool, rest: &str) {
-        self.results += 1;
-        self.failed |= !ok;
-        let word = if ok { "ok" } else { "not ok" };
-        self.lines.push(format!("{word} {} {rest}", self.results));
+    fn note(&mut self, text: &str) {
+        self.0.extend(text.lines().map(|line| format!("# {line}")));
     }
 
-    fn note(&mut self, line: &str) {
-        self.lines.push(format!("# {line}"));
+    fn failed(&self) -> bool {
+        self.0.iter().any(|line| line.starts_with("not ok "))
     }
+}
 
-    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "KTAP version 1\n1..{}", self.results)?;
-        for line in &self.lines {
-            writeln!(out, "{line}")?;
+impl Display for KtapReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let results = self.0.iter().filter(|line| !line.starts_with('#')).count();
+        writeln!(f, "KTAP version 1\n1..{results}")?;
+        let mut number = 0;
+        let mut totals = [0; 4];
+        for line in &self.0 {
+            let word = ["ok ", "not ok "]
+                .into_iter()
+                .find(|word| line.starts_with(word));
+            let Some(word) = word else {
+                writeln!(f, "{line}")?;
+                continue;
+            };
+            number += 1;
+            writeln!(f, "{word}{number} {}", &line[word.len()..])?;
+            let kinds = ["not ok ", " # XFAIL ", " # XPASS ", " # SKIP "];
+            if let Some(kind) = kinds.iter().position(|kind| line.contains(kind)) {
+                totals[kind] += 1;
+            }
         }
-        let count = |directive: &str| {
-            let lines = self.lines.iter().filter(|line| line.starts_with("ok "));
-            lines.filter(|line| line.contains(directive)).count()
-        };
-        let [xfail, xpass, skip] = [" # XFAIL ", " # XPASS ", " # SKIP "].map(count);
-        let fail = self.lines.iter().filter(|line| line.starts_with("not ok "));
-        let fail = fail.count();
-        let pass = self.results - fail - xfail - xpass - skip;
+        let [fail, xfail, xpass, skip] = totals;
+        let pass = results - totals.iter().sum::<usize>();
         writeln!(
-            out,
+            f,
             "# Totals: pass:{pass} fail:{fail} xfail:{xfail} xpass:{xpass} skip:{skip} error:0"
         )
     }
@@ -219,12 +185,6 @@ impl KtapReport {
 mod tests {
     use super::*;
 
-    fn text(report: &KtapReport) -> String {
-        let mut out = Vec::new();
-        report.print(&mut out).unwrap();
-        String::from_utf8(out).unwrap()
-    }
-
     #[test]
     fn guests_become_one_report() {
         let mut report = KtapReport::default();
@@ -232,31 +192,30 @@ mod tests {
             "KTAP version 1\n1..3\n# on 7.3\nok 1 a\n# 1, not 2\nnot ok 2 b\nok 3 c # SKIP no\n\
              # Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0\n",
         );
-        assert_eq!(rows["c"].directive, "SKIP");
-        assert!(!rows["b"].ok && report.failed);
-        report.hear(&(Vec::new(), true), false);
+        assert_eq!(rows, ["ok a ", "not ok b ", "ok c SKIP"]);
+        report.hear(&[], true, false);
         report.add("KTAP version 1\n1..1\nok 1 bug-x # XFAIL y: z\n");
         let wanted = "KTAP version 1\n1..5\n# on 7.3\nok 1 a\n# 1, not 2\nnot ok 2 b\n\
                       ok 3 c # SKIP no\nok 4 kernel-log\nok 5 bug-x # XFAIL y: z\n\
                       # Totals: pass:2 fail:1 xfail:1 xpass:0 skip:1 error:0\n";
-        assert_eq!(text(&report), wanted);
+        assert_eq!(report.to_string(), wanted);
+        assert!(report.failed());
     }
 
     #[test]
     fn a_guest_that_ends_early_is_a_failure() {
         let mut report = KtapReport::default();
         report.add("KTAP version 1\n1..2\nok 1 a\n");
-        assert!(report.failed);
-        assert!(text(&report).contains("not ok 2 guest"));
+        assert!(report.failed() && report.to_string().contains("not ok 2 guest"));
     }
 
     #[test]
     fn a_kernel_may_complain_of_known_bugs_only() {
         for ok in [true, false] {
             let mut report = KtapReport::default();
-            report.hear(&(vec!["WARNING: strange".to_owned()], ok), false);
-            assert_eq!(!report.failed, ok);
-            assert!(text(&report).contains("# WARNING: strange\n"));
+            report.hear(&["WARNING: strange".to_owned()], ok, false);
+            assert_eq!(!report.failed(), ok);
+            assert!(report.to_string().contains("# WARNING: strange\n"));
         }
     }
 }

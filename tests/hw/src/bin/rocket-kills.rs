@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Kills clients in the middle of their work and counts what the kernel says.
 //!
-//! For a kernel with KASAN in a virtual machine; `cargo xtask vm kills` boots again
-//! after each complaint and goes on.
+//! For a kernel with KASAN in a virtual machine; it ends with the
+//! kernel's first complaint (tests/hw/bugs/use-after-close.md).
 
 use std::process::ExitCode;
 
