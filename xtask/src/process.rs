@@ -40,10 +40,12 @@ impl CommandOutput {
         bail!("{what} ended with {}: {}", self.status, self.tail());
     }
 
-    /// The last lines of stderr, in one line.
+    /// The last lines of stderr that are not blank, in one line.
     pub(crate) fn tail(&self) -> String {
-        let lines: Vec<&str> = self.stderr.lines().rev().take(4).collect();
-        let lines: Vec<&str> = lines.into_iter().rev().map(str::trim).collect();
+        let lines = self.stderr.lines().map(str::trim);
+        let lines = lines.rev().filter(|line| !line.is_empty());
+        let lines: Vec<&str> = lines.take(4).collect();
+        let lines: Vec<&str> = lines.into_iter().rev().collect();
         lines.join(" | ")
     }
 }
