@@ -45,10 +45,13 @@ impl CommandOutput {
         Ok(self)
     }
 
-    /// The last lines of stderr, in one line.
+    /// The last lines of stderr that are not blank, in one line.
     pub(crate) fn tail(&self) -> String {
-        let lines: Vec<&str> = self.stderr.lines().map(str::trim).collect();
-        lines[lines.len().saturating_sub(4)..].join(" | ")
+        let lines = self.stderr.lines().map(str::trim);
+        let lines = lines.rev().filter(|line| !line.is_empty());
+        let lines: Vec<&str> = lines.take(4).collect();
+        let lines: Vec<&str> = lines.into_iter().rev().collect();
+        lines.join(" | ")
     }
 }
 

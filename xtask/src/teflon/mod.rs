@@ -11,39 +11,30 @@
 
 mod guest;
 mod network;
+mod own;
+mod runner;
 mod tflite;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
-use guest::{DELEGATE, GuestDelegate, RUNTIME};
+use guest::GuestDelegate;
 use network::Network;
+use runner::{ARCH, InferenceRunner};
+use values::OutputTensor;
 
-use crate::arch::Arch;
-use crate::debian::Sysroot;
-use crate::process;
 use crate::report::{CheckVerdict, VerdictTally};
-use crate::{build, paths};
-
-/// The packages with the delegate and with the runtime that it is loaded into.
-const PACKAGES: [&str; 2] = ["mesa-teflon-delegate", "libtensorflow-lite2.14.1"];
-
-/// The only architecture of the delegate.
-const ARCH: Arch = Arch::Arm64;
 
 /// The most by which an output may differ from TensorFlow Lite's: each rounds
 /// in its own way, and layers pass it on.
-const TOLERANCE: u8 = 2;
+const TOLERANCE: f64 = 2.0;
 
 /// An output with no more different values than this is not believed.
 const FEW_VALUES: usize = 16;
-
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// Options of `cargo xtask teflon`.
 #[derive(Debug, clap::Args)]
@@ -51,6 +42,15 @@ pub(crate) struct TeflonArgs {
     /// Debian suite to take the delegate from
     #[arg(long, default_value = "sid")]
     suite: String,
+    /// Run this TensorFlow Lite model (a .tflite file) instead of the project's networks
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "real_driver"])]
+    model: Option<PathBuf>,
+    /// Input of the model: a byte for each value, a float being a 256th of it [default: random]
+    #[arg(long, value_name = "FILE", requires = "model")]
+    input: Option<PathBuf>,
+    /// Seconds that an inference may take
+    #[arg(long, default_value_t = 300)]
+    limit: u64,
     /// Run only this network
     #[arg(long)]
     only: Option<String>,
@@ -65,8 +65,11 @@ pub(crate) struct TeflonArgs {
     refresh: bool,
 }
 
-/// Runs all networks; an error if one went wrong.
+/// Runs the user's model, or all networks; an error if one went wrong.
 pub(crate) fn run(args: &TeflonArgs) -> Result<()> {
+    if let Some(model) = &args.model {
+        return own::run(args, model);
+    }
     let mut report = VerdictTally::default();
     let mut networks = network::all(args.seed);
     if let Some(only) = &args.only {
@@ -106,72 +109,35 @@ struct Told {
     traps: BTreeMap<String, u64>,
 }
 
-/// The programs that every run of a network needs, and where it puts files.
+/// Runs networks, on the real driver too if it is there.
 #[derive(Debug)]
 struct NetworkRunner {
-    directory: PathBuf,
-    sysroot: Sysroot,
-    client: PathBuf,
-    preload: PathBuf,
-    probe: PathBuf,
+    runner: InferenceRunner,
     driver: Option<GuestDelegate>,
 }
 
 impl NetworkRunner {
     fn prepare(args: &TeflonArgs) -> Result<Self> {
-        let directory = paths::target().join("teflon");
-        fs::create_dir_all(&directory).context("making the directory")?;
-        let place = directory.join(&args.suite);
-        let sysroot = Sysroot::prepare(&place, &PACKAGES, &args.suite, ARCH, args.refresh)?;
-        let client = directory.join("infer");
-        let mut compile = Command::new(if ARCH.is_native() {
-            "cc".to_owned()
-        } else {
-            ARCH.cross_linker()
-        });
-        compile
-            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
-            .arg(&client)
-            .arg(paths::root().join("xtask/src/teflon/infer.c"))
-            .arg("-ldl");
-        process::run(compile, LIMIT)?.checked("compiling infer.c")?;
+        let runner = InferenceRunner::prepare(args)?;
         let driver = args
             .real_driver
-            .then(|| GuestDelegate::prepare(&sysroot, &client))
+            .then(|| GuestDelegate::prepare(&runner.sysroot, &runner.client))
             .transpose()?;
-        Ok(Self {
-            directory,
-            sysroot,
-            client,
-            preload: build::preload(ARCH)?,
-            probe: build::probe()?,
-            driver,
-        })
+        Ok(Self { runner, driver })
     }
 
     /// One network on the CPU, on the model, and on the real driver if it is there.
     fn check(&self, network: &Network, seed: u64) -> Result<CheckVerdict> {
-        let model = self.file(network, "tflite");
-        fs::write(&model, tflite::write(network)).context("writing the model")?;
+        let file = |extension| self.runner.file(network.name, extension);
+        fs::write(file("tflite"), tflite::write(network)).context("writing the model")?;
         let [height, width, channels] = network.input;
         let mut bytes = vec![0; (height * width * channels) as usize];
         Rng::with_seed(seed).fill(&mut bytes);
-        fs::write(self.file(network, "input"), bytes).context("writing the input")?;
+        fs::write(file("input"), bytes).context("writing the input")?;
 
-        let cpu = self.infer(network, "cpu", self.emulated(), &[])?;
-        let mut probed = Command::new(&self.probe);
-        probed
-            .args(["run", "--json", "--preload"])
-            .arg(&self.preload)
-            .arg("--report")
-            .arg(self.file(network, "report"))
-            .arg("--");
-        let emulated = self.emulated();
-        probed.arg(emulated.get_program()).args(emulated.get_args());
-        let delegate = self.sysroot.root().join(DELEGATE);
-        let npu = self.infer(network, "npu", probed, &[&delegate])?;
-
-        let told: Told = serde_json::from_slice(&fs::read(self.file(network, "report"))?)
+        let cpu = self.runner.on_cpu(network.name)?;
+        let npu = self.runner.on_npu(network.name, &["--json"])?;
+        let told: Told = serde_json::from_slice(&fs::read(file("report"))?)
             .context("reading npu-probe's report")?;
         ensure!(told.jobs_completed > 0, "the delegate ran no job");
         ensure!(
@@ -186,11 +152,11 @@ impl NetworkRunner {
         );
         let seen = match network.trap {
             Some(trap) => format!("the model met {trap}"),
-            None => compare(&cpu, &npu)?,
+            None => compare(&cpu.outputs[0], &npu.outputs[0])?,
         };
         let same = match &self.driver {
             Some(driver) => {
-                self.check_driver(driver, network, &npu, told.tasks)?;
+                self.check_driver(driver, network, told.tasks)?;
                 "; the same on the real driver"
             }
             None => "",
@@ -202,14 +168,10 @@ impl NetworkRunner {
     }
 
     /// The same network on the real driver: as many tasks, the same outputs.
-    fn check_driver(
-        &self,
-        driver: &GuestDelegate,
-        network: &Network,
-        npu: &[u8],
-        tasks: u64,
-    ) -> Result<()> {
-        let [model, input] = ["tflite", "input"].map(|extension| self.file(network, extension));
+    fn check_driver(&self, driver: &GuestDelegate, network: &Network, tasks: u64) -> Result<()> {
+        let file = |extension| self.runner.file(network.name, extension);
+        let [model, input] = ["tflite", "input"].map(file);
+        let npu = fs::read(file("npu")).context("reading the output")?;
         let inferred = driver.infer(&model, &input)?;
         ensure!(
             inferred.interrupts == tasks,
@@ -225,74 +187,37 @@ impl NetworkRunner {
         );
         Ok(())
     }
-
-    fn file(&self, network: &Network, extension: &str) -> PathBuf {
-        self.directory.join(format!("{}.{extension}", network.name))
-    }
-
-    /// The start of a command line that runs a program of the sysroot.
-    fn emulated(&self) -> Command {
-        let mut command = ARCH.command(&self.sysroot.loader().unwrap_or_default());
-        command
-            .arg("--library-path")
-            .arg(self.sysroot.libraries())
-            .arg(&self.client);
-        command
-    }
-
-    /// Runs the client by `command`; returns the output.
-    fn infer(
-        &self,
-        network: &Network,
-        side: &str,
-        mut command: Command,
-        more: &[&Path],
-    ) -> Result<Vec<u8>> {
-        let output = self.file(network, side);
-        command
-            .arg(self.sysroot.libraries().join(RUNTIME))
-            .arg(self.file(network, "tflite"))
-            .arg(self.file(network, "input"))
-            .arg(&output)
-            .args(more);
-        process::run(command, LIMIT)?.checked(side)?;
-        fs::read(&output).context("reading the output")
-    }
 }
 
 /// Compares the outputs of both sides; says what was seen.
-fn compare(cpu: &[u8], npu: &[u8]) -> Result<String> {
-    ensure!(cpu.len() == npu.len(), "outputs of different lengths");
+fn compare(cpu: &OutputTensor, npu: &OutputTensor) -> Result<String> {
     // An output of few values would agree with any other such.
-    let distinct: BTreeSet<_> = npu.iter().collect();
-    ensure!(distinct.len() > FEW_VALUES, "the outputs are {distinct:?}");
-    let differences = cpu.iter().zip(npu).map(|(a, b)| a.abs_diff(*b));
-    let worst = differences.clone().max().unwrap_or_default();
-    let differing = differences.filter(|&difference| difference > 0).count();
-    let seen = format!(
-        "{differing} of {} outputs differ from TensorFlow Lite's, by up to {worst}",
-        cpu.len()
+    let distinct: BTreeSet<_> = npu.values.iter().map(|value| value.to_bits()).collect();
+    ensure!(
+        distinct.len() > FEW_VALUES,
+        "the outputs have {} values",
+        distinct.len()
     );
-    ensure!(worst <= TOLERANCE, "{seen}");
-    Ok(seen)
+    let seen = cpu.difference(npu)?;
+    ensure!(seen.largest <= TOLERANCE, "{seen}");
+    Ok(seen.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::network::LayerOperator;
     use super::*;
 
     #[test]
     fn outputs_must_be_alike_and_of_many_values() {
+        let tensor = |bytes: &[u8]| OutputTensor::new(String::new(), "UINT8", 1.0, bytes);
         let ramp: Vec<u8> = (0..=255).collect();
-        assert!(compare(&ramp, &ramp).unwrap().starts_with("0 of 256"));
         let mut other = ramp.clone();
-        other[7] += TOLERANCE;
-        assert!(compare(&ramp, &other).unwrap().starts_with("1 of 256"));
+        other[7] += TOLERANCE as u8;
+        let seen = compare(&tensor(&ramp), &tensor(&other)).unwrap();
+        assert!(seen.starts_with("1 of 256"), "{seen}");
         other[7] += 1;
-        compare(&ramp, &other).unwrap_err();
-        compare(&ramp, &ramp[1..]).unwrap_err();
-        compare(&[7; 256], &[7; 256]).unwrap_err();
+        compare(&tensor(&ramp), &tensor(&other)).unwrap_err();
+        compare(&tensor(&[7; 256]), &tensor(&[7; 256])).unwrap_err();
     }
 
     #[test]
@@ -301,9 +226,7 @@ mod tests {
             let file = tflite::write(&network);
             assert_eq!(&file[4..8], b"TFL3", "{}", network.name);
             for layer in &network.layers {
-                let (LayerOperator::Convolution(kernels) | LayerOperator::Depthwise(kernels)) =
-                    &layer.kind;
-                let weights = &kernels.weights[..];
+                let weights = &layer.weights[..];
                 assert!(file.windows(weights.len()).any(|part| part == weights));
             }
         }

@@ -20,32 +20,20 @@ pub(super) struct Quantisation {
     pub(super) zero_point: u8,
 }
 
-/// What a layer does with its input.
+/// A convolution and its output.
 #[derive(Debug, Clone)]
-pub(super) enum LayerOperator {
-    /// Kernels of `[output channels][kernel][kernel][input channels]`.
-    Convolution(ConvFilters),
-    /// Kernels of `[1][kernel][kernel][channels]`.
-    Depthwise(ConvFilters),
-}
-
-/// Weights and biases.
-#[derive(Debug, Clone)]
-pub(super) struct ConvFilters {
+pub(super) struct NetworkLayer {
+    /// Whether each channel has one filter of its own.
+    pub(super) depthwise: bool,
     /// Height and width of a filter, elements.
     pub(super) size: i32,
     pub(super) stride: i32,
-    pub(super) quantisation: Quantisation,
+    pub(super) relu: bool,
+    /// `[output channels][size][size][input channels]`, depthwise `[1][size][size][channels]`.
     pub(super) weights: Vec<u8>,
+    pub(super) weight_quantisation: Quantisation,
     /// Biases in units of input scale times weight scale.
     pub(super) biases: Vec<i32>,
-}
-
-/// One operator and its output.
-#[derive(Debug, Clone)]
-pub(super) struct NetworkLayer {
-    pub(super) kind: LayerOperator,
-    pub(super) relu: bool,
     pub(super) shape: ImageShape,
     pub(super) quantisation: Quantisation,
 }
@@ -102,72 +90,50 @@ impl Network {
             })
     }
 
-    /// Random kernels, and a quantisation that suits what comes out of them.
-    fn kernels(
-        &self,
-        rng: &mut Rng,
-        [size, stride]: [i32; 2],
-        [depth, outputs]: [i32; 2],
-        relu: bool,
-    ) -> (ConvFilters, Quantisation) {
-        let (_, input) = self.last();
+    /// Adds a layer of random weights, with a quantisation that suits its outputs.
+    fn layer(mut self, rng: &mut Rng, [size, stride]: [i32; 2], outputs: Option<i32>) -> Self {
+        let relu = rng.bool();
+        let ([height, width, channels], input) = self.last();
+        let (depthwise, depth, outputs) = match outputs {
+            Some(outputs) => (false, channels, outputs),
+            None => (true, 1, channels),
+        };
         let taps = size * size * depth;
-        let quantisation = Quantisation {
+        let weight_quantisation = Quantisation {
             scale: 1.0 / 256.0,
             zero_point: rng.u8(110..146),
         };
-        let unit = input.scale * quantisation.scale;
+        let unit = input.scale * weight_quantisation.scale;
         let spread = (taps as f32).sqrt() * UNIFORM_BYTE * UNIFORM_BYTE;
-        let output = Quantisation {
-            scale: unit * spread / OUTPUT_SPREAD,
-            zero_point: if relu { 0 } else { MIDDLE },
-        };
-        let weights = (0..size * size * depth * outputs).map(|_| rng.u8(..));
-        let kernels = ConvFilters {
+        self.layers.push(NetworkLayer {
+            depthwise,
             size,
             stride,
-            quantisation,
-            weights: weights.collect(),
+            relu,
+            weights: (0..taps * outputs).map(|_| rng.u8(..)).collect(),
+            weight_quantisation,
             biases: (0..outputs).map(|_| rng.i32(-9000..9000)).collect(),
-        };
-        (kernels, output)
-    }
-
-    fn convolution(mut self, rng: &mut Rng, size: i32, stride: i32, outputs: i32) -> Self {
-        let relu = rng.bool();
-        let ([height, width, depth], _) = self.last();
-        let (kernels, quantisation) = self.kernels(rng, [size, stride], [depth, outputs], relu);
-        self.layers.push(NetworkLayer {
-            kind: LayerOperator::Convolution(kernels),
-            relu,
-            shape: [divide_up(height, stride), divide_up(width, stride), outputs],
-            quantisation,
-        });
-        self
-    }
-
-    fn depthwise(mut self, rng: &mut Rng, size: i32, stride: i32) -> Self {
-        let relu = rng.bool();
-        let ([height, width, channels], _) = self.last();
-        let (mut kernels, quantisation) = self.kernels(rng, [size, stride], [1, channels], relu);
-        kernels.biases.truncate(channels as usize);
-        self.layers.push(NetworkLayer {
-            kind: LayerOperator::Depthwise(kernels),
-            relu,
+            // With as much padding as "same" asks for.
             shape: [
-                divide_up(height, stride),
-                divide_up(width, stride),
-                channels,
+                (height + stride - 1) / stride,
+                (width + stride - 1) / stride,
+                outputs,
             ],
-            quantisation,
+            quantisation: Quantisation {
+                scale: unit * spread / OUTPUT_SPREAD,
+                zero_point: if relu { 0 } else { MIDDLE },
+            },
         });
         self
     }
-}
 
-/// Length of a line of the output, with as much padding as "same" asks for.
-fn divide_up(size: i32, stride: i32) -> i32 {
-    (size + stride - 1) / stride
+    fn convolution(self, rng: &mut Rng, size: i32, stride: i32, outputs: i32) -> Self {
+        self.layer(rng, [size, stride], Some(outputs))
+    }
+
+    fn depthwise(self, rng: &mut Rng, size: i32, stride: i32) -> Self {
+        self.layer(rng, [size, stride], None)
+    }
 }
 
 /// The networks that are run.

@@ -6,34 +6,70 @@
 
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, VOffsetT, WIPOffset};
 
-use super::network::{ConvFilters, ImageShape, LayerOperator, Network, Quantisation};
+use super::network::{ImageShape, Network, NetworkLayer, Quantisation};
+
+/// What a model has behind its first four bytes.
+pub(super) const IDENTIFIER: &str = "TFL3";
 
 /// Version of the schema.
-const SCHEMA: u32 = 3;
-const IDENTIFIER: &str = "TFL3";
+const SCHEMA: i32 = 3;
 
 /// `TensorType`.
 const INT32: i8 = 2;
 const UINT8: i8 = 3;
 
-/// `BuiltinOperator`, the index into the operator codes, and `BuiltinOptions`.
-const OPERATORS: [(i8, u8); 2] = [(3, 1), (4, 2)];
-const CONV_2D: usize = 0;
-const DEPTHWISE_CONV_2D: usize = 1;
+/// `BuiltinOperator` and `BuiltinOptions` of a convolution and of a depthwise one.
+const OPERATORS: [(i8, i8); 2] = [(3, 1), (4, 2)];
 
 /// `Padding`: as much as makes the output as large as the input.
 const SAME: i8 = 0;
 
-/// `ActivationFunctionType`.
-const NONE: i8 = 0;
+/// `ActivationFunctionType`: none is 0.
 const RELU: i8 = 1;
 
 type Table = WIPOffset<TableFinishedWIPOffset>;
 
-/// Where field `number` of a table is in its vtable: behind two lengths.
-fn slot(number: VOffsetT) -> VOffsetT {
-    const BYTES: VOffsetT = size_of::<VOffsetT>() as VOffsetT;
-    (2 + number) * BYTES
+/// The value of a field.
+enum Field<'a> {
+    Byte(i8),
+    Int(i32),
+    Ints(&'a [i32]),
+    Longs(&'a [i64]),
+    Floats(&'a [f32]),
+    Bytes(&'a [u8]),
+    Table(Table),
+    Tables(&'a [Table]),
+}
+use Field::{Byte, Bytes, Floats, Int, Ints, Longs, Tables};
+
+/// Writes a table of fields with their numbers.
+fn table(out: &mut FlatBufferBuilder<'_>, fields: &[(VOffsetT, Field<'_>)]) -> Table {
+    // What a table refers to comes before it.
+    let places: Vec<_> = fields
+        .iter()
+        .map(|(_, field)| match field {
+            Byte(_) | Int(_) => None,
+            Ints(items) => Some(out.create_vector(items).as_union_value()),
+            Longs(items) => Some(out.create_vector(items).as_union_value()),
+            Floats(items) => Some(out.create_vector(items).as_union_value()),
+            Bytes(items) => Some(out.create_vector(items).as_union_value()),
+            Field::Table(table) => Some(table.as_union_value()),
+            Tables(items) => Some(out.create_vector(items).as_union_value()),
+        })
+        .collect();
+    let start = out.start_table();
+    for ((number, field), place) in fields.iter().zip(places) {
+        // A vtable starts with two lengths.
+        let slot = (2 + number) * size_of::<VOffsetT>() as VOffsetT;
+        match (field, place) {
+            (Byte(value), _) => out.push_slot_always(slot, *value),
+            (Int(value), _) => out.push_slot_always(slot, *value),
+            (_, place) => place
+                .into_iter()
+                .for_each(|at| out.push_slot_always(slot, at)),
+        }
+    }
+    out.end_table(start)
 }
 
 /// Collects the parts of the one subgraph.
@@ -44,172 +80,120 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// A tensor; without `data` it is computed.
-    fn tensor(
-        &mut self,
-        kind: i8,
-        shape: &[i32],
-        quantisation: (f32, i64),
-        data: Option<&[u8]>,
-    ) -> i32 {
+    /// A tensor; without `data` it is computed. Returns its index.
+    fn tensor(&mut self, kind: i8, shape: &[i32], of: (f32, i64), data: Option<&[u8]>) -> i32 {
+        let out = &mut self.out;
         let buffer = data.map_or(0, |data| {
-            let data = self.out.create_vector(data);
-            let table = self.out.start_table();
-            self.out.push_slot_always(slot(0), data);
-            self.buffers.push(self.out.end_table(table));
-            self.buffers.len() as u32 - 1
+            self.buffers.push(table(out, &[(0, Bytes(data))]));
+            self.buffers.len() as i32 - 1
         });
-        let shape = self.out.create_vector(shape);
-        let name = self.out.create_string(&format!("t{}", self.tensors.len()));
-        let scale = self.out.create_vector(&[quantisation.0]);
-        let zero_point = self.out.create_vector(&[quantisation.1]);
-        let table = self.out.start_table();
-        self.out.push_slot_always(slot(2), scale);
-        self.out.push_slot_always(slot(3), zero_point);
-        let quantisation = self.out.end_table(table);
-        let table = self.out.start_table();
-        self.out.push_slot_always(slot(0), shape);
-        self.out.push_slot_always(slot(1), kind);
-        self.out.push_slot_always(slot(2), buffer);
-        self.out.push_slot_always(slot(3), name);
-        self.out.push_slot_always(slot(4), quantisation);
-        self.tensors.push(self.out.end_table(table));
+        let quantisation = table(out, &[(2, Floats(&[of.0])), (3, Longs(&[of.1]))]);
+        let fields = [
+            (0, Ints(shape)),
+            (1, Byte(kind)),
+            (2, Int(buffer)),
+            (4, Field::Table(quantisation)),
+        ];
+        self.tensors.push(table(out, &fields));
         self.tensors.len() as i32 - 1
     }
 
     /// The input or output of a layer.
     fn activation(&mut self, shape: ImageShape, quantisation: Quantisation) -> i32 {
         let [height, width, channels] = shape;
-        let Quantisation { scale, zero_point } = quantisation;
-        self.tensor(
-            UINT8,
-            &[1, height, width, channels],
-            (scale, zero_point.into()),
-            None,
-        )
+        let quantisation = (quantisation.scale, quantisation.zero_point.into());
+        self.tensor(UINT8, &[1, height, width, channels], quantisation, None)
     }
 
-    /// The weights and the biases of a layer that reads `input`.
-    fn kernels(&mut self, kernels: &ConvFilters, shape: [i32; 4], input: Quantisation) -> [i32; 2] {
-        let Quantisation { scale, zero_point } = kernels.quantisation;
+    /// A layer that reads tensor `from`, of `depth` channels; returns operator and output.
+    fn layer(&mut self, layer: &NetworkLayer, from: i32, input: (i32, f32)) -> (Table, i32) {
+        let (depth, scale) = input;
+        let Quantisation {
+            scale: weight,
+            zero_point,
+        } = layer.weight_quantisation;
+        let outputs = layer.shape[2];
+        let [first, last] = if layer.depthwise {
+            [1, outputs]
+        } else {
+            [outputs, depth]
+        };
+        let shape = [first, layer.size, layer.size, last];
         let weights = self.tensor(
             UINT8,
             &shape,
-            (scale, zero_point.into()),
-            Some(&kernels.weights),
+            (weight, zero_point.into()),
+            Some(&layer.weights),
         );
-        let biases: Vec<u8> = kernels
+        let biases: Vec<u8> = layer
             .biases
             .iter()
             .flat_map(|bias| bias.to_le_bytes())
             .collect();
-        let biases = self.tensor(
-            INT32,
-            &[kernels.biases.len() as i32],
-            (input.scale * scale, 0),
-            Some(&biases),
-        );
-        [weights, biases]
-    }
+        let biases = self.tensor(INT32, &[outputs], (scale * weight, 0), Some(&biases));
+        let to = self.activation(layer.shape, layer.quantisation);
 
-    /// `Conv2DOptions` or `DepthwiseConv2DOptions`.
-    fn options(&mut self, code: usize, stride: i32, relu: bool) -> Table {
-        let activation = if relu { RELU } else { NONE };
-        let table = self.out.start_table();
-        self.out.push_slot_always(slot(0), SAME);
-        self.out.push_slot_always(slot(1), stride);
-        self.out.push_slot_always(slot(2), stride);
-        if code == DEPTHWISE_CONV_2D {
+        let activation = Byte(if layer.relu { RELU } else { 0 });
+        let mut options = vec![
+            (0, Byte(SAME)),
+            (1, Int(layer.stride)),
+            (2, Int(layer.stride)),
+        ];
+        if layer.depthwise {
             // One output channel for each input channel.
-            self.out.push_slot_always(slot(3), 1i32);
-            self.out.push_slot_always(slot(4), activation);
+            options.extend([(3, Int(1)), (4, activation)]);
         } else {
-            self.out.push_slot_always(slot(3), activation);
+            options.push((3, activation));
         }
-        self.out.end_table(table)
-    }
-
-    fn operator(&mut self, code: usize, inputs: &[i32], output: i32, options: Table) -> Table {
-        let inputs = self.out.create_vector(inputs);
-        let outputs = self.out.create_vector(&[output]);
-        let table = self.out.start_table();
-        self.out.push_slot_always(slot(0), code as u32);
-        self.out.push_slot_always(slot(1), inputs);
-        self.out.push_slot_always(slot(2), outputs);
-        self.out.push_slot_always(slot(3), OPERATORS[code].1);
-        self.out.push_slot_always(slot(4), options);
-        self.out.end_table(table)
+        let code = usize::from(layer.depthwise);
+        let options = table(&mut self.out, &options);
+        let fields = [
+            (0, Int(code as i32)),
+            (1, Ints(&[from, weights, biases])),
+            (2, Ints(&[to])),
+            (3, Byte(OPERATORS[code].1)),
+            (4, Field::Table(options)),
+        ];
+        (table(&mut self.out, &fields), to)
     }
 }
 
 /// The network as the bytes of a .tflite file.
 pub(super) fn write(network: &Network) -> Vec<u8> {
-    let mut w = Writer {
-        out: FlatBufferBuilder::new(),
-        tensors: Vec::new(),
-        buffers: Vec::new(),
-    };
+    let mut out = FlatBufferBuilder::new();
     // Buffer 0 is that of tensors without data.
-    let table = w.out.start_table();
-    let none = w.out.end_table(table);
-    w.buffers.push(none);
-
+    let buffers = vec![table(&mut out, &[])];
+    let mut w = Writer {
+        out,
+        tensors: Vec::new(),
+        buffers,
+    };
     let input = w.activation(network.input, network.input_quantisation);
-    let mut last = (input, network.input[2], network.input_quantisation);
+    let mut last = (input, (network.input[2], network.input_quantisation.scale));
     let mut operators = Vec::new();
     for layer in &network.layers {
-        let (from, depth, quantisation) = last;
-        let output = layer.shape[2];
-        let (kernels, code, shape) = match &layer.kind {
-            LayerOperator::Convolution(kernels) => {
-                let shape = [output, kernels.size, kernels.size, depth];
-                (kernels, CONV_2D, shape)
-            }
-            LayerOperator::Depthwise(kernels) => {
-                let shape = [1, kernels.size, kernels.size, output];
-                (kernels, DEPTHWISE_CONV_2D, shape)
-            }
-        };
-        let [weights, biases] = w.kernels(kernels, shape, quantisation);
-        let to = w.activation(layer.shape, layer.quantisation);
-        let options = w.options(code, kernels.stride, layer.relu);
-        operators.push(w.operator(code, &[from, weights, biases], to, options));
-        last = (to, output, layer.quantisation);
+        let (operator, to) = w.layer(layer, last.0, last.1);
+        operators.push(operator);
+        last = (to, (layer.shape[2], layer.quantisation.scale));
     }
-    finish(w, input, last.0, &operators)
-}
-
-/// The tables around the parts.
-fn finish(mut w: Writer<'_>, input: i32, output: i32, operators: &[Table]) -> Vec<u8> {
-    let tensors = w.out.create_vector(&w.tensors);
-    let inputs = w.out.create_vector(&[input]);
-    let outputs = w.out.create_vector(&[output]);
-    let operators = w.out.create_vector(operators);
-    let table = w.out.start_table();
-    w.out.push_slot_always(slot(0), tensors);
-    w.out.push_slot_always(slot(1), inputs);
-    w.out.push_slot_always(slot(2), outputs);
-    w.out.push_slot_always(slot(3), operators);
-    let subgraph = w.out.end_table(table);
-    let subgraphs = w.out.create_vector(&[subgraph]);
-    let codes: Vec<Table> = OPERATORS
-        .iter()
-        .map(|&(code, _)| {
-            let table = w.out.start_table();
-            w.out.push_slot_always(slot(0), code);
-            w.out.push_slot_always(slot(2), 1i32);
-            w.out.push_slot_always(slot(3), i32::from(code));
-            w.out.end_table(table)
-        })
-        .collect();
-    let codes = w.out.create_vector(&codes);
-    let buffers = w.out.create_vector(&w.buffers);
-    let table = w.out.start_table();
-    w.out.push_slot_always(slot(0), SCHEMA);
-    w.out.push_slot_always(slot(1), codes);
-    w.out.push_slot_always(slot(2), subgraphs);
-    w.out.push_slot_always(slot(4), buffers);
-    let model = w.out.end_table(table);
+    let subgraph = [
+        (0, Tables(&w.tensors)),
+        (1, Ints(&[input])),
+        (2, Ints(&[last.0])),
+        (3, Tables(&operators)),
+    ];
+    let subgraph = table(&mut w.out, &subgraph);
+    let codes = OPERATORS.map(|(code, _)| {
+        let fields = [(0, Byte(code)), (2, Int(1)), (3, Int(code.into()))];
+        table(&mut w.out, &fields)
+    });
+    let model = [
+        (0, Int(SCHEMA)),
+        (1, Tables(&codes)),
+        (2, Tables(&[subgraph])),
+        (4, Tables(&w.buffers)),
+    ];
+    let model = table(&mut w.out, &model);
     w.out.finish(model, Some(IDENTIFIER));
     w.out.finished_data().to_vec()
 }
