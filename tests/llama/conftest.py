@@ -11,10 +11,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from models import Models
 from options import OPTIONS, External
 from reference import Reference
-from stock import Stock
+from models import Models
 
 # Newest ggml that all checks were seen to pass with.
 NEWEST_TESTED_GGML = (0, 27)
@@ -41,24 +40,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Func
 
 
 @pytest.fixture(scope="session")
-def stock() -> Stock:
-    stock = Stock()
+def stock() -> Models:
+    stock = Models()
     print(f"\nllama.cpp of Debian {OPTIONS.suite}, ggml {stock.ggml_version}, in {stock.root}")
     return stock
 
 
-@pytest.fixture(scope="session")
-def models(stock: Stock) -> Models:
-    return Models(stock)
-
-
 @pytest.fixture
-def reference(stock: Stock, models: Models) -> Iterator[Callable[..., Reference]]:
+def reference(stock: Models) -> Iterator[Callable[[str, str, int], Reference]]:
     """Makes what the CPU writes with a model after a prompt."""
     with ExitStack() as running:
-        yield lambda model, prompt, count: running.enter_context(
-            Reference(stock, models.full(model), prompt, count)
-        )
+        start = lambda model, *text: Reference(stock, stock.full(model), *text)
+        yield lambda *text: running.enter_context(start(*text))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@
 from models import Models
 from options import OPTIONS
 from reference import MODEL, PROMPT, Reference
-from stock import Stock
 from test_texts import compare
 
 
@@ -13,14 +12,14 @@ def shown(text: bytes) -> str:
     return text.decode(errors="backslashreplace").encode("unicode_escape").decode()
 
 
-stock = Stock()
+stock = Models()
 print(f"""
 llama.cpp: Debian {OPTIONS.suite} as it comes, ggml {stock.ggml_version}. Model: 4 layers of random F16 weights, made
 here, so the text means nothing.
 
 prompt
   {PROMPT}""")
-with Reference(stock, Models(stock).full(MODEL), PROMPT, 64) as reference:
+with Reference(stock, stock.full(MODEL), PROMPT, 64) as reference:
     output, agreement = compare(reference)
 print(f"""
 the CPU alone goes on

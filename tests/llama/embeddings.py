@@ -8,8 +8,6 @@ from functools import cache
 
 import numpy as np
 
-from models import Models
-from options import THREADS
 from process import Output
 from stats import Stats
 from stock import Stock
@@ -41,15 +39,14 @@ def parse(output: Output) -> np.ndarray:
 
 
 @cache
-def embed(
-    stock: Stock, models: Models, kind: str, precision: str = ""
-) -> tuple[np.ndarray, Stats | None]:
+def embed(stock: Stock, kind: str, precision: str = "") -> tuple[np.ndarray, Stats | None]:
     """The vectors of all sentences by a file; on the CPU if there is no precision."""
-    words = ["-m", models.quantised("minilm", kind), "-p", "\n".join(SENTENCES), "-t", THREADS]
-    words += ["--pooling", "mean", "--embd-normalize", 2, "--embd-output-format", "json"]
+    words = ["-p", "\n".join(SENTENCES), "--pooling", "mean", "--embd-normalize", 2]
+    words += ["--embd-output-format", "json"]
+    model = stock.quantised("minilm", kind)
     env = {"GGML_ROCKET_PRECISION": precision}
     whole = lambda output: len(parse(output)) == len(SENTENCES)
-    how = dict(ours=bool(precision), env=env, whole=whole, limit=300)
+    how = dict(model=model, ours=bool(precision), env=env, whole=whole, limit=300)
     output = stock.run("llama-embedding", *words, **how)
     vectors = parse(output)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -61,14 +58,12 @@ def nearest(vectors: np.ndarray) -> list[int]:
     return (vectors @ vectors.T - 2 * np.eye(len(vectors))).argmax(1).tolist()
 
 
-def compare(
-    stock: Stock, models: Models, kind: str, precision: str
-) -> tuple[float, bool, float | None, Stats]:
+def compare(stock: Stock, kind: str, precision: str) -> tuple[float, bool, float | None, Stats]:
     """How near the vectors with a precision come to those of the CPU: the least cosine, whether
     each sentence kept its nearest neighbour; and how far off the vectors of the F16 file on the CPU,
     as a multiple of how far the CPU is off with this file (none for F16)."""
-    exact, cpu = (embed(stock, models, of)[0] for of in ("F16", kind))
-    ours, stats = embed(stock, models, kind, precision)
+    exact, cpu = (embed(stock, of)[0] for of in ("F16", kind))
+    ours, stats = embed(stock, kind, precision)
     loss = lambda vectors: (1 - (exact * vectors).sum(1)).sum()
     times = None if kind == "F16" else float(loss(ours) / loss(cpu))
     return float((cpu * ours).sum(1).min()), nearest(cpu) == nearest(ours), times, stats

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from options import ROOT, THREADS, WORK
+from options import ROOT, WORK
 from stats import Stats
 from stock import Stock
 
@@ -66,10 +66,9 @@ def measure(
     """The logits of `model` on the beginning of a text of the repository: so many chunks of so
     many tokens, each in one batch."""
     file = WORK / "logits.unread"
-    words = ["-m", model, "-f", ROOT / "LICENSE-APACHE", "--chunks", chunks]
-    words += ["-c", context, "-b", context, "-ub", context, "-t", THREADS, "-tb", THREADS]
-    words += ["--save-all-logits", file]
-    output = stock.run("llama-perplexity", *words, ours=ours, env=env, limit=600)
+    words = ["-f", ROOT / "LICENSE-APACHE", "--chunks", chunks, "--save-all-logits", file]
+    words += ["-c", context, "-b", context, "-ub", context]
+    output = stock.run("llama-perplexity", *words, model=model, ours=ours, env=env, limit=600)
     logits = parse(file.read_bytes())
     file.unlink()
     return Run(logits, output.stats if ours else None)

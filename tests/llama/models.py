@@ -40,9 +40,8 @@ KINDS = ["plain", "outliers", "tied", "experts"]
 TRAINED = ["trained", "trained-outliers"]
 
 
-class Models:
-    def __init__(self, stock: Stock):
-        self.stock = stock
+class Models(Stock):
+    """The binaries, with models for them."""
 
     @functools.cache
     def full(self, name: str) -> Path:
@@ -65,7 +64,7 @@ class Models:
         path = WORK / f"{name}-{kind.lower()}.gguf"
         # By itself this is MXFP4 for experts and Q8_0 for all others.
         words = ["--pure", full, path, "MXFP4_MOE"] if kind == "MXFP4" else [full, path, kind]
-        self.stock.run("llama-quantize", *words, ours=False, limit=300)
+        self.run("llama-quantize", *words, ours=False, limit=300)
         return path
 
     def _train(self) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from options import THREADS
 from process import Output
 from server import Server, Step, text_of
 from stock import Stock
@@ -72,9 +71,9 @@ def explain(
 
 
 def completion(prompt: str, count: int) -> list[str]:
-    """What llama-completion is told, but for the model."""
+    """What llama-completion is told, but for the model and threads."""
     words = ["-p", prompt, "-n", str(count), "--temp", "0", "--ignore-eos", "-no-cnv"]
-    return words + ["--no-display-prompt", "-t", THREADS, "-tb", THREADS]
+    return [*words, "--no-display-prompt"]
 
 
 class Reference(Server):
@@ -83,7 +82,7 @@ class Reference(Server):
     def __init__(self, stock: Stock, model: Path, prompt: str, count: int):
         super().__init__(stock, model)
         self.stock, self.count = stock, count
-        self.words = ["-m", str(model), *completion(prompt, count)]
+        self.model, self.words = model, completion(prompt, count)
         self.tokens = self.tokenize(prompt)
         self.steps = super().complete(self.tokens, count)
         self.text = text_of(self.steps)
@@ -106,4 +105,5 @@ class Reference(Server):
             cut = text != self.text and self.text.startswith(text)
             return output.status != 0 or not cut and log in output.stderr
 
-        return self.stock.run("llama-completion", *self.words, *options, whole=whole, **how)
+        how |= dict(model=self.model, whole=whole)
+        return self.stock.run("llama-completion", *self.words, *options, **how)

@@ -64,7 +64,7 @@ class Server:
         env: Mapping[str, str] = {},
     ):
         words = [*stock.command("llama-server"), "-m", str(model), "--host", "127.0.0.1"]
-        words += ["-t", THREADS, "-tb", THREADS, "-np", "1", *options]
+        words += ["-t", THREADS, "-np", "1", *options]
         # Nothing of the machine's proxies.
         self.http = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         for left in reversed(range(STARTS)):

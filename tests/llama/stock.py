@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import process
-from options import HERE, OPTIONS, WORK, External
+from options import HERE, OPTIONS, THREADS, WORK, External
 from process import Output
 
 COMPILE = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]
@@ -87,12 +87,14 @@ class Stock:
         env: Mapping[str, str] = {},
         whole: Callable[[Output], object] = lambda _: True,
         told: bool = True,
+        model: Path | None = None,
         check: bool = True,
         limit: float = 120,
     ) -> Output:
         """Runs a tool, again where its end was lost: where it is not `whole`, or with our backend
-        has no statistics although that is `told`."""
-        words = [*self.command(tool), *map(str, arguments)]
+        has no statistics although that is `told`. What computes is given a `model`."""
+        given = ["-m", model, "-t", THREADS] if model else []
+        words = [*self.command(tool), *map(str, [*given, *arguments])]
         added = self.environment(ours, env)
 
         def attempt() -> Output:

@@ -3,7 +3,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -11,7 +10,6 @@ import pytest
 
 import page
 import process
-from models import Models
 from options import HERE, WORK
 from process import Output
 from stats import Stats
@@ -61,13 +59,13 @@ def pair(stock: Stock, model: Path, ours: bool) -> tuple[float, float, float]:
 
 
 @pytest.mark.on_request
-def test_bench(stock: Stock, models: Models, seen: Callable[[str], None]) -> None:
+def test_bench(stock, seen):
     """Token generation costs the CPU what it costs without the backend; and what loading a model
     takes."""
     tokens, loads, missed = [], [], []
     before = page.conditions(stock)
     for kind in KINDS:
-        model = models.quantised("benchmark", kind)
+        model = stock.quantised("benchmark", kind)
         # One run that does not count reads the file into the page cache.
         bench(stock, model, False, 0, SHORT)
         # Sides alternate, so that a machine that becomes busier meets both.

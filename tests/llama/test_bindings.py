@@ -4,14 +4,12 @@
 import json
 import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import process
-from models import Models
 from options import HERE, OPTIONS, THREADS, WORK, External, skip_without
 from process import Output
 from reference import MODEL, PROMPT, TIE_NATS
@@ -19,7 +17,6 @@ from stats import Stats
 from stock import Stock
 from test_hosts import NPM
 
-Seen = Callable[[str], None]
 FETCH_LIMIT, BUILD_LIMIT, RUN_LIMIT = 600, 7200, 300
 
 # The source release of llama-cpp-python, what pip must find it to be, and the ggml in it.
@@ -63,7 +60,7 @@ def both(stock: Stock, command: list[object], cwd: Path, **env: str) -> tuple[di
 
 
 @pytest.mark.on_request
-def test_python(stock: Stock, models: Models, seen: Seen) -> None:
+def test_python(stock, seen):
     """The libraries of a source release. Its ggml is older than Debian's, with another layout of
     the backend interface; and its CPU backend is built in, as pip builds it."""
     if not OPTIONS.native:
@@ -72,7 +69,7 @@ def test_python(stock: Stock, models: Models, seen: Seen) -> None:
     directory = WORK / "python"
     python = directory / "venv/bin/python"
     source = build(directory, python)
-    command = [python, HERE / "llama_cpp_greedy.py", models.full(MODEL), PROMPT, THREADS]
+    command = [python, HERE / "llama_cpp_greedy.py", stock.full(MODEL), PROMPT, THREADS]
     without, ours, stats = both(stock, command, directory, PYTHONPATH=str(source))
     assert ours["ggml"] == GGML
     # The same, at least up to a tie.
@@ -117,7 +114,7 @@ NODE_RELEASE, LEAST_NODE = "3.22.1", 20
 
 
 @pytest.mark.on_request
-def test_node(stock: Stock, models: Models, seen: Seen) -> None:
+def test_node(stock, seen):
     """node-llama-cpp, as npm has it and under a stock node. Nothing of it is changed: it loads what
     GGML_BACKEND_PATH names as llama.cpp's own programs do."""
     if not OPTIONS.native:
@@ -138,7 +135,7 @@ def test_node(stock: Stock, models: Models, seen: Seen) -> None:
         (directory / "complete").touch()
     # Beside it, since node lets a script use only what is installed there.
     script = shutil.copy(HERE / "node_greedy.mjs", directory)
-    command = ["node", script, models.full("plain"), PROMPT, 16, THREADS]
+    command = ["node", script, stock.full("plain"), PROMPT, 16, THREADS]
     without, ours, stats = both(stock, command, directory)
     assert ours == without
     products, tokens = stats.offloaded("fp16"), len(ours["tokens"])

@@ -10,10 +10,8 @@ from threading import Barrier
 
 import pytest
 
-from models import Models
 from reference import MODEL, PROMPTS, Reference
 from server import Server, text_of
-from stock import Stock
 
 TOKENS = 16
 # Requests of each client, one after the other.
@@ -21,9 +19,7 @@ ROUNDS = 2
 
 
 @pytest.fixture
-def ask(
-    stock: Stock, models: Models, reference: Callable[..., Reference], seen: Callable[[str], None]
-) -> Callable[..., None]:
+def ask(stock, reference, seen) -> Callable[..., None]:
     """Asks servers of so many slots for one of two texts each, at the same time."""
 
     def ask(slots: list[int]) -> None:
@@ -35,7 +31,7 @@ def ask(
             return [text_of(server.complete(text.tokens, TOKENS)) for _ in range(ROUNDS)]
 
         with ExitStack() as running, ThreadPoolExecutor() as clients:
-            model = models.full(MODEL)
+            model = stock.full(MODEL)
             start = lambda count: Server(stock, model, "-np", str(count), ours=True)
             servers = [running.enter_context(start(count)) for count in slots]
             answers = list(clients.map(client, servers * (3 - len(servers)), texts))
@@ -46,9 +42,9 @@ def ask(
     return ask
 
 
-def test_server_two_clients(ask: Callable[..., None]) -> None:
+def test_server_two_clients(ask):
     ask([2])
 
 
-def test_two_processes(ask: Callable[..., None]) -> None:
+def test_two_processes(ask):
     ask([1, 1])

@@ -3,22 +3,18 @@
 CPU; of a job that fails nothing is made."""
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from models import Models
-from options import OPTIONS, THREADS, WORK
-from reference import MODEL, PROMPT, Reference
+from options import OPTIONS, WORK
+from reference import MODEL, PROMPT, completion
 from server import Server
-from stock import Stock
 
-Seen = Callable[[str], None]
 TOKENS = 8
 
 
-def test_list_devices(stock: Stock, seen: Seen) -> None:
+def test_list_devices(stock, seen):
     """The stock program lists our device, and only with our backend."""
     assert "ROCKET" not in stock.run("llama-completion", "--list-devices", ours=False).text
     listed = lambda output: f"{output.stats.name}: {output.stats.device}"
@@ -38,7 +34,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("variable", REFUSALS)
-def test_refusals(variable: str, reference: Callable[..., Reference], seen: Seen) -> None:
+def test_refusals(variable, reference, seen):
     """With a ggml of another layout, a device that is not there and a machine without an NPU."""
     value, why = REFUSALS[variable]
     if value == "auto" and OPTIONS.has_npu:
@@ -62,7 +58,7 @@ def test_refusals(variable: str, reference: Callable[..., Reference], seen: Seen
 HEADERS, PART = [0, 32, 120], 16
 
 
-def test_truncated_library(reference: Callable[..., Reference], seen: Seen) -> None:
+def test_truncated_library(reference, seen):
     """With a library that was cut short the program says so and goes on on the CPU, as far as it
     comes to that."""
     whole = Path(OPTIONS.library).read_bytes()
@@ -79,17 +75,17 @@ def test_truncated_library(reference: Callable[..., Reference], seen: Seen) -> N
     seen(f"the last ended with {output.status}")
 
 
-def test_tensor_split(stock: Stock, models: Models, seen: Seen) -> None:
+def test_tensor_split(stock, seen):
     """`-sm tensor`, which splits tensors over several devices, fails with the backend as it does
     without: no device of ours can hold a part of a tensor."""
     refusal = "LLAMA_SPLIT_MODE_TENSOR needs"
 
     def ends(ours: bool) -> tuple[int, str]:
-        words = ["-m", models.full(MODEL), "-p", "Hello", "-n", 1, "-no-cnv", "-t", THREADS]
+        words = ["-p", "Hello", "-n", 1, "-no-cnv", "-sm", "tensor"]
         # Whoever succeeds has nothing to say of it.
         said = lambda output: output.status == 0 or refusal in output.stderr
-        how = dict(ours=ours, whole=said, told=False, check=False)
-        output = stock.run("llama-completion", *words, "-sm", "tensor", **how)
+        how = dict(model=stock.full(MODEL), ours=ours, whole=said, told=False, check=False)
+        output = stock.run("llama-completion", *words, **how)
         return output.status, output.lines(refusal)[0]
 
     assert ends(True) == ends(False)
@@ -104,13 +100,12 @@ LONG = "Once upon a time there was a chip. " * 80
 BATCH = ["-b", "2048", "-ub", "2048"]
 
 
-def test_killed_job(stock: Stock, models: Models, seen: Seen) -> None:
+def test_killed_job(stock, seen):
     """A job that the kernel kills in the middle of a prompt is told, and nothing is made of its
     result; the server serves the next request."""
-    model = models.full("tiny-1")
-    words = ["-m", model, "-p", LONG, "-n", 4, "--temp", 0, "-no-cnv", "--no-display-prompt"]
-    words += ["-t", THREADS, "-c", 2048, *BATCH]
-    output = stock.run("llama-completion", *words, env=SLOW, check=False)
+    model = stock.full("tiny-1")
+    words = [*completion(LONG, 4), "-c", 2048, *BATCH]
+    output = stock.run("llama-completion", *words, model=model, env=SLOW, check=False)
     assert output.status == 1 and not output.text.strip(), output
     [said] = output.lines("ROCKET: ", "failed")
     assert "computing ffn_gate-0 " in said and "the driver killed the job" in said

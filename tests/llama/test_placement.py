@@ -7,19 +7,13 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import logits
-from models import Models
-from options import THREADS
 from process import Output
-from reference import PROMPT
-from stock import Stock
-
-Seen = Callable[[str], None]
+from reference import PROMPT, completion
 
 
 def places(output: Output) -> dict[str, float]:
@@ -38,13 +32,13 @@ FILES += [("tiny-experts", "Q4_0"), ("tiny-experts", "F16")]
 
 
 @pytest.mark.parametrize("name,kind", FILES)
-def test_weight_placement(name: str, kind: str, stock: Stock, models: Models, seen: Seen) -> None:
-    model = models.quantised(name, kind)
+def test_weight_placement(name, kind, stock, seen):
+    model = stock.quantised(name, kind)
 
     def run(*options: str, ours: bool = True, tokens: int = 1, **env: str) -> Output:
-        words = ["-m", model, "-p", PROMPT, "-n", tokens, "--temp", "0", "-v", "--ignore-eos"]
-        words += ["-no-cnv", "-t", THREADS, "-tb", THREADS, *options]
-        return stock.run("llama-completion", *words, ours=ours, env=env, whole=places)
+        words = [*completion(PROMPT, tokens), "-v", *options]
+        how = dict(model=model, ours=ours, env=env, whole=places)
+        return stock.run("llama-completion", *words, **how)
 
     without, plain = places(run(ours=False)), places(run("--no-repack", ours=False))
     with_us, with_plain = run(), run("--no-repack")
@@ -67,11 +61,11 @@ def test_weight_placement(name: str, kind: str, stock: Stock, models: Models, se
 OF_A_STEP, OF_LAST_TOKENS = 29, 4
 
 
-def test_batched_bench(stock: Stock, models: Models, seen: Seen) -> None:
+def test_batched_bench(stock, seen):
     """llama-batched-bench with 1 to 32 sequences at once: a step of token generation multiplies
     one row a sequence, so from GGML_ROCKET_MIN_M sequences on it is the NPU's work."""
     rows, written, alone, work = 8, 2, None, 0.0
-    model = models.full("tiny-1")
+    model = stock.full("tiny-1")
     for sequences in [1, 4, 8, 32]:
 
         def ended(output: Output) -> bool:
@@ -80,10 +74,10 @@ def test_batched_bench(stock: Stock, models: Models, seen: Seen) -> None:
 
         # A context that is enough for all, and for what the program warms up with; of each prompt
         # all batches are offloaded.
-        words = ["-m", model, "-t", THREADS, "-tb", THREADS, "-c", 2048, "-npl", sequences]
-        words += ["-npp", rows, "-ntg", written, "--output-format", "jsonl"]
-        few = {"GGML_ROCKET_MIN_M": str(rows)}
-        stats = stock.run("llama-batched-bench", *words, env=few, whole=ended).stats
+        words = ["-c", 2048, "-npl", sequences, "-npp", rows, "-ntg", written]
+        words += ["--output-format", "jsonl"]
+        how = dict(model=model, env={"GGML_ROCKET_MIN_M": str(rows)}, whole=ended)
+        stats = stock.run("llama-batched-bench", *words, **how).stats
         # With one sequence only prompts are offloaded.
         alone = alone or stats.offloaded()
         generated = OF_LAST_TOKENS + written * OF_A_STEP if sequences >= rows else 0
@@ -105,10 +99,10 @@ PLACED = [
 ]
 
 
-def test_same_every_run(stock: Stock, models: Models, seen: Seen) -> None:
+def test_same_every_run(stock, seen):
     """The same model gets the same placement, and gives the same bits, in each of ten runs on a
     loaded machine. Nothing is decided by a time that was measured."""
-    model = models.quantised("plain", "Q4_0")
+    model = stock.quantised("plain", "Q4_0")
 
     def run() -> tuple[np.ndarray, dict[str, float]]:
         # What the rules say, not what suits tiny models; in one batch, of as many rows as some of

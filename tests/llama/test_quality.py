@@ -2,7 +2,6 @@
 """What `auto` and the other precisions may lose: the mean KL divergence, nats a token, of what
 models predict, and cosines of embeddings; `quality` writes the tables of docs/llama.md."""
 
-from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -10,10 +9,8 @@ import pytest
 import embeddings
 import logits
 import page
-from models import FORMATS, KINDS, TRAINED, Models
+from models import FORMATS, KINDS, TRAINED
 from stock import Stock
-
-Seen = Callable[[str], None]
 
 # What `auto` may lose against the model in F16, as a multiple of what the file has lost already
 # when the CPU computes it: less where weights are trained.
@@ -71,13 +68,13 @@ NOISE, BF16_NOISE = 1e-5, 1.2e-4
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_model_types(name: str, stock: Stock, models: Models, seen: Seen) -> None:
+def test_model_types(name, stock, seen):
     """Models of each kind and of each type of weights run with us, and predict what they predict
     on the CPU; the same products are offloaded, whatever the type."""
     bars = {"F16": NOISE, "BF16": BF16_NOISE, "Q8_0": SAME_FILE_BARS[name][0]}
     products = set()
     for kind in FORMATS:
-        file, batch = models.quantised(name, kind), dict(context=64, chunks=1)
+        file, batch = stock.quantised(name, kind), dict(context=64, chunks=1)
         cpu = logits.measure(stock, file, False, **batch).logits
         ours = logits.measure(stock, file, True, **batch)
         products.add(ours.stats.offloaded())
@@ -100,11 +97,11 @@ class Bars(list[str]):
         return f"{shown} **missed**"
 
 
-def cosines(stock: Stock, models: Models, bars: Bars) -> str:
+def cosines(stock: Stock, bars: Bars) -> str:
     """Sentence embeddings of a real model."""
     rows = []
     for (kind, precision), (bar, computed) in COSINE_BARS.items():
-        least, same_ranking, times, stats = embeddings.compare(stock, models, kind, precision)
+        least, same_ranking, times, stats = embeddings.compare(stock, kind, precision)
         stats.offloaded(computed)
         kept = precision != "auto" or times <= AUTO_BARS["trained"]
         bar = bars.judge(f"MiniLM {kind} {precision}", least >= bar and kept, bar)
@@ -115,15 +112,15 @@ def cosines(stock: Stock, models: Models, bars: Bars) -> str:
     return page.table(head + " | of the file's own loss", rows)
 
 
-def precisions(stock: Stock, models: Models, bars: Bars) -> str:
+def precisions(stock: Stock, bars: Bars) -> str:
     """Each precision with the same F16 file."""
     rows = []
     for name, (precision, like) in product(["plain", "outliers"], PRECISION_BARS.items()):
-        full = models.full(name)
+        full = stock.full(name)
         cpu, ours = logits.on_cpu(stock, full), logits.with_backend(stock, full, precision).logits
         loss, top = logits.divergence(cpu, ours), logits.same_top(cpu, ours)
         kind, most = like or ("F16", NOISE)
-        own = logits.divergence(cpu, logits.on_cpu(stock, models.quantised(name, kind)))
+        own = logits.divergence(cpu, logits.on_cpu(stock, stock.quantised(name, kind)))
         good = loss <= (most * own if like else NOISE) if most else True
         bar = bars.judge(f"{name} F16 {precision}", good, most) if most else ""
         times = f"{loss / own:.2f} of {kind}'s {own:.6f}" if like else ""
@@ -138,12 +135,12 @@ FILES = list(product([*TRAINED, *KINDS], FORMATS))
 HARDEST = [(name, "Q8_0") for name in [*TRAINED, "plain", "deep"]] + [("outliers", "Q6_K")]
 
 
-def auto(stock: Stock, models: Models, bars: Bars, files: list[tuple[str, str]] = FILES) -> str:
+def auto(stock: Stock, bars: Bars, files: list[tuple[str, str]] = FILES) -> str:
     """What `auto` loses against the model in F16 on the CPU, and what the file loses there."""
     rows = []
     for name, kind in files:
-        file, bar = models.quantised(name, kind), AUTO_BARS[name]
-        exact = logits.on_cpu(stock, models.full(name))
+        file, bar = stock.quantised(name, kind), AUTO_BARS[name]
+        exact = logits.on_cpu(stock, stock.full(name))
         own = logits.divergence(exact, logits.on_cpu(stock, file))
         ours = logits.with_backend(stock, file)
         loss = logits.divergence(exact, ours.logits)
@@ -159,26 +156,26 @@ def auto(stock: Stock, models: Models, bars: Bars, files: list[tuple[str, str]] 
     return page.table(head, rows)
 
 
-def test_q8_0_divergence(stock: Stock, models: Models) -> None:
+def test_q8_0_divergence(stock):
     """What `auto` chooses keeps to its promise."""
-    table = auto(stock, models, bars := Bars(), HARDEST)
+    table = auto(stock, bars := Bars(), HARDEST)
     assert "fp16" not in table, "`auto` computes Q8_0 in FP16"
     print(table)
     assert not bars
 
 
-def test_minilm_embeddings(stock: Stock, models: Models) -> None:
+def test_minilm_embeddings(stock):
     """A real model means the same."""
-    print(cosines(stock, models, bars := Bars()))
+    print(cosines(stock, bars := Bars()))
     assert not bars
 
 
 @pytest.mark.on_request
-def test_quality(stock: Stock, models: Models, seen: Seen) -> None:
+def test_quality(stock, seen):
     """What each precision loses, against the CPU and against what the file's own format loses."""
     bars = Bars()
     makers = {"llama-cosines": cosines, "llama-policies": precisions, "llama-auto": auto}
-    sections = {name: make(stock, models, bars) for name, make in makers.items()}
+    sections = {name: make(stock, bars) for name, make in makers.items()}
     sections["llama-quality-conditions"] = page.conditions(stock)
     page.write(sections)
     assert not bars

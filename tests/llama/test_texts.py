@@ -2,21 +2,14 @@
 """The same model and prompt give the same text with our backend."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
 import logits
-from guest import run_in_guest
-from models import Models
-from options import OPTIONS, WORK
+from options import WORK
 from process import Output
-from reference import MODEL, PROMPT, PROMPTS, Reference, completion
+from reference import MODEL, PROMPT, PROMPTS, Reference
 from stats import Stats
-from stock import Stock
-
-Seen = Callable[[str], None]
-NewReference = Callable[[str, str, int], Reference]
 
 
 def check_trace(events: list[dict], stats: Stats) -> None:
@@ -54,7 +47,7 @@ def compare(reference: Reference) -> tuple[Output, str]:
 
 
 @pytest.mark.parametrize("model", PROMPTS)
-def test_f16_same_text(model: str, reference: NewReference, seen: Seen) -> None:
+def test_f16_same_text(model, reference, seen):
     seen(compare(reference(model, PROMPTS[model], 64))[1])
 
 
@@ -65,16 +58,14 @@ LAYERS = {"*": 7 + 7 + 4, "blk.[0-1].*": 7 + 7, "blk.0.*": 7, "!*": 0}
 
 
 @pytest.mark.parametrize("tensors", LAYERS)
-def test_layers(
-    tensors: str, stock: Stock, models: Models, reference: NewReference, seen: Seen
-) -> None:
+def test_layers(tensors, stock, reference, seen):
     """With all, some or none of its layers on the NPU a model stays the same, and what was asked
     for is offloaded."""
     choice = {"GGML_ROCKET_TENSORS": tensors}
     output = reference("tiny-3-layers", PROMPT, 24)
     agreement = output.judge((run := output.run(env=choice)).generated)
     assert run.stats.products == LAYERS[tensors]
-    model, text = models.full("tiny-3-layers"), dict(context=64, chunks=2)
+    model, text = stock.full("tiny-3-layers"), dict(context=64, chunks=2)
     cpu = logits.measure(stock, model, False, **text)
     ours = logits.measure(stock, model, True, choice, **text)
     assert (ours.stats.products > 0) == (LAYERS[tensors] > 0)
@@ -83,7 +74,7 @@ def test_layers(
     seen(f"{LAYERS[tensors]} products, {agreement}, KL divergence {apart:.7f}")
 
 
-def test_small_budget(reference: NewReference, seen: Seen) -> None:
+def test_small_budget(reference, seen):
     """With less memory than the packed model takes (some 6 MiB in FP16), part of it is offloaded,
     the log says so, and the text is the same."""
     packed, left = "weight tensors on the NPU", "weight tensors left to the CPU"
@@ -100,21 +91,3 @@ def test_small_budget(reference: NewReference, seen: Seen) -> None:
     line = output.lines(told)[-1]
     assert line.startswith(f"{told}{few[packed]:.0f} tensors") and "left to the CPU: " in line
     seen(f"{few.products} of {most.products} products, {agreement}; {line}")
-
-
-@pytest.mark.on_request
-def test_real_driver(stock: Stock, models: Models, reference: NewReference, seen: Seen) -> None:
-    """Stock llama.cpp on the real kernel driver, in a virtual machine, writes what it writes
-    outside on the model."""
-    if OPTIONS.arch != "arm64":
-        pytest.skip("needs `--arch arm64`")
-    # Otherwise each side measures from how many rows on the NPU pays.
-    rows = {"GGML_ROCKET_MIN_M": "8"}
-    text = reference(MODEL, PROMPT, 16)
-    outside = text.run(env=rows)
-    agreement = text.judge(outside.generated)
-    inside = run_in_guest(stock, models.full(MODEL), completion(PROMPT, 16), rows)
-    assert inside.generated == outside.generated
-    products = inside.stats.offloaded("fp16")
-    assert products == outside.stats.offloaded("fp16") and not inside.stats.is_model
-    seen(f"{products} products on {inside.stats.device}: the model's text; the CPU's: {agreement}")

@@ -7,14 +7,12 @@ kernel that keeps its vDSO to itself, see c/without_auxv.c.
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 import process
-from models import Models
 from options import OPTIONS, THREADS, WORK, External, skip_without
 from reference import PROMPT
 from stock import Stock, compile_c
@@ -52,7 +50,7 @@ def name_functions(stock: Stock, packages: Path) -> None:
 
 
 @pytest.mark.on_request
-def test_valgrind(stock: Stock, models: Models, seen: Callable[[str], None]) -> None:
+def test_valgrind(stock, seen):
     if not OPTIONS.native:
         pytest.skip("valgrind is for this machine's own programs")
     skip_without("cc")
@@ -66,7 +64,7 @@ def test_valgrind(stock: Stock, models: Models, seen: Callable[[str], None]) -> 
     words = [compile_c("without_auxv"), stock.loader, "--library-path"]
     words += [packages / "usr/lib" / OPTIONS.triplet]
     words += [launcher, *FLAGS, f"--xml-file={report}", *stock.command("llama-completion")]
-    words += ["-m", models.full("tiny-3-layers"), "-p", PROMPT, "-n", 2, "-c", 128, "--temp", 0]
+    words += ["-m", stock.full("tiny-3-layers"), "-p", PROMPT, "-n", 2, "-c", 128, "--temp", 0]
     words += ["-no-cnv", "--no-warmup", "-t", THREADS, "-tb", THREADS]
     env = stock.environment(True, {"VALGRIND_LIB": str(tools)})
     # A run took 100 s on a busy machine.
