@@ -37,20 +37,11 @@ class Stock:
         self.device_name = "ROCKET-MODEL0" if is_model else "ROCKET0"
 
     def _place_loader(self) -> Path:
-        name = OPTIONS.loader
-        places = [
-            self.libraries / name,
-            self.root / "usr/lib64" / name,
-            self.root / "usr/lib" / name,
-        ]
-        original = next((place for place in places if place.exists()), None)
-        if not original:
-            raise External(f"the packages contain no {name}")
         self._private = tempfile.TemporaryDirectory()
         private = Path(self._private.name)
         for plugin in self.plugins:
             (private / plugin.name).symlink_to(plugin)
-        return Path(shutil.copy(original, private / "ld.so"))
+        return Path(shutil.copy(OPTIONS.loader, private / "ld.so"))
 
     def tool(self, name: str) -> Path:
         for place in ["usr/bin", f"usr/libexec/{OPTIONS.triplet}/llama.cpp-tests"]:

@@ -23,22 +23,22 @@ def run_in_guest(stock: Stock, model: Path, words: list[str], env: Mapping[str, 
     """Has llama-completion say `words` to `model`; the guest's kernel may not complain."""
     program, library = stock.tool("llama-completion"), Path(OPTIONS.library)
     libraries = f"/usr/lib/{OPTIONS.triplet}"
-    files = {program: PROGRAM, model: MODEL, library: BACKEND}
+    files = {PROGRAM: program, MODEL: model, BACKEND: library}
     # Where Debian has them, since ggml looks there for its CPU backends.
-    files |= {plugin: f"{libraries}/ggml/backends0/{plugin.name}" for plugin in stock.plugins}
-    files[stock.loader] = f"/lib/{OPTIONS.loader}"
+    files |= {f"{libraries}/ggml/backends0/{plugin.name}": plugin for plugin in stock.plugins}
+    files[f"/lib/{Path(OPTIONS.loader).name}"] = stock.loader
     for file in [program, library, *stock.plugins]:
         listing = stock.program(file, stock.libraries / "llama")
         listing.insert(listing.index("--argv0"), "--list")
         listed = process.run(listing, "the loader").text
         assert "not found" not in listed, listed
         for needed in map(Path, re.findall(r" => (/.*) \(", listed)):
-            files[needed] = f"{libraries}/{needed.name}"
+            files[f"{libraries}/{needed.name}"] = needed
     variables = {"GGML_BACKEND_PATH": BACKEND, "GGML_ROCKET_DEVICE": "/dev/accel/accel0"}
     variables |= {"GGML_ROCKET_STATS": "1", **env}
     command = [OPTIONS.xtask, "vm", "run", "--smp", THREADS, "--limit", LIMIT]
     command += ["--fail-on-complaint"]
-    for host, place in files.items():
+    for place, host in files.items():
         command += ["--file", f"{host}:{place}"]
     for name, value in variables.items():
         command += ["--env", f"{name}={value}"]
