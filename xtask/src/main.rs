@@ -97,7 +97,7 @@ fn run() -> Result<()> {
         Command::Bless => bless::run(),
         Command::Docs(arguments) => docs::run(&arguments),
         Command::Book => book::run(),
-        Command::Demo(arguments) => llama::demo::run(&arguments),
+        Command::Demo(arguments) => llama::demo(&arguments),
         Command::Llama(arguments) => llama::run(&arguments),
         Command::Teflon(arguments) => teflon::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),

@@ -5,10 +5,6 @@ use std::fmt;
 
 use anyhow::Error;
 
-/// Newest ggml that all checks were seen to pass with. A failure with a newer
-/// one is told apart from a failure of ours.
-const NEWEST_TESTED_GGML: (u32, u32) = (0, 27);
-
 /// An error whose cause lies outside of this repository and this machine.
 #[derive(Debug)]
 pub(crate) struct ExternalError(pub(crate) String);
@@ -41,15 +37,9 @@ pub(crate) struct VerdictTally {
     passed: usize,
     failed: usize,
     skipped: usize,
-    newer_ggml: Option<String>,
 }
 
 impl VerdictTally {
-    /// Tells which ggml the following checks run with.
-    pub(crate) fn set_host(&mut self, version: &str) {
-        self.newer_ggml = is_newer(version).then(|| version.to_owned());
-    }
-
     /// Counts and prints the outcome of the check `name`.
     pub(crate) fn add(&mut self, name: &str, outcome: Result<CheckVerdict, Error>) {
         println!("{}", self.judge(name, outcome.as_ref()));
@@ -62,28 +52,20 @@ impl VerdictTally {
 
     /// Counts the outcome of the check `name`; returns the line that tells it.
     fn judge(&mut self, name: &str, outcome: Result<&CheckVerdict, &Error>) -> String {
-        match (outcome, &self.newer_ggml) {
-            (Ok(CheckVerdict::Pass(seen)), _) => {
+        match outcome {
+            Ok(CheckVerdict::Pass(seen)) => {
                 self.passed += 1;
                 format!("PASS {name}: {seen}")
             }
-            (Ok(CheckVerdict::Skip(why)), _) => {
+            Ok(CheckVerdict::Skip(why)) => {
                 self.skipped += 1;
                 format!("SKIP {name}: {why}")
             }
-            (Err(error), _) if error.chain().any(|cause| cause.is::<ExternalError>()) => {
+            Err(error) if error.chain().any(|cause| cause.is::<ExternalError>()) => {
                 self.skipped += 1;
                 format!("SKIP-EXTERNAL {name}: {error:#}")
             }
-            (Err(error), Some(version)) => {
-                let (major, minor) = NEWEST_TESTED_GGML;
-                self.skipped += 1;
-                format!(
-                    "SKIP-EXTERNAL {name}: fails with ggml {version}, newer than {major}.{minor} \
-                     that this release was tested with: {error:#}"
-                )
-            }
-            (Err(error), None) => {
+            Err(error) => {
                 self.failed += 1;
                 format!("FAIL {name}: {error:#}")
             }
@@ -101,14 +83,6 @@ impl VerdictTally {
             "{} passed, {} failed, {} skipped",
             self.passed, self.failed, self.skipped
         )
-    }
-}
-
-fn is_newer(version: &str) -> bool {
-    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
-    match (parts.next().flatten(), parts.next().flatten()) {
-        (Some(major), Some(minor)) => (major, minor) > NEWEST_TESTED_GGML,
-        _ => false,
     }
 }
 
@@ -133,15 +107,5 @@ mod tests {
             "SKIP-EXTERNAL d: fetching: theirs"
         );
         assert_eq!(report.closing_line(), "1 passed, 1 failed, 2 skipped");
-    }
-
-    #[test]
-    fn only_a_newer_ggml_excuses() {
-        for (version, failed) in [("0.27.3", 1), ("0.28.0", 0), ("1.0", 0), ("odd", 1)] {
-            let mut report = VerdictTally::default();
-            report.set_host(version);
-            report.judge("a", Err(&anyhow!("refused")));
-            assert_eq!(report.failed(), failed, "{version}");
-        }
     }
 }

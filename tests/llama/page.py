@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The measured sections of docs/llama.md, and under which conditions a figure was measured."""
+
+import os
+import re
+from pathlib import Path
+
+from options import OPTIONS, ROOT
+from stock import Stock
+
+PAGE = ROOT / "docs/llama.md"
+
+
+def write(sections: dict[str, str]) -> None:
+    """Prints what was measured, and with --record puts it between the marks of its sections."""
+    for name, content in sections.items():
+        print(f"\n{content}")
+        if OPTIONS.record:
+            # Not before all is measured: the page may have changed meanwhile. A blank line, without
+            # which Markdown takes a table for text.
+            begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+            between = re.compile(f"(?<={re.escape(begin)}\n).*?(?={re.escape(end)})", re.S)
+            page, count = between.subn(lambda _: f"\n{content}\n", PAGE.read_text())
+            assert count == 1, f"the page has no section {name}"
+            PAGE.write_text(page)
+
+
+def table(head: str, rows: list[list[object]]) -> str:
+    columns = head.count("|") + 1
+    lines = [f"| {head} |", "|" + "---|" * columns]
+    return "\n".join(lines + [f"| {' | '.join(map(str, row))} |" for row in rows])
+
+
+def load() -> str:
+    """Processes that wanted to run in the last minute."""
+    return f"{os.getloadavg()[0]:.2f}"
+
+
+def conditions(stock: Stock) -> str:
+    """Versions, the processor, and how busy it is, as a sentence."""
+    # ARM has numbers only.
+    found = re.search(r"^(?:model name|CPU part)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
+    return (
+        f"Debian's ggml {stock.ggml_version} ({OPTIONS.arch}), {found[1] if found else 'unknown'} "
+        f"with {os.cpu_count()} threads of hardware, load average {load()}."
+    )

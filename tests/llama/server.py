@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The stock llama-server as a source of texts and logits."""
+
+import json
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+
+from options import THREADS
+from process import Output
+from stock import Stock
+
+START_LIMIT, ANSWER_LIMIT, STOP_LIMIT = 300, 300, 60
+# How often it is started on another port if it ends at once: another program may have taken it.
+STARTS = 3
+# Candidates asked for at each step.
+CANDIDATES = 8
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that might have been written."""
+
+    id: int
+    text: bytes
+    gap: float  # how far its logit lies below the best one
+
+
+# A step of a text: candidates, of which the first was written.
+Step = list[Candidate]
+
+
+def read_step(choice: dict[str, Any]) -> Step:
+    best = choice["top_logprobs"][0]["logprob"]
+    step = [
+        Candidate(c["id"], bytes(c["bytes"]), best - c["logprob"]) for c in choice["top_logprobs"]
+    ]
+    assert len(step) >= 2, "a step with fewer than two candidates"
+    # Of exactly equal candidates the one that was written is first.
+    return sorted(step, key=lambda candidate: candidate.id != choice["id"])
+
+
+def text_of(steps: list[Step]) -> bytes:
+    return b"".join(step[0].text for step in steps)
+
+
+class Server:
+    """A running server; stopped at the end of a `with`. By default for one request at a time, and
+    without our backend."""
+
+    def __init__(
+        self,
+        stock: Stock,
+        model: Path,
+        *options: str,
+        ours: bool = False,
+        env: Mapping[str, str] = {},
+    ):
+        words = [*stock.command("llama-server"), "-m", str(model), "--host", "127.0.0.1"]
+        words += ["-t", THREADS, "-np", "1", *options]
+        # Nothing of the machine's proxies.
+        self.http = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        for left in reversed(range(STARTS)):
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.port = free.getsockname()[1]
+            self.log = tempfile.TemporaryFile()
+            self.process = subprocess.Popen(
+                [*words, "--port", str(self.port)],
+                env=stock.environment(ours, env),
+                cwd=stock.root,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self.log,
+            )
+            try:
+                if self._answers():
+                    return
+            except BaseException:
+                self.__exit__()
+                raise
+            assert left, f"llama-server ended while starting: {self._output().stderr}"
+
+    def _answers(self) -> bool:
+        """Waits until it answers; false if it ends."""
+        end = time.monotonic() + START_LIMIT
+        while self.process.poll() is None:
+            try:
+                self.ask("/health")
+                return True
+            except (URLError, OSError):
+                assert time.monotonic() < end, f"llama-server says nothing for {START_LIMIT} s"
+                time.sleep(0.05)
+        return False
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> Output:
+        """Asks it to stop, and waits until it has."""
+        self.process.terminate()
+        self.process.wait(STOP_LIMIT)
+        return self._output().checked()
+
+    def _output(self) -> Output:
+        self.log.seek(0)
+        log = self.log.read().decode(errors="replace")
+        return Output("llama-server", self.process.returncode, b"", log)
+
+    def ask(self, path: str, **body: object) -> dict[str, Any]:
+        data = json.dumps(body).encode() if body else None
+        kind = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, kind)
+        with self.http.open(request, timeout=ANSWER_LIMIT) as answer:
+            return json.load(answer)
+
+    def tokenize(self, prompt: str) -> list[int]:
+        """The tokens of a prompt, as llama-completion makes them."""
+        return self.ask("/tokenize", content=prompt, add_special=True)["tokens"]
+
+    def complete(self, tokens: list[int], count: int) -> list[Step]:
+        """What is written after `tokens`: `count` steps, greedily."""
+        # Each answer from scratch, as llama-completion computes it.
+        answer = self.ask(
+            "/completion",
+            prompt=tokens,
+            n_predict=count,
+            n_probs=CANDIDATES,
+            temperature=0,
+            ignore_eos=True,
+            cache_prompt=False,
+        )
+        steps = [read_step(choice) for choice in answer["completion_probabilities"]]
+        assert len(steps) == count, f"llama-server wrote {len(steps)} tokens, not {count}"
+        return steps
+
+    def status_of(self, tokens: list[int], count: int) -> int:
+        """The HTTP status of a request that is refused."""
+        try:
+            self.complete(tokens, count)
+        except HTTPError as error:
+            return error.code
+        return 200

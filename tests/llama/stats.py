@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The table that the backend prints when a program ends."""
+
+TITLE = "ROCKET statistics:"
+COMPUTED = "products computed in "
+MEASURED = ["thread-ms waiting for jobs (measured)", "NPU ms, with jobs submitted (measured)"]
+TIMES = [
+    "thread-ms packing weights (measured)",
+    "thread-ms packing activations (measured)",
+    "thread-ms unpacking outputs (measured)",
+    "NPU ms, product by product (modelled)",
+]
+
+
+class Stats(dict[str, float]):
+    """Each row's number by its name; zero where there is no such row."""
+
+    def __init__(self, stderr: str):
+        _, found, self.text = stderr.rpartition(TITLE)
+        assert found, "the backend printed no statistics: was it loaded?"
+        title, *rows = self.text.splitlines()
+        self.device = title.strip()
+        for row in rows:
+            name, _, value = row.strip().rpartition(" ")
+            try:
+                super().setdefault(name.strip(), float(value))
+            except ValueError:
+                pass  # a note, or another program's line
+
+    def __missing__(self, name: str) -> float:
+        return 0
+
+    @property
+    def is_model(self) -> bool:
+        return self.device.startswith("software model")
+
+    @property
+    def name(self) -> str:
+        """The device's name in ggml's lists, which follows from what it is."""
+        return "ROCKET-MODEL0" if self.is_model else "ROCKET0"
+
+    @property
+    def computed(self) -> dict[str, int]:
+        """Products by the precisions that they were computed in. None may have failed."""
+        assert self["products failed"] == 0, self.text
+        rows = ((k.removeprefix(COMPUTED), int(v)) for k, v in self.items() if COMPUTED in k)
+        return {precision: products for precision, products in rows if products}
+
+    @property
+    def products(self) -> int:
+        return sum(self.computed.values())
+
+    def offloaded(self, precision: str = "") -> int:
+        """The number of products, in `precision` or any: at least one, with a job behind it."""
+        products = self.computed.get(precision, 0) if precision else self.products
+        assert products and self["jobs"] > 0, f"no product in {precision or 'any'}:\n{self.text}"
+        return products
+
+    def check_times(self) -> None:
+        """There was time in each part of the work: what a device did is measured on a real one, and
+        modelled anyway."""
+        rows = TIMES + ([] if self.is_model else MEASURED)
+        assert all(0 < self[row] < float("inf") for row in rows), self.text
+        assert not self.is_model or not any(row in self for row in MEASURED), self.text

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Debian's stock llama.cpp in a private directory, and how to run it there.
+
+The binaries need a newer C library than this machine may have, so their own dynamic loader starts
+them, with their own libraries. One thing is special: ggml looks for its backends in a directory
+that was fixed when Debian built it (and that does not exist here), and then next to
+`/proc/self/exe`, which is the file of the loader. So the loader gets a directory of its own, with
+links to the CPU backends beside it.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import process
+from options import HERE, OPTIONS, THREADS, WORK, External
+from process import Output
+
+COMPILE = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]
+
+
+class Stock:
+    """The binaries, and the backend that they are to load."""
+
+    def __init__(self) -> None:
+        self.root = Path(OPTIONS.packages)
+        self.libraries = self.root / "usr/lib" / OPTIONS.triplet
+        self.ggml = self.libraries / "libggml.so.0"
+        self.plugins = list(self.libraries.glob("ggml/backends0/libggml-cpu*"))
+        versions = [file.name for file in self.libraries.glob("libggml-base.so.*")]
+        if not self.plugins or not versions:
+            raise External("the packages have no ggml, or no CPU backend of it")
+        self.ggml_version = max(versions, key=len).removeprefix("libggml-base.so.")
+        self.loader = self._place_loader()
+        is_model = OPTIONS.device.startswith("model")
+        self.device_name = "ROCKET-MODEL0" if is_model else "ROCKET0"
+
+    def _place_loader(self) -> Path:
+        self._private = tempfile.TemporaryDirectory()
+        private = Path(self._private.name)
+        for plugin in self.plugins:
+            (private / plugin.name).symlink_to(plugin)
+        return Path(shutil.copy(OPTIONS.loader, private / "ld.so"))
+
+    def tool(self, name: str) -> Path:
+        for place in ["usr/bin", f"usr/libexec/{OPTIONS.triplet}/llama.cpp-tests"]:
+            if (self.root / place / name).exists():
+                return self.root / place / name
+        raise External(f"the packages contain no {name}")
+
+    def program(self, program: Path, *directories: Path) -> list[str]:
+        """The words that start a program of any origin, with the libraries of `directories` and
+        then of the packages."""
+        path = ":".join(map(str, [*directories, self.libraries]))
+        words = [self.loader, "--argv0", program.name, "--library-path", path, program]
+        return [*OPTIONS.emulator, *map(str, words)]
+
+    def command(self, tool: str) -> list[str]:
+        return self.program(self.tool(tool), self.libraries / "llama")
+
+    def environment(self, ours: bool, added: Mapping[str, str] = {}) -> dict[str, str]:
+        """With our backend, or without."""
+        backend = {
+            "GGML_BACKEND_PATH": OPTIONS.library,
+            "GGML_ROCKET_DEVICE": OPTIONS.device,
+            # Tiny models would not pay.
+            "GGML_ROCKET_MIN_M": "32",
+            "GGML_ROCKET_STATS": "1",
+        }
+        return process.environment((backend if ours else {}) | dict(added))
+
+    def run(
+        self,
+        tool: str,
+        *arguments: object,
+        ours: bool = True,
+        env: Mapping[str, str] = {},
+        whole: Callable[[Output], object] = lambda _: True,
+        told: bool = True,
+        model: Path | None = None,
+        check: bool = True,
+        limit: float = 120,
+    ) -> Output:
+        """Runs a tool, again where its end was lost: where it is not `whole`, or with our backend
+        has no statistics although that is `told`. What computes is given a `model`."""
+        given = ["-m", model, "-t", THREADS] if model else []
+        words = [*self.command(tool), *map(str, [*given, *arguments])]
+        added = self.environment(ours, env)
+
+        def attempt() -> Output:
+            return process.run(words, tool, env=added, cwd=self.root, limit=limit, check=check)
+
+        def is_whole(output: Output) -> object:
+            return (output.has_stats or not (ours and told)) and whole(output)
+
+        return process.until(attempt, is_whole)
+
+
+def compile_c(name: str) -> Path:
+    """Compiles one of the programs in C for the architecture of the binaries."""
+    program = WORK / f"{name}-{OPTIONS.arch}"
+    source = HERE / f"c/{name}.c"
+    libraries = ["-ldl", "-lm", "-lpthread"]
+    process.run([OPTIONS.compiler, *COMPILE, "-o", program, source, *libraries])
+    return program

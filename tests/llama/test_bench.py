@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What token generation and loading cost with the backend."""
+
+import json
+import sys
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+import page
+import process
+from options import HERE, WORK
+from process import Output
+from stats import Stats
+from stock import Stock
+
+# The formats of most files, and the four ways in which weights lie: as in the file, and rearranged
+# by the CPU by blocks of 32 and of 256.
+KINDS = ["Q4_0", "Q4_K_M", "Q8_0", "F16"]
+# Tokens of a short run and of a long one, and those that llama-bench generates before.
+SHORT, LONG, WARM_UP = 8, 72, 1
+# Pairs of runs of each side.
+ROUNDS = 5
+# Tokens of the prompt after which memory is taken: fewest that are offloaded.
+PROMPT = 32
+# How many times as much user time a token may take.
+BAR = 1.1
+
+Taken = dict[str, float]
+
+
+def bench(
+    stock: Stock, model: Path, ours: bool, prompt: int, tokens: int
+) -> tuple[Taken, Stats | None]:
+    """A run of llama-bench. One thread: several wait for each other in loops, and a busy machine
+    makes that a matter of luck."""
+    file = WORK / "taken.json"
+    words = [sys.executable, HERE / "measure.py", file, *stock.command("llama-bench"), "-m", model]
+    words += ["-p", prompt, "-n", tokens, "-r", 1, "-t", 1] + ([] if tokens else ["--no-warmup"])
+    env = stock.environment(ours)
+    run = lambda: process.run(words, "llama-bench", env=env, cwd=stock.root, limit=900)
+    output: Output = process.until(run, lambda output: output.has_stats or not ours)
+    return json.loads(file.read_text()), output.stats if ours else None
+
+
+def pair(stock: Stock, model: Path, ours: bool) -> tuple[float, float, float]:
+    """User time of a token, without start and load, by two lengths; and wall and CPU time of all
+    but the tokens. Seconds."""
+    (short, _), (long, stats) = (bench(stock, model, ours, 0, count) for count in (SHORT, LONG))
+    assert not ours or stats.products == 0, "products of tokens"
+
+    def rest(*kinds: str) -> tuple[float, float]:
+        of_short, of_long = (sum(run[kind] for kind in kinds) for run in (short, long))
+        slope = (of_long - of_short) / (LONG - SHORT)
+        return slope, of_short - slope * (SHORT + WARM_UP)
+
+    return rest("user_s")[0], rest("wall_s")[1], rest("user_s", "system_s")[1]
+
+
+@pytest.mark.on_request
+def test_bench(stock, seen):
+    """Token generation costs the CPU what it costs without the backend; and what loading a model
+    takes."""
+    tokens, loads, missed = [], [], []
+    before = page.conditions(stock)
+    for kind in KINDS:
+        model = stock.quantised("benchmark", kind)
+        # One run that does not count reads the file into the page cache.
+        bench(stock, model, False, 0, SHORT)
+        # Sides alternate, so that a machine that becomes busier meets both.
+        runs = [[pair(stock, model, ours) for ours in (False, True)] for _ in range(ROUNDS)]
+        plain, ours = ([median(column) for column in zip(*side)] for side in zip(*runs))
+        ratio = ours[0] / plain[0]
+        # Not "larger": a NaN must not pass.
+        good = ratio <= BAR
+        missed += [] if good else [f"{kind}: {ratio:.3f}"]
+        verdict = f"{ratio:.3f}" + ("" if good else " **missed**")
+        tokens.append([kind, f"{plain[0] * 1e3:.2f}", f"{ours[0] * 1e3:.2f}", verdict])
+        # Once a prompt has made it pack what it packs when it is needed.
+        (without, _), (with_us, stats) = (
+            bench(stock, model, on, PROMPT, 0) for on in (False, True)
+        )
+        stats.offloaded()
+        times = [f"{side[1]:.2f} s, {side[2]:.2f} s" for side in (plain, ours)]
+        loads.append([kind, *times, *(f"{run['peak_mib']:.0f} MiB" for run in (without, with_us))])
+    conditions = (
+        f"{before} At the end of the runs: load average {page.load()}. One thread; medians of "
+        f"{ROUNDS} alternating pairs of runs of {SHORT} and {LONG} tokens; the device is the "
+        f"{stats.device}."
+    )
+    head = "file | load: wall, CPU | with the backend | peak memory | with the backend"
+    page.write(
+        {
+            "llama-bench-conditions": conditions,
+            "llama-bench-tokens": page.table("file | without, ms | with, ms | ratio", tokens),
+            "llama-bench-loads": page.table(head, loads),
+        }
+    )
+    assert not missed, f"a token takes more than {BAR} times the user time: {missed}"
+    seen(f"a token takes at most {BAR} times the user time with {', '.join(KINDS)}")

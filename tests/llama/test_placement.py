@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The backend changes no weight's place, computes prompts and nothing else, and keeps to what the
+user allows it. Counts are judged, never times."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+import logits
+from process import Output
+from reference import PROMPT, completion
+
+
+def places(output: Output) -> dict[str, float]:
+    """MiB of weights by buffer type, from the load log. A first pass only estimates, with sizes of
+    zero."""
+    sizes: dict[str, float] = defaultdict(float)
+    for name, size in re.findall(r"(\S+) model buffer size = +([0-9.]+) MiB", output.stderr):
+        sizes[name] += float(size)
+    return {name: size for name, size in sizes.items() if size}
+
+
+# One type that the CPU rearranges on every machine, one that it does not on some, and one that it
+# never does; and the same with experts.
+FILES = [("tiny-1", "Q4_0"), ("tiny-1", "Q8_0"), ("tiny-1", "F16")]
+FILES += [("tiny-experts", "Q4_0"), ("tiny-experts", "F16")]
+
+
+@pytest.mark.parametrize("name,kind", FILES)
+def test_weight_placement(name, kind, stock, seen):
+    model = stock.quantised(name, kind)
+
+    def run(*options: str, ours: bool = True, tokens: int = 1, **env: str) -> Output:
+        words = [*completion(PROMPT, tokens), "-v", *options]
+        how = dict(model=model, ours=ours, env=env, whole=places)
+        return stock.run("llama-completion", *words, **how)
+
+    without, plain = places(run(ours=False)), places(run("--no-repack", ours=False))
+    with_us, with_plain = run(), run("--no-repack")
+    assert places(with_us) == without and places(with_plain) == plain
+    prompt = with_us.stats.offloaded()
+    assert with_plain.stats.products == prompt
+    assert run(tokens=8).stats.products == prompt, "products of tokens that were written"
+    none = run(GGML_ROCKET_MEM="0")
+    assert none.stats.products == 0, "products without memory for weights"
+    assert places(none) == without, "weights that do not fit lie elsewhere"
+    # Of one layer 4 weights of attention and 3 behind it; with experts, one more to choose them.
+    layer = run(GGML_ROCKET_TENSORS="blk.[0-1].*,!blk.1.*").stats.products
+    assert layer == 7 + (name == "tiny-experts")
+    seen(f"{without} MiB, {prompt} products")
+
+
+# Products of a step of llama-batched-bench: weights that it multiplies by, and those of them that
+# in a prompt only see the last token of each sequence: the last layer's feed-forward network and
+# the output.
+OF_A_STEP, OF_LAST_TOKENS = 29, 4
+
+
+def test_batched_bench(stock, seen):
+    """llama-batched-bench with 1 to 32 sequences at once: a step of token generation multiplies
+    one row a sequence, so from GGML_ROCKET_MIN_M sequences on it is the NPU's work."""
+    rows, written, alone, work = 8, 2, None, 0.0
+    model = stock.full("tiny-1")
+    for sequences in [1, 4, 8, 32]:
+
+        def ended(output: Output) -> bool:
+            lines = [line for line in output.text.splitlines() if line.startswith("{")]
+            return any(json.loads(line)["pl"] == sequences for line in lines)
+
+        # A context that is enough for all, and for what the program warms up with; of each prompt
+        # all batches are offloaded.
+        words = ["-c", 2048, "-npl", sequences, "-npp", rows, "-ntg", written]
+        words += ["--output-format", "jsonl"]
+        how = dict(model=model, env={"GGML_ROCKET_MIN_M": str(rows)}, whole=ended)
+        stats = stock.run("llama-batched-bench", *words, **how).stats
+        # With one sequence only prompts are offloaded.
+        alone = alone or stats.offloaded()
+        generated = OF_LAST_TOKENS + written * OF_A_STEP if sequences >= rows else 0
+        assert stats.products == alone + generated, f"with {sequences} sequences"
+        before, work = work, stats["multiply-adds (millions)"]
+        assert work > before, f"{sequences} sequences took no more multiply-adds than fewer"
+        seen(f"{sequences} sequences: {stats.products} products, {work:.0f} million")
+
+
+# Rows of the statistics that tell what was placed where.
+PLACED = [
+    "products computed in fp16",
+    "products computed in int8-hadamard",
+    "multiply-adds (millions)",
+    "weight tensors on the NPU",
+    "KiB of weights on the NPU",
+    "weight tensors left to the CPU",
+    "jobs",
+]
+
+
+def test_same_every_run(stock, seen):
+    """The same model gets the same placement, and gives the same bits, in each of ten runs on a
+    loaded machine. Nothing is decided by a time that was measured."""
+    model = stock.quantised("plain", "Q4_0")
+
+    def run() -> tuple[np.ndarray, dict[str, float]]:
+        # What the rules say, not what suits tiny models; in one batch, of as many rows as some of
+        # the small weights need to be worth it, and others not.
+        rules = {"GGML_ROCKET_MIN_M": "auto"}
+        found = logits.measure(stock, model, True, rules, context=256, chunks=1)
+        found.stats.offloaded()
+        return found.logits, {row: found.stats[row] for row in PLACED}
+
+    bits, placed = run()
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        for number in range(1, 10):
+            again, place = run()
+            assert place == placed, f"run {number}"
+            assert np.array_equal(again, bits), f"run {number} gave other bits"
+    finally:
+        for process in load:
+            process.kill()
+            process.wait()
+    seen(str(placed))

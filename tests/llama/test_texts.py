@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The same model and prompt give the same text with our backend."""
+
+import json
+
+import pytest
+
+import logits
+from options import WORK
+from process import Output
+from reference import MODEL, PROMPT, PROMPTS, Reference
+from stats import Stats
+
+
+def check_trace(events: list[dict], stats: Stats) -> None:
+    """The trace that the backend writes tells of as many products and jobs as its table, and of each
+    kind of work."""
+    of = lambda kind, **having: [
+        e for e in events if e.get("cat") == kind and having.items() <= e.items()
+    ]
+    assert len(of("product")) == stats.products > 0
+    for product in of("product"):
+        sizes = [product["args"][size] for size in ("rows", "k", "n")]
+        assert min(sizes) > 0 and product["name"] and product["dur"] > 0, product
+        assert isinstance(product["args"]["precision"], str), product
+    for kind in ("job", "wait", "unpack"):
+        assert len(of(kind)) == stats["jobs"], f"not as many times {kind} as jobs"
+    for kind in ("graph", "pack", "submit"):
+        assert of(kind, ph="X"), f"no {kind}"
+    # The ends of the arrows from SUBMIT to the job on its core. A job whose outputs look as if it
+    # had not run is run again, and counted once.
+    assert not stats.is_model or len(of("submit", ph="f")) >= stats["jobs"]
+
+
+def compare(reference: Reference) -> tuple[Output, str]:
+    """Has the model go on with our backend, and says how the texts agree."""
+    plain = reference.run(ours=False).generated
+    assert plain == reference.text, "llama-completion and llama-server differ without our backend"
+    path = WORK / "trace.json"
+    output = reference.run(env={"GGML_ROCKET_TRACE": str(path)})
+    agreement = reference.judge(output.generated)
+    output.stats.check_times()
+    check_trace(json.loads(path.read_bytes()), output.stats)
+    gap = min(step[1].gap for step in reference.steps)
+    products = output.stats.offloaded("fp16")
+    return output, f"{agreement} ({products} products in FP16, smallest top-2 gap {gap:.6f})"
+
+
+@pytest.mark.parametrize("model", PROMPTS)
+def test_f16_same_text(model, reference, seen):
+    seen(compare(reference(model, PROMPTS[model], 64))[1])
+
+
+# Which layers of a model with three, by GGML_ROCKET_TENSORS, and the products of a prompt that are
+# then offloaded: 7 a layer, but 4 of the last, whose feed-forward network sees the last token only,
+# as the output does.
+LAYERS = {"*": 7 + 7 + 4, "blk.[0-1].*": 7 + 7, "blk.0.*": 7, "!*": 0}
+
+
+@pytest.mark.parametrize("tensors", LAYERS)
+def test_layers(tensors, stock, reference, seen):
+    """With all, some or none of its layers on the NPU a model stays the same, and what was asked
+    for is offloaded."""
+    choice = {"GGML_ROCKET_TENSORS": tensors}
+    output = reference("tiny-3-layers", PROMPT, 24)
+    agreement = output.judge((run := output.run(env=choice)).generated)
+    assert run.stats.products == LAYERS[tensors]
+    model, text = stock.full("tiny-3-layers"), dict(context=64, chunks=2)
+    cpu = logits.measure(stock, model, False, **text)
+    ours = logits.measure(stock, model, True, choice, **text)
+    assert (ours.stats.products > 0) == (LAYERS[tensors] > 0)
+    apart = logits.divergence(cpu.logits, ours.logits)
+    assert abs(apart) <= 1e-5, f"a mean KL divergence of {apart} from the CPU"
+    seen(f"{LAYERS[tensors]} products, {agreement}, KL divergence {apart:.7f}")
+
+
+def test_small_budget(reference, seen):
+    """With less memory than the packed model takes (some 6 MiB in FP16), part of it is offloaded,
+    the log says so, and the text is the same."""
+    packed, left = "weight tensors on the NPU", "weight tensors left to the CPU"
+    told = "weights for the NPU: "
+    text = reference(MODEL, PROMPT, 16)
+    everything = text.run()
+    text.judge(everything.generated)
+    output = text.run("-v", env={"GGML_ROCKET_MEM": "4M"}, log=told)
+    agreement = text.judge(output.generated)
+    few, most = output.stats, everything.stats
+    assert 0 < few[packed] < most[packed] and few[left] > 0, few.text
+    assert few["KiB of weights on the NPU"] <= 4096
+    assert few.offloaded("fp16") < most.products
+    line = output.lines(told)[-1]
+    assert line.startswith(f"{told}{few[packed]:.0f} tensors") and "left to the CPU: " in line
+    seen(f"{few.products} of {most.products} products, {agreement}; {line}")
