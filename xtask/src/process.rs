@@ -4,18 +4,15 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How often a running command is looked at.
 const POLL: Duration = Duration::from_millis(20);
-
-/// How long what a command wrote may take to arrive after the command's limit.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// How a command ended that was not killed, and what it wrote.
 #[derive(Debug)]
@@ -102,38 +99,6 @@ pub(crate) fn as_root(program: &str) -> Command {
     let mut command = Command::new("sudo");
     command.arg(program);
     command
-}
-
-/// A thread that reads a pipe to its end.
-#[derive(Debug)]
-pub(crate) struct ReaderThread<T>(JoinHandle<T>);
-
-/// Reads `pipe` to its end in a thread.
-pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> ReaderThread<Vec<u8>> {
-    ReaderThread(thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What was read before an error is kept, and shows the cause.
-        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
-        bytes
-    }))
-}
-
-impl<T> ReaderThread<T> {
-    /// What was read. For use after the process has ended.
-    ///
-    /// # Errors
-    /// If the end has not come shortly after `end`: a pipe is open as long as any process
-    /// has it.
-    pub(crate) fn result(self, end: Instant) -> Result<T> {
-        while !self.0.is_finished() {
-            ensure!(
-                Instant::now() < end + GRACE,
-                "a process was left that holds the output"
-            );
-            thread::sleep(POLL);
-        }
-        self.0.join().map_err(|_| anyhow!("the reader panicked"))
-    }
 }
 
 /// Waits for `child`, or kills it after `limit`, with its descendants.
