@@ -146,7 +146,7 @@ pub struct CapturedJob {
     /// When it was seen to end, nanoseconds after recording began; `None` if it was
     /// not.
     pub ended_ns: Option<u64>,
-    /// How it ended.
+    /// Whether it completed, was killed or dropped, or is not known.
     pub outcome: JobOutcome,
     /// Chunks that were recorded since the job before it ended.
     pub(crate) before: Range<usize>,

@@ -107,7 +107,7 @@ where
 }
 
 impl OutputRows<'_> {
-    /// What it is of.
+    /// The type of the results.
     #[must_use]
     pub const fn output(&self) -> Output {
         match self {

@@ -67,7 +67,7 @@ pub struct Done {
     pub token: u64,
     /// Index into the device pool; `None` where it is not about one.
     pub device: Option<usize>,
-    /// What was done.
+    /// The kind of work: packing, a job, unpacking and so on.
     pub activity: Activity,
     /// When it began.
     pub started: Instant,

@@ -41,7 +41,7 @@ pub enum OpenError {
     Files {
         /// Open files that were asked for.
         files: usize,
-        /// What it says.
+        /// The error of the first open that failed.
         source: rocket_uapi::Error,
     },
 }

@@ -62,9 +62,9 @@ impl GraphTime {
 /// A model, and what decides about its products.
 #[derive(Debug, Clone)]
 pub struct Graph<'a> {
-    /// The model.
+    /// Layers, channels and heads of the model.
     pub shape: ModelShape,
-    /// Its weights.
+    /// The matrices that its products multiply with.
     pub weights: Vec<WeightMatrix>,
     /// What decides; `None` for the CPU alone.
     pub rules: Option<&'a OffloadRules>,

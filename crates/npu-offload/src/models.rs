@@ -6,7 +6,7 @@ use crate::format::NumberFormat;
 /// The shape of a llama-like model: attention, and a gated feed-forward network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelShape {
-    /// Its name.
+    /// Name of the model, as tables print it.
     pub name: &'static str,
     /// Number of layers.
     pub layers: usize,

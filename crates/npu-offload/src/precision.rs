@@ -114,7 +114,7 @@ impl PrecisionChoice {
         ("w4a4-hadamard", Self::Always(ComputeType::Int4Hadamard)),
     ];
 
-    /// Its word.
+    /// Its word in `GGML_ROCKET_PRECISION`.
     #[must_use]
     pub fn word(self) -> &'static str {
         let word = |(word, choice)| (choice == self).then_some(word);

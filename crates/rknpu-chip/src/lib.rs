@@ -192,7 +192,7 @@ pub struct Diagnosis {
     pub registers: Vec<(&'static str, u32)>,
     /// The rule that was broken.
     pub rule: String,
-    /// What to change.
+    /// The change of the program that avoids it.
     pub remedy: String,
 }
 

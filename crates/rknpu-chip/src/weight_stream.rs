@@ -20,7 +20,7 @@ pub(crate) const HELD_BYTES: usize = cbuf::BYTES;
 /// Where the stream is.
 #[derive(Debug)]
 pub(crate) enum WeightSource {
-    /// These bytes.
+    /// Fetched as a whole.
     Held(Vec<u8>),
     /// In memory, from this address on.
     Memory(u32),

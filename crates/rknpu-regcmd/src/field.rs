@@ -91,9 +91,9 @@ impl FieldInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{value} does not fit the register field {field}, which holds {min} to {max}")]
 pub struct FieldRangeError {
-    /// The field.
+    /// Name of the field, with its register.
     pub field: &'static str,
-    /// The value.
+    /// The value that was to be written.
     pub value: i64,
     /// Smallest value that fits.
     pub min: i64,
@@ -182,7 +182,7 @@ impl fmt::Display for RegisterInfo {
 
 /// A register as a type: the value it holds.
 pub trait Register: Copy {
-    /// The declaration.
+    /// Block, name, offset and fields.
     const INFO: &'static RegisterInfo;
     /// The register holding `bits`.
     fn from_bits(bits: u32) -> Self;
@@ -247,7 +247,7 @@ macro_rules! registers {
             /// State of the two register groups.
             plain(readonly) SStatus S_STATUS @ $status {
                 status_0: 0..=1 = "Group 0: 0 idle, 1 executing, 2 waiting.",
-                status_1: 16..=17 = "Group 1, likewise.",
+                status_1: 16..=17 = "Group 1: 0 idle, 1 executing, 2 waiting.",
             }
             #[doc = $meaning]
             plain SPointer S_POINTER @ $pointer {

@@ -30,7 +30,7 @@ impl BufferId {
 /// A place in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferRef {
-    /// The buffer.
+    /// The buffer, by the name that the task gave it.
     pub buffer: BufferId,
     /// Bytes from its beginning.
     pub offset: u32,

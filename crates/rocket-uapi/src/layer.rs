@@ -20,7 +20,7 @@ use crate::{Errno, sys};
 /// # Safety
 /// As for [`FileOperations`], whose promises it keeps if the file below does.
 pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
-    /// The file below.
+    /// Type of the file that this one stands in front of.
     type Below: FileOperations + ?Sized;
 
     /// The file that this one stands in front of.

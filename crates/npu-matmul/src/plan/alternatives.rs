@@ -9,7 +9,7 @@ use crate::dtype::{Dtype, ROW_MULTIPLE};
 /// Sizes that a plan could choose, and what it would take with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
-    /// The sizes.
+    /// Sizes of tiles and parts.
     pub choice: PlanSizes,
     /// The weights so cut, and the modelled time.
     pub candidate: Candidate,

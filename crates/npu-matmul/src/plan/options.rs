@@ -229,7 +229,7 @@ pub enum PlanError {
         k: usize,
         /// Output channels.
         n: usize,
-        /// The limits.
+        /// The limits of a job that it exceeds.
         limits: JobLimits,
     },
 }

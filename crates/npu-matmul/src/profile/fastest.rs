@@ -41,7 +41,7 @@ pub struct FastestPlan {
     /// for any weights ([`int4_depth`](crate::plan::int4_depth)); else `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub int4_depth: Option<usize>,
-    /// The plan.
+    /// Sizes of the plan that was the fastest.
     pub sizes: PlanSizes,
     /// What it took: from call to return on an NPU, by modelled time on the
     /// software model.

@@ -86,9 +86,9 @@ impl fmt::Display for Board {
 pub struct ContestedFact {
     /// Its name, as the software model's switches have it.
     pub id: String,
-    /// The side.
+    /// The side that the board is on, by its name.
     pub verdict: String,
-    /// What it is about.
+    /// The question that the fact answers, in a sentence.
     pub sentence: String,
 }
 

@@ -173,9 +173,9 @@ pub enum ExtentError {
     /// them decides is not known.
     #[error("{first} and {second} disagree about {what}; what is touched is then not known")]
     Disagreement {
-        /// The one register.
+        /// Name of one register.
         first: &'static str,
-        /// The other.
+        /// Name of the other register.
         second: &'static str,
         /// What they disagree about.
         what: &'static str,

@@ -43,7 +43,7 @@ pub struct Finding {
     pub registers: Vec<&'static RegisterInfo>,
     /// What is wrong, with the values.
     pub message: String,
-    /// What to change.
+    /// The change of the program that avoids it.
     pub remedy: &'static str,
 }
 

@@ -50,7 +50,7 @@ pub struct Layouts {
 /// A product with the layouts of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaidOutTask {
-    /// The product.
+    /// Sizes, type and buffers of the product.
     pub task: MatmulTask,
     /// The layouts of A and C.
     pub layouts: Layouts,

@@ -33,11 +33,11 @@ registers! {
     plain ConvCon3 CONV_CON3 @ 0x1014 {
         conv_x_stride: 0..=2 = "Horizontal stride, pixels.",
         conv_y_stride: 3..=5 = "Vertical stride, lines.",
-        deconv_x_stride: 8..=10 = "Transposed convolution; 0.",
-        deconv_y_stride: 11..=13 = "Transposed convolution; 0.",
+        deconv_x_stride: 8..=10 = "Horizontal stride of a transposed convolution; programs write 0.",
+        deconv_y_stride: 11..=13 = "Vertical stride of a transposed convolution; programs write 0.",
         atrous_x_dilation: 16..=20 = "Horizontal dilation - 1 (E-window).",
         atrous_y_dilation: 21..=25 = "Vertical dilation - 1 (E-window).",
-        nn_mode: 28..=30 = "0.",
+        nn_mode: 28..=30 = "Unknown mode; programs write 0.",
     }
     /// Size of the convolution's input.
     plain DataSize0 DATA_SIZE0 @ 0x1020 {
@@ -46,8 +46,8 @@ registers! {
     }
     /// Channels of the convolution's input.
     plain DataSize1 DATA_SIZE1 @ 0x1024 {
-        datain_channel: 0..=15 = "Input channels, padded.",
-        datain_channel_real: 16..=29 = "Input channels - 1.",
+        datain_channel: 0..=15 = "Input channels, padded to whole groups.",
+        datain_channel_real: 16..=29 = "Input channels before padding, - 1.",
     }
     /// Width of the convolution's output.
     plain DataSize2 DATA_SIZE2 @ 0x1028 {
@@ -56,7 +56,7 @@ registers! {
     /// Size of the convolution's output.
     plain DataSize3 DATA_SIZE3 @ 0x102c {
         dataout_atomics: 0..=21 = "Output pixels, width x height.",
-        surf_mode: 22..=23 = "0.",
+        surf_mode: 22..=23 = "Unknown mode; programs write 0.",
     }
     /// Size of all weights.
     plain WeightSize0 WEIGHT_SIZE0 @ 0x1030 {
@@ -97,37 +97,37 @@ registers! {
     }
     /// Input conversion of channels 0 mod 4.
     plain CvtCon1 CVT_CON1 @ 0x1050 {
-        cvt_offset: 0..=15 signed = "Added.",
-        cvt_scale: 16..=31 = "Multiplied.",
+        cvt_offset: 0..=15 signed = "Offset; CVT_TYPE says whether it is added before or after the scale.",
+        cvt_scale: 16..=31 = "Factor, 16 bits.",
     }
     /// Input conversion of channels 1 mod 4.
     plain CvtCon2 CVT_CON2 @ 0x1054 {
-        cvt_offset: 0..=15 signed = "Added.",
-        cvt_scale: 16..=31 = "Multiplied.",
+        cvt_offset: 0..=15 signed = "Offset; CVT_TYPE says whether it is added before or after the scale.",
+        cvt_scale: 16..=31 = "Factor, 16 bits.",
     }
     /// Input conversion of channels 2 mod 4.
     plain CvtCon3 CVT_CON3 @ 0x1058 {
-        cvt_offset: 0..=15 signed = "Added.",
-        cvt_scale: 16..=31 = "Multiplied.",
+        cvt_offset: 0..=15 signed = "Offset; CVT_TYPE says whether it is added before or after the scale.",
+        cvt_scale: 16..=31 = "Factor, 16 bits.",
     }
     /// Input conversion of channels 3 mod 4.
     plain CvtCon4 CVT_CON4 @ 0x105c {
-        cvt_offset: 0..=15 signed = "Added.",
-        cvt_scale: 16..=31 = "Multiplied.",
+        cvt_offset: 0..=15 signed = "Offset; CVT_TYPE says whether it is added before or after the scale.",
+        cvt_scale: 16..=31 = "Factor, 16 bits.",
     }
     /// Fully connected mode; 0 in all known programs.
     plain FcCon0 FC_CON0 @ 0x1060 {
-        fc_skip_en: 0..=0 = "0.",
-        fc_skip_data: 16..=31 = "0.",
+        fc_skip_en: 0..=0 = "Unknown mode; programs write 0.",
+        fc_skip_data: 16..=31 = "Unknown mode; programs write 0.",
     }
     /// Fully connected mode; 0 in all known programs.
     plain FcCon1 FC_CON1 @ 0x1064 {
-        data_offset: 0..=16 = "0.",
+        data_offset: 0..=16 = "Unknown mode; programs write 0.",
     }
     /// Padding; right and bottom follow from the output size.
     plain PadCon0 PAD_CON0 @ 0x1068 {
-        pad_top: 0..=3 = "Lines.",
-        pad_left: 4..=7 = "Pixels.",
+        pad_top: 0..=3 = "Lines of padding above the input.",
+        pad_left: 4..=7 = "Pixels of padding before each line.",
     }
     /// Base address of the input cube.
     address FeatureDataAddr FEATURE_DATA_ADDR @ 0x1070 {
@@ -135,9 +135,9 @@ registers! {
     }
     /// Fully connected mode; 0 in all known programs.
     plain FcCon2 FC_CON2 @ 0x1074 {
-        weight_offset: 0..=16 = "0.",
+        weight_offset: 0..=16 = "Unknown mode; programs write 0.",
     }
-    /// Burst lengths.
+    /// Lengths of CNA's bursts on the memory bus.
     plain DmaCon0 DMA_CON0 @ 0x1078 {
         data_burst_len: 0..=3 = "Beats - 1 of feature bursts: 3, 7 or 15.",
         weight_burst_len: 16..=19 = "Beats - 1 of weight bursts: 3, 7 or 15.",
@@ -145,16 +145,16 @@ registers! {
     }
     /// Distance of lines; of groups of four lines where group_line_off is 0.
     plain DmaCon1 DMA_CON1 @ 0x107c {
-        line_stride: 0..=27 = "Atoms.",
+        line_stride: 0..=27 = "Distance, atoms.",
     }
     /// Distance of surfaces, less the group's own extent.
     plain DmaCon2 DMA_CON2 @ 0x1080 {
-        surf_stride: 0..=27 signed = "Atoms, two's complement.",
+        surf_stride: 0..=27 signed = "Distance, atoms, two's complement.",
     }
     /// Size of the cube to fetch.
     plain FcDataSize0 FC_DATA_SIZE0 @ 0x1084 {
-        dma_height: 0..=10 = "Lines.",
-        dma_width: 16..=29 = "Pixels per line.",
+        dma_height: 0..=10 = "Lines to fetch.",
+        dma_width: 16..=29 = "Pixels to fetch of each line.",
     }
     /// Channels of the cube to fetch.
     plain FcDataSize1 FC_DATA_SIZE1 @ 0x1088 {

@@ -19,16 +19,16 @@ registers! {
         qd_en: 0..=0 = "1: also sum the input window, for the weight zero point correction.",
         dw_en: 1..=1 = "1: depthwise.",
         proc_precision: 8..=10 = "Precision code, as CONV_CON1.",
-        soft_gating: 14..=19 = "0.",
+        soft_gating: 14..=19 = "Unknown mode; programs write 0.",
     }
     /// Size of the output.
     plain DataoutSize0 DATAOUT_SIZE_0 @ 0x3014 {
         dataout_width: 0..=15 = "Pixels per line - 1.",
-        dataout_height: 16..=31 = "Lines - 1.",
+        dataout_height: 16..=31 = "Output lines, - 1.",
     }
     /// Channels of the output.
     plain DataoutSize1 DATAOUT_SIZE_1 @ 0x3018 {
-        dataout_channel: 0..=15 = "Channels - 1.",
+        dataout_channel: 0..=15 = "Output channels, - 1.",
     }
     /// Shift of the accumulator.
     plain ClipTruncate CLIP_TRUNCATE @ 0x301c {

@@ -15,16 +15,16 @@ registers! {
         output_mode: 1..=2 = "Bit 1: to memory, bit 0: to the PPU.",
         conv_mode: 3..=4 = "0 direct convolution, 3 depthwise.",
         burst_len: 5..=8 = "Beats - 1 of a burst.",
-        surf_len: 9..=24 = "0.",
-        nonalign: 25..=25 = "0.",
+        surf_len: 9..=24 = "Unknown mode; programs write 0.",
+        nonalign: 25..=25 = "Unknown mode; programs write 0.",
         rgp_type: 26..=29 = "0; semantics unknown.",
         tp_en: 30..=30 = "0; transposing writer.",
-        comb_use: 31..=31 = "0.",
+        comb_use: 31..=31 = "Unknown mode; programs write 0.",
     }
     /// Precisions, and negative shift amounts.
     plain DataFormat DATA_FORMAT @ 0x4010 {
         proc_precision: 0..=2 = "Precision code of the computation.",
-        mc_surf_out: 3..=3 = "0.",
+        mc_surf_out: 3..=3 = "Unknown mode; programs write 0.",
         bs_mul_shift_value_neg: 4..=9 = "BS: shift for negative products, bits.",
         bn_mul_shift_value_neg: 10..=15 = "BN: shift for negative products, bits.",
         ew_truncate_neg: 16..=25 = "EW: shift for negative results, bits.",
@@ -41,7 +41,7 @@ registers! {
     }
     /// Distance of surfaces of the output.
     plain DstSurfStride DST_SURF_STRIDE @ 0x4024 {
-        dst_surf_stride: 4..=31 = "Atoms.",
+        dst_surf_stride: 4..=31 = "Distance, atoms.",
     }
     /// Width of the data.
     plain DataCubeWidth DATA_CUBE_WIDTH @ 0x4030 {
@@ -49,7 +49,7 @@ registers! {
     }
     /// Height of the data.
     plain DataCubeHeight DATA_CUBE_HEIGHT @ 0x4034 {
-        height: 0..=12 = "Lines - 1.",
+        height: 0..=12 = "Lines computed, - 1.",
         minmax_ctl: 22..=24 = "0; semantics unknown.",
     }
     /// Gaps at the end of lines.
@@ -59,16 +59,16 @@ registers! {
     }
     /// Channels of the data.
     plain DataCubeChannel DATA_CUBE_CHANNEL @ 0x403c {
-        channel: 0..=12 = "Channels - 1, padded.",
-        orig_channel: 16..=28 = "Channels - 1.",
+        channel: 0..=12 = "Channels computed, padded, - 1.",
+        orig_channel: 16..=28 = "Channels before padding, - 1.",
     }
     /// BS stage: what it does.
     plain BsCfg BS_CFG @ 0x4040 {
         bs_bypass: 0..=0 = "1: the stage does nothing.",
-        bs_alu_bypass: 1..=1 = "1: no ALU.",
-        bs_mul_bypass: 4..=4 = "1: no multiplier.",
+        bs_alu_bypass: 1..=1 = "1: the ALU is passed by.",
+        bs_mul_bypass: 4..=4 = "1: the multiplier is passed by.",
         bs_mul_prelu: 5..=5 = "1: multiply negative values only.",
-        bs_relu_bypass: 6..=6 = "1: no ReLU.",
+        bs_relu_bypass: 6..=6 = "1: negative results stay.",
         bs_relux_en: 7..=7 = "1: clip above at BS_RELUX_CMP_VALUE too.",
         bs_alu_src: 8..=8 = "ALU operand: 0 register, 1 BRDMA.",
         bs_alu_algo: 16..=19 = "0 max, 1 min, 2 add, 4 minus.",
@@ -91,10 +91,10 @@ registers! {
     /// Weight zero point correction (CPEND), and the writer's groups.
     plain BsOwCfg BS_OW_CFG @ 0x4050 {
         ow_src: 0..=0 = "CPEND operand: 0 register, 1 BRDMA.",
-        od_bypass: 1..=1 = "1: no correction.",
+        od_bypass: 1..=1 = "1: weights are used as stored.",
         size_e_0: 2..=4 = "Atoms per pixel and kernel group - 1; all three are written equal.",
-        size_e_1: 5..=7 = "As size_e_0.",
-        size_e_2: 8..=10 = "As size_e_0.",
+        size_e_1: 5..=7 = "The same number as size_e_0.",
+        size_e_2: 8..=10 = "The same number as size_e_0.",
         tp_org_en: 27..=27 = "1: transposing writer.",
         rgp_cnter: 28..=31 = "0; semantics unknown.",
     }
@@ -104,22 +104,22 @@ registers! {
     }
     /// Channels to write.
     plain WdmaSize0 WDMA_SIZE_0 @ 0x4058 {
-        channel_wdma: 0..=12 = "Channels - 1.",
-        size_c_wdma: 16..=26 = "Transposing writer only.",
+        channel_wdma: 0..=12 = "Channels written, - 1.",
+        size_c_wdma: 16..=26 = "Size for the transposing writer; no other program sets it.",
         tp_precision: 27..=27 = "Transposing writer: 0 8 bit, 1 16 bit.",
     }
     /// Size to write.
     plain WdmaSize1 WDMA_SIZE_1 @ 0x405c {
         width_wdma: 0..=12 = "Pixels per line - 1.",
-        height_wdma: 16..=28 = "Lines - 1.",
+        height_wdma: 16..=28 = "Lines written, - 1.",
     }
     /// BN stage: what it does.
     plain BnCfg BN_CFG @ 0x4060 {
         bn_bypass: 0..=0 = "1: the stage does nothing.",
-        bn_alu_bypass: 1..=1 = "1: no ALU.",
-        bn_mul_bypass: 4..=4 = "1: no multiplier.",
+        bn_alu_bypass: 1..=1 = "1: the ALU is passed by.",
+        bn_mul_bypass: 4..=4 = "1: the multiplier is passed by.",
         bn_mul_prelu: 5..=5 = "1: multiply negative values only.",
-        bn_relu_bypass: 6..=6 = "1: no ReLU.",
+        bn_relu_bypass: 6..=6 = "1: negative results stay.",
         bn_relux_en: 7..=7 = "1: clip above at BN_RELUX_CMP_VALUE too.",
         bn_alu_src: 8..=8 = "ALU operand: 0 register, 1 NRDMA.",
         bn_alu_algo: 16..=19 = "0 max, 1 min, 2 add, 4 minus.",
@@ -148,11 +148,11 @@ registers! {
         ew_op_src: 6..=6 = "Operand: 0 EW_OP_VALUE registers, 1 ERDMA.",
         ew_lut_bypass: 7..=7 = "1: no look-up table.",
         ew_op_cvt_bypass: 8..=8 = "1: the operand is not converted.",
-        ew_relu_bypass: 9..=9 = "1: no ReLU.",
+        ew_relu_bypass: 9..=9 = "1: negative results stay.",
         ew_relux_en: 10..=10 = "1: clip above at EW_RELUX_CMP_VALUE too.",
         ew_alu_algo: 16..=19 = "0 max, 1 min, 2 add, 3 div, 4 minus, 5 abs, 6 neg, 7 floor, 8 ceil.",
-        ew_binary_en: 20..=20 = "0.",
-        ew_equal_en: 21..=21 = "0.",
+        ew_binary_en: 20..=20 = "Unknown mode; programs write 0.",
+        ew_equal_en: 21..=21 = "Unknown mode; programs write 0.",
         edata_size: 22..=23 = "Operand size: 0 4 bit, 1 8 bit, 2 16 bit, 3 32 bit.",
         ew_data_mode: 28..=29 = "Operand: 0 per channel, 1 per pixel, 2 channel by pixel.",
         ew_cvt_round: 30..=30 = "Ties of the operand conversion: 0 to even, 1 up.",
@@ -160,11 +160,11 @@ registers! {
     }
     /// EW operand conversion: offset.
     plain EwCvtOffsetValue EW_CVT_OFFSET_VALUE @ 0x4074 {
-        ew_op_cvt_offset: 0..=31 = "Added; int32.",
+        ew_op_cvt_offset: 0..=31 = "Offset, int32; ew_cvt_type says whether it is added before or after the scale.",
     }
     /// EW operand conversion: scale and shift.
     plain EwCvtScaleValue EW_CVT_SCALE_VALUE @ 0x4078 {
-        ew_op_cvt_scale: 0..=15 = "Multiplied.",
+        ew_op_cvt_scale: 0..=15 = "Factor.",
         ew_op_cvt_shift: 16..=21 = "Right shift, bits.",
         ew_truncate: 22..=31 = "Right shift of the result, bits.",
     }
@@ -174,11 +174,11 @@ registers! {
     }
     /// Output conversion: offset.
     plain OutCvtOffset OUT_CVT_OFFSET @ 0x4080 {
-        out_cvt_offset: 0..=31 signed = "Added.",
+        out_cvt_offset: 0..=31 signed = "Offset; cvt_type of OUT_CVT_SHIFT says whether it is added before or after the scale.",
     }
     /// Output conversion: scale.
     plain OutCvtScale OUT_CVT_SCALE @ 0x4084 {
-        out_cvt_scale: 0..=15 signed = "Multiplied (sign: E-scale-signed).",
+        out_cvt_scale: 0..=15 signed = "Factor (sign: E-scale-signed).",
         fp32tofp16_en: 16..=16 = "1: narrow fp32 to fp16.",
     }
     /// Output conversion: shift and rounding.
@@ -206,7 +206,7 @@ registers! {
     plain EwOpValue7 EW_OP_VALUE_7 @ 0x40ac { ew_operand: 0..=31 = "Operand of channels 7 mod 8, supposedly.", }
     /// Distance of kernel groups of the output.
     plain SurfaceAdd SURFACE_ADD @ 0x40c0 {
-        surf_add: 4..=31 = "Atoms.",
+        surf_add: 4..=31 = "Distance, atoms.",
     }
     /// Undocumented. All known programs write 0.
     plain Unknown40c4 UNKNOWN_40C4 @ 0x40c4 {
@@ -216,11 +216,11 @@ registers! {
     plain LutAccessCfg LUT_ACCESS_CFG @ 0x4100 {
         lut_addr: 0..=9 = "Entry; counts up with each access.",
         lut_table_id: 16..=16 = "0 LE, 1 LO.",
-        lut_access_type: 17..=17 = "1: write.",
+        lut_access_type: 17..=17 = "1: LUT_ACCESS_DATA is written into the table.",
     }
     /// Entry of a look-up table.
     plain LutAccessData LUT_ACCESS_DATA @ 0x4104 {
-        lut_access_data: 0..=15 = "int16.",
+        lut_access_data: 0..=15 = "Value of the entry, int16.",
     }
     /// Look-up: choice between the tables.
     plain LutCfg LUT_CFG @ 0x4108 {
@@ -230,7 +230,7 @@ registers! {
         lut_uflow_priority: 4..=4 = "Table on underflow of both.",
         lut_oflow_priority: 5..=5 = "Table on overflow of both.",
         lut_hybrid_priority: 6..=6 = "Table on a hit in both.",
-        lut_cal_sel: 7..=7 = "Semantics unknown; 0.",
+        lut_cal_sel: 7..=7 = "Semantics unknown; programs write 0.",
     }
     /// Look-up: index step.
     plain LutInfo LUT_INFO @ 0x410c {

@@ -16,12 +16,12 @@ registers! {
     }
     /// Height of the cube to read.
     plain DataCubeHeight DATA_CUBE_HEIGHT @ 0x5010 {
-        height: 0..=12 = "Lines - 1.",
+        height: 0..=12 = "Lines to read, - 1.",
         ew_line_notch_addr: 16..=28 = "Atoms skipped after each line of the EW operand.",
     }
     /// Channels of the cube to read.
     plain DataCubeChannel DATA_CUBE_CHANNEL @ 0x5014 {
-        channel: 0..=12 = "Channels - 1.",
+        channel: 0..=12 = "Channels to read, - 1.",
     }
     /// Base address of the main input.
     address SrcBaseAddr SRC_BASE_ADDR @ 0x5018 {
@@ -48,8 +48,8 @@ registers! {
         erdma_disable: 0..=0 = "1: off.",
         ov4k_bypass: 1..=1 = "1: bursts may cross 4 KiB.",
         erdma_data_size: 2..=3 = "0 4 bit, 1 8 bit, 2 16 bit, 3 32 bit.",
-        erdma_nonalign: 28..=28 = "0.",
-        erdma_surf_mode: 29..=29 = "0.",
+        erdma_nonalign: 28..=28 = "Unknown mode; programs write 0.",
+        erdma_surf_mode: 29..=29 = "Unknown mode; programs write 0.",
         erdma_data_mode: 30..=31 = "0 per channel, 1 per pixel, 2 both.",
     }
     /// Base address of the EW operand.
@@ -58,7 +58,7 @@ registers! {
     }
     /// Distance of surfaces of the EW operand.
     plain EwSurfStride EW_SURF_STRIDE @ 0x5040 {
-        ew_surf_stride: 4..=31 = "Atoms.",
+        ew_surf_stride: 4..=31 = "Distance, atoms.",
     }
     /// Mode of MRDMA.
     plain FeatureModeCfg FEATURE_MODE_CFG @ 0x5044 {
@@ -73,12 +73,12 @@ registers! {
     }
     /// Mode of MRDMA: line notch and unpooling.
     plain SrcDmaCfg SRC_DMA_CFG @ 0x5048 {
-        kernel_width: 0..=2 = "Unpooling; 0.",
-        kernel_height: 3..=5 = "Unpooling; 0.",
-        kernel_stride_width: 6..=8 = "Unpooling; 0.",
-        kernel_stride_height: 9..=11 = "Unpooling; 0.",
-        unpooling_en: 12..=12 = "0.",
-        pooling_method: 13..=13 = "0.",
+        kernel_width: 0..=2 = "Kernel width of unpooling; programs write 0.",
+        kernel_height: 3..=5 = "Kernel height of unpooling; programs write 0.",
+        kernel_stride_width: 6..=8 = "Horizontal stride of unpooling; programs write 0.",
+        kernel_stride_height: 9..=11 = "Vertical stride of unpooling; programs write 0.",
+        unpooling_en: 12..=12 = "Unknown mode; programs write 0.",
+        pooling_method: 13..=13 = "Unknown mode; programs write 0.",
         line_notch_addr: 19..=31 = "Atoms skipped by MRDMA after each line.",
     }
     /// Gap after surfaces, MRDMA.
@@ -87,16 +87,16 @@ registers! {
     }
     /// Padding of the main input; 0 in all known programs.
     plain PadCfg PAD_CFG @ 0x5064 {
-        pad_left: 0..=2 = "Pixels.",
-        pad_top: 4..=6 = "Lines.",
-        pad_value: 16..=31 = "Value.",
+        pad_left: 0..=2 = "Pixels of padding before each line.",
+        pad_top: 4..=6 = "Lines of padding above the input.",
+        pad_value: 16..=31 = "Value of padded elements.",
     }
-    /// Arbitration between the engines.
+    /// Shares of the four read engines in the memory bus.
     plain Weight WEIGHT @ 0x5068 {
-        m_weight: 0..=7 = "MRDMA.",
-        b_weight: 8..=15 = "BRDMA.",
-        n_weight: 16..=23 = "NRDMA.",
-        e_weight: 24..=31 = "ERDMA.",
+        m_weight: 0..=7 = "Share of MRDMA.",
+        b_weight: 8..=15 = "Share of BRDMA.",
+        n_weight: 16..=23 = "Share of NRDMA.",
+        e_weight: 24..=31 = "Share of ERDMA.",
     }
     /// Gap after surfaces, ERDMA.
     plain EwSurfNotch EW_SURF_NOTCH @ 0x506c {

@@ -9,7 +9,7 @@ registers! {
 
     /// Version of the NPU: boards with an RK3588 report 0x46495245 ("FIRE"), the lower half of VERSION_NUM added.
     plain(readonly) Version VERSION @ 0x0000 {
-        version: 0..=31 = "Version.",
+        version: 0..=31 = "0x46495245 (\"FIRE\") on an RK3588, plus the lower half of VERSION_NUM.",
     }
     /// Number of the version.
     plain(readonly) VersionNum VERSION_NUM @ 0x0004 {

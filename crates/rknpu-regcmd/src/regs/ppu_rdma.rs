@@ -12,20 +12,20 @@ registers! {
     /// Width of the input.
     plain CubeInWidth CUBE_IN_WIDTH @ 0x700c { cube_in_width: 0..=12 = "Pixels per line - 1.", }
     /// Height of the input.
-    plain CubeInHeight CUBE_IN_HEIGHT @ 0x7010 { cube_in_height: 0..=12 = "Lines - 1.", }
+    plain CubeInHeight CUBE_IN_HEIGHT @ 0x7010 { cube_in_height: 0..=12 = "Lines to read, - 1.", }
     /// Channel of the input.
-    plain CubeInChannel CUBE_IN_CHANNEL @ 0x7014 { cube_in_channel: 0..=12 = "Channels - 1.", }
+    plain CubeInChannel CUBE_IN_CHANNEL @ 0x7014 { cube_in_channel: 0..=12 = "Channels to read, - 1.", }
     /// Base address of the input.
     address SrcBaseAddr SRC_BASE_ADDR @ 0x701c {
         src_base_addr: 0..=31 = "IOVA, 16-byte aligned.",
     }
     /// Distance of lines.
     plain SrcLineStride SRC_LINE_STRIDE @ 0x7024 {
-        src_line_stride: 4..=31 = "Atoms.",
+        src_line_stride: 4..=31 = "Distance, atoms.",
     }
     /// Distance of surfaces.
     plain SrcSurfStride SRC_SURF_STRIDE @ 0x7028 {
-        src_surf_stride: 4..=31 = "Atoms.",
+        src_surf_stride: 4..=31 = "Distance, atoms.",
     }
     /// Precision.
     plain DataFormat DATA_FORMAT @ 0x7030 {

@@ -146,7 +146,7 @@ pub struct Rule {
     pub shows: &'static [&'static RegisterInfo],
     /// What happens where the rule is broken.
     pub why: &'static str,
-    /// What to change.
+    /// The change of a program that keeps the rule.
     pub remedy: &'static str,
     /// The contested fact that it depends on: a switch of the software model.
     pub contested: Option<&'static str>,

@@ -114,7 +114,7 @@ pub struct ConvTask {
     pub features: FeatureFetch,
     /// How the kernels move over the features.
     pub window: WindowSteps,
-    /// The kernels.
+    /// Sizes and addresses of the kernels.
     pub weights: ConvWeights,
     /// How CBUF is used.
     pub cbuf: Buffering,

@@ -63,9 +63,9 @@ pub struct Cube {
     pub base: u32,
     /// Pixels of a line, which lie one behind the other.
     pub width: usize,
-    /// The lines.
+    /// Number and distance of the lines.
     pub lines: Walk,
-    /// The atoms of a pixel.
+    /// Number and distance of the atoms of a pixel.
     pub surfaces: Walk,
 }
 

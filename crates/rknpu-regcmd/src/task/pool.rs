@@ -143,7 +143,7 @@ impl PoolTask {
         PoolCube { size, ..self.read }.atoms(self.bits())
     }
 
-    /// What is written.
+    /// The cube of results that the PPU writes.
     #[must_use]
     pub fn target(&self) -> Cube {
         self.written.atoms(self.bits())

@@ -109,7 +109,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The whole time.
+    /// The sum of the parts, picoseconds.
     #[must_use]
     pub fn total_ps(&self) -> u64 {
         self.edges_ps
