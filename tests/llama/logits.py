@@ -61,7 +61,7 @@ def measure(
     env: Mapping[str, str] = {},
     *,
     context: int = 128,
-    chunks: int = 4,
+    chunks: int = 16,
 ) -> Run:
     """The logits of `model` on the beginning of a text of the repository: so many chunks of so
     many tokens, each in one batch."""

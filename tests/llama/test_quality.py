@@ -23,8 +23,7 @@ AUTO_BARS = {
     # Rows of 1024. Of 32 normally distributed numbers the largest is 2.3 standard deviations, of a
     # row of 256 it is 3.0, of 1024 3.4: steps grow with it.
     "deep": 2.5,
-    # The router of random experts is hardly decided, so that a rounding sends tokens to others.
-    "experts": 3.0,
+    "experts": 2.0,
 }
 # What a precision may lose with an F16 file, as a multiple of what a file of about as many bits
 # loses. `w8a8` has no bar: it is for models without outliers. Nor has `w4a4-hadamard`: no format
@@ -65,6 +64,9 @@ SAME_FILE_BARS = {
 # In F16 and BF16 nothing but the order of sums differs, and with BF16 what the CPU rounds
 # activations to; and the 16 bits that logits are kept with.
 NOISE, BF16_NOISE = 1e-5, 1.2e-4
+# With random experts the order of sums sends a token to others now and then, where the router
+# finds two alike: 1 of 1,008 was seen, which lost 0.6 nats.
+EXPERTS_NOISE = 1e-3
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -145,7 +147,8 @@ def auto(stock: Stock, bars: Bars, files: list[tuple[str, str]] = FILES) -> str:
         ours = logits.with_backend(stock, file)
         loss = logits.divergence(exact, ours.logits)
         # Not "larger": a NaN must not pass. Nor a comparison in which no rounding shows.
-        good = loss <= max(own * bar, NOISE) and (own > 1e-6 or kind == "F16")
+        noise = EXPERTS_NOISE if name == "experts" else NOISE
+        good = loss <= max(own * bar, noise) and (own > 1e-6 or kind == "F16")
         shown = bars.judge(f"{name} {kind} auto", good, bar)
         times = "no loss of its own" if kind == "F16" else f"{loss / own:.2f}"
         times += "" if good else f", bar {shown}"
