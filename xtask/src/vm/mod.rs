@@ -168,7 +168,7 @@ fn run_shell(arguments: &ShellArgs) -> Result<()> {
         files.add(&build::guest(program)?, &format!("/bin/{program}"))?;
     }
     add(&mut files, &arguments.file)?;
-    files.command(&[&shell, "sh", "-c", START]);
+    files.command(&[shell.as_str(), "sh", "-c", START]);
     let finished = runner.run(files, SHELL_LIMIT, true)?;
     // How the last command of a shell ended says nothing of the shell.
     ensure!(
