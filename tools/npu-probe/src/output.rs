@@ -2,14 +2,16 @@
 //! The way out: all text leaves through here, because `println!` panics when
 //! the reader has gone away.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write, stderr, stdout};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::AnsiColor;
 use anyhow::Context;
+use tempfile::NamedTempFile;
 
 use crate::exit::Failure;
 
@@ -83,6 +85,43 @@ pub(crate) fn tell(text: &str) {
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
+/// A new and empty file.
+pub(crate) fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path)
+        .with_context(|| format!("cannot make {}", path.display()))
+        .map_err(Failure::Output)
+}
+
+/// The directory that a file is in.
+pub(crate) fn folder_of(file: &Path) -> &Path {
+    let folder = file.parent().filter(|folder| *folder != Path::new(""));
+    folder.unwrap_or(Path::new("."))
+}
+
+/// Writes a file with the rights `mode`, all of it or nothing, so that it stays if the machine
+/// goes down. Of two programs that write the same file the last one wins.
+pub(crate) fn write_whole(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
+    try_write_whole(file, bytes, mode)
+        .with_context(|| format!("writing {}", file.display()))
+        .map_err(Failure::Output)
+}
+
+/// [`write_whole`] for whoever has more to say of a failure.
+pub(crate) fn try_write_whole(file: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
+    let folder = folder_of(file);
+    let mut new = NamedTempFile::new_in(folder).context("cannot make a new file")?;
+    new.write_all(bytes).context("cannot write")?;
+    let rights = Permissions::from_mode(mode);
+    let opened = new.as_file();
+    opened
+        .set_permissions(rights)
+        .context("cannot set rights")?;
+    opened.sync_all().context("cannot write")?;
+    new.persist(file).context("cannot rename")?;
+    let folder = File::open(folder).context("cannot open its folder")?;
+    folder.sync_all().context("cannot write its folder")
+}
+
 /// A file whose text comes later. It is made at once, so that whoever asked for
 /// it hears before any work that it cannot be.
 pub(crate) struct OutputFile {
@@ -92,9 +131,7 @@ pub(crate) struct OutputFile {
 
 impl OutputFile {
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path)
-            .with_context(|| format!("cannot make {}", path.display()))
-            .map_err(Failure::Output)?;
+        let file = create(path)?;
         let path = path.to_owned();
         Ok(Self { path, file })
     }

@@ -12,8 +12,8 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 
 use crate::evidence::{
-    ChildRunner, EvidenceDevice, EvidenceIndex, EvidenceOutcome, EvidenceState, EvidenceStep,
-    PrivateWords, StepPlaces, find, pack, steps, write_whole,
+    ChildRunner, EVIDENCE_MODE, EvidenceDevice, EvidenceIndex, EvidenceOutcome, EvidenceState,
+    EvidenceStep, PrivateWords, StepPlaces, find, pack, steps,
 };
 use crate::exit::{Failure, Verdict};
 use crate::flags::EvidenceFlags;
@@ -151,7 +151,7 @@ impl EvidenceRun<'_> {
         let raw = self.places.folder.join("device.json");
         let mut command = Command::new(&self.places.probe);
         command.args(["info", "--json", "--device", selector]);
-        command.stdout(create(&raw)?);
+        command.stdout(output::create(&raw)?);
         let code = self.runner.run(command, QUICK)?;
         let text = fs::read(&raw).unwrap_or_default();
         // What is private in it is used for nothing.
@@ -195,8 +195,8 @@ impl EvidenceRun<'_> {
         }
         let at = |file: &str| self.places.folder.join(file);
         command
-            .stdout(create(&at(&files[0]))?)
-            .stderr(create(&at(&files[1]))?);
+            .stdout(output::create(&at(&files[0]))?)
+            .stderr(output::create(&at(&files[1]))?);
         let ended = self.runner.run(command, limit);
         self.clean_all(step)?;
         match ended {
@@ -236,7 +236,7 @@ impl EvidenceRun<'_> {
             let _ = fs::remove_file(file);
             return Ok(());
         }
-        write_whole(file, &self.private.leave_out(&bytes))
+        output::write_whole(file, &self.private.leave_out(&bytes), EVIDENCE_MODE)
     }
 
     /// Makes the page of all that ended well; whether that could be done.
@@ -258,10 +258,4 @@ impl EvidenceRun<'_> {
         command.current_dir(&self.places.folder);
         Ok(self.runner.run(command, QUICK)? == Some(0))
     }
-}
-
-fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path)
-        .with_context(|| format!("cannot make {}", path.display()))
-        .map_err(Failure::Output)
 }

@@ -11,8 +11,9 @@ use flate2::write::GzEncoder;
 use serde::Serialize;
 
 use super::private::PrivateWords;
-use super::state::{EvidenceOutcome, write_whole};
+use super::state::{EVIDENCE_MODE, EvidenceOutcome};
 use crate::exit::Failure;
+use crate::output::write_whole;
 
 /// What the archive begins with.
 #[derive(Debug, Serialize)]
@@ -55,7 +56,7 @@ pub(crate) fn pack(
     };
     let bytes = pack().context("the archive").map_err(Failure::Output)?;
     let path = folder.join(format!("{name}.tar.gz"));
-    write_whole(&path, &bytes)?;
+    write_whole(&path, &bytes, EVIDENCE_MODE)?;
     Ok(path)
 }
 

@@ -15,5 +15,5 @@ mod step;
 pub(crate) use archive::{EvidenceIndex, pack};
 pub(crate) use child::ChildRunner;
 pub(crate) use private::PrivateWords;
-pub(crate) use state::{EvidenceOutcome, EvidenceState, write_whole};
+pub(crate) use state::{EVIDENCE_MODE, EvidenceOutcome, EvidenceState};
 pub(crate) use step::{EvidenceDevice, EvidenceStep, StepPlaces, find, steps};

@@ -2,17 +2,19 @@
 //! What has begun and what has ended, in a file that survives the machine.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
 
 use crate::exit::Failure;
+use crate::output::write_whole;
 
 const FILE: &str = "state.json";
+/// Who may read results: their owner, until the archive is sent.
+pub(crate) const EVIDENCE_MODE: u32 = 0o600;
 /// A number of the kernel that is another one each time it boots.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -97,7 +99,7 @@ impl EvidenceState {
         let text = serde_json::to_vec_pretty(self)
             .context("the state")
             .map_err(Failure::Output)?;
-        write_whole(&folder.join(FILE), &text)
+        write_whole(&folder.join(FILE), &text, EVIDENCE_MODE)
     }
 
     pub(crate) fn begin(&mut self, folder: &Path, name: &str) -> Result<(), Failure> {
@@ -114,19 +116,4 @@ fn boot() -> String {
         .unwrap_or_default()
         .trim()
         .to_owned()
-}
-
-/// Writes a file, all of it or nothing, so that it stays if the machine goes down.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let write = || -> anyhow::Result<()> {
-        let mut new = NamedTempFile::new_in(folder)?;
-        new.write_all(bytes)?;
-        new.as_file().sync_all()?;
-        new.persist(path)?;
-        Ok(File::open(folder)?.sync_all()?)
-    };
-    write()
-        .with_context(|| format!("writing {}", path.display()))
-        .map_err(Failure::Output)
 }

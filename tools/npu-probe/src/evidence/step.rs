@@ -43,7 +43,7 @@ pub(crate) struct StepPlaces {
 #[derive(Debug)]
 pub(crate) struct EvidenceStep {
     pub(crate) name: &'static str,
-    /// `None`: why it cannot be run.
+    /// The program, or why it cannot be run.
     program: Result<PathBuf, &'static str>,
     arguments: Vec<OsString>,
     variables: Vec<(&'static str, OsString)>,
