@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The running kernel: its version, and what it was built with.
 
+use std::io::Read;
+
+use flate2::read::GzDecoder;
+
 use super::release::KernelVersion;
 use super::root::SystemRoot;
 use super::row::DoctorRow;
@@ -10,10 +14,7 @@ const RELEASE: &str = "proc/sys/kernel/osrelease";
 /// What the kernel must be built with.
 const OPTIONS: [&str; 2] = ["CONFIG_DRM_ACCEL_ROCKET", "CONFIG_ROCKCHIP_IOMMU"];
 /// The most bytes of a configuration; arm64's have 300 KiB.
-const MOST_BYTES: usize = 4 << 20;
-/// Bytes of a gzip header without optional parts, as the kernel's build makes it
-/// (RFC 1952, 2.3).
-const GZIP_HEADER: usize = 10;
+const MOST_BYTES: u64 = 4 << 20;
 
 /// The running kernel.
 #[derive(Debug)]
@@ -147,13 +148,12 @@ fn value<'a>(config: &'a str, option: &str) -> Option<&'a str> {
     ["y", "m"].contains(&value).then_some(value)
 }
 
-/// The text in a gzip file without optional parts in its header.
+/// The text in a gzip file.
 fn gunzip(packed: &[u8]) -> Option<String> {
-    // Magic number, deflate, no flags.
-    let deflated = packed.strip_prefix(&[0x1f, 0x8b, 8, 0])?;
-    let deflated = deflated.get(GZIP_HEADER - 4..)?;
-    let bytes = miniz_oxide::inflate::decompress_to_vec_with_limit(deflated, MOST_BYTES).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    let mut bytes = Vec::new();
+    let mut unpacked = GzDecoder::new(packed).take(MOST_BYTES + 1);
+    unpacked.read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 <= MOST_BYTES).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
