@@ -32,6 +32,8 @@ const PACKAGES: [&str; 5] = [
 /// The check under valgrind, and what it takes besides: valgrind needs the names of
 /// functions within the dynamic loader.
 const VALGRIND: (&str, [&str; 2]) = ("valgrind", ["libc6-dbg", "valgrind"]);
+/// The check of whisper.cpp, and what it takes besides.
+const WHISPER: (&str, [&str; 1]) = ("whisper", ["libwhisper1"]);
 /// Checks that measure what is shipped.
 const MEASURING: [&str; 2] = ["quality", "bench"];
 
@@ -124,9 +126,13 @@ fn python(args: &LlamaArgs, checks: &[String], record: bool) -> Result<Command> 
         Sysroot::prepare(&place, packages, &args.suite, arch, refresh)
     };
     let packages = unpack("", &PACKAGES, args.refresh)?;
-    let for_valgrind = (has(VALGRIND.0) && arch.is_native())
-        .then(|| unpack("-debug", &VALGRIND.1, false))
-        .and_then(|packages| packages.inspect_err(|error| println!("{error:#}")).ok());
+    let if_asked = |is_asked: bool, suffix, packages: &[&str]| {
+        is_asked
+            .then(|| unpack(suffix, packages, false))
+            .and_then(|packages| packages.inspect_err(|error| println!("{error:#}")).ok())
+    };
+    let for_valgrind = if_asked(has(VALGRIND.0) && arch.is_native(), "-debug", &VALGRIND.1);
+    let for_whisper = if_asked(has(WHISPER.0), "-whisper", &WHISPER.1);
     let compiler = match arch.is_native() {
         true => "cc".to_owned(),
         false => arch.cross_linker(),
@@ -154,6 +160,7 @@ fn python(args: &LlamaArgs, checks: &[String], record: bool) -> Result<Command> 
         "target": paths::target(),
         "packages": packages.root(),
         "debug_packages": for_valgrind.as_ref().map(Sysroot::root),
+        "whisper_packages": for_whisper.as_ref().map(Sysroot::root),
     });
     let mut command = Command::new(python);
     command
