@@ -9,10 +9,11 @@ import pytest
 import ggml_whisper
 import process
 from options import OPTIONS, THREADS, WORK, External
-from stock import Stock, compile_c
+from stock import compile_c
 
 # Normalised mean square error of the logits. Weights are F16, so that only sums differ: 9.4e-8 were
-# seen on x86-64, and 1.3e-6 on arm64. INT8 would lose some 1e-4 in each product.
+# seen on x86-64, and 1.3e-6 on arm64. INT8 would lose some 1e-4 in each product
+# (docs/quantisation.md).
 NMSE = 1e-5
 # In a layer of the encoder and of the decoder, with the keys and values of the sound between them;
 # and the output.
@@ -25,32 +26,25 @@ def test_whisper(stock, seen):
     libraries = list(packages.glob(f"usr/lib/{OPTIONS.triplet}/libwhisper.so.1"))
     if not libraries:
         raise External("there is no package of libwhisper, or it has changed")
-    model = WORK / "whisper-f16.bin"
-    if not model.exists():
-        ggml_whisper.write(made := model.with_suffix(".new"))
-        made.rename(model)
-    cpu, _ = logits(stock, libraries[0], model, ours=False)
-    ours, stats = logits(stock, libraries[0], model, ours=True)
+    place = WORK / f"whisper-{OPTIONS.arch}"
+    place.mkdir(exist_ok=True)
+    # Apart from what came with it: the ggml is that of `stock`.
+    link = place / libraries[0].name
+    link.unlink(missing_ok=True)
+    link.symlink_to(libraries[0].resolve())
+    ggml_whisper.write(model := place / "f16.bin")
+    program = stock.program(compile_c("whisper_logits"), place)
+
+    def predict(ours: bool) -> tuple[np.ndarray, process.Output]:
+        file = place / ("ours" if ours else "cpu")
+        words, env = [*program, model, THREADS, file], stock.environment(ours)
+        run = lambda: process.run(words, "whisper_logits", env=env, cwd=stock.root, limit=600)
+        output = process.until(run, lambda output: output.has_stats or not ours)
+        return np.fromfile(file, np.float32), output
+
+    (cpu, _), (ours, output) = predict(False), predict(True)
     assert np.isfinite(cpu).all() and cpu.std() > 0.1
     error = np.mean((ours - cpu) ** 2) / cpu.var()
     assert error < NMSE and ours.argmax() == cpu.argmax(), f"NMSE {error}"
-    assert stats.offloaded("fp16") == PRODUCTS
+    assert output.stats.offloaded("fp16") == PRODUCTS
     seen(f"{PRODUCTS} products, NMSE {error:.1e}")
-
-
-def logits(stock: Stock, library: Path, model: Path, ours: bool):
-    """What it predicts, and the statistics with our backend."""
-    # Apart from what came with it: one ggml for all.
-    place = WORK / f"whisper-{OPTIONS.arch}"
-    place.mkdir(exist_ok=True)
-    link, file = place / library.name, place / "logits"
-    link.unlink(missing_ok=True)
-    link.symlink_to(library.resolve())
-    words = [*stock.program(compile_c("whisper_logits"), place), model, THREADS, file]
-    env = stock.environment(ours)
-
-    def attempt() -> process.Output:
-        return process.run(words, "whisper_logits", env=env, cwd=stock.root, limit=600)
-
-    output = process.until(attempt, lambda output: output.has_stats or not ours)
-    return np.fromfile(file, np.float32), output.stats if ours else None
