@@ -2,6 +2,7 @@
 """ggml's own comparison of backends, on the products that we take."""
 
 import csv
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -33,8 +34,8 @@ ALL = [
     ("MUL_MAT_ID", "auto", "type_b=f32,.*,m=([0-9]{1,3}|1024|2880),"),
 ]
 
-# What the error of one case in INT8 may be of the program's bound, a normalised mean square of
-# 5e-4, if the case is within it in the next run.
+# Which errors above the program's bound, a normalised mean square of 5e-4, chance may make: such a
+# case must only be within the bound in the next run.
 #
 # The operands are random. Of K = 4096 rotated numbers the largest is 3.8 standard deviations, which
 # 127 steps divide; both operands so rounded, and the CPU's own 8 bits, make an expected error of
@@ -46,9 +47,16 @@ ALL = [
 #
 # in INT8, with the bound in the program's file set to 1e-30, so that it prints each error:
 # geometric mean 1.66e-4, 12 above the bound (3 %), the largest 1.6 times it. In 66 runs of the 136
-# cases in INT8 3 errors were above it, in a run each, all of 16 outputs. So the check fails by
-# chance in one of some 700 runs (5 % by 3 %), and an error of twice the bound is a fault.
+# cases in INT8 3 errors were above it, in a run each, all of 16 outputs. An error of twice the
+# bound is a fault.
 EXCESS = 2.0
+# A single output may itself be near zero: the ratio of its error to it has a Cauchy distribution,
+# and no excess proves a fault. There is one such case, of f32 with K = 2048. In 800 runs as above
+# the median of this ratio was 2.5e-4, from which follows a square above the bound in
+# 2/pi * 2.5e-4 / sqrt(5e-4) = 0.7 % of the runs; it was in 5, and once 5.3.
+SINGLE = re.compile(r"\bm=1,n=1,.*bs=\[1,1\],nr=\[1,1\]")
+# Weights that `auto` computes in FP16, whose error is far below the bound.
+FLOATS = re.compile(r"type_a=(f32|f16|bf16),")
 FAILED = re.compile(r"(?:ERR = (\S+) > (\S+)\s+)?(MUL_MAT\w*\(.*FAIL)")
 
 
@@ -61,13 +69,16 @@ def counts_of(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found and found[2] != "0" else None
 
 
-def excused(text: str) -> str | None:
-    """The only case that failed, if its error is no larger than chance makes it."""
-    failed = [found for found in map(FAILED.search, text.splitlines()) if found]
-    if len(failed) != 1 or not failed[0][1]:
-        return None
-    error, bound, case = failed[0].groups()
-    return case if float(error) / float(bound) < EXCESS else None
+def failed_by_chance(text: str) -> set[str]:
+    """The cases that failed, if chance makes such errors of all of them."""
+    failed = [found.groups() for found in map(FAILED.search, text.splitlines()) if found]
+
+    def is_chance(error: str | None, bound: str, case: str) -> bool:
+        if error is None or SINGLE.search(case):
+            return error is not None and math.isfinite(float(error))
+        return float(error) / float(bound) < EXCESS and not FLOATS.search(case)
+
+    return {case for _, _, case in failed} if all(is_chance(*each) for each in failed) else set()
 
 
 @pytest.fixture
@@ -80,11 +91,13 @@ def compare(stock, seen) -> Callable[..., None]:
         ended = lambda output: output.status or counts_of(output.text)
         how = dict(env=env, whole=ended, check=False, limit=limit)
         run = lambda: stock.run("test-backend-ops", *words, **how)
-        output = run()
-        if precision != "auto" and (case := excused(output.text)):
-            output, before = run(), case
-            if excused(output.text) not in (None, before):
-                output = run()
+        output, before = run(), set()
+        # No case may fail twice, nor more than two at once.
+        for _ in range(2):
+            failed = failed_by_chance(output.text)
+            if len(failed) not in (1, 2) or failed & before:
+                break
+            output, before = run(), before | failed
         passed, all_cases = counts_of(output.text) or (0, "?")
         failed = [line for line in output.text.splitlines() if FAILED.search(line)]
         assert passed == all_cases and output.status == 0, f"{passed}/{all_cases}: {failed[:5]}"

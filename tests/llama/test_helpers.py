@@ -73,15 +73,27 @@ def test_a_devices_own_line_decides():
     assert test_backend_ops.counts_of(skipped) is None
     tested = skipped.replace("  Skipping", "  MUL_MAT(x): OK\n  395/396 tests passed")
     assert test_backend_ops.counts_of(tested) == (395, 396)
-    line = "[MUL_MAT] ERR = {} > 0.0005   MUL_MAT(type_a=q4_1): FAIL\n"
-    assert test_backend_ops.excused(line.format(0.00052)) == "MUL_MAT(type_a=q4_1): FAIL"
+
+
+def test_errors_that_chance_makes_are_told_from_faults():
+    line = "[MUL_MAT] ERR = {} > 0.0005   {}: FAIL\n".format
+    coarse, single = (
+        "MUL_MAT(type_a=q4_1,m=16)",
+        "MUL_MAT(type_a=f32,m=1,n=1,k=9,bs=[1,1],nr=[1,1])",
+    )
+    by_chance = line(0.00052, coarse) + line(0.2, single)
+    names = {f"{case}: FAIL" for case in [coarse, single]}
+    assert test_backend_ops.failed_by_chance(by_chance) == names
     for bad in [
-        line.format(0.0011),
-        line.format("nan"),
-        line.format(0.00052) * 2,
+        "",
+        line(0.0011, coarse),
+        line("nan", coarse),
+        line("nan", single),
+        line(0.00052, single.replace("m=1", "m=2")),
         "MUL_MAT(x): FAIL",
     ]:
-        assert test_backend_ops.excused(bad) is None
+        assert not test_backend_ops.failed_by_chance(bad)
+        assert not bad or not test_backend_ops.failed_by_chance(by_chance + bad)
 
 
 @pytest.mark.parametrize("kind", ["InvalidRead", "Leak_DefinitelyLost", "Leak_PossiblyLost"])
