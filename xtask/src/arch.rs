@@ -4,7 +4,6 @@
 
 use std::fmt;
 use std::path::Path;
-use std::process::Command;
 
 /// An architecture that stock binaries can be run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -80,21 +79,17 @@ impl Arch {
         }
     }
 
-    /// A command line that starts its program `program`; the caller adds arguments.
-    pub(crate) fn command(self, program: &Path) -> Command {
-        match self.emulator() {
-            [emulator, options @ ..] if !self.is_native() => {
-                let mut command = Command::new(emulator);
-                command.args(options).arg(program);
-                command
-            }
-            _ => Command::new(program),
-        }
-    }
-
     /// Linker for it, on a machine of another architecture.
     pub(crate) fn cross_linker(self) -> String {
         format!("{}-gcc", self.triplet())
+    }
+
+    /// C compiler for it.
+    pub(crate) fn compiler(self) -> String {
+        match self.is_native() {
+            true => "cc".to_owned(),
+            false => self.cross_linker(),
+        }
     }
 
     /// A program that fetching, building for and running on it takes, or one of

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::arch::Arch;
 use crate::process::{self, run_checked};
@@ -68,59 +68,24 @@ impl Sysroot {
         &self.root
     }
 
-    /// The architecture of what is in it.
-    pub(crate) fn arch(&self) -> Arch {
-        self.arch
-    }
-
     /// The directory with the packages' shared libraries.
     pub(crate) fn libraries(&self) -> PathBuf {
-        self.root.join(self.place_of_libraries())
-    }
-
-    /// Where libraries are on a machine with these packages, below `/`.
-    pub(crate) fn place_of_libraries(&self) -> String {
-        format!("usr/lib/{}", self.arch.triplet())
-    }
-
-    /// The libraries that `file` is loaded with, as the packages' dynamic loader
-    /// finds them, first in `directories`.
-    pub(crate) fn needed(&self, file: &Path, directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
-        let path = std::env::join_paths(directories.iter().chain([&self.libraries()]))?;
-        let mut command = self.arch.command(&self.loader()?);
-        command
-            .arg("--list")
-            .arg("--library-path")
-            .arg(path)
-            .arg(file);
-        let list = process::run(command, LIMIT)?
-            .checked("the dynamic loader")?
-            .text();
-        found(&list).with_context(|| format!("asking what {} is loaded with", file.display()))
+        self.root.join("usr/lib").join(self.arch.triplet())
     }
 
     /// The packages' dynamic loader.
     pub(crate) fn loader(&self) -> Result<PathBuf> {
         let name = self.arch.loader();
-        [&self.place_of_libraries(), "usr/lib64", "usr/lib"]
-            .map(|place| self.root.join(place).join(name))
+        let other = ["usr/lib64", "usr/lib"].map(|place| self.root.join(place));
+        [self.libraries()]
+            .into_iter()
+            .chain(other)
+            .map(|place| place.join(name))
             .into_iter()
             .find(|path| path.exists())
             .with_context(|| format!("the packages contain no {name}"))
             .map_err(|error| external(&error))
     }
-}
-
-/// The paths in a dynamic loader's list.
-fn found(list: &str) -> Result<Vec<PathBuf>> {
-    let mut libraries = Vec::new();
-    for (name, path) in list.lines().filter_map(|line| line.split_once(" => ")) {
-        match path.split(" (").next() {
-            Some(path) if path.starts_with('/') => libraries.push(PathBuf::from(path)),
-            _ => bail!("the packages lack {}", name.trim()),
-        }
-    }
-    Ok(libraries)
 }
 
 /// Whether a file is less than a day old.
@@ -258,18 +223,4 @@ pub(crate) fn source(suite: &str, options: &str) -> Result<String> {
     Ok(format!(
         "deb [{options}signed-by={KEYRING}] {mirror} {suite} main"
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn libraries_are_found_or_named() {
-        let list =
-            "\tlinux-vdso.so.1 (0x1)\n\tlibm.so.6 => /a b/libm.so.6 (0x2)\n\t/lib/ld.so (0x3)\n";
-        assert_eq!(found(list).unwrap(), [PathBuf::from("/a b/libm.so.6")]);
-        let error = found("\tlibx.so => not found\n").unwrap_err();
-        assert_eq!(error.to_string(), "the packages lack libx.so");
-    }
 }

@@ -27,6 +27,7 @@ mod pictures;
 mod plans;
 mod precisions;
 mod process;
+mod python;
 mod quantisation;
 mod report;
 mod teflon;

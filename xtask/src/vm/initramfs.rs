@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use cpio::newc::{Builder, trailer};
 
-use crate::debian::Sysroot;
-
 /// Types and rights.
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
@@ -55,33 +53,6 @@ impl Initramfs {
         let bytes = fs::read(host).with_context(|| format!("reading {}", host.display()))?;
         let guest = guest.trim_start_matches('/').to_owned();
         self.0.insert(guest, bytes);
-        Ok(())
-    }
-
-    /// Puts the file at `host` into the guest's `directory`, under its own name.
-    pub(crate) fn add_to(&mut self, directory: &str, host: &Path) -> Result<()> {
-        let name = host.file_name().unwrap_or_default();
-        self.add(host, &format!("{directory}/{}", name.display()))
-    }
-
-    /// Puts the packages' dynamic loader where programs of theirs look for it, and
-    /// where it looks, what it finds for each of `files`, first in `directories`.
-    pub(crate) fn add_libraries(
-        &mut self,
-        sysroot: &Sysroot,
-        directories: &[PathBuf],
-        files: &[PathBuf],
-    ) -> Result<()> {
-        self.add(
-            &sysroot.loader()?,
-            &format!("/lib/{}", sysroot.arch().loader()),
-        )?;
-        let place = format!("/{}", sysroot.place_of_libraries());
-        for file in files {
-            for library in sysroot.needed(file, directories)? {
-                self.add_to(&place, &library)?;
-            }
-        }
         Ok(())
     }
 
