@@ -181,9 +181,13 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::fs;
+    use std::path::Path;
+
+    use npu_offload::ComputeType;
 
     use super::*;
-    use npu_offload::ComputeType;
+    use crate::spelling::PREFIX;
 
     fn parse(set: &[(&str, &str)]) -> (Config, Vec<String>) {
         Config::parse(|name| {
@@ -205,6 +209,27 @@ mod tests {
         let mut known = VARIABLES;
         known.sort_unstable();
         assert_eq!(read, known);
+    }
+
+    #[test]
+    fn pages_name_known_variables_only() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let docs = fs::read_dir(root.join("docs")).unwrap();
+        let pages = docs.map(|page| page.unwrap().path());
+        let mut named = 0;
+        for page in pages.chain([root.join("README.md")]) {
+            if page.extension().is_none_or(|kind| kind != "md") {
+                continue;
+            }
+            let text = fs::read_to_string(&page).unwrap();
+            let names = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let of_ours = |name: &&str| name.len() > PREFIX.len() && name.starts_with(PREFIX);
+            for name in names.filter(of_ours) {
+                assert!(VARIABLES.contains(&name), "{}: {name}", page.display());
+                named += 1;
+            }
+        }
+        assert!(named > 0);
     }
 
     #[test]

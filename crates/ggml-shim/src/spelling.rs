@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 
 /// What the names of all of our variables begin with.
-const PREFIX: &str = "GGML_ROCKET_";
+pub(crate) const PREFIX: &str = "GGML_ROCKET_";
 
 /// A complaint for each of the names `set` that begins like ours and is none of
 /// `known`, in the order of the names.
