@@ -35,6 +35,10 @@ npu-probe)
     file 644 "$MANUALS/_npu-probe" usr/share/zsh/vendor-completions/_npu-probe
     file 644 xtask/src/dist/60-rocket-npu.rules usr/lib/udev/rules.d/60-rocket-npu.rules
     manuals npu-probe
+    # The pages that its doctor names.
+    for page in troubleshooting driver; do
+        file 644 "docs/$page.md" "usr/share/doc/$PACKAGE/$page.md"
+    done
     control="Section: utils
 Depends: $libraries
 Suggests: libggml-rocket, rocket-conformance

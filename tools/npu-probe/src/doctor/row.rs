@@ -81,6 +81,10 @@ impl DoctorRow {
     }
 }
 
+/// Where problems are explained, in the sources and in the package.
+const PAGE: &str =
+    "docs/troubleshooting.md goes on from there (in packages: /usr/share/doc/npu-probe).";
+
 /// All rows.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DoctorReport {
@@ -124,7 +128,7 @@ impl DoctorReport {
         )
     }
 
-    /// What comes of it, in one line.
+    /// What comes of it, and where to read on.
     fn verdict(&self) -> String {
         let first = self
             .rows
@@ -134,10 +138,10 @@ impl DoctorReport {
         match (&self.usable, first) {
             (Some(node), None) => format!("The NPU can be used: {node}."),
             (Some(node), Some(topic)) => {
-                format!("The NPU can be used: {node}; look at `{topic}` nevertheless.")
+                format!("The NPU can be used: {node}; look at `{topic}` nevertheless.\n{PAGE}")
             }
             (None, Some(topic)) => {
-                format!("The NPU cannot be used; the first thing to mend is `{topic}`.")
+                format!("The NPU cannot be used; the first thing to mend is `{topic}`.\n{PAGE}")
             }
             (None, None) => "The NPU cannot be used.".to_owned(),
         }
