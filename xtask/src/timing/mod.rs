@@ -12,7 +12,7 @@ use crate::generated::table;
 /// A published figure and what the model says.
 #[derive(Clone, Debug)]
 struct FigureRow {
-    what: String,
+    what: &'static str,
     unit: &'static str,
     published: f64,
     modelled: f64,
@@ -30,25 +30,6 @@ struct FigureTable {
 impl FigureRow {
     fn error(&self) -> f64 {
         self.modelled / self.published - 1.0
-    }
-}
-
-/// A figure that nothing was chosen by.
-fn held(what: impl Into<String>, unit: &'static str, published: f64, modelled: f64) -> FigureRow {
-    FigureRow {
-        what: what.into(),
-        unit,
-        published,
-        modelled,
-        is_fitted: false,
-    }
-}
-
-/// A figure that a parameter was chosen by.
-fn fitted(what: &str, unit: &'static str, published: f64, modelled: f64) -> FigureRow {
-    FigureRow {
-        is_fitted: true,
-        ..held(what, unit, published, modelled)
     }
 }
 
