@@ -94,10 +94,9 @@ impl OffloadRules {
     /// Rotated INT8 is chosen for its memory. Where times were measured, FP16 is taken for sizes
     /// in which it is faster.
     ///
-    /// INT8 that is not rotated, and four bits of both operands, do not keep the promise where
-    /// activations have outliers; they are experiments, which only [`PrecisionChoice::Always`]
-    /// makes. Four bits of weights alone keep it with files of four bits, and take longer than
-    /// INT8.
+    /// INT8 that is not rotated does not keep the promise where activations have outliers, and
+    /// four bits do not with trained weights, even of files of four bits. They are experimental,
+    /// and only [`PrecisionChoice::Always`] makes them.
     fn precision(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType {
         if let PrecisionChoice::Always(precision) = self.choice {
             return precision;
