@@ -5,6 +5,7 @@ What it hears means nothing, but its logits depend on every weight.
 """
 
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -86,3 +87,7 @@ def write(path: Path) -> None:
         matrix("decoder.token_embedding", TOKENS, STATE)
         blocks("decoder", ["attn", "cross_attn"])
         norm("decoder.ln")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

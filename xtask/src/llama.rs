@@ -83,14 +83,10 @@ pub(crate) fn demo(args: &LlamaArgs) -> Result<()> {
     run_checked(checks(args, &[], false)?.arg("demo.py"))
 }
 
-/// Makes a model with a small vocabulary, in F16; returns its file.
-pub(crate) fn tiny_model() -> Result<PathBuf> {
-    let model = paths::target().join("llama/tiny-1-f16.gguf");
-    run_checked(
-        python::command("llama")?
-            .arg("gguf_tiny.py")
-            .arg(std::path::absolute(&model)?),
-    )?;
+/// Has `script` of tests/llama make a model, `name`; returns its file.
+pub(crate) fn model(script: &str, name: &str) -> Result<PathBuf> {
+    let model = std::path::absolute(paths::target().join("llama").join(name))?;
+    run_checked(python::command("llama")?.arg(script).arg(&model))?;
     Ok(model)
 }
 

@@ -7,6 +7,7 @@
 //! device its `buffer_from_host_ptr` for mapped files, by one that looks at the buffers
 //! that are made: see [`crate::buffer`]. That is done once, when the device is there.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
@@ -98,7 +99,15 @@ impl CpuBackend {
     /// Finds the CPU device, once it is there, and has the buffers looked at that are made
     /// from then on. Not before this process has its [`crate::runtime::Runtime`].
     pub(crate) fn watch(&self) {
-        self.replaced();
+        thread_local! {
+            static IS_LOOKING: Cell<bool> = const { Cell::new(false) };
+        }
+        // ggml asks each device for its type while it looks for the CPU's, ours too, which
+        // calls this.
+        if self.replaced.get().is_none() && !IS_LOOKING.replace(true) {
+            self.replaced();
+            IS_LOOKING.set(false);
+        }
     }
 
     fn replaced(&self) -> Option<&Replaced> {

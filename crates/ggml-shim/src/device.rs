@@ -84,7 +84,12 @@ unsafe extern "C" fn memory(_device: *mut Device, free: *mut usize, total: *mut 
 }
 
 unsafe extern "C" fn device_type(_device: *mut Device) -> c_int {
-    DEVICE_TYPE_ACCEL
+    // A host that loads us before its CPU backend has that by now. Programs ask for types
+    // before they choose where weights go: they look for the CPU so.
+    guard("get_type", DEVICE_TYPE_ACCEL, |runtime| {
+        runtime.cpu.watch();
+        DEVICE_TYPE_ACCEL
+    })
 }
 
 unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
@@ -124,9 +129,6 @@ unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) 
 
 unsafe extern "C" fn buffer_type(_device: *mut Device) -> *mut BufferType {
     guard("get_buffer_type", ptr::null_mut(), |runtime| {
-        // Programs ask before they choose where weights go. A host that loads us
-        // before its CPU backend has that by now.
-        runtime.cpu.watch();
         runtime.cpu.buffer_type()
     })
 }

@@ -29,13 +29,32 @@ pub(super) fn same_again(
 }
 
 /// Installs, uses and removes the packages in the oldest Debian that they are for, and in
-/// one with a llama.cpp that finds the backend; for another architecture than this
+/// one with a llama.cpp and a libwhisper that find the backend; for another architecture than this
 /// machine's, only has their programs run.
 pub(super) fn packages(packages: &[PathBuf], arch: Arch) -> Result<()> {
     if arch.is_native() {
-        let model = llama::tiny_model()?;
-        transcript::check("bookworm", &[], packages, &model)?;
-        return transcript::check("sid", &["llama.cpp-tools"], packages, &model);
+        let folder = paths::target().join("dist/files");
+        fs::create_dir_all(&folder).context("making a directory")?;
+        let client = folder.join("whisper_logits");
+        let mut compile = Command::new("cc");
+        compile
+            .arg(paths::root().join("tests/llama/c/whisper_logits.c"))
+            .args(["-O1", "-ldl", "-lm", "-o"]);
+        run_checked(compile.arg(&client))?;
+        let files = [
+            (
+                llama::model("gguf_tiny.py", "tiny-1-f16.gguf")?,
+                "tiny.gguf",
+            ),
+            (
+                llama::model("ggml_whisper.py", "whisper.bin")?,
+                "whisper.bin",
+            ),
+            (client, "whisper_logits"),
+        ];
+        transcript::check("bookworm", &[], packages, &files)?;
+        let users = ["llama.cpp-tools", "libwhisper1"];
+        return transcript::check("sid", &users, packages, &files);
     }
     let root = paths::target().join("dist").join(arch.debian());
     for package in packages {

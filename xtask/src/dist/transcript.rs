@@ -19,9 +19,14 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// others.
 const MASK: &str = r"s/[0-9]+(\.[0-9]+)+|[0-9]{5,}/N/g";
 
-/// Runs the script of a Debian `suite` that has `with`, where it finds `packages` and the
-/// `model`, and compares.
-pub(super) fn check(suite: &str, with: &[&str], packages: &[PathBuf], model: &Path) -> Result<()> {
+/// Runs the script of a Debian `suite` that has `with`, where it finds `packages` and `added`
+/// files under their names there, and compares.
+pub(super) fn check(
+    suite: &str,
+    with: &[&str],
+    packages: &[PathBuf],
+    added: &[(PathBuf, &str)],
+) -> Result<()> {
     let scripts = paths::root().join("xtask/src/dist/transcripts");
     let golden = scripts.join(format!("{suite}.txt"));
     let folder = std::path::absolute(paths::target().join("dist/check"))?;
@@ -33,10 +38,13 @@ pub(super) fn check(suite: &str, with: &[&str], packages: &[PathBuf], model: &Pa
     for package in packages {
         fs::copy(package, debs.join(package.file_name().unwrap_or_default()))?;
     }
-    fs::copy(model, files.join("tiny.gguf")).context("copying the model")?;
+    for (file, name) in added {
+        fs::copy(file, files.join(name)).with_context(|| format!("copying {name}"))?;
+    }
     fs::copy(scripts.join(format!("{suite}.sh")), files.join("script.sh"))?;
     // Made anew each day.
-    let archive = paths::target().join(format!("debian/{suite}.tar"));
+    let name = [&[suite], with].concat().join("+");
+    let archive = paths::target().join(format!("debian/{name}.tar"));
     if !debian::is_fresh(&archive) {
         fs::create_dir_all(archive.with_file_name("")).context("making a directory")?;
         clean::make(suite, with, &archive)?;
