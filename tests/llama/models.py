@@ -52,12 +52,14 @@ class Models(Stock):
     def full(self, name: str) -> Path:
         """A model in F16: of a recipe, `minilm`, of TRAINED or REAL, or `tiny-SEED`."""
         path = WORK / f"{name}-f16.gguf"
+        fetched = {"minilm": self._fetch_minilm, "smollm2": self._fetch_smollm2}
         if name in TRAINED:
-            path.exists() or self._train()
-        elif fetch := {"minilm": self._fetch_minilm, "smollm2": self._fetch_smollm2}.get(name):
+            if not path.exists():
+                self._train()
+        elif name in fetched:
             if not path.exists():
                 # Under another name first: what is there is whole.
-                fetch(unfinished := path.with_suffix(".unfinished"))
+                fetched[name](unfinished := path.with_suffix(".unfinished"))
                 unfinished.rename(path)
         else:
             options = RECIPES.get(name) or dict(seed=int(name.removeprefix("tiny-")))

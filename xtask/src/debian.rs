@@ -4,6 +4,7 @@
 //! sources that the machine itself is set up with.
 
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -76,12 +77,10 @@ impl Sysroot {
     /// The packages' dynamic loader.
     pub(crate) fn loader(&self) -> Result<PathBuf> {
         let name = self.arch.loader();
-        let other = ["usr/lib64", "usr/lib"].map(|place| self.root.join(place));
-        [self.libraries()]
-            .into_iter()
-            .chain(other)
+        let others = ["usr/lib64", "usr/lib"].map(|place| self.root.join(place));
+        iter::once(self.libraries())
+            .chain(others)
             .map(|place| place.join(name))
-            .into_iter()
             .find(|path| path.exists())
             .with_context(|| format!("the packages contain no {name}"))
             .map_err(|error| external(&error))

@@ -74,7 +74,7 @@ pub(crate) struct CheckArgs {
 pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     let missing = args.args.arch.missing_program(&["python3"]);
     let command = || checks(&args.args, &args.only, args.record);
-    python::pytest("llama", missing, command, Vec::new)
+    python::pytest("llama", missing, command, &[])
 }
 
 /// `cargo xtask demo`: has the stock llama-completion go on from a prompt twice, as it

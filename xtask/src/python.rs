@@ -20,14 +20,14 @@ pub(crate) fn pytest(
     name: &str,
     missing: Option<String>,
     command: impl FnOnce() -> Result<Command>,
-    tests: impl FnOnce() -> Vec<String>,
+    tests: &[String],
 ) -> Result<()> {
     if let Some(missing) = missing {
         println!("SKIP {name}: needs the program {missing}, which this machine does not have");
         return Ok(());
     }
     match command() {
-        Ok(mut python) => run_checked(python.args(["-m", "pytest"]).args(tests())),
+        Ok(mut python) => run_checked(python.args(["-m", "pytest"]).args(tests)),
         Err(error) if error.chain().any(|cause| cause.is::<ExternalError>()) => {
             println!("SKIP-EXTERNAL {name}: {error:#}");
             Ok(())

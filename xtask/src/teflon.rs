@@ -62,14 +62,12 @@ pub(crate) fn run(args: &TeflonArgs) -> Result<()> {
     match (&args.model, missing) {
         (Some(_), Some(missing)) => bail!("this machine does not have the program {missing}"),
         (Some(_), None) => run_checked(command(args)?.arg("own.py")),
-        (None, missing) => python::pytest("teflon", missing, || command(args), || tests(args)),
+        (None, missing) => {
+            let test = |name| format!("test_networks.py::test_network[{name}]");
+            let only: Vec<_> = args.only.iter().map(test).collect();
+            python::pytest("teflon", missing, || command(args), &only)
+        }
     }
-}
-
-/// The tests that are asked for.
-fn tests(args: &TeflonArgs) -> Vec<String> {
-    let network = |name| format!("test_networks.py::test_network[{name}]");
-    args.only.iter().map(network).collect()
 }
 
 /// A command line of Python beside the checks, which tells them of all that they take, as
