@@ -16,7 +16,7 @@ ROOT = HERE.parent.parent
 # each comparison use the same number.
 THREADS = "2"
 
-# See `python` in xtask/src/llama.rs.
+# See `checks` in xtask/src/llama.rs.
 OPTIONS = SimpleNamespace(**json.loads(os.environ["ROCKET_LLAMA"]))
 # A directory for what is made and fetched.
 WORK = Path(OPTIONS.target) / "llama"
