@@ -95,7 +95,8 @@ def run(command: list[object], what: str, limit: float, **more: str) -> subproce
     try:
         done = subprocess.run(words, env=env, timeout=limit, **streams)
     except subprocess.TimeoutExpired:
-        raise Failure(f"{what} did not end in {limit} s, which --limit sets") from None
+        by = ", which --limit sets" if limit == OPTIONS.limit else ""
+        raise Failure(f"{what} did not end in {limit} s{by}") from None
     if done.returncode:
         # Below `npu-probe run` a signal is one behind 128.
         number = -done.returncode if done.returncode < 0 else done.returncode - 128
