@@ -538,11 +538,8 @@ fn a_plan_needs_no_device_and_knows_its_alternatives() {
 }
 
 #[test]
-fn products_are_measured_and_drawn() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("roof.svg");
-    let file = file.to_str().unwrap();
-    let rest = ["--repeat", "2", "--fds", "2", "--svg", file];
+fn products_are_measured() {
+    let rest = ["--repeat", "2", "--fds", "2"];
     let sizes = ["bench", "--json", "8x64x96", "3x100x32"];
     let report = json(&[&sizes[..], &rest].concat());
     let measured = report["measurements"].as_array().unwrap();
@@ -556,9 +553,6 @@ fn products_are_measured_and_drawn() {
         assert!(one["share_of_bound"].is_null(), "{one:#}");
     }
     assert_eq!(report["conditions"]["clock_mhz"], 200);
-    let picture = fs::read_to_string(file).unwrap();
-    assert!(picture.starts_with("<svg") && picture.contains("modelled GOP/s"));
-    assert!(picture.contains("8x64x96") && picture.contains("int4 roof"));
 
     let text = stdout(&run(&["bench", "2x32x32", "--dtype", "fp16"]));
     assert!(
@@ -572,8 +566,6 @@ fn products_are_measured_and_drawn() {
     ] {
         assert_eq!(run(nonsense).status.code(), Some(2), "{nonsense:?}");
     }
-    let unwritable = ["bench", "2x32x32", "--svg", "/no/such/folder/roof.svg"];
-    assert_eq!(run(&unwritable).status.code(), Some(5));
 }
 
 /// As shells say it of a command.

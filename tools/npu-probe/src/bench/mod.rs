@@ -3,8 +3,6 @@
 
 mod measure;
 mod report;
-mod roofline;
 
 pub(crate) use measure::MeasuredProduct;
 pub(crate) use report::{BenchReport, MeasuringConditions, to};
-pub(crate) use roofline::{ROOFS, Roof};

@@ -45,8 +45,5 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     if args.report.json {
         output::print_json(&report)?;
     }
-    if let Some(file) = &args.svg {
-        report.draw(file, &machine)?;
-    }
     Ok(Verdict::Pass)
 }

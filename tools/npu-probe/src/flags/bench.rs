@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of `npu-probe bench`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 
 use super::common::{DeviceFlags, ReportFlags};
@@ -19,9 +17,4 @@ pub(crate) struct BenchFlags {
 
     #[command(flatten)]
     pub(crate) report: ReportFlags,
-
-    /// Draw what was reached under the roof of compute and memory into this
-    /// file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
 }

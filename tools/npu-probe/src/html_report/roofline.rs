@@ -4,11 +4,63 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, html};
+use npu_matmul::Dtype;
+use rknpu_regcmd::timing::Machine;
 
 use super::axis::PictureAxis;
 use super::files::BenchFile;
 use super::text::number;
-use crate::bench::{ROOFS, Roof};
+
+/// Operations of a multiply-accumulate.
+const OPERATIONS: f64 = 2.0;
+
+const GIGA: f64 = 1e9;
+
+/// What the MAC arrays do in one precision, and its colour.
+struct Roof {
+    dtype: Dtype,
+    color: &'static str,
+}
+
+static ROOFS: [Roof; 3] = [
+    Roof {
+        dtype: Dtype::Fp16,
+        color: "#1f77b4",
+    },
+    Roof {
+        dtype: Dtype::Int8,
+        color: "#d62728",
+    },
+    Roof {
+        dtype: Dtype::Int4,
+        color: "#2ca02c",
+    },
+];
+
+/// The colour of products that the NPU multiplies in a precision of no roof.
+const NO_ROOF: &str = "#808080";
+
+impl Roof {
+    /// The one of products that the NPU multiplies in `dtype`.
+    fn of(dtype: Dtype) -> Option<&'static Self> {
+        ROOFS.iter().find(|roof| roof.dtype == dtype)
+    }
+
+    /// 10^9 operations a second that the machine can do at `intensity` operations a byte.
+    fn at(&self, machine: &Machine, intensity: f64) -> f64 {
+        (memory(machine) * intensity).min(self.peak(machine))
+    }
+
+    fn peak(&self, machine: &Machine) -> f64 {
+        let per_clock = self.dtype.macs_per_clock() * u64::from(machine.chip.cores);
+        OPERATIONS * per_clock as f64 * machine.clock_hz as f64 / GIGA
+    }
+}
+
+/// What memory gives the cores, gigabytes a second.
+fn memory(machine: &Machine) -> f64 {
+    machine.dram.shared_bytes_per_second as f64 / GIGA
+}
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 340.0;
@@ -22,7 +74,7 @@ struct RooflineDot {
     intensity: f64,
     gops: f64,
     is_measured: bool,
-    color: String,
+    color: &'static str,
 }
 
 impl BenchFile {
@@ -39,7 +91,7 @@ impl BenchFile {
                     intensity: product.operations_per_byte,
                     gops,
                     is_measured,
-                    color: roof.map_or_else(|| "#808080".to_owned(), Roof::color),
+                    color: roof.map_or(NO_ROOF, |roof| roof.color),
                 }));
             }
         }
@@ -73,7 +125,7 @@ impl BenchFile {
             let place = |at: f64| format!("{:.1},{:.1}", x.at(at), y.at(roof.at(machine, at)));
             points.map(place).join(" ")
         };
-        let used: BTreeSet<String> = dots.iter().map(|dot| dot.color.clone()).collect();
+        let used: BTreeSet<&str> = dots.iter().map(|dot| dot.color).collect();
         html! { @if !dots.is_empty() { figure {
             svg.square role="img" aria-label="roofline" viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } {
                 @for mark in x.marks() {
@@ -86,15 +138,15 @@ impl BenchFile {
                 }
                 text.mark x=((LEFT + WIDTH) / 2.0) y=(HEIGHT - 8.0) { "operations for each byte of A, B and C" }
                 text.mark transform={ "translate(12 " (BOTTOM / 2.0) ") rotate(-90)" } { "10^9 operations a second" }
-                @for roof in ROOFS.iter().filter(|roof| used.contains(&roof.color())) {
-                    polyline fill="none" stroke-width="1.6" stroke=(roof.color()) points=(line(roof)) {}
-                    text.end x=(WIDTH - 12.0) y=(y.at(roof.peak(machine)) - 4.0) fill=(roof.color()) {
+                @for roof in ROOFS.iter().filter(|roof| used.contains(roof.color)) {
+                    polyline fill="none" stroke-width="1.6" stroke=(roof.color) points=(line(roof)) {}
+                    text.end x=(WIDTH - 12.0) y=(y.at(roof.peak(machine)) - 4.0) fill=(roof.color) {
                         (roof.dtype) " " (number(roof.peak(machine)))
                     }
                 }
                 @for dot in &dots {
                     @let (cx, cy) = (x.at(dot.intensity), y.at(dot.gops));
-                    @let fill = if dot.is_measured { &*dot.color } else { "none" };
+                    @let fill = if dot.is_measured { dot.color } else { "none" };
                     circle cx=(format!("{cx:.1}")) cy=(format!("{cy:.1}")) r=(DOT) stroke=(dot.color) stroke-width="1.6" fill=(fill) {}
                     // One number for each product.
                     @if dot.is_measured || self.conditions.device.is_model {
@@ -109,5 +161,22 @@ impl BenchFile {
                 " A multiply-accumulate is two operations."
             }
         } } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roofs_are_of_memory_and_then_of_compute() {
+        let machine = Machine::RK3588.at_clock(1_000_000_000);
+        let [fp16, int8, int4] = &ROOFS;
+        // E-mac-rate: 6 TOPS of int8 for three cores at 1 GHz.
+        assert_eq!(int8.peak(&machine), 6144.0);
+        assert_eq!(fp16.peak(&machine) * 2.0, int8.peak(&machine));
+        assert_eq!(int4.peak(&machine), int8.peak(&machine) * 2.0);
+        assert_eq!(int8.at(&machine, 2.0), memory(&machine) * 2.0);
+        assert_eq!(int8.at(&machine, 1e9), int8.peak(&machine));
     }
 }
