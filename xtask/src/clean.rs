@@ -32,7 +32,7 @@ pub(crate) fn make(suite: &str, packages: &[&str], to: &Path) -> Result<()> {
     let settings = paths::target().join("apt.conf");
     let mut config = Command::new("apt-config");
     config.arg("dump");
-    let all = process::run(config, debian::LIMIT)?
+    let all = process::run(&config, debian::LIMIT)?
         .checked("apt-config")?
         .text();
     let lines = all.lines().filter(|line| line.starts_with("Acquire::"));

@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::arch::Arch;
+use crate::external::external;
 use crate::process::{self, run_checked};
-use crate::report::external;
 
 /// Where Debian's own package of archive keys puts them.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -190,7 +190,7 @@ impl PrivateApt {
             .args(arguments)
             .current_dir(self.directory.join("archives"));
         let what = format!("{program} {}", arguments.join(" "));
-        Ok(process::run(command, FETCH_LIMIT)?.checked(&what)?.text())
+        Ok(process::run(&command, FETCH_LIMIT)?.checked(&what)?.text())
     }
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn unpack(package: &Path, root: &Path) -> Result<()> {
 pub(crate) fn source(suite: &str, options: &str) -> Result<String> {
     let mut apt = Command::new("apt-get");
     apt.args(["indextargets", "--format", "$(REPO_URI)"]);
-    let uris = process::run(apt, LIMIT)
+    let uris = process::run(&apt, LIMIT)
         .context("asking apt for its mirrors")?
         .text();
     let mirror = uris

@@ -7,9 +7,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 
 use crate::generated::replace_section;
-use crate::{
-    evidence, links, offload, pages, paths, pictures, plans, precisions, quantisation, timing,
-};
+use crate::{evidence, links, offload, pages, paths, plans, precisions, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -22,12 +20,10 @@ pub(crate) struct DocsArgs {
 /// What writes a page or a section.
 type Writer = fn() -> Result<String>;
 
-/// Pages and pictures that are generated whole.
-const PAGES: [(&str, Writer); 4] = [
+/// Pages that are generated whole.
+const PAGES: [(&str, Writer); 2] = [
     ("registers.md", pages::registers),
     ("rules.md", pages::rules),
-    ("layout.svg", pictures::layout),
-    ("tiles.svg", pictures::tiled_product),
 ];
 
 /// Sections of others.

@@ -106,7 +106,7 @@ fn inside(folder: &Path, command: &str) -> Result<Command> {
 fn told(script: &str) -> Result<String> {
     let mut shell = Command::new("sh");
     shell.args(["-euc", script]);
-    Ok(process::run(shell, debian::LIMIT)?
+    Ok(process::run(&shell, debian::LIMIT)?
         .checked(script)?
         .text()
         .trim_end()

@@ -20,8 +20,8 @@ use crate::generated::{replace_section, table};
 use crate::{build, paths, process};
 
 /// The page that has the table, and the name of its section.
-pub(crate) const PAGE: &str = "docs/matmul-figures.md";
-pub(crate) const SECTION: &str = "instructions";
+const PAGE: &str = "docs/matmul-figures.md";
+const SECTION: &str = "instructions";
 
 /// The architecture whose instructions are counted: the board's.
 const ARCH: Arch = Arch::Arm64;
@@ -123,5 +123,67 @@ fn emulated(script: &str, program: &Path) -> Command {
 }
 
 fn told(command: Command) -> Result<String> {
-    Ok(process::run(command, LIMIT)?.checked("counting")?.text())
+    Ok(process::run(&command, LIMIT)?.checked("counting")?.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use npu_matmul::Dtype;
+    use npu_matmul::plan::{KernelCost, UnpackTo};
+    use rknpu_regcmd::MatmulType::{Int4ToInt16, Int8ToInt32};
+
+    use super::*;
+    use crate::generated::section;
+
+    /// Plans are made with the recorded counts.
+    #[test]
+    fn the_host_model_has_what_was_counted() {
+        let page = paths::text(&paths::root().join(PAGE)).unwrap();
+        let table = section(&page, SECTION).unwrap();
+        let of = |kernel: &str| {
+            let row = format!("| {kernel} | ");
+            let counted = table.lines().find_map(|line| line.strip_prefix(&row));
+            let counted = counted.and_then(|cells| cells.split(' ').next());
+            100.0 * counted.unwrap().parse::<f64>().unwrap()
+        };
+        let [int8, f16] = ["pack int8 activations", "pack f16 activations"].map(of);
+        let unpack = KernelCost::unpack;
+        for (cost, expected) in [
+            (KernelCost::pack(Dtype::Int8), int8),
+            (KernelCost::pack(Dtype::Fp16), f16),
+            // Two rows of nibbles for one of bytes.
+            (
+                KernelCost::pack(Dtype::Int4),
+                of("split into nibbles and pack") / 2.0,
+            ),
+            (
+                unpack(Int8ToInt32, UnpackTo::Result),
+                of("unpack int32, dequantise"),
+            ),
+            (
+                unpack(Int8ToInt32, UnpackTo::CachedSum),
+                of("unpack int32, add"),
+            ),
+            (
+                unpack(Int4ToInt16, UnpackTo::Sum),
+                of("unpack int16 to int32"),
+            ),
+            (
+                KernelCost::round(Dtype::Fp16),
+                of("f32 to f16 and pack") - f16,
+            ),
+            (
+                KernelCost::round(Dtype::Int8),
+                of("absmax, quantise and pack") - int8,
+            ),
+            // A block of 4096 has 12 stages.
+            (
+                KernelCost::ROTATION_STAGE,
+                of("Hadamard, blocks of 4096") / 12.0,
+            ),
+        ] {
+            let difference = f64::from(cost.centi_instructions) - expected;
+            assert!(difference.abs() <= 0.51, "{cost:?}, counted: {expected}");
+        }
+    }
 }

@@ -3,7 +3,6 @@
 
 mod abi;
 mod arch;
-mod bless;
 mod book;
 mod build;
 mod ci;
@@ -12,6 +11,7 @@ mod debian;
 mod dist;
 mod docs;
 mod evidence;
+mod external;
 mod fresh;
 mod fuzz;
 mod generated;
@@ -23,13 +23,11 @@ mod nightly;
 mod offload;
 mod pages;
 mod paths;
-mod pictures;
 mod plans;
 mod precisions;
 mod process;
 mod python;
 mod quantisation;
-mod report;
 mod teflon;
 mod timing;
 mod vm;
@@ -55,8 +53,6 @@ enum Command {
     Fresh,
     /// Make packages for Debian, and an archive of programs for any aarch64 Linux
     Dist(dist::DistArgs),
-    /// Take the present output of the golden tests as right
-    Bless,
     /// Write the generated pages below docs/
     Docs(docs::DocsArgs),
     /// Make docs/ a book for browsers, and check its links
@@ -95,7 +91,6 @@ fn run() -> Result<()> {
         Command::Ci(arguments) => ci::run(&arguments),
         Command::Fresh => fresh::run(),
         Command::Dist(arguments) => dist::run(&arguments),
-        Command::Bless => bless::run(),
         Command::Docs(arguments) => docs::run(&arguments),
         Command::Book => book::run(),
         Command::Demo(arguments) => llama::demo(&arguments),

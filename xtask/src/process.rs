@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs a command with a limit on its time.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Seek};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, kill_process};
 
-/// How often a running command is looked at.
-const POLL: Duration = Duration::from_millis(20);
+/// How `timeout` ends when it has ended its command.
+const TIMED_OUT: i32 = 124;
 
 /// How a command ended that was not killed, and what it wrote.
 #[derive(Debug)]
@@ -52,19 +50,18 @@ impl CommandOutput {
     }
 }
 
-/// Runs `command` to its end, or kills it after `limit`, with its descendants. What it
-/// leaves behind goes on, and what that writes is not waited for.
-pub(crate) fn run(mut command: Command, limit: Duration) -> Result<CommandOutput> {
-    let name = command.get_program().to_string_lossy().into_owned();
+/// Runs `command` to its end, or kills it after `limit`. What it leaves behind goes on, and
+/// what that writes is not waited for.
+pub(crate) fn run(command: &Command, limit: Duration) -> Result<CommandOutput> {
+    let name = command.get_program().to_string_lossy();
     let file = || memfd_create("output", MemfdFlags::CLOEXEC).map(File::from);
     let (mut stdout, mut stderr) = (file()?, file()?);
-    command
+    let mut child = limited(command, limit)
         .stdin(Stdio::null())
         .stdout(stdout.try_clone()?)
-        .stderr(stderr.try_clone()?);
-    let mut child = command
+        .stderr(stderr.try_clone()?)
         .spawn()
-        .with_context(|| format!("starting {name}"))?;
+        .context("starting timeout")?;
     let status = wait(&mut child, limit).with_context(|| format!("waiting for {name}"))?;
     Ok(CommandOutput {
         status,
@@ -101,93 +98,62 @@ pub(crate) fn as_root(program: &str) -> Command {
     command
 }
 
-/// Waits for `child`, or kills it after `limit`, with its descendants.
-pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
-    let end = Instant::now() + limit;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        if Instant::now() >= end {
-            kill_tree(child.id());
-            child.wait()?;
-            bail!("killed after {} s", limit.as_secs());
-        }
-        thread::sleep(POLL);
+/// `command` under coreutils' `timeout`, which ends it after `limit`. In the foreground, so
+/// that the terminal's Ctrl-C reaches it.
+pub(crate) fn limited(command: &Command, limit: Duration) -> Command {
+    let mut limited = Command::new("timeout");
+    limited
+        .args(["--foreground", "--kill-after=10"])
+        .arg(limit.as_secs_f64().to_string())
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
     }
+    if let Some(directory) = command.get_current_dir() {
+        limited.current_dir(directory);
+    }
+    limited
 }
 
-/// Kills a process and its descendants, but for those whose parent has ended.
-///
-/// Not by a process group: the terminal's Ctrl-C reaches only the group in the
-/// foreground, which is this process's.
-fn kill_tree(process: u32) {
-    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-    // What is stopped starts nothing more; what cannot be signalled is gone.
-    let signal = |signal| pid.map(|pid| kill_process(pid, signal));
-    signal(Signal::STOP);
-    children(process).into_iter().for_each(kill_tree);
-    signal(Signal::KILL);
-}
-
-/// Processes whose parent is `process`.
-fn children(process: u32) -> Vec<u32> {
-    let child = |entry: fs::DirEntry| {
-        // Number, name in parentheses, state, parent. Others end while they are looked at.
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        let (_, rest) = stat.rsplit_once(") ")?;
-        let parent: u32 = rest.split(' ').nth(1)?.parse().ok()?;
-        stat.split(' ')
-            .next()?
-            .parse()
-            .ok()
-            .filter(|_| parent == process)
-    };
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    all.filter_map(child).collect()
+/// Waits for a command that is [`limited`].
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
+    let status = child.wait()?;
+    ensure!(
+        status.code() != Some(TIMED_OUT),
+        "killed after {} s",
+        limit.as_secs_f64()
+    );
+    Ok(status)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader};
-
     use super::*;
 
-    fn shell(script: &str) -> Command {
+    fn shell(script: &str, limit: Duration) -> Result<CommandOutput> {
         let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        command
+        command.args(["-c", script]).env("SAID", "err");
+        run(&command, limit)
     }
 
     #[test]
     fn output_and_status_are_kept() {
-        let script = "sleep 1000 & echo $!; echo err >&2; exit 3";
-        let output = run(shell(script), Duration::from_secs(900)).unwrap();
-        kill_tree(output.text().trim().parse().unwrap());
-        assert_eq!(output.status.code(), Some(3));
+        let output = shell("echo out; echo $SAID >&2; exit 3", Duration::from_secs(900)).unwrap();
+        assert_eq!(
+            (output.status.code(), &output.text()[..]),
+            (Some(3), "out\n")
+        );
         let error = output.checked("sh").unwrap_err().to_string();
         assert!(error.contains("err"), "{error}");
     }
 
     #[test]
     fn a_command_that_hangs_is_killed() {
-        let error = run(shell("exec sleep 60"), Duration::from_millis(100)).unwrap_err();
+        let error = shell("exec sleep 60", Duration::from_millis(100)).unwrap_err();
         assert!(format!("{error:#}").contains("killed"), "{error:#}");
-    }
-
-    #[test]
-    fn what_a_command_started_is_killed_with_it() {
-        // Were it alive, it would say so some time, and the pipe would be open
-        // until then.
-        let grandchild = "(sleep 20; echo alive) & echo started; wait";
-        let mut child = shell(&format!("sh -c '{grandchild}'; true"))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert_eq!(lines.next().unwrap().unwrap(), "started");
-        kill_tree(child.id());
-        child.wait().unwrap();
-        assert!(lines.next().is_none());
     }
 }

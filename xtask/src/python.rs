@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::external::{ExternalError, external};
 use crate::paths;
 use crate::process::{self, run_checked};
-use crate::report::{ExternalError, external};
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(600);
 
@@ -59,14 +59,14 @@ fn environment() -> Result<PathBuf> {
     println!("installing numpy, pytest and what reads models privately");
     let mut create = Command::new("python3");
     create.args(["-m", "venv", "--clear"]).arg(&directory);
-    process::run(create, INSTALL_LIMIT)?
+    process::run(&create, INSTALL_LIMIT)?
         .checked("python3 -m venv")
         .context("is the package python3-venv installed?")?;
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check"])
         .args(["install", "-r"])
         .arg(&requirements);
-    process::run(pip, INSTALL_LIMIT)
+    process::run(&pip, INSTALL_LIMIT)
         .and_then(|output| output.checked("pip install"))
         .map_err(|error| external(&error))?;
     fs::write(&stamp, wanted).context("writing the stamp")?;

@@ -5,7 +5,7 @@
 //! `tests/baseline.txt` has a line for each program of a known family, with
 //! what becomes of it and of its mutations, so that a difference points to a
 //! kind of program and to what reads it. It also has the name of every test: one
-//! may come, but none may go unseen. `cargo xtask bless` writes the file.
+//! may come, but none may go unseen. `BLESS=1` writes the file.
 //! (The modelled times of products stand in generated pages, which
 //! `cargo xtask docs --check` holds.)
 
@@ -308,7 +308,7 @@ fn everything_is_as_recorded() {
     if std::env::var_os(BLESS).is_some_and(|value| value == "1") {
         let text = format!(
             "# SPDX-License-Identifier: MIT OR Apache-2.0\n\
-             # Written by `cargo xtask bless`; tests/fuzz/tests/baseline.rs says what it is.\n\
+             # Written with BLESS=1; tests/fuzz/tests/baseline.rs says what it is.\n\
              {}\n",
             lines.join("\n")
         );
@@ -330,6 +330,6 @@ fn everything_is_as_recorded() {
     }
     assert!(
         different.is_empty(),
-        "not as recorded; if it should be so, run `cargo xtask bless` and say why\n{different}"
+        "not as recorded; if it should be so, set BLESS=1 and say why\n{different}"
     );
 }

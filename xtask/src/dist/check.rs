@@ -97,7 +97,7 @@ fn programs(folder: &Path, options: &[&str]) -> Result<()> {
             .args(options)
             .arg(&program)
             .args(arguments.split(' '));
-        let text = process::run(command, LIMIT)?
+        let text = process::run(&command, LIMIT)?
             .checked(&program.display().to_string())?
             .text();
         ensure!(text.contains(told), "{} says: {text}", program.display());

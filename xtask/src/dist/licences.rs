@@ -71,5 +71,5 @@ pub(super) fn third_party(members: &[&str], target: &str) -> Result<String> {
 fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<CommandOutput> {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(paths::root());
-    process::run(command, LIMIT)?.checked("cargo")
+    process::run(&command, LIMIT)?.checked("cargo")
 }

@@ -163,7 +163,7 @@ fn script(name: &str, built: &Path, to: &Path, file: &Path) -> Result<Command> {
         let mut git = Command::new("git");
         git.args(["log", "-1", "--date=rfc2822", format])
             .current_dir(paths::root());
-        Ok(process::run(git, LIMIT)?
+        Ok(process::run(&git, LIMIT)?
             .checked("git log")?
             .text()
             .trim()

@@ -72,7 +72,7 @@ pub(super) fn check(
             "LC_ALL=C.UTF-8",
         ])
         .args(["sh", "-c", "exec 2>&1; set -v; . /files/script.sh"]);
-    let output = process::run(inside, LIMIT)?;
+    let output = process::run(&inside, LIMIT)?;
     run_checked(as_root("rm").arg("-rf").arg(&folder))?;
     let told = paths::target().join(format!("dist/{suite}.txt"));
     fs::write(&told, &output.stdout).context("writing the transcript")?;

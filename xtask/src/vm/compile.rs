@@ -69,7 +69,7 @@ impl Compiler {
             if let Some(prefix) = self.name.strip_suffix("gcc") {
                 make.arg(format!("CROSS_COMPILE={prefix}"));
             }
-            run(make, what)
+            run(&make, what)
         };
         make(&["allnoconfig"], "configuring")?;
         let config = fs::read_to_string(output.join(".config")).context("reading .config")?;
@@ -83,7 +83,7 @@ impl Compiler {
 }
 
 /// Runs a step of the build.
-pub(super) fn run(command: Command, what: &str) -> Result<()> {
+pub(super) fn run(command: &Command, what: &str) -> Result<()> {
     process::run(command, BUILD_LIMIT)
         .and_then(|output| output.checked(what))
         .map(drop)

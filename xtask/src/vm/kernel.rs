@@ -12,7 +12,7 @@ use twox_hash::XxHash3_128;
 use super::compile::{self, Compiler};
 use super::guest::KernelArgs;
 use crate::debian::{PrivateApt, unpack};
-use crate::report::external;
+use crate::external::external;
 
 /// Debian's suites that offer new kernels.
 const SUITES: [&str; 2] = ["sid", "trixie-backports"];
@@ -188,13 +188,13 @@ impl KernelStore {
             .arg(work.join(format!("usr/src/{package}.tar.xz")))
             .arg("--directory");
         extract.arg(&tree);
-        compile::run(extract, "unpacking the source")?;
+        compile::run(&extract, "unpacking the source")?;
         for file in &kernel.patches {
             let file = fs::canonicalize(file).context("finding a patch")?;
             let mut patch = Command::new("patch");
             patch.args(["--strip=1", "--batch", "--forward", "--input"]);
             patch.arg(&file).current_dir(&tree);
-            compile::run(patch, &format!("`patch` with {}", file.display()))?;
+            compile::run(&patch, &format!("`patch` with {}", file.display()))?;
         }
         let built = self.compiler.compile(&tree, &tree, kernel.kasan)?;
         fs::create_dir_all(image.with_file_name("")).context("making the kernel's directory")?;

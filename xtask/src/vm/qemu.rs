@@ -182,6 +182,7 @@ impl Qemu {
             port(&mut command, "stdin", &device);
         }
 
+        let mut command = process::limited(&command, machine.limit);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.spawn().context("starting QEMU")?;
         // Its ends of the pipes are its alone, or they would never end.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Golden programs: the words of products of matrices, hex and meaning side by
 //! side, under `goldens/`. A difference is a changed program, so it is shown
-//! in full; `BLESS=1` (`cargo xtask bless`) takes what is made now as right.
+//! in full; `BLESS=1` takes what is made now as right.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ fn programs_are_as_they_were() {
     }
     assert!(
         differences.is_empty(),
-        "programs changed; if they should have, run `cargo xtask bless` and read the diff\n{differences}"
+        "programs changed; if they should have, set BLESS=1 and read the diff\n{differences}"
     );
 }
 
