@@ -13,13 +13,11 @@ mod docs;
 mod evidence;
 mod external;
 mod fresh;
-mod fuzz;
 mod generated;
 mod instructions;
 mod links;
 mod llama;
 mod names;
-mod nightly;
 mod offload;
 mod pages;
 mod paths;
@@ -63,8 +61,6 @@ enum Command {
     Llama(llama::CheckArgs),
     /// Run Mesa's Teflon delegate on the model and compare
     Teflon(teflon::TeflonArgs),
-    /// Run the fuzz targets
-    Fuzz(fuzz::FuzzArgs),
     /// Count the aarch64 instructions of the CPU's kernels
     Instructions(instructions::InstructionsArgs),
     /// Run programs on the real driver, in a virtual machine
@@ -96,7 +92,6 @@ fn run() -> Result<()> {
         Command::Demo(arguments) => llama::demo(&arguments),
         Command::Llama(arguments) => llama::run(&arguments),
         Command::Teflon(arguments) => teflon::run(&arguments),
-        Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Vm(command) => vm::run(&command),
         Command::Names => names::run(),

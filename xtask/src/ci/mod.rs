@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{nightly, paths};
+use crate::paths;
 use output::StepOutput;
 use steps::CiStep;
 
@@ -84,7 +84,7 @@ fn run_step(step: &CiStep) -> StepOutcome<'_> {
         .args(["-euxc", &step.script])
         .current_dir(paths::root())
         .env("TARGET", paths::target())
-        .env("NIGHTLY", nightly::TOOLCHAIN)
+        .env("NIGHTLY", nightly())
         .env("OLDEST_RUST", env!("CARGO_PKG_RUST_VERSION"));
     let (failure, output) = match output::run(shell) {
         Ok((status, output)) if status.success() => {
@@ -106,6 +106,15 @@ fn run_step(step: &CiStep) -> StepOutcome<'_> {
         took: started.elapsed(),
         output,
     }
+}
+
+/// The pinned nightly toolchain.
+fn nightly() -> &'static str {
+    let lines = include_str!("../../../fuzz/rust-toolchain.toml").lines();
+    let channel = lines
+        .filter_map(|line| line.strip_prefix("channel = "))
+        .next();
+    channel.unwrap_or_default().trim_matches('"')
 }
 
 /// Prints the table of results; returns how many steps failed.

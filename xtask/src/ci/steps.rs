@@ -76,7 +76,7 @@ mod tests {
             let steps = all(long);
             let names: BTreeSet<_> = steps.iter().map(|step| step.name).collect();
             assert_eq!(names.len(), steps.len(), "one name each");
-            assert!(steps.iter().all(|step| step.script.contains("cargo")));
+            assert!(steps.iter().all(|step| !step.script.is_empty()));
             assert_eq!(names.contains("soak"), long);
             let fuzz = steps.iter().find(|step| step.name == "fuzz").unwrap();
             assert_eq!(fuzz.is_long, long);

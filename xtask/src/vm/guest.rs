@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use npu_vm::board;
 
 /// Which kernel
 #[derive(Args, Clone, Debug, Default)]
@@ -44,18 +43,4 @@ pub(crate) struct Guest {
     /// Write what the guest's kernel says to a file
     #[arg(long, value_name = "PATH")]
     pub(super) console: Option<PathBuf>,
-}
-
-impl Guest {
-    /// With all cores of an NPU and `smp` processors.
-    pub(crate) fn new(kernel: KernelArgs, smp: u32) -> Self {
-        Self {
-            kernel,
-            smp,
-            qemu: None,
-            cores: board::MAX_CORES,
-            limit: None,
-            console: None,
-        }
-    }
 }

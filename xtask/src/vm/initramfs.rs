@@ -27,11 +27,11 @@ const PLACES: [&str; 4] = ["dev", "proc", "sys", "tmp"];
 
 /// The guest's files by path, and what `vm-init` is to do with them.
 #[derive(Clone, Debug)]
-pub(crate) struct Initramfs(BTreeMap<String, Vec<u8>>);
+pub(super) struct Initramfs(BTreeMap<String, Vec<u8>>);
 
 impl Initramfs {
     /// With `init` as the first process.
-    pub(crate) fn new(init: &Path) -> Result<Self> {
+    pub(super) fn new(init: &Path) -> Result<Self> {
         let mut files = Self(BTreeMap::new());
         files.add(init, "/init")?;
         Ok(files)
@@ -39,7 +39,7 @@ impl Initramfs {
 
     /// Puts the file or directory at `host` at `guest`, what links point to in
     /// place of links.
-    pub(crate) fn add(&mut self, host: &Path, guest: &str) -> Result<()> {
+    pub(super) fn add(&mut self, host: &Path, guest: &str) -> Result<()> {
         if host.is_dir() {
             let entries =
                 fs::read_dir(host).with_context(|| format!("reading {}", host.display()))?;
@@ -57,17 +57,17 @@ impl Initramfs {
     }
 
     /// The variables of what is to be run, as `NAME=VALUE`.
-    pub(crate) fn environment(&mut self, variables: &[impl AsRef<str>]) {
+    pub(super) fn environment(&mut self, variables: &[impl AsRef<str>]) {
         self.list(ENVIRONMENT, variables);
     }
 
     /// Says which program is to be run, with its arguments.
-    pub(crate) fn command(&mut self, words: &[impl AsRef<str>]) {
+    pub(super) fn command(&mut self, words: &[impl AsRef<str>]) {
         self.list(COMMAND, words);
     }
 
     /// Says which files the guest is to hand out when the program has ended.
-    pub(crate) fn want(&mut self, paths: &[impl AsRef<str>]) {
+    pub(super) fn want(&mut self, paths: &[impl AsRef<str>]) {
         self.list(WANTED, paths);
     }
 
@@ -77,7 +77,7 @@ impl Initramfs {
     }
 
     /// The archive (cpio, "newc") that the kernel unpacks.
-    pub(crate) fn archive(&self) -> Result<Vec<u8>> {
+    pub(super) fn archive(&self) -> Result<Vec<u8>> {
         let mut directories: Vec<PathBuf> = PLACES.iter().map(PathBuf::from).collect();
         for name in self.0.keys() {
             let parents = Path::new(name).ancestors().skip(1);

@@ -6,13 +6,15 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use twox_hash::XxHash3_128;
 
-use super::compile::{self, Compiler};
 use super::guest::KernelArgs;
+use crate::arch::{Arch, first_missing};
 use crate::debian::{PrivateApt, unpack};
 use crate::external::external;
+use crate::paths;
+use crate::process::run_checked;
 
 /// Debian's suites that offer new kernels.
 const SUITES: [&str; 2] = ["sid", "trixie-backports"];
@@ -23,12 +25,27 @@ const PACKAGE: &str = "linux-source-";
 /// The first kernel with the driver.
 const FIRST: [u32; 2] = [6, 18];
 
+/// Options of the guest's kernel: the few drivers that a guest needs; what 7.3 has as part of
+/// SYSCTL, and earlier ones want to be asked for; and what lets the kernel look for mistakes
+/// of its own.
+const FRAGMENT: &str = include_str!("kernel.config");
+const BEFORE_7_3: &str = "CONFIG_PROC_SYSCTL=y\n";
+const KASAN: &str = include_str!("kasan.config");
+
+/// Where the kernel's makefiles leave what QEMU boots.
+const IMAGE: &str = "arch/arm64/boot/Image";
+
+/// Programs that building a kernel needs beside a compiler, and all packages.
+const NEEDED: [&str; 7] = ["make", "flex", "bison", "bc", "tar", "xz", "patch"];
+const PACKAGES: &str = "make gcc gcc-aarch64-linux-gnu flex bison bc tar xz-utils patch";
+
 /// The kernels that were built: a directory outside of the work tree, which outlives
 /// it.
 #[derive(Debug)]
 pub(super) struct KernelStore {
     pub(super) directory: PathBuf,
-    compiler: Compiler,
+    /// A gcc, and how it describes itself.
+    compiler: [String; 2],
 }
 
 impl KernelStore {
@@ -42,9 +59,16 @@ impl KernelStore {
         let directory = cache.join("rocket-npu");
         fs::create_dir_all(&directory)
             .with_context(|| format!("making {}", directory.display()))?;
+        let gcc = match Arch::Arm64.is_native() {
+            true => "gcc".to_owned(),
+            false => Arch::Arm64.cross_linker(),
+        };
+        let version = Command::new(&gcc).arg("--version").output();
+        let version = version.map(|output| output.stdout).unwrap_or_default();
+        let version = String::from_utf8_lossy(&version).into_owned();
         Ok(Self {
             directory,
-            compiler: Compiler::of_guest(),
+            compiler: [gcc, version],
         })
     }
 
@@ -90,6 +114,9 @@ impl KernelStore {
     /// among them; built if it is not yet. Or the user's own.
     pub(super) fn build(&self, kernel: &KernelArgs) -> Result<PathBuf> {
         let _lock = self.lock("build.lock")?;
+        if let Some(missing) = first_missing(NEEDED.into_iter().chain([&self.compiler[0][..]])) {
+            bail!("`{missing}` is missing; it takes `apt-get install {PACKAGES}`");
+        }
         if let Some(tree) = &kernel.tree {
             return self.build_tree(tree, kernel.kasan);
         }
@@ -110,14 +137,14 @@ impl KernelStore {
                     println!("cached: Linux {version}, which is offered no more");
                     return self.image(&version, kernel);
                 }
-                let wanted = kernel.version.as_deref().unwrap_or_default();
-                let chosen = newest(&offered, &KernelArgs::default());
-                let chosen = chosen.context("Debian offers no kernel with the driver")?;
-                println!(
-                    "Linux {wanted} is not offered: taking the newest, {}",
-                    chosen.1
+                let named: Vec<_> = offered
+                    .iter()
+                    .map(|(_, version)| version.as_str())
+                    .collect();
+                bail!(
+                    "Debian offers no such kernel with the driver, but {}",
+                    named.join(", ")
                 );
-                chosen
             }
         };
         let image = self.image(version, kernel)?;
@@ -136,8 +163,8 @@ impl KernelStore {
     fn image(&self, version: &str, kernel: &KernelArgs) -> Result<PathBuf> {
         let mut all = vec![
             version.to_owned().into_bytes(),
-            compile::configuration(kernel.kasan).into_bytes(),
-            self.compiler.version.clone().into_bytes(),
+            configuration(kernel.kasan).into_bytes(),
+            self.compiler[1].clone().into_bytes(),
         ];
         for patch in &kernel.patches {
             all.push(fs::read(patch).with_context(|| format!("reading {}", patch.display()))?);
@@ -155,10 +182,10 @@ impl KernelStore {
         let key = XxHash3_128::oneshot(format!("{name}\0{kasan}").as_bytes());
         println!("building {name}");
         let output = self.directory.join(format!("tree-{key:032x}"));
-        let image = self.compiler.compile(&tree, &output, kasan);
-        let image = image.with_context(|| format!("building {name}"))?;
+        run_checked(&mut self.script(&tree, &output, kasan)?)
+            .with_context(|| format!("building {name}"))?;
         println!("built: {name}");
-        Ok(image)
+        Ok(output.join(IMAGE))
     }
 
     /// Fetches and compiles a kernel, and moves it to its place when it is
@@ -175,32 +202,42 @@ impl KernelStore {
         if work.exists() {
             fs::remove_dir_all(&work).context("removing an unfinished build")?;
         }
-        let tree = work.join("linux");
-        fs::create_dir_all(&tree).context("making the directory")?;
         for file in apt.download(&[&format!("{package}={version}")], false)? {
             unpack(&file, &work)?;
             // They are large, and of no use twice.
             fs::remove_file(file).context("removing the package")?;
         }
-        let mut extract = Command::new("tar");
-        extract.args(["--extract", "--strip-components=1", "--file"]);
-        extract
-            .arg(work.join(format!("usr/src/{package}.tar.xz")))
-            .arg("--directory");
-        extract.arg(&tree);
-        compile::run(&extract, "unpacking the source")?;
+        let output = work.join("output");
+        let mut script = self.script(&work.join("linux"), &output, kernel.kasan)?;
+        script.env("ARCHIVE", work.join(format!("usr/src/{package}.tar.xz")));
         for file in &kernel.patches {
-            let file = fs::canonicalize(file).context("finding a patch")?;
-            let mut patch = Command::new("patch");
-            patch.args(["--strip=1", "--batch", "--forward", "--input"]);
-            patch.arg(&file).current_dir(&tree);
-            compile::run(&patch, &format!("`patch` with {}", file.display()))?;
+            script.arg(fs::canonicalize(file).context("finding a patch")?);
         }
-        let built = self.compiler.compile(&tree, &tree, kernel.kasan)?;
+        run_checked(&mut script)?;
+        let built = output.join(IMAGE);
         fs::create_dir_all(image.with_file_name("")).context("making the kernel's directory")?;
         fs::rename(built, image).context("moving the kernel in place")?;
         fs::remove_dir_all(&work).context("removing the source")
     }
+
+    /// What compiles the tree at `source` in `output`.
+    fn script(&self, source: &Path, output: &Path, kasan: bool) -> Result<Command> {
+        fs::create_dir_all(output).context("making the directory")?;
+        fs::write(output.join("fragment"), configuration(kasan))
+            .context("writing the configuration")?;
+        let mut script = Command::new("sh");
+        script
+            .arg(paths::root().join("xtask/src/vm/kernel.sh"))
+            .env("SOURCE", source)
+            .env("OUTPUT", output)
+            .env("COMPILER", &self.compiler[0]);
+        Ok(script)
+    }
+}
+
+/// The configuration of a kernel, a line for each option.
+fn configuration(kasan: bool) -> String {
+    [FRAGMENT, BEFORE_7_3, if kasan { KASAN } else { "" }].concat()
 }
 
 /// The newest of the packages, with their versions, that have the driver and
@@ -261,10 +298,9 @@ mod tests {
     #[test]
     fn a_kernel_is_found_if_it_would_be_built_the_same() {
         let directory = std::env::temp_dir().join(format!("xtask-kernels-{}", std::process::id()));
-        let compiler = Compiler::of_guest();
         let mut kernels = KernelStore {
             directory: directory.clone(),
-            compiler,
+            compiler: Default::default(),
         };
         let plain = KernelArgs::default();
         for version in ["7.2.9-1", "7.2.13-1"] {
@@ -288,7 +324,7 @@ mod tests {
         };
         assert_eq!(found(&kernels, &kasan), None);
         assert_eq!(found(&kernels, &patched), None);
-        kernels.compiler.version += "another";
+        kernels.compiler[1] += "another";
         assert_eq!(found(&kernels, &plain), None);
         fs::remove_dir_all(directory).unwrap();
     }

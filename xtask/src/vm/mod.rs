@@ -2,12 +2,10 @@
 //! `cargo xtask vm`: programs on the real `rocket` driver, in a virtual machine
 //! whose NPU is the software chip. See docs/vm.md.
 
-mod compile;
 mod console;
 mod guest;
 mod initramfs;
 mod kernel;
-mod programs;
 mod qemu;
 mod runner;
 mod test;
@@ -21,12 +19,12 @@ use clap::{Args, Subcommand};
 use crate::arch::{Arch, first_missing};
 use crate::build;
 use crate::debian::Sysroot;
-pub(crate) use guest::{Guest, KernelArgs};
-pub(crate) use initramfs::Initramfs;
+use guest::{Guest, KernelArgs};
+use initramfs::Initramfs;
 use kernel::KernelStore;
-use qemu::{ProgramEnd, Qemu};
-use runner::LIMIT;
-pub(crate) use runner::{GuestRunner, ProgramFailed};
+use qemu::{ProgramEnd, Qemu, Streams};
+pub(crate) use runner::ProgramFailed;
+use runner::{GuestRunner, LIMIT};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum VmCommand {
@@ -34,8 +32,6 @@ pub(crate) enum VmCommand {
     Build(KernelArgs),
     /// Run one program in a guest and end as it ends
     Run(RunArgs),
-    /// Run C clients, npu-probe's doctor and its self-test, each in a guest
-    Programs(KernelArgs),
     /// Run the driver suite in guests of its own, and report as KTAP
     Test(test::TestArgs),
     /// Run a shell in a guest
@@ -106,7 +102,6 @@ pub(crate) fn run(command: &VmCommand) -> Result<()> {
             Ok(())
         }
         VmCommand::Run(arguments) => run_program(arguments),
-        VmCommand::Programs(arguments) => programs::run(arguments),
         VmCommand::Test(arguments) => test::run(arguments),
         VmCommand::Shell(arguments) => run_shell(arguments),
     }
@@ -130,7 +125,8 @@ fn run_program(arguments: &RunArgs) -> Result<()> {
     }
     files.environment(&arguments.env);
     files.command(&command);
-    let finished = runner.run(files, LIMIT, false)?;
+    let finished = runner.run(files, LIMIT, Streams::Output)?;
+    finished.tell_complaints();
     for (place, (guest, path)) in wanted.iter().enumerate() {
         match finished.left.files.get(place).and_then(Option::as_ref) {
             Some(file) => fs::write(path, file).with_context(|| format!("writing {path}"))?,
@@ -169,7 +165,8 @@ fn run_shell(arguments: &ShellArgs) -> Result<()> {
     }
     add(&mut files, &arguments.file)?;
     files.command(&[shell.as_str(), "sh", "-c", START]);
-    let finished = runner.run(files, SHELL_LIMIT, true)?;
+    let finished = runner.run(files, SHELL_LIMIT, Streams::Terminal)?;
+    finished.tell_complaints();
     // How the last command of a shell ended says nothing of the shell.
     ensure!(
         matches!(finished.left.end, ProgramEnd::Exit(_)),

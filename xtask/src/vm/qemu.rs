@@ -47,10 +47,18 @@ pub(super) struct VirtualMachine<'a> {
     pub(super) processors: u32,
     pub(super) cores: u32,
     pub(super) limit: Duration,
-    /// Whether the program writes where this process does; else it is kept.
-    pub(super) live: bool,
-    /// Whether the program reads what this process is given.
-    pub(super) stdin: bool,
+    pub(super) streams: Streams,
+}
+
+/// Where the guest's program writes, and what it reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Streams {
+    /// What it writes is kept; it reads nothing.
+    Kept,
+    /// It writes where this process does, and reads nothing.
+    Output,
+    /// It writes where this process does, and reads what this process is given.
+    Terminal,
 }
 
 /// How the guest's program ended.
@@ -168,14 +176,14 @@ impl Qemu {
         ]);
         let mut copies = Vec::new();
         for name in ["stdout", "stderr", "status", "files"] {
-            let device = match (machine.live, name) {
+            let device = match (machine.streams != Streams::Kept, name) {
                 (true, "stdout") => inherited.pass_on(name, io::stdout(), &mut copies)?,
                 (true, "stderr") => inherited.pass_on(name, io::stderr(), &mut copies)?,
                 _ => to_file(name),
             };
             port(&mut command, name, &device);
         }
-        if machine.stdin {
+        if machine.streams == Streams::Terminal {
             let stdin = io::stdin().as_fd().try_clone_to_owned();
             let fd = inherited.add(stdin.context("passing on the input")?)?;
             let device = format!("file,id=stdin,path=/dev/null,input-path=/proc/self/fd/{fd}");

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 
 use super::console;
 use super::guest::Guest;
-use super::qemu::ProgramEnd;
+use super::qemu::{ProgramEnd, Streams};
 use super::runner::{FinishedGuest, GuestRunner, LIMIT, ProgramFailed};
 
 /// The program of the driver suite (tests/hw).
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &TestArgs) -> Result<()> {
     let boot = |choice: &[&str], bugs: bool| {
         let mut files = files.clone();
         files.command(&[&[&program[..], "--ktap", "--destructive"], choice].concat());
-        let finished = runner.finish(files, LIMIT)?;
+        let finished = runner.run(files, LIMIT, Streams::Kept)?;
         eprint!("{}", String::from_utf8_lossy(&finished.left.stderr));
         anyhow::Ok(GuestReport::new(&finished, bugs))
     };
