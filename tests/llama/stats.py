@@ -12,6 +12,11 @@ TIMES = [
 ]
 
 
+def device_name(is_model: bool) -> str:
+    """The device's name in ggml's lists, which follows from what it is."""
+    return "ROCKET-MODEL0" if is_model else "ROCKET0"
+
+
 class Stats(dict[str, float]):
     """Each row's number by its name; zero where there is no such row."""
 
@@ -36,8 +41,7 @@ class Stats(dict[str, float]):
 
     @property
     def name(self) -> str:
-        """The device's name in ggml's lists, which follows from what it is."""
-        return "ROCKET-MODEL0" if self.is_model else "ROCKET0"
+        return device_name(self.is_model)
 
     @property
     def computed(self) -> dict[str, int]:

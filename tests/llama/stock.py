@@ -16,6 +16,7 @@ from pathlib import Path
 import process
 from options import HERE, OPTIONS, THREADS, WORK, External
 from process import Output
+from stats import device_name
 
 COMPILE = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]
 
@@ -34,7 +35,7 @@ class Stock:
         self.ggml_version = max(versions, key=len).removeprefix("libggml-base.so.")
         self.loader = self._place_loader()
         is_model = OPTIONS.device.startswith("model")
-        self.device_name = "ROCKET-MODEL0" if is_model else "ROCKET0"
+        self.device_name = device_name(is_model)
 
     def _place_loader(self) -> Path:
         self._private = tempfile.TemporaryDirectory()
