@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask docs`: writes the pages, and sections of pages, that come from
-//! tables in the code, and checks the ids of facts ([`evidence`]) and links ([`links`]).
+//! tables in the code, and checks links ([`links`]).
 
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::generated::replace_section;
-use crate::{evidence, links, offload, pages, paths, plans, precisions, quantisation, timing};
+use crate::{links, offload, pages, paths, plans, precisions, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -50,7 +50,6 @@ pub(crate) fn run(args: &DocsArgs) -> Result<()> {
             replace_section(present, section, &format!("\n{}", write()?))
         })?;
     }
-    evidence::check()?;
     links::check()
 }
 

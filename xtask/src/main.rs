@@ -10,14 +10,12 @@ mod clean;
 mod debian;
 mod dist;
 mod docs;
-mod evidence;
 mod external;
 mod fresh;
 mod generated;
 mod instructions;
 mod links;
 mod llama;
-mod names;
 mod offload;
 mod pages;
 mod paths;
@@ -66,8 +64,6 @@ enum Command {
     /// Run programs on the real driver, in a virtual machine
     #[command(subcommand)]
     Vm(vm::VmCommand),
-    /// List type names that stand for several things
-    Names,
     /// Compare our structs with those of the newest kernel header
     Abi,
 }
@@ -94,7 +90,6 @@ fn run() -> Result<()> {
         Command::Teflon(arguments) => teflon::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Vm(command) => vm::run(&command),
-        Command::Names => names::run(),
         Command::Abi => abi::run(),
     }
 }
