@@ -78,5 +78,5 @@ fn fetch(directory: &Path) -> Result<()> {
 
 fn told(command: Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    Ok(process::run(&command, LIMIT)?.checked(&program)?.text())
+    Ok(process::run(&command, LIMIT)?.checked(&program)?.stdout)
 }

@@ -63,9 +63,15 @@ pub(crate) fn kernel_runs(arch: Arch) -> Result<PathBuf> {
     Ok(package("npu-bench", CargoProfile::Dist, arch)?.join("kernel-runs"))
 }
 
-/// Builds what is shipped of `selection` for `target`, the same on all machines
-/// that have the same tools; returns the directory of what was built.
-pub(crate) fn shipped(selection: &[&str], target: &str) -> Result<PathBuf> {
+/// Builds the `kinds` of targets that are shipped of `members` for `target`, the same on all
+/// machines that have the same tools; returns the directory of what was built.
+pub(crate) fn shipped<'a>(
+    members: impl IntoIterator<Item = &'a &'a str>,
+    kinds: &[&str],
+    target: &str,
+) -> Result<PathBuf> {
+    let members = members.into_iter().flat_map(|member| ["--package", member]);
+    let selection = &members.chain(kinds.iter().copied()).collect::<Vec<_>>();
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let mut flags = format!(

@@ -34,7 +34,7 @@ pub(crate) fn make(suite: &str, packages: &[&str], to: &Path) -> Result<()> {
     config.arg("dump");
     let all = process::run(&config, debian::LIMIT)?
         .checked("apt-config")?
-        .text();
+        .stdout;
     let lines = all.lines().filter(|line| line.starts_with("Acquire::"));
     fs::write(&settings, lines.collect::<Vec<_>>().join("\n"))
         .context("writing settings for apt")?;

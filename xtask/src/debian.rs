@@ -190,7 +190,7 @@ impl PrivateApt {
             .args(arguments)
             .current_dir(self.directory.join("archives"));
         let what = format!("{program} {}", arguments.join(" "));
-        Ok(process::run(&command, FETCH_LIMIT)?.checked(&what)?.text())
+        Ok(process::run(&command, FETCH_LIMIT)?.checked(&what)?.stdout)
     }
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn source(suite: &str, options: &str) -> Result<String> {
     apt.args(["indextargets", "--format", "$(REPO_URI)"]);
     let uris = process::run(&apt, LIMIT)
         .context("asking apt for its mirrors")?
-        .text();
+        .stdout;
     let mirror = uris
         .lines()
         .map(|line| line.trim_end_matches('/'))

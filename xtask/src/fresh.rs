@@ -108,7 +108,7 @@ fn told(script: &str) -> Result<String> {
     shell.args(["-euc", script]);
     Ok(process::run(&shell, debian::LIMIT)?
         .checked(script)?
-        .text()
+        .stdout
         .trim_end()
         .to_owned())
 }

@@ -123,7 +123,7 @@ fn emulated(script: &str, program: &Path) -> Command {
 }
 
 fn told(command: Command) -> Result<String> {
-    Ok(process::run(&command, LIMIT)?.checked("counting")?.text())
+    Ok(process::run(&command, LIMIT)?.checked("counting")?.stdout)
 }
 
 #[cfg(test)]

@@ -1,34 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs a command with a limit on its time.
 
-use std::fs::File;
-use std::io::{Read, Seek};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustix::fs::{MemfdFlags, memfd_create};
 
 /// How `timeout` ends when it has ended its command.
 const TIMED_OUT: i32 = 124;
 
-/// How a command ended that was not killed, and what it wrote.
+/// How a command ended that was not killed, and what it wrote, decoded loosely.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
-    /// How the command ended.
     pub(crate) status: ExitStatus,
-    /// All it wrote to stdout.
-    pub(crate) stdout: Vec<u8>,
-    /// All it wrote to stderr, decoded loosely.
+    pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 impl CommandOutput {
-    /// What it wrote to stdout, as text.
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.stdout).into_owned()
-    }
-
     /// An error with the last lines of stderr, unless the command succeeded.
     pub(crate) fn checked(self, what: &str) -> Result<Self> {
         ensure!(
@@ -50,32 +39,18 @@ impl CommandOutput {
     }
 }
 
-/// Runs `command` to its end, or kills it after `limit`. What it leaves behind goes on, and
-/// what that writes is not waited for.
+/// Runs `command` to its end, or kills it after `limit`.
 pub(crate) fn run(command: &Command, limit: Duration) -> Result<CommandOutput> {
-    let name = command.get_program().to_string_lossy();
-    let file = || memfd_create("output", MemfdFlags::CLOEXEC).map(File::from);
-    let (mut stdout, mut stderr) = (file()?, file()?);
-    let mut child = limited(command, limit)
-        .stdin(Stdio::null())
-        .stdout(stdout.try_clone()?)
-        .stderr(stderr.try_clone()?)
-        .spawn()
-        .context("starting timeout")?;
-    let status = wait(&mut child, limit).with_context(|| format!("waiting for {name}"))?;
+    let output = limited(command, limit).stdin(Stdio::null()).output();
+    let output = output.context("starting timeout")?;
+    in_time(output.status, limit)
+        .with_context(|| format!("running {}", command.get_program().display()))?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(CommandOutput {
-        status,
-        stdout: written(&mut stdout)?,
-        stderr: String::from_utf8_lossy(&written(&mut stderr)?).into_owned(),
+        status: output.status,
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
     })
-}
-
-fn written(file: &mut File) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.rewind().context("reading what a command wrote")?;
-    file.read_to_end(&mut bytes)
-        .context("reading what a command wrote")?;
-    Ok(bytes)
 }
 
 /// Runs a command of this machine to its end, however long it takes.
@@ -119,15 +94,11 @@ pub(crate) fn limited(command: &Command, limit: Duration) -> Command {
     limited
 }
 
-/// Waits for a command that is [`limited`].
-pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
-    let status = child.wait()?;
-    ensure!(
-        status.code() != Some(TIMED_OUT),
-        "killed after {} s",
-        limit.as_secs_f64()
-    );
-    Ok(status)
+/// An error if a command that was [`limited`] did not end by itself.
+pub(crate) fn in_time(status: ExitStatus, limit: Duration) -> Result<()> {
+    let seconds = limit.as_secs_f64();
+    ensure!(status.code() != Some(TIMED_OUT), "killed after {seconds} s");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -144,7 +115,7 @@ mod tests {
     fn output_and_status_are_kept() {
         let output = shell("echo out; echo $SAID >&2; exit 3", Duration::from_secs(900)).unwrap();
         assert_eq!(
-            (output.status.code(), &output.text()[..]),
+            (output.status.code(), &output.stdout[..]),
             (Some(3), "out\n")
         );
         let error = output.checked("sh").unwrap_err().to_string();

@@ -29,14 +29,14 @@ pub(super) fn third_party(members: &[&str], target: &str) -> Result<String> {
         target,
     ];
     let members = members.iter().flat_map(|member| ["--package", member]);
-    let linked = cargo(tree.into_iter().chain(members))?.text();
+    let linked = cargo(tree.into_iter().chain(members))?.stdout;
     let words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     // Macros run in the compiler.
     let linked = linked.lines().filter(|line| !line.contains("(proc-macro)"));
     let linked: BTreeSet<String> = linked.map(words).collect();
 
     let metadata = cargo(["metadata", "--format-version=1", "--locked"])?.stdout;
-    let metadata: Value = serde_json::from_slice(&metadata).context("reading cargo's metadata")?;
+    let metadata: Value = serde_json::from_str(&metadata).context("reading cargo's metadata")?;
     let mut list = "Crates that are linked into these files, with their licences:\n\n".to_owned();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {

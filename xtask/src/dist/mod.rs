@@ -35,26 +35,10 @@ const PACKAGES: [(&str, &[&str]); 5] = [
     ("librocket-npu-dev", &[]),
 ];
 
-/// What is built for them.
-const FOR_PACKAGES: [&str; 8] = [
-    "--package=npu-probe",
-    "--package=rocket-hw-tests",
-    "--package=ggml-shim",
-    "--package=rocket-preload",
-    "--package=npu-matmul-c",
-    "--lib",
-    "--bin=npu-probe",
-    "--bin=rocket-conformance",
-];
-
-/// The same of the archive.
+/// Those of the archive.
 const IN_ARCHIVE: [&str; 2] = ["npu-probe", "rocket-hw-tests"];
-const FOR_ARCHIVE: [&str; 4] = [
-    "--package=npu-probe",
-    "--package=rocket-hw-tests",
-    "--bin=npu-probe",
-    "--bin=rocket-conformance",
-];
+/// The programs that are shipped.
+const PROGRAMS: [&str; 2] = ["--bin=npu-probe", "--bin=rocket-conformance"];
 
 /// Options of `dist`.
 #[derive(Debug, clap::Args)]
@@ -80,7 +64,12 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
         if args.arch.is_some_and(|only| only != arch) {
             continue;
         }
-        let built = build::shipped(&FOR_PACKAGES, arch.rust_target())?;
+        let members = PACKAGES.iter().flat_map(|(_, members)| *members);
+        let built = build::shipped(
+            members,
+            &[&PROGRAMS[..], &["--lib"]].concat(),
+            arch.rust_target(),
+        )?;
         let make = |to: &Path| {
             PACKAGES
                 .iter()
@@ -103,7 +92,7 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
         }
         all.extend(packages);
         if arch == Arch::Arm64 {
-            let built = build::shipped(&FOR_ARCHIVE, GUEST_TARGET)?;
+            let built = build::shipped(&IN_ARCHIVE, &PROGRAMS, GUEST_TARGET)?;
             let make = |to: &Path| Ok(vec![archive(&built, to)?]);
             let archive: Vec<PathBuf> = make(&to)?;
             if args.check {
@@ -165,7 +154,7 @@ fn script(name: &str, built: &Path, to: &Path, file: &Path) -> Result<Command> {
             .current_dir(paths::root());
         Ok(process::run(&git, LIMIT)?
             .checked("git log")?
-            .text()
+            .stdout
             .trim()
             .to_owned())
     };

@@ -195,7 +195,7 @@ impl Qemu {
         let mut child = command.spawn().context("starting QEMU")?;
         // Its ends of the pipes are its alone, or they would never end.
         drop(inherited);
-        let ended = process::wait(&mut child, machine.limit);
+        let ended = child.wait().context("waiting for QEMU")?;
         for copy in copies {
             let copied = copy.join().map_err(|_| anyhow!("a reader panicked"))?;
             copied.context("passing on what the program writes")?;
@@ -203,10 +203,10 @@ impl Qemu {
         // What QEMU did not come to make is empty.
         let left = |name| fs::read(file(name)).unwrap_or_default();
         let text = |name| String::from_utf8_lossy(&left(name)).into_owned();
-        let end = match ended {
+        let end = match process::in_time(ended, machine.limit) {
             Err(error) => ProgramEnd::Failed(format!("the guest: {error:#}")),
-            Ok(ended) if !ended.success() => ProgramEnd::Failed(format!("QEMU ended with {ended}")),
-            Ok(_) => parse(&text("status")),
+            Ok(()) if !ended.success() => ProgramEnd::Failed(format!("QEMU ended with {ended}")),
+            Ok(()) => parse(&text("status")),
         };
         Ok(Remains {
             end,
