@@ -110,6 +110,9 @@ impl GuestReport {
         }
         let notes = notes.join("\n");
         let notes = notes.lines().map(|note| format!("  # {note}\n"));
+        let name = if bugs { "bugs" } else { "driver" };
+        let heading = format!("KTAP version 1\n# Subtest: {name}\n");
+        let said = said.replacen("KTAP version 1\n", &heading, 1);
         let text = said.lines().map(|line| format!("  {line}\n"));
         let row = |line: &str| {
             let (name, directive) = line.split_once(" # ").unwrap_or((line, ""));
@@ -118,7 +121,7 @@ impl GuestReport {
             is_row.then(|| format!("{name} {directive}"))
         };
         Self {
-            name: if bugs { "bugs" } else { "driver" },
+            name,
             ok,
             rows: said.lines().filter_map(row).collect(),
             text: text.chain(notes).collect(),
@@ -151,7 +154,7 @@ mod tests {
     #[test]
     fn rows_and_complaints_are_told() {
         let good = report(ProgramEnd::Exit(0), &["WARNING: known"], true, false);
-        let text = "  KTAP version 1\n  1..2\n  ok 1 a\n  ok 2 b # SKIP no\n  # WARNING: known\n";
+        let text = "  KTAP version 1\n  # Subtest: driver\n  1..2\n  ok 1 a\n  ok 2 b # SKIP no\n  # WARNING: known\n";
         assert_eq!((&good.text[..], good.ok), (text, true));
         assert_eq!(good.rows, ["ok 1 a ", "ok 2 b SKIP"]);
     }
