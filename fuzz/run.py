@@ -86,7 +86,10 @@ def end(target, process):
     """Waits for a fuzzer; tells its statistics, or all of a failure. Returns whether it held."""
     status = process.wait()
     log = (WORK / f"{target}.log").read_text(errors="replace")
-    number = lambda key: int((re.findall(key + r"\s*(\d+)", log) or [0])[-1])
+
+    def number(key):
+        return int((re.findall(key + r"\s*(\d+)", log) or [0])[-1])
+
     count = number("stat::number_of_executed_units:")
     if status != 0 or count == 0:
         print(log, file=sys.stderr)

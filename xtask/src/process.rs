@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs a command with a limit on its time.
 
+use std::io::{self, IsTerminal};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -73,12 +74,16 @@ pub(crate) fn as_root(program: &str) -> Command {
     command
 }
 
-/// `command` under coreutils' `timeout`, which ends it after `limit`. In the foreground, so
-/// that the terminal's Ctrl-C reaches it.
+/// `command` under coreutils' `timeout`, which ends it after `limit`.
 pub(crate) fn limited(command: &Command, limit: Duration) -> Command {
     let mut limited = Command::new("timeout");
+    // Ctrl-C of a terminal reaches only the group in the foreground. Without one, the command
+    // has a group of its own, and all that it has started is ended with it.
+    if io::stdin().is_terminal() {
+        limited.arg("--foreground");
+    }
     limited
-        .args(["--foreground", "--kill-after=10"])
+        .arg("--kill-after=10")
         .arg(limit.as_secs_f64().to_string())
         .arg(command.get_program())
         .args(command.get_args());
