@@ -92,6 +92,10 @@ fn without_data_programs_stay_whole() {
             .collect::<Vec<_>>()
     };
     let with_data = |ranges: Vec<usize>| ranges.iter().filter(|&&count| count > 0).count();
-    assert_eq!(with_data(data(&bare)), 1, "only the programs' object");
+    assert_eq!(
+        with_data(data(&bare)),
+        2,
+        "the programs' object, the witness's"
+    );
     assert!(with_data(data(&full)) >= 4);
 }

@@ -29,7 +29,6 @@ fn a_lost_job_is_found() {
     let (engine, faults) = faulty_engine(3);
     let problem = Problem::new(&engine);
     problem.run(&engine).unwrap();
-    // Each job is tried twice; all tries are lost.
     faults.lost.store(usize::MAX, Ordering::Relaxed);
     let error = problem.run(&engine).unwrap_err();
     assert!(
@@ -43,9 +42,6 @@ fn a_lost_job_is_found() {
         "{error:?}"
     );
     assert!(error.to_string().starts_with("device "), "{error}");
-    // One that is lost once is run by the second try.
-    faults.lost.store(1, Ordering::Relaxed);
-    problem.run(&engine).unwrap();
     faults.lost.store(0, Ordering::Relaxed);
     problem.run(&engine).unwrap();
 }
@@ -65,11 +61,11 @@ fn a_killed_job_is_found() {
     assert_eq!(engine.counters().products, 1);
 }
 
-/// Nothing in the way of a product makes a descriptor of a buffer object, which
-/// kernels of today do not bear: neither jobs that are known to have run, nor
-/// those that have to run again to see, with the witness behind them.
+/// A busy machine that looks at its jobs late does not make the NPU work twice. And
+/// nothing in the way of a product makes a descriptor of a buffer object, which
+/// kernels of today do not bear.
 #[test]
-fn jobs_in_doubt_run_again_and_nothing_is_exported() {
+fn jobs_that_are_looked_at_late_run_once_and_nothing_is_exported() {
     let (engine, faults) = faulty_engine(3);
     let problem = Problem::new(&engine);
     let jobs = || {
@@ -78,14 +74,11 @@ fn jobs_in_doubt_run_again_and_nothing_is_exported() {
         faults.jobs.load(Ordering::Relaxed) - before
     };
     let plain = jobs();
-    for doubtful in [1, 2, plain] {
-        faults.doubtful.store(doubtful, Ordering::Relaxed);
-        let with_doubt = jobs();
-        assert_eq!(faults.doubtful.load(Ordering::Relaxed), 0);
-        // Some strike second runs, which their witnesses prove.
-        assert!((plain + 1..=plain + doubtful).contains(&with_doubt));
+    for late in [1, 2, plain] {
+        faults.late.store(late, Ordering::Relaxed);
+        assert_eq!(jobs(), plain);
+        assert_eq!(faults.late.load(Ordering::Relaxed), 0);
     }
-    assert_eq!(jobs(), plain);
     assert_eq!(faults.exports.load(Ordering::Relaxed), 0);
 }
 

@@ -6,7 +6,6 @@ mod error;
 #[allow(unsafe_code)]
 mod hand_over;
 mod pending;
-mod repeat;
 mod submission;
 mod witness;
 
@@ -14,4 +13,4 @@ pub use builder::{Job, JobBuilder};
 pub use error::{BuildError, Refusal, SubmitError, WaitError};
 pub use pending::{FinishedJob, PendingJob};
 pub(crate) use witness::IdleWitness;
-pub use witness::WITNESS_PROGRAMS;
+pub use witness::witness_program;

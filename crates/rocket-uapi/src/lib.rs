@@ -93,8 +93,8 @@ pub use error::{Call, Error, Permission, ProgramError};
 pub use file::{About, FileOperations, SharedFileOperations};
 pub use ioctls::IoctlBackend;
 pub use job::{
-    BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WITNESS_PROGRAMS,
-    WaitError,
+    BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
+    witness_program,
 };
 pub use layer::FileLayer;
 pub use mapped::MappedMemory;

@@ -59,7 +59,7 @@ fn a_recorded_self_test_is_replayed_decoded_and_linted() {
     assert_eq!((code, report["jobs"].as_array().unwrap().len()), (0, 4));
 
     let (code, out, _) = probe(&["decode", "--lint", file]);
-    assert!(code == 0 && out.contains("4 programs of 4 jobs"), "{out}");
+    assert!(code == 0 && out.contains("8 programs of 4 jobs"), "{out}");
     assert!(out.contains("no findings"), "{out}");
 }
 

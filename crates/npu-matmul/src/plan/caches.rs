@@ -4,7 +4,7 @@
 //! PREP_BO and FINI_BO invalidate and clean the caches over whole buffer
 //! objects, by whole pages; a product needs that for the elements alone.
 
-use rocket_uapi::{PAGE_BYTES, WITNESS_PROGRAMS};
+use rocket_uapi::PAGE_BYTES;
 
 use super::Plan;
 use super::waves::Packed;
@@ -13,7 +13,7 @@ impl Plan {
     /// Bytes of a product of this plan in steady state, where buffers and programs are
     /// there: those that must cross the CPU's caches, which is each element of A once for
     /// each file descriptor that reads it and each result, those of every K tile; and
-    /// those that PREP_BO and FINI_BO pass, if each job is seen running and ends in time.
+    /// those that PREP_BO and FINI_BO pass.
     #[must_use]
     pub fn cache_bytes(&self) -> [u64; 2] {
         let input_bits = self.weights.dtype.input_bits() as u64;
@@ -32,14 +32,9 @@ impl Plan {
                 let elements = rows as u64 * task.n.len() as u64;
                 needed += elements * u64::from(job.ty.out_bytes());
             }
-            // A job has a page, which is looked at once; that of a long job is
-            // cleared before and read after.
-            let looks = if job.tasks.len() < WITNESS_PROGRAMS {
-                1
-            } else {
-                3
-            };
-            passed += pages(job.output_bytes) + looks * PAGE_BYTES as u64;
+            // The page of a job's witness is cleared, looked at and read.
+            const PASSES: u64 = 3;
+            passed += pages(job.output_bytes) + PASSES * PAGE_BYTES as u64;
         }
         [needed, passed]
     }

@@ -5,6 +5,7 @@
 //! what would be submitted and nothing else. All times are modelled.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
 use rknpu_regcmd::timing::{Machine, Parts, ScheduledJob, TaskWork, schedule, seconds};
 use rknpu_regcmd::{MatmulType, Program, tasks};
@@ -27,9 +28,9 @@ pub struct Prediction {
     pub memory_ps: u64,
     /// Jobs; [`Plan::submits`] tells of SUBMIT calls.
     pub jobs: u64,
-    /// Register programs.
+    /// Register programs, without the witness that ends each job.
     pub tasks: u64,
-    /// What all of them move and compute together.
+    /// What all of them move and compute together, without the witnesses.
     pub work: TaskWork,
     /// Elements that the CPU adds to what it has read before: those of all K
     /// tiles but the first.
@@ -92,10 +93,10 @@ impl Plan {
                     }
                 }
                 let tasks = works.of(job);
-                for work in &tasks {
+                for work in &tasks[..job.tasks.len()] {
                     prediction.work.add(work);
                 }
-                prediction.tasks += tasks.len() as u64;
+                prediction.tasks += job.tasks.len() as u64;
                 let (parts, driver_ps) = devices.entry(job.device).or_default();
                 for work in &tasks {
                     parts.add(&work.parts(machine));
@@ -140,6 +141,12 @@ impl Plan {
     }
 }
 
+/// What the task does that ends each job.
+static WITNESS: LazyLock<TaskWork> = LazyLock::new(|| {
+    let program = rocket_uapi::witness_program();
+    program.as_ref().and_then(work_of).unwrap_or_default()
+});
+
 /// All that the work of a task depends on: what it computes, its sizes, those of the task before
 /// it, and whether both read the same tile of A and of B.
 type WorkKey = (MatmulType, [u32; 3], Option<([u32; 3], [bool; 2])>);
@@ -149,7 +156,7 @@ type WorkKey = (MatmulType, [u32; 3], Option<([u32; 3], [bool; 2])>);
 pub(super) struct TaskWorks(HashMap<WorkKey, TaskWork>);
 
 impl TaskWorks {
-    /// What the tasks of a job do, in order.
+    /// What the tasks of a job do, in order; the last is its witness.
     pub(super) fn of(&mut self, job: &JobPlan) -> Vec<TaskWork> {
         let size = |task: &TaskPlan| [task.m_padded, task.k_padded, task.n_padded];
         let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
@@ -166,7 +173,7 @@ impl TaskWorks {
                 .entry(key)
                 .or_insert_with(|| task_work(job.ty, task, before).unwrap_or_default())
         });
-        works.collect()
+        works.chain([*WITNESS]).collect()
     }
 }
 

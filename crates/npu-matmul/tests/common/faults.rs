@@ -24,7 +24,7 @@ pub(crate) struct Faults {
     /// Jobs that count as killed.
     pub(crate) killed: AtomicUsize,
     /// Jobs of which nobody can tell whether they were killed.
-    pub(crate) doubtful: AtomicUsize,
+    pub(crate) late: AtomicUsize,
     /// CREATE_BOs without memory.
     pub(crate) no_memory: AtomicUsize,
     /// FINI_BOs that fail.
@@ -148,7 +148,7 @@ unsafe impl Backend for Faulty {
         if strikes(&self.faults.killed) {
             return Some(true);
         }
-        if strikes(&self.faults.doubtful) {
+        if strikes(&self.faults.late) {
             return None;
         }
         self.inner.was_killed(handle, since)

@@ -10,7 +10,7 @@
 //! C   cube: element (m, n) in surface n / C2', atom m       C2' = output elements of an atom
 //! ```
 //!
-//! Register values: of two generators, for forms A and B (E-core-idle-product). Their
+//! Register values: of two generators, for forms A and B (E-form-a-vendor, E-form-b-mainline). Their
 //! streams agree with these programs but for the number of feature banks, for which
 //! see [`MatmulError::DataBanks`].
 
@@ -88,7 +88,7 @@ impl MatmulType {
 }
 
 /// The two forms of the program that are known to work on silicon
-/// (E-core-idle-product).
+/// (E-form-a-vendor, E-form-b-mainline).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MatmulForm {
     /// CNA, CORE and DPU. With DPU_RDMA not started, it cannot wait for data

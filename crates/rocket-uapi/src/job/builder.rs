@@ -6,8 +6,6 @@ use std::collections::BTreeSet;
 use rknpu_regcmd::{Direction, Extent};
 
 use super::error::{BuildError, MAX_PROGRAMS, Refusal};
-use super::repeat::is_repeatable;
-use super::witness::WITNESS_PROGRAMS;
 use crate::backend::RawTask;
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
@@ -30,8 +28,6 @@ pub struct Job {
     pub(super) shared_writes: Vec<SharedBo>,
     /// What it waits for besides the fences of its buffers.
     pub(super) after: Vec<SyncFile>,
-    /// Whether it carries the witness from the start: see `submission.rs`.
-    pub(super) is_witnessed: bool,
 }
 
 impl Job {
@@ -150,9 +146,6 @@ impl JobBuilder {
     /// Lets the programs write (and read) `bo`, which others have too; has the
     /// job wait for whoever uses it, and others wait for the job. An imported
     /// one only orders the job.
-    ///
-    /// A job with a shared buffer is never run a second time to prove that it
-    /// ran, since others may have changed its input or used its output.
     #[must_use]
     pub fn writes_shared(mut self, bo: impl Into<SharedBo>) -> Self {
         self.shared_writes.push(bo.into());
@@ -181,12 +174,7 @@ impl JobBuilder {
                 writes: self.writes,
             });
         }
-        // Of shared buffers others may have changed what it reads by the second
-        // run, or used what it wrote.
-        let shares = !self.shared_reads.is_empty() || !self.shared_writes.is_empty();
-        let is_long = self.programs.len() >= WITNESS_PROGRAMS;
         Ok(Job {
-            is_witnessed: shares || is_long || !is_repeatable(&self.programs),
             tasks: self.programs.iter().map(|program| program.task).collect(),
             device: self.device,
             frozen: self.frozen,

@@ -94,11 +94,14 @@ pub enum WaitError {
         /// The job, which goes on.
         job: Box<PendingJob>,
     },
-    /// The driver killed it: it ran for longer than 500 ms, or hung. Proof: the
-    /// driver took it, and its last task did not run.
+    /// The driver took it and ended it early. Proof: the job's page was busy after
+    /// SUBMIT, and its last task did not run. Kernels up to 7.0 do not tell the two
+    /// causes apart: where power or IOMMU fail, their fence never signals, and the
+    /// same timeout ends the job.
     #[error(
-        "the driver killed the job: it ran for longer than the driver's 500 ms, or its program \
-         hung"
+        "the driver ended the job before its last task: either the job hung or ran for longer \
+         than the driver's 500 ms, or the driver could not power the NPU or attach its IOMMU; \
+         the kernel log tells which (`dmesg | grep -i -e rocket -e iommu`)"
     )]
     Killed {
         /// The buffers; contents of written ones are unspecified.
@@ -107,12 +110,11 @@ pub enum WaitError {
     /// The driver dropped it before it ran. Proof: it was not busy after SUBMIT,
     /// it was over too early for a kill, and its last task did not run.
     #[error(
-        "the driver accepted the job and did not run it: it was idle right after SUBMIT, and the \
-         task that would have told of its end did not run"
+        "the driver accepted the job and did not run it: it was idle right after SUBMIT, and its \
+         last task did not run"
     )]
     Dropped {
-        /// The buffers; contents of written ones are unspecified, for a first
-        /// run may have written them.
+        /// The buffers; contents of written ones are unspecified.
         job: FinishedJob,
     },
     /// It did not run to its end, and this process looked too late to say more:

@@ -2,8 +2,6 @@
 //! Jobs into the driver's hands: the one place where the safe interface
 //! promises what a program may touch.
 
-use std::borrow::Cow;
-
 use super::submission::Submission;
 use crate::backend::{RawJob, RawTask};
 use crate::bo::{Bo, FrozenBo};
@@ -12,19 +10,17 @@ use crate::error::Error;
 use crate::units::Handle;
 
 /// The lists of one job.
-struct Lists<'a> {
-    tasks: Cow<'a, [RawTask]>,
+struct Lists {
+    tasks: Vec<RawTask>,
     reads: Vec<Handle>,
     writes: Vec<Handle>,
 }
 
-impl<'a> Lists<'a> {
-    fn new(submission: &'a Submission) -> Self {
+impl Lists {
+    fn new(submission: &Submission) -> Self {
         let Submission { job, witness, .. } = submission;
-        let mut tasks = Cow::Borrowed(&*job.tasks);
-        if submission.is_witnessed {
-            tasks.to_mut().push(witness.task());
-        }
+        let mut tasks = job.tasks.clone();
+        tasks.push(witness.task());
         let mut writes = job.write_handles();
         writes.push(witness.handle());
         Self {
@@ -53,6 +49,7 @@ pub(super) fn hand_over(device: &Device, submissions: &[Submission]) -> Result<(
             .try_for_each(Bo::give_back)?;
         job.frozen.iter().try_for_each(FrozenBo::give_back)?;
         job.writes.iter().for_each(Bo::note_writer);
+        witness.note_writer();
         let mut after = job.after.iter();
         after.try_for_each(|fence| witness.hold_for(fence))?;
     }

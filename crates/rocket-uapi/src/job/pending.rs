@@ -60,43 +60,25 @@ impl PendingJob {
 
     /// Waits for the job's end and proves that it ran.
     ///
-    /// A job that may run twice does where that is needed for the proof: if the
-    /// driver was not seen to take it, or if it ended so late that it may have
-    /// been killed. Wait soon: what comes 400 ms after SUBMIT cannot be told
-    /// from a kill by the clock.
-    ///
     /// # Errors
     /// When it was killed or dropped, when it has not ended at the deadline,
     /// or when the device does not say. Buffers, or the job, come back.
     pub fn wait(mut self, until: Deadline) -> Result<FinishedJob, WaitError> {
-        loop {
-            let Some(submission) = &mut self.submission else {
-                return Ok(FinishedJob::default());
-            };
-            let end = match submission.end(until) {
-                Ok(JobEnd::Doubtful) => {
-                    tracing::debug!("nobody knows whether a job ran; running it again to see");
-                    submission.start_again().map(|()| JobEnd::Doubtful)
-                }
-                end => end,
-            };
-            match end {
-                Ok(JobEnd::Doubtful) => {}
-                Ok(JobEnd::Ran) => return Ok(self.finish()),
-                Ok(JobEnd::Dropped) => return Err(WaitError::Dropped { job: self.finish() }),
-                Ok(JobEnd::Killed) => return Err(WaitError::Killed { job: self.finish() }),
-                Ok(JobEnd::DroppedOrKilled) => {
-                    return Err(WaitError::DroppedOrKilled { job: self.finish() });
-                }
-                Err(Error::TimedOut { .. }) => {
-                    let job = Box::new(self);
-                    return Err(WaitError::TimedOut { job });
-                }
-                Err(source) => {
-                    let job = Box::new(self);
-                    return Err(WaitError::Device { source, job });
-                }
-            }
+        let Some(submission) = &self.submission else {
+            return Ok(FinishedJob::default());
+        };
+        match submission.end(until) {
+            Ok(JobEnd::Ran) => Ok(self.finish()),
+            Ok(JobEnd::Dropped) => Err(WaitError::Dropped { job: self.finish() }),
+            Ok(JobEnd::Killed) => Err(WaitError::Killed { job: self.finish() }),
+            Ok(JobEnd::DroppedOrKilled) => Err(WaitError::DroppedOrKilled { job: self.finish() }),
+            Err(Error::TimedOut { .. }) => Err(WaitError::TimedOut {
+                job: Box::new(self),
+            }),
+            Err(source) => Err(WaitError::Device {
+                source,
+                job: Box::new(self),
+            }),
         }
     }
 
@@ -106,8 +88,7 @@ impl PendingJob {
     ///
     /// It tells when the job ends and, if it was taken before that, whether it
     /// was killed. It does not tell whether it ran at all: a job that the driver
-    /// dropped has a fence that is signalled, and one that [`PendingJob::wait`]
-    /// runs again has another one.
+    /// dropped has a fence that is signalled.
     ///
     /// This exports the job's page. If the process is killed before the job has
     /// ended and was waited for, kernels of today use freed memory

@@ -2,22 +2,20 @@
 //! A job in the driver's hands, and what became of it.
 //!
 //! SUBMIT returns 0 for a job that the driver drops, and PREP_BO returns 0 for
-//! one that it killed. Three things tell:
+//! one that it killed. The **witness** proves that a job ran: one more task at
+//! its end, which runs only after all others (`witness.rs`). Two observations
+//! name the reason where it did not run:
 //!
 //! * **PREP_BO right after SUBMIT**, without waiting. If the job's page is busy,
 //!   the driver took the job. If it is idle, the job was quick, or there never
 //!   was one.
-//! * **The clock.** The driver does not kill before 500 ms, so what had ended
+//! * **The clock.** The driver does not kill before 500 ms, so a job that ended
 //!   earlier was not killed.
-//! * **The witness**, where these two do not answer: a task more, which ran if
-//!   all others did (`witness.rs`). A job that may run twice (`repeat.rs`) gets
-//!   it for a second run. Others, and long ones, have it from the start.
 //!
 //! A fence would tell of a kill too, but userspace gets it by an export of a
 //! buffer object only, and kernels of today use freed memory when a process is
 //! killed that ever exported one (docs/uapi.md).
 
-use std::slice;
 use std::time::Instant;
 
 use super::builder::Job;
@@ -34,8 +32,6 @@ use crate::units::Deadline;
 pub(super) struct Submission {
     pub(super) job: Job,
     pub(super) witness: Witness,
-    /// Whether the witness is its last task.
-    pub(super) is_witnessed: bool,
     /// Whether the driver is known to have taken it.
     is_accepted: bool,
     /// A time just before SUBMIT, from which the driver's limit is counted.
@@ -53,8 +49,6 @@ pub(super) enum JobEnd {
     Killed,
     /// It did not run to its end: one of the two.
     DroppedOrKilled,
-    /// Without a witness nobody knows.
-    Doubtful,
 }
 
 impl Submission {
@@ -66,7 +60,6 @@ impl Submission {
         };
         let since = Instant::now();
         let with_witness = |(job, witness): (Job, Witness)| Self {
-            is_witnessed: job.is_witnessed,
             job,
             witness,
             is_accepted: false,
@@ -87,20 +80,6 @@ impl Submission {
         Ok(submitted)
     }
 
-    /// Hands the job to the driver once more, now with the witness. On an error
-    /// it was not submitted, and all is as it was.
-    pub(super) fn start_again(&mut self) -> Result<(), Error> {
-        self.witness.arm()?;
-        let (before, since) = (self.is_witnessed, Instant::now());
-        self.is_witnessed = true;
-        if let Err(error) = hand_over(&self.job.device, slice::from_ref(self)) {
-            self.is_witnessed = before;
-            return Err(error);
-        }
-        (self.is_accepted, self.since) = (self.witness.was_accepted(), since);
-        Ok(())
-    }
-
     /// Waits for the end, and tells what it was. Gives what the job wrote to the
     /// CPU.
     pub(super) fn end(&self, until: Deadline) -> Result<JobEnd, Error> {
@@ -115,8 +94,6 @@ impl Submission {
         let was_killed = backend.was_killed(witness.handle(), self.since);
         Ok(match (was_killed, self.is_accepted) {
             (Some(true), _) => JobEnd::Killed,
-            (Some(false), true) if !self.is_witnessed => JobEnd::Ran,
-            _ if !self.is_witnessed => JobEnd::Doubtful,
             _ if witness.is_written()? => JobEnd::Ran,
             (_, true) => JobEnd::Killed,
             (Some(false), false) => JobEnd::Dropped,
@@ -142,12 +119,5 @@ fn witnesses(device: &Device, jobs: &[Job]) -> Result<Vec<Witness>, Error> {
     if jobs.iter().any(|job| !job.device.is_same_file(device)) {
         return Err(Error::OtherDevice);
     }
-    let witness = |job: &Job| {
-        let mut witness = Witness::take(device)?;
-        if job.is_witnessed {
-            witness.arm()?;
-        }
-        Ok(witness)
-    };
-    jobs.iter().map(witness).collect()
+    jobs.iter().map(|_| Witness::take(device)).collect()
 }

@@ -16,7 +16,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::{
-    ATOM_BYTES, Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word,
+    ATOM_BYTES, Binding, BufferId, ChipProfile, Iova, MatmulForm, MatmulTask, MatmulType, Program,
+    Word,
 };
 
 use crate::backend::{Backend, RawBo, RawTask};
@@ -28,14 +29,6 @@ use crate::sharing::BufferAccess;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle, PAGE_BYTES};
 
-/// Jobs of as many programs carry the witness from the start; shorter ones, if
-/// they may run twice, when it turns out that it takes one.
-///
-/// A task more costs a job of this length at most a 64th, and less where tasks
-/// compute much. Running a shorter job twice costs little, running a longer one
-/// twice would cost as much as it did.
-pub const WITNESS_PROGRAMS: usize = 64;
-
 /// The page's layout: words, operands, result.
 const A_OFFSET: usize = 1 << 10;
 const B_OFFSET: usize = 2 << 10;
@@ -43,7 +36,8 @@ const C_OFFSET: usize = 3 << 10;
 
 const PAGE: BufferId = BufferId(0);
 
-/// FP16 as mtx512/rk3588-npu runs it on silicon, and no smaller one is legal.
+/// The smallest legal FP16 matmul, in the form that ran on the mainline driver
+/// (E-form-b-mainline).
 const PRODUCT: MatmulTask = MatmulTask {
     ty: MatmulType::Fp16ToFp32,
     m: 4,
@@ -93,23 +87,27 @@ impl IdleWitness {
 }
 
 impl Witness {
-    /// One that the file keeps, or a new one.
+    /// One that the file keeps, or a new one, without a result.
     pub(super) fn take(device: &Device) -> Result<Self, Error> {
         let idle = device.idle_witnesses().pop();
         let Some(IdleWitness { raw, place }) = idle else {
             return Self::new(device);
         };
-        Ok(Self {
+        let mut witness = Self {
             bo: Bo::from_raw(device, raw),
             place,
             exported: AtomicBool::new(false),
-        })
+        };
+        let mut page = witness.bo.write(Deadline::FOREVER)?;
+        page[C_OFFSET..].fill(0);
+        page.finish()?;
+        Ok(witness)
     }
 
     fn new(device: &Device) -> Result<Self, Error> {
         let mut bo = device.alloc(ByteLen::new(PAGE_BYTES)?)?;
         ProgramError::check_address(bo.iova())?;
-        let program = Program::get().ok_or(ProgramError::Witness)?;
+        let program = LinkedWitness::get().ok_or(ProgramError::Witness)?;
         let words = program.at(bo.iova());
         let mut page = bo.write(Deadline::FOREVER)?;
         store_words(&mut page[..A_OFFSET], &words);
@@ -149,17 +147,12 @@ impl Witness {
         self.place.task
     }
 
-    /// Clears the result, for a job with the witness.
-    pub(super) fn arm(&mut self) -> Result<(), Error> {
-        let mut page = self.bo.write(Deadline::FOREVER)?;
-        page[C_OFFSET..].fill(0);
-        page.finish()?;
-        // From the next SUBMIT on.
+    /// Its job is about to be submitted.
+    pub(super) fn note_writer(&self) {
         self.bo.note_writer();
-        Ok(())
     }
 
-    /// Whether the witness ran, in a job that had it and has ended.
+    /// Whether the witness ran, in a job that has ended.
     pub(super) fn is_written(&self) -> Result<bool, Error> {
         let page = self.bo.read(Deadline::FOREVER)?;
         let atom = page[self.place.atom..].iter().take(ATOM_BYTES as usize);
@@ -196,8 +189,16 @@ impl Witness {
     }
 }
 
+/// The register program that ends each job, with all its addresses in one page: a
+/// prediction of a job's time counts it. `None` if there is none, which a test excludes.
+#[must_use]
+pub fn witness_program() -> Option<Program> {
+    let chip = &ChipProfile::RK3588;
+    PRODUCT.program_in(MatmulForm::B, chip).ok()
+}
+
 /// The witness as it is linked once; each page gets a copy of its words.
-struct Program {
+struct LinkedWitness {
     /// Its words in a page at address 0.
     words: Vec<Word>,
     /// Indices of the words that hold an address, to which the page's own is added.
@@ -206,11 +207,11 @@ struct Program {
     atom: usize,
 }
 
-impl Program {
+impl LinkedWitness {
     /// `None` if there is none, which a test excludes.
     fn get() -> Option<&'static Self> {
         // Linked once, since proving what a program touches takes a while.
-        static PROGRAM: OnceLock<Option<Program>> = OnceLock::new();
+        static PROGRAM: OnceLock<Option<LinkedWitness>> = OnceLock::new();
         PROGRAM.get_or_init(Self::link).as_ref()
     }
 
@@ -220,7 +221,7 @@ impl Program {
             iova: Iova(0),
             len: PAGE_BYTES as u32,
         };
-        let program = PRODUCT.program(&ChipProfile::RK3588).ok()?;
+        let program = witness_program()?;
         let linked = program.link(&[page]).ok()?;
         Some(Self {
             words: linked.words().to_vec(),
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_witness_stays_in_its_part_of_any_page() {
-        let program = Program::get().unwrap();
+        let program = LinkedWitness::get().unwrap();
         assert!(size_of_val(&*program.words) <= A_OFFSET);
         assert!((C_OFFSET..=PAGE_BYTES - ATOM_BYTES as usize).contains(&program.atom));
         for page in [0, PAGE_BYTES as u32, 0_u32.wrapping_sub(PAGE_BYTES as u32)] {
@@ -257,8 +258,7 @@ mod tests {
                 iova: Iova(page),
                 len: PAGE_BYTES as u32,
             };
-            let linked = PRODUCT.program(&ChipProfile::RK3588).unwrap();
-            let linked = linked.link(&[binding]).unwrap();
+            let linked = witness_program().unwrap().link(&[binding]).unwrap();
             assert_eq!(linked.words(), program.at(Iova(page)));
             let of = |offset: usize| u64::from(page) + offset as u64;
             for extent in linked.extents() {

@@ -15,11 +15,12 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use criterion::Criterion;
+use families::flying::Flying;
 use npu_model::{Model, ModelOptions};
-use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType};
+use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule};
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType, Word, tasks};
 use rocket_uapi::{
-    Bo, BufferAccess, ByteLen, Deadline, Device, Job, JobBuilder, PAGE_BYTES, ProgramBo, RawJob,
-    RawTask,
+    Bo, BufferAccess, ByteLen, Deadline, Job, JobBuilder, PAGE_BYTES, ProgramBo, RawJob, RawTask,
 };
 
 fn main() {
@@ -27,15 +28,70 @@ fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     host_cost(&mut criterion);
     criterion.final_summary();
+    for (what, work) in witnesses() {
+        println!("modelled, {what} as witness: {:.1?}", added(work));
+    }
     for (what, m, k, n) in [("smallest", 4, 32, 16), ("large", 256, 384, 256)] {
         for programs in [1, 8, 63] {
-            let [without, with] = [false, true].map(|shares| modelled(m, k, n, programs, shares));
+            let [without, with] = modelled(m, k, n, programs);
             println!(
                 "modelled, {programs} {what} tasks {m}x{k}x{n} fp16: {without:.1?}, with the \
                  witness {with:.1?}, ratio {:.3}",
                 with.as_secs_f64() / without.as_secs_f64()
             );
         }
+    }
+}
+
+/// The smallest tasks that could end a job.
+fn witnesses() -> [(&'static str, TaskWork); 3] {
+    let a = smallest().program(&ChipProfile::RK3588).unwrap();
+    let b = rocket_uapi::witness_program().unwrap();
+    let flying = Flying::fp16(1, 0x1082_02c0, (0, 0x100, 0x200)).program();
+    [
+        ("an FP16 matmul in form A", work(a.words())),
+        ("an FP16 matmul in form B, which is in use", work(b.words())),
+        ("a flying FP16 addition", work(&flying)),
+    ]
+}
+
+fn work(words: &[Word]) -> TaskWork {
+    let task = tasks(words).next().unwrap();
+    let work = TaskWork::of(&task.regs, task.enable).unwrap();
+    work.fetching(words.len() as u64)
+}
+
+/// What a task adds to a job.
+fn added(work: TaskWork) -> Duration {
+    let own = self::work(smallest().program(&ChipProfile::RK3588).unwrap().words());
+    let [without, with] = [vec![own], vec![own, work]].map(scheduled);
+    with - without
+}
+
+/// Modelled time of a job.
+fn scheduled(tasks: Vec<TaskWork>) -> Duration {
+    let job = ScheduledJob {
+        tasks,
+        ..ScheduledJob::default()
+    };
+    let timeline = schedule(&[job], &Machine::RK3588).unwrap();
+    Duration::from_nanos(timeline.end_ps / 1000)
+}
+
+fn smallest() -> MatmulTask {
+    product(4, 32, 16)
+}
+
+fn product(m: u32, k: u32, n: u32) -> MatmulTask {
+    let [a, b, c] = [0, 1, 2].map(|id| BufferId(id).at(0));
+    MatmulTask {
+        ty: MatmulType::Fp16ToFp32,
+        m,
+        k,
+        n,
+        a,
+        b,
+        c,
     }
 }
 
@@ -75,32 +131,23 @@ fn host_cost(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Modelled time of a job of so many equal products. A job that shares a buffer
-/// carries the witness from the start.
-fn modelled(m: u32, k: u32, n: u32, programs: usize, shares: bool) -> Duration {
+/// Modelled time of a job of so many equal products, without its witness and with it,
+/// as the model recorded it.
+fn modelled(m: u32, k: u32, n: u32, programs: usize) -> [Duration; 2] {
     let model = Model::new(ModelOptions {
         timeline: true,
         ..ModelOptions::default()
     });
     let device = model.open_device();
-    let [a, b, c] = [0, 1, 2].map(BufferId);
-    let task = MatmulTask {
-        ty: MatmulType::Fp16ToFp32,
-        m,
-        k,
-        n,
-        a: a.at(0),
-        b: b.at(0),
-        c: c.at(0),
-    };
+    let task = product(m, k, n);
     let alloc = |bytes: u64| device.alloc(ByteLen::new(bytes as usize).unwrap()).unwrap();
     let bos = [task.a_bytes(), task.b_bytes(), task.c_bytes()].map(alloc);
-    let bind = |(id, bo): (BufferId, &Bo)| Binding {
-        id,
+    let bind = |(id, bo): (u32, &Bo)| Binding {
+        id: BufferId(id),
         iova: bo.iova(),
         len: bo.len() as u32,
     };
-    let bindings: Vec<_> = [a, b, c].into_iter().zip(&bos).map(bind).collect();
+    let bindings: Vec<_> = (0..).zip(&bos).map(bind).collect();
     let program = task.program(&ChipProfile::RK3588).unwrap();
     let linked = program.link(&bindings).unwrap();
     let program = ProgramBo::new(&device, &[linked]).unwrap();
@@ -110,22 +157,12 @@ fn modelled(m: u32, k: u32, n: u32, programs: usize, shares: bool) -> Duration {
         .reads_owned(b)
         .writes(c);
     let add = |builder: JobBuilder, _| builder.task(&program, 0);
-    let builder = (0..programs).fold(builder, add);
-    let builder = match shares {
-        false => builder,
-        true => builder.writes_shared(shared(&device)),
-    };
-    let pending = device.submit(vec![builder.build().unwrap()]).unwrap();
-    for job in pending {
+    let job = (0..programs).fold(builder, add).build().unwrap();
+    for job in device.submit(vec![job]).unwrap() {
         job.wait(Deadline::FOREVER).unwrap();
     }
     let timeline = model.timeline().unwrap();
-    let (record, time) = timeline.jobs().next().unwrap();
-    assert_eq!(record.tasks.len(), programs + usize::from(shares));
-    Duration::from_nanos((time.end_ps - time.start_ps) / 1000)
-}
-
-fn shared(device: &Device) -> rocket_uapi::DmaBuf {
-    let page = device.alloc(ByteLen::new(PAGE_BYTES).unwrap()).unwrap();
-    page.export().map_err(|(error, _)| error).unwrap()
+    let (record, _) = timeline.jobs().next().unwrap();
+    assert_eq!(record.tasks.len(), programs + 1);
+    [&record.tasks[..programs], &record.tasks[..]].map(|tasks| scheduled(tasks.to_vec()))
 }

@@ -5,7 +5,6 @@
 use anyhow::anyhow;
 use npu_matmul::{Dtype, Profile, Results};
 use rknpu_regcmd::timing::{Dram, DriverCosts, Machine};
-use rocket_uapi::WITNESS_PROGRAMS;
 
 use super::Open;
 use super::timed::{TaskTimes, TimedTasks};
@@ -142,8 +141,7 @@ fn dram(clock_hz: u64, one: f64, all: f64, cores: usize) -> Dram {
 /// as in the published figures (E-time-submit).
 fn driver(open: &impl Open, machine: &Machine) -> Result<DriverCosts, Failure> {
     const FEW: usize = 1;
-    // Longer jobs have one task more, which tells that they ran.
-    const MANY: usize = WITNESS_PROGRAMS - 1;
+    const MANY: usize = 63;
     let bare = machine.with_driver(DriverCosts::NONE);
     let beside = |count| -> Result<u64, Failure> {
         let TaskTimes { ps, plan } = of_nothing(count).run(open)?;
@@ -151,7 +149,8 @@ fn driver(open: &impl Open, machine: &Machine) -> Result<DriverCosts, Failure> {
     };
     let (few, many) = (beside(FEW)?, beside(MANY)?);
     let kick_ps = many.saturating_sub(few) / (MANY - FEW) as u64;
-    let start = few.saturating_sub(kick_ps);
+    // One kick more is that of the job's witness.
+    let start = few.saturating_sub(kick_ps * (FEW as u64 + 1));
     let usual = DriverCosts::MAINLINE;
     let whole = usual.submit_ps + usual.attach_ps + usual.wake_ps;
     let share = |part: u64| (u128::from(start) * u128::from(part) / u128::from(whole)) as u64;
