@@ -4,13 +4,14 @@
 //!
 //! The CPU packs one wave after the other and submits each, then unpacks the jobs of
 //! one step after the other as they end. The NPU's side is the timing model's, the CPU's is
-//! [`HostCores`](super::HostCores)'s. That both share the memory is not modelled,
-//! nor that a product of more than [`JobLimits`](super::JobLimits) allow in flight
-//! waits for room.
+//! [`HostCores`](super::HostCores)'s. Both move their bytes through one DRAM: a call takes
+//! at least as long as the DRAM takes for the bytes of both ([`CallTime::memory_ps`]).
+//! A product of more than [`JobLimits`](super::JobLimits) allow in flight waits for room,
+//! which is not modelled.
 
-use rknpu_regcmd::timing::{ScheduledJob, schedule};
+use rknpu_regcmd::timing::{ScheduledJob, TaskWork, schedule};
 
-use super::host::{KernelCost, UnpackTo};
+use super::host::{KernelCost, UnpackTo, bytes_ps};
 use super::predict::TaskWorks;
 use super::waves::waves;
 use super::{Plan, PlanOptions, Step};
@@ -29,6 +30,8 @@ pub struct CallTime {
     pub unpack_ps: u64,
     /// In which CPU and NPU are busy at the same time.
     pub overlap_ps: u64,
+    /// Time that the DRAM takes for all bytes that CPU and NPU move. No call is shorter.
+    pub memory_ps: u64,
 }
 
 impl CallTime {
@@ -38,10 +41,13 @@ impl CallTime {
         self.pack_ps.saturating_add(self.unpack_ps)
     }
 
-    /// Which of the two a call mostly waits for: "CPU" or "NPU".
+    /// What a call mostly waits for: "CPU", "NPU", or "memory" where the DRAM cannot serve
+    /// both any faster.
     #[must_use]
     pub const fn waits_for(&self) -> &'static str {
-        if self.cpu_ps() > self.npu_ps {
+        if self.memory_ps >= self.call_ps {
+            "memory"
+        } else if self.cpu_ps() > self.npu_ps {
             "CPU"
         } else {
             "NPU"
@@ -83,7 +89,7 @@ pub fn batch_call(plans: &[Plan], options: &PlanOptions) -> CallTime {
 /// What the steps of products of one precision would take.
 fn call_of(steps: &[Step], dtype: Dtype, options: &PlanOptions, works: &mut TaskWorks) -> CallTime {
     let driver = &options.profile.machine.driver;
-    let (mut now, mut pack_ps) = (0_u64, 0_u64);
+    let (mut now, mut pack_ps, mut moved) = (0_u64, 0_u64, 0_u64);
     let mut cpu: Vec<Span> = Vec::new();
     let mut jobs: Vec<ScheduledJob> = Vec::new();
     // When the client of each file has submitted its last job.
@@ -111,6 +117,7 @@ fn call_of(steps: &[Step], dtype: Dtype, options: &PlanOptions, works: &mut Task
             .saturating_add(host.sync_ps(bytes) / at_once);
         cpu.push([now, now.saturating_add(ps)]);
         pack_ps = pack_ps.saturating_add(ps);
+        moved = moved.saturating_add(kernel.bytes(elements));
         now = now.saturating_add(ps).saturating_add(driver.submit_ps);
         for job in jobs_of_wave() {
             let last = &mut submitted[job.device];
@@ -118,9 +125,12 @@ fn call_of(steps: &[Step], dtype: Dtype, options: &PlanOptions, works: &mut Task
             *last = last
                 .saturating_add(host_ps)
                 .saturating_add(driver.submit_ps);
+            let tasks = works.of(job);
+            let of_tasks = tasks.iter().map(TaskWork::total_bytes);
+            moved = of_tasks.fold(moved, u64::saturating_add);
             jobs.push(ScheduledJob {
                 file: u32::try_from(job.device).unwrap_or(u32::MAX),
-                tasks: works.of(job),
+                tasks,
                 host_ps,
                 ..ScheduledJob::default()
             });
@@ -133,7 +143,8 @@ fn call_of(steps: &[Step], dtype: Dtype, options: &PlanOptions, works: &mut Task
     for step in steps {
         let ends = step.jobs.iter().zip(&mut times);
         let end = ends.map(|(_, time)| time.end_ps).max().unwrap_or(0);
-        let ps = read_ps(step, options);
+        let (ps, bytes) = read(step, options);
+        moved = moved.saturating_add(bytes);
         let from = now.max(end.saturating_add(driver.wake_ps));
         now = from.saturating_add(ps);
         cpu.push([from, now]);
@@ -144,22 +155,24 @@ fn call_of(steps: &[Step], dtype: Dtype, options: &PlanOptions, works: &mut Task
         .iter()
         .map(|time| [time.start_ps, time.end_ps]);
     let npu = merged(spans.collect());
+    let memory_ps = bytes_ps(moved, options.profile.memory_bytes_per_second());
     CallTime {
-        call_ps: now,
+        call_ps: now.max(memory_ps),
         npu_ps: npu.iter().map(|[from, to]| to - from).sum(),
         pack_ps,
         unpack_ps,
         overlap_ps: common(&cpu, &npu),
+        memory_ps,
     }
 }
 
-/// Picoseconds to read the results of a step.
-fn read_ps(step: &Step, options: &PlanOptions) -> u64 {
+/// Picoseconds to read the results of a step, and bytes that the CPU moves for it.
+fn read(step: &Step, options: &PlanOptions) -> (u64, u64) {
     let host = &options.profile.host;
     let bytes: usize = step.jobs.iter().map(|job| job.output_bytes).sum();
     // The caches of the jobs' results are maintained at the same time.
     let at_once = (step.jobs.len() as u64).clamp(1, u64::from(host.cores.max(1)));
-    let mut ps = host.sync_ps(bytes as u64) / at_once;
+    let (mut ps, mut moved) = (host.sync_ps(bytes as u64) / at_once, 0_u64);
     for job in &step.jobs {
         let first = job.band.k_tiles.first().map_or(0, |k_tile| k_tile.index);
         for task in &job.tasks {
@@ -170,10 +183,12 @@ fn read_ps(step: &Step, options: &PlanOptions) -> u64 {
                 _ => UnpackTo::Sum,
             };
             let elements = (a.rows.len() * task.n.len()) as u64;
-            ps = ps.saturating_add(host.kernel_ps(elements, KernelCost::unpack(job.ty, to)));
+            let kernel = KernelCost::unpack(job.ty, to);
+            ps = ps.saturating_add(host.kernel_ps(elements, kernel));
+            moved = moved.saturating_add(kernel.bytes(elements));
         }
     }
-    ps
+    (ps, moved)
 }
 
 /// The same spans in order, those that touch as one.
@@ -199,6 +214,7 @@ fn common(one: &[Span], other: &[Span]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use rknpu_regcmd::timing::seconds;
 
     use super::super::{Conditions, WeightPlan};
@@ -237,6 +253,63 @@ mod tests {
                 assert!(call.overlap_ps <= call.npu_ps.min(call.cpu_ps()));
             }
         }
+    }
+
+    /// Bytes a second that a call must move: what the NPU fetches and writes, A once as the
+    /// caller has it and once as it is packed, C once as the NPU and once as the caller has it.
+    fn least_rate(dtype: Dtype, [m, k, n]: [usize; 3], options: &PlanOptions) -> f64 {
+        let weights = WeightPlan::new(dtype, n, k, 3, options).unwrap();
+        let plan = Plan::new(&weights, m, options).unwrap();
+        let prediction = plan.predict(&options.profile.machine);
+        let a = m * k * dtype.input_bits() / 8;
+        let c = m * n * (plan.ty.out_bytes() as usize + 4);
+        let cpu = prediction.packed_bytes + (a + c) as u64;
+        let bytes = prediction.work.total_bytes() + cpu;
+        bytes as f64 / seconds(plan.call(options).call_ps)
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(24))]
+
+        #[test]
+        fn no_call_moves_more_than_the_memory_gives(
+            dtype in prop::sample::select(&Dtype::ALL[..]),
+            m in prop_oneof![1..64_usize, 256..1100_usize],
+            k in 1..9000_usize,
+            n in 1..9000_usize,
+            megahertz in prop::sample::select(&[200_u64, 600, 1000][..]),
+            unmeasured_tiles in prop::sample::select(&[Some(false), Some(true)][..]),
+        ) {
+            let mut options = PlanOptions { unmeasured_tiles, ..options(m, None) };
+            options.profile = Profile::built_in().at_clock(megahertz * 1_000_000).into();
+            let most = options.profile.memory_bytes_per_second();
+            let rate = least_rate(dtype, [m, k, n], &options);
+            prop_assert!(rate <= most as f64 * (1.0 + 1e-6), "{}", rate);
+        }
+    }
+
+    /// CPU and NPU each stay below what the memory gives, both together would not.
+    #[test]
+    fn a_call_that_would_overrun_the_memory_takes_as_long_as_the_memory() {
+        let mut options = options(512, None);
+        options.profile = Profile::built_in().at_clock(600_000_000).into();
+        let size = [512, 4096, 14336];
+        // A memory that gives more changes nothing else, and is not waited for.
+        let call = |options: &PlanOptions| {
+            let weights = WeightPlan::new(Dtype::Int8, size[2], size[1], 3, options).unwrap();
+            let plan = Plan::new(&weights, size[0], options).unwrap();
+            (plan.call(options), plan)
+        };
+        let (shared, plan) = call(&options);
+        assert_eq!(shared.waits_for(), "memory", "{shared:?}");
+        assert_eq!(shared.call_ps, shared.memory_ps);
+        let mut profile = Profile::clone(&options.profile);
+        profile.host.bytes_per_second *= 4;
+        options.profile = profile.into();
+        let apart = plan.call(&options);
+        assert!(apart.call_ps < shared.call_ps && apart.memory_ps < apart.call_ps);
+        assert_ne!(apart.waits_for(), "memory");
+        assert_eq!(apart.npu_ps, shared.npu_ps);
     }
 
     /// Tiles of fewer channels are tried, and a forced width is kept.

@@ -13,6 +13,7 @@ use rknpu_regcmd::MatmulType;
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::Dtype;
+use crate::profile::Profile;
 
 /// Picoseconds of a second.
 pub(super) const PS_PER_SECOND: u128 = 1_000_000_000_000;
@@ -38,8 +39,8 @@ impl HostCores {
     ///
     /// * 2.2 GHz, the lowest of the maxima that boards set.
     /// * Two instructions a clock: an A76 has two vector pipes. Chosen, not measured.
-    /// * 17 GB/s: what the board's LPDDR gives (E-time-lpddr). That the NPU takes
-    ///   of the same is left out.
+    /// * 17 GB/s: what the board's LPDDR gives (E-time-lpddr). The NPU moves its bytes
+    ///   through the same LPDDR: [`Profile::memory_bytes_per_second`] limits both together.
     /// * 127 ms in 200 synchronisations of 64 tiles of 128 KiB (E-time-client).
     pub const RK3588: Self = Self {
         cores: 4,
@@ -57,24 +58,30 @@ impl HostCores {
             * u128::from(self.instructions_per_clock.max(1))
             * u128::from(self.clock_hz.max(1));
         let executed = u128::from(elements) * u128::from(kernel.centi_instructions);
-        let moved = u128::from(elements) * u128::from(kernel.bits);
         let computing = executed.saturating_mul(PS_PER_SECOND) / (clocks * 100);
-        let moving =
-            moved.saturating_mul(PS_PER_SECOND) / (u128::from(self.bytes_per_second.max(1)) * 8);
-        clamped(computing.max(moving))
+        clamped(computing).max(bytes_ps(kernel.bytes(elements), self.bytes_per_second))
     }
 
     /// Picoseconds in which PREP_BO or FINI_BO pass `bytes`.
     #[must_use]
     pub fn sync_ps(&self, bytes: u64) -> u64 {
-        let rate = u128::from(self.sync_bytes_per_second.max(1));
-        clamped((u128::from(bytes) * PS_PER_SECOND).div_ceil(rate))
+        bytes_ps(bytes, self.sync_bytes_per_second)
     }
 }
 
 impl Default for HostCores {
     fn default() -> Self {
         Self::RK3588
+    }
+}
+
+impl Profile {
+    /// Bytes a second that CPU and NPU together move: they share one DRAM, which gives at
+    /// least what either of them was seen to move without the other.
+    #[must_use]
+    pub fn memory_bytes_per_second(&self) -> u64 {
+        let npu = self.machine.dram.shared_bytes_per_second;
+        npu.max(self.host.bytes_per_second)
     }
 }
 
@@ -104,6 +111,13 @@ impl KernelCost {
             centi_instructions,
             bits,
         }
+    }
+
+    /// Bytes that so many elements read and write.
+    #[must_use]
+    pub fn bytes(&self, elements: u64) -> u64 {
+        let bits = u128::from(elements) * u128::from(self.bits);
+        clamped(bits.div_ceil(8))
     }
 
     /// Packing an activation of this precision for one device.
@@ -150,6 +164,12 @@ impl KernelCost {
             Dtype::Int8 | Dtype::Int4 => Self::new(298, 40),
         }
     }
+}
+
+/// Picoseconds to move `bytes` at so many bytes a second, rounded up.
+pub(super) fn bytes_ps(bytes: u64, per_second: u64) -> u64 {
+    let rate = u128::from(per_second.max(1));
+    clamped((u128::from(bytes) * PS_PER_SECOND).div_ceil(rate))
 }
 
 /// Beyond 64 bits, the most that they hold.

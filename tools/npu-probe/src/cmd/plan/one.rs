@@ -37,9 +37,11 @@ pub(super) struct PlanReport {
     modelled_npu_ms: f64,
     modelled_pack_ms: f64,
     modelled_unpack_ms: f64,
+    /// What the DRAM takes for the bytes of CPU and NPU together.
+    modelled_dram_ms: f64,
     /// The share of the shorter of the two, CPU or NPU, that the other hides.
     overlapped: f64,
-    /// Which of the two the call mostly waits for.
+    /// What the call mostly waits for: CPU, NPU, or the memory that both share.
     waits_for: String,
     call_over_bound: f64,
     bound_ms: f64,
@@ -98,6 +100,7 @@ impl PlanReport {
             modelled_npu_ms: seconds(npu_ps) * 1e3,
             modelled_pack_ms: seconds(call.pack_ps) * 1e3,
             modelled_unpack_ms: seconds(call.unpack_ps) * 1e3,
+            modelled_dram_ms: seconds(call.memory_ps) * 1e3,
             overlapped: call.overlapped(),
             waits_for: call.waits_for().to_string(),
             call_over_bound: seconds(call.call_ps)
@@ -184,12 +187,13 @@ impl PlanReport {
         );
         let _ = writeln!(
             text,
-            "  traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; \
-             {} tasks in {} jobs",
+            "  traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; with the CPU's \
+             {:.3} ms of the memory; {} tasks in {} jobs",
             mib(self.bytes_features),
             mib(self.bytes_weights),
             mib(self.bytes_outputs),
             mib(self.bytes_commands),
+            self.modelled_dram_ms,
             self.tasks,
             self.jobs
         );
