@@ -170,7 +170,7 @@ mod tests {
             ),
             (
                 KernelCost::round(Dtype::Fp16),
-                of("f32 to f16 and pack") - f16,
+                of("absmax of rows") + of("f32 to f16 and pack") - f16,
             ),
             (
                 KernelCost::round(Dtype::Int8),

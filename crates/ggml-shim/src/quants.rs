@@ -19,7 +19,9 @@
 //! outputs are NaN, which is what the sum over such a row is (or an infinity).
 
 use half::f16;
-use zerocopy::FromBytes;
+use npu_kernels::half::to_f16;
+use npu_kernels::quantise::largest_magnitude;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Largest magnitude that a row may have to be rounded to FP16 as it is;
 /// below 65504 by a factor of two, which leaves room for the rounding.
@@ -103,14 +105,8 @@ fn narrow(value: f64) -> f32 {
 
 /// Largest magnitude of a row; `None` if it holds an infinity or a NaN.
 fn magnitude(row: &[f32]) -> Option<f32> {
-    let mut largest = 0.0_f32;
-    for value in row {
-        if !value.is_finite() {
-            return None;
-        }
-        largest = largest.max(value.abs());
-    }
-    Some(largest)
+    let largest = f32::from_bits(largest_magnitude(row));
+    largest.is_finite().then_some(largest)
 }
 
 /// Whether a row holds only finite numbers.
@@ -118,26 +114,29 @@ pub(crate) fn is_finite(row: &[f32]) -> bool {
     magnitude(row).is_some()
 }
 
+/// Elements that are scaled before they are rounded, at a time.
+const SCALED_AT_ONCE: usize = 256;
+
 /// Rounds one row to FP16 into `out`, of the same length.
 pub(crate) fn round_to_f16(row: &[f32], out: &mut [f16]) -> RowCorrection {
-    let (factor, mend) = match magnitude(row) {
-        None => {
-            out.fill(f16::ZERO);
-            return RowCorrection::NotANumber;
-        }
-        Some(0.0) => (1.0, RowCorrection::Nothing),
-        Some(largest) if (SMALLEST_PLAIN..=LARGEST_PLAIN).contains(&largest) => {
-            (1.0, RowCorrection::Nothing)
-        }
-        Some(largest) => {
-            let factor = power_of_two_to_unit(largest);
-            (factor, RowCorrection::Scale(1.0 / factor))
-        }
+    let Some(largest) = magnitude(row) else {
+        out.fill(f16::ZERO);
+        return RowCorrection::NotANumber;
     };
-    for (out, value) in out.iter_mut().zip(row) {
-        *out = f16::from_f32(value * factor);
+    if largest == 0.0 || (SMALLEST_PLAIN..=LARGEST_PLAIN).contains(&largest) {
+        to_f16(row, out.as_mut_bytes());
+        return RowCorrection::Nothing;
     }
-    mend
+    let factor = power_of_two_to_unit(largest);
+    let mut scaled = [0.0; SCALED_AT_ONCE];
+    let parts = row.chunks(SCALED_AT_ONCE);
+    for (row, out) in parts.zip(out.chunks_mut(SCALED_AT_ONCE)) {
+        for (scaled, value) in scaled.iter_mut().zip(row) {
+            *scaled = value * factor;
+        }
+        to_f16(&scaled[..row.len()], out.as_mut_bytes());
+    }
+    RowCorrection::Scale(1.0 / factor)
 }
 
 /// The power of two that brings `largest` near one: into [1, 2), or as near as
@@ -160,7 +159,7 @@ mod tests {
     #[test]
     fn misaligned_f16_is_refused_not_read() {
         let words = [0_u16; 8];
-        let bytes = zerocopy::IntoBytes::as_bytes(&words[..]);
+        let bytes = words.as_bytes();
         assert_eq!(as_f16(&bytes[..8]).unwrap().len(), 4);
         assert!(as_f16(&bytes[1..9]).is_none());
         assert!(as_f16(&bytes[..7]).is_none());
@@ -230,7 +229,50 @@ mod tests {
         assert!(outputs.iter().all(|output| output.is_nan()));
     }
 
+    /// The definition of [`round_to_f16`], one element after the other.
+    fn rounded_one_by_one(row: &[f32]) -> (Vec<f16>, RowCorrection) {
+        if row.iter().any(|value| !value.is_finite()) {
+            return (vec![f16::ZERO; row.len()], RowCorrection::NotANumber);
+        }
+        let largest = row
+            .iter()
+            .fold(0.0_f32, |most, value| most.max(value.abs()));
+        let plain = largest == 0.0 || (SMALLEST_PLAIN..=LARGEST_PLAIN).contains(&largest);
+        let factor = if plain {
+            1.0
+        } else {
+            power_of_two_to_unit(largest)
+        };
+        let correction = match plain {
+            true => RowCorrection::Nothing,
+            false => RowCorrection::Scale(1.0 / factor),
+        };
+        let round = |value: &f32| f16::from_f32(value * factor);
+        (row.iter().map(round).collect(), correction)
+    }
+
     proptest! {
+        #[test]
+        fn rows_are_rounded_as_element_by_element(
+            bits in proptest::collection::vec(any::<u32>(), 1..600),
+            exponents in prop_oneof![Just(None), (0..255_u32).prop_map(Some)],
+            keeps_bad in any::<bool>(),
+        ) {
+            // Of one magnitude, or of any; some with infinities and NaN.
+            let element = |bits: u32| match exponents {
+                Some(exponent) => f32::from_bits(bits & 0x807f_ffff | exponent << 23),
+                None => f32::from_bits(bits),
+            };
+            let row = bits.into_iter().map(element);
+            let row: Vec<f32> = row.filter(|value| keeps_bad || value.is_finite()).collect();
+            let mut out = vec![f16::ONE; row.len()];
+            let correction = round_to_f16(&row, &mut out);
+            let (expected, expected_correction) = rounded_one_by_one(&row);
+            let bits = |halves: &[f16]| halves.iter().map(|half| half.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(&out), bits(&expected));
+            prop_assert_eq!(correction, expected_correction);
+        }
+
         #[test]
         fn rounding_keeps_eleven_bits_at_any_size(bits in proptest::collection::vec(any::<u32>(), 1..40)) {
             let row: Vec<f32> = bits.into_iter().map(f32::from_bits).filter(|value| value.abs() < 3.0e38).collect();

@@ -156,11 +156,13 @@ impl KernelCost {
     /// One stage of a Hadamard rotation, of which a block of 2^s elements has s.
     pub const ROTATION_STAGE: Self = Self::new(53, 0);
 
-    /// Rounding floats to the operands of this precision before they are packed.
+    /// Rounding floats to the operands of this precision, once for all devices, before
+    /// they are packed: a pass over a row for its largest magnitude, and one that converts
+    /// it, which finds the row in the cache.
     #[must_use]
     pub const fn round(dtype: Dtype) -> Self {
         match dtype {
-            Dtype::Fp16 => Self::new(123, 48),
+            Dtype::Fp16 => Self::new(224, 48),
             Dtype::Int8 | Dtype::Int4 => Self::new(298, 40),
         }
     }
