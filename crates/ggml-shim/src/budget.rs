@@ -24,6 +24,8 @@ pub(crate) enum LeftOnCpu {
     Memory,
     /// The NPU's addresses do not suffice.
     Addresses,
+    /// The process may not have so many mappings.
+    Mappings,
     /// They could not be packed.
     Failed,
 }
@@ -34,6 +36,7 @@ impl fmt::Display for LeftOnCpu {
             Self::Excluded => "excluded by GGML_ROCKET_TENSORS",
             Self::Memory => "beyond GGML_ROCKET_MEM",
             Self::Addresses => "beyond the NPU's addresses",
+            Self::Mappings => "beyond vm.max_map_count",
             Self::Failed => "not packed, see above",
         })
     }
@@ -199,6 +202,7 @@ impl State {
     fn add(&mut self, plans: &[WeightPlan]) -> Result<(), LeftOnCpu> {
         add_tensor(&mut self.memory, plans).map_err(|error| match error {
             DoesNotFit::Memory { .. } => LeftOnCpu::Memory,
+            DoesNotFit::Mappings { .. } => LeftOnCpu::Mappings,
             _ => LeftOnCpu::Addresses,
         })
     }

@@ -8,32 +8,84 @@
 //! buffer, however little of it is used.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rocket_uapi::{Bo, ByteLen, Device, Error};
+use rknpu_regcmd::LinkedProgram;
+use rocket_uapi::{Bo, ByteLen, Device, Error, PAGE_BYTES, ProgramBo};
+
+use crate::arena::WeightArena;
+use crate::prepared::{JobPrograms, ProgramCache, ProgramsKey};
+use crate::profile::Choices;
 
 /// Bytes that a device keeps for later. Beyond it, those unused for longest
 /// are given back to the kernel.
 pub(crate) const IDLE_BYTES_MAX: usize = 256 << 20;
 
+/// Buffers that a device keeps for later: each is a mapping of the process.
+pub(crate) const IDLE_BUFFERS_MAX: usize = 512;
+
+/// The same of buffers of programs, which others do not get: programs name the
+/// addresses of buffers, and stay where these are used in the same roles.
+const IDLE_PROGRAMS: IdleLimits = IdleLimits {
+    bytes: 16 << 20,
+    buffers: 64,
+};
+
+const IDLE: IdleLimits = IdleLimits {
+    bytes: IDLE_BYTES_MAX,
+    buffers: IDLE_BUFFERS_MAX,
+};
+
+struct IdleLimits {
+    bytes: usize,
+    buffers: usize,
+}
+
+/// Buffers that wait for their next use, those that came first in front.
+#[derive(Default)]
+struct IdleBuffers(Mutex<VecDeque<Bo>>);
+
 /// A device and its buffers.
 pub(crate) struct Buffers {
     device: Device,
     is_model: bool,
-    idle: Mutex<VecDeque<Bo>>,
+    /// Behind what the NPU reads of a buffer; see [`Choices::slack_bytes`].
+    slack_bytes: usize,
+    /// The page at address 0 of a new file; see [`Choices::guard_page`].
+    _guard: Option<Bo>,
+    weights: WeightArena,
+    programs: ProgramCache,
+    idle: IdleBuffers,
+    idle_programs: IdleBuffers,
 }
 
 impl Buffers {
-    pub(crate) fn new(device: Device) -> Self {
-        Self {
+    /// Of one of so many devices.
+    ///
+    /// # Errors
+    /// That there is no memory for the guard page.
+    pub(crate) fn new(device: Device, devices: usize, choices: &Choices) -> Result<Self, Error> {
+        let page = ByteLen::new(PAGE_BYTES)?;
+        let guard = choices.guard_page.value.then(|| device.alloc(page));
+        Ok(Self {
             is_model: device.info().is_model,
+            slack_bytes: choices.slack_bytes.value,
+            _guard: guard.transpose()?,
             device,
-            idle: Mutex::default(),
-        }
+            weights: WeightArena::default(),
+            programs: ProgramCache::new(devices),
+            idle: IdleBuffers::default(),
+            idle_programs: IdleBuffers::default(),
+        })
     }
 
     pub(crate) fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// The weights that are there.
+    pub(crate) const fn weights(&self) -> &WeightArena {
+        &self.weights
     }
 
     /// Whether it is software.
@@ -45,30 +97,34 @@ impl Buffers {
     /// drops it instead of putting it back gives it to the kernel: nothing is
     /// lost on error paths.
     pub(crate) fn take(&self, bytes: usize) -> Result<Bo, Error> {
+        self.take_of(&self.idle, bytes)
+    }
+
+    fn take_of(&self, idle: &IdleBuffers, bytes: usize) -> Result<Bo, Error> {
         let len = ByteLen::new(bytes)?;
-        let wanted = len.page_rounded().get();
-        let found = {
-            let mut idle = self.idle();
-            // The one at the lowest address: the same sequence of products
-            // gets the same buffers in the same roles each time, and with them
-            // finds its programs again.
-            let fitting = idle.iter().enumerate().filter(|(_, bo)| bo.len() == wanted);
-            let lowest = fitting.min_by_key(|(_, bo)| bo.iova().0).map(|(at, _)| at);
-            lowest.and_then(|at| idle.remove(at))
-        };
-        match found {
+        match idle.take(len.page_rounded().get()) {
             Some(bo) => Ok(bo),
             None => self.alloc(len),
         }
     }
 
+    /// The same for an operand of `bytes` bytes that the NPU reads, and slack.
+    pub(crate) fn take_operand(&self, bytes: usize) -> Result<Bo, Error> {
+        self.take(bytes.saturating_add(self.slack_bytes))
+    }
+
+    /// A new buffer for operands of `bytes` bytes that the NPU reads, and slack.
+    pub(crate) fn alloc_operands(&self, bytes: usize) -> Result<Bo, Error> {
+        self.alloc(ByteLen::new(bytes.saturating_add(self.slack_bytes))?)
+    }
+
     /// A new buffer; if there is no memory or no address left, once more
     /// without those that are kept for later.
-    pub(crate) fn alloc(&self, len: ByteLen) -> Result<Bo, Error> {
+    fn alloc(&self, len: ByteLen) -> Result<Bo, Error> {
         match self.device.alloc(len) {
             Err(error @ Error::OutOfMemory { .. }) => {
-                let idle = std::mem::take(&mut *self.idle());
-                if idle.is_empty() {
+                let idle = [&self.idle, &self.idle_programs].map(IdleBuffers::take_all);
+                if idle.iter().all(VecDeque::is_empty) {
                     return Err(error);
                 }
                 drop(idle);
@@ -78,14 +134,55 @@ impl Buffers {
         }
     }
 
+    /// The programs of a job, kept or made by `link`, and the bytes that were written
+    /// for them.
+    pub(crate) fn programs<E>(
+        &self,
+        key: ProgramsKey,
+        link: impl FnOnce() -> Result<Vec<LinkedProgram>, E>,
+        failed: impl FnOnce(Error) -> E,
+    ) -> Result<(Arc<JobPrograms>, usize), E> {
+        let mut written = 0;
+        let make = || {
+            let linked = link()?;
+            let bo = ProgramBo::place(&linked, |bytes| self.take_of(&self.idle_programs, bytes));
+            let bo = bo.map_err(failed)?;
+            written = bo.bo().len();
+            Ok(JobPrograms { linked, bo })
+        };
+        let recycle = |bo| self.idle_programs.put(bo, &IDLE_PROGRAMS);
+        let programs = self.programs.get_or_make(key, make, recycle)?;
+        Ok((programs, written))
+    }
+
     /// Keeps a buffer for later.
     pub(crate) fn put(&self, bo: Bo) {
+        self.idle.put(bo, &IDLE);
+    }
+}
+
+impl IdleBuffers {
+    /// One of exactly so many bytes: that at the lowest address. The same sequence of
+    /// products gets the same buffers in the same roles each time, and with them finds
+    /// its programs again.
+    fn take(&self, bytes: usize) -> Option<Bo> {
+        let mut idle = self.lock();
+        let fitting = idle.iter().enumerate().filter(|(_, bo)| bo.len() == bytes);
+        let lowest = fitting.min_by_key(|(_, bo)| bo.iova().0).map(|(at, _)| at);
+        idle.remove(lowest?)
+    }
+
+    fn take_all(&self) -> VecDeque<Bo> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn put(&self, bo: Bo, most: &IdleLimits) {
         let mut evicted = Vec::new();
         {
-            let mut idle = self.idle();
+            let mut idle = self.lock();
             idle.push_back(bo);
             let mut bytes: usize = idle.iter().map(Bo::len).sum();
-            while bytes > IDLE_BYTES_MAX {
+            while bytes > most.bytes || idle.len() > most.buffers {
                 let Some(oldest) = idle.pop_front() else {
                     break;
                 };
@@ -97,8 +194,8 @@ impl Buffers {
         drop(evicted);
     }
 
-    fn idle(&self) -> MutexGuard<'_, VecDeque<Bo>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Bo>> {
         // Every critical section leaves the queue whole, panic or not.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -39,7 +39,7 @@ pub enum Dtype {
     /// CPU adds the tiles up to exact 32-bit results.
     ///
     /// [`INT4_K_TILE_MAX`](crate::plan::INT4_K_TILE_MAX) channels never do:
-    /// 480 * 8 * 8 < 32767. Activations are at most 8 in magnitude, so a deeper
+    /// 384 * 8 * 8 < 32767. Activations are at most 8 in magnitude, so a deeper
     /// tile is exact, too, where the magnitudes of each kernel's weights in it
     /// add up to 32767 / 8 or less; [`int4_depth`](crate::plan::int4_depth) finds
     /// that depth.
@@ -97,6 +97,14 @@ impl Dtype {
     #[must_use]
     pub const fn k_multiple(self) -> usize {
         self.operand().channel_group()
+    }
+
+    /// Where a plan is free, its K tiles are multiples of this: the channels of one entry of CBUF, at
+    /// which each line begins (E-entries). Whether lines that end within an entry are read
+    /// right is contested (E-line-rounding).
+    #[must_use]
+    pub const fn k_tile_multiple(self) -> usize {
+        rknpu_regcmd::CBUF_ENTRY_BYTES as usize * 8 / self.input_bits()
     }
 
     /// Bytes of one element that the NPU writes, unrounded.

@@ -2,7 +2,8 @@
 //! A job of a plan -> register programs.
 
 use rknpu_regcmd::{
-    BufferId, ChipProfile, LaidOutTask, MatmulError, MatmulTask, MatmulType, Program, Reuse,
+    BufferId, ChipProfile, LaidOutTask, MatmulError, MatmulTask, MatmulType, Program,
+    ProgramOptions, Reuse,
 };
 
 use crate::plan::{JobPlan, TaskPlan};
@@ -17,7 +18,7 @@ pub const WEIGHTS: BufferId = BufferId(1);
 pub const OUTPUT: BufferId = BufferId(2);
 
 /// One program for each task of the job, in order. What the task before left in
-/// CBUF is not fetched again.
+/// CBUF, and the plan allows to use, is not fetched again.
 ///
 /// # Errors
 /// The rule that a task breaks; plans that were checked break none.
@@ -25,7 +26,7 @@ pub fn programs(job: &JobPlan) -> Result<Vec<Program>, MatmulError> {
     let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
     let tasks = job.tasks.iter().zip(before);
     tasks
-        .map(|(task, before)| program(job.ty, task, before))
+        .map(|(task, before)| program(job.ty, task, before, &job.program))
         .collect()
 }
 
@@ -38,22 +39,28 @@ pub fn program(
     ty: MatmulType,
     task: &TaskPlan,
     before: Option<&TaskPlan>,
+    options: &ProgramOptions,
 ) -> Result<Program, MatmulError> {
     let task = product(ty, task);
     let chip = &ChipProfile::RK3588;
     match before {
-        None => task.program(chip),
-        Some(before) => task.program_after(&product(ty, before), chip),
+        None => task.program(options, chip),
+        Some(before) => task.program_after(&product(ty, before), options, chip),
     }
 }
 
 /// What of `before`'s operands a task finds in CBUF; nothing where one of the
 /// two is not legal.
 #[must_use]
-pub fn reuse(ty: MatmulType, task: &TaskPlan, before: Option<&TaskPlan>) -> Reuse {
-    let of = |task| product(ty, task);
-    let of = |before| of(task).reuse_after(&of(before), &ChipProfile::RK3588);
-    before.map_or_else(Reuse::default, |before| of(before).unwrap_or_default())
+pub fn reuse(
+    ty: MatmulType,
+    task: &TaskPlan,
+    before: &TaskPlan,
+    options: &ProgramOptions,
+) -> Reuse {
+    let [task, before] = [task, before].map(|task| product(ty, task));
+    task.reuse_after(&before, options, &ChipProfile::RK3588)
+        .unwrap_or_default()
 }
 
 fn product(ty: MatmulType, task: &TaskPlan) -> LaidOutTask {

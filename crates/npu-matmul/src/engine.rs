@@ -19,7 +19,7 @@ use crate::observe::{Observer, Watched};
 use crate::pack::Format;
 use crate::packed::{PackedWeights, WeightScales};
 use crate::plan::{JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, WeightPlan, int4_depth};
-use crate::prepared::Prepared;
+use crate::prepared::{Prepared, ProductCache, ProductKey};
 use crate::threads::{Threads, Workers};
 use crate::times::{Section, SectionTimes, Stopwatch, Times};
 use crate::weights::WeightFormat;
@@ -64,7 +64,8 @@ pub struct Engine {
     id: u64,
     devices: Vec<Buffers>,
     options: PlanOptions,
-    plans: LruMap<WeightPlanKey, WeightPlan>,
+    plans: LruMap<WeightPlanKey, Arc<WeightPlan>>,
+    products: ProductCache,
     watched: Watched,
     counters: AtomicCounters,
     /// Bytes of PREP_BO and FINI_BO when the engine was made.
@@ -79,7 +80,7 @@ impl Engine {
     /// channel. That a profile is not used is logged.
     ///
     /// # Errors
-    /// [`PlanError::NoDevice`] if the pool is empty.
+    /// As [`Engine::with_options`].
     pub fn open(pool: DevicePool) -> Result<Self, Error> {
         let device = pool.devices().first().ok_or(PlanError::NoDevice)?;
         let (options, refused) = PlanOptions::for_device(&device.info());
@@ -93,10 +94,17 @@ impl Engine {
     /// on it.
     ///
     /// # Errors
-    /// [`PlanError::NoDevice`] if the pool is empty. Sizes that are not legal
-    /// are found when weights are loaded or multiplied.
+    /// [`PlanError::NoDevice`] if the pool is empty, [`Error::Device`] if a file has no
+    /// memory for its guard page. Sizes that are not legal are found when weights are loaded or multiplied.
     pub fn with_options(pool: DevicePool, mut options: PlanOptions) -> Result<Self, Error> {
-        let devices: Vec<_> = pool.devices().iter().cloned().map(Buffers::new).collect();
+        let choices = &options.profile.choices;
+        let files = pool.devices().iter().enumerate();
+        let count = files.len();
+        let devices: Vec<_> = files
+            .map(|(index, file)| {
+                Buffers::new(file.clone(), count, choices).map_err(Error::on_device(index))
+            })
+            .collect::<Result<_, _>>()?;
         // All of them are files of the same one.
         let first = devices.first().ok_or(PlanError::NoDevice)?;
         let unmeasured = &mut options.unmeasured_tiles;
@@ -108,6 +116,7 @@ impl Engine {
             devices,
             options,
             plans: LruMap::new(PLANS_KEPT),
+            products: ProductCache::empty(),
             watched: Watched::default(),
             counters: AtomicCounters::default(),
             clock: Arc::default(),
@@ -172,8 +181,7 @@ impl Engine {
         self.clock.stopwatch(section)
     }
 
-    /// A product of `m` rows to the last offset; planned once for the latest numbers of
-    /// rows.
+    /// A product of `m` rows to the last offset; planned once for the latest shapes.
     pub(crate) fn prepared(
         &self,
         weights: &PackedWeights,
@@ -183,8 +191,14 @@ impl Engine {
         if weights.engine() != self.id {
             return Err(Error::ForeignWeights);
         }
+        let key = ProductKey {
+            weights: Arc::clone(weights.shared_plan()),
+            m,
+            results,
+        };
         let plan = || Plan::with_results(weights.plan(), m, results, &self.options);
-        Ok(weights.prepared().product(m, results, plan)?)
+        let make = || Ok(Arc::new(Prepared::new(plan()?)));
+        self.products.get_or_make(key, make)
     }
 
     /// The memory of all devices, without any weights yet, of which those alone
@@ -207,7 +221,7 @@ impl Engine {
         n: usize,
         k: usize,
         options: &PlanOptions,
-    ) -> Result<WeightPlan, Error> {
+    ) -> Result<Arc<WeightPlan>, Error> {
         let key = WeightPlanKey {
             dtype,
             size: [n, k],
@@ -216,7 +230,7 @@ impl Engine {
             int4_depth: options.int4_depth,
             replicate: options.replicate,
         };
-        let make = || WeightPlan::new(dtype, n, k, self.devices.len(), options);
+        let make = || WeightPlan::new(dtype, n, k, self.devices.len(), options).map(Arc::new);
         Ok(self.plans.get_or_make(key, make)?)
     }
 
@@ -228,7 +242,7 @@ impl Engine {
         n: usize,
         k: usize,
         b: &[i8],
-    ) -> Result<WeightPlan, Error> {
+    ) -> Result<Arc<WeightPlan>, Error> {
         let of_any = match self.weight_plan(format, n, k) {
             Ok(plan) => Some(plan.replicas > 1),
             // Tiles that were asked for, which these weights may allow.
@@ -246,7 +260,7 @@ impl Engine {
     /// Packs weights into the devices' memory.
     pub(crate) fn pack<F: Format>(
         &self,
-        plan: WeightPlan,
+        plan: Arc<WeightPlan>,
         format: WeightFormat,
         b: &[F::Host],
         scales: Option<WeightScales>,

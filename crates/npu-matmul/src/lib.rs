@@ -41,6 +41,7 @@
 compile_error!("the RK3588 is little endian, and so are the buffers shared with its NPU");
 
 mod activations;
+mod arena;
 mod buffers;
 mod cache;
 mod counters;

@@ -2,10 +2,11 @@
 //! Prepacked weights, resident on the devices.
 
 use std::fmt;
+use std::sync::Arc;
 
 use rayon::prelude::*;
-use rocket_uapi::{ByteLen, Deadline, FrozenBo};
 
+use crate::arena::ResidentBlock;
 use crate::dtype::Dtype;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -13,7 +14,6 @@ use crate::layout;
 use crate::matrix::MatrixView;
 use crate::pack::{Format, pack_weight};
 use crate::plan::{WeightBlock, WeightPlan};
-use crate::prepared::PreparedCache;
 use crate::quantise::rotate::Rotation;
 use crate::times::Section;
 use crate::weights::WeightFormat;
@@ -32,13 +32,11 @@ const GROUPS_PER_CHUNK: usize = 8;
 /// engine for each thread holds a copy for each.
 pub struct PackedWeights {
     format: WeightFormat,
-    plan: WeightPlan,
-    /// One for each block of the plan.
-    buffers: Vec<FrozenBo>,
+    plan: Arc<WeightPlan>,
+    /// Those of the plan.
+    blocks: Vec<ResidentBlock>,
     /// What quantised weights have besides.
     scales: Option<WeightScales>,
-    /// Plans and programs of the latest products.
-    prepared: PreparedCache,
     /// The engine whose devices hold the buffers.
     engine: u64,
 }
@@ -58,27 +56,24 @@ impl PackedWeights {
     /// Packs `b` into new buffers.
     pub(crate) fn new<F: Format>(
         engine: &Engine,
-        plan: WeightPlan,
+        plan: Arc<WeightPlan>,
         format: WeightFormat,
         b: MatrixView<'_, F::Host>,
         scales: Option<WeightScales>,
     ) -> Result<Self, Error> {
-        let mut buffers = Vec::with_capacity(plan.blocks.len());
-        for block in &plan.blocks {
-            let failed = Error::on_device(block.device);
-            let len = ByteLen::new(plan.block_bytes(block)).map_err(|e| failed(e.into()))?;
-            let mut bo = engine.buffers(block.device).alloc(len).map_err(&failed)?;
-            let mut memory = bo.write(Deadline::FOREVER).map_err(&failed)?;
-            pack_block::<F>(engine, &plan, block, b, &mut memory);
-            memory.finish().map_err(&failed)?;
-            buffers.push(bo.freeze());
-        }
+        let load = |block: &WeightBlock| {
+            let buffers = engine.buffers(block.device);
+            let fill = |memory: &mut [u8]| pack_block::<F>(engine, &plan, block, b, memory);
+            (buffers.weights())
+                .load(buffers, plan.block_bytes(block), fill)
+                .map_err(Error::on_device(block.device))
+        };
+        let blocks = plan.blocks.iter().map(load).collect::<Result<_, _>>()?;
         Ok(Self {
             format,
             plan,
-            buffers,
+            blocks,
             scales,
-            prepared: PreparedCache::default(),
             engine: engine.id(),
         })
     }
@@ -107,10 +102,10 @@ impl PackedWeights {
         self.format
     }
 
-    /// Bytes of device memory.
+    /// Bytes of device memory, in whole pages.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
-        self.buffers.iter().map(|b| b.len() as u64).sum()
+        self.blocks.iter().map(|b| b.len() as u64).sum()
     }
 
     /// Bytes that the host keeps beside the device's: scales.
@@ -130,13 +125,14 @@ impl PackedWeights {
         &self.plan
     }
 
-    /// The buffer of a block.
-    pub(crate) fn buffer(&self, block: usize) -> &FrozenBo {
-        &self.buffers[block]
+    /// The same, as others with that plan share it.
+    pub(crate) const fn shared_plan(&self) -> &Arc<WeightPlan> {
+        &self.plan
     }
 
-    pub(crate) fn prepared(&self) -> &PreparedCache {
-        &self.prepared
+    /// A block of the plan.
+    pub(crate) fn block(&self, block: usize) -> &ResidentBlock {
+        &self.blocks[block]
     }
 
     pub(crate) fn engine(&self) -> u64 {

@@ -1,35 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Products that are planned once, and the programs of their jobs.
 //!
-//! A program names the addresses of its buffers. Since buffers are used again, the
-//! next product of the same rows with the same weights most often needs the very
-//! programs of the last one; then nothing is planned, emitted, linked, or copied to
-//! the device.
+//! Plans depend on shapes alone, and weights of one shape share them. A program names
+//! the addresses of its buffers. Since buffers are used again, the next product of the
+//! same rows with the same weights most often needs the very programs of the last one;
+//! then nothing is planned, emitted, linked, or copied to the device.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lru::LruCache;
 use rknpu_regcmd::{Iova, LinkedProgram};
-use rocket_uapi::ProgramBo;
+use rocket_uapi::{Bo, ProgramBo};
 
 use crate::cache::LruMap;
 use crate::dtype::Results;
-use crate::plan::{JobPlan, Plan, Step};
+use crate::plan::{JobPlan, Plan, Step, WeightPlan};
 
-/// Numbers of rows of which the plans are kept for each set of weights: a prompt's
-/// batches, and the last shorter one.
-const PLANS_KEPT: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+/// Products of which the plans are kept: a model's matrices have a few shapes, but
+/// experts get any number of rows.
+const PRODUCTS_KEPT: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
-/// Jobs whose programs are kept for each set of weights: those of a prompt in several
-/// batches, and of the last shorter one, on a handful of devices. A job of few tasks
-/// costs a page.
-pub(crate) const PROGRAMS_KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+/// Bytes of programs that are kept, on all devices together: those of a prompt in
+/// several batches, and of the last shorter one, with all matrices of a model.
+pub(crate) const PROGRAM_BYTES_KEPT: u64 = 256 << 20;
+
+/// Jobs of which they are kept: each has a buffer object, which is a mapping.
+pub(crate) const PROGRAMS_KEPT: usize = 8192;
 
 /// Distinguishes what was prepared, so that programs are of one plan.
 static NEXT_PREPARED: AtomicU64 = AtomicU64::new(0);
 
-/// The product of given weights and rows, planned to the last offset.
+/// A product of weights of one shape and a number of rows, planned to the last offset.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     id: u64,
@@ -64,6 +67,27 @@ pub(crate) struct JobIndex {
     pub(crate) job: usize,
 }
 
+/// All that the plan of a product depends on, in one engine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProductKey {
+    /// Weights that are cut alike have the same plans.
+    pub(crate) weights: Arc<WeightPlan>,
+    /// Rows of A.
+    pub(crate) m: usize,
+    /// What C is.
+    pub(crate) results: Results,
+}
+
+/// Products that were planned last, whatever their weights.
+pub(crate) type ProductCache = LruMap<ProductKey, Arc<Prepared>>;
+
+impl ProductCache {
+    /// None yet.
+    pub(crate) fn empty() -> Self {
+        Self::new(PRODUCTS_KEPT)
+    }
+}
+
 /// The programs of one job.
 #[derive(Debug)]
 pub(crate) struct JobPrograms {
@@ -73,60 +97,106 @@ pub(crate) struct JobPrograms {
     pub(crate) bo: ProgramBo,
 }
 
-/// All that the programs of a job depend on, for one set of weights.
+/// All that the programs of a job depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct ProgramsKey {
+pub(crate) struct ProgramsKey {
     prepared: u64,
     job: JobIndex,
-    activations: u32,
-    output: u32,
+    /// Of activations, weights and output.
+    addresses: [Iova; 3],
 }
 
-/// What is kept of the latest products with one set of weights.
-#[derive(Debug)]
-pub(crate) struct PreparedCache {
-    plans: LruMap<(usize, Results), Arc<Prepared>>,
-    programs: LruMap<ProgramsKey, Arc<JobPrograms>>,
-}
-
-impl PreparedCache {
-    /// The product of `m` rows with such results; planned by `plan` if it is not there.
-    pub(crate) fn product<E>(
-        &self,
-        m: usize,
-        results: Results,
-        plan: impl FnOnce() -> Result<Plan, E>,
-    ) -> Result<Arc<Prepared>, E> {
-        let make = || Ok(Arc::new(Prepared::new(plan()?)));
-        self.plans.get_or_make((m, results), make)
-    }
-
-    /// The programs of a job for activations and output at these addresses; made by
-    /// `make` if they are not there.
-    pub(crate) fn programs<E>(
-        &self,
-        prepared: &Prepared,
-        job: JobIndex,
-        [activations, output]: [Iova; 2],
-        make: impl FnOnce() -> Result<JobPrograms, E>,
-    ) -> Result<Arc<JobPrograms>, E> {
-        let key = ProgramsKey {
+impl ProgramsKey {
+    /// Of a job whose activations, weights and output are at these addresses of its
+    /// device.
+    pub(crate) const fn new(prepared: &Prepared, job: JobIndex, addresses: [Iova; 3]) -> Self {
+        Self {
             prepared: prepared.id,
             job,
-            activations: activations.0,
-            output: output.0,
-        };
-        // Another thread cannot make the same ones meanwhile, since this one owns the
-        // buffers.
-        self.programs.get_or_make(key, || Ok(Arc::new(make()?)))
+            addresses,
+        }
     }
 }
 
-impl Default for PreparedCache {
-    fn default() -> Self {
+/// The programs of the latest jobs of one device.
+pub(crate) struct ProgramCache {
+    kept: Mutex<KeptPrograms>,
+    /// Most bytes and jobs.
+    most: (u64, usize),
+}
+
+struct KeptPrograms {
+    programs: LruCache<ProgramsKey, Arc<JobPrograms>>,
+    bytes: u64,
+}
+
+impl ProgramCache {
+    /// One of so many devices, which share the bounds.
+    pub(crate) fn new(devices: usize) -> Self {
+        let share = devices.max(1);
         Self {
-            plans: LruMap::new(PLANS_KEPT),
-            programs: LruMap::new(PROGRAMS_KEPT),
+            kept: Mutex::new(KeptPrograms {
+                programs: LruCache::unbounded(),
+                bytes: 0,
+            }),
+            most: (PROGRAM_BYTES_KEPT / share as u64, PROGRAMS_KEPT / share),
         }
+    }
+
+    /// The programs of a job; made by `make` if they are not there. `recycle` gets the
+    /// buffer objects of those that make room, if no job has them.
+    pub(crate) fn get_or_make<E>(
+        &self,
+        key: ProgramsKey,
+        make: impl FnOnce() -> Result<JobPrograms, E>,
+        recycle: impl Fn(Bo),
+    ) -> Result<Arc<JobPrograms>, E> {
+        if let Some(found) = self.lock().programs.get(&key) {
+            return Ok(Arc::clone(found));
+        }
+        // Another thread cannot make the same ones meanwhile, since this one owns the
+        // buffers.
+        let made = Arc::new(make()?);
+        let evicted = self.lock().insert(key, Arc::clone(&made), self.most);
+        let unused = evicted.into_iter().filter_map(Arc::into_inner);
+        (unused.filter_map(|programs| programs.bo.into_bo())).for_each(recycle);
+        Ok(made)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KeptPrograms> {
+        // A panic leaves a count that is off by one job at most.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeptPrograms {
+    /// Returns those that are no longer kept.
+    fn insert(
+        &mut self,
+        key: ProgramsKey,
+        made: Arc<JobPrograms>,
+        most: (u64, usize),
+    ) -> Vec<Arc<JobPrograms>> {
+        let mut evicted = Vec::new();
+        self.bytes += made.bytes();
+        if let Some((_, replaced)) = self.programs.push(key, made) {
+            self.bytes -= replaced.bytes();
+            evicted.push(replaced);
+        }
+        // The one that was made stays, however large it is.
+        while self.programs.len() > 1 && (self.bytes > most.0 || self.programs.len() > most.1) {
+            let Some((_, oldest)) = self.programs.pop_lru() else {
+                break;
+            };
+            self.bytes -= oldest.bytes();
+            evicted.push(oldest);
+        }
+        evicted
+    }
+}
+
+impl JobPrograms {
+    fn bytes(&self) -> u64 {
+        self.bo.bo().len() as u64
     }
 }

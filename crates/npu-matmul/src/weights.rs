@@ -2,6 +2,7 @@
 //! B of C = A x B^T as a caller has it, before an engine loads it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use half::f16;
 use npu_kernels::quantise::quantise_scaled;
@@ -297,7 +298,7 @@ impl Engine {
         format: WeightFormat,
         n: usize,
         k: usize,
-    ) -> Result<WeightPlan, Error> {
+    ) -> Result<Arc<WeightPlan>, Error> {
         self.plan_weights(
             format.dtype(),
             n,

@@ -15,7 +15,7 @@ mod problem;
 use std::sync::atomic::Ordering;
 
 use faults::{faulty_pool, small_jobs};
-use npu_matmul::{Engine, Error, StageOptions};
+use npu_matmul::{Engine, Error, StageOptions, Weights};
 use problem::{M, Problem};
 use proptest::prelude::*;
 use rocket_uapi::{Bo, ByteLen, Device, Error as DeviceError};
@@ -73,7 +73,10 @@ fn weights_and_products_without_addresses_are_errors() {
     let loaded = faults.live.load(Ordering::Relaxed);
     let full: Vec<_> = devices.iter().map(|device| fill(device, 0)).collect();
     let filled = faults.live.load(Ordering::Relaxed);
-    assert!(!had_room(Problem::load(&engine)));
+    // Small weights find room where others are, large ones none.
+    assert!(had_room(Problem::load(&engine)));
+    let large = Weights::i8(4000, 500, &[1; 4000 * 500]);
+    assert!(!had_room(engine.load(large)));
     assert!(!had_room(problem.run(&engine)));
     assert!(!had_room(problem.run_at_once(&engine)));
     assert!(!had_room(problem.run_quantised(&engine)));

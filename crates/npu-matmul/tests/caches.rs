@@ -14,7 +14,7 @@ mod slow;
 use std::sync::Arc;
 
 use common::{DEVICES, Shape, multiply, random_i8};
-use npu_matmul::{Counters, Engine, PlanOptions, Weights, reference};
+use npu_matmul::{Counters, Engine, PlanOptions, Profile, Weights, reference};
 use npu_model::driver::Caches;
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
@@ -55,7 +55,11 @@ fn counted(engine: &Engine, Shape { m, n, k }: Shape) -> (Counters, [u64; 2], us
         fini_bytes: after.fini_bytes - before.fini_bytes,
         ..Counters::default()
     };
-    (counters, plan.cache_bytes(), plan.steps().len())
+    (
+        counters,
+        plan.cache_bytes(&Profile::built_in().choices),
+        plan.steps().len(),
+    )
 }
 
 const SHAPES: [Shape; 4] = [

@@ -21,7 +21,8 @@ use problem::Problem;
 
 /// Weights larger than anything that was used before.
 fn try_load(engine: &Engine) -> Result<PackedWeights, Error> {
-    engine.load(Weights::i8(500, 500, &vec![1; 500 * 500]))
+    // So large that each device needs a buffer object of its own.
+    engine.load(Weights::i8(4000, 500, &vec![1; 4000 * 500]))
 }
 
 #[test]

@@ -219,13 +219,13 @@ fn pictures_of_several_tiles_are_the_plan() {
     let pictures = pictures();
     let options = PlanOptions {
         row_tile: Some(4),
-        k_tile: Some(32),
+        k_tile: Some(64),
         n_tile: Some(32),
         replicate: Some(false),
         ..PlanOptions::default()
     };
     let dtype = Dtype::Int8;
-    let weights = WeightPlan::new(dtype, 64, 64, 1, &options).unwrap();
+    let weights = WeightPlan::new(dtype, 64, 128, 1, &options).unwrap();
     let plan = Plan::new(&weights, 8, &options).unwrap();
     let steps: Vec<_> = plan.steps().collect();
     let [step] = &steps[..] else {
@@ -239,15 +239,15 @@ fn pictures_of_several_tiles_are_the_plan() {
         let bytes = tile.offset..tile.offset + bytes;
         [tile.rows.clone(), tile.k_tile.k.clone(), bytes]
     });
-    let shown = tiles(&pictures, "A in tiles, int8: 8 rows by 4, K = 64 by 32");
+    let shown = tiles(&pictures, "A in tiles, int8: 8 rows by 4, K = 128 by 64");
     assert_eq!(shown, a.collect::<Vec<_>>());
 
-    let mut shown_b = tiles(&pictures, "B in tiles, int8: N = 64 by 32, K = 64 by 32");
+    let mut shown_b = tiles(&pictures, "B in tiles, int8: N = 64 by 32, K = 128 by 64");
     let mut b: Vec<_> = (weights.k_tiles())
         .flat_map(|tile| [0, 32].map(|n| (tile.clone(), n)))
         .map(|(tile, n)| {
             let start = weights.weight_offset(&weights.blocks[0], tile.index, n);
-            [n..n + 32, tile.k, start..start + 1024]
+            [n..n + 32, tile.k, start..start + 2048]
         })
         .collect();
     b.sort_by_key(|[n, k, _]| (n.start, k.start));

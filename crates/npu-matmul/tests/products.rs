@@ -165,27 +165,29 @@ fn nothing_is_submitted_that_silicon_would_punish() {
 fn what_stays_in_cbuf_is_what_is_needed() {
     // Several tiles of channels for the same rows, several of rows for the same
     // channels, and both with K cut.
-    let tiles = |row_tile, k_tile, n_tile| PlanOptions {
-        row_tile: Some(row_tile),
-        k_tile: Some(k_tile),
-        n_tile: Some(n_tile),
-        ..PlanOptions::default()
+    let tiles = |row_tile, k_tile, n_tile| {
+        common::reusing(PlanOptions {
+            row_tile: Some(row_tile),
+            k_tile: Some(k_tile),
+            n_tile: Some(n_tile),
+            ..PlanOptions::default()
+        })
     };
     for (options, stationary) in [
-        (tiles(32, 96, 64), Stationary::Activations),
-        (tiles(8, 96, 256), Stationary::Weights),
-        (tiles(8, 64, 256), Stationary::Weights),
-        (tiles(32, 32, 64), Stationary::Activations),
+        (tiles(32, 256, 64), Stationary::Activations),
+        (tiles(8, 256, 256), Stationary::Weights),
+        (tiles(8, 128, 256), Stationary::Weights),
+        (tiles(32, 128, 64), Stationary::Activations),
     ] {
         let (engine, model) = strict_engine(options, 1);
         let engine = engine.observed_by(Arc::new(Lint));
         let shape = Shape {
             m: 32,
             n: 200,
-            k: 96,
+            k: 256,
         };
         let weights = engine
-            .load(Weights::i8(shape.n, shape.k, &[1; 200 * 96]))
+            .load(Weights::i8(shape.n, shape.k, &[1; 200 * 256]))
             .unwrap();
         assert_eq!(
             common::plan(&engine, &weights, shape.m).stationary,

@@ -254,7 +254,7 @@ fn deep_groups_of_int4_are_several_tiles() {
     let small: Vec<f32> = (0..n * k)
         .map(|at| if at % 512 == 0 { 7.0 } else { 1.0 })
         .collect();
-    for (group, b, tile) in [(1024, &full, 256), (1024, &small, 1024), (992, &full, 32)] {
+    for (group, b, tile) in [(1024, &full, 512), (1024, &small, 1024), (992, &full, 32)] {
         for operands in [Operands::W4A8, Operands::W4A4] {
             let options = QuantiseOptions {
                 operands,

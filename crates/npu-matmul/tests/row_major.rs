@@ -37,7 +37,7 @@ fn options([row_major_a, row_major_c]: [bool; 2]) -> StageOptions {
 /// With K in one tile.
 fn k_whole(k: usize) -> PlanOptions {
     PlanOptions {
-        k_tile: Some(k.next_multiple_of(32)),
+        k_tile: Some(k.next_multiple_of(64)),
         ..PlanOptions::default()
     }
 }
@@ -139,7 +139,7 @@ fn the_largest_tiles() {
         (16, 40, 8192, 16),
         (5, 40_000, 32, 8),
     ] {
-        let (engine, model) = strict_engine(k_whole(k), 1);
+        let (engine, model) = strict_engine(common::reusing(k_whole(k)), 1);
         let engine = engine.observed_by(Arc::new(Lint));
         let b = random_i8(1, n * k);
         let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
@@ -166,7 +166,7 @@ fn the_largest_tiles() {
 fn buffers_are_plain_matrices() {
     const M: usize = 100;
     const N: usize = 192;
-    const K: usize = 96;
+    const K: usize = 128;
     let (engine, _) = strict_engine(k_whole(K), 1);
     let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
     let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
@@ -190,7 +190,7 @@ fn buffers_are_plain_matrices() {
 
 #[test]
 fn what_was_never_measured_is_refused() {
-    let (n, k) = (64, 64);
+    let (n, k) = (64, 128);
     let stage = |options: PlanOptions, k: usize, row_major| {
         let (engine, _) = strict_engine(options, 1);
         let weights = engine.load(Weights::i8(n, k, &vec![1; n * k])).unwrap();
@@ -202,7 +202,7 @@ fn what_was_never_measured_is_refused() {
     };
     for row_major in [[true, false], [false, true]] {
         let cut = PlanOptions {
-            k_tile: Some(32),
+            k_tile: Some(64),
             ..PlanOptions::default()
         };
         let refused = stage(cut, k, row_major);

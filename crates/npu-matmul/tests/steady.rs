@@ -75,7 +75,7 @@ impl Products {
         };
         let mut quantised = Vec::new();
         for operands in Operands::ALL {
-            for k_group in [None, Some(64)] {
+            for k_group in [None, Some(128)] {
                 let options = QuantiseOptions {
                     operands,
                     k_group,
@@ -132,7 +132,7 @@ impl Products {
 fn nothing_is_made_in_steady_state() {
     // With K whole; with K cut; with many jobs and several waves.
     let cut = PlanOptions {
-        k_tile: Some(64),
+        k_tile: Some(128),
         ..PlanOptions::default()
     };
     let mut waves = small_jobs();

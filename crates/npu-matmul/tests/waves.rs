@@ -22,7 +22,7 @@ fn small(buffer_bytes: usize, tasks: usize) -> PlanOptions {
     PlanOptions {
         limits,
         row_tile: Some(4),
-        k_tile: Some(32),
+        k_tile: Some(64),
         replicate: Some(false),
         ..PlanOptions::default()
     }

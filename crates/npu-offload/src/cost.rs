@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a product takes, by the timing model: the same question always has the same answer.
 
-use std::sync::Arc;
-
 use npu_matmul::plan::{KernelCost, PlanOptions, WeightPlan};
-use npu_matmul::profile::Profile;
 use npu_matmul::quantise::rotate;
 use npu_matmul::{Plan, WeightFormat};
 use rknpu_regcmd::timing::Machine;
@@ -54,11 +51,7 @@ impl PlanTarget {
     /// An RK3588 of which nothing was measured, at this clock.
     #[must_use]
     pub fn at_clock(clock_hz: u64) -> Self {
-        let options = PlanOptions {
-            profile: Arc::new(Profile::built_in().at_clock(clock_hz)),
-            ..PlanOptions::default()
-        };
-        Self::new(3, options)
+        Self::new(3, PlanOptions::uncalibrated(clock_hz))
     }
 
     fn machine(&self) -> &Machine {

@@ -79,7 +79,7 @@ pub use link::{Binding, LinkError, LinkedProgram};
 pub use lint::{Before, Finding, LintContext, Severity, lint};
 pub use matmul::{
     CbufSplit, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, MatrixLayout,
-    ROW_PITCH_MAX, Reuse, row_major_rows,
+    ProgramOptions, ROW_PITCH_MAX, Reuse, ReuseRule, row_major_rows,
 };
 pub use precision::Precision;
 pub use program::{BufferId, BufferRef, Program, RegisterSet};

@@ -279,6 +279,13 @@ impl FrozenBo {
         Arc::try_unwrap(self.0).map_err(Self)
     }
 
+    /// The buffer object itself, to be written; `None` while another clone or a job
+    /// has it.
+    #[must_use]
+    pub fn unshared(&mut self) -> Option<&mut Bo> {
+        Arc::get_mut(&mut self.0)
+    }
+
     /// See [`Bo::give_back`].
     pub(crate) fn give_back(&self) -> Result<(), Error> {
         self.0.give_back()

@@ -4,7 +4,7 @@
 use rknpu_regcmd::{Extent, Iova, LinkedProgram, Word};
 
 use crate::backend::RawTask;
-use crate::bo::FrozenBo;
+use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
 use crate::error::{Error, ProgramError};
 use crate::units::{ByteLen, Deadline};
@@ -37,27 +37,48 @@ impl ProgramBo {
     /// When there are none, when one is empty or too long for the NPU, or when
     /// the device has no memory for them, or none that the NPU can fetch from.
     pub fn new(device: &Device, programs: &[LinkedProgram]) -> Result<Self, Error> {
-        let mut offsets = Vec::with_capacity(programs.len());
+        Self::place(programs, |bytes| device.alloc(ByteLen::new(bytes)?))
+    }
+
+    /// Puts `programs` into the buffer object that `alloc` gives for so many bytes. It
+    /// may have been used before.
+    ///
+    /// # Errors
+    /// As [`ProgramBo::new`], what `alloc` says, or [`Error::MappingTooShort`] for one
+    /// that is too small.
+    pub fn place(
+        programs: &[LinkedProgram],
+        alloc: impl FnOnce(usize) -> Result<Bo, Error>,
+    ) -> Result<Self, Error> {
+        let mut ends = Vec::with_capacity(programs.len());
         let mut end = 0_usize;
         if programs.is_empty() {
             return Err(ProgramError::None.into());
         }
         for (index, program) in programs.iter().enumerate() {
             ProgramError::check(index, program.words().len())?;
-            offsets.push(end);
-            // PC fetches words in pairs: behind an odd program there is a zero
-            // word to fetch, because the object is zeroed.
+            // PC fetches words in pairs: behind an odd program there is a zero word
+            // to fetch.
             let bytes = size_of_val(program.words()) + size_of::<Word>();
             end = (end + bytes).next_multiple_of(ALIGNMENT);
+            ends.push(end);
         }
-        let mut bo = device.alloc(ByteLen::new(end)?)?;
+        let mut bo = alloc(end)?;
         ProgramError::check_address(bo.iova())?;
-        let base = bo.iova().0;
+        let (base, handle) = (bo.iova().0, bo.handle());
+        let len = ByteLen::new(end)?;
         let mut guard = bo.write(Deadline::FOREVER)?;
         let mut placed = Vec::with_capacity(programs.len());
-        for (program, &offset) in programs.iter().zip(&offsets) {
-            let room = guard.get_mut(offset..).unwrap_or_default();
+        let mut offset = 0;
+        for (program, &end) in programs.iter().zip(&ends) {
+            let mapped = guard.len();
+            let room = guard.get_mut(offset..end).ok_or(Error::MappingTooShort {
+                handle,
+                mapped,
+                len,
+            })?;
             store_words(room, program.words());
+            room[size_of_val(program.words())..].fill(0);
             placed.push(Placed {
                 task: RawTask {
                     // Below 2 GiB, and the object ends below 4 GiB.
@@ -66,6 +87,7 @@ impl ProgramBo {
                 },
                 extents: program.extents().to_vec(),
             });
+            offset = end;
         }
         guard.finish()?;
         Ok(Self {
@@ -90,6 +112,12 @@ impl ProgramBo {
     #[must_use]
     pub fn bo(&self) -> &FrozenBo {
         &self.bo
+    }
+
+    /// The object itself; `None` while a job has it.
+    #[must_use]
+    pub fn into_bo(self) -> Option<Bo> {
+        self.bo.thaw().ok()
     }
 
     pub(crate) fn programs(&self) -> &[Placed] {

@@ -473,8 +473,8 @@ fn asm_and_decode_take_each_others_output() {
     // A change by hand, and one that contradicts the rest of its line.
     let source = fs::read_to_string(file("source")).unwrap();
     let changed = source.replace(
-        "CNA.CBUF_CON0 = 0x000000b1  data_bank=1",
-        "CNA.CBUF_CON0 data_bank=2",
+        "CNA.CBUF_CON0 = 0x000000a2  data_bank=2",
+        "CNA.CBUF_CON0 data_bank=1",
     );
     assert_ne!(source, changed);
     fs::write(file("changed.s"), &changed).unwrap();
@@ -482,18 +482,18 @@ fn asm_and_decode_take_each_others_output() {
     assert!(
         String::from_utf8(output)
             .unwrap()
-            .contains("\n0201000000b21040\n")
+            .contains("\n0201000000a11040\n")
     );
     fs::write(
         file("wrong.s"),
-        source.replace("data_bank=1", "data_bank=2"),
+        source.replace("data_bank=2", "data_bank=1"),
     )
     .unwrap();
     let output = run(&["asm", &file("wrong.s"), "-o", &file("never")]);
     assert_eq!(output.status.code(), Some(2));
     let err = stderr(&output);
     assert!(
-        err.contains("wrong.s: line 13, column 39: the value 0x000000b1 has data_bank=1, not 2"),
+        err.contains("wrong.s: line 14, column 39: the value 0x000000a2 has data_bank=2, not 1"),
         "{err}"
     );
     assert!(!Path::new(&file("never")).exists());

@@ -184,7 +184,10 @@ fn a_file_is_as_fast_as_the_model_that_it_has() {
         let expected = [npu, cpu].map(|time| time.tokens_per_second(tokens));
         let row = &prompts[row];
         let seen = [&row["npu"][0], &row["cpu_alone"]].map(|rate| rate.as_f64().unwrap());
-        assert_eq!(seen, expected, "{tokens}");
+        for (seen, expected) in seen.into_iter().zip(expected) {
+            // JSON has as many digits as tell one number from the next, or one less.
+            assert!((seen / expected - 1.0).abs() < 1e-12, "{tokens}");
+        }
     }
     let expected = graph.step(32, 512).tokens_per_second(32);
     assert_eq!(report["speed"]["parallel"][4]["npu"][0], expected);

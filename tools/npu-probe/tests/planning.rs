@@ -16,18 +16,18 @@ fn plans_are_for_weights_of_a_depth() {
     let any = json(&sizes.join(" "));
     assert_eq!(
         (&any["int4_depth"], &any["chosen"]["k_tiles"]),
-        (&480.into(), &9.into())
+        (&384.into(), &11.into())
     );
-    assert!(text(&sizes).contains("K tiles of 480, as any do"));
+    assert!(text(&sizes).contains("K tiles of 384, as any do"));
     // Three even tiles of at most 2016 channels.
     let deep = json(&[&sizes[..], &["--int4-depth", "2016"]].concat().join(" "));
-    assert_eq!(deep["int4_depth"], 1376);
+    assert_eq!(deep["int4_depth"], 1408);
     assert_eq!(deep["chosen"]["k_tiles"], 3);
     let said = text(&[&sizes[..], &["--int4-depth", "2016"]].concat());
-    assert!(said.contains("K tiles of 1376\n"), "{said}");
+    assert!(said.contains("K tiles of 1408\n"), "{said}");
     // As deep as asked for, which other weights refuse.
-    for (depth, code) in [("480", 2), ("1376", 0)] {
-        let forced = [&sizes[..], &["--k-tile", "1376", "--int4-depth", depth]].concat();
+    for (depth, code) in [("480", 2), ("1408", 0)] {
+        let forced = [&sizes[..], &["--k-tile", "1408", "--int4-depth", depth]].concat();
         assert_eq!(probe(&forced).0, code);
     }
     assert!(json("plan 8x64x64")["int4_depth"].is_null());
@@ -43,7 +43,7 @@ fn a_plan_for_a_depth_is_what_runs() {
         let bench = &bench["measurements"][0];
         // What the random weights allow, if nothing is asked.
         let of_plan = if depth.is_empty() {
-            " --int4-depth 704"
+            " --int4-depth 768"
         } else {
             depth
         };

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One job, from the plan to its end: buffers, programs, submission, wait.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::{Binding, Iova, LinkedProgram};
-use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob, ProgramBo};
+use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob};
 
 use super::product::{MatrixId, Product};
 use crate::counters::Counters;
@@ -16,7 +15,7 @@ use crate::error::{Error, JobFailure};
 use crate::observe::{Activity, SubmittedJob};
 use crate::packed::PackedWeights;
 use crate::plan::{Band, JobPlan};
-use crate::prepared::{JobIndex, JobPrograms};
+use crate::prepared::{JobIndex, ProgramsKey};
 
 /// How long to wait for a job. A job is planned for a fifth of the 500 ms
 /// after which the kernel kills it, and queues behind those of others, which
@@ -74,7 +73,10 @@ impl Inputs {
 
     /// Bytes of those that are packed and have readers, on the device that has most.
     pub(super) fn packed_bytes(&self) -> usize {
-        let bytes = |input: &Input| input.bo.as_ref().map_or(0, FrozenBo::len);
+        let bytes = |input: &Input| {
+            let band = input.bo.as_ref().map(|_| &input.band);
+            band.map_or(0, |band| band.activation_bytes)
+        };
         let devices = self.0.iter();
         let each = devices.map(|inputs| inputs.iter().map(bytes).sum());
         each.max().unwrap_or(0)
@@ -151,7 +153,7 @@ impl OnDevice<'_> {
         }
         let bytes = job.band.activation_bytes;
         let buffers = self.engine.buffers(self.device);
-        let mut bo = buffers.take(bytes).map_err(self.failed())?;
+        let mut bo = buffers.take_operand(bytes).map_err(self.failed())?;
         let mut memory = bo.write(Deadline::FOREVER).map_err(self.failed())?;
         let from = Instant::now();
         product.pack(self.engine.clock(), &job.band, &mut memory);
@@ -177,16 +179,12 @@ impl OnDevice<'_> {
         let job = prepared.job(at);
         let buffers = self.engine.buffers(self.device);
         let c = buffers.take(job.output_bytes).map_err(self.failed())?;
-        let made = Cell::new(0);
-        let addresses = [a.iova(), c.iova()];
-        let programs = weights.prepared().programs(prepared, at, addresses, || {
-            let linked = link(weights, job, (a.iova(), a.len()), (c.iova(), c.len()))?;
-            let bo = ProgramBo::new(buffers.device(), &linked).map_err(self.failed())?;
-            made.set(bo.bo().len());
-            Ok::<_, Error>(JobPrograms { linked, bo })
-        })?;
+        let b = weights.block(job.block);
+        let key = ProgramsKey::new(prepared, at, [a.iova(), b.iova(), c.iova()]);
+        let link = || link(weights, job, (a.iova(), a.len()), (c.iova(), c.len()));
+        let (programs, written) = buffers.programs(key, link, self.failed())?;
         self.engine.count(&Counters {
-            bytes_to_device: made.get() as u64,
+            bytes_to_device: written as u64,
             ..Counters::default()
         });
         self.engine.watched().submitting(&SubmittedJob {
@@ -197,7 +195,7 @@ impl OnDevice<'_> {
         });
         let built = Job::builder(buffers.device())
             .program(&programs.bo)
-            .reads(weights.buffer(job.block))
+            .reads(&b.buffer())
             .reads(a)
             .writes(c)
             .build();
@@ -314,7 +312,7 @@ pub(crate) fn link(
     a: (Iova, usize),
     c: (Iova, usize),
 ) -> Result<Vec<LinkedProgram>, Error> {
-    let b = weights.buffer(job.block);
+    let b = weights.block(job.block);
     let bind = |id, (iova, len)| Binding {
         id,
         iova,

@@ -8,6 +8,7 @@ use rocket_uapi::PAGE_BYTES;
 
 use super::Plan;
 use super::waves::Packed;
+use crate::profile::Choices;
 
 impl Plan {
     /// Bytes of a product of this plan in steady state, where buffers and programs are
@@ -15,9 +16,10 @@ impl Plan {
     /// each file descriptor that reads it and each result, those of every K tile; and
     /// those that PREP_BO and FINI_BO pass.
     #[must_use]
-    pub fn cache_bytes(&self) -> [u64; 2] {
+    pub fn cache_bytes(&self, choices: &Choices) -> [u64; 2] {
         let input_bits = self.weights.dtype.input_bits() as u64;
         let mut packed = Packed::default();
+        let slack = choices.slack_bytes.value;
         let [mut needed, mut passed] = [0; 2];
         for job in self.steps().flat_map(|step| step.jobs) {
             if packed.is_first(&job) {
@@ -25,7 +27,7 @@ impl Plan {
                 let elements = job.band.rows.len() as u64 * depth as u64;
                 needed += (elements * input_bits).div_ceil(8);
                 // Later jobs that read them leave the caches alone.
-                passed += pages(job.band.activation_bytes);
+                passed += pages(job.band.activation_bytes + slack);
             }
             for task in &job.tasks {
                 let rows = job.band.activations[task.activation].rows.len();

@@ -137,7 +137,7 @@ pub fn candidates(
             found.extend(of_depth(dtype, n, k, devices, k_tile, options)?);
         }
         // Shallower tiles let no more rows share a pass, and add sums.
-        if fitting >= most || k_tile <= dtype.k_multiple() {
+        if fitting >= most || k_tile <= dtype.k_tile_multiple() {
             return Ok(found);
         }
         tiles += tiles.div_ceil(ALL_UP_TO);

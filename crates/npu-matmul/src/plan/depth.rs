@@ -3,8 +3,8 @@
 //!
 //! The NPU writes 16 bits of an INT4 sum, and saturates. Activations are at most 8
 //! in magnitude, so no sum leaves 16 bits where the magnitudes of a kernel's
-//! weights in a tile add up to no more than 32767 / 8. Any weights do so in 480
-//! channels; those of models, of which few are near -8 or 7, in several times as
+//! weights in a tile add up to no more than 32767 / 8. Any weights do so in 384
+//! channels, the most that is a legal depth; those of models, of which few are near -8 or 7, in several times as
 //! many. Deeper tiles are fewer, and each costs its results.
 
 use rayon::prelude::*;
@@ -22,7 +22,7 @@ pub(super) const INT4_MAGNITUDE_MAX: usize = 1 << (Dtype::Int4.input_bits() - 1)
 
 /// The depth of even K tiles, as few as can be, that cannot saturate with the
 /// INT4 weights `b`, rows of `k`; at least [`INT4_K_TILE_MAX`]. No tile that is
-/// as deep or shallower saturates, wherever it begins (at a multiple of 32).
+/// as deep or shallower saturates, wherever it begins (at a multiple of 32 channels).
 #[must_use]
 pub fn int4_depth(k: usize, b: &[i8]) -> usize {
     if k == 0 {
@@ -39,7 +39,12 @@ pub fn int4_depth(k: usize, b: &[i8]) -> usize {
 pub fn int4_depth_within(k: usize, channels: usize) -> usize {
     // Rows so short cannot saturate, whatever their weights.
     let short = k <= MAGNITUDES_MAX as usize / INT4_MAGNITUDE_MAX;
-    let deepest = if short { k } else { channels };
+    let unit = Dtype::Int4.k_tile_multiple();
+    let deepest = if short || channels >= k {
+        k
+    } else {
+        channels / unit * unit
+    };
     // Even tiles: nearly equal weights have the same plan.
     let tiles = k.div_ceil(deepest.max(INT4_K_TILE_MAX)).max(1);
     even_k_tile(Dtype::Int4, k, tiles).max(INT4_K_TILE_MAX)
@@ -125,15 +130,15 @@ mod tests {
 
     #[test]
     fn depth_follows_from_magnitudes() {
-        // (weight, channels that fit, rounded down to 32).
-        for (weight, fit) in [(-8, 480), (8 - 1, 576), (-4, 992), (1, 4064)] {
+        // (weight, channels that fit, rounded down to 128).
+        for (weight, fit) in [(-8, 384), (8 - 1, 512), (-4, 896), (1, 3968)] {
             // As deep as K, and one even tile less where K is deeper.
             assert_eq!(int4_depth(fit, &vec![weight; 2 * fit]), fit);
             assert_eq!(int4_depth(8 * fit, &vec![weight; 8 * fit]), fit);
         }
-        assert_eq!(int4_depth(100_000, &[0; 100_000]), 100_000);
+        assert_eq!(int4_depth(100_000, &[0; 100_000]), 100_096);
         assert_eq!(int4_depth(600, &[7; 600]), INT4_K_TILE_MAX);
-        assert_eq!((int4_depth(0, &[]), int4_depth(64, &[])), (480, 480));
+        assert_eq!((int4_depth(0, &[]), int4_depth(64, &[])), (384, 384));
         assert_eq!(int4_depth(500, &[-8; 500]), 512);
     }
 
@@ -159,13 +164,13 @@ mod tests {
     #[test]
     fn depth_follows_from_channels() {
         for (k, channels, depth) in [
-            (4096, 480, 480),
-            (4096, 1, 480),
-            (4096, 2016, 1376),
+            (4096, 480, 384),
+            (4096, 1, 384),
+            (4096, 2016, 1408),
             (4096, 10_000, 4096),
             (500, 480, 512),
-            (64, 480, 480),
-            (0, 0, 480),
+            (64, 480, 384),
+            (0, 0, 384),
         ] {
             assert_eq!(int4_depth_within(k, channels), depth, "{k}, {channels}");
         }
@@ -178,7 +183,7 @@ mod tests {
             ..PlanOptions::default()
         };
         for (group, depth, tile) in [
-            (480, None, 480),
+            (384, None, 384),
             (512, None, 256),
             (512, Some(512), 512),
             (1024, Some(544), 512),

@@ -5,20 +5,36 @@ use rocket_uapi::PAGE_BYTES;
 
 use super::options::PlanOptions;
 use super::{Plan, WeightPlan};
-use crate::prepared::PROGRAMS_KEPT;
+use crate::arena::SHARED_BYTES_MAX;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Most bytes of a task's program in its buffer: 864, a word behind it, and the
-/// next multiple of 64.
-const PROGRAM_BYTES_MAX: u64 = 896;
+/// Most bytes of a task's program in its buffer: 1008 in form B, a word behind it, and
+/// the next multiple of 64.
+const PROGRAM_BYTES_MAX: u64 = 1024;
+
+/// Jobs of one set of weights whose programs are kept for the next product, at most:
+/// those of a prompt in several batches, and of the last shorter one, on a handful of
+/// devices.
+const JOBS_KEPT: u64 = 64;
+
+/// What weights take of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Bytes, in whole pages. Exact.
+    pub bytes: u64,
+    /// Those of blocks that share buffer objects.
+    pub(super) shared_bytes: u64,
+    /// Blocks that have a buffer object of their own.
+    pub(super) buffers: u64,
+}
 
 /// The memory that weights take, on each device and in the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightMemory {
-    /// Of each device, bytes of buffers that stay, in whole pages. Exact.
-    pub devices: Vec<u64>,
+    /// Of each device.
+    pub devices: Vec<DeviceMemory>,
     /// Bytes that the host keeps beside them: scales. Exact, but for the allocator's own.
     pub host: u64,
     /// Bytes of the programs of one job, at most.
@@ -31,9 +47,16 @@ impl WeightMemory {
     #[must_use]
     pub fn new(weights: &WeightPlan, options: &PlanOptions) -> Self {
         let used = weights.blocks.iter().map(|b| b.device + 1).max();
-        let mut devices = vec![0; weights.devices.max(used.unwrap_or(0))];
+        let mut devices = vec![DeviceMemory::default(); weights.devices.max(used.unwrap_or(0))];
         for block in &weights.blocks {
-            devices[block.device] += pages(weights.block_bytes(block) as u64);
+            let (device, block_bytes) = (&mut devices[block.device], weights.block_bytes(block));
+            let bytes = pages(block_bytes as u64);
+            device.bytes += bytes;
+            if block_bytes <= SHARED_BYTES_MAX {
+                device.shared_bytes += bytes;
+            } else {
+                device.buffers += 1;
+            }
         }
         Self {
             devices,
@@ -42,11 +65,11 @@ impl WeightMemory {
         }
     }
 
-    /// Bytes of the programs that stay with the weights, on all devices
-    /// together, at most: those of the latest jobs.
+    /// Bytes of the programs that are kept for products with the weights, on all
+    /// devices together, at most: those of the latest jobs.
     #[must_use]
     pub fn programs(&self) -> u64 {
-        self.job_programs.saturating_mul(PROGRAMS_KEPT.get() as u64)
+        self.job_programs.saturating_mul(JOBS_KEPT)
     }
 
     /// With the scales of `n` output channels in `groups` groups of K.
@@ -103,7 +126,7 @@ mod tests {
             (m, n, k) in (1..=512_usize, 1..6000_usize, 1..6000_usize),
             devices in 1..4_usize,
             // As far as weights of one unit on average allow.
-            depth in 480..4095_usize,
+            depth in 384..4095_usize,
         ) {
             let options = PlanOptions::default();
             let planned = WeightPlan::new(dtype, n, k, devices, &options).unwrap();

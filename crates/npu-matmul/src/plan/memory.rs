@@ -5,11 +5,23 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::WeightPlan;
-use super::footprint::{PAGE, WeightMemory};
+use super::footprint::{DeviceMemory, PAGE, WeightMemory};
 use super::options::PlanOptions;
 use super::waves::{BUFFERS_OF_A_JOB, WAVE_JOBS, WAVES_IN_FLIGHT};
 use super::weights::DEVICE_BYTES_MAX;
-use crate::buffers::IDLE_BYTES_MAX;
+use crate::arena::{CHUNK_BYTES, SHARED_BYTES_MAX};
+use crate::buffers::{IDLE_BUFFERS_MAX, IDLE_BYTES_MAX};
+use crate::prepared::{PROGRAM_BYTES_KEPT, PROGRAMS_KEPT};
+
+/// Mappings that a process may have, where the kernel does not say (Linux,
+/// `DEFAULT_MAX_MAP_COUNT`).
+const MAPPINGS_MAX: u64 = 65_530;
+
+/// Mappings that weights and products may be: the program has some, too.
+fn mappings_limit() -> u64 {
+    let file = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    file.trim().parse().unwrap_or(MAPPINGS_MAX) / 4 * 3
+}
 
 /// Most bytes that one file descriptor has in buffers besides weights and
 /// programs, while one product or batch after the other is computed: the
@@ -21,23 +33,26 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
     // A job has the limit's bytes in each of its buffers; waves of several have no
     // more together.
     let largest = (options.limits.buffer_bytes as u64).saturating_mul(each);
-    // And each job has a page.
-    let rounding = WAVE_JOBS as u64 * (each + 1) * PAGE;
-    let wave = largest.saturating_add(rounding);
-    (wave.saturating_mul(WAVES_IN_FLIGHT as u64)).saturating_add(IDLE_BYTES_MAX as u64)
+    // And each job has a page, and slack behind its activations.
+    let choices = &options.profile.choices;
+    let page_and_slack = (each + 1) * PAGE + choices.slack_bytes.value as u64;
+    let wave = largest.saturating_add(WAVE_JOBS as u64 * page_and_slack);
+    let guard = if choices.guard_page.value { PAGE } else { 0 };
+    (wave.saturating_mul(WAVES_IN_FLIGHT as u64)).saturating_add(IDLE_BYTES_MAX as u64 + guard)
 }
 
 /// Weights that are to be on some devices at the same time, and the memory that
 /// they and products with them take there.
 ///
 /// Each file descriptor addresses 4 GiB, and all of them together what the board
-/// has: device memory is ordinary RAM.
+/// has: device memory is ordinary RAM. Each buffer object is a mapping of the process,
+/// whose number is limited (`vm.max_map_count`); none needs a descriptor.
 ///
 /// What weights keep is counted exactly, in whole pages: their blocks, and scales in
 /// the host. The rest are upper bounds, for one [`Engine::run`] at a time whose
 /// products have different weights: programs (of as many rows as
 /// [`PlanOptions::conditions`] says), activations and results of all steps in
-/// flight, and buffers that are kept for later. Not counted are the caller's matrices
+/// flight, buffers that are kept for later, and what no block has of buffer objects. Not counted are the caller's matrices
 /// and what they become in the host, operands of [`Engine::stage`], and what loading
 /// takes for a while.
 ///
@@ -60,8 +75,8 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Bytes of weights on each device.
-    per_device: Vec<u64>,
+    /// Weights on each device.
+    per_device: Vec<DeviceMemory>,
     host: u64,
     /// Of all programs that are kept, which may be of jobs on any device.
     programs: u64,
@@ -69,6 +84,7 @@ pub struct MemoryPlan {
     job_programs: Largest,
     options: PlanOptions,
     limit: Limit,
+    mappings_limit: u64,
 }
 
 /// What may take how many bytes.
@@ -129,6 +145,17 @@ pub enum DoesNotFit {
         /// Bytes that the options allow.
         limit: u64,
     },
+    /// All buffer objects together are more mappings than the process may have.
+    #[error(
+        "the buffers would be up to {mappings} mappings of the {limit} that this process may \
+         have for them; raise vm.max_map_count"
+    )]
+    Mappings {
+        /// What they would be.
+        mappings: u64,
+        /// Mappings that they may be.
+        limit: u64,
+    },
     /// The weights were planned for more devices.
     #[error("the weights are planned for device {device} of {devices}")]
     Devices {
@@ -157,12 +184,13 @@ impl MemoryPlan {
 
     fn limited(devices: usize, limit: Limit, options: &PlanOptions) -> Self {
         Self {
-            per_device: vec![0; devices],
+            per_device: vec![DeviceMemory::default(); devices],
             host: 0,
             programs: 0,
             job_programs: Largest::default(),
             options: options.clone(),
             limit,
+            mappings_limit: mappings_limit(),
         }
     }
 
@@ -180,7 +208,8 @@ impl MemoryPlan {
     /// [`DoesNotFit`]; then nothing is added.
     pub fn add_memory(&mut self, weights: &WeightMemory) -> Result<(), DoesNotFit> {
         let devices = self.per_device.len();
-        if let Some(device) = (weights.devices.iter().skip(devices)).position(|&bytes| bytes > 0) {
+        let beyond = weights.devices.iter().skip(devices);
+        if let Some(device) = beyond.map(|of| of.bytes).position(|bytes| bytes > 0) {
             let device = devices + device;
             return Err(DoesNotFit::Devices { device, devices });
         }
@@ -194,7 +223,9 @@ impl MemoryPlan {
 
     fn count(&mut self, weights: &WeightMemory) {
         for (held, more) in self.per_device.iter_mut().zip(&weights.devices) {
-            *held = held.saturating_add(*more);
+            held.bytes = held.bytes.saturating_add(more.bytes);
+            held.shared_bytes = held.shared_bytes.saturating_add(more.shared_bytes);
+            held.buffers = held.buffers.saturating_add(more.buffers);
         }
         self.host = self.host.saturating_add(weights.host);
         self.programs = self.programs.saturating_add(weights.programs());
@@ -219,6 +250,10 @@ impl MemoryPlan {
         if bytes > limit {
             return Err(DoesNotFit::Memory { bytes, limit });
         }
+        let (mappings, limit) = (self.mappings_at_most(), self.mappings_limit);
+        if mappings > limit {
+            return Err(DoesNotFit::Mappings { mappings, limit });
+        }
         Ok(())
     }
 
@@ -230,7 +265,9 @@ impl MemoryPlan {
     /// Takes away weights that were added with this memory.
     pub fn remove_memory(&mut self, weights: &WeightMemory) {
         for (held, less) in self.per_device.iter_mut().zip(&weights.devices) {
-            *held = held.saturating_sub(*less);
+            held.bytes = held.bytes.saturating_sub(less.bytes);
+            held.shared_bytes = held.shared_bytes.saturating_sub(less.shared_bytes);
+            held.buffers = held.buffers.saturating_sub(less.buffers);
         }
         self.host = self.host.saturating_sub(weights.host);
         self.programs = self.programs.saturating_sub(weights.programs());
@@ -238,31 +275,69 @@ impl MemoryPlan {
     }
 
     /// Bytes of weights on each device.
-    #[must_use]
-    pub fn per_device(&self) -> &[u64] {
-        &self.per_device
+    pub fn per_device(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.per_device.iter().map(|of| of.bytes)
     }
 
     /// Bytes of weights that a device can address beside what products with those
     /// that were added need.
     #[must_use]
     pub fn device_limit(&self) -> u64 {
-        DEVICE_BYTES_MAX.saturating_sub(self.programs.saturating_add(self.working()))
+        let devices = 0..self.per_device.len();
+        let beside = devices.map(|device| self.device_at_most(device) - self.bytes(device));
+        DEVICE_BYTES_MAX.saturating_sub(beside.max().unwrap_or(0))
+    }
+
+    /// Bytes of weights on a device.
+    fn bytes(&self, device: usize) -> u64 {
+        self.per_device.get(device).map_or(0, |of| of.bytes)
+    }
+
+    /// Buffer objects on a device that several blocks share, at most.
+    fn chunks(&self, device: usize) -> u64 {
+        match self.per_device.get(device).map_or(0, |of| of.shared_bytes) {
+            0 => 0,
+            // What has no room for one block more lacks less than the largest.
+            bytes => bytes / (CHUNK_BYTES - SHARED_BYTES_MAX) as u64 + 1,
+        }
+    }
+
+    /// Bytes of buffer objects of weights on a device that no block has, at most.
+    fn unused(&self, device: usize) -> u64 {
+        let of = self.per_device.get(device).copied().unwrap_or_default();
+        let slack = self.options.profile.choices.slack_bytes.value as u64;
+        let chunks = self.chunks(device);
+        let in_chunks = (chunks * CHUNK_BYTES as u64).saturating_sub(of.shared_bytes);
+        in_chunks + (chunks + of.buffers).saturating_mul(slack)
+    }
+
+    /// Mappings of the process, at most: a buffer object is one.
+    fn mappings_at_most(&self) -> u64 {
+        let devices = self.per_device.len();
+        let in_flight = WAVES_IN_FLIGHT * WAVE_JOBS * (BUFFERS_OF_A_JOB + 1) + IDLE_BUFFERS_MAX;
+        let working = (PROGRAMS_KEPT + devices * in_flight) as u64;
+        let buffers = |device: usize| self.chunks(device) + self.per_device[device].buffers;
+        (0..devices).map(buffers).sum::<u64>() + working
+    }
+
+    /// Bytes of programs that are kept, at most.
+    fn programs(&self) -> u64 {
+        self.programs.min(PROGRAM_BYTES_KEPT)
     }
 
     /// Bytes of weights on all devices, and of what the host keeps beside them.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.per_device.iter().sum::<u64>() + self.host
+        self.per_device().sum::<u64>() + self.host
     }
 
     /// Most bytes that a device has at any time: of weights, and of what a
     /// product or batch needs besides.
     #[must_use]
     pub fn device_at_most(&self, device: usize) -> u64 {
-        let weights = self.per_device.get(device).copied().unwrap_or(0);
-        weights
-            .saturating_add(self.programs)
+        self.bytes(device)
+            .saturating_add(self.unused(device))
+            .saturating_add(self.programs())
             .saturating_add(self.working())
     }
 
@@ -270,9 +345,12 @@ impl MemoryPlan {
     /// time.
     #[must_use]
     pub fn ram_at_most(&self) -> u64 {
-        let working = self.working().saturating_mul(self.per_device.len() as u64);
+        let devices = self.per_device.len();
+        let working = self.working().saturating_mul(devices as u64);
+        let unused: u64 = (0..devices).map(|device| self.unused(device)).sum();
         self.total()
-            .saturating_add(self.programs)
+            .saturating_add(unused)
+            .saturating_add(self.programs())
             .saturating_add(working)
     }
 

@@ -51,7 +51,7 @@ pub use call::{CallTime, batch_call};
 pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub(crate) use depth::group_k_tile;
 pub use depth::{INT4_TYPICAL_CHANNELS, int4_depth, int4_depth_within};
-pub use footprint::WeightMemory;
+pub use footprint::{DeviceMemory, WeightMemory};
 pub use host::{HostCores, KernelCost, UnpackTo};
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
@@ -65,7 +65,7 @@ pub(crate) use weights::{
 };
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 
-use rknpu_regcmd::MatmulType;
+use rknpu_regcmd::{MatmulType, ProgramOptions};
 use serde::{Serialize, Serializer};
 
 use crate::dtype::{ROW_MULTIPLE, Results};
@@ -87,6 +87,8 @@ pub struct Plan {
     /// What its tasks compute.
     #[serde(serialize_with = "type_name")]
     pub ty: MatmulType,
+    /// How its programs are made.
+    pub program: ProgramOptions,
     /// Rows of A and C.
     pub m: usize,
     /// Rows of every tile but the last.
@@ -146,7 +148,7 @@ impl Plan {
         if m > ROWS_MAX {
             return Err(PlanError::TooManyRows { m, max: ROWS_MAX });
         }
-        let dtype = weights.dtype;
+        let (dtype, k_tile) = (weights.dtype, weights.k_tile);
         let row_tile = match options.row_tile {
             Some(0) => return Err(PlanError::EmptyTile),
             Some(forced) => forced,
@@ -159,16 +161,12 @@ impl Plan {
         let n_tile = match options.n_tile {
             Some(0) => return Err(PlanError::EmptyTile),
             Some(forced) => forced,
-            None => options.n_max(dtype, row_major_a, weights.k_tile, row_tile.min(m)),
+            None => options.n_max(dtype, row_major_a, k_tile, row_tile.min(m)),
         };
         check_depth(weights.k_tile, weights.k_tile_max)?;
-        check_tile(dtype, row_tile, weights.k_tile, n_tile)?;
+        check_tile(dtype, row_tile, k_tile, n_tile)?;
         let n = weights.n.next_multiple_of(dtype.kernel_group());
-        options.check_measured(
-            dtype,
-            row_major_a,
-            [row_tile.min(m), weights.k_tile, n_tile.min(n)],
-        )?;
+        options.check_measured(dtype, row_major_a, [row_tile.min(m), k_tile, n_tile.min(n)])?;
         let results = if weights.k_tile_count() > 1 {
             Results::Sums
         } else {
@@ -177,6 +175,7 @@ impl Plan {
         let mut plan = Self {
             weights: weights.clone(),
             ty: dtype.matmul_type_of(results),
+            program: options.profile.choices.program(dtype),
             m,
             row_tile: m.min(row_tile).next_multiple_of(ROW_MULTIPLE),
             n_tile,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rknpu_regcmd::MatmulError;
+use rknpu_regcmd::{MatmulError, ReuseRule};
 use rocket_uapi::DeviceInfo;
 
 use super::PlanSizes;
@@ -22,7 +22,7 @@ pub struct JobLimits {
     /// PREP_BO and FINI_BO maintain the caches of a whole buffer, and buffers far
     /// larger than their live part cost more than the product (E-time-client), so buffers stay moderate and fit exactly.
     pub buffer_bytes: usize,
-    /// Tasks: bounds the size of the programs, 864 bytes each.
+    /// Tasks: bounds the size of the programs, up to 1 KiB each.
     pub tasks: usize,
 }
 
@@ -88,6 +88,29 @@ impl Default for PlanOptions {
 }
 
 impl PlanOptions {
+    /// Nothing fixed, for a board of which only the clock is known.
+    #[must_use]
+    pub fn uncalibrated(clock_hz: u64) -> Self {
+        Self {
+            profile: Arc::new(Profile::built_in().at_clock(clock_hz)),
+            unmeasured_tiles: Some(false),
+            ..Self::default()
+        }
+    }
+
+    /// The same for a board on which all tiles and all that tasks may find in CBUF were
+    /// calibrated, and are right.
+    #[must_use]
+    pub fn calibrated(clock_hz: u64) -> Self {
+        let mut profile = Profile::built_in().at_clock(clock_hz);
+        profile.choices = profile.choices.with_reuse(ReuseRule::Always);
+        Self {
+            profile: Arc::new(profile),
+            unmeasured_tiles: Some(true),
+            ..Self::default()
+        }
+    }
+
     /// Nothing fixed, for a device by its [`Profile`]; and why that which is there
     /// is not used, if it is not.
     #[must_use]

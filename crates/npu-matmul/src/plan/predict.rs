@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use rknpu_regcmd::timing::{Machine, Parts, ScheduledJob, TaskWork, schedule, seconds};
-use rknpu_regcmd::{MatmulType, Program, tasks};
+use rknpu_regcmd::{MatmulType, Program, ProgramOptions, tasks};
 
 use super::host::{PS_PER_SECOND, clamped};
 use super::{JobPlan, Plan, TaskPlan};
@@ -151,7 +151,7 @@ static WITNESS: LazyLock<TaskWork> = LazyLock::new(|| {
 /// it, and whether both read the same tile of A and of B.
 type WorkKey = (MatmulType, [u32; 3], Option<([u32; 3], [bool; 2])>);
 
-/// The work of plans' tasks: they have few different ones.
+/// The work of plans' tasks, all made with the same options: they have few different ones.
 #[derive(Default)]
 pub(super) struct TaskWorks(HashMap<WorkKey, TaskWork>);
 
@@ -168,10 +168,9 @@ impl TaskWorks {
                 size(task),
                 before.map(|before| (size(before), same(before))),
             );
-            *self
-                .0
-                .entry(key)
-                .or_insert_with(|| task_work(job.ty, task, before).unwrap_or_default())
+            *self.0.entry(key).or_insert_with(|| {
+                task_work(job.ty, task, before, &job.program).unwrap_or_default()
+            })
         });
         works.chain([*WITNESS]).collect()
     }
@@ -183,8 +182,9 @@ pub(super) fn task_work(
     ty: MatmulType,
     task: &TaskPlan,
     before: Option<&TaskPlan>,
+    options: &ProgramOptions,
 ) -> Option<TaskWork> {
-    work_of(&emit::program(ty, task, before).ok()?)
+    work_of(&emit::program(ty, task, before, options).ok()?)
 }
 
 fn work_of(program: &Program) -> Option<TaskWork> {

@@ -7,7 +7,7 @@
 //! time.
 
 use rknpu_regcmd::timing::Machine;
-use rknpu_regcmd::{ChipProfile, Layouts, MatmulType};
+use rknpu_regcmd::{ChipProfile, Layouts, MatmulType, ProgramOptions};
 
 use super::predict::task_work;
 use super::step::{Stationary, TaskPlan};
@@ -20,12 +20,15 @@ use crate::layout;
 /// Some tasks of the same tile of B.
 struct Sweep {
     ty: MatmulType,
+    program: ProgramOptions,
     rows: usize,
     k: usize,
     n: usize,
     tasks: usize,
     /// Bytes of a tile of A.
     a_bytes: usize,
+    /// Bytes of a tile of B.
+    b_bytes: usize,
 }
 
 impl Sweep {
@@ -45,14 +48,24 @@ impl Sweep {
 
     /// Whether the second task finds B in CBUF.
     fn keeps_weights(&self) -> bool {
-        emit::reuse(self.ty, &self.task(1), Some(&self.task(0))).weights
+        emit::reuse(self.ty, &self.task(1), &self.task(0), &self.program).weights
+    }
+
+    /// Whether a task with other weights of the same size finds A in CBUF.
+    fn keeps_activations(&self) -> bool {
+        let first = self.task(0);
+        let other = TaskPlan {
+            b: to_u32(self.b_bytes),
+            ..first.clone()
+        };
+        emit::reuse(self.ty, &other, &first, &self.program).features
     }
 
     /// Modelled time on one core, kicks included.
     fn time_ps(&self, machine: &Machine) -> u64 {
         let (first, second) = (self.task(0), self.task(1));
         let time = |task, before| {
-            task_work(self.ty, task, before).map_or(u64::MAX, |work| {
+            task_work(self.ty, task, before, &self.program).map_or(u64::MAX, |work| {
                 work.duration_ps(machine)
                     .saturating_add(machine.driver.kick_ps)
             })
@@ -81,13 +94,11 @@ impl Plan {
     pub(super) fn ordered(mut self) -> Self {
         let (n_tile, n_tiles) = self.n_tiles_per_job();
         let sweep = self.sweep(n_tile);
-        let a_saved = self.row_tiles_per_job * (n_tiles - 1) * sweep.a_bytes;
-        let b_bytes = layout::weight_bytes(self.weights.dtype, n_tile, self.weights.k_tile);
-        let b_saved = if sweep.keeps_weights() {
-            n_tiles * (self.row_tiles_per_job - 1) * b_bytes
-        } else {
-            0
-        };
+        let saved = |keeps, tasks, bytes| if keeps { tasks * bytes } else { 0 };
+        let a_tasks = self.row_tiles_per_job * (n_tiles - 1);
+        let a_saved = saved(sweep.keeps_activations(), a_tasks, sweep.a_bytes);
+        let b_tasks = n_tiles * (self.row_tiles_per_job - 1);
+        let b_saved = saved(sweep.keeps_weights(), b_tasks, sweep.b_bytes);
         self.stationary = if b_saved > a_saved {
             Stationary::Weights
         } else {
@@ -137,11 +148,13 @@ impl Plan {
         let (dtype, k) = (self.weights.dtype, self.weights.k_tile);
         Sweep {
             ty: self.ty,
+            program: self.program,
             rows: self.row_tile,
             k,
             n,
             tasks: self.row_tiles_per_replica(),
             a_bytes: layout::activation_bytes(dtype, self.row_tile, k),
+            b_bytes: layout::weight_bytes(dtype, n, k),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rknpu_regcmd::{Layouts, MatmulType, MatrixLayout};
+use rknpu_regcmd::{Layouts, MatmulType, MatrixLayout, ProgramOptions};
 use serde::Serialize;
 
 use super::{KTile, Plan, to_u32};
@@ -57,6 +57,8 @@ pub struct JobPlan {
     pub block: usize,
     /// What its tasks compute.
     pub ty: MatmulType,
+    /// How their programs are made.
+    pub program: ProgramOptions,
     /// What it reads of A; shared by the jobs that read the same.
     pub band: Arc<Band>,
     /// Output channels of the caller's matrix.
@@ -247,6 +249,7 @@ impl Plan {
             device: block.device,
             block: pass.block,
             ty: self.ty,
+            program: self.program,
             band: Arc::clone(band),
             n: pass.n.clone(),
             stationary: self.stationary,

@@ -78,10 +78,11 @@ fn check(plan: &Plan, limits: &JobLimits) {
                     task.n_padded as usize,
                 );
                 check_tile(p, m, k, n).unwrap();
-                assert!(k <= w.k_tile_max);
+                assert!(k.is_multiple_of(w.k_multiple()));
                 time += task_time_bound_ns(p, m, k, n);
                 let a = &band.activations[task.activation];
                 assert_eq!((a.padded, a.k_tile.padded), (m, k));
+                assert!(w.k_tile <= w.k_tile_max);
                 assert_eq!(a.offset, task.a as usize);
                 assert_eq!(task.c as usize, c_end);
                 c_end += layout::output_bytes(job.ty, m, n);
@@ -279,7 +280,7 @@ fn illegal_sizes_are_named() {
     }
     assert_eq!(
         WeightPlan::new(Dtype::Int4, 1, 1024, 1, &forced(None, Some(512), None)),
-        Err(PlanError::Int4Saturation { k: 512, max: 480 })
+        Err(PlanError::Int4Saturation { k: 512, max: 384 })
     );
     assert_eq!(
         new(1, 1, &forced(None, Some(0), None)),
@@ -290,5 +291,5 @@ fn illegal_sizes_are_named() {
 #[test]
 fn int4_cannot_saturate() {
     assert!(INT4_K_TILE_MAX * 8 * 8 <= i16::MAX as usize);
-    assert_eq!(INT4_K_TILE_MAX % Dtype::Int4.k_multiple(), 0);
+    assert_eq!(INT4_K_TILE_MAX % Dtype::Int4.k_tile_multiple(), 0);
 }

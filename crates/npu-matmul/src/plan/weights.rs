@@ -15,11 +15,11 @@ use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout;
 
 /// The deepest INT4 tile whose 16-bit results cannot saturate, whatever the
-/// weights, rounded down to whole channel groups. Weights that are known may have deeper ones:
+/// weights, rounded down to [`Dtype::k_tile_multiple`]. Weights that are known may have deeper ones:
 /// [`int4_depth`](super::int4_depth).
 pub const INT4_K_TILE_MAX: usize = {
-    let group = Dtype::Int4.k_multiple();
-    i16::MAX as usize / INT4_MAGNITUDE_MAX.pow(2) / group * group
+    let unit = Dtype::Int4.k_tile_multiple();
+    i16::MAX as usize / INT4_MAGNITUDE_MAX.pow(2) / unit * unit
 };
 
 /// Most rows of a tile: all of them and one more must be counted as lines.
@@ -52,12 +52,12 @@ pub struct KTile {
     pub index: usize,
     /// The channels of the caller's matrices.
     pub k: Range<usize>,
-    /// Depth in memory: a multiple of 32.
+    /// Depth in memory: a multiple of [`WeightPlan::k_multiple`].
     pub padded: usize,
 }
 
 /// Output channels that lie in one buffer on one device, over all of K.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct WeightBlock {
     /// Index into the device pool.
     pub device: usize,
@@ -70,7 +70,7 @@ pub struct WeightBlock {
 }
 
 /// Which output channels live on which device, and where K is cut.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct WeightPlan {
     /// Precision of the product.
     pub dtype: Dtype,
@@ -78,7 +78,8 @@ pub struct WeightPlan {
     pub n: usize,
     /// Channels.
     pub k: usize,
-    /// Padded depth of every K tile but the last, which may be less.
+    /// Padded depth of every K tile but the last, which may be less: a multiple of
+    /// [`Dtype::k_tile_multiple`], unless a caller fixed another.
     pub k_tile: usize,
     /// The deepest K tile whose results are exact.
     pub k_tile_max: usize,
@@ -168,7 +169,7 @@ impl WeightPlan {
                 .map(|best| best.weights)
                 .map_or_else(|| Self::cut(dtype, n, k, devices, cut), Ok);
         }
-        let shallowest = Cut::new(dtype, dtype.k_multiple(), replicas, options);
+        let shallowest = Cut::new(dtype, dtype.k_tile_multiple(), replicas, options);
         cheapest(candidates(dtype, n, k, devices, options)?)
             .map(|best| best.weights)
             // Where nothing keeps to the limits, planning a product says so.
@@ -230,7 +231,7 @@ impl WeightPlan {
         KTile {
             index,
             k: start..end,
-            padded: (end - start).next_multiple_of(self.dtype.k_multiple()),
+            padded: (end - start).next_multiple_of(self.k_multiple()),
         }
     }
 
@@ -239,10 +240,21 @@ impl WeightPlan {
         (0..self.k_tile_count()).map(|index| self.k_tile(index))
     }
 
+    /// The depth of K tiles in memory is a multiple of this.
+    #[must_use]
+    pub const fn k_multiple(&self) -> usize {
+        let multiple = self.dtype.k_tile_multiple();
+        if self.k_tile.is_multiple_of(multiple) {
+            multiple
+        } else {
+            self.dtype.k_multiple()
+        }
+    }
+
     /// K as it lies in memory.
     #[must_use]
     pub const fn k_padded(&self) -> usize {
-        self.k.next_multiple_of(self.dtype.k_multiple())
+        self.k.next_multiple_of(self.k_multiple())
     }
 
     /// Bytes of a block's buffer: each K tile is an operand of its own, one
@@ -317,7 +329,7 @@ pub(super) fn max_rows_in(dtype: Dtype, k: usize, banks: u32) -> usize {
 
 /// The depth of `tiles` even K tiles.
 pub(super) fn even_k_tile(dtype: Dtype, k: usize, tiles: usize) -> usize {
-    let unit = dtype.k_multiple();
+    let unit = dtype.k_tile_multiple();
     k.div_ceil(unit).div_ceil(tiles) * unit
 }
 
@@ -338,7 +350,7 @@ pub(crate) fn check_sizes(
         return Err(PlanError::NoDevice);
     }
     let group = dtype.kernel_group();
-    let group_bytes = (k as u128).next_multiple_of(dtype.k_multiple() as u128)
+    let group_bytes = (k as u128).next_multiple_of(dtype.k_tile_multiple() as u128)
         * (group * dtype.input_bits() / 8) as u128;
     let limit = BLOCK_BYTES_MAX;
     let Some(whole) = usize::try_from(group_bytes)
@@ -368,7 +380,7 @@ pub(crate) fn forced_k_tile(
     check_depth(forced, k_tile_max(dtype, options))?;
     check_tile(dtype, ROW_MULTIPLE, forced, dtype.kernel_group())?;
     options.check_depth_measured(dtype, forced)?;
-    Ok(forced.min(k.next_multiple_of(dtype.k_multiple())))
+    Ok(forced.min(even_k_tile(dtype, k, 1)))
 }
 
 /// Spreads the kernel groups of `n` channels evenly over the devices, at most

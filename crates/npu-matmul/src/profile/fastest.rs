@@ -37,7 +37,7 @@ pub struct FastestPlan {
     pub n: usize,
     /// File descriptors.
     pub devices: usize,
-    /// For INT4 the deepest K tile that is exact with the weights at hand, 480
+    /// For INT4 the deepest K tile that is exact with the weights at hand, 384
     /// for any weights ([`int4_depth`](crate::plan::int4_depth)); else `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub int4_depth: Option<usize>,

@@ -33,6 +33,9 @@ const PER_SECOND: std::ops::RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 /// Most picoseconds that starting something takes: a second.
 const COST_PS_MAX: u64 = 1_000_000_000_000;
 
+/// Most bytes behind an operand.
+const SLACK_BYTES_MAX: u64 = 1 << 20;
+
 /// Counts of what a machine has several of.
 const COUNT: std::ops::RangeInclusive<u64> = 1..=1024;
 
@@ -165,6 +168,11 @@ impl Profile {
         }
         check_machine(&profile.machine)?;
         check_host(&profile.host)?;
+        within(
+            "slack_bytes",
+            profile.choices.slack_bytes.value as u64,
+            &(0..=SLACK_BYTES_MAX),
+        )?;
         for (index, plan) in profile.plans.iter().enumerate() {
             let twice = profile.plans[..index]
                 .iter()
@@ -188,6 +196,7 @@ impl Profile {
             .chain(board.flat_map(|board| [&*board.board, &board.kernel]))
             .chain(facts.flat_map(|fact| [&*fact.id, &fact.verdict, &fact.sentence]))
             .chain(tiles.map(|tile| &*tile.evidence))
+            .chain(self.choices.evidence())
     }
 
     /// The profile as JSON, which [`Profile::from_json`] reads.

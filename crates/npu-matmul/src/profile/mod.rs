@@ -8,6 +8,7 @@
 //! every run. Without a file [`Profile::built_in`] holds. docs/profile.md has the
 //! file's place and fields.
 
+mod choices;
 mod envelope;
 mod fastest;
 mod file;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::HostCores;
 
+pub use choices::{Choices, ReuseChoices, SourcedChoice};
 pub use envelope::MeasuredTile;
 pub use fastest::FastestPlan;
 pub use file::ProfileError;
@@ -104,6 +106,9 @@ pub struct Profile {
     pub machine: Machine,
     /// What packs and unpacks.
     pub host: HostCores,
+    /// What programs and buffers do where sources differ or are silent.
+    #[serde(default = "Choices::published")]
+    pub choices: Choices,
     /// Tiles that have run on silicon, each with all smaller ones.
     pub envelope: Vec<MeasuredTile>,
     /// Contested facts that an experiment has decided.
@@ -118,6 +123,7 @@ static BUILT_IN: LazyLock<Arc<Profile>> = LazyLock::new(|| {
         board: None,
         machine: Machine::RK3588.at_clock(Machine::BOOT_CLOCK_HZ),
         host: HostCores::RK3588,
+        choices: Choices::published(),
         envelope: envelope::published(),
         facts: Vec::new(),
         plans: Vec::new(),

@@ -103,7 +103,7 @@ impl<'a> Staged<'a> {
 /// A buffer of zeros.
 fn zeroed(on: OnDevice<'_>, bytes: usize) -> Result<Bo, Error> {
     let buffers = on.engine.buffers(on.device);
-    let mut bo = buffers.take(bytes).map_err(on.failed())?;
+    let mut bo = buffers.take_operand(bytes).map_err(on.failed())?;
     let mut memory = bo.write(Deadline::FOREVER).map_err(on.failed())?;
     memory.fill(0);
     memory.finish().map_err(on.failed())?;

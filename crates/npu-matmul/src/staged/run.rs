@@ -93,7 +93,7 @@ impl Staged<'_> {
         });
         let builder = Job::builder(self.engine.buffers(on.device).device())
             .program(&staged.programs.bo)
-            .reads(self.weights.buffer(plan.block));
+            .reads(&self.weights.block(plan.block).buffer());
         let builder = self.activation_memory[staged.activations].read_by(builder)?;
         let memory = &mut self.result_memory[index];
         memory.written_by(builder)?.build().map_err(|error| {

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use half::f16;
 use npu_matmul::{
     Activations, Engine, Error, Observer, Output, OutputRows, PackedWeights, Plan, PlanOptions,
-    SubmittedJob, quantise,
+    Profile, SubmittedJob, quantise,
 };
 use npu_model::{Level, Model, ModelOptions, Selector};
-use rknpu_regcmd::{Before, LintContext, Severity, lint, tasks};
+use rknpu_regcmd::{Before, LintContext, ReuseRule, Severity, lint, tasks};
 use rocket_uapi::DevicePool;
 
 /// File descriptors of the usual pool: one for each core of an RK3588.
@@ -48,11 +48,21 @@ fn any_tile(mut options: PlanOptions) -> PlanOptions {
     options
 }
 
+/// With a profile by which tasks use all that CBUF still holds.
+pub(crate) fn reusing(options: PlanOptions) -> PlanOptions {
+    let mut profile = Profile::clone(&options.profile);
+    profile.choices = profile.choices.with_reuse(ReuseRule::Always);
+    PlanOptions {
+        profile: Arc::new(profile),
+        ..options
+    }
+}
+
 /// Options of each kind, for K of 256: they differ in what activations see of them.
 pub(crate) fn kinds() -> Vec<quantise::QuantiseOptions> {
     let mut all = Vec::new();
     for operands in quantise::Operands::ALL {
-        for k_group in [None, Some(64)] {
+        for k_group in [None, Some(128)] {
             for rotated in [false, true] {
                 all.push(quantise::QuantiseOptions {
                     operands,

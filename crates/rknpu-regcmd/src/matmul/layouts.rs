@@ -14,7 +14,9 @@
 //! Sources: E-row-major, for INT8 and 16-bit floats; E-line-pitch. Cubes there are
 //! lines where ours are columns; what the DPU gets is the same stream of pixels.
 
-use super::{CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse, emit};
+use super::{
+    CbufSplit, MatmulError, MatmulTask, MatmulType, ProgramOptions, Reuse, ReuseRule, emit,
+};
 use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 use crate::program::Program;
 
@@ -88,27 +90,49 @@ impl LaidOutTask {
         Ok(split)
     }
 
-    /// The register program, form A.
+    /// The register program.
     ///
     /// # Errors
     /// The rule of legality that the task breaks.
-    pub fn program(&self, chip: &ChipProfile) -> Result<Program, MatmulError> {
-        let split = self.check(chip)?;
-        emit::program(self, MatmulForm::A, split, Reuse::default())
+    pub fn program(
+        &self,
+        options: &ProgramOptions,
+        chip: &ChipProfile,
+    ) -> Result<Program, MatmulError> {
+        let split = self.split(options, chip)?;
+        emit::program(self, options.form, split, Reuse::default())
     }
 
-    /// The register program, form A, of the task that follows `before` in its
-    /// job: what that one left in CBUF is not fetched again.
+    /// The register program of the task that follows `before` in its job: what that one
+    /// left in CBUF, and [`ProgramOptions::reuse`] allows to use, is not fetched again.
     ///
     /// # Errors
     /// The rule of legality that one of the tasks breaks.
-    pub fn program_after(&self, before: &Self, chip: &ChipProfile) -> Result<Program, MatmulError> {
-        let reuse = self.reuse_after(before, chip)?;
-        emit::program(self, MatmulForm::A, self.check(chip)?, reuse)
+    pub fn program_after(
+        &self,
+        before: &Self,
+        options: &ProgramOptions,
+        chip: &ChipProfile,
+    ) -> Result<Program, MatmulError> {
+        let reuse = self.reuse_after(before, options, chip)?;
+        emit::program(self, options.form, self.split(options, chip)?, reuse)
+    }
+
+    /// How the task divides CBUF.
+    fn split(
+        &self,
+        options: &ProgramOptions,
+        chip: &ChipProfile,
+    ) -> Result<CbufSplit, MatmulError> {
+        let split = self.check(chip)?;
+        Ok(match options.spare_data_bank {
+            true => self.task.with_spare_data_bank(split, chip),
+            false => split,
+        })
     }
 
     /// What this task finds in CBUF if `before` is the task before it, in the
-    /// same job and so on the same core.
+    /// same job and so on the same core, and may use.
     ///
     /// CBUF must be divided alike, else the operand lies elsewhere, and what lies
     /// there is used without a word (E-reuse). A always stays as a whole, if it is
@@ -117,10 +141,24 @@ impl LaidOutTask {
     ///
     /// # Errors
     /// The rule of legality that one of the tasks breaks.
-    pub fn reuse_after(&self, before: &Self, chip: &ChipProfile) -> Result<Reuse, MatmulError> {
+    pub fn reuse_after(
+        &self,
+        before: &Self,
+        options: &ProgramOptions,
+        chip: &ChipProfile,
+    ) -> Result<Reuse, MatmulError> {
         let (now, earlier) = (&self.task, &before.task);
-        let split = now.check(chip)?;
-        let alike = earlier.check(chip)? == split
+        let split = self.split(options, chip)?;
+        let sizes = |task: &MatmulTask| [task.m, task.k, task.n];
+        let allowed = match options.reuse {
+            ReuseRule::Never => false,
+            ReuseRule::EqualResident => {
+                sizes(now) == sizes(earlier) && now.weights_fit(split.weight_banks, chip)
+            }
+            ReuseRule::Always => true,
+        };
+        let alike = allowed
+            && before.split(options, chip)? == split
             && (now.ty.operand(), now.k) == (earlier.ty.operand(), earlier.k);
         let room = u64::from(split.weight_banks - 1) * u64::from(chip.cbuf_bank_bytes);
         let rows = |of: &Self| (of.task.a, of.task.m, of.layouts.a);

@@ -17,9 +17,11 @@
 mod emit;
 mod error;
 mod layouts;
+mod options;
 
 pub use error::MatmulError;
 pub use layouts::{LaidOutTask, Layouts, MatrixLayout, ROW_PITCH_MAX, row_major_rows};
+pub use options::{MatmulForm, ProgramOptions, Reuse, ReuseRule};
 
 use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision::Precision;
@@ -87,18 +89,6 @@ impl MatmulType {
     }
 }
 
-/// The two forms of the program that are known to work on silicon
-/// (E-form-a-vendor, E-form-b-mainline).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum MatmulForm {
-    /// CNA, CORE and DPU. With DPU_RDMA not started, it cannot wait for data
-    /// that nobody sends (E-mrdma-unfed).
-    #[default]
-    A,
-    /// DPU_RDMA started too, with its engines off.
-    B,
-}
-
 /// How a task divides CBUF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CbufSplit {
@@ -106,15 +96,6 @@ pub struct CbufSplit {
     pub data_banks: u32,
     /// Banks for weights.
     pub weight_banks: u32,
-}
-
-/// What a task finds in CBUF of the task before it, and does not fetch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Reuse {
-    /// The rows of A (DATA_REUSE).
-    pub features: bool,
-    /// The kernels of B (WEIGHT_REUSE).
-    pub weights: bool,
 }
 
 /// A product with packed and padded operands.
@@ -236,10 +217,7 @@ impl MatmulTask {
             return Err(MatmulError::DataBanks { m, k, needed, max });
         }
         let weight_banks = chip.cbuf_banks - data_banks;
-        let resident = chip.resident_kernels.max(self.ty.n_multiple()).min(self.n);
-        let needed = (resident * self.kernel_bytes())
-            .div_ceil(chip.cbuf_bank_bytes)
-            .max(chip.weight_banks_min);
+        let needed = self.weight_banks_needed(chip);
         if weight_banks < needed {
             return Err(MatmulError::WeightBanks {
                 data_banks,
@@ -251,6 +229,36 @@ impl MatmulTask {
             data_banks,
             weight_banks,
         })
+    }
+}
+
+impl MatmulTask {
+    /// Banks that the weights need while they stream through CBUF.
+    fn weight_banks_needed(&self, chip: &ChipProfile) -> u32 {
+        let resident = chip.resident_kernels.max(self.ty.n_multiple()).min(self.n);
+        (resident * self.kernel_bytes())
+            .div_ceil(chip.cbuf_bank_bytes)
+            .max(chip.weight_banks_min)
+    }
+
+    /// Whether all of B fits so many banks.
+    fn weights_fit(&self, banks: u32, chip: &ChipProfile) -> bool {
+        self.b_bytes() <= u64::from(banks) * u64::from(chip.cbuf_bank_bytes)
+    }
+
+    /// `split` with one bank more for features, where the weights keep what they need:
+    /// all that they fill if they stay in CBUF, else what streaming takes.
+    fn with_spare_data_bank(&self, split: CbufSplit, chip: &ChipProfile) -> CbufSplit {
+        let left = split.weight_banks - 1;
+        let streams = !self.weights_fit(split.weight_banks, chip);
+        let keeps = streams || self.weights_fit(left, chip);
+        if keeps && left >= self.weight_banks_needed(chip) {
+            return CbufSplit {
+                data_banks: split.data_banks + 1,
+                weight_banks: left,
+            };
+        }
+        split
     }
 }
 

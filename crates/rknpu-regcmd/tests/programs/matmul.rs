@@ -4,7 +4,8 @@
 
 use proptest::prelude::*;
 use rknpu_regcmd::{
-    DmaEngine, Extent, Iova, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse,
+    DmaEngine, Extent, Iova, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType,
+    ProgramOptions, Reuse, ReuseRule,
 };
 
 use crate::product::{CHIP, IDS, bind, lengths, task, values, warnings};
@@ -19,6 +20,13 @@ fn types(ty: MatmulType) -> ProductTypes {
         MatmulType::Int4ToInt16 => matmul::INT4_INT16,
     }
 }
+
+/// Everything that CBUF still holds.
+const ALWAYS: ProgramOptions = ProgramOptions {
+    form: MatmulForm::A,
+    spare_data_bank: false,
+    reuse: ReuseRule::Always,
+};
 
 /// What a task may find of the one before it, and that its program fetches the
 /// rest.
@@ -58,12 +66,16 @@ fn a_task_reuses_what_the_one_before_left() {
         ),
     ] {
         let [before, after] = [before, after].map(|task| task.laid_out(Layouts::default()));
-        assert_eq!(after.reuse_after(&before, &CHIP), Ok(expected), "{after:?}");
-        let program = after.program_after(&before, &CHIP).unwrap();
+        assert_eq!(
+            after.reuse_after(&before, &ALWAYS, &CHIP),
+            Ok(expected),
+            "{after:?}"
+        );
+        let program = after.program_after(&before, &ALWAYS, &CHIP).unwrap();
         let cbuf = values(program.words())[&(0x0201, 0x1040)];
         assert_eq!(cbuf >> 12 & 1 == 1, expected.features);
         assert_eq!(cbuf >> 13 & 1 == 1, expected.weights);
-        let mut plain = values(after.program(&CHIP).unwrap().words());
+        let mut plain = values(after.program(&ALWAYS, &CHIP).unwrap().words());
         plain.insert((0x0201, 0x1040), cbuf);
         assert_eq!(values(program.words()), plain);
     }
@@ -71,7 +83,61 @@ fn a_task_reuses_what_the_one_before_left() {
     for (n, stays) in [(256, true), (288, false)] {
         let full = task(ty, 96, 1024, n).laid_out(Layouts::default());
         assert_eq!(full.check(&CHIP).unwrap().weight_banks, 9);
-        assert_eq!(full.reuse_after(&full, &CHIP).unwrap().weights, stays);
+        assert_eq!(
+            full.reuse_after(&full, &ALWAYS, &CHIP).unwrap().weights,
+            stays
+        );
+    }
+}
+
+/// Reuse of different operands, of other sizes or while weights stream ran nowhere.
+#[test]
+fn only_equal_tasks_with_resident_weights_reuse_by_default_rules() {
+    let equal = ProgramOptions {
+        reuse: ReuseRule::EqualResident,
+        ..ALWAYS
+    };
+    let never = ProgramOptions {
+        reuse: ReuseRule::Never,
+        ..ALWAYS
+    };
+    let of = |m, k, n| task(MatmulType::Fp16ToFp32, m, k, n).laid_out(Layouts::default());
+    let reused = |before: LaidOutTask, after: LaidOutTask, options| {
+        let reuse = after.reuse_after(&before, options, &CHIP).unwrap();
+        reuse.features || reuse.weights
+    };
+    let (small, streamed) = (of(64, 256, 128), of(64, 256, 2048));
+    assert!(reused(small, small, &equal));
+    assert!(!reused(small, small, &never));
+    assert!(!reused(small, of(64, 256, 64), &equal), "another N");
+    assert!(reused(small, of(64, 256, 64), &ALWAYS));
+    assert!(!reused(streamed, streamed, &equal), "weights stream");
+    assert!(reused(streamed, streamed, &ALWAYS));
+}
+
+/// One bank more for features, unless the weights would have to stream for it or would
+/// not get through.
+#[test]
+fn a_spare_data_bank_leaves_the_weights_theirs() {
+    let spare = ProgramOptions {
+        spare_data_bank: true,
+        ..ProgramOptions::default()
+    };
+    let ty = MatmulType::Int8ToInt32;
+    for (m, k, n, banks) in [
+        (64, 64, 32, (2, 10)),
+        // 8 data banks hold all rows; the weights fill 4 banks, or 3.
+        (256, 1024, 128, (8, 4)),
+        (256, 1024, 96, (9, 3)),
+        // They stream either way.
+        (256, 1024, 2048, (9, 3)),
+        // As mtx512 ran it, with the least that streaming needs.
+        (544, 544, 4096, (10, 2)),
+    ] {
+        let program = task(ty, m, k, n).laid_out(Layouts::default());
+        let program = program.program(&spare, &CHIP).unwrap();
+        let cbuf = values(program.words())[&(0x0201, 0x1040)];
+        assert_eq!((cbuf & 0xf, cbuf >> 4 & 0xf), banks, "{m} x {k} x {n}");
     }
 }
 

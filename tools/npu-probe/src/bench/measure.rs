@@ -165,7 +165,7 @@ impl MeasuredProduct {
         let gemm = engine.prepare(&weights, m, ProductResult::output(operands, self.results))?;
         let plan = gemm.plan();
         let prediction = plan.predict(&self.machine);
-        let [needed, _] = plan.cache_bytes();
+        let [needed, _] = plan.cache_bytes(&profile.choices);
         let plan_measured = profile.followed_by(plan, self.results).is_some();
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
         let out_bytes = plan.ty.out_bytes();

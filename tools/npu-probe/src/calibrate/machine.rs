@@ -20,14 +20,14 @@ const CLOCK_TASKS: usize = 32;
 /// How near a rate must be to another to be taken for it.
 const NEAR: f64 = 0.03;
 
-/// Tasks in which the MAC array is busy longer than the memory, up to some 800 MHz:
-/// each but the first finds its rows in CBUF (E-time-job16, E-reuse). With twice the
-/// columns they compute twice as much, and nothing else that takes time changes.
+/// Tasks in which the MAC array is busy longer than the memory, up to some 700 MHz:
+/// each but the first finds its rows in CBUF (E-time-tiles, E-reuse-equal). With twice
+/// the columns they compute twice as much, and nothing else that takes time changes.
 fn of_macs(columns: usize, count: usize) -> TimedTasks {
     TimedTasks {
         dtype: Dtype::Fp16,
         results: Results::Halves,
-        tile: [256, 512, columns],
+        tile: [256, 384, columns],
         count,
         devices: 1,
     }

@@ -74,7 +74,8 @@ pub(crate) fn run(args: &GgufFlags) -> Result<Verdict, Failure> {
 }
 
 fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport {
-    let (options, profile_refused) = args.machine.options(info);
+    // What runs on the software model is not what the user wants to know.
+    let (options, profile_refused) = args.machine.as_npu().options(info);
     // One for each core, as the backend opens them.
     let fds = usize::try_from(info.cores).unwrap_or(1).max(1);
     let rules = OffloadRules::new(PlanTarget::new(fds, options));

@@ -52,9 +52,21 @@ pub(crate) struct MachineFlags {
     /// silicon; on the software model they are taken anyway
     #[arg(long)]
     unmeasured: bool,
+
+    /// Take only the tiles that a board takes, also on the software model
+    #[arg(long, conflicts_with = "unmeasured")]
+    as_npu: bool,
 }
 
 impl MachineFlags {
+    /// With the tiles that a board takes, also on the software model.
+    pub(crate) const fn as_npu(self) -> Self {
+        Self {
+            as_npu: true,
+            ..self
+        }
+    }
+
     /// Options of plans for this device, by its board's profile; and why the profile
     /// that there is is not used.
     pub(crate) fn options(&self, info: &DeviceInfo) -> (PlanOptions, Option<String>) {
@@ -67,8 +79,8 @@ impl MachineFlags {
             profile.host.cores = cores.get();
         }
         options.profile = profile.into();
-        if self.unmeasured {
-            options.unmeasured_tiles = Some(true);
+        if self.as_npu || self.unmeasured {
+            options.unmeasured_tiles = Some(self.unmeasured);
         }
         (options, refused.map(|error| error.to_string()))
     }

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is chosen where there is a choice.
 
-use rknpu_regcmd::DmaEngine;
+use rknpu_regcmd::{DmaEngine, ReuseRule};
 use std::sync::Arc;
 
 use super::*;
 use crate::Profile;
+
+/// A profile with which tasks use all that CBUF still holds.
+fn with_reuse() -> Profile {
+    let mut profile = Profile::clone(&Profile::built_in());
+    profile.choices.reuse.int8.value = ReuseRule::Always;
+    profile.choices.int8_spare_bank.value = false;
+    profile
+}
 
 /// Tiles of K that are chosen for products of so many rows.
 fn k_tiles(dtype: Dtype, rows: usize, k: usize, n: usize) -> usize {
@@ -31,7 +39,7 @@ fn k_is_cut_where_rows_would_read_b_again() {
     assert!(k_tiles(Dtype::Int8, 512, 4096, 4096) > 1);
     // Beyond the deepest legal tile there is no choice.
     assert!(k_tiles(Dtype::Int8, 4, 32768, 64) > 1);
-    assert_eq!(weights(Dtype::Int4, 64, 4096, 1).k_tile, 480);
+    assert_eq!(weights(Dtype::Int4, 64, 4096, 1).k_tile, 384);
 }
 
 proptest! {
@@ -177,6 +185,7 @@ fn operands_that_stay_are_fetched_once() {
     // Three tiles of channels meet the same rows.
     let whole = PlanOptions {
         parts: Some(1),
+        profile: Arc::new(with_reuse()),
         ..PlanOptions::default()
     };
     let w = weights(Dtype::Int8, 3 * 8192, 256, 1);
@@ -209,7 +218,7 @@ fn rows_make_room_for_weights_where_that_is_faster() {
         parts: Some(1),
         profile: Arc::new(Profile {
             machine: Machine::RK3588.with_driver(driver),
-            ..Profile::clone(&Profile::built_in())
+            ..with_reuse()
         }),
         ..PlanOptions::default()
     };

@@ -45,7 +45,9 @@ impl MemoryReport {
         // Where all of RAM is there, what is left is addresses.
         let (alone, addressed) = with(u64::MAX);
         let per_fd_max = alone.device_limit();
-        let bytes_per_fd = addressed.is_ok().then(|| alone.per_device().to_vec());
+        let bytes_per_fd = addressed
+            .is_ok()
+            .then(|| alone.per_device().collect::<Vec<_>>());
         let bytes = match &bytes_per_fd {
             Some(each) => each.iter().sum(),
             None => weights.device_bytes(),

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the weights of one device lie. Small matrices share buffer objects, so that
+//! their number is bounded by bytes, not by matrices: each object is a mapping of the
+//! process, and a model with experts has tens of thousands of matrices.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rknpu_regcmd::Iova;
+use rocket_uapi::{Bo, Deadline, Error, FrozenBo};
+
+use crate::buffers::Buffers;
+
+/// Bytes of a buffer object that several blocks share. FINI_BO cleans all of it for
+/// each block that comes.
+pub(crate) const CHUNK_BYTES: usize = 4 << 20;
+
+/// Blocks up to here share buffer objects; larger ones have their own. So a chunk that
+/// has no room for one more is mostly full.
+pub(crate) const SHARED_BYTES_MAX: usize = 512 << 10;
+
+/// Blocks in a chunk begin at multiples of this, as those with a buffer object of their
+/// own do (E-program-alignment has less for operands).
+const ALIGNMENT: usize = rocket_uapi::PAGE_BYTES;
+
+/// A buffer object, and what of it no block has.
+struct Chunk(Mutex<ChunkState>);
+
+struct ChunkState {
+    bo: FrozenBo,
+    /// In order, and not adjacent.
+    free: Vec<Range<usize>>,
+}
+
+/// The chunks of one device that may have room.
+#[derive(Default)]
+pub(crate) struct WeightArena(Mutex<Vec<Weak<Chunk>>>);
+
+/// A block of weights in the memory of its device, until it is dropped.
+pub(crate) struct ResidentBlock {
+    chunk: Arc<Chunk>,
+    range: Range<usize>,
+    /// Of its first byte.
+    iova: Iova,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No critical section leaves a list half changed, panic or not.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ChunkState {
+    /// Takes `bytes` bytes out of what is free, where they fit first.
+    fn take(&mut self, bytes: usize) -> Option<Range<usize>> {
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        let at = self.free.iter().position(|free| free.len() >= bytes)?;
+        let free = self.free[at].clone();
+        let taken = free.start..free.start + bytes;
+        if taken.end == free.end {
+            self.free.remove(at);
+        } else {
+            self.free[at].start = taken.end;
+        }
+        Some(taken)
+    }
+
+    /// Gives back what was taken.
+    fn give(&mut self, range: Range<usize>) {
+        let at = self.free.partition_point(|free| free.end < range.start);
+        let mut joined = range;
+        while let Some(next) = self.free.get(at).filter(|next| next.start <= joined.end) {
+            joined = joined.start.min(next.start)..joined.end.max(next.end);
+            self.free.remove(at);
+        }
+        self.free.insert(at, joined);
+    }
+}
+
+/// Writes `bytes` at `start` of a buffer object, and gives it to the NPU.
+fn write(bo: &mut Bo, start: usize, bytes: &[u8]) -> Result<(), Error> {
+    let mut memory = bo.write(Deadline::FOREVER)?;
+    memory[start..start + bytes.len()].copy_from_slice(bytes);
+    memory.finish()
+}
+
+impl WeightArena {
+    /// Makes a block of `bytes` bytes, which `fill` is shown zeroed.
+    ///
+    /// # Errors
+    /// What the driver says of its memory.
+    pub(crate) fn load(
+        &self,
+        buffers: &Buffers,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<ResidentBlock, Error> {
+        if bytes <= SHARED_BYTES_MAX {
+            // Filled outside the locks: who fills may wait for others, who want them.
+            let mut packed = vec![0; bytes];
+            fill(&mut packed);
+            return self.share(buffers, &packed);
+        }
+        let mut bo = buffers.alloc_operands(bytes)?;
+        let mut memory = bo.write(Deadline::FOREVER)?;
+        fill(&mut memory[..bytes]);
+        memory.finish()?;
+        let chunk = Chunk(Mutex::new(ChunkState {
+            bo: bo.freeze(),
+            free: Vec::new(),
+        }));
+        let whole = 0..bytes.next_multiple_of(ALIGNMENT);
+        Ok(ResidentBlock::new(Arc::new(chunk), whole))
+    }
+
+    /// Puts a small block where there is room.
+    fn share(&self, buffers: &Buffers, packed: &[u8]) -> Result<ResidentBlock, Error> {
+        let mut chunks = lock(&self.0);
+        chunks.retain(|chunk| chunk.strong_count() > 0);
+        for chunk in chunks.iter().filter_map(Weak::upgrade) {
+            if let Some(range) = chunk.put(packed)? {
+                return Ok(ResidentBlock::new(chunk, range));
+            }
+        }
+        let mut bo = buffers.alloc_operands(CHUNK_BYTES)?;
+        write(&mut bo, 0, packed)?;
+        let mut state = ChunkState {
+            bo: bo.freeze(),
+            free: std::iter::once(0..CHUNK_BYTES).collect(),
+        };
+        let range = state.take(packed.len()).unwrap_or_default();
+        let chunk = Arc::new(Chunk(Mutex::new(state)));
+        chunks.push(Arc::downgrade(&chunk));
+        Ok(ResidentBlock::new(chunk, range))
+    }
+}
+
+impl Chunk {
+    /// Puts a block where there is room; nowhere while a job reads the buffer object.
+    fn put(&self, packed: &[u8]) -> Result<Option<Range<usize>>, Error> {
+        let mut state = lock(&self.0);
+        let Some(range) = state.take(packed.len()) else {
+            return Ok(None);
+        };
+        let written = (state.bo.unshared()).map(|bo| write(bo, range.start, packed));
+        if let Some(Ok(())) = written {
+            return Ok(Some(range));
+        }
+        state.give(range);
+        written.transpose().map(|_| None)
+    }
+}
+
+impl ResidentBlock {
+    fn new(chunk: Arc<Chunk>, range: Range<usize>) -> Self {
+        let first = lock(&chunk.0).bo.iova().0;
+        Self {
+            // A buffer object is below 2 GiB and ends below 4 GiB.
+            iova: Iova(first + range.start as u32),
+            chunk,
+            range,
+        }
+    }
+
+    /// Where the NPU sees it.
+    pub(crate) const fn iova(&self) -> Iova {
+        self.iova
+    }
+
+    /// Bytes that it may use.
+    pub(crate) fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// The buffer object that it lies in, for a job. While it is there, nobody writes
+    /// blocks beside this one.
+    pub(crate) fn buffer(&self) -> FrozenBo {
+        lock(&self.chunk.0).bo.clone()
+    }
+}
+
+impl Drop for ResidentBlock {
+    fn drop(&mut self) {
+        lock(&self.chunk.0).give(self.range.clone());
+    }
+}
+
+impl fmt::Debug for ResidentBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResidentBlock")
+            .field("iova", &self.iova)
+            .field("bytes", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use npu_model::Model;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::profile::Profile;
+
+    fn buffers() -> Buffers {
+        let device = Model::new(npu_model::ModelOptions::default()).open_device();
+        Buffers::new(device, 1, &Profile::built_in().choices).unwrap()
+    }
+
+    fn load(arena: &WeightArena, buffers: &Buffers, bytes: usize, value: u8) -> ResidentBlock {
+        arena
+            .load(buffers, bytes, |memory| memory.fill(value))
+            .unwrap()
+    }
+
+    fn holds(block: &ResidentBlock, bytes: usize, value: u8) -> bool {
+        let buffer = block.buffer();
+        let memory = buffer.read(Deadline::FOREVER).unwrap();
+        let start = (block.iova().0 - buffer.iova().0) as usize;
+        memory[start..start + bytes]
+            .iter()
+            .all(|&byte| byte == value)
+    }
+
+    #[test]
+    fn large_blocks_have_a_buffer_object_of_their_own() {
+        let (arena, buffers) = (WeightArena::default(), buffers());
+        let [small, large, other] =
+            [1, SHARED_BYTES_MAX + 1, 4096].map(|bytes| load(&arena, &buffers, bytes, bytes as u8));
+        assert_eq!(small.buffer().handle(), other.buffer().handle());
+        assert_ne!(small.buffer().handle(), large.buffer().handle());
+        assert!(holds(&large, SHARED_BYTES_MAX + 1, 1));
+    }
+
+    /// A block that comes while a job has the others is written elsewhere.
+    #[test]
+    fn nothing_is_written_beside_what_a_job_reads() {
+        let (arena, buffers) = (WeightArena::default(), buffers());
+        let first = load(&arena, &buffers, 100, 1);
+        let of_job = first.buffer();
+        let second = load(&arena, &buffers, 100, 2);
+        assert_ne!(second.buffer().handle(), of_job.handle());
+        drop(of_job);
+        let third = load(&arena, &buffers, 100, 3);
+        assert_eq!(third.buffer().handle(), first.buffer().handle());
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(32))]
+
+        /// Whatever comes and goes, blocks keep their bytes, and memory is not lost.
+        #[test]
+        fn blocks_keep_their_bytes(
+            steps in prop::collection::vec((1..SHARED_BYTES_MAX, any::<prop::sample::Index>(), any::<bool>()), 1..80),
+        ) {
+            let (arena, buffers) = (WeightArena::default(), buffers());
+            let mut blocks: Vec<(ResidentBlock, usize, u8)> = Vec::new();
+            for (step, (bytes, index, goes)) in steps.into_iter().enumerate() {
+                if goes && !blocks.is_empty() {
+                    blocks.swap_remove(index.index(blocks.len()));
+                } else {
+                    let value = step as u8;
+                    blocks.push((load(&arena, &buffers, bytes, value), bytes, value));
+                }
+                for (block, bytes, value) in &blocks {
+                    prop_assert!(holds(block, *bytes, *value));
+                }
+            }
+            let chunks = lock(&arena.0).clone();
+            let chunks: Vec<_> = chunks.iter().filter_map(Weak::upgrade).collect();
+            let free: usize = chunks.iter().map(|chunk| lock(&chunk.0).free.iter().map(Range::len).sum::<usize>()).sum();
+            let used: usize = blocks.iter().map(|(block, ..)| block.len()).sum();
+            prop_assert_eq!(free + used, chunks.len() * CHUNK_BYTES);
+            drop(blocks);
+            for chunk in &chunks {
+                let free: Vec<_> = std::iter::once(0..CHUNK_BYTES).collect();
+                prop_assert_eq!(&lock(&chunk.0).free, &free);
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What programs and buffers do where sources contradict each other, or where nobody
+//! has run one of the ways on the mainline driver. The built-in values are what others
+//! have run there; a board may allow more, once an experiment has passed on it.
+
+use std::borrow::Cow;
+
+use rknpu_regcmd::{MatmulForm, ProgramOptions, ReuseRule};
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::Dtype;
+
+/// A choice, and why it was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourcedChoice<T> {
+    /// What is done.
+    pub value: T,
+    /// Who has run it: an id of docs/evidence.md, or the command that found it on the
+    /// profile's own board.
+    pub evidence: Cow<'static, str>,
+}
+
+impl<T> SourcedChoice<T> {
+    const fn published(value: T, evidence: &'static str) -> Self {
+        Self {
+            value,
+            evidence: Cow::Borrowed(evidence),
+        }
+    }
+}
+
+/// Which tasks use what is left in CBUF, by the precision of their operands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReuseChoices {
+    /// Of INT8 operands.
+    pub int8: SourcedChoice<ReuseRule>,
+    /// Of INT4 operands.
+    pub int4: SourcedChoice<ReuseRule>,
+    /// Of FP16 operands.
+    pub fp16: SourcedChoice<ReuseRule>,
+}
+
+/// All that is chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choices {
+    /// The blocks that a program starts.
+    pub form: SourcedChoice<MatmulForm>,
+    /// Which tasks use what is left in CBUF.
+    pub reuse: ReuseChoices,
+    /// Whether INT8 features get one bank of CBUF more than they fill, where the weights
+    /// keep what they need.
+    pub int8_spare_bank: SourcedChoice<bool>,
+    /// Whether the first page of each open file, at address 0, is nobody's operand and
+    /// nobody's program.
+    pub guard_page: SourcedChoice<bool>,
+    /// Bytes of a buffer behind what the NPU reads of it.
+    pub slack_bytes: SourcedChoice<usize>,
+}
+
+/// Bytes of one bank of CBUF: as far as a feature fetch was seen to read on.
+const SLACK_BYTES: usize = 32 << 10;
+
+impl Choices {
+    pub(super) const fn published() -> Self {
+        use ReuseRule::{EqualResident, Never};
+        Self {
+            form: SourcedChoice::published(MatmulForm::B, "E-form-b-mainline"),
+            reuse: ReuseChoices {
+                int8: SourcedChoice::published(Never, "E-reuse-unseen"),
+                int4: SourcedChoice::published(Never, "E-reuse-unseen"),
+                fp16: SourcedChoice::published(EqualResident, "E-reuse-equal"),
+            },
+            int8_spare_bank: SourcedChoice::published(true, "E-spare-data-bank"),
+            guard_page: SourcedChoice::published(true, "E-guard-page"),
+            slack_bytes: SourcedChoice::published(SLACK_BYTES, "E-over-read"),
+        }
+    }
+
+    /// With this rule for operands of every precision.
+    #[must_use]
+    pub fn with_reuse(mut self, rule: ReuseRule) -> Self {
+        let ReuseChoices { int8, int4, fp16 } = &mut self.reuse;
+        for choice in [int8, int4, fp16] {
+            choice.value = rule;
+        }
+        self
+    }
+
+    /// How the programs of products of this precision are made.
+    #[must_use]
+    pub const fn program(&self, dtype: Dtype) -> ProgramOptions {
+        let (reuse, spare_data_bank) = match dtype {
+            Dtype::Int8 => (&self.reuse.int8, self.int8_spare_bank.value),
+            Dtype::Int4 => (&self.reuse.int4, false),
+            Dtype::Fp16 => (&self.reuse.fp16, false),
+        };
+        ProgramOptions {
+            form: self.form.value,
+            spare_data_bank,
+            reuse: reuse.value,
+        }
+    }
+
+    /// Why each choice was made.
+    pub(super) fn evidence(&self) -> impl Iterator<Item = &str> {
+        let Self {
+            form,
+            reuse: ReuseChoices { int8, int4, fp16 },
+            int8_spare_bank,
+            guard_page,
+            slack_bytes,
+        } = self;
+        [
+            &form.evidence,
+            &int8.evidence,
+            &int4.evidence,
+            &fp16.evidence,
+            &int8_spare_bank.evidence,
+            &guard_page.evidence,
+            &slack_bytes.evidence,
+        ]
+        .into_iter()
+        .map(|evidence| &**evidence)
+    }
+}
