@@ -55,6 +55,23 @@ def test_weight_placement(name, kind, stock, seen):
     seen(f"{without} MiB, {prompt} products")
 
 
+# What makes llama.cpp rotate what goes into attention and comes out of it.
+QUANTISED_CACHE = ["-ctk", "q8_0", "-ctv", "q8_0"]
+
+
+def test_quantised_cache(stock, seen):
+    """With a quantised KV cache llama.cpp multiplies by small rotations, a row for each head. They
+    stay with the CPU, in prompts and in token generation, and the rest is offloaded as ever."""
+    words = completion(PROMPT, 8)
+    # Fewer rows than one token has heads.
+    how = dict(model=stock.full("tiny-1"), env={"GGML_ROCKET_MIN_M": "4"})
+    run = lambda *options: stock.run("llama-completion", *words, *options, **how).stats
+    plain, rotated = run(), run(*QUANTISED_CACHE)
+    declined = [row for row in rotated if row.startswith("declined: weights are an input")]
+    assert rotated.products == plain.offloaded() and declined, rotated.text
+    seen(f"{plain.products} products")
+
+
 # Products of a step of llama-batched-bench: weights that it multiplies by, and those of them that
 # in a prompt only see the last token of each sequence: the last layer's feed-forward network and
 # the output.

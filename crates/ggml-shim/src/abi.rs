@@ -107,6 +107,9 @@ pub(crate) mod type_id {
     pub(crate) const I32: u32 = 26;
 }
 
+/// `GGML_TENSOR_FLAG_INPUT`: what a program gives a graph before it is computed.
+pub(crate) const FLAG_INPUT: i32 = 1;
+
 /// `GGML_TENSOR_FLAG_PARAM`: trained, so that its data changes in place.
 pub(crate) const FLAG_PARAM: i32 = 4;
 

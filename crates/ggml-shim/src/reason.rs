@@ -8,6 +8,8 @@ pub(crate) enum DeclineReason {
     NotAProduct,
     /// The weights are the result of another operation: attention.
     Computed,
+    /// The weights are an input of the graph.
+    Input,
     /// The weights lie in a buffer that is not one of weights.
     Elsewhere,
     /// The CPU has rearranged the weights, and they were not packed before.
@@ -24,6 +26,8 @@ pub(crate) enum DeclineReason {
     Shape,
     /// Fewer rows than GGML_ROCKET_MIN_M.
     SmallBatch,
+    /// The NPU is slower with these weights, whatever the batch.
+    Slower,
     /// Too few outputs for INT8.
     FewOutputs,
     /// Dot products too long for INT8.
@@ -32,9 +36,10 @@ pub(crate) enum DeclineReason {
 
 impl DeclineReason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::NotAProduct,
         Self::Computed,
+        Self::Input,
         Self::Elsewhere,
         Self::NotPacked,
         Self::LeftToCpu,
@@ -43,6 +48,7 @@ impl DeclineReason {
         Self::NotContiguous,
         Self::Shape,
         Self::SmallBatch,
+        Self::Slower,
         Self::FewOutputs,
         Self::TooDeep,
     ];
@@ -52,6 +58,7 @@ impl DeclineReason {
         match self {
             Self::NotAProduct => "not a matrix product",
             Self::Computed => "no stored weights (attention)",
+            Self::Input => "weights are an input of the graph (rotations of a KV cache)",
             Self::Elsewhere => "weights not in a buffer of weights",
             Self::NotPacked => "weights rearranged for the CPU only",
             Self::LeftToCpu => "weights excluded, or beyond the memory for them",
@@ -60,6 +67,7 @@ impl DeclineReason {
             Self::NotContiguous => "rows not contiguous in memory",
             Self::Shape => "dimensions make no product",
             Self::SmallBatch => "fewer rows than GGML_ROCKET_MIN_M",
+            Self::Slower => "weights with which the CPU is faster (modelled)",
             Self::FewOutputs => "too few outputs for INT8",
             Self::TooDeep => "dot products too long for INT8",
         }

@@ -47,6 +47,9 @@ pub(crate) enum WeightOrigin {
     Stored,
     /// The result of another operation.
     Computed,
+    /// What the program gives the graph before it is computed: the rotations of a quantised KV
+    /// cache, for which llama.cpp asks before they are allocated.
+    Input,
 }
 
 /// Where the weights of a product lie.
@@ -73,6 +76,9 @@ pub(crate) struct MulMatQuery {
     pub(crate) place: WeightLocation,
     /// ggml's src1.
     pub(crate) activations: TensorDescriptor,
+    /// Rows of the result that ggml's src1 is a view of. If they are longer than its own, each is a
+    /// token: its heads are no tokens of their own.
+    pub(crate) viewed_rows: Option<usize>,
     /// ggml's src2, of a product whose rows choose their weights.
     pub(crate) ids: Option<TensorDescriptor>,
     /// ggml's dst.
@@ -151,22 +157,39 @@ pub(crate) fn decide(
     product: &MulMatQuery,
     rules: &OffloadRules,
 ) -> Result<Offload, DeclineReason> {
-    if product.origin == WeightOrigin::Computed {
-        return Err(DeclineReason::Computed);
+    match product.origin {
+        WeightOrigin::Stored => {}
+        WeightOrigin::Computed => return Err(DeclineReason::Computed),
+        WeightOrigin::Input => return Err(DeclineReason::Input),
     }
     if product.place == WeightLocation::Elsewhere {
         return Err(DeclineReason::Elsewhere);
     }
     let offload = computable(product, rules)?;
     let Shape { n, k, .. } = offload.shape;
-    let (rows, together) = (offload.rows(), offload.rows_together());
-    if !rules.is_worth(product.weights.format, [n, k], rows, together) {
-        return Err(DeclineReason::SmallBatch);
+    let tokens = offload
+        .rows()
+        .min(product.viewed_rows.unwrap_or(usize::MAX));
+    if !rules.is_worth(
+        product.weights.format,
+        [n, k],
+        tokens,
+        offload.rows_together(),
+    ) {
+        return Err(worthless(&product.weights, [n, k], rules));
     }
     if offload.precision.is_quantised() && offload.outputs() < MIN_INT8_OUTPUTS {
         return Err(DeclineReason::FewOutputs);
     }
     Ok(offload)
+}
+
+/// Why products with these weights of `n x k` are not worth it: with so few rows, or with any.
+fn worthless(weights: &TensorDescriptor, size: [usize; 2], rules: &OffloadRules) -> DeclineReason {
+    match rules.decide(weights.format, size).fewest_rows {
+        Some(_) => DeclineReason::SmallBatch,
+        None => DeclineReason::Slower,
+    }
 }
 
 /// Whether a product can be computed at all, whatever it is worth: what
@@ -199,8 +222,8 @@ pub(crate) fn computable(
     })
 }
 
-/// Whether products with these weights can be computed: in what precision, and
-/// their dimensions.
+/// Whether products with these weights can be computed, and some are worth it: in what precision,
+/// and their dimensions.
 ///
 /// # Errors
 /// The reason for which they cannot.
@@ -209,7 +232,12 @@ pub(crate) fn storable(
     rules: &OffloadRules,
 ) -> Result<(ComputeType, [usize; MAX_DIMS]), DeclineReason> {
     let dimensions = readable(weights)?;
-    Ok((precision(weights, dimensions, rules)?, dimensions))
+    let [k, n, ..] = dimensions;
+    let precision = precision(weights, dimensions, rules)?;
+    match rules.decide(weights.format, [n, k]).fewest_rows {
+        Some(_) => Ok((precision, dimensions)),
+        None => Err(DeclineReason::Slower),
+    }
 }
 
 /// The dimensions of weights that can be decoded row by row.

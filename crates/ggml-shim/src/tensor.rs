@@ -8,7 +8,7 @@ use std::slice;
 use npu_offload::NumberFormat;
 use zerocopy::FromBytes;
 
-use crate::abi::{Buffer, Tensor, usage};
+use crate::abi::{self, Buffer, Tensor, usage};
 use crate::host::Host;
 use crate::mul_mat::{MulMat, StoredWeights, TensorBytes};
 use crate::supports::{MulMatQuery, Offload, TensorDescriptor, WeightLocation, WeightOrigin};
@@ -75,6 +75,8 @@ pub(crate) unsafe fn classify(context: &TensorContext<'_>, tensor: *const Tensor
         // SAFETY: as above.
         activations: unsafe { activations.operand(context.types) },
         // SAFETY: as above.
+        viewed_rows: unsafe { viewed_rows(context.host, activations) },
+        // SAFETY: as above.
         ids: ids.map(|ids| unsafe { ids.operand(context.types) }),
         // SAFETY: as above.
         output: unsafe { tensor.operand(context.types) },
@@ -105,6 +107,20 @@ unsafe fn ids<'a>(context: &TensorContext<'_>, tensor: &'a Tensor) -> Option<&'a
     unsafe { tensor.src[2].as_ref() }
 }
 
+/// Rows of the result that `activations` is a view of, if they are longer than its own.
+///
+/// # Safety
+/// What it is a view of is null or live.
+unsafe fn viewed_rows(host: &Host, activations: &Tensor) -> Option<usize> {
+    // SAFETY: null or live, by the caller's promise.
+    let root = unsafe { activations.view_src.as_ref() }?;
+    if root.op == host.ops().none || root.ne[0] <= activations.ne[0] {
+        return None;
+    }
+    let mut rows = root.ne[1..].iter().map(|size| usize::try_from(*size).ok());
+    rows.try_fold(1_usize, |rows, size| rows.checked_mul(size?))
+}
+
 /// Whether `weights` is stored, or a view of what is.
 ///
 /// # Safety
@@ -113,6 +129,9 @@ unsafe fn origin(host: &Host, weights: &Tensor) -> WeightOrigin {
     let ops = host.ops();
     // SAFETY: null or live, by the caller's promise.
     let root = unsafe { weights.view_src.as_ref() };
+    if root.unwrap_or(weights).flags & abi::FLAG_INPUT != 0 {
+        return WeightOrigin::Input;
+    }
     let stored = match root {
         None => weights.op == ops.none,
         Some(root) => {

@@ -21,7 +21,7 @@
 //! // A feed-forward network of Llama-3.2-1B.
 //! let decision = rules.decide(q8_0, [8192, 2048]);
 //! assert_eq!(decision.precision, ComputeType::Int8Hadamard);
-//! assert!((2..=64).contains(&decision.fewest_rows));
+//! assert!(decision.fewest_rows.is_some_and(|rows| rows <= 64));
 //! let bytes = rules.target.packed_bytes(decision.precision, [8192, 2048]);
 //! assert_eq!(bytes, Some(16 << 20));
 //! ```

@@ -13,24 +13,23 @@ const STEPS: [usize; 17] = [
 /// time says.
 pub const FEWEST_ROWS: usize = STEPS[0];
 
-/// From this many rows on every product is offloaded: llama.cpp's default
-/// for `-ub`, the rows of a graph. Where the model sees no gain even there it is too near to
-/// call, and what runs on the NPU leaves the CPU free.
+/// Most rows that are looked at: llama.cpp's default for `-ub`, the rows of a graph. Weights that
+/// do not pay with so many are never offloaded by calculation.
 pub const MOST_ROWS: usize = STEPS[STEPS.len() - 1];
 
 /// The fewest rows from which on a product takes no longer with the NPU than on
-/// the CPU, in [`FEWEST_ROWS`]..=[`MOST_ROWS`]. `npu_ps` is the time of so many rows with
-/// the NPU, `None` if it cannot be said; `cpu_ps` is what they take the
-/// CPU. The same unit for both.
+/// the CPU, in [`FEWEST_ROWS`]..=[`MOST_ROWS`]; `None` if it takes longer even with
+/// [`MOST_ROWS`]. `npu_ps` is the time of so many rows with the NPU, `None` if it cannot be said;
+/// `cpu_ps` is what they take the CPU. The same unit for both.
 pub(crate) fn fewest(
     npu_ps: impl Fn(usize) -> Option<u64>,
     cpu_ps: impl Fn(usize) -> u64,
-) -> usize {
+) -> Option<usize> {
     let pays = |rows: usize| npu_ps(rows).is_some_and(|npu_ps| npu_ps <= cpu_ps(rows));
     // From the top: a time that jumps where a tile begins must not make rows
     // pay that lie below others that do not.
     let paying = STEPS.iter().rev().take_while(|rows| pays(**rows));
-    paying.last().copied().unwrap_or(MOST_ROWS)
+    paying.last().copied()
 }
 
 #[cfg(test)]
@@ -44,32 +43,34 @@ mod tests {
         move |rows| Some(fixed + row * rows as u64)
     }
 
-    fn rows(npu_ps: impl Fn(usize) -> Option<u64>, cpu_row_ps: u64) -> usize {
+    fn rows(npu_ps: impl Fn(usize) -> Option<u64>, cpu_row_ps: u64) -> Option<usize> {
         fewest(npu_ps, |rows| cpu_row_ps.saturating_mul(rows as u64))
     }
 
     #[test]
     fn the_fixed_part_must_be_earned() {
         // 1000 + 10 m <= 110 m from m = 10 on; the next step is 12.
-        assert_eq!(rows(affine(1000, 10), 110), 12);
+        assert_eq!(rows(affine(1000, 10), 110), Some(12));
         // A step is taken where it is met exactly: 1200 = 100 * 12.
-        assert_eq!(rows(affine(1200, 10), 110), 12);
-        assert_eq!(rows(affine(1201, 10), 110), 16);
+        assert_eq!(rows(affine(1200, 10), 110), Some(12));
+        assert_eq!(rows(affine(1201, 10), 110), Some(16));
     }
 
     #[test]
     fn bounds_hold_at_both_ends() {
-        assert_eq!(rows(affine(0, 0), 1), FEWEST_ROWS);
-        assert_eq!(rows(affine(u64::MAX / 2, 0), 1), MOST_ROWS);
-        assert_eq!(rows(|_| None, u64::MAX), MOST_ROWS);
+        assert_eq!(rows(affine(0, 0), 1), Some(FEWEST_ROWS));
+        let most = MOST_ROWS as u64;
+        assert_eq!(rows(affine(most, 0), 1), Some(MOST_ROWS));
+        assert_eq!(rows(affine(most + 1, 0), 1), None);
+        assert_eq!(rows(|_| None, u64::MAX), None);
         // No rate is no reason for the NPU.
-        assert_eq!(rows(affine(1, 1), 0), MOST_ROWS);
+        assert_eq!(rows(affine(1, 1), 0), None);
     }
 
     #[test]
     fn rows_below_some_that_do_not_pay_do_not_count() {
         let jump = |rows: usize| Some(if rows == 64 { 1_000_000 } else { 1 });
-        assert_eq!(rows(jump, 100), 96);
+        assert_eq!(rows(jump, 100), Some(96));
     }
 
     proptest! {
@@ -83,11 +84,14 @@ mod tests {
             cpu in 0..200_000_u64,
             more in 0..50_000_u64,
         ) {
-            let here = rows(affine(fixed, row), cpu);
-            prop_assert!((FEWEST_ROWS..=MOST_ROWS).contains(&here));
-            prop_assert!(rows(affine(fixed, row), cpu + more) <= here);
-            prop_assert!(rows(affine(fixed + more, row), cpu) >= here);
-            prop_assert!(rows(affine(fixed, row + more), cpu) >= here);
+            let rows = |npu_ps: &dyn Fn(usize) -> Option<u64>, cpu| {
+                rows(npu_ps, cpu).unwrap_or(usize::MAX)
+            };
+            let here = rows(&affine(fixed, row), cpu);
+            prop_assert!((FEWEST_ROWS..=MOST_ROWS).contains(&here) || here == usize::MAX);
+            prop_assert!(rows(&affine(fixed, row), cpu + more) <= here);
+            prop_assert!(rows(&affine(fixed + more, row), cpu) >= here);
+            prop_assert!(rows(&affine(fixed, row + more), cpu) >= here);
         }
     }
 }

@@ -38,8 +38,9 @@ pub struct OffloadRules {
 pub struct ProductDecision {
     /// What they are computed in.
     pub precision: ComputeType,
-    /// From how many rows on they are offloaded.
-    pub fewest_rows: usize,
+    /// From how many rows on they are offloaded; `None` if they never are, because they take
+    /// longer with the NPU even with [`MOST_ROWS`].
+    pub fewest_rows: Option<usize>,
     /// Modelled time of a call with [`MOST_ROWS`] rows, picoseconds; `None` if there is no plan.
     pub call_ps: Option<u64>,
 }
@@ -116,39 +117,40 @@ impl OffloadRules {
 
     /// From how many rows on products with weights of `n x k` are offloaded: the least number from
     /// which on the whole call (the NPU, and what the CPU does for it) takes no longer than the
-    /// CPU alone by its published speed. At least [`FEWEST_ROWS`], since a token of one sequence
-    /// is never offloaded; at most [`MOST_ROWS`].
+    /// CPU alone by its published speed; `None` if it takes longer with [`MOST_ROWS`]. At least
+    /// [`FEWEST_ROWS`], since a token of one sequence is never offloaded.
     fn fewest_rows(
         &self,
         weights: NumberFormat,
         precision: ComputeType,
         size: [usize; 2],
-    ) -> usize {
+    ) -> Option<usize> {
         let npu_ps = |rows| self.call_ps(precision, size, rows);
         let cpu_ps = |rows| self.cpu.product_ps(weights, size, rows);
-        self.min_rows
-            .unwrap_or_else(|| rows::fewest(npu_ps, cpu_ps))
+        self.min_rows.or_else(|| rows::fewest(npu_ps, cpu_ps))
     }
 
     fn call_ps(&self, precision: ComputeType, size: [usize; 2], rows: usize) -> Option<u64> {
         Some(self.target.cost(precision, size, rows)?.call_ps)
     }
 
-    /// Whether `rows` rows with weights of `n x k` are offloaded, of which `together` meet the
-    /// same weights: all, but with experts.
+    /// Whether a product of so many tokens with weights of `n x k` is offloaded, in which
+    /// `together` rows meet the same weights: one for each token, but with experts, or where heads
+    /// are rows. [`MOST_ROWS`] tokens go to their experts on the NPU if these pay at all: how many
+    /// each expert gets is not known, and all of them share the jobs of one batch.
     #[must_use]
     pub fn is_worth(
         &self,
         weights: NumberFormat,
         size: [usize; 2],
-        rows: usize,
+        tokens: usize,
         together: usize,
     ) -> bool {
-        match self.min_rows {
-            Some(least) => rows >= least,
-            None if rows < FEWEST_ROWS => false,
-            None => rows >= MOST_ROWS || together >= self.decide(weights, size).fewest_rows,
+        if let Some(least) = self.min_rows {
+            return tokens >= least;
         }
+        let pays = |fewest| tokens >= MOST_ROWS || together >= fewest;
+        tokens >= FEWEST_ROWS && self.decide(weights, size).fewest_rows.is_some_and(pays)
     }
 }
 
@@ -224,7 +226,7 @@ mod tests {
         rules.min_rows = Some(7);
         let decision = rules.decide(format("F16"), SIZE);
         assert_eq!(decision.precision, ComputeType::W4A8);
-        assert_eq!(decision.fewest_rows, 7);
+        assert_eq!(decision.fewest_rows, Some(7));
         for (rows, is_worth) in [(6, false), (7, true)] {
             assert_eq!(rules.is_worth(format("F16"), SIZE, rows, 1), is_worth);
         }
@@ -233,9 +235,9 @@ mod tests {
     #[test]
     fn a_faster_npu_and_a_slower_cpu_are_used_earlier_and_never_for_a_token() {
         let rows = |rules: OffloadRules| rules.decide(format("Q8_0"), SIZE).fewest_rows;
-        let [slow, fast] = [200, 600].map(|clock| rows(rules(clock)));
+        let [slow, fast] = [200, 600].map(|clock| rows(rules(clock)).unwrap());
         assert!(fast < slow && slow < MOST_ROWS, "{fast} and {slow}");
-        for (speed, expected) in [(1, FEWEST_ROWS), (u64::MAX, MOST_ROWS)] {
+        for (speed, expected) in [(1, Some(FEWEST_ROWS)), (u64::MAX, None)] {
             let mut rules = rules(600);
             rules.cpu.products.eight_bits = speed;
             rules.cpu.weight_bytes = speed;
@@ -247,11 +249,35 @@ mod tests {
     #[test]
     fn rows_of_experts_are_shared_out() {
         let rules = rules(600);
-        let fewest = rules.decide(format("Q8_0"), SIZE).fewest_rows;
+        let fewest = rules.decide(format("Q8_0"), SIZE).fewest_rows.unwrap();
         assert!((3..=128).contains(&fewest), "{fewest}");
         let is_worth = |together| rules.is_worth(format("Q8_0"), SIZE, 4 * fewest, together);
         assert!(is_worth(fewest) && !is_worth(fewest - 1));
         assert!(rules.is_worth(format("Q8_0"), SIZE, MOST_ROWS, 1));
+    }
+
+    #[test]
+    fn weights_with_which_the_npu_loses_are_never_offloaded() {
+        let rotation = [64, 64];
+        for clock in [200, 600, 1000] {
+            let mut rules = rules(clock);
+            let decision = rules.decide(format("F32"), rotation);
+            assert_eq!(decision.fewest_rows, None);
+            for rows in [MOST_ROWS, 100 * MOST_ROWS] {
+                assert!(!rules.is_worth(format("F32"), rotation, rows, rows));
+            }
+            assert!(rules.is_worth(format("F32"), SIZE, MOST_ROWS, MOST_ROWS));
+            rules.min_rows = Some(4);
+            assert!(rules.is_worth(format("F32"), rotation, 4, 4));
+        }
+    }
+
+    #[test]
+    fn heads_of_one_token_are_no_batch() {
+        let mut rules = rules(600);
+        assert!(!rules.is_worth(format("Q8_0"), SIZE, 1, MOST_ROWS));
+        rules.min_rows = Some(4);
+        assert!(!rules.is_worth(format("Q8_0"), SIZE, 3, MOST_ROWS));
     }
 
     #[test]

@@ -52,12 +52,17 @@ impl Gguf {
 
     /// A llama of two layers, with tied embeddings.
     fn llama(type_id: u32) -> Self {
+        Self::with_kv_heads(2, type_id)
+    }
+
+    /// The same with so many of four heads for keys and values.
+    fn with_kv_heads(kv_heads: usize, type_id: u32) -> Self {
         let shape = ModelShape {
             layers: 2,
             hidden: 256,
             feed_forward: 512,
             heads: 4,
-            kv_heads: 2,
+            kv_heads,
             head_dim: 64,
             vocabulary: 1024,
             ..ModelShape::LLAMA32_1B
@@ -197,7 +202,8 @@ fn a_file_is_as_fast_as_the_model_that_it_has() {
 fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
     let folder = folder();
     let told = |type_id| {
-        let path = written(&folder, &Gguf::llama(type_id));
+        // With fewer heads the CPU is faster with keys and values, in F16.
+        let path = written(&folder, &Gguf::with_kv_heads(4, type_id));
         json(&["model", &path, "--mem", "64M", "--clock", "400"])
     };
     let (half, eight) = (told(F16), told(Q8_0));
@@ -226,7 +232,7 @@ fn what_does_not_fit_stays_with_the_cpu_and_is_as_fast_as_there() {
     }
     let said = text(&["model", &path, "--mem", "300K"]);
     assert!(
-        said.contains("fits     no, 0.3 MiB of packed weights do; "),
+        said.contains("fits     no, 0.2 MiB of packed weights do; "),
         "{said}"
     );
     // In the order of the file, the output's last.

@@ -30,6 +30,7 @@ pub(crate) fn product(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
         origin: WeightOrigin::Stored,
         place: WeightLocation::Plain,
         activations: packed(type_id::F32, [k, m, 1, 1]),
+        viewed_rows: None,
         ids: None,
         output: packed(type_id::F32, [n, m, 1, 1]),
     }
@@ -183,6 +184,44 @@ fn int8_wants_some_outputs_and_whole_blocks() {
         decide(&product(Q8_0, 64, 64, (1 << 17) + 32), &int8),
         Err(DeclineReason::TooDeep)
     );
+}
+
+/// The rotations of a quantised KV cache: asked before they are allocated, with heads as rows.
+#[test]
+fn inputs_of_a_graph_are_no_weights() {
+    let mut asked = product(type_id::F32, 2048, 64, 64);
+    asked.origin = WeightOrigin::Input;
+    asked.place = WeightLocation::Unallocated;
+    assert_eq!(decide(&asked, &policy(4)), Err(DeclineReason::Input));
+}
+
+#[test]
+fn heads_of_a_token_are_one_row() {
+    let mut asked = product(type_id::F16, 64, 96, 128);
+    for (tokens, expected) in [
+        (MIN_M - 1, Err(DeclineReason::SmallBatch)),
+        (MIN_M, Ok(64)),
+        (1000, Ok(64)),
+    ] {
+        asked.viewed_rows = Some(tokens);
+        let rows = decide(&asked, &policy(MIN_M)).map(|offload| offload.rows());
+        assert_eq!(rows, expected, "{tokens}");
+    }
+}
+
+#[test]
+fn weights_with_which_the_npu_loses_are_declined_and_not_stored() {
+    let small = product(type_id::F32, 2048, 64, 64);
+    let large = product(type_id::F32, 2048, 1024, 1024);
+    let mut auto = policy(1);
+    auto.min_rows = None;
+    for rules in [&auto, &policy(1)] {
+        assert!(decide(&large, rules).is_ok() && storable(&large.weights, rules).is_ok());
+    }
+    assert_eq!(decide(&small, &auto), Err(DeclineReason::Slower));
+    assert_eq!(storable(&small.weights, &auto), Err(DeclineReason::Slower));
+    // The user has the last word.
+    assert!(decide(&small, &policy(1)).is_ok() && storable(&small.weights, &policy(1)).is_ok());
 }
 
 #[test]

@@ -117,6 +117,40 @@ fn a_test_asks_before_it_allocates_also_about_views() {
     assert_eq!(decide(&mut weights), Ok(ComputeType::Fp16));
 }
 
+#[test]
+fn an_input_of_a_graph_is_no_weights_nor_is_a_view_of_one() {
+    let mut input = tensor(type_id::F32, SHAPE);
+    input.flags = abi::FLAG_INPUT;
+    assert_eq!(decide(&mut input), Err(DeclineReason::Input));
+    let mut view = tensor(type_id::F32, SHAPE);
+    view.op = VIEW;
+    view.view_src = &raw mut input;
+    assert_eq!(decide(&mut view), Err(DeclineReason::Input));
+}
+
+#[test]
+fn rows_of_what_is_viewed_are_seen_where_they_are_longer() {
+    let host = fake_host();
+    // Two tokens of 32 heads, as they were computed and head by head.
+    let mut computed = tensor(type_id::F32, [64 * 32, 2, 1, 1]);
+    computed.op = ADD;
+    let mut heads = tensor(type_id::F32, [64, 32, 2, 1]);
+    heads.op = VIEW;
+    // SAFETY: the tensors live until the end of this function.
+    let rows = |heads: &Tensor| unsafe { viewed_rows(&host, heads) };
+    assert_eq!(rows(&heads), None);
+    heads.view_src = &raw mut computed;
+    assert_eq!(rows(&heads), Some(2));
+    // Patches that are merged into longer rows, and memory that the program gave.
+    computed.ne = [16, 256, 1, 1];
+    heads.view_src = &raw mut computed;
+    assert_eq!(rows(&heads), None);
+    computed.ne = [64 * 32 * 2, 1, 1, 1];
+    computed.op = 0;
+    heads.view_src = &raw mut computed;
+    assert_eq!(rows(&heads), None);
+}
+
 /// A KV cache is a stored tensor too, and attention multiplies by a view of
 /// it; it lies in plain memory, but in no buffer of weights.
 #[test]

@@ -135,6 +135,7 @@ impl WeightPlace {
             Self::CpuAddresses => "CPU: addresses",
             Self::CpuType => "CPU: type",
             Self::CpuSize => "CPU: size",
+            Self::CpuFaster => "CPU: faster",
         }
     }
 }

@@ -27,6 +27,8 @@ pub(super) enum WeightPlace {
     CpuType,
     /// There is no plan for their size.
     CpuSize,
+    /// The NPU is slower with them, by the timing model.
+    CpuFaster,
 }
 
 /// Tensors that differ in the number of their layer alone.
@@ -187,8 +189,12 @@ fn place(
         group.place = WeightPlace::CpuSize;
         return group;
     };
+    if decision.fewest_rows.is_none() {
+        group.place = WeightPlace::CpuFaster;
+        return group;
+    }
     group.computed_in = Some(decision.precision.name());
-    group.from_rows = Some(decision.fewest_rows);
+    group.from_rows = decision.fewest_rows;
     group.packed_bytes = plan.device_bytes().saturating_mul(group.matrices as u64);
     group.place = match add_tensor(memory, &vec![plan; group.matrices]) {
         Ok(()) => WeightPlace::Npu,
