@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import logits
+import process
 from process import Output
 from reference import PROMPT, completion
+from stock import compile_c
 
 
 def places(output: Output) -> dict[str, float]:
@@ -70,6 +72,37 @@ def test_quantised_cache(stock, seen):
     declined = [row for row in rotated if row.startswith("declined: weights are an input")]
     assert rotated.products == plain.offloaded() and declined, rotated.text
     seen(f"{plain.products} products")
+
+
+def products(text: str) -> dict[str, tuple[float, str]]:
+    """Of each line of ggml_weights.c: how far the products are from the CPU's, and whose they are."""
+    lines = re.findall(r"^(.+): (\S+) on (\S+)$", text, re.M)
+    return {what: (float(error), backend) for what, error, backend in lines}
+
+
+# Where ggml's own tests draw the line for products.
+NEAR = 5e-4
+
+
+def test_late_weights(stock, seen):
+    """Weights that are read straight into their memory after the backend was made are offloaded;
+    where they are not, the statistics say why."""
+    program = [*stock.program(compile_c("ggml_weights")), stock.ggml]
+    run = lambda **env: process.run(program, env=stock.environment(True, env))
+    output = run()
+    late = products(output.text)
+    for what in ["read late", "set late"]:
+        error, backend = late[what]
+        assert backend == stock.device_name and error <= NEAR, output.text
+        seen(f"{what}: NMSE {error}")
+    for why, env in {
+        "excluded by GGML_ROCKET_TENSORS": dict(GGML_ROCKET_TENSORS="!*"),
+        "beyond GGML_ROCKET_MEM": dict(GGML_ROCKET_MEM="1K"),
+        "fewer rows than GGML_ROCKET_MIN_M": dict(GGML_ROCKET_MIN_M="1000"),
+    }.items():
+        stats = run(**env).stats
+        declined = [row for row in stats if row.startswith("declined: ") and "not a" not in row]
+        assert len(declined) == 1 and why in declined[0] and not stats.products, stats.text
 
 
 # Products of a step of llama-batched-bench: weights that it multiplies by, and those of them that

@@ -247,6 +247,11 @@ impl WeightDecision {
         self.outcome().is_ok()
     }
 
+    /// Why the tensor may not be on the NPU; `None` if it may.
+    pub(crate) fn refusal(&self) -> Option<LeftOnCpu> {
+        self.outcome().err()
+    }
+
     fn outcome(&self) -> MutexGuard<'_, Result<(), LeftOnCpu>> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -174,19 +174,21 @@ unsafe fn placed(
     match product.place {
         WeightLocation::Unallocated | WeightLocation::Elsewhere => Ok(()),
         WeightLocation::Plain => {
-            let entry = runtime.weight_buffers.get(buffer);
-            let address = weights.data.addr();
-            let decision = entry.and_then(|entry| entry.decision(&product.weights, address));
-            let may = decision.is_some_and(|decision| decision.is_yes());
-            may.then_some(()).ok_or(DeclineReason::LeftToCpu)
+            let buffers = &runtime.weight_buffers;
+            let decision = buffers.decide_when_used(runtime, buffer, weights, &product.weights)?;
+            decision.refusal().map_or(Ok(()), |why| Err(why.into()))
         }
         WeightLocation::Rearranged => {
             let entry = runtime.weight_buffers.get(buffer);
-            let keys = product.weights.keys(weights.data.addr());
-            let packed = entry
-                .zip(keys)
-                .is_some_and(|(entry, keys)| keys.iter().all(|key| entry.residents.contains(key)));
-            packed.then_some(()).ok_or(DeclineReason::NotPacked)
+            let entry = entry.ok_or(DeclineReason::Unseen)?;
+            let address = weights.data.addr();
+            let keys = product.weights.keys(address).ok_or(DeclineReason::Shape)?;
+            if keys.iter().all(|key| entry.residents.contains(key)) {
+                return Ok(());
+            }
+            let decision = entry.decision(&product.weights, address);
+            let refusal = decision.and_then(|decision| decision.refusal());
+            Err(refusal.map_or(DeclineReason::NotPacked, DeclineReason::from))
         }
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why an operation is not offloaded.
 
+use crate::budget::LeftOnCpu;
+
 /// Why an operation stays with the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeclineReason {
@@ -14,8 +16,20 @@ pub(crate) enum DeclineReason {
     Elsewhere,
     /// The CPU has rearranged the weights, and they were not packed before.
     NotPacked,
-    /// The user does not want these weights on the NPU, or they do not fit.
-    LeftToCpu,
+    /// The weights lie in a buffer that was made before this library was loaded.
+    Unseen,
+    /// The weights are a part of a stored tensor, or another shape of one.
+    Part,
+    /// The weights cannot be cut into tiles.
+    NoPlan,
+    /// The user does not want these weights on the NPU.
+    Excluded,
+    /// The weights do not fit into the memory for them.
+    Memory,
+    /// The weights do not fit into the NPU's addresses.
+    Addresses,
+    /// Packing the weights failed.
+    NotPackable,
     /// Weights of a type that ggml cannot decode to f32.
     WeightType,
     /// Activations that are not F32.
@@ -36,13 +50,19 @@ pub(crate) enum DeclineReason {
 
 impl DeclineReason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::NotAProduct,
         Self::Computed,
         Self::Input,
         Self::Elsewhere,
         Self::NotPacked,
-        Self::LeftToCpu,
+        Self::Unseen,
+        Self::Part,
+        Self::NoPlan,
+        Self::Excluded,
+        Self::Memory,
+        Self::Addresses,
+        Self::NotPackable,
         Self::WeightType,
         Self::ActivationType,
         Self::NotContiguous,
@@ -61,7 +81,13 @@ impl DeclineReason {
             Self::Input => "weights are an input of the graph (rotations of a KV cache)",
             Self::Elsewhere => "weights not in a buffer of weights",
             Self::NotPacked => "weights rearranged for the CPU only",
-            Self::LeftToCpu => "weights excluded, or beyond the memory for them",
+            Self::Unseen => "weights in a buffer from before this backend was loaded",
+            Self::Part => "weights are a part or another shape of a tensor",
+            Self::NoPlan => "weights of a size without a plan",
+            Self::Excluded => "weights excluded by GGML_ROCKET_TENSORS",
+            Self::Memory => "weights beyond GGML_ROCKET_MEM",
+            Self::Addresses => "weights beyond the NPU's addresses",
+            Self::NotPackable => "weights that could not be packed, see the log",
             Self::WeightType => "weights that ggml cannot decode",
             Self::ActivationType => "activations not F32",
             Self::NotContiguous => "rows not contiguous in memory",
@@ -70,6 +96,17 @@ impl DeclineReason {
             Self::Slower => "weights with which the CPU is faster (modelled)",
             Self::FewOutputs => "too few outputs for INT8",
             Self::TooDeep => "dot products too long for INT8",
+        }
+    }
+}
+
+impl From<LeftOnCpu> for DeclineReason {
+    fn from(why: LeftOnCpu) -> Self {
+        match why {
+            LeftOnCpu::Excluded => Self::Excluded,
+            LeftOnCpu::Memory => Self::Memory,
+            LeftOnCpu::Addresses => Self::Addresses,
+            LeftOnCpu::Failed => Self::NotPackable,
         }
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! ggml names a tensor to its buffer before it has data. So all weights of a model
 //! are known before it is decided which of them may be on the NPU, and the
-//! output's come last.
+//! output's come last. What was not decided by then is decided when it is first used: nobody is
+//! told when a program reads weights straight into a buffer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,6 +26,7 @@ use crate::host::Host;
 use crate::layout::BufferCallbacks;
 use crate::pack::PackedMatrix;
 use crate::pieces::TensorPieces;
+use crate::reason::DeclineReason;
 use crate::resident::{MatrixKey, ResidentMatrices};
 use crate::runtime::Runtime;
 use crate::shared::GgmlPtr;
@@ -46,6 +48,17 @@ struct Candidate {
     name: String,
     address: usize,
     weights: TensorDescriptor,
+}
+
+impl Candidate {
+    fn new(runtime: &Runtime, tensor: &Tensor) -> Self {
+        Self {
+            name: tensor.name(),
+            address: tensor.data.addr(),
+            // SAFETY: a tensor of the host.
+            weights: unsafe { tensor.operand(runtime.types) },
+        }
+    }
 }
 
 /// A buffer of the host, and what was packed from it.
@@ -119,50 +132,53 @@ impl WeightBuffer {
         if usage == usage::COMPUTE || !is_stored || !is_matrix {
             return;
         }
-        let candidate = Candidate {
-            name: tensor.name(),
-            address: tensor.data.addr(),
-            // SAFETY: a tensor of the host.
-            weights: unsafe { tensor.operand(runtime.types) },
-        };
+        let candidate = Candidate::new(runtime, tensor);
         // What is mapped is declared to be weights before it is placed.
         let is_due = usage == usage::WEIGHTS && self.order == WeightOrder::Plain;
         if is_due && WeightRole::of(&candidate.name) == WeightRole::Layer {
-            self.decide(runtime, &candidate);
+            // Why it stays with the CPU is asked when it is used.
+            let _ = self.decide(runtime, &candidate);
         } else {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             self.candidates().push(candidate);
         }
     }
 
-    /// Asks the budget about a tensor, unless it was asked or the tensor can never be on
-    /// the NPU.
-    fn decide(&self, runtime: &Runtime, candidate: &Candidate) -> Option<()> {
+    /// Asks the budget about a tensor, unless it was asked.
+    ///
+    /// # Errors
+    /// Why the tensor can never be on the NPU.
+    fn decide(
+        &self,
+        runtime: &Runtime,
+        candidate: &Candidate,
+    ) -> Result<Arc<WeightDecision>, DeclineReason> {
         let Candidate {
             name,
             address,
             weights,
         } = candidate;
-        let key = decision_key(weights, *address)?;
-        let (precision, [k, n, ..]) = supports::storable(weights, &runtime.rules).ok()?;
+        let key = decision_key(weights, *address).ok_or(DeclineReason::Shape)?;
+        let (precision, [k, n, ..]) = supports::storable(weights, &runtime.rules)?;
         let decisions = self.decisions.write();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        if decisions.contains_key(&key) {
-            return Some(());
+        if let Some(decision) = decisions.get(&key) {
+            return Ok(Arc::clone(decision));
         }
-        let plan = runtime.rules.target.weight_plan(precision, [n, k])?;
+        let plan = runtime.rules.target.weight_plan(precision, [n, k]);
+        let plan = plan.ok_or(DeclineReason::NoPlan)?;
         let wanted = runtime.config.tensors.include(name);
         // A prompt needs the output for one row.
         let is_layer = WeightRole::of(name) == WeightRole::Layer;
         let call_ps = runtime.rules.decide(weights.format, [n, k]).call_ps;
         let prompt_ps = call_ps.filter(|_| is_layer).unwrap_or(0);
         let decision = runtime.budget.decide(wanted, vec![plan; key.1], prompt_ps);
-        decisions.insert(key, decision);
+        decisions.insert(key, Arc::clone(&decision));
         if self.is_output(name) {
             // A flag only: the table has a lock of its own.
             self.has_output.store(true, Ordering::Relaxed);
         }
-        Some(())
+        Ok(decision)
     }
 }
 
@@ -201,6 +217,37 @@ impl WeightBuffers {
     pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.by_address.get(&buffer.addr()).cloned()
+    }
+
+    /// What is decided about `tensor`, which is `weights` in `buffer`, is used now and has its bytes
+    /// there as in the model file: if nothing was decided before, it is now.
+    ///
+    /// # Errors
+    /// Why it can never be on the NPU.
+    pub(crate) fn decide_when_used(
+        &self,
+        runtime: &Runtime,
+        buffer: *const Buffer,
+        tensor: &Tensor,
+        weights: &TensorDescriptor,
+    ) -> Result<Arc<WeightDecision>, DeclineReason> {
+        let entry = self.get(buffer).ok_or(DeclineReason::Unseen)?;
+        let known = || entry.decision(weights, tensor.data.addr());
+        if let Some(decision) = known() {
+            return Ok(decision);
+        }
+        // Data were read straight into the buffer: the others of the model wait too, for their
+        // turns.
+        if entry.is_waiting() {
+            self.settle(runtime);
+            runtime.report_weights();
+        }
+        match known() {
+            Some(decision) => Ok(decision),
+            // They are packed once for each part, and nobody knows how many there will be.
+            None if !tensor.view_src.is_null() => Err(DeclineReason::Part),
+            None => entry.decide(runtime, &Candidate::new(runtime, tensor)),
+        }
     }
 
     /// Hooks `buffer`.
@@ -246,7 +293,8 @@ impl WeightBuffers {
         // Whoever needs a decision that another thread is making waits for it.
         let _settling = self.settling.lock();
         for (entry, candidate) in self.due(has_weights) {
-            entry.decide(runtime, &candidate);
+            // Why one stays with the CPU is asked when it is used.
+            let _ = entry.decide(runtime, &candidate);
             entry.waiting.fetch_sub(1, Ordering::Release);
         }
     }

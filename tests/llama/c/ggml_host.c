@@ -62,7 +62,7 @@ static void compare(const char *name, int type, bool lent, void *rocket, void *c
     for (int round = 0; round < (lent ? 2 : 3); round++) {
         uint32_t seed = round < 2 ? FIRST_SEED : SECOND_SEED;
         if (round == 2) {
-            set_weights(&net, seed);
+            set_weights(&net, seed, write_by_ggml);
         }
         char on[64];
         float *expected = expect(type, seed, cpu);
@@ -195,7 +195,7 @@ static void load_again(void *rocket, void *cpu) {
     require(!find_device(OURS, 0), "our device is listed after unloading");
     struct timespec pause = {.tv_nsec = 100 * 1000 * 1000};
     nanosleep(&pause, NULL);
-    set_weights(&left, SECOND_SEED);
+    set_weights(&left, SECOND_SEED, write_by_ggml);
     free_net(&freed);
     printf("left on_cpu %s\n", on_cpu(&left, cpu) ? "good" : "BAD");
     require(ggml_backend_load(getenv("GGML_BACKEND_PATH")), "ggml_backend_load");

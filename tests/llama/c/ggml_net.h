@@ -57,6 +57,7 @@ typedef const struct feature *(*get_features_t)(void *);
     F(void, ggml_set_input, (void *))                                                             \
     F(void, ggml_set_output, (void *))                                                            \
     F(size_t, ggml_nbytes, (const void *))                                                        \
+    F(void *, ggml_get_data, (const void *))                                                      \
     F(void *, ggml_new_graph, (void *))                                                           \
     F(void, ggml_build_forward_expand, (void *, void *))                                          \
     F(size_t, ggml_quantize_chunk,                                                                \
@@ -232,7 +233,14 @@ static struct net describe_net(int type) {
     return net;
 }
 
-static void set_weights(struct net *net, uint32_t seed) {
+// Writes into a tensor: as programs do, or straight into its bytes.
+typedef void (*write_t)(void *tensor, const void *bytes, size_t size);
+
+static void write_by_ggml(void *tensor, const void *bytes, size_t size) {
+    ggml_backend_tensor_set(tensor, bytes, 0, size);
+}
+
+static void set_weights(struct net *net, uint32_t seed, write_t write) {
     struct {
         void *tensor;
         int64_t rows;
@@ -241,19 +249,25 @@ static void set_weights(struct net *net, uint32_t seed) {
         void *bytes;
         size_t size;
         quantize(all[i].tensor, net->type, all[i].rows, K, seed + i, &bytes, &size);
-        ggml_backend_tensor_set(all[i].tensor, bytes, 0, size);
+        write(all[i].tensor, bytes, size);
         free(bytes);
     }
 }
 
-// Weights in a buffer of that type.
-static struct net new_net(void *buffer_type, int type, uint32_t seed) {
+// Weights in a buffer of that type, without data.
+static struct net allocate_net(void *buffer_type, int type) {
     struct net net = describe_net(type);
     net.weights = ggml_backend_alloc_ctx_tensors_from_buft(net.weights_context, buffer_type);
     require(net.weights, "ggml_backend_alloc_ctx_tensors_from_buft");
     ggml_backend_buffer_set_usage(net.weights, USAGE_WEIGHTS);
+    return net;
+}
+
+// The same with their data.
+static struct net new_net(void *buffer_type, int type, uint32_t seed) {
+    struct net net = allocate_net(buffer_type, type);
     ggml_backend_buffer_clear(net.weights, 0);
-    set_weights(&net, seed);
+    set_weights(&net, seed, write_by_ggml);
     return net;
 }
 

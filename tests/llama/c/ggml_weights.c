@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// Weights that come or change in ways that no backend is told of.
+//
+//     ggml_weights LIBGGML
+//
+// Prints one line for each: how far the products are from the CPU's with the same weights, and which
+// backend computes them. The status is 0 unless something that every ggml can do fails.
+
+#include "ggml_net.h"
+
+static void *backends[2], *scheduler, *rocket, *cpu;
+
+// A program that reads a file straight into the memory of a tensor.
+static void write_by_hand(void *tensor, const void *bytes, size_t size) {
+    memcpy(ggml_get_data(tensor), bytes, size);
+}
+
+// Computes with `net`, whose weights are now those of `seed`.
+static void compare(const char *what, struct net *net, uint32_t seed) {
+    char on[64];
+    float *expected = expect(net->type, seed, cpu);
+    float *got = run(net, scheduler, on, sizeof on);
+    require(got, "aborted");
+    printf("%s: %.3g on %s\n", what, distance(got, expected, MIDDLE * ROWS), on);
+    free(got);
+    free(expected);
+}
+
+// The encoder of images of llama.cpp loads its model so: after its backends are made.
+static void read_late(void) {
+    struct net net = allocate_net(ggml_backend_dev_buffer_type(cpu), TYPE_F16);
+    set_weights(&net, FIRST_SEED, write_by_hand);
+    compare("read late", &net, FIRST_SEED);
+    free_net(&net);
+}
+
+// The same with weights that ggml puts where they belong.
+static void set_late(void) {
+    struct net net = new_net(choose_buffer_type(cpu, TYPE_Q4_0), TYPE_Q4_0, FIRST_SEED);
+    compare("set late", &net, FIRST_SEED);
+    free_net(&net);
+}
+
+int main(int count, char **arguments) {
+    if (count != 2) {
+        fprintf(stderr, "usage: ggml_weights LIBGGML\n");
+        return 2;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    find_functions(arguments[1]);
+    ggml_backend_load_all();
+    cpu = find_device(NULL, DEVICE_CPU);
+    rocket = find_device(OURS, 0);
+    require(cpu && rocket, "no CPU backend, or no device of ours");
+    backends[0] = ggml_backend_dev_init(rocket, NULL);
+    backends[1] = ggml_backend_dev_init(cpu, NULL);
+    require(backends[0] && backends[1], "ggml_backend_dev_init");
+    scheduler = new_scheduler(backends, 2);
+    read_late();
+    set_late();
+    ggml_backend_sched_free(scheduler);
+    ggml_backend_free(backends[0]);
+    ggml_backend_free(backends[1]);
+    printf("end\n");
+    return 0;
+}
