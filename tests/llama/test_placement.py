@@ -105,6 +105,26 @@ def test_late_weights(stock, seen):
         assert len(declined) == 1 and why in declined[0] and not stats.products, stats.text
 
 
+def test_changed_weights(stock, seen):
+    """Weights that a graph writes are the CPU's from then on. What a program writes by hand is not
+    seen, but by GGML_ROCKET_VERIFY."""
+    program = [*stock.program(compile_c("ggml_weights")), stock.ggml]
+    output = process.run(program, env=stock.environment(True, {"GGML_ROCKET_VERIFY": "1"}))
+    found = products(output.text)
+    for what in ["before a graph", "before a hand"]:
+        error, backend = found[what]
+        assert backend == stock.device_name and error <= NEAR, output.text
+    error, backend = found["written by a graph"]
+    assert backend == "CPU" and error <= NEAR, output.text
+    assert len(output.lines("stays on the CPU from now on: a graph writes it")) == 2
+    assert "declined: weights that a graph writes" in output.stats, output.stats.text
+    # Of the last graph, both products.
+    errors = re.findall(r"verified \S+ .*: NMSE (\S+)", output.stderr)
+    *others, first, second = map(float, errors)
+    assert min(first, second) > 0.1 and max(others) <= NEAR, errors
+    seen(f"a graph: NMSE {error} on {backend}; by hand: NMSE {first}, seen")
+
+
 # Products of a step of llama-batched-bench: weights that it multiplies by, and those of them that
 # in a prompt only see the last token of each sequence: the last layer's feed-forward network and
 # the output.

@@ -11,6 +11,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::abi::{self, Backend, Graph, Tensor, status};
+use crate::budget::WeightDecision;
 use crate::device;
 use crate::failure;
 use crate::log::LogLevel;
@@ -155,24 +156,22 @@ unsafe fn compute_product(
         .engine()
         .ok_or_else(|| format!("cannot compute {name}: the process is ending"))?;
     // SAFETY: live, by the caller's promise, and so are its operands.
-    let entry = unsafe { entry_of_weights(runtime, node) };
+    let kept = unsafe { kept_weights(runtime, node, product) };
     let began = Instant::now();
     let number = runtime.trace().map_or(0, Trace::next_product);
     // SAFETY: allocated, and accessed by nobody else but to read the operands,
     // by the caller's promise; `offload` comes from the product of `node`.
     let computed = unsafe {
         tensor::with_data(&runtime.context(), node, offload, |mul_mat| {
+            mul_mat.errors = runtime.verify.next_product();
+            let (entry, decision) = kept.unzip();
+            mul_mat.decision = decision;
             let residents = entry.as_deref().map(|entry| &entry.residents);
-            mul_mat.checking = runtime.verify.checking();
-            mul_mat.decision = entry.as_deref().and_then(|entry| {
-                let stored = mul_mat.stored;
-                entry.decision(&stored.operand, stored.address)
-            });
             let computed = stream.run(|| {
                 let _computing = TracedProduct::product(number);
                 mul_mat::compute(&*engine, residents, mul_mat)
             });
-            computed.map(|()| mul_mat.checking.errors)
+            computed.map(|()| mul_mat.errors)
         })
     };
     if let Some(trace) = runtime.trace() {
@@ -231,12 +230,18 @@ fn describe(offload: Offload) -> String {
     format!("{rows} x {k} times {k} x {n}, {precision}")
 }
 
-/// Where the packed weights of the product `node` may be kept: only for
-/// buffers that hold weights for good, and not while they are trained.
+/// Where the packed weights of the product `node` may be kept, and the yes to that: only for
+/// buffers that hold weights for good, and neither while they are trained nor where a graph writes
+/// them. Others are packed for one product, as they are now.
 ///
 /// # Safety
-/// `node` is a live tensor, and so are its operands and their buffers.
-unsafe fn entry_of_weights(runtime: &Runtime, node: *const Tensor) -> Option<Arc<WeightBuffer>> {
+/// `node` is a live tensor, and so are its operands and their buffers; `product` is what
+/// [`tensor::classify`] made of it.
+unsafe fn kept_weights(
+    runtime: &Runtime,
+    node: *const Tensor,
+    product: &MulMatQuery,
+) -> Option<(Arc<WeightBuffer>, Arc<WeightDecision>)> {
     // SAFETY: live, by the caller's promise.
     let node = unsafe { node.as_ref() }?;
     // SAFETY: an operand of a live tensor, by the caller's promise.
@@ -250,5 +255,8 @@ unsafe fn entry_of_weights(runtime: &Runtime, node: *const Tensor) -> Option<Arc
     if unsafe { runtime.host.buffer_usage(owner) } != abi::usage::WEIGHTS {
         return None;
     }
-    runtime.weight_buffers.get(owner)
+    let buffers = &runtime.weight_buffers;
+    let decision = buffers.decide_when_used(runtime, owner, weights, &product.weights);
+    let decision = decision.ok().filter(|decision| decision.is_yes())?;
+    Some((buffers.get(owner)?, decision))
 }

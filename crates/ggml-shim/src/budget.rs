@@ -28,6 +28,8 @@ pub(crate) enum LeftOnCpu {
     Mappings,
     /// They could not be packed.
     Failed,
+    /// A graph writes them.
+    Written,
 }
 
 impl fmt::Display for LeftOnCpu {
@@ -38,6 +40,7 @@ impl fmt::Display for LeftOnCpu {
             Self::Addresses => "beyond the NPU's addresses",
             Self::Mappings => "beyond vm.max_map_count",
             Self::Failed => "not packed, see above",
+            Self::Written => "written by a graph",
         })
     }
 }
@@ -275,14 +278,15 @@ impl WeightDecision {
         }
     }
 
-    /// Takes a yes back: the tensor could not be packed.
-    pub(crate) fn failed(&self) {
+    /// Takes a yes back.
+    pub(crate) fn revoke(&self, why: LeftOnCpu) {
         let mut outcome = self.outcome();
         if outcome.is_ok() {
             let mut state = self.budget.lock();
             state.forget(*outcome, &self.plans);
-            state.leave(LeftOnCpu::Failed, &self.plans);
-            *outcome = Err(LeftOnCpu::Failed);
+            state.leave(why, &self.plans);
+            state.fresh = true;
+            *outcome = Err(why);
         }
     }
 }
@@ -391,8 +395,8 @@ mod tests {
     fn a_failure_gives_back_and_is_counted_once() {
         let budget = budget(1);
         let decision = budget.decide(true, vec![plan()], 0);
-        decision.failed();
-        decision.failed();
+        decision.revoke(LeftOnCpu::Failed);
+        decision.revoke(LeftOnCpu::Failed);
         assert!(!decision.is_yes());
         assert_eq!(tensors(&budget), (0, 1));
         assert!(budget.decide(true, vec![plan()], 0).is_yes());

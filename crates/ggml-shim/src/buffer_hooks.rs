@@ -7,6 +7,7 @@ use std::slice;
 use std::sync::Arc;
 
 use crate::abi::{Buffer, Tensor, status};
+use crate::budget::LeftOnCpu;
 use crate::layout::BufferCallbacks;
 use crate::load;
 use crate::log::LogLevel;
@@ -176,7 +177,7 @@ fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: &Tensor, bytes: &[u8]) 
             &decision,
         );
         if let Err(why) = packed {
-            decision.failed();
+            decision.revoke(LeftOnCpu::Failed);
             let line = format!("{} stays on the CPU: {why}", tensor.name());
             runtime.log(LogLevel::Warn, &line);
         }

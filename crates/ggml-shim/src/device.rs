@@ -13,6 +13,7 @@ use crate::abi::{
     Backend, BufferType, DEVICE_TYPE_ACCEL, Device, DeviceCaps, DeviceInterface, DeviceObject,
     DeviceProps, Reg, Tensor,
 };
+use crate::log::LogLevel;
 use crate::reason::DeclineReason;
 use crate::reg;
 use crate::runtime::{Runtime, guard};
@@ -138,6 +139,8 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         // SAFETY: ggml passes a live tensor whose operands are live, and waits
         // for the answer.
         let node = unsafe { tensor::classify(&runtime.context(), op) };
+        // SAFETY: as above.
+        unsafe { leave_written(runtime, op) };
         let answer = match node {
             GraphNode::NoWork => return true,
             GraphNode::Other => Err(DeclineReason::NotAProduct),
@@ -153,6 +156,24 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
             }
         }
     })
+}
+
+/// Leaves weights that `op` writes to the CPU: ggml asks us about the operations of all graphs that
+/// our device has a part in.
+///
+/// # Safety
+/// `op` is a live tensor, and so are what it is a view of and the buffer of that.
+unsafe fn leave_written(runtime: &Runtime, op: *const Tensor) {
+    // SAFETY: the caller's promise is the callee's.
+    let written = unsafe { tensor::written_weights(&runtime.context(), op) };
+    let Some((buffer, name, range)) = written else {
+        return;
+    };
+    let entry = runtime.weight_buffers.get(buffer);
+    if entry.is_some_and(|entry| entry.leave_written(&range)) {
+        let line = format!("{name} stays on the CPU from now on: a graph writes it");
+        runtime.log(LogLevel::Info, &line);
+    }
 }
 
 /// Whether the weights of the product `op` are where we can have them.

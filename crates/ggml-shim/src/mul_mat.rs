@@ -30,7 +30,7 @@ use crate::quants::NotFinite;
 use crate::resident::ResidentMatrices;
 use crate::supports::{Offload, Shape, TensorDescriptor};
 use crate::types::Decoder;
-use crate::verify::ProductChecks;
+use crate::verify::OutputErrors;
 
 /// Why a product has no result.
 #[derive(Debug, thiserror::Error)]
@@ -124,8 +124,8 @@ pub(crate) struct MulMat<'a> {
     pub(crate) ids: Option<TensorBytes<'a>>,
     /// dst: `outputs()` numbers.
     pub(crate) out: &'a mut [f32],
-    /// Whether it is computed again.
-    pub(crate) checking: ProductChecks,
+    /// How far its outputs are from the CPU's, if it is computed again.
+    pub(crate) errors: Option<OutputErrors>,
     /// What was decided about the weights, to count those that become resident.
     pub(crate) decision: Option<Arc<WeightDecision>>,
 }
@@ -142,9 +142,9 @@ pub(crate) fn compute<M: MatrixMultiplier>(
     let Shape {
         m,
         n,
+        k,
         matrices,
         repeats,
-        ..
     } = product.offload.shape;
     if let Some(experts) = product.offload.experts {
         return by_expert::compute(multiplier, residents, product, experts, by_expert::MOST);
@@ -169,13 +169,10 @@ pub(crate) fn compute<M: MatrixMultiplier>(
                     .multiply(vec![part])
                     .map_err(MulMatError::Engine)?;
                 prepared.mend(&weights, n, out);
-                verify(
-                    &mut product.checking,
-                    &weights,
-                    product.offload.shape.k,
-                    &activations,
-                    out,
-                );
+                if let Some(errors) = &mut product.errors {
+                    let now = Matrix::new(product.decoder, &product.weights, [n, k], [b2, b3]);
+                    verify(errors, now.as_ref(), &weights, &activations, out);
+                }
             }
         }
     }
@@ -197,12 +194,8 @@ fn weights<M: MatrixMultiplier>(
         }
         let matrix = Matrix::new(product.decoder, &product.weights, [n, k], [b2, b3])
             .ok_or(MulMatError::Data("weights"))?;
-        pack::load_matrix(
-            multiplier,
-            product.offload.precision,
-            &matrix,
-            product.checking.keep,
-        )
+        // They can be read again where they lie.
+        pack::load_matrix(multiplier, product.offload.precision, &matrix, false)
     };
     let StoredWeights { operand, address } = product.stored;
     match (residents, operand.key(address, [b2, b3])) {
@@ -244,16 +237,25 @@ fn activations<'a, E: std::error::Error + Send + Sync + 'static>(
     Ok(Cow::Owned(floats))
 }
 
-/// Holds outputs against what the CPU makes of the weights' originals.
+/// Holds outputs against what the CPU makes of the weights: as they are `now`, or where they cannot
+/// be read in place, as they were in the model file.
 fn verify<W>(
-    checking: &mut ProductChecks,
+    errors: &mut OutputErrors,
+    now: Option<&Matrix<'_>>,
     packed: &PackedMatrix<W>,
-    k: usize,
     activations: &[f32],
     out: &[f32],
 ) {
-    if let (Some(errors), Some(original)) = (&mut checking.errors, &packed.original) {
-        errors.add(original, k, activations, out);
+    match (now, &packed.original) {
+        (Some(now), _) => {
+            let decode = |row: usize, out: &mut [f32]| now.decoder.decode(now.rows[row], out);
+            errors.add(decode, now.k, activations, out);
+        }
+        (None, Some(original)) => {
+            let decode = |row: usize, out: &mut [f32]| original.row(row, out);
+            errors.add(decode, original.k(), activations, out);
+        }
+        (None, None) => {}
     }
 }
 

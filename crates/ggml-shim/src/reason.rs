@@ -30,6 +30,8 @@ pub(crate) enum DeclineReason {
     Addresses,
     /// Packing the weights failed.
     NotPackable,
+    /// A graph writes the weights.
+    Written,
     /// Weights of a type that ggml cannot decode to f32.
     WeightType,
     /// Activations that are not F32.
@@ -50,7 +52,7 @@ pub(crate) enum DeclineReason {
 
 impl DeclineReason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::NotAProduct,
         Self::Computed,
         Self::Input,
@@ -63,6 +65,7 @@ impl DeclineReason {
         Self::Memory,
         Self::Addresses,
         Self::NotPackable,
+        Self::Written,
         Self::WeightType,
         Self::ActivationType,
         Self::NotContiguous,
@@ -88,6 +91,7 @@ impl DeclineReason {
             Self::Memory => "weights beyond GGML_ROCKET_MEM",
             Self::Addresses => "weights beyond the NPU's addresses",
             Self::NotPackable => "weights that could not be packed, see the log",
+            Self::Written => "weights that a graph writes",
             Self::WeightType => "weights that ggml cannot decode",
             Self::ActivationType => "activations not F32",
             Self::NotContiguous => "rows not contiguous in memory",
@@ -107,6 +111,7 @@ impl From<LeftOnCpu> for DeclineReason {
             LeftOnCpu::Memory => Self::Memory,
             LeftOnCpu::Addresses => Self::Addresses,
             LeftOnCpu::Failed => Self::NotPackable,
+            LeftOnCpu::Written => Self::Written,
         }
     }
 }

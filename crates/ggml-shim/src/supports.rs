@@ -17,6 +17,8 @@
 //! `MUL_MAT_ID`, with experts, has its picture in `mul_mat/by_expert.rs`; its
 //! M is the number of tokens.
 
+use std::ops::Range;
+
 use npu_offload::{ComputeType, FormatClass, MAX_INT8_K, NumberFormat, OffloadRules};
 
 use crate::abi::{MAX_DIMS, type_id};
@@ -362,6 +364,13 @@ impl TensorDescriptor {
     pub(crate) fn matrices(&self) -> Option<usize> {
         let [_, _, b2, b3] = self.dimensions().ok()?;
         b2.checked_mul(b3)
+    }
+
+    /// Addresses from the first matrix to behind the last; `None` as above.
+    pub(crate) fn extent(&self, address: usize) -> Option<Range<usize>> {
+        let [_, _, b2, b3] = self.dimensions().ok()?;
+        let last = self.key(address, [b2 - 1, b3 - 1])?;
+        Some(address..last.address.checked_add(last.len)?)
     }
 
     /// The keys of all matrices; `None` as above.

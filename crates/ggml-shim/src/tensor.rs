@@ -13,7 +13,6 @@ use crate::host::Host;
 use crate::mul_mat::{MulMat, StoredWeights, TensorBytes};
 use crate::supports::{MulMatQuery, Offload, TensorDescriptor, WeightLocation, WeightOrigin};
 use crate::types::FormatTable;
-use crate::verify::ProductChecks;
 
 /// What a node of a graph is to us.
 #[derive(Debug)]
@@ -119,6 +118,35 @@ unsafe fn viewed_rows(host: &Host, activations: &Tensor) -> Option<usize> {
     }
     let mut rows = root.ne[1..].iter().map(|size| usize::try_from(*size).ok());
     rows.try_fold(1_usize, |rows, size| rows.checked_mul(size?))
+}
+
+/// The weights that the operation `tensor` writes, if its result lies in them: their buffer, the
+/// name of the tensor, and its addresses. ggml has no operation that writes what it is no view of.
+///
+/// # Safety
+/// As [`classify`].
+pub(crate) unsafe fn written_weights(
+    context: &TensorContext<'_>,
+    tensor: *const Tensor,
+) -> Option<(*mut Buffer, String, Range<usize>)> {
+    // SAFETY: null or live, by the caller's promise.
+    let node = unsafe { tensor.as_ref() }?;
+    let ops = context.host.ops();
+    if node.op == ops.none || ops.views.contains(&node.op) {
+        return None;
+    }
+    // SAFETY: as above.
+    let root = unsafe { node.view_src.as_ref() }?;
+    if root.buffer.is_null() {
+        return None;
+    }
+    // SAFETY: not null, hence a live buffer, by the caller's promise.
+    if unsafe { context.host.buffer_usage(root.buffer) } != usage::WEIGHTS {
+        return None;
+    }
+    // SAFETY: a tensor of the host, by the caller's promise.
+    let format = unsafe { context.types.format(root.type_id) };
+    Some((root.buffer, root.name(), root.range(&format)?))
 }
 
 /// Whether `weights` is stored, or a view of what is.
@@ -281,7 +309,7 @@ pub(crate) unsafe fn with_data<T>(
         activations: activation_rows,
         ids,
         out,
-        checking: ProductChecks::default(),
+        errors: None,
         decision: None,
     }))
 }

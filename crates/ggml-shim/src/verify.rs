@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `GGML_ROCKET_VERIFY=N`: every Nth product once more, on the CPU, in floats.
 //!
-//! The CPU's own weights may be rearranged when a product is computed, so the
-//! bytes of the model file are kept beside the packed weights while this is on.
+//! Weights are read where they lie, as they are then: what has changed since they were packed
+//! shows. Of those that the CPU has rearranged, the bytes of the model file are kept beside the
+//! packed weights while this is on.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,19 +34,14 @@ impl Verification {
         self.every.is_some()
     }
 
-    /// Counts a product; what it has to do. The first is one of them.
-    pub(crate) fn checking(&self) -> ProductChecks {
-        let Some(every) = self.every else {
-            return ProductChecks::default();
-        };
+    /// Counts a product: where its errors are added up, if it is one of them. The first is.
+    pub(crate) fn next_product(&self) -> Option<OutputErrors> {
+        let every = self.every?;
         // A counter only: no other data is published through it.
         let number = self.products.fetch_add(1, Ordering::Relaxed);
-        ProductChecks {
-            keep: true,
-            errors: number
-                .is_multiple_of(every.get())
-                .then(OutputErrors::default),
-        }
+        number
+            .is_multiple_of(every.get())
+            .then(OutputErrors::default)
     }
 }
 
@@ -53,6 +49,7 @@ impl Verification {
 #[derive(Debug)]
 pub(crate) struct OriginalWeights {
     decoder: Decoder,
+    k: usize,
     row_bytes: usize,
     /// The bytes of the rows, in words, so that rows are as aligned as they were.
     words: Vec<u64>,
@@ -77,26 +74,23 @@ impl OriginalWeights {
         }
         Some(Self {
             decoder: matrix.decoder,
+            k: matrix.k,
             row_bytes,
             words,
         })
     }
 
+    /// Elements of a row.
+    pub(crate) fn k(&self) -> usize {
+        self.k
+    }
+
     /// Row `index`, decoded.
-    fn row(&self, index: usize, out: &mut [f32]) {
+    pub(crate) fn row(&self, index: usize, out: &mut [f32]) {
         let start = index * self.row_bytes;
         let bytes = &self.words.as_bytes()[start..][..self.row_bytes];
         self.decoder.decode(bytes, out);
     }
-}
-
-/// What is verified of one product.
-#[derive(Debug, Default)]
-pub(crate) struct ProductChecks {
-    /// Whether weights that it packs keep what they were made of.
-    pub(crate) keep: bool,
-    /// What is found out about its outputs, if that is wanted.
-    pub(crate) errors: Option<OutputErrors>,
 }
 
 /// Sums of squares over outputs.
@@ -109,11 +103,11 @@ pub(crate) struct OutputErrors {
 }
 
 impl OutputErrors {
-    /// Adds the outputs `out` of `activations`, rows of `k`, times `weights`.
-    /// What is not finite on the CPU has no error.
+    /// Adds the outputs `out` of `activations`, rows of `k`, times weights of which
+    /// `decode_row` gives each row. What is not finite on the CPU has no error.
     pub(crate) fn add(
         &mut self,
-        weights: &OriginalWeights,
+        decode_row: impl Fn(usize, &mut [f32]) + Sync,
         k: usize,
         activations: &[f32],
         out: &[f32],
@@ -122,7 +116,7 @@ impl OutputErrors {
         let n = out.len() / rows.max(1);
         let of_column = |column: usize| {
             let mut row = vec![0.0; k];
-            weights.row(column, &mut row);
+            decode_row(column, &mut row);
             let mut errors = Self::default();
             for (activations, out) in activations.chunks_exact(k).zip(out.chunks_exact(n)) {
                 let products = activations.iter().zip(&row);
@@ -175,7 +169,7 @@ mod tests {
         let due = |every, count| {
             let verify = Verification::new(NonZeroU64::new(every));
             assert_eq!(verify.is_on(), every > 0);
-            let checked = |_| verify.checking().errors.is_some();
+            let checked = |_| verify.next_product().is_some();
             (0..count).map(checked).collect::<Vec<_>>()
         };
         assert_eq!(due(0, 3), [false; 3]);
@@ -189,15 +183,20 @@ mod tests {
         let activations = [1.0, 0.0, -1.0, 0.5, 0.5, 0.5];
         let exact = [-2.0, -2.0, 3.0, 7.5];
         let mut errors = OutputErrors::default();
-        errors.add(&weights, 3, &activations, &exact);
+        errors.add(|row, out| weights.row(row, out), 3, &activations, &exact);
         assert_eq!(errors.nmse(), 0.0);
         let mut off = exact;
         off[3] += 0.5;
-        errors.add(&weights, 3, &activations, &off);
+        errors.add(|row, out| weights.row(row, out), 3, &activations, &off);
         let energy: f64 = exact.iter().map(|x| f64::from(x * x)).sum();
         assert_eq!(errors.nmse(), 0.25 / (2.0 * energy));
         let mut nan = OutputErrors::default();
-        nan.add(&weights, 3, &activations, &[f32::NAN; 4]);
+        nan.add(
+            |row, out| weights.row(row, out),
+            3,
+            &activations,
+            &[f32::NAN; 4],
+        );
         assert!(nan.nmse().is_nan());
     }
 
@@ -205,7 +204,12 @@ mod tests {
     fn what_is_no_number_on_the_cpu_has_no_error() {
         let weights = original(&[1.0, 1.0], 2);
         let mut errors = OutputErrors::default();
-        errors.add(&weights, 2, &[f32::INFINITY, 1.0], &[f32::NAN]);
+        errors.add(
+            |row, out| weights.row(row, out),
+            2,
+            &[f32::INFINITY, 1.0],
+            &[f32::NAN],
+        );
         assert_eq!(errors, OutputErrors::default());
         assert_eq!(errors.nmse(), 0.0);
     }

@@ -13,6 +13,7 @@
 //! told when a program reads weights straight into a buffer.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -20,7 +21,7 @@ use npu_matmul::PackedWeights;
 use npu_offload::WeightRole;
 
 use crate::abi::{Buffer, Tensor, usage};
-use crate::budget::WeightDecision;
+use crate::budget::{LeftOnCpu, WeightDecision};
 use crate::buffer_hooks;
 use crate::host::Host;
 use crate::layout::BufferCallbacks;
@@ -76,8 +77,10 @@ pub(crate) struct WeightBuffer {
     waiting: AtomicUsize,
     /// Whether the output's weights are among those of which it is decided.
     has_output: AtomicBool,
-    /// For each tensor of which it is decided, whether it may be on the NPU.
-    decisions: RwLock<HashMap<(MatrixKey, usize), Arc<WeightDecision>>>,
+    /// For each tensor of which it is decided, where it lies and whether it may be on the NPU.
+    decisions: RwLock<HashMap<(MatrixKey, usize), (Range<usize>, Arc<WeightDecision>)>>,
+    /// Addresses that graphs write.
+    written: RwLock<Vec<Range<usize>>>,
     /// Parts of tensors that are not there in whole yet.
     pieces: Mutex<TensorPieces>,
 }
@@ -119,7 +122,35 @@ impl WeightBuffer {
         let key = decision_key(weights, address)?;
         let decisions = self.decisions.read();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        decisions.get(&key).cloned()
+        decisions
+            .get(&key)
+            .map(|(_, decision)| Arc::clone(decision))
+    }
+
+    /// Leaves to the CPU what lies in `range`, which a graph writes: whether that is new. When it
+    /// is written is not known, so that nothing packed of it is used from now on.
+    pub(crate) fn leave_written(&self, range: &Range<usize>) -> bool {
+        let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
+        if written.contains(range) {
+            return false;
+        }
+        written.push(range.clone());
+        // Whoever decides meanwhile either sees the range or is seen here.
+        drop(written);
+        let decisions = self.decisions.read();
+        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        for (extent, decision) in decisions.values() {
+            if overlap(extent, range) {
+                decision.revoke(LeftOnCpu::Written);
+            }
+        }
+        self.residents.forget(range.clone());
+        true
+    }
+
+    fn is_written(&self, extent: &Range<usize>) -> bool {
+        let written = self.written.read().unwrap_or_else(PoisonError::into_inner);
+        written.iter().any(|range| overlap(extent, range))
     }
 
     /// Takes note of a tensor that gets its place in this buffer: decides about it
@@ -162,9 +193,10 @@ impl WeightBuffer {
         let (precision, [k, n, ..]) = supports::storable(weights, &runtime.rules)?;
         let decisions = self.decisions.write();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        if let Some(decision) = decisions.get(&key) {
+        if let Some((_, decision)) = decisions.get(&key) {
             return Ok(Arc::clone(decision));
         }
+        let extent = weights.extent(*address).ok_or(DeclineReason::Shape)?;
         let plan = runtime.rules.target.weight_plan(precision, [n, k]);
         let plan = plan.ok_or(DeclineReason::NoPlan)?;
         let wanted = runtime.config.tensors.include(name);
@@ -173,7 +205,10 @@ impl WeightBuffer {
         let call_ps = runtime.rules.decide(weights.format, [n, k]).call_ps;
         let prompt_ps = call_ps.filter(|_| is_layer).unwrap_or(0);
         let decision = runtime.budget.decide(wanted, vec![plan; key.1], prompt_ps);
-        decisions.insert(key, Arc::clone(&decision));
+        if self.is_written(&extent) {
+            decision.revoke(LeftOnCpu::Written);
+        }
+        decisions.insert(key, (extent, Arc::clone(&decision)));
         if self.is_output(name) {
             // A flag only: the table has a lock of its own.
             self.has_output.store(true, Ordering::Relaxed);
@@ -192,6 +227,10 @@ impl WeightBuffer {
             WeightRole::Embedding => self.order == WeightOrder::Rearranged,
         }
     }
+}
+
+fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 /// What tells a tensor from others: its first matrix, and their number.
@@ -271,6 +310,7 @@ impl WeightBuffers {
             waiting: AtomicUsize::new(0),
             has_output: AtomicBool::new(false),
             decisions: RwLock::default(),
+            written: RwLock::default(),
             pieces: Mutex::default(),
         };
         entries.by_address.insert(buffer.addr(), Arc::new(entry));

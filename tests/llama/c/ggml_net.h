@@ -53,6 +53,7 @@ typedef const struct feature *(*get_features_t)(void *);
     F(void *, ggml_new_tensor_2d, (void *, int, int64_t, int64_t))                                \
     F(void *, ggml_mul_mat, (void *, void *, void *))                                             \
     F(void *, ggml_add, (void *, void *, void *))                                                 \
+    F(void *, ggml_cpy, (void *, void *, void *))                                                 \
     F(void *, ggml_set_name, (void *, const char *))                                              \
     F(void, ggml_set_input, (void *))                                                             \
     F(void, ggml_set_output, (void *))                                                            \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Weights that come or change in ways that no backend is told of.
+// Weights that come or change in ways of which backends are not told.
 //
 //     ggml_weights LIBGGML
 //
@@ -42,6 +42,33 @@ static void set_late(void) {
     free_net(&net);
 }
 
+// A graph copies another tensor into one of F16.
+static void write_by_graph(void *tensor, const void *bytes, size_t size) {
+    void *context = new_context();
+    int64_t rows = (int64_t)(size / (K * sizeof(uint16_t)));
+    void *source = ggml_new_tensor_2d(context, TYPE_F16, K, rows);
+    ggml_set_input(source);
+    void *copy = ggml_cpy(context, source, tensor);
+    ggml_set_output(copy);
+    void *graph = ggml_new_graph(context);
+    ggml_build_forward_expand(graph, copy);
+    ggml_backend_sched_reset(scheduler);
+    require(ggml_backend_sched_alloc_graph(scheduler, graph), "ggml_backend_sched_alloc_graph");
+    ggml_backend_tensor_set(source, bytes, 0, size);
+    require(ggml_backend_sched_graph_compute(scheduler, graph) == STATUS_SUCCESS,
+            "ggml_backend_sched_graph_compute");
+    ggml_free(context);
+}
+
+// Weights that were used change.
+static void change(const char *before, const char *after, write_t write) {
+    struct net net = new_net(ggml_backend_dev_buffer_type(cpu), TYPE_F16, FIRST_SEED);
+    compare(before, &net, FIRST_SEED);
+    set_weights(&net, SECOND_SEED, write);
+    compare(after, &net, SECOND_SEED);
+    free_net(&net);
+}
+
 int main(int count, char **arguments) {
     if (count != 2) {
         fprintf(stderr, "usage: ggml_weights LIBGGML\n");
@@ -59,6 +86,8 @@ int main(int count, char **arguments) {
     scheduler = new_scheduler(backends, 2);
     read_late();
     set_late();
+    change("before a graph", "written by a graph", write_by_graph);
+    change("before a hand", "written by hand", write_by_hand);
     ggml_backend_sched_free(scheduler);
     ggml_backend_free(backends[0]);
     ggml_backend_free(backends[1]);

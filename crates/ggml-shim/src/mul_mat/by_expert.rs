@@ -20,7 +20,7 @@ use zerocopy::FromBytes;
 
 use super::{MatrixMultiplier, MulMat, MulMatError, part, verify, weights};
 use crate::memory;
-use crate::pack::PackedMatrix;
+use crate::pack::{Matrix, PackedMatrix};
 use crate::resident::ResidentMatrices;
 use crate::supports::{ExpertChoice, Shape};
 
@@ -97,6 +97,7 @@ fn compute_batch<M: MatrixMultiplier>(
         .iter()
         .map(|(expert, places)| {
             Ok(ExpertRows {
+                number: *expert,
                 places,
                 packed: weights(multiplier, residents, product, *expert, 0)?,
                 rows: gather(product, experts, places)?,
@@ -119,13 +120,11 @@ fn compute_batch<M: MatrixMultiplier>(
         .map_err(MulMatError::Engine)?;
     for ((expert, prepared), outputs) in all.iter().zip(&prepared).zip(&mut outputs) {
         prepared.mend(&expert.packed, n, outputs);
-        verify(
-            &mut product.checking,
-            &expert.packed,
-            k,
-            &expert.rows,
-            outputs,
-        );
+        if let Some(errors) = &mut product.errors {
+            let index = [expert.number, 0];
+            let now = Matrix::new(product.decoder, &product.weights, [n, k], index);
+            verify(errors, now.as_ref(), &expert.packed, &expert.rows, outputs);
+        }
         for ((slot, token), outputs) in expert.places.iter().zip(outputs.chunks_exact(n)) {
             let first = (token * experts.used + slot) * n;
             product
@@ -140,6 +139,7 @@ fn compute_batch<M: MatrixMultiplier>(
 
 /// The rows that chose one expert.
 struct ExpertRows<'a, W> {
+    number: usize,
     places: &'a [OutputRow],
     packed: Arc<PackedMatrix<W>>,
     /// The expert's activations, one row a place.

@@ -199,15 +199,12 @@ fn run_f16(multiplier: &Plain, shape: Shape, order: [usize; 3], gap: usize) -> V
             nb: activations_nb,
         },
         out: &mut out,
-        checking: ProductChecks {
-            keep: true,
-            errors: Some(OutputErrors::default()),
-        },
+        errors: Some(OutputErrors::default()),
         decision: None,
     };
     compute(multiplier, None, &mut product).unwrap();
     // All numbers here are small integers: nothing is rounded.
-    let errors = product.checking.errors.unwrap();
+    let errors = product.errors.unwrap();
     let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
     assert_eq!((errors.differences, errors.outputs), (0.0, energy));
     out
@@ -270,9 +267,30 @@ fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> Mu
             nb: [4, 128, 256, 256],
         },
         out,
-        checking: ProductChecks::default(),
+        errors: None,
         decision: None,
     }
+}
+
+/// Nobody tells the backend of what a program writes by hand.
+#[test]
+fn weights_that_changed_since_they_were_packed_are_seen_by_the_check() {
+    let (multiplier, residents) = (Plain::default(), ResidentMatrices::default());
+    let mut weights = q8_0_weights();
+    let (activations, _) = lay_out([32, 2, 1, 1], [1, 2, 3], 0, 0.0, activation);
+    let address = weights.as_ptr().addr();
+    let check = |weights: &[u8]| {
+        let mut out = vec![0.0; 6];
+        let mut product = q8_0(weights, &activations, &mut out);
+        assert_eq!(product.stored.address, address);
+        product.errors = Some(OutputErrors::default());
+        compute(&multiplier, Some(&residents), &mut product).unwrap();
+        product.errors.unwrap().nmse()
+    };
+    assert_eq!(check(&weights), 0.0);
+    weights[2..34].fill(100);
+    assert!(check(&weights) > 0.1);
+    assert_eq!(multiplier.loads.load(Ordering::Relaxed), 1);
 }
 
 #[test]

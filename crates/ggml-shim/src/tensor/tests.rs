@@ -151,6 +151,36 @@ fn rows_of_what_is_viewed_are_seen_where_they_are_longer() {
     assert_eq!(rows(&heads), None);
 }
 
+#[test]
+fn operations_that_write_weights_are_seen() {
+    const COPY: u32 = 5;
+    let host = fake_host();
+    let mut array = [0_u8; 2 * 64 * 96];
+    let written = |op: u32, usage: c_int, data: *mut u8| {
+        let mut buffer = buffer(plain_type(), usage, 1 << 20);
+        let mut weights = tensor(type_id::F16, SHAPE);
+        weights.buffer = (&raw mut buffer).cast();
+        weights.data = data.cast();
+        let mut node = tensor(type_id::F16, SHAPE);
+        node.op = op;
+        node.view_src = &raw mut weights;
+        // SAFETY: the tensors live during the call.
+        let found = unsafe { written_weights(&context(&host), &raw const node) };
+        found.map(|(_, name, range)| (name, range))
+    };
+    let data = array.as_mut_ptr();
+    let whole = data.addr()..data.addr() + array.len();
+    let name = "blk.0.ffn_up".to_owned();
+    assert_eq!(written(COPY, usage::WEIGHTS, data), Some((name, whole)));
+    for (op, usage) in [(VIEW, usage::WEIGHTS), (0, usage::WEIGHTS), (COPY, 0)] {
+        assert_eq!(written(op, usage, data), None, "{op}");
+    }
+    let alone = tensor(type_id::F16, SHAPE);
+    // SAFETY: as above.
+    let found = unsafe { written_weights(&context(&host), &raw const alone) };
+    assert!(found.is_none());
+}
+
 /// A KV cache is a stored tensor too, and attention multiplies by a view of
 /// it; it lies in plain memory, but in no buffer of weights.
 #[test]

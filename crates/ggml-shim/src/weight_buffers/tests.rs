@@ -3,9 +3,16 @@
 
 use std::ptr;
 
+use npu_matmul::Dtype;
+use npu_matmul::plan::{MemoryPlan, PlanOptions, WeightPlan};
+
 use super::*;
 use crate::abi::type_id;
+use crate::budget::Budget;
 use crate::supports::tests::packed;
+
+/// Bytes of each tensor.
+const BYTES: usize = 2 * 64 * 64;
 
 /// Buffers whose usage is told by the test.
 struct Buffers(WeightBuffers);
@@ -20,10 +27,10 @@ impl Buffers {
         let mut entries = self.0.entries.write().unwrap();
         entries.made += 1;
         // Not in the order of the addresses.
-        let buffer: *mut Buffer = ptr::without_provenance_mut(0x100_0000 - 0x1000 * entries.made);
+        let buffer: *mut Buffer = ptr::without_provenance_mut(0x100_0000 - 0x1_0000 * entries.made);
         let candidate = |(index, name): (usize, &&str)| Candidate {
             name: (*name).to_owned(),
-            address: buffer.addr() + index,
+            address: buffer.addr() + index * BYTES,
             weights: packed(type_id::F16, [64, 64, 1, 1]),
         };
         let entry = WeightBuffer {
@@ -36,10 +43,26 @@ impl Buffers {
             waiting: AtomicUsize::new(names.len()),
             has_output: AtomicBool::new(false),
             decisions: RwLock::default(),
+            written: RwLock::default(),
             pieces: Mutex::default(),
         };
         entries.by_address.insert(buffer.addr(), Arc::new(entry));
         buffer
+    }
+
+    /// Decides that the tensor of `candidate` may be on the NPU.
+    fn take(&self, buffer: *mut Buffer, candidate: usize) -> Arc<WeightDecision> {
+        let entry = self.0.get(buffer).unwrap();
+        let one = &entry.candidates()[candidate];
+        let options = PlanOptions::default();
+        let memory = MemoryPlan::for_weights(3, u64::MAX, &options);
+        let plan = WeightPlan::new(Dtype::Fp16, 64, 64, 3, &options).unwrap();
+        let decision = Budget::new(memory, u64::MAX).decide(true, vec![plan], 0);
+        let key = decision_key(&one.weights, one.address).unwrap();
+        let extent = one.weights.extent(one.address).unwrap();
+        let mut decisions = entry.decisions.write().unwrap();
+        decisions.insert(key, (extent, Arc::clone(&decision)));
+        decision
     }
 
     fn due(&self, has_weights: impl Fn(*mut Buffer) -> bool) -> Vec<String> {
@@ -88,4 +111,23 @@ fn what_is_in_no_buffer_of_weights_waits() {
     assert_eq!(buffers.due(has_weights), ["b"]);
     assert!(buffers.0.get(cache).unwrap().is_waiting());
     assert_eq!(buffers.due(|_| true), ["cache_k_l0"]);
+}
+
+#[test]
+fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
+    let buffers = Buffers::new();
+    let buffer = buffers.add(WeightOrder::Plain, &["a", "b", "c"]);
+    let [a, b, c] = [0, 1, 2].map(|index| buffers.take(buffer, index));
+    let entry = buffers.0.get(buffer).unwrap();
+    let second = buffer.addr() + BYTES..buffer.addr() + 2 * BYTES;
+    assert!(entry.leave_written(&second));
+    assert!(!entry.leave_written(&second));
+    assert_eq!(b.refusal(), Some(LeftOnCpu::Written));
+    assert!(a.is_yes() && c.is_yes());
+    // Also of what is decided later.
+    let extent = |index: usize| buffer.addr() + index * BYTES..buffer.addr() + (index + 1) * BYTES;
+    assert_eq!(
+        [0, 1, 2].map(|index| entry.is_written(&extent(index))),
+        [false, true, false]
+    );
 }

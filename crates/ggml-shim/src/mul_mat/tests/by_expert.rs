@@ -64,7 +64,7 @@ fn run_by_expert(
             nb: ids_nb,
         }),
         out: &mut out,
-        checking: ProductChecks::default(),
+        errors: None,
         decision: None,
     };
     let multiplier = Plain::default();

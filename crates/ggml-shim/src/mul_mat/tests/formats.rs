@@ -36,7 +36,7 @@ fn row_sum(id: u32, precision: ComputeType, row: &[u8], k: usize) -> Result<f32,
             nb: [4, 4 * k, 4 * k, 4 * k],
         },
         out: &mut out,
-        checking: ProductChecks::default(),
+        errors: None,
         decision: None,
     };
     compute(&Plain::default(), None, &mut product).map_err(|error| error.to_string())?;
