@@ -50,6 +50,20 @@ def test_refusals(variable, reference, seen):
     seen(said[0])
 
 
+@pytest.mark.parametrize("word", ["none", "off"])
+def test_left_alone(word, stock, reference, seen):
+    """GGML_ROCKET_DEVICE can leave the NPU alone: no device, no complaint, the CPU's text."""
+    env = {"GGML_ROCKET_DEVICE": word}
+    listed = stock.run("llama-completion", "--list-devices", env=env, told=False)
+    assert "ROCKET" not in listed.text, listed.text
+    text = reference(MODEL, PROMPT, TOKENS)
+    output = text.run("-v", env=env, told=False, log="left alone")
+    [said] = output.lines("ROCKET: ")
+    assert " I ROCKET: " in output.stderr and not output.has_stats, output.stderr
+    assert output.generated == text.text
+    seen(said)
+
+
 # Bytes that are left of the library: nothing, half of the ELF header, that header with one of the
 # program headers; and a part that is less than is mapped, even where most of the file is debugging
 # information. glibc's loader maps what the program headers say without looking at the file's

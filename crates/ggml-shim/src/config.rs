@@ -12,6 +12,9 @@ use npu_offload::PrecisionChoice;
 use crate::patterns::Patterns;
 use crate::spelling;
 
+/// Words for no device.
+const NO_DEVICE: [&str; 2] = ["none", "off"];
+
 /// The word for what is computed: from how many rows on products are offloaded.
 const COMPUTED: &str = "auto";
 
@@ -28,7 +31,7 @@ const DEVICE: &str = "GGML_ROCKET_DEVICE";
 const VARIABLES: [&str; 8] = [MIN_M, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE];
 
 /// What the user set in the environment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
     /// `GGML_ROCKET_MIN_M`: fewest activation rows (tokens of a batch) of a
     /// product that is offloaded; `None` leaves it to the times.
@@ -48,8 +51,9 @@ pub(crate) struct Config {
     pub(crate) verify: Option<NonZeroU64>,
     /// `NPU_THREADS`: threads for the engine's work, instead of the program's.
     pub(crate) threads: Option<Threads>,
-    /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path.
-    pub(crate) device: Selector,
+    /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path; `None` for `none` and
+    /// `off`, which leave the NPU alone.
+    pub(crate) device: Option<Selector>,
 }
 
 impl Config {
@@ -151,15 +155,15 @@ impl Config {
                 complain(THREADS_VARIABLE, &value, wanted, "the program's threads");
             }
         }
-        // Whatever is neither `auto` nor `model` is a path; one that is wrong
-        // shows when it is opened.
+        // Whatever is no word is a path; one that is wrong shows when it is opened.
         let device = [DEVICE, npu_model::DEVICE_VARIABLE]
             .into_iter()
             .filter_map(&get)
             .find(|value| !value.is_empty())
-            .map_or(Selector::Auto, |value| match value.to_str() {
-                Some(text) => Selector::from(OsStr::new(text.trim())),
-                None => Selector::from(value.as_os_str()),
+            .map_or(Some(Selector::Auto), |value| match value.to_str() {
+                Some(text) if NO_DEVICE.contains(&text.trim()) => None,
+                Some(text) => Some(Selector::from(OsStr::new(text.trim()))),
+                None => Some(Selector::from(value.as_os_str())),
             });
         (
             Self {
@@ -247,7 +251,7 @@ mod tests {
         let (config, complaints) = parse(&[]);
         assert_eq!(config.min_m, None);
         assert!(!config.stats);
-        assert_eq!(config.device, Selector::Auto);
+        assert_eq!(config.device, Some(Selector::Auto));
         assert!(complaints.is_empty());
         assert_eq!(parse(&[("GGML_ROCKET_MIN_M", " ")]).0, config);
     }
@@ -270,7 +274,7 @@ mod tests {
         assert!(!config.tensors.include("output.weight"));
         assert!(config.stats);
         assert_eq!(config.trace, Some("a trace.json".into()));
-        assert_eq!(config.device, Selector::Model);
+        assert_eq!(config.device, Some(Selector::Model));
         assert!(complaints.is_empty());
     }
 
@@ -284,7 +288,20 @@ mod tests {
     #[test]
     fn the_general_variable_holds_where_ours_is_unset() {
         let (config, _) = parse(&[("ROCKET_DEVICE", "/dev/accel/accel7")]);
-        assert_eq!(config.device, Selector::Path("/dev/accel/accel7".into()));
+        let path = Selector::Path("/dev/accel/accel7".into());
+        assert_eq!(config.device, Some(path));
+    }
+
+    #[test]
+    fn the_npu_can_be_left_alone() {
+        for word in ["none", "off", " none "] {
+            for name in ["GGML_ROCKET_DEVICE", "ROCKET_DEVICE"] {
+                let (config, complaints) = parse(&[(name, word)]);
+                assert_eq!((config.device, complaints.len()), (None, 0), "{word}");
+            }
+        }
+        let (config, _) = parse(&[("GGML_ROCKET_DEVICE", "model"), ("ROCKET_DEVICE", "none")]);
+        assert_eq!(config.device, Some(Selector::Model));
     }
 
     #[test]

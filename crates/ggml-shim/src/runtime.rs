@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use npu_matmul::Engine;
-use npu_model::Model;
+use npu_model::{Model, Selector};
 use npu_offload::OffloadRules;
 
 use crate::abi::{Device, Reg};
@@ -104,11 +104,18 @@ impl Runtime {
     fn new() -> Option<Self> {
         let place = SymbolScope::find();
         let logger = Logger::new(place.as_ref());
+        let (config, complaints) = Config::from_env();
+        // Before anything else is looked at, of which there could be something to say.
+        let Some(device) = config.device.clone() else {
+            let line = "the NPU is left alone, as GGML_ROCKET_DEVICE or ROCKET_DEVICE says";
+            logger.write(LogLevel::Info, line);
+            return None;
+        };
         let runtime =
             place
                 .ok_or(LoadError::NoGgml)
                 .and_then(|place| match SymbolScope::copies() {
-                    0 | 1 => Self::open(&place),
+                    0 | 1 => Self::open(&place, config, complaints, &device),
                     copies => Err(LoadError::SeveralGgml { copies }),
                 });
         match runtime {
@@ -123,7 +130,13 @@ impl Runtime {
         }
     }
 
-    fn open(place: &SymbolScope) -> Result<Self, LoadError> {
+    /// Serves the ggml of `place` with `device`. `complaints` about `config` are for the log.
+    fn open(
+        place: &SymbolScope,
+        config: Config,
+        complaints: Vec<String>,
+        device: &Selector,
+    ) -> Result<Self, LoadError> {
         let host = Host::new(place)?;
         let incomplete = || LoadError::Incomplete {
             version: host.version().to_owned(),
@@ -131,7 +144,6 @@ impl Runtime {
         let types = FormatTable::find(place).ok_or_else(incomplete)?;
         let cpu = CpuBackend::find(place).ok_or_else(incomplete)?;
         let logger = host.logger();
-        let (config, complaints) = Config::from_env();
         for complaint in complaints {
             logger.write(LogLevel::Warn, &complaint);
         }
@@ -142,7 +154,7 @@ impl Runtime {
                 .map_err(|error| logger.write(LogLevel::Warn, &trace::complaint(path, &error)))
                 .ok()
         });
-        let opened = engine::open(&config.device, output.is_some(), config.threads)?;
+        let opened = engine::open(device, output.is_some(), config.threads)?;
         if let Some(complaint) = &opened.complaint {
             logger.write(LogLevel::Warn, complaint);
         }
