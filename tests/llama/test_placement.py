@@ -57,6 +57,29 @@ def test_weight_placement(name, kind, stock, seen):
     seen(f"{without} MiB, {prompt} products")
 
 
+def test_layers_device(stock, seen):
+    """With `-dev` our device is that of the layers: weights lie where they lie without, as many
+    products are offloaded, and one warning names what it costs."""
+    model, disabled = stock.quantised("tiny-1", "Q4_0"), "Flash Attention not supported"
+    layers = "is the device of the model's layers"
+
+    def run(*options: str) -> Output:
+        words = [*completion(PROMPT, 4), "-v", *options]
+        return stock.run("llama-completion", *words, model=model, whole=places)
+
+    without = run()
+    assert not without.lines(layers) and disabled not in without.stderr
+    for options, is_off in [([], True), (["-fa", "on"], False)]:
+        chosen = run("-dev", stock.device_name, *options)
+        assert places(chosen) == places(without)
+        assert chosen.stats.products == without.stats.offloaded()
+        [said] = chosen.lines("ROCKET: ", layers)
+        assert (disabled in chosen.stderr) == is_off, "what the warning says of flash attention"
+    # Not a word of it reaches the backend.
+    assert run("-dev", "none").stats.products == without.stats.products
+    seen(said)
+
+
 # What makes llama.cpp rotate what goes into attention and comes out of it.
 QUANTISED_CACHE = ["-ctk", "q8_0", "-ctv", "q8_0"]
 

@@ -24,7 +24,7 @@ const DEVICE_TYPE_CPU: c_int = 0;
 /// machine two of them at most.
 const MOST_EXTRAS: usize = 16;
 /// The CPU backend's own name of its list.
-const EXTRAS_NAME: &CStr = c"ggml_backend_dev_get_extra_bufts";
+pub(crate) const EXTRAS_NAME: &CStr = c"ggml_backend_dev_get_extra_bufts";
 
 type CpuBufferType = unsafe extern "C" fn() -> *mut BufferType;
 type DevByType = unsafe extern "C" fn(c_int) -> *mut Device;

@@ -193,7 +193,9 @@ unsafe fn placed(
     // SAFETY: as above.
     let buffer = unsafe { tensor::buffer_of(weights) };
     match product.place {
-        WeightLocation::Unallocated | WeightLocation::Elsewhere => Ok(()),
+        WeightLocation::Unallocated => Ok(()),
+        WeightLocation::Asked => Err(DeclineReason::Asked),
+        WeightLocation::Elsewhere => Err(DeclineReason::Elsewhere),
         WeightLocation::Plain => {
             let buffers = &runtime.weight_buffers;
             let decision = buffers.decide_when_used(runtime, buffer, weights, &product.weights)?;

@@ -12,6 +12,8 @@ pub(crate) enum DeclineReason {
     Computed,
     /// The weights are an input of the graph.
     Input,
+    /// The program only asks where to put the weights.
+    Asked,
     /// The weights lie in a buffer that is not one of weights.
     Elsewhere,
     /// The CPU has rearranged the weights, and they were not packed before.
@@ -52,10 +54,11 @@ pub(crate) enum DeclineReason {
 
 impl DeclineReason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::NotAProduct,
         Self::Computed,
         Self::Input,
+        Self::Asked,
         Self::Elsewhere,
         Self::NotPacked,
         Self::Unseen,
@@ -82,6 +85,7 @@ impl DeclineReason {
             Self::NotAProduct => "not a matrix product",
             Self::Computed => "no stored weights (attention)",
             Self::Input => "weights are an input of the graph (rotations of a KV cache)",
+            Self::Asked => "asked where weights shall lie: where the CPU wants them",
             Self::Elsewhere => "weights not in a buffer of weights",
             Self::NotPacked => "weights rearranged for the CPU only",
             Self::Unseen => "weights in a buffer from before this backend was loaded",

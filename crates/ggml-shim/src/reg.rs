@@ -4,10 +4,12 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use crate::abi::{Backend, Device, Feature, Reg, RegInterface, RegObject};
 use crate::backend;
+use crate::cpu::EXTRAS_NAME;
+use crate::log::LogLevel;
 use crate::runtime::{Runtime, guard};
 use crate::stream::AbortCallback;
 
@@ -49,7 +51,28 @@ unsafe extern "C" fn proc_address(_reg: *mut Reg, name: *const c_char) -> *mut c
         return ptr::null_mut();
     }
     // SAFETY: not null, and ggml passes a NUL-terminated name.
-    find(unsafe { CStr::from_ptr(name) })
+    let name = unsafe { CStr::from_ptr(name) };
+    if name == EXTRAS_NAME {
+        warn_of_layers();
+    }
+    find(name)
+}
+
+/// Says what it costs to make this device the one of a model's layers (`-dev`): of such a device
+/// llama.cpp asks for more buffer types, and of no other one but the CPU.
+fn warn_of_layers() {
+    static SAID: Once = Once::new();
+    guard("get_proc_address", (), |runtime| {
+        SAID.call_once(|| {
+            let name = runtime.name.to_string_lossy();
+            let line = format!(
+                "{name} is the device of the model's layers: flash attention, which it does not \
+                 compute, is off unless it is forced (-fa on). Leave out -dev {name}: the NPU is \
+                 used without it"
+            );
+            runtime.log(LogLevel::Warn, &line);
+        });
+    });
 }
 
 /// The address of our function of that name; null if there is none.

@@ -59,6 +59,9 @@ pub(crate) enum WeightOrigin {
 pub(crate) enum WeightLocation {
     /// Nowhere yet: ggml asks before it allocates.
     Unallocated,
+    /// Nowhere yet: a program asks whether they are to lie in our device's buffer type, which is
+    /// plain memory.
+    Asked,
     /// In a buffer of weights that can be read in place.
     Plain,
     /// In a buffer of weights that cannot be read in place.
@@ -164,8 +167,11 @@ pub(crate) fn decide(
         WeightOrigin::Computed => return Err(DeclineReason::Computed),
         WeightOrigin::Input => return Err(DeclineReason::Input),
     }
-    if product.place == WeightLocation::Elsewhere {
-        return Err(DeclineReason::Elsewhere);
+    match product.place {
+        // The CPU's own places are better: its kernels want some weights in another order.
+        WeightLocation::Asked => return Err(DeclineReason::Asked),
+        WeightLocation::Elsewhere => return Err(DeclineReason::Elsewhere),
+        WeightLocation::Unallocated | WeightLocation::Plain | WeightLocation::Rearranged => {}
     }
     let offload = computable(product, rules)?;
     let Shape { n, k, .. } = offload.shape;

@@ -205,11 +205,16 @@ unsafe fn place(context: &TensorContext<'_>, weights: &Tensor) -> WeightLocation
     let is_empty = unsafe { host.buffer_size(buffer) } == 0;
     // SAFETY: as above.
     let is_host = unsafe { host.is_host(buffer_type) };
-    if is_empty && is_host {
-        return WeightLocation::Unallocated;
-    }
     // SAFETY: as above.
-    match (unsafe { host.buffer_usage(buffer) }, is_host) {
+    let usage = unsafe { host.buffer_usage(buffer) };
+    if is_empty && is_host {
+        // It asks for a place in the same way, but of a buffer that it calls nothing yet.
+        return match usage {
+            usage::WEIGHTS => WeightLocation::Unallocated,
+            _ => WeightLocation::Asked,
+        };
+    }
+    match (usage, is_host) {
         (usage::WEIGHTS, true) => WeightLocation::Plain,
         (usage::WEIGHTS, false) => WeightLocation::Rearranged,
         _ => WeightLocation::Elsewhere,

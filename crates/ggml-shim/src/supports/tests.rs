@@ -109,6 +109,7 @@ fn each_reason_to_decline() {
             |p| p.place = WeightLocation::Elsewhere,
             DeclineReason::Elsewhere,
         ),
+        (|p| p.place = WeightLocation::Asked, DeclineReason::Asked),
         (
             |p| p.weights.format = format(type_id::I32),
             DeclineReason::WeightType,

@@ -98,6 +98,7 @@ fn llama_cpp_asks_with_an_empty_buffer_and_then_with_the_weights() {
     let rearranged = REARRANGED.as_ptr().cast_mut().cast();
     for (buffer_type, usage, size, place) in [
         (plain_type(), usage::WEIGHTS, 0, WeightLocation::Unallocated),
+        (plain_type(), 0, 0, WeightLocation::Asked),
         (plain_type(), usage::WEIGHTS, 4096, WeightLocation::Plain),
         (rearranged, usage::WEIGHTS, 4096, WeightLocation::Rearranged),
         (rearranged, 0, 4096, WeightLocation::Elsewhere),
