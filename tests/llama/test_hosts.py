@@ -3,12 +3,15 @@
 
 Small hosts in C load the ggml of a distribution as programs do and let it load its backends; what
 they then print must be right. Debian's ggml is of the newest layout; the binaries that come with
-node-llama-cpp have those of former ones, have other SONAMEs, and are loaded with RTLD_LOCAL.
+node-llama-cpp have those of former ones, have other SONAMEs, and are loaded with RTLD_LOCAL. Python's
+packages have more versions, with the CPU backend linked to them.
 """
 
 import re
 import shutil
+import sys
 import tarfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +22,9 @@ from options import OPTIONS, WORK, External, skip_without
 from process import Output
 from stock import compile_c
 
-# npm's name of node-llama-cpp's binaries.
+# npm's name of node-llama-cpp's binaries, and what Python's packages call the architecture.
 NPM = {"amd64": "linux-x64", "arm64": "linux-arm64"}[OPTIONS.arch]
+WHEEL_ARCH = {"amd64": "x86_64", "arm64": "aarch64"}[OPTIONS.arch]
 
 # What a host must print, by the first word of the line.
 OWN, LENT = "own in .*: .* good", "lent in .*: .* good"
@@ -45,6 +49,7 @@ class Host:
 
     ggml: str = ""  # as its `ggml_version` says; Debian's says it in a file's name
     package: str = ""  # npm's version of node-llama-cpp
+    wheel: str = ""  # PyPI's package, and its version
     precision: str = "auto"  # GGML_ROCKET_PRECISION, and what products may be computed in
     computed: tuple[str, ...] = ("fp16", "int8-hadamard")
     # Normalised mean square error that products may have against the CPU's. With `auto` it is
@@ -69,20 +74,28 @@ HOSTS = [
     Host("0.9.4", "3.14.0", rearranges=ANY_ARM),  # does not mark the nodes to be computed
     Host("0.9.7", "3.16.2", rearranges=ANY_ARM),  # does
     Host("0.25.1", "3.22.1"),
+    Host("0.20.2", wheel="libggml-python==0.20.2", rearranges=ANY_ARM),
 ]
+# For ARM one of them takes SVE, which an RK3588 has not, and there is none of the other.
+if OPTIONS.arch == "amd64":
+    HOSTS += [
+        Host("0.13.1", wheel="libggml-python==0.13.1"),
+        Host("0.26.0", wheel="llama-cpp-py-sync==0.11548"),
+    ]
 
 
 def name_of(host: Host) -> str:
-    return f"node-llama-cpp {host.package}" if host.package else f"Debian {host.precision}"
+    node = f"node-llama-cpp {host.package}" if host.package else ""
+    return node or host.wheel.replace("==", " ") or f"Debian {host.precision}"
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=name_of)
 def test_hosts(host, stock, seen, request):
     request.node.ggml = host.ggml
     program = compile_c("ggml_host")
-    if host.package:
-        directory = fetch(host.package)
-        [library] = directory.glob("libggml.*")
+    if host.package or host.wheel:
+        directory = fetch(host.package) if host.package else fetch_wheel(host.wheel)
+        library = min(directory.glob("libggml.*"))
         words = [*stock.program(program, directory), host.limit, library, directory]
     else:
         words = [*stock.program(program), host.limit, stock.ggml]
@@ -130,6 +143,31 @@ def fetch(version: str) -> Path:
         archive.unlink()
         fresh.rename(directory)
     return directory / "package/bins" / NPM
+
+
+def fetch_wheel(package: str) -> Path:
+    """Fetches and unpacks a package of PyPI, unless it is there. Returns the directory of the
+    libraries."""
+    directory = WORK / "pypi" / f"{package.replace('==', '-')}-{WHEEL_ARCH}"
+    fresh = directory.with_name(f"{directory.name}.new")
+    if not directory.exists():
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        # The libraries are the same for each Python.
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", fresh]
+        command += ["--disable-pip-version-check", "--only-binary", ":all:"]
+        command += ["--python-version", "3.11"]
+        for number in ["2014", "_2_27", "_2_28"]:
+            command += ["--platform", f"manylinux{number}_{WHEEL_ARCH}"]
+        output = process.run([*command, package], limit=180, check=False)
+        if output.status:
+            raise External(f"fetching {package}: {output.stderr}")
+        [archive] = fresh.glob("*.whl")
+        with zipfile.ZipFile(archive) as files:
+            files.extractall(fresh)
+        archive.unlink()
+        fresh.rename(directory)
+    return next(directory.rglob("libggml-base.so*")).parent
 
 
 # KiB that the process may grow by in 56 rounds of four contexts. The packed weights of one context
