@@ -88,8 +88,8 @@ unsafe impl FileOperations for DrmFile {
 }
 
 // SAFETY: of all pages of an object or of the first of them, which are zeroed when
-// made; at a fixed place (a memfd mapping or a boxed slice) as long as the mapping
-// keeps the object.
+// made; at a fixed place (a mapping or a boxed slice) as long as the mapping keeps
+// the object: pages that move into a memfd do so at their place.
 unsafe impl MappedMemory for Mapping {
     fn as_ptr(&self) -> *mut u8 {
         self.as_ptr()

@@ -75,6 +75,7 @@ impl Service for ForwardService {
                 rocket_uapi::Error::NoSuchNode => Errno::NOENT,
                 rocket_uapi::Error::NoPermission(_) => Errno::ACCESS,
                 rocket_uapi::Error::OutOfFileDescriptors { .. } => Errno::MFILE,
+                rocket_uapi::Error::OutOfSystemFiles { .. } => Errno::NFILE,
                 rocket_uapi::Error::Refused { errno, .. } => errno,
                 _ => Errno::NODEV,
             }

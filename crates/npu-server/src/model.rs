@@ -19,9 +19,9 @@ pub struct ModelService {
 }
 
 impl ModelService {
-    /// Serves `model`, which should be of [`Backing::Memfd`].
+    /// Serves `model`, which should be of [`Backing::Mapped`].
     ///
-    /// [`Backing::Memfd`]: npu_model::Backing::Memfd
+    /// [`Backing::Mapped`]: npu_model::Backing::Mapped
     #[must_use]
     pub fn new(model: Arc<Model>) -> Self {
         Self { model }

@@ -179,8 +179,8 @@ pub enum Error {
     Length(#[from] LengthError),
     /// No memory or no address space left for a BO.
     #[error(
-        "CREATE_BO of {len} failed: out of memory, or the file's 4 GiB of NPU addresses are \
-         used up; free buffer objects or spread them over several files"
+        "CREATE_BO of {len} failed: out of memory or of mappings (vm.max_map_count), or the file's \
+         4 GiB of NPU addresses are used up; free buffer objects or spread them over several files"
     )]
     OutOfMemory {
         /// The length asked for.
@@ -189,6 +189,16 @@ pub enum Error {
     /// No file descriptor left.
     #[error("{} failed: the process has no file descriptor left; raise `ulimit -n`", call.name())]
     OutOfFileDescriptors {
+        /// The call that failed.
+        call: Call,
+    },
+    /// No open file left in the system, or in the server that shows the device.
+    #[error(
+        "{} failed: the system, or the server of the software NPU, has no file descriptor left; \
+         end programs that hold many, or raise fs.file-max or the server's `ulimit -n`",
+        call.name()
+    )]
+    OutOfSystemFiles {
         /// The call that failed.
         call: Call,
     },
@@ -267,7 +277,7 @@ pub enum Error {
     #[error("the job was built for another open file, where addresses differ")]
     OtherDevice,
     /// A refusal of the driver that has no name here.
-    #[error("{}{} failed: {errno}", call.name(), on(*handle))]
+    #[error("{}{} failed: {errno}{}", call.name(), on(*handle), advice(*errno))]
     Refused {
         /// The call that failed.
         call: Call,
@@ -289,7 +299,8 @@ impl Error {
     #[must_use]
     pub fn of(call: Call, handle: Option<Handle>, errno: Errno) -> Self {
         match errno {
-            Errno::MFILE | Errno::NFILE => Self::OutOfFileDescriptors { call },
+            Errno::MFILE => Self::OutOfFileDescriptors { call },
+            Errno::NFILE => Self::OutOfSystemFiles { call },
             Errno::NODEV | Errno::NXIO => Self::DeviceGone { call },
             _ => Self::Refused {
                 call,
@@ -297,6 +308,15 @@ impl Error {
                 errno,
             },
         }
+    }
+}
+
+/// What to do about an errno that has one cause here.
+const fn advice(errno: Errno) -> &'static str {
+    match errno {
+        Errno::AGAIN => "; no thread could be started: end programs, or raise `ulimit -u`",
+        Errno::NOMEM => "; free memory, or raise `ulimit -v`",
+        _ => "",
     }
 }
 

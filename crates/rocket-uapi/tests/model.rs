@@ -24,7 +24,7 @@ fn device_with(options: ModelOptions) -> Device {
     let backing = if cfg!(miri) {
         Backing::Heap
     } else {
-        Backing::Memfd
+        Backing::Mapped
     };
     let model = Model::new(ModelOptions { backing, ..options });
     Device::from_backend(model.open())
@@ -198,7 +198,7 @@ fn frail() -> std::sync::Arc<Model> {
     let backing = if cfg!(miri) {
         Backing::Heap
     } else {
-        Backing::Memfd
+        Backing::Mapped
     };
     Model::new(ModelOptions {
         backing,
@@ -286,7 +286,7 @@ fn manual_caches_change_nothing() {
     let backing = if cfg!(miri) {
         Backing::Heap
     } else {
-        Backing::Memfd
+        Backing::Mapped
     };
     let model = Model::new(ModelOptions {
         backing,

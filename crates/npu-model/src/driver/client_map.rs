@@ -56,7 +56,7 @@ impl ClientMap {
     /// Whether any process has it mapped, or is about to.
     fn is_mapped(&self) -> bool {
         let pages = self.mapping.of().0.pages();
-        let Some(pages) = pages.fd() else {
+        let Some(pages) = pages.file() else {
             return false;
         };
         let mut probe = byte_lock(libc::F_WRLCK, self.byte);
@@ -134,12 +134,12 @@ impl DrmFile {
     /// [`Backing::Heap`]: super::Backing::Heap
     pub fn mmap_file(&self, offset: u64, len: usize, flags: MapFlags) -> Result<OwnedFd, Errno> {
         let (object, _) = self.mappable(offset, len, flags)?;
-        let pages = object.pages().fd().ok_or(Errno::OPNOTSUPP)?;
+        let pages = object.pages().make_file()?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .open(own_fd(pages.as_raw_fd()))
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
         let file = OwnedFd::from(file);
         let byte = self.open().map_lock;
         // Under the lock of the list, so that nobody collects in between.

@@ -44,9 +44,9 @@ impl ModelDmaBuf {
     ///
     /// # Errors
     /// `EOPNOTSUPP` for heap pages, else what opening a file gives
-    /// (`EMFILE`, `ENFILE`).
+    /// (`EMFILE`, `ENFILE`, `ENOMEM`).
     pub(super) fn export(object: &Arc<GemObject>, writable: bool) -> Result<OwnedFd, Errno> {
-        let pages = object.pages().fd().ok_or(Errno::OPNOTSUPP)?;
+        let pages = object.pages().make_file()?;
         // In the table's hold all along: `is_open` takes the file lock for a
         // moment.
         shared_file::install(|files| {
@@ -55,7 +55,7 @@ impl ModelDmaBuf {
                 .read(true)
                 .write(writable)
                 .open(own_fd(pages.as_raw_fd()))
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
             // Exported again, it is the same dma-buf.
             files
@@ -77,7 +77,7 @@ impl ModelDmaBuf {
 
     /// Whether an exported descriptor is open anywhere.
     pub(super) fn is_open(&self) -> bool {
-        let Some(pages) = self.object.pages().fd() else {
+        let Some(pages) = self.object.pages().file() else {
             return false;
         };
         match rustix::fs::flock(pages, FlockOperation::NonBlockingLockExclusive) {

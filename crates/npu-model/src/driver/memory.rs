@@ -15,12 +15,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rocket_uapi::words;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::ProtFlags;
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 /// Page size of the kernel configuration that is modelled, bytes.
 pub(super) const PAGE_BYTES: usize = 4096;
@@ -34,9 +35,10 @@ const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
 /// What the pages of buffer objects are made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
-    /// A memfd per buffer object: can be mapped many times and exported.
+    /// Anonymous memory. It moves into a memfd when it is mapped by its offset
+    /// or exported: only such an object takes a file descriptor.
     #[default]
-    Memfd,
+    Mapped,
     /// The heap of this process: for interpreters without memfd, such as
     /// Miri. Export fails with `EOPNOTSUPP`, and a mapping is always the one
     /// set of pages, readable and writable.
@@ -50,8 +52,19 @@ struct HeapPage([AtomicU64; PAGE_WORDS]);
 
 #[derive(Debug)]
 enum Store {
-    Memfd { fd: OwnedFd, map: MmapRaw },
+    Mapped(MappedStore),
     Heap(Box<[HeapPage]>),
+}
+
+/// A private anonymous mapping, or from the first [`MappedStore::file`] on a
+/// shared one of that memfd, at the same place.
+#[derive(Debug)]
+struct MappedStore {
+    map: MmapRaw,
+    file: OnceLock<OwnedFd>,
+    /// Written while the bytes move into the file, read by each copy in or out
+    /// before that.
+    moving: RwLock<()>,
 }
 
 /// Zeroed, page-aligned memory that CPU and NPU share.
@@ -62,39 +75,133 @@ pub(super) struct Pages {
     len: usize,
 }
 
+/// The errno of an error of the standard library, which mmap's are.
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::NOMEM)
+}
+
+impl MappedStore {
+    /// # Errors
+    /// `ENOMEM` where the host has no memory, address space or mapping left.
+    fn new(len: usize) -> Result<Self, Errno> {
+        let map = MmapOptions::new()
+            .len(len)
+            .no_reserve_swap()
+            .map_anon()
+            .map_err(|error| errno(&error))?;
+        Ok(Self {
+            map: MmapRaw::from(map),
+            file: OnceLock::new(),
+            moving: RwLock::new(()),
+        })
+    }
+
+    /// The memfd with the bytes, to which they move if they are not there yet.
+    ///
+    /// A write by the CPU through [`Pages::as_ptr`] that happens during the move
+    /// may be lost. Safe clients cannot cause that: a mapping by offset makes the
+    /// file before the client has a pointer, and export takes the `Bo` by value,
+    /// so no slice of it lives. A client of the raw ioctls must not write an
+    /// object while it exports it for the first time.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`.
+    fn file(&self) -> Result<&OwnedFd, Errno> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let _moving = self.moving.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let len = self.map.len();
+        let file =
+            rustix::fs::memfd_create("rocket-bo", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, len as u64)?;
+        // Whoever gets the file by PRIME export must not be able to take
+        // pages away below the mapping: a later access would be a SIGBUS.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        self.copy_into(&file)?;
+        self.replace_by(&file)?;
+        Ok(self.file.get_or_init(|| file))
+    }
+
+    /// Copies the bytes that are not zero into a file of zeroes.
+    fn copy_into(&self, file: &OwnedFd) -> Result<(), Errno> {
+        let mut page = [0; PAGE_BYTES];
+        for at in (0..self.map.len()).step_by(PAGE_BYTES) {
+            words::load(self.words(), at, &mut page);
+            if page == [0; PAGE_BYTES] {
+                continue;
+            }
+            let mut done = 0;
+            while done < PAGE_BYTES {
+                done += rustix::io::pwrite(file, &page[done..], (at + done) as u64)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps `file`, which has the same bytes, over the memory.
+    fn replace_by(&self, file: &OwnedFd) -> Result<(), Errno> {
+        let (place, len) = (self.map.as_mut_ptr().cast(), self.map.len());
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: `place` and `len` are exactly those of `map`, which this owns,
+        // so nothing else is replaced; `map` unmaps that range at its end
+        // whatever is there. The file has `len` bytes, is sealed against
+        // shrinking, and has the bytes that are replaced: the lock that the
+        // caller holds keeps copies of the model out, and the promise of
+        // `Self::file` everyone else. So all words keep their values.
+        let mapped = unsafe { rustix::mm::mmap(place, len, prot, flags, file, 0) };
+        let Err(errno) = mapped else {
+            return Ok(());
+        };
+        // A kernel that refuses may have taken the old mapping away first.
+        // SAFETY: reads and changes no memory: it fails for what is not mapped.
+        if unsafe { rustix::mm::msync(place, len, MsyncFlags::ASYNC) }.is_err() {
+            tracing::error!(%errno, len, "the kernel took the memory of a buffer object away");
+            std::process::abort();
+        }
+        Err(errno)
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        let base = self.map.as_mut_ptr().cast::<AtomicU64>();
+        // SAFETY: `map` is a read-write mapping of exactly `map.len()` bytes of
+        // anonymous memory or of a sealed memfd (`replace_by` leaves no gap), so
+        // it stays valid for the lifetime of `self`, is initialised (zero
+        // pages), and is aligned to a page. `AtomicU64` has no invalid values
+        // and allows other parties to change it.
+        unsafe { std::slice::from_raw_parts(base, self.map.len() / WORD_BYTES) }
+    }
+
+    /// Does `access` while the bytes do not move.
+    fn access(&self, access: impl FnOnce(&[AtomicU64])) {
+        // Once they have moved they do not again.
+        let _staying = (self.file.get().is_none())
+            .then(|| self.moving.read().unwrap_or_else(PoisonError::into_inner));
+        access(self.words());
+    }
+}
+
 impl Pages {
     /// `len` bytes, rounded up to pages.
     ///
     /// # Errors
-    /// `ENOMEM` where the host has no memory, address space or file
-    /// descriptors left.
+    /// `ENOMEM` where the host has no memory, address space or mapping left.
     pub(super) fn new(len: usize, backing: Backing) -> Result<Self, Errno> {
         let len = len
             .max(1)
             .checked_next_multiple_of(PAGE_BYTES)
             .ok_or(Errno::NOMEM)?;
         let store = match backing {
-            Backing::Memfd => Self::memfd(len).map_err(|errno| {
-                tracing::warn!(%errno, len, "no memfd for a buffer object");
-                Errno::NOMEM
-            })?,
+            Backing::Mapped => Store::Mapped(MappedStore::new(len).inspect_err(|errno| {
+                tracing::warn!(%errno, len, "no memory for a buffer object");
+            })?),
             Backing::Heap => Self::heap(len)?,
         };
         Ok(Self { store, len })
-    }
-
-    fn memfd(len: usize) -> Result<Store, Errno> {
-        let fd =
-            rustix::fs::memfd_create("rocket-bo", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&fd, len as u64)?;
-        // Whoever gets the file by PRIME export must not be able to take
-        // pages away below the mapping: a later access would be a SIGBUS.
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let map = MmapOptions::new()
-            .len(len)
-            .map_raw(&fd)
-            .map_err(|_| Errno::NOMEM)?;
-        Ok(Store::Memfd { fd, map })
     }
 
     fn heap(len: usize) -> Result<Store, Errno> {
@@ -114,17 +221,34 @@ impl Pages {
     /// `self` lives.
     pub(super) fn as_ptr(&self) -> *mut u8 {
         match &self.store {
-            Store::Memfd { map, .. } => map.as_mut_ptr(),
+            Store::Mapped(store) => store.map.as_mut_ptr(),
             Store::Heap(pages) => pages.as_ptr().cast_mut().cast(),
         }
     }
 
-    /// The file behind the pages; `None` for the heap variant.
-    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+    /// The file behind the pages; `None` where there is none, or not yet.
+    pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.store {
-            Store::Memfd { fd, .. } => Some(fd.as_fd()),
+            Store::Mapped(store) => store.file.get().map(AsFd::as_fd),
             Store::Heap(_) => None,
         }
+    }
+
+    /// The file behind the pages, which is made if there is none. No CPU code
+    /// may write the pages meanwhile.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for the heap variant; `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub(super) fn make_file(&self) -> Result<BorrowedFd<'_>, Errno> {
+        match &self.store {
+            Store::Mapped(store) => store.file().map(AsFd::as_fd),
+            Store::Heap(_) => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    /// Whether they can have a file.
+    pub(super) fn is_heap(&self) -> bool {
+        matches!(self.store, Store::Heap(_))
     }
 
     /// Maps the first `len` bytes once more, with the given protection
@@ -132,13 +256,13 @@ impl Pages {
     /// writing is).
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for the heap variant, `EINVAL` for more than there is,
-    /// else what mmap says.
+    /// Those of [`Self::make_file`], `EINVAL` for more than there is, else what
+    /// mmap says.
     pub(super) fn map_again(&self, len: usize, prot: ProtFlags) -> Result<MmapRaw, Errno> {
-        let fd = self.fd().ok_or(Errno::OPNOTSUPP)?;
         if len == 0 || len > self.len {
             return Err(Errno::INVAL);
         }
+        let fd = self.make_file()?;
         let mut options = MmapOptions::new();
         options.len(len);
         let map = if prot.contains(ProtFlags::WRITE) {
@@ -152,26 +276,19 @@ impl Pages {
         } else {
             options.map_raw_read_only(&fd)
         };
-        map.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))
+        map.map_err(|error| errno(&error))
     }
 
-    fn words(&self) -> &[AtomicU64] {
+    /// Does `access` to the words of the pages.
+    fn access(&self, access: impl FnOnce(&[AtomicU64])) {
         match &self.store {
-            Store::Memfd { map, .. } => {
-                let base = map.as_mut_ptr().cast::<AtomicU64>();
-                // SAFETY: `map` is a shared read-write mapping of exactly
-                // `self.len` bytes of a sealed memfd, so it stays valid for
-                // the lifetime of `self`, is initialised (zero pages), and is
-                // aligned to a page. `AtomicU64` has no invalid values and
-                // allows other parties to change it.
-                unsafe { std::slice::from_raw_parts(base, self.len / WORD_BYTES) }
-            }
+            Store::Mapped(store) => store.access(access),
             Store::Heap(pages) => {
                 let base = pages.as_ptr().cast::<AtomicU64>();
                 // SAFETY: `HeapPage` is `repr(C)` and an array of exactly
                 // `PAGE_BYTES` bytes of `AtomicU64` without padding, so the
                 // boxed slice is `self.len / 8` words in one allocation.
-                unsafe { std::slice::from_raw_parts(base, self.len / WORD_BYTES) }
+                access(unsafe { std::slice::from_raw_parts(base, self.len / WORD_BYTES) });
             }
         }
     }
@@ -179,13 +296,13 @@ impl Pages {
     /// Copies bytes `offset..` out. Whoever calls has checked the range;
     /// bytes beyond the end are left alone.
     pub(super) fn load(&self, offset: usize, out: &mut [u8]) {
-        words::load(self.words(), offset, out);
+        self.access(|words| words::load(words, offset, out));
     }
 
     /// Copies `data` in from `offset` on. Whoever calls has checked the
     /// range; bytes beyond the end are dropped.
     pub(super) fn store(&self, offset: usize, data: &[u8]) {
-        words::store(self.words(), offset, data);
+        self.access(|words| words::store(words, offset, data));
     }
 }
 
@@ -198,7 +315,7 @@ mod tests {
         if cfg!(miri) {
             vec![Backing::Heap]
         } else {
-            vec![Backing::Heap, Backing::Memfd]
+            vec![Backing::Heap, Backing::Mapped]
         }
     }
 
@@ -219,7 +336,7 @@ mod tests {
         if cfg!(miri) {
             return;
         }
-        let pages = Pages::new(4096, Backing::Memfd).unwrap();
+        let pages = Pages::new(4096, Backing::Mapped).unwrap();
         pages.store(5, b"abc");
         for prot in [
             ProtFlags::READ,
@@ -235,6 +352,41 @@ mod tests {
             pages.map_again(4097, ProtFlags::READ).err(),
             Some(Errno::INVAL)
         );
+    }
+
+    /// Moving into the file loses nothing that the NPU side writes meanwhile,
+    /// and the place stays.
+    #[test]
+    fn bytes_move_into_a_file_unseen() {
+        if cfg!(miri) {
+            return;
+        }
+        const PAGES: usize = 64;
+        for _ in 0..20 {
+            let pages = Pages::new(PAGES * PAGE_BYTES, Backing::Mapped).unwrap();
+            let place = pages.as_ptr();
+            assert!(pages.file().is_none(), "no descriptor yet");
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for page in 0..PAGES {
+                        pages.store(page * PAGE_BYTES + page, &[page as u8 + 1; 8]);
+                    }
+                });
+                pages.make_file().unwrap();
+            });
+            assert_eq!(pages.as_ptr(), place);
+            let map = pages
+                .map_again(PAGES * PAGE_BYTES, ProtFlags::READ)
+                .unwrap();
+            for page in 0..PAGES {
+                let mut seen = [0; 8];
+                pages.load(page * PAGE_BYTES + page, &mut seen);
+                assert_eq!(seen, [page as u8 + 1; 8]);
+                let at = map.as_ptr().wrapping_add(page * PAGE_BYTES + page);
+                // SAFETY: within the mapping, which is readable.
+                assert_eq!(unsafe { at.read() }, page as u8 + 1);
+            }
+        }
     }
 
     proptest! {

@@ -63,9 +63,10 @@ impl Mapping {
         prot: ProtFlags,
     ) -> Result<Self, Errno> {
         let pages = object.pages();
-        let memory = match pages.fd() {
-            Some(_) => Memory::Own(pages.map_again(whole, prot)?),
-            None => Memory::Shared,
+        let memory = if pages.is_heap() {
+            Memory::Shared
+        } else {
+            Memory::Own(pages.map_again(whole, prot)?)
         };
         Ok(Self {
             memory,

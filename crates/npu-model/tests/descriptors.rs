@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The model where the process has few descriptors. Alone in its process, whose
+//! limit it changes.
+#![cfg(not(miri))] // needs a limit of descriptors
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+use std::fs::File;
+
+use npu_model::{Model, ModelOptions};
+use rocket_uapi::{ByteLen, Call, Deadline, Errno, Error, PAGE_BYTES, SharedBuffer, sys};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Resource, Rlimit};
+
+/// Descriptors of the process.
+const DESCRIPTORS: u64 = 64;
+
+/// More buffer objects than descriptors of an ordinary login (1,024).
+const OBJECTS: usize = 2000;
+
+#[test]
+fn buffer_objects_take_no_descriptors() {
+    let limit = Rlimit {
+        current: Some(DESCRIPTORS),
+        ..rustix::process::getrlimit(Resource::Nofile)
+    };
+    rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+
+    let model = Model::new(ModelOptions::default());
+    let device = model.open_device();
+    let page = ByteLen::new(PAGE_BYTES).unwrap();
+    let mut objects: Vec<_> = (0..OBJECTS).map(|_| device.alloc(page).unwrap()).collect();
+    for (index, object) in objects.iter_mut().enumerate() {
+        let mut bytes = object.write(Deadline::NOW).unwrap();
+        bytes[..8].copy_from_slice(&index.to_le_bytes());
+    }
+
+    // With none left, what needs one says so, and keeps the object.
+    let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let (error, last) = objects.pop().unwrap().export().unwrap_err();
+    let call = Call::PrimeExport;
+    assert_eq!(error, Error::OutOfFileDescriptors { call });
+    let raw = model.open_file();
+    let mut bo = sys::CreateBo {
+        size: 1,
+        ..sys::CreateBo::default()
+    };
+    rocket_uapi::plain_ioctl(&raw, sys::CREATE_BO, &mut bo).unwrap();
+    let map = || raw.mmap(bo.offset, 1, ProtFlags::READ, MapFlags::SHARED);
+    assert_eq!(map().err(), Some(Errno::MFILE));
+
+    // And does it as soon as there are two: the object's and the dma-buf's.
+    taken.truncate(taken.len() - 2);
+    let exported = last.export().map_err(|(error, _)| error).unwrap();
+    let mut bytes = [0; 8];
+    exported.read_into(0, &mut bytes, Deadline::NOW).unwrap();
+    assert_eq!(usize::from_le_bytes(bytes), OBJECTS - 1);
+    drop((exported, taken));
+    map().unwrap();
+    for (index, object) in objects.iter().enumerate() {
+        let bytes = object.read(Deadline::NOW).unwrap();
+        assert_eq!(bytes[..8], index.to_le_bytes());
+    }
+}
