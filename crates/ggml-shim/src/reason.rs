@@ -30,6 +30,8 @@ pub(crate) enum DeclineReason {
     Memory,
     /// The weights do not fit into the NPU's addresses.
     Addresses,
+    /// The process may not have so many mappings.
+    Mappings,
     /// Packing the weights failed.
     NotPackable,
     /// A graph writes the weights.
@@ -67,6 +69,7 @@ impl DeclineReason {
         Self::Excluded,
         Self::Memory,
         Self::Addresses,
+        Self::Mappings,
         Self::NotPackable,
         Self::Written,
         Self::WeightType,
@@ -94,6 +97,7 @@ impl DeclineReason {
             Self::Excluded => "weights excluded by GGML_ROCKET_TENSORS",
             Self::Memory => "weights beyond GGML_ROCKET_MEM",
             Self::Addresses => "weights beyond the NPU's addresses",
+            Self::Mappings => "weights beyond vm.max_map_count",
             Self::NotPackable => "weights that could not be packed, see the log",
             Self::Written => "weights that a graph writes",
             Self::WeightType => "weights that ggml cannot decode",
@@ -114,6 +118,7 @@ impl From<LeftOnCpu> for DeclineReason {
             LeftOnCpu::Excluded => Self::Excluded,
             LeftOnCpu::Memory => Self::Memory,
             LeftOnCpu::Addresses => Self::Addresses,
+            LeftOnCpu::Mappings => Self::Mappings,
             LeftOnCpu::Failed => Self::NotPackable,
             LeftOnCpu::Written => Self::Written,
         }

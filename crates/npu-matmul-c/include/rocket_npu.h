@@ -44,10 +44,6 @@ typedef struct rocket_npu_weights rocket_npu_weights;
 extern "C" {
 #endif // __cplusplus
 
-// Why the latest call of this thread that failed did so: a sentence, empty if none
-// has. It stays valid until the next call of this thread fails.
-const char *rocket_npu_error(void);
-
 // Opens a device: the path of a node (`/dev/accel/accel0`), `model` for the software
 // model, or `auto` for the NPU, or the model where there is none. Null is what the
 // environment variable ROCKET_DEVICE says, else `auto`.
@@ -68,8 +64,8 @@ bool rocket_npu_is_model(const rocket_npu_engine *engine);
 // `engine` is null, or an engine that is not closed and that no other call has.
 void rocket_npu_close(rocket_npu_engine *engine);
 
-// Loads 8-bit integers, for products that are exact. `b` is n x k, and is not needed
-// after the call.
+// Loads 8-bit integers, for products that are exact: k of up to 131,071, since sums
+// have 32 bits. `b` is n x k, and is not needed after the call.
 //
 // # Safety
 // `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
@@ -92,6 +88,10 @@ rocket_npu_status rocket_npu_load_f16(const rocket_npu_engine *engine,
 // Loads floats, which become 8-bit integers with a scale for each row, as the
 // activations will. `rotated` spreads outliers over a row, which loses less. `b` is
 // n x k, and is not needed after the call.
+//
+// A row whose largest magnitude is below 127 * 2^-126 (1.5e-36) becomes zeros: its
+// scale would be no normal number. A rotation adds up a row: with numbers above
+// 3.4e38 / sqrt(k) it can overflow.
 //
 // # Safety
 // `engine` is null or not closed; `b` has n * k elements; `weights` may be written.

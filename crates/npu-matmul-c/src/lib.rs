@@ -14,7 +14,7 @@ use npu_matmul::{Activations, Engine, Output, OutputRows, PackedWeights, WeightF
 use npu_model::Selector;
 use rocket_uapi::DevicePool;
 
-use status::{CallError, call, free};
+use status::{CallError, I8_DEPTH_MAX, call, free};
 pub use status::{RocketNpuStatus, rocket_npu_error};
 
 /// A device and what computes on it.
@@ -191,8 +191,8 @@ unsafe fn load(
     Ok(())
 }
 
-/// Loads 8-bit integers, for products that are exact. `b` is n x k, and is not needed
-/// after the call.
+/// Loads 8-bit integers, for products that are exact: k of up to 131,071, since sums
+/// have 32 bits. `b` is n x k, and is not needed after the call.
 ///
 /// # Safety
 /// `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
@@ -207,8 +207,12 @@ pub unsafe extern "C" fn rocket_npu_load_i8(
     call(|| {
         // SAFETY: the caller's promise.
         let b = unsafe { matrix(b, n, k, "b") };
+        let source = b.and_then(|b| match k {
+            0..=I8_DEPTH_MAX => Ok(Weights::i8(n, k, b)),
+            _ => Err(CallError::TooDeep { k }),
+        });
         // SAFETY: the caller's promise.
-        unsafe { load(engine, b.map(|b| Weights::i8(n, k, b)), weights) }
+        unsafe { load(engine, source, weights) }
     })
 }
 
@@ -235,6 +239,10 @@ pub unsafe extern "C" fn rocket_npu_load_f16(
 /// Loads floats, which become 8-bit integers with a scale for each row, as the
 /// activations will. `rotated` spreads outliers over a row, which loses less. `b` is
 /// n x k, and is not needed after the call.
+///
+/// A row whose largest magnitude is below 127 * 2^-126 (1.5e-36) becomes zeros: its
+/// scale would be no normal number. A rotation adds up a row: with numbers above
+/// 3.4e38 / sqrt(k) it can overflow.
 ///
 /// # Safety
 /// `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
@@ -383,4 +391,33 @@ pub unsafe extern "C" fn rocket_npu_run_f32(
 pub unsafe extern "C" fn rocket_npu_free_product(product: *mut RocketNpuProduct) {
     // SAFETY: made by `rocket_npu_prepare`, and the caller's no more.
     free((!product.is_null()).then(|| unsafe { Box::from_raw(product) }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    /// All of -128, whose sum would come out as -2^31.
+    #[test]
+    fn sums_that_leave_32_bits_are_refused() {
+        let mut engine = ptr::null_mut();
+        let mut weights = ptr::null_mut();
+        let b = vec![i8::MIN; I8_DEPTH_MAX + 1];
+        // SAFETY: a string, places that may be written, k elements, and no handle after
+        // it was freed.
+        unsafe {
+            let opened = rocket_npu_open(c"model".as_ptr(), &raw mut engine);
+            assert_eq!(opened, RocketNpuStatus::Ok);
+            let load = |k, to| rocket_npu_load_i8(engine, 1, k, b.as_ptr(), to);
+            assert_eq!(load(b.len(), &raw mut weights), RocketNpuStatus::Invalid);
+            assert!(weights.is_null());
+            let told = CStr::from_ptr(rocket_npu_error()).to_str().unwrap();
+            assert!(told.contains("131072") && told.contains("131071"), "{told}");
+            assert_eq!(load(I8_DEPTH_MAX, &raw mut weights), RocketNpuStatus::Ok);
+            rocket_npu_free_weights(weights);
+            rocket_npu_close(engine);
+        }
+    }
 }

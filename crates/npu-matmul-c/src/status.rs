@@ -21,6 +21,9 @@ pub enum RocketNpuStatus {
     Internal = 4,
 }
 
+/// The most products of any 8-bit integers whose sum fits into 32 bits.
+pub(crate) const I8_DEPTH_MAX: usize = i32::MAX as usize / (128 * 128);
+
 /// Why a call did not do its work.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
@@ -28,6 +31,11 @@ pub(crate) enum CallError {
     Null(&'static str),
     #[error("{0} is too large")]
     TooLarge(&'static str),
+    #[error(
+        "sums of {k} products of 8-bit integers can leave 32 bits, those of {I8_DEPTH_MAX} cannot: cut K \
+         and add the parts up"
+    )]
+    TooDeep { k: usize },
     #[error("the name of the device is no UTF-8")]
     DeviceName,
     #[error(transparent)]
@@ -42,7 +50,9 @@ impl CallError {
     fn status(&self) -> RocketNpuStatus {
         use npu_matmul::Error;
         match self {
-            Self::Null(_) | Self::TooLarge(_) | Self::DeviceName => RocketNpuStatus::Invalid,
+            Self::Null(_) | Self::TooLarge(_) | Self::TooDeep { .. } | Self::DeviceName => {
+                RocketNpuStatus::Invalid
+            }
             Self::Open(_) | Self::Files(_) => RocketNpuStatus::NoDevice,
             Self::Engine(
                 Error::Plan(_)

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counters {
     /// Products: calls that returned a result.
     pub products: u64,
+    /// Searches for the plan of a product.
+    pub plans: u64,
     /// SUBMIT calls.
     pub submits: u64,
     /// Jobs: one wait each.
@@ -34,6 +36,7 @@ pub struct Counters {
 #[derive(Debug, Default)]
 pub(crate) struct AtomicCounters {
     products: AtomicU64,
+    plans: AtomicU64,
     submits: AtomicU64,
     jobs: AtomicU64,
     tasks: AtomicU64,
@@ -47,6 +50,7 @@ impl AtomicCounters {
         // Totals without an order between them: relaxed is enough.
         for (total, more) in [
             (&self.products, more.products),
+            (&self.plans, more.plans),
             (&self.submits, more.submits),
             (&self.jobs, more.jobs),
             (&self.tasks, more.tasks),
@@ -63,6 +67,7 @@ impl AtomicCounters {
         let get = |total: &AtomicU64| total.load(Ordering::Relaxed);
         Counters {
             products: get(&self.products),
+            plans: get(&self.plans),
             submits: get(&self.submits),
             jobs: get(&self.jobs),
             tasks: get(&self.tasks),

@@ -197,7 +197,14 @@ impl Engine {
             results,
         };
         let plan = || Plan::with_results(weights.plan(), m, results, &self.options);
-        let make = || Ok(Arc::new(Prepared::new(plan()?)));
+        let make = || {
+            let prepared = Arc::new(Prepared::new(plan()?));
+            self.count(&Counters {
+                plans: 1,
+                ..Counters::default()
+            });
+            Ok(prepared)
+        };
         self.products.get_or_make(key, make)
     }
 

@@ -311,8 +311,9 @@ impl MemoryPlan {
         in_chunks + (chunks + of.buffers).saturating_mul(slack)
     }
 
-    /// Mappings of the process, at most: a buffer object is one.
-    fn mappings_at_most(&self) -> u64 {
+    /// Mappings of the process that all buffer objects are, at most.
+    #[must_use]
+    pub fn mappings_at_most(&self) -> u64 {
         let devices = self.per_device.len();
         let in_flight = WAVES_IN_FLIGHT * WAVE_JOBS * (BUFFERS_OF_A_JOB + 1) + IDLE_BUFFERS_MAX;
         let working = (PROGRAMS_KEPT + devices * in_flight) as u64;

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Mixtures of experts with as many matrices as published models have: what a process
+//! has of mappings, descriptors and device memory stays what it is after the second
+//! micro-batch, and so does the number of plans that were searched for.
+//!
+//! Matrices are small, so that 50 micro-batches take seconds and not hours: what is
+//! counted here depends on the number of matrices and of their rows. Each test looks at all
+//! mappings of its process, and so has one of its own, with 1,024 descriptors as an
+//! ordinary login has.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use common::{Random, multiply_all, random_i8};
+use npu_matmul::{Engine, PackedWeights, PlanOptions, Weights, reference};
+use npu_model::{Model, ModelOptions};
+use rocket_uapi::DevicePool;
+
+/// Set in the process that has few descriptors.
+const IN_LOGIN: &str = "NPU_MATMUL_TEST_IN_LOGIN";
+
+/// Tokens of a micro-batch.
+const TOKENS: usize = 96;
+/// Experts that a token has.
+const USED: usize = 8;
+/// Width of the model and of its experts.
+const WIDTH: usize = 64;
+
+/// The matrices of a model.
+#[derive(Clone, Copy)]
+struct Mixture {
+    layers: usize,
+    experts: usize,
+}
+
+/// OLMoE-1B-7B.
+const OLMOE: Mixture = Mixture {
+    layers: 16,
+    experts: 64,
+};
+
+/// Qwen3-30B-A3B.
+const QWEN3: Mixture = Mixture {
+    layers: 48,
+    experts: 128,
+};
+
+/// Most mappings of a process that has no buffer object yet.
+const HOST_MAPPINGS: usize = 100;
+
+/// How much more or less of anything there may be than after the second micro-batch, one in
+/// so many: a batch may have more jobs of many rows at once than any before, and then a few
+/// more of these buffers are kept.
+const FEWEST_OF_ONE_MORE: u64 = 25;
+
+/// File descriptors of the driver.
+const DEVICES: usize = 2;
+
+/// Matrices of an expert.
+const OF_AN_EXPERT: usize = 3;
+
+/// What a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    mappings: usize,
+    descriptors: usize,
+    device_bytes: u64,
+    plans: u64,
+}
+
+impl Held {
+    fn now(engine: &Engine, model: &Model) -> Self {
+        Self {
+            mappings: fs::read_to_string("/proc/self/maps")
+                .unwrap()
+                .lines()
+                .count(),
+            descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
+            device_bytes: model.allocated_bytes().iter().sum(),
+            plans: engine.counters().plans,
+        }
+    }
+
+    /// But for the plans.
+    fn counts(&self) -> [u64; 3] {
+        [
+            self.mappings as u64,
+            self.descriptors as u64,
+            self.device_bytes,
+        ]
+    }
+}
+
+/// One of the matrices of all experts of a layer.
+struct Matrices {
+    seed: u64,
+    experts: Vec<PackedWeights>,
+}
+
+impl Matrices {
+    fn b(seed: u64, expert: usize) -> Vec<i8> {
+        random_i8(seed + expert as u64, WIDTH * WIDTH)
+    }
+
+    fn load(engine: &Engine, seed: u64, experts: usize) -> Self {
+        let load = |expert| engine.load(Weights::i8(WIDTH, WIDTH, &Self::b(seed, expert)));
+        let experts = (0..experts).map(|expert| load(expert).unwrap()).collect();
+        Self { seed, experts }
+    }
+
+    /// Each expert multiplies its rows; one of them is checked.
+    fn multiply(&self, engine: &Engine, rows: &[usize], checked: usize) {
+        let a = random_i8(1, rows.iter().max().unwrap() * WIDTH);
+        let a = |rows: usize| &a[..rows * WIDTH];
+        let mut out: Vec<_> = rows.iter().map(|rows| vec![0; rows * WIDTH]).collect();
+        let used = self.experts.iter().zip(rows).zip(&mut out);
+        let used = used.filter(|((_, rows), _)| **rows > 0);
+        let products = used.map(|((weights, &rows), c)| (weights, rows, a(rows).into(), c.into()));
+        multiply_all(engine, products.collect()).unwrap();
+        let (m, b) = (rows[checked], Self::b(self.seed, checked));
+        let expected = reference::multiply_i32(m, WIDTH, WIDTH, a(m), &b);
+        assert!(out[checked] == expected, "expert {checked}");
+    }
+}
+
+/// How many tokens each expert gets: some experts far more than others.
+fn route(random: &mut Random, experts: usize) -> Vec<usize> {
+    let mut rows = vec![0; experts];
+    for _ in 0..TOKENS {
+        let mut used = Vec::new();
+        while used.len() < USED {
+            let [one, other] = [(); 2].map(|()| random.next() as usize % experts);
+            let expert = one.min(other);
+            if !used.contains(&expert) {
+                used.push(expert);
+                rows[expert] += 1;
+            }
+        }
+    }
+    rows
+}
+
+fn run(Mixture { layers, experts }: Mixture, batches: usize) {
+    let model = Model::new(ModelOptions::default());
+    let pool = DevicePool::open(&model.open_device(), DEVICES).unwrap();
+    // Jobs of several tasks, as wider matrices have.
+    let options = PlanOptions {
+        k_tile: Some(WIDTH / 2),
+        ..PlanOptions::default()
+    };
+    let engine = Engine::with_options(pool, options).unwrap();
+    let mut memory = engine.memory_plan(u64::MAX);
+    let load = |index| Matrices::load(&engine, (index * experts) as u64, experts);
+    let weights: Vec<_> = (0..layers * OF_AN_EXPERT).map(load).collect();
+    for loaded in weights.iter().flat_map(|matrices| &matrices.experts) {
+        memory.add(loaded.plan()).unwrap();
+    }
+    let mut random = Random::new(7);
+    let mut rows_seen = BTreeSet::new();
+    let mut after = Vec::new();
+    for _ in 0..batches {
+        for of_layer in weights.chunks(OF_AN_EXPERT) {
+            let rows = route(&mut random, experts);
+            rows_seen.extend(rows.iter().filter(|rows| **rows > 0).copied());
+            for matrices in of_layer {
+                matrices.multiply(&engine, &rows, random.next() as usize % experts);
+            }
+        }
+        let held = Held::now(&engine, &model);
+        // One search for each number of rows, however many matrices there are.
+        assert_eq!(held.plans, rows_seen.len() as u64);
+        after.push(held);
+    }
+    eprintln!(
+        "{layers} x {experts} x {OF_AN_EXPERT}: {:?} {:?}",
+        after[1],
+        after.last()
+    );
+    let (second, planned) = (after[1], memory.mappings_at_most());
+    let mappings = second.mappings.saturating_sub(HOST_MAPPINGS) as u64;
+    assert!(mappings <= planned, "{second:?} of {planned}");
+    assert!(second.device_bytes <= memory.ram_at_most());
+    for (batch, held) in after.iter().enumerate().skip(2) {
+        for (now, before) in held.counts().into_iter().zip(second.counts()) {
+            let same = now.abs_diff(before) <= before / FEWEST_OF_ONE_MORE;
+            assert!(same, "after {batch}: {held:?}, before {second:?}");
+        }
+    }
+}
+
+/// Runs `test` in a process that has as many descriptors as a login.
+fn in_login(test: &str, run: impl FnOnce()) {
+    if std::env::var_os(IN_LOGIN).is_some() {
+        return run();
+    }
+    let this = std::env::current_exe().unwrap();
+    let mut login = Command::new("sh");
+    login
+        .args(["-c", "ulimit -n 1024 && exec \"$0\" \"$@\""])
+        .arg(this);
+    login.args(["--nocapture", "--include-ignored", "--exact", test]);
+    let status = login.env(IN_LOGIN, "1").status().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn olmoe_holds_the_same_after_each_of_50_micro_batches() {
+    let test = "olmoe_holds_the_same_after_each_of_50_micro_batches";
+    in_login(test, || run(OLMOE, 50));
+}
+
+#[test]
+fn qwen3_holds_the_same_after_each_micro_batch() {
+    in_login("qwen3_holds_the_same_after_each_micro_batch", || {
+        run(QWEN3, 3)
+    });
+}
+
+#[test]
+#[ignore = "takes ten minutes on two cores"]
+fn qwen3_holds_the_same_after_each_of_50_micro_batches() {
+    let test = "qwen3_holds_the_same_after_each_of_50_micro_batches";
+    in_login(test, || run(QWEN3, 50));
+}
