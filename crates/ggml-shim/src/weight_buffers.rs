@@ -51,6 +51,14 @@ struct Candidate {
     weights: TensorDescriptor,
 }
 
+/// A tensor of which it is decided.
+#[derive(Debug)]
+struct DecidedTensor {
+    /// Its addresses.
+    extent: Range<usize>,
+    decision: Arc<WeightDecision>,
+}
+
 impl Candidate {
     fn new(runtime: &Runtime, tensor: &Tensor) -> Self {
         Self {
@@ -77,8 +85,8 @@ pub(crate) struct WeightBuffer {
     waiting: AtomicUsize,
     /// Whether the output's weights are among those of which it is decided.
     has_output: AtomicBool,
-    /// For each tensor of which it is decided, where it lies and whether it may be on the NPU.
-    decisions: RwLock<HashMap<(MatrixKey, usize), (Range<usize>, Arc<WeightDecision>)>>,
+    /// For each tensor of which it is decided, whether it may be on the NPU.
+    decisions: RwLock<HashMap<(MatrixKey, usize), DecidedTensor>>,
     /// Addresses that graphs write.
     written: RwLock<Vec<Range<usize>>>,
     /// Parts of tensors that are not there in whole yet.
@@ -122,9 +130,8 @@ impl WeightBuffer {
         let key = decision_key(weights, address)?;
         let decisions = self.decisions.read();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        decisions
-            .get(&key)
-            .map(|(_, decision)| Arc::clone(decision))
+        let tensor = decisions.get(&key)?;
+        Some(Arc::clone(&tensor.decision))
     }
 
     /// Leaves to the CPU what lies in `range`, which a graph writes: whether that is new. When it
@@ -139,9 +146,9 @@ impl WeightBuffer {
         drop(written);
         let decisions = self.decisions.read();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        for (extent, decision) in decisions.values() {
-            if overlap(extent, range) {
-                decision.revoke(LeftOnCpu::Written);
+        for tensor in decisions.values() {
+            if overlap(&tensor.extent, range) {
+                tensor.decision.revoke(LeftOnCpu::Written);
             }
         }
         self.residents.forget(range.clone());
@@ -193,8 +200,8 @@ impl WeightBuffer {
         let (precision, [k, n, ..]) = supports::storable(weights, &runtime.rules)?;
         let decisions = self.decisions.write();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, decision)) = decisions.get(&key) {
-            return Ok(Arc::clone(decision));
+        if let Some(tensor) = decisions.get(&key) {
+            return Ok(Arc::clone(&tensor.decision));
         }
         let extent = weights.extent(*address).ok_or(DeclineReason::Shape)?;
         let plan = runtime.rules.target.weight_plan(precision, [n, k]);
@@ -208,7 +215,11 @@ impl WeightBuffer {
         if self.is_written(&extent) {
             decision.revoke(LeftOnCpu::Written);
         }
-        decisions.insert(key, (extent, Arc::clone(&decision)));
+        let tensor = DecidedTensor {
+            extent,
+            decision: Arc::clone(&decision),
+        };
+        decisions.insert(key, tensor);
         if self.is_output(name) {
             // A flag only: the table has a lock of its own.
             self.has_output.store(true, Ordering::Relaxed);

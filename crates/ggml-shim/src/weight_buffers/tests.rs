@@ -61,7 +61,11 @@ impl Buffers {
         let key = decision_key(&one.weights, one.address).unwrap();
         let extent = one.weights.extent(one.address).unwrap();
         let mut decisions = entry.decisions.write().unwrap();
-        decisions.insert(key, (extent, Arc::clone(&decision)));
+        let tensor = DecidedTensor {
+            extent,
+            decision: Arc::clone(&decision),
+        };
+        decisions.insert(key, tensor);
         decision
     }
 

@@ -64,11 +64,15 @@ fn run_by_expert(
             nb: ids_nb,
         }),
         out: &mut out,
-        errors: None,
+        errors: Some(OutputErrors::default()),
         decision: None,
     };
     let multiplier = Plain::default();
     by_expert::compute(&multiplier, None, &mut product, experts, most)?;
+    // Held against the experts that were asked for.
+    let errors = product.errors.unwrap();
+    let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
+    assert_eq!((errors.differences, errors.outputs), (0.0, energy));
     let mut chosen = numbers.to_vec();
     chosen.sort_unstable();
     chosen.dedup();
