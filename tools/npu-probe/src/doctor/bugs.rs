@@ -12,8 +12,8 @@ const TABLE: &str = include_str!("bugs.txt");
 /// A line of the table.
 struct DriverBug {
     since: KernelVersion,
-    /// The first version without it.
-    mended: Option<KernelVersion>,
+    /// The first releases without it: of the main line, then of older stable series.
+    fixed: Vec<KernelVersion>,
     name: &'static str,
     meaning: &'static str,
 }
@@ -22,23 +22,58 @@ impl DriverBug {
     fn parse(line: &'static str) -> Option<Self> {
         let (range, rest) = line.split_once(char::is_whitespace)?;
         let (name, meaning) = rest.trim_start().split_once(char::is_whitespace)?;
-        let (since, mended) = range.split_once("..")?;
+        let (since, fixed) = range.split_once("..")?;
+        let fixed = fixed.split(',').filter(|version| !version.is_empty());
         Some(Self {
             since: KernelVersion::parse(since)?,
-            mended: KernelVersion::parse(mended),
+            fixed: fixed.map(KernelVersion::parse).collect::<Option<_>>()?,
             name,
             meaning: meaning.trim(),
         })
     }
 
     fn is_in(&self, version: KernelVersion) -> bool {
-        version >= self.since && self.mended.is_none_or(|mended| version < mended)
+        let newest = self.fixed.iter().max();
+        let fixed_in_line = newest.is_some_and(|fixed| version >= *fixed);
+        let fixed_in_series = self.fix_in_series(version);
+        version >= self.since
+            && !fixed_in_line
+            && fixed_in_series.is_none_or(|fixed| version < fixed)
+    }
+
+    /// The stable release with the fix, of the series of a version.
+    fn fix_in_series(&self, version: KernelVersion) -> Option<KernelVersion> {
+        let mut fixed = self.fixed.iter().copied();
+        fixed.find(|fixed| fixed.series() == version.series())
+    }
+
+    /// The nearest release without it, for a kernel that has it.
+    fn update_of(&self, version: KernelVersion) -> Option<KernelVersion> {
+        let newer = self.fixed.iter().filter(|fixed| **fixed > version);
+        newer.min().copied()
     }
 }
 
 fn table() -> impl Iterator<Item = DriverBug> {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(DriverBug::parse)
+}
+
+/// What a kernel lacks that a newer release has.
+pub(super) struct MissingFixes {
+    /// Names of the bugs.
+    pub(super) bugs: Vec<&'static str>,
+    /// The nearest release without them.
+    pub(super) update: KernelVersion,
+}
+
+/// Bugs of a kernel that a release has fixed; `None` if there are none.
+pub(super) fn missing_fixes(version: KernelVersion) -> Option<MissingFixes> {
+    let fixed = table().filter(|bug| bug.is_in(version));
+    let fixed = fixed.filter_map(|bug| Some((bug.name, bug.update_of(version)?)));
+    let (bugs, updates): (Vec<_>, Vec<_>) = fixed.unzip();
+    let update = updates.into_iter().max()?;
+    Some(MissingFixes { bugs, update })
 }
 
 /// The bugs of a kernel; none for one without the driver.
@@ -52,17 +87,19 @@ pub(super) fn row(version: KernelVersion) -> Option<DoctorRow> {
     let newest =
         newest.and_then(|profile| KernelVersion::parse(profile.name.trim_start_matches("linux-")));
     let found = match newest {
-        Some(newest) if version > newest => {
+        Some(newest) if version.series() > newest => {
             format!(
-                "{} of {newest}; nobody looked whether {version} still has them",
+                "{} of {newest}; nobody has checked whether {version} still has them",
                 known.len()
             )
         }
         _ => format!("{} known in {version}", known.len()),
     };
-    let details = known
-        .iter()
-        .map(|bug| format!("{}: {}", bug.name, bug.meaning));
+    let details = known.iter().map(|bug| {
+        let fixed = bug.update_of(version);
+        let fixed = fixed.map_or(String::new(), |fixed| format!(" (fixed in {fixed})"));
+        format!("{}: {}{fixed}", bug.name, bug.meaning)
+    });
     let remedy = "Read docs/driver.md, `Bugs`, for what reaches them and for patches.";
     Some(DoctorRow::note(TOPIC, found, remedy).with(details))
 }
@@ -100,11 +137,11 @@ mod tests {
         let rows = fs::read_to_string(suite().join("expected/rows.txt")).unwrap();
         for line in rows.lines().filter(|line| !line.starts_with('#')) {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let (since, mended) = words[0].split_once("..").unwrap();
+            let (since, fixed) = words[0].split_once("..").unwrap();
             let same = table().any(|bug| {
                 bug.name == words[3]
                     && Some(bug.since) == KernelVersion::parse(since)
-                    && bug.mended == KernelVersion::parse(mended)
+                    && bug.fixed.iter().max().copied() == KernelVersion::parse(fixed)
             });
             assert!(same, "{line}");
         }
@@ -116,11 +153,44 @@ mod tests {
             let row = row(version);
             row.is_some_and(|row| row.details.iter().any(|line| line.starts_with(name)))
         };
-        assert!(has(KernelVersion(6, 18), "dangling-handle"));
-        assert!(!has(KernelVersion(7, 1), "dangling-handle"));
-        assert!(has(KernelVersion(7, 3), "use-after-close"));
-        assert!(row(KernelVersion(6, 12)).is_none());
-        let newer = row(KernelVersion(99, 0)).unwrap();
-        assert!(newer.found.contains("nobody looked"), "{}", newer.found);
+        for (version, dangling) in [
+            ("6.18", true),
+            ("6.18.34", true),
+            ("6.18.35", false),
+            ("6.18.40", false),
+            // Has no stable release with the fix.
+            ("6.19.14", true),
+            ("7.0.11", true),
+            ("7.0.12", false),
+            ("7.1", false),
+            ("7.2.12", false),
+        ] {
+            let version = KernelVersion::parse(version).unwrap();
+            assert_eq!(has(version, "dangling-handle"), dangling, "{version}");
+            assert_eq!(missing_fixes(version).is_some(), dangling, "{version}");
+            assert!(has(version, "use-after-close"), "{version}");
+        }
+        assert!(row(KernelVersion(6, 12, 0)).is_none());
+        let newer = row(KernelVersion(99, 0, 0)).unwrap();
+        assert!(
+            newer.found.contains("nobody has checked"),
+            "{}",
+            newer.found
+        );
+        let same = row(KernelVersion(7, 3, 99)).unwrap();
+        assert!(!same.found.contains("nobody"), "{}", same.found);
+    }
+
+    #[test]
+    fn an_update_is_the_nearest_release() {
+        for (version, update) in [
+            ("6.18.3", "6.18.35"),
+            ("6.19.1", "7.0.12"),
+            ("7.0", "7.0.12"),
+        ] {
+            let version = KernelVersion::parse(version).unwrap();
+            let missing = missing_fixes(version).unwrap();
+            assert_eq!(missing.update.to_string(), update, "{version}");
+        }
     }
 }

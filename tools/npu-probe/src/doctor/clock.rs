@@ -71,19 +71,43 @@ fn rate(root: &SystemRoot) -> Option<(String, u64)> {
     scaled.next().or_else(listed)
 }
 
+/// A regulator of the NPU.
+pub(super) struct NpuSupply {
+    /// Its name in the device tree: `vdd_npu_s0`.
+    pub(super) name: String,
+    /// Whether the kernel shows that it is off.
+    pub(super) is_off: bool,
+    /// Its name, state and voltage.
+    shown: String,
+}
+
+/// Regulators of the NPU.
+pub(super) fn supplies(root: &SystemRoot) -> Vec<NpuSupply> {
+    let supply = |regulator: String| {
+        let read = |file: &str| root.line(&format!("{REGULATORS}/{regulator}/{file}"));
+        let name = read("name").filter(|name| name.contains("npu"))?;
+        let volts = read("microvolts").map_or(String::new(), |volts| format!(" {volts} uV"));
+        let state = read("state");
+        let shown = state
+            .as_ref()
+            .map_or(String::new(), |state| format!(" {state}"));
+        Some(NpuSupply {
+            is_off: state.is_some_and(|state| state == "disabled"),
+            shown: format!("{name}{shown}{volts}"),
+            name,
+        })
+    };
+    let regulators = root.names(REGULATORS).into_iter();
+    regulators.filter_map(supply).take(16).collect()
+}
+
 /// Power domains and regulators of the NPU; none if nothing can be read.
 pub(super) fn supply_row(root: &SystemRoot) -> Option<DoctorRow> {
     let domains = DOMAINS.iter().filter_map(|domain| {
         let state = root.line(&format!("sys/kernel/debug/pm_genpd/{domain}/current_state"))?;
         Some(format!("domain {domain} {state}"))
     });
-    let regulators = root.names(REGULATORS).into_iter().filter_map(|regulator| {
-        let read = |file: &str| root.line(&format!("{REGULATORS}/{regulator}/{file}"));
-        let name = read("name").filter(|name| name.contains("npu"))?;
-        let volts = read("microvolts").map_or(String::new(), |volts| format!(" {volts} uV"));
-        let state = read("state").map_or(String::new(), |state| format!(" {state}"));
-        Some(format!("{name}{state}{volts}"))
-    });
-    let all: Vec<String> = regulators.chain(domains).take(16).collect();
+    let supplies = supplies(root).into_iter().map(|supply| supply.shown);
+    let all: Vec<String> = supplies.chain(domains).collect();
     (!all.is_empty()).then(|| DoctorRow::ok("supply", all.join(", ")))
 }

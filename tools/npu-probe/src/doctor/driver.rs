@@ -45,8 +45,16 @@ impl DriverBinding {
         !self.cores.is_empty()
     }
 
-    /// `enabled` cores are in the device tree; `kernel_has_it` as far as its version tells.
-    pub(super) fn row(&self, root: &SystemRoot, enabled: usize, kernel_has_it: bool) -> DoctorRow {
+    /// `enabled` cores are in the device tree, if one can be seen; `kernel_has_it` as far as
+    /// its version tells; `switched_off` is a supply of the NPU that the kernel has switched
+    /// off before the driver came.
+    pub(super) fn row(
+        &self,
+        root: &SystemRoot,
+        enabled: Option<usize>,
+        kernel_has_it: bool,
+        switched_off: Option<&str>,
+    ) -> DoctorRow {
         const TOPIC: &str = "driver";
         let deferred = root.text(DEFERRED).unwrap_or_default();
         let waiting = deferred.lines().filter(|line| line.contains(NPU)).take(8);
@@ -55,7 +63,10 @@ impl DriverBinding {
             Some(format!("waits: {}", shown_line(&words.join(" "))?))
         });
         let bound = self.cores.len();
-        let found = format!("rocket drives {bound} of {enabled} enabled cores");
+        let found = match enabled {
+            Some(enabled) => format!("rocket drives {bound} of {enabled} enabled cores"),
+            None => format!("rocket drives {bound} cores"),
+        };
         if self.vendors && bound == 0 {
             return DoctorRow::problem(
                 TOPIC,
@@ -64,27 +75,50 @@ impl DriverBinding {
                  an overlay.",
             );
         }
+        let lacks_some = bound < enabled.unwrap_or(bound.max(1));
+        let off = switched_off.filter(|_| lacks_some).map(|supply| {
+            format!(
+                "{supply} is off: 30 s after boot the kernel switches off supplies that no driver \
+                 uses, and a module that comes later can fail"
+            )
+        });
+        let early = "Build rocket into the kernel (CONFIG_DRM_ACCEL_ROCKET=y) or load it early, \
+                     from the initramfs (`echo rocket | sudo tee -a /etc/initramfs-tools/modules; \
+                     sudo update-initramfs -u`), and reboot.";
         if bound == 0 && !self.is_there {
-            let remedy = match (kernel_has_it, enabled) {
-                (false, _) => "Boot a kernel that has the driver.",
-                (true, 0) => {
+            let remedy = match (kernel_has_it, enabled, &off) {
+                (false, ..) => "Boot a kernel that has the driver.",
+                (true, Some(0), _) => {
                     "See to the device tree first: the driver is loaded for a core that is enabled."
                 }
-                (true, _) => {
+                (true, _, Some(_)) => early,
+                (true, ..) => {
                     "Run `sudo modprobe rocket`, and look at `sudo dmesg | grep -i rocket` if that fails."
                 }
             };
-            return DoctorRow::problem(TOPIC, "rocket is not loaded", remedy);
+            return DoctorRow::problem(TOPIC, "rocket is not loaded", remedy).with(off);
         }
         if bound == 0 {
-            let remedy =
-                "Look at `sudo dmesg | grep -i -e rocket -e npu` for what the driver misses.";
-            return DoctorRow::problem(TOPIC, found, remedy).with(waiting);
+            let remedy = match off {
+                Some(_) => early,
+                None => {
+                    "Look at `sudo dmesg | grep -i -e rocket -e npu` for what the driver misses."
+                }
+            };
+            let row = DoctorRow::problem(TOPIC, found, remedy);
+            return row.with(off).with(waiting);
         }
-        let row = if bound < enabled {
-            let remedy = "Look at `sudo dmesg | grep -i -e rocket -e npu` for why the other cores \
-                          are missing.";
-            DoctorRow::note(TOPIC, found, remedy).with(waiting)
+        let row = if lacks_some {
+            let remedy = match off {
+                Some(_) => early,
+                None => {
+                    "Look at `sudo dmesg | grep -i -e rocket -e npu` for why the other cores are \
+                     missing."
+                }
+            };
+            DoctorRow::note(TOPIC, found, remedy)
+                .with(off)
+                .with(waiting)
         } else {
             DoctorRow::ok(TOPIC, found)
         };

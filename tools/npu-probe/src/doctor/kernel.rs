@@ -5,6 +5,7 @@ use std::io::Read;
 
 use flate2::read::GzDecoder;
 
+use super::bugs::{self, MissingFixes};
 use super::release::KernelVersion;
 use super::root::SystemRoot;
 use super::row::DoctorRow;
@@ -46,7 +47,7 @@ impl RunningKernel {
     pub(super) fn row(&self, bound: bool) -> DoctorRow {
         let first = KernelVersion::FIRST_WITH_ROCKET;
         match self.version {
-            Some(_) if self.may_have_rocket() => DoctorRow::ok("kernel", &self.release),
+            Some(version) if self.may_have_rocket() => self.judged(version),
             Some(_) if bound => DoctorRow::note(
                 "kernel",
                 format!("{}: has its rocket driver from elsewhere", self.release),
@@ -63,6 +64,25 @@ impl RunningKernel {
                 format!("See that `uname -r` is {first} or later."),
             ),
         }
+    }
+
+    /// A kernel that has the driver, by the fixes that it lacks.
+    fn judged(&self, version: KernelVersion) -> DoctorRow {
+        let Some(MissingFixes { bugs, update }) = bugs::missing_fixes(version) else {
+            let found = format!(
+                "{}: has every fix of the driver that is known",
+                self.release
+            );
+            return DoctorRow::ok("kernel", found);
+        };
+        DoctorRow::note(
+            "kernel",
+            format!("{}: lacks the fix of {}", self.release, bugs.join(", ")),
+            format!(
+                "Update to {update} or later, unless your distribution has added the fix to its \
+                 kernel."
+            ),
+        )
     }
 
     /// The options that the driver needs. `bound` tells that there is no question, as the
@@ -107,6 +127,12 @@ impl RunningKernel {
             );
         }
         DoctorRow::ok(TOPIC, found)
+    }
+
+    /// Whether the configuration says that the driver is in the kernel itself.
+    pub(super) fn has_rocket_built_in(&self, root: &SystemRoot) -> bool {
+        let config = self.config(root);
+        config.is_some_and(|(_, config)| value(&config, OPTIONS[0]) == Some("y"))
     }
 
     /// A readable configuration, and where it is.

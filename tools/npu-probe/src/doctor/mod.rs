@@ -9,6 +9,7 @@ mod clock;
 mod cpu;
 mod driver;
 mod kernel;
+mod log;
 mod memory;
 mod node;
 mod release;
@@ -22,6 +23,7 @@ pub(crate) use row::DoctorReport;
 
 use driver::DriverBinding;
 use kernel::RunningKernel;
+use log::KernelLog;
 use row::DoctorRow;
 use tree::DeviceTree;
 
@@ -29,10 +31,13 @@ use tree::DeviceTree;
 pub(crate) fn examine(root: &SystemRoot) -> DoctorReport {
     let tree = DeviceTree::of(root);
     let kernel = RunningKernel::of(root);
-    let mut rows = vec![tree.board_row()];
+    let driver = DriverBinding::of(root);
+    // Driver and node tell more than the tree, which containers hide.
+    let works = driver.is_bound() && !tree.has_other_npu();
+    let mut rows = vec![tree.board_row(works)];
     let mut usable = None;
-    if tree.has_npu() {
-        let (of_npu, node) = npu_rows(root, &tree, &kernel);
+    if works || tree.has_npu() {
+        let (of_npu, node) = npu_rows(root, &tree, &kernel, &driver);
         rows.extend(of_npu);
         usable = node;
     } else {
@@ -52,17 +57,30 @@ fn npu_rows(
     root: &SystemRoot,
     tree: &DeviceTree,
     kernel: &RunningKernel,
+    driver: &DriverBinding,
 ) -> (Vec<DoctorRow>, Option<String>) {
-    let driver = DriverBinding::of(root);
+    let log = KernelLog::of(root);
     let bound = driver.is_bound();
     let mut rows = vec![kernel.row(bound)];
     if kernel.may_have_rocket() {
         rows.push(kernel.options_row(root, bound));
     }
-    rows.push(tree.row());
-    rows.push(driver.row(root, tree.enabled_cores(), kernel.may_have_rocket()));
+    rows.extend(tree.row());
+    let mut supplies = clock::supplies(root).into_iter();
+    // A driver that is built in comes before.
+    let switched_off = supplies
+        .find(|supply| supply.is_off || log.switched_off(&supply.name))
+        .filter(|_| !kernel.has_rocket_built_in(root));
+    let row = driver.row(
+        root,
+        tree.enabled_cores(),
+        kernel.may_have_rocket(),
+        switched_off.as_ref().map(|supply| &*supply.name),
+    );
+    rows.push(row.with(if bound { Vec::new() } else { log.of_driver() }));
     if bound {
         rows.push(driver.iommu_row(root));
+        rows.push(log.numbers_row(root, &driver.cores));
     }
     let (nodes, usable) = node::rows(root, bound);
     rows.extend(nodes);

@@ -3,25 +3,36 @@
 
 use std::fmt;
 
-/// Major and minor version, in the order of their age.
+/// Major and minor version and the number of the stable release, in the order of their
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct KernelVersion(pub(super) u32, pub(super) u32);
+pub(super) struct KernelVersion(pub(super) u32, pub(super) u32, pub(super) u32);
 
 impl KernelVersion {
     /// The first with the rocket driver.
-    pub(super) const FIRST_WITH_ROCKET: Self = Self(6, 18);
+    pub(super) const FIRST_WITH_ROCKET: Self = Self(6, 18, 0);
 
     /// The version in text such as `7.2.13-arm64` or `7.2`.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split(|c: char| !c.is_ascii_digit());
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let mut numbers = text[..end.unwrap_or(text.len())].split('.');
         let mut number = || numbers.next()?.parse().ok();
-        Some(Self(number()?, number()?))
+        Some(Self(number()?, number()?, number().unwrap_or(0)))
+    }
+
+    /// The release that its stable releases continue: 6.18 of 6.18.40.
+    pub(super) const fn series(self) -> Self {
+        Self(self.0, self.1, 0)
     }
 }
 
 impl fmt::Display for KernelVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
+        write!(f, "{}.{}", self.0, self.1)?;
+        match self.2 {
+            0 => Ok(()),
+            stable => write!(f, ".{stable}"),
+        }
     }
 }
 
@@ -32,9 +43,10 @@ mod tests {
     #[test]
     fn releases_have_versions_or_none() {
         for (text, version) in [
-            ("7.2.13-arm64", Some(KernelVersion(7, 2))),
-            ("6.18", Some(KernelVersion(6, 18))),
-            ("6.18-rc3", Some(KernelVersion(6, 18))),
+            ("7.2.13-arm64", Some(KernelVersion(7, 2, 13))),
+            ("6.18", Some(KernelVersion(6, 18, 0))),
+            ("6.18-rc3", Some(KernelVersion(6, 18, 0))),
+            ("6.18.40+deb14-arm64", Some(KernelVersion(6, 18, 40))),
             ("next", None),
             ("7", None),
             ("99999999999.1", None),
@@ -42,7 +54,7 @@ mod tests {
         ] {
             assert_eq!(KernelVersion::parse(text), version, "{text}");
         }
-        assert!(KernelVersion(6, 9) < KernelVersion::FIRST_WITH_ROCKET);
-        assert!(KernelVersion(7, 0) > KernelVersion::FIRST_WITH_ROCKET);
+        assert!(KernelVersion(6, 9, 80) < KernelVersion::FIRST_WITH_ROCKET);
+        assert!(KernelVersion(7, 0, 0) > KernelVersion::FIRST_WITH_ROCKET);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
@@ -14,6 +14,8 @@ use nix::libc;
 /// The most that is read of a file. The longest that is looked at is modules.dep, with
 /// less than 1 MiB.
 const MOST_BYTES: u64 = 8 << 20;
+/// The most that a read of /dev/kmsg gives (Linux, PRINTK_MESSAGE_MAX).
+const MOST_OF_RECORD: usize = 8192;
 /// The most entries of a directory.
 const MOST_ENTRIES: usize = 8192;
 /// The most characters of a line that is shown.
@@ -71,6 +73,35 @@ impl SystemRoot {
         let file = options.open(path).ok()?;
         file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
         Some(bytes)
+    }
+
+    /// The records of a log such as /dev/kmsg, one line each: what is there by now, without
+    /// waiting for more. In a directory that stands for the system a regular file stands
+    /// for it.
+    pub(super) fn records(&self, path: &str) -> Option<String> {
+        if !self.is_running() {
+            return self.text(path);
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let mut log = options.open(self.at(path)).ok()?;
+        if !log.metadata().ok()?.file_type().is_char_device() {
+            return None;
+        }
+        let (mut bytes, mut record) = (Vec::new(), [0; MOST_OF_RECORD]);
+        while (bytes.len() as u64) < MOST_BYTES {
+            match log.read(&mut record) {
+                Ok(0) => break,
+                Ok(count) => bytes.extend_from_slice(record.get(..count)?),
+                // Records that are overwritten by now: the next read goes on behind them.
+                Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
+                // All is read.
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(_) if bytes.is_empty() => return None,
+                Err(_) => break,
+            }
+        }
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// The text of a file, to be taken apart.

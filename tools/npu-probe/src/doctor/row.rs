@@ -136,14 +136,14 @@ impl DoctorReport {
             .find(|row| row.state == RowState::Problem)
             .map(|row| row.topic);
         match (&self.usable, first) {
-            (Some(node), None) => format!("The NPU can be used: {node}."),
+            (Some(node), None) => format!("The NPU is usable: {node}."),
             (Some(node), Some(topic)) => {
-                format!("The NPU can be used: {node}; look at `{topic}` nevertheless.\n{PAGE}")
+                format!("The NPU is usable: {node}, but fix `{topic}`.\n{PAGE}")
             }
             (None, Some(topic)) => {
-                format!("The NPU cannot be used; the first thing to mend is `{topic}`.\n{PAGE}")
+                format!("The NPU is not usable. Fix `{topic}` first.\n{PAGE}")
             }
-            (None, None) => "The NPU cannot be used.".to_owned(),
+            (None, None) => "The NPU is not usable.".to_owned(),
         }
     }
 }

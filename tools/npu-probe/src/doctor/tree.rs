@@ -10,6 +10,8 @@ use super::row::DoctorRow;
 
 /// Where the kernel shows the tree. The second is a link to the first, and absolute.
 const PLACES: [&str; 2] = ["sys/firmware/devicetree/base", "proc/device-tree"];
+/// Above the first; containers mask it by an empty directory.
+const FIRMWARE: &str = "sys/firmware";
 /// A core, for the mainline driver.
 const CORE: &str = "rockchip,rk3588-rknn-core";
 /// What the vendor's node is called begins so.
@@ -64,31 +66,56 @@ pub(super) struct DeviceTree {
     model: Option<String>,
     pub(super) chip: ChipKind,
     nodes: Vec<TreeNode>,
+    sight: TreeSight,
+}
+
+/// Whether the tree can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TreeSight {
+    Seen,
+    /// The directory of firmware is empty, as containers mask it.
+    Masked,
+    /// There is none, as on PCs.
+    None,
 }
 
 impl DeviceTree {
     pub(super) fn of(root: &SystemRoot) -> Self {
         let mut places = PLACES.into_iter();
         let Some(base) = places.find(|place| root.exists(&format!("{place}/compatible"))) else {
+            let masked = root.exists(FIRMWARE) && root.names(FIRMWARE).is_empty();
             return Self {
                 model: None,
                 chip: ChipKind::Other,
                 nodes: Vec::new(),
+                sight: if masked {
+                    TreeSight::Masked
+                } else {
+                    TreeSight::None
+                },
             };
         };
         Self {
+            sight: TreeSight::Seen,
             model: root.line(&format!("{base}/model")),
             chip: chip(&root.strings(&format!("{base}/compatible"))),
             nodes: nodes(root, base),
         }
     }
 
-    /// Whether this is a board with the NPU, or a virtual machine with one.
+    /// Whether this is a board with the NPU, or a virtual machine with one, as far as the
+    /// tree tells.
     pub(super) fn has_npu(&self) -> bool {
         matches!(self.chip, ChipKind::Rk3588(_)) || self.nodes.iter().any(TreeNode::is_core)
     }
 
-    pub(super) fn board_row(&self) -> DoctorRow {
+    /// Whether the tree says that the chip has another NPU.
+    pub(super) fn has_other_npu(&self) -> bool {
+        matches!(self.chip, ChipKind::Rockchip(_)) && !self.has_npu()
+    }
+
+    /// `works` tells that the rocket driver is at work here, whatever the tree says.
+    pub(super) fn board_row(&self, works: bool) -> DoctorRow {
         let model = self.model.as_deref().unwrap_or("a board without a name");
         let elsewhere = "Use a board with an RK3588 or RK3588S, or the software model \
                          (`--device model`).";
@@ -107,17 +134,39 @@ impl DeviceTree {
                 "no Rockchip board, but with the NPU: a virtual machine",
                 "Take times on a board, if you want any.",
             ),
+            ChipKind::Other if works => DoctorRow::ok(
+                "board",
+                match self.sight {
+                    TreeSight::Masked => {
+                        "a board with the NPU; /sys/firmware is masked, as in a container"
+                    }
+                    _ => "a board with the NPU; no device tree says which",
+                },
+            ),
+            ChipKind::Other if self.sight == TreeSight::Masked => DoctorRow::problem(
+                "board",
+                "cannot be told: /sys/firmware is masked, as in a container, and no rocket \
+                 driver is at work",
+                "Run `npu-probe doctor` outside of the container.",
+            ),
             ChipKind::Other => DoctorRow::problem("board", "no Rockchip board", elsewhere),
         }
     }
 
-    /// How many cores the board enables.
-    pub(super) fn enabled_cores(&self) -> usize {
+    /// How many cores the board enables; `None` if no tree can be seen.
+    pub(super) fn enabled_cores(&self) -> Option<usize> {
         let cores = self.nodes.iter().filter(|node| node.is_core());
-        cores.filter(|node| node.is_enabled()).count()
+        let enabled = cores.filter(|node| node.is_enabled()).count();
+        (self.sight == TreeSight::Seen).then_some(enabled)
     }
 
-    pub(super) fn row(&self) -> DoctorRow {
+    /// `None` if no tree can be seen.
+    pub(super) fn row(&self) -> Option<DoctorRow> {
+        let enabled = self.enabled_cores()?;
+        Some(self.cores_row(enabled))
+    }
+
+    fn cores_row(&self, enabled: usize) -> DoctorRow {
         const TOPIC: &str = "device tree";
         let cores: Vec<&TreeNode> = self.nodes.iter().filter(|node| node.is_core()).collect();
         if cores.is_empty() {
@@ -130,7 +179,6 @@ impl DeviceTree {
                           later, of the same version.";
             return DoctorRow::problem(TOPIC, found, remedy);
         }
-        let enabled = self.enabled_cores();
         let details = cores.iter().map(|core| self.describe(core));
         let found = format!("{enabled} of {} cores enabled", cores.len());
         let behind_disabled = |core: &&&TreeNode| {

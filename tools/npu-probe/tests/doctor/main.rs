@@ -17,8 +17,9 @@ use serde_json::Value;
 use machine::{TestMachine, lists};
 
 /// The machines, and whether their NPU can be used.
-const MACHINES: [(&str, bool); 6] = [
+const MACHINES: [(&str, bool); 7] = [
     ("board", true),
+    ("container", true),
     ("disabled", false),
     ("vendor", false),
     ("rights", false),
@@ -166,7 +167,7 @@ const DIFFERENCES: &[(&str, &str, &str, &str)] = &[
         "file proc/sys/kernel/osrelease 8.1.0",
         "driver bugs",
         "note",
-        "nobody looked",
+        "nobody has checked",
     ),
     ("remove boot", "configuration", "ok", "driver is there"),
     (
@@ -300,6 +301,120 @@ fn differences_from_the_board_are_told() {
         let found = rows(&json(&machine), topic);
         let matches = |row: &Value| row["state"] == **state && row.to_string().contains(part);
         assert!(found.iter().any(matches), "{difference}: {found:#?}");
+    }
+}
+
+/// The driver's lines in the log of a board, as a user sees it who may read it.
+fn log(machine: &TestMachine, cores: [(&str, usize); 3]) {
+    let line = |(index, (core, number)): (usize, (&str, usize))| {
+        format!(
+            "| 6,{},{}000,-;rocket {core}.npu: Rockchip NPU core {number} version: 1179210309\n",
+            400 + index,
+            7_000 + index
+        )
+    };
+    let lines: String = cores.into_iter().enumerate().map(line).collect();
+    machine.apply(&format!("text dev/kmsg\n{lines}"));
+}
+
+#[test]
+fn cores_that_were_probed_out_of_order_are_told() {
+    let machine = TestMachine::new("board");
+    let row = || rows(&json(&machine), "core numbers").remove(0);
+    assert_eq!(row()["state"], "note");
+    assert!(
+        row()["found"].to_string().contains("/dev/kmsg"),
+        "{}",
+        row()
+    );
+    machine.apply("file proc/sys/kernel/dmesg_restrict 1");
+    assert!(
+        row()["found"].to_string().contains("for root only"),
+        "{}",
+        row()
+    );
+
+    log(
+        &machine,
+        [("fdab0000", 0), ("fdac0000", 1), ("fdad0000", 2)],
+    );
+    assert_eq!(row()["state"], "ok", "{}", row());
+    log(
+        &machine,
+        [("fdac0000", 0), ("fdad0000", 1), ("fdab0000", 2)],
+    );
+    let wrong = row();
+    assert_eq!(wrong["state"], "problem");
+    for part in [
+        "fdab0000.npu is 2",
+        "fdac0000.npu is 0",
+        "fdad0000.npu is 1",
+    ] {
+        assert!(wrong["found"].to_string().contains(part), "{wrong}");
+    }
+    assert!(text(&machine, &[]).contains("but fix `core numbers`"));
+
+    // The lines are overwritten, and core 0 is missing.
+    machine.apply("file dev/kmsg 6,1,1,-;x\nremove sys/bus/platform/drivers/rocket/fdab0000.npu");
+    let gap = row();
+    assert_eq!(gap["state"], "note");
+    assert!(gap["found"].to_string().contains("is missing"), "{gap}");
+}
+
+/// A board whose rocket is a module that found its supply switched off.
+#[test]
+fn a_supply_that_was_switched_off_before_the_module_came_is_told() {
+    let off = "file sys/class/regulator/regulator.9/state disabled";
+    let logged = "file dev/kmsg 6,512,31654000,-;vdd_npu_s0: disabling";
+    let no_core = "remove sys/bus/platform/drivers/rocket/fdab0000.npu\n\
+                   remove sys/bus/platform/drivers/rocket/fdac0000.npu\n\
+                   remove sys/bus/platform/drivers/rocket/fdad0000.npu";
+    let not_loaded = "remove sys/bus/platform/drivers/rocket";
+    let built_in =
+        "file boot/config-7.2.13-arm64 CONFIG_DRM_ACCEL_ROCKET=y\\nCONFIG_ROCKCHIP_IOMMU=y";
+    for (changes, named) in [
+        (vec![off, no_core], true),
+        (vec![logged, no_core], true),
+        (vec![off, not_loaded], true),
+        (vec![no_core], false),
+        (vec![not_loaded], false),
+        (vec![off, no_core, built_in], false),
+        // A core that sleeps.
+        (vec![off], false),
+    ] {
+        let machine = TestMachine::new("board");
+        for change in &changes {
+            machine.apply(change);
+        }
+        let row = rows(&json(&machine), "driver").remove(0).to_string();
+        assert_eq!(
+            row.contains("vdd_npu_s0 is off"),
+            named,
+            "{changes:?}: {row}"
+        );
+        assert_eq!(row.contains("initramfs"), named, "{changes:?}: {row}");
+    }
+}
+
+/// The fixes that a kernel has decide, not its series.
+#[test]
+fn kernels_are_judged_by_their_stable_release() {
+    for (release, state, part) in [
+        ("6.18.0", "note", "Update to 6.18.35"),
+        (
+            "6.18.34-current-rockchip64",
+            "note",
+            "lacks the fix of dangling-handle",
+        ),
+        ("6.18.40", "ok", "every fix"),
+        ("7.0.3", "note", "7.0.12"),
+        ("7.2.13-arm64", "ok", "every fix"),
+    ] {
+        let machine = TestMachine::new("board");
+        machine.apply(&format!("file proc/sys/kernel/osrelease {release}"));
+        let row = rows(&json(&machine), "kernel").remove(0);
+        assert_eq!(row["state"], state, "{row}");
+        assert!(row.to_string().contains(part), "{row}");
     }
 }
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kernel's log says of the NPU, where this user may read it.
+
+use super::root::{SystemRoot, shown_line};
+use super::row::DoctorRow;
+
+/// The log, a record each read (Linux, Documentation/ABI/testing/dev-kmsg).
+const LOG: &str = "dev/kmsg";
+/// Whether the log is for privileged users only.
+const RESTRICTED: &str = "proc/sys/kernel/dmesg_restrict";
+/// What the driver prints of each core that it probes (Linux, rocket_core.c).
+const CORE: &str = "Rockchip NPU core ";
+/// What the kernel prints of a regulator that nothing has asked for, 30 seconds after
+/// boot (Linux, drivers/regulator/core.c).
+const SWITCHED_OFF: &str = "disabling";
+/// The cores in the order of their numbers in hardware (Linux, rk3588-base.dtsi).
+const CORES: [&str; 3] = ["fdab0000.npu", "fdac0000.npu", "fdad0000.npu"];
+
+/// The kernel's log; `None` where it may not be read.
+#[derive(Debug)]
+pub(super) struct KernelLog(Option<String>);
+
+impl KernelLog {
+    pub(super) fn of(root: &SystemRoot) -> Self {
+        Self(root.records(LOG))
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|text| text.lines())
+    }
+
+    /// Whether the kernel has switched a regulator off because nothing used it.
+    pub(super) fn switched_off(&self, regulator: &str) -> bool {
+        let message = format!("{regulator}: {SWITCHED_OFF}");
+        self.lines().any(|line| line.trim_end().ends_with(&message))
+    }
+
+    /// The number that the driver gave a core, when it last probed it.
+    fn number(&self, core: &str) -> Option<usize> {
+        let device = format!("{core}: {CORE}");
+        let of_line = |line: &str| {
+            let (_, rest) = line.split_once(&device)?;
+            rest.split(|c: char| !c.is_ascii_digit())
+                .next()?
+                .parse()
+                .ok()
+        };
+        self.lines().filter_map(of_line).last()
+    }
+
+    /// The numbers of the cores that rocket drives: the driver counts them in the order of
+    /// probing and writes its number into each core's S_POINTER, and a core with another
+    /// one's number raises no interrupt (E-core-number).
+    pub(super) fn numbers_row(&self, root: &SystemRoot, bound: &[String]) -> DoctorRow {
+        const TOPIC: &str = "core numbers";
+        let given: Vec<(&String, Option<usize>)> =
+            bound.iter().map(|core| (core, self.number(core))).collect();
+        let wrong = given.iter().filter(|(core, number)| {
+            let own = CORES.iter().position(|known| known == core);
+            number.is_some_and(|number| own.is_some_and(|own| own != number))
+        });
+        let wrong: Vec<String> = wrong
+            .map(|(core, number)| format!("{core} is {}", number.unwrap_or_default()))
+            .collect();
+        if !wrong.is_empty() {
+            return DoctorRow::problem(
+                TOPIC,
+                format!("not in the order of the cores: {}", wrong.join(", ")),
+                "Have all cores probed in their order: enable all of them in the device tree, \
+                 build rocket in or load it from the initramfs, and reboot. Jobs on a core with \
+                 a wrong number hang until the driver kills them.",
+            );
+        }
+        if given.iter().all(|(_, number)| number.is_some()) {
+            return DoctorRow::ok(TOPIC, "in the order of the cores (kernel log)");
+        }
+        // The driver numbers what it finds, so that numbers are wrong behind a gap.
+        let gap = bound
+            .iter()
+            .enumerate()
+            .any(|(index, core)| CORES.get(index).is_none_or(|known| known != core));
+        let may_read = match (&self.0, root.number(RESTRICTED)) {
+            (Some(_), _) => "the kernel log no longer has the lines of all cores",
+            (None, Some(1..)) => "the kernel log is for root only (dmesg_restrict)",
+            (None, _) => "the kernel log may not be read (/dev/kmsg)",
+        };
+        let found = match gap {
+            true => format!("{may_read}; a core before the last one is missing"),
+            false => format!("not checked: {may_read}"),
+        };
+        DoctorRow::note(
+            TOPIC,
+            found,
+            "If one job in two or three is killed, look at `sudo dmesg | grep 'NPU core'`: \
+             fdab0000.npu must be core 0, fdac0000.npu core 1, fdad0000.npu core 2.",
+        )
+    }
+
+    /// What the log says of the driver and its devices: the last lines.
+    pub(super) fn of_driver(&self) -> Vec<String> {
+        const MOST: usize = 4;
+        let about = |line: &&str| {
+            let message = line.split_once(';').map_or(*line, |(_, message)| message);
+            message.contains(".npu: ") && !message.contains(CORE)
+        };
+        let lines: Vec<&str> = self.lines().filter(about).collect();
+        let last = lines.iter().skip(lines.len().saturating_sub(MOST));
+        let message = |line: &&str| {
+            let message = line.split_once(';').map_or(*line, |(_, message)| message);
+            Some(format!("log: {}", shown_line(message)?))
+        };
+        last.filter_map(message).collect()
+    }
+}
