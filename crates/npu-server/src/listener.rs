@@ -43,6 +43,12 @@ pub enum ServerError {
     /// There is no place for the shadow directory.
     #[error(transparent)]
     Shadow(#[from] ShadowError),
+    /// The hard limit of descriptors is too low to serve several programs.
+    #[error(
+        "the hard limit of {0} open files (`ulimit -Hn`) is too low for a server that all programs \
+         of a user share: raise it, or start the program by `npu-probe run`"
+    )]
+    TooFewDescriptors(u64),
     /// No thread to be had.
     #[error("no thread for the server: {0}")]
     Thread(std::io::Error),
@@ -209,6 +215,7 @@ impl ServerShared {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes connections until `stopping`.
     fn listen(self: &Arc<Self>, listener: &OwnedFd, wake: &OwnedFd, stopping: &AtomicBool) {
         // A second, in the kernel's words.
         let every = Timespec {
@@ -246,6 +253,9 @@ impl ServerShared {
                 Err(errno @ (Errno::MFILE | Errno::NFILE)) if spare.take().is_some() => {
                     refuse(listener, errno);
                     *spare = rustix::io::fcntl_dupfd_cloexec(listener, 0).ok();
+                    // The next accept would fail again, whether or not a client
+                    // waits: poll knows, and the server may have to stop.
+                    return;
                 }
                 Err(errno) => {
                     tracing::warn!(%errno, "a client cannot be taken");
@@ -258,7 +268,7 @@ impl ServerShared {
 
     fn take_connection(self: &Arc<Self>, socket: OwnedFd) {
         let own = rustix::process::geteuid().as_raw();
-        if peer_uid(&socket).is_ok_and(|uid| uid != own && uid != 0 && own != 0) {
+        if !is_client(peer_uid(&socket), own) {
             tracing::warn!("another user's process is no client");
             return;
         }
@@ -286,11 +296,20 @@ impl ServerShared {
     }
 }
 
-/// Takes a client, which then hears only that there is no descriptor for it.
+/// Whether a server of user `own` serves a process of user `peer`. It refuses a
+/// process whose user cannot be read.
+fn is_client(peer: Result<u32, Errno>, own: u32) -> bool {
+    const ROOT: u32 = 0;
+    peer.is_ok_and(|uid| uid == own || uid == ROOT || own == ROOT)
+}
+
+/// Takes a client, if one waits, which then hears only that there is no
+/// descriptor for it.
 fn refuse(listener: &OwnedFd, errno: Errno) {
-    tracing::warn!(%errno, "a client cannot be taken");
+    // Without a free descriptor accept fails in the same way where nobody waits.
     let taken = rustix::net::accept_with(listener, SocketFlags::CLOEXEC);
     if let Ok(socket) = taken {
+        tracing::warn!(%errno, "a client cannot be taken");
         let frame = Frame::with_status(FrameKind::Done, status_of(Err(errno)));
         if let Err(error) = send(&socket, [frame.as_bytes(), &[]], &[]) {
             tracing::debug!(%error, "and it does not hear of it");
@@ -299,15 +318,73 @@ fn refuse(listener: &OwnedFd, errno: Errno) {
 }
 
 /// Raises the limit of this process's descriptors as far as it may: each buffer
-/// object of each client takes one in the server. Children started later have
+/// object that a client maps takes one in the server. Children started later have
 /// the limit too, so who runs a program starts that first.
 pub fn raise_descriptor_limit() {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
+    raise(Resource::Nofile);
+}
+
+fn raise(resource: Resource) {
+    let limit = rustix::process::getrlimit(resource);
     let raised = Rlimit {
         current: limit.maximum,
         ..limit
     };
-    if let Err(errno) = rustix::process::setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%errno, "the limit of open files stays");
+    if let Err(errno) = rustix::process::setrlimit(resource, raised) {
+        tracing::warn!(%errno, ?resource, "a limit of this process stays");
+    }
+}
+
+/// Fewest descriptors with which a shared server is of use.
+const SHARED_DESCRIPTORS: u64 = 256;
+
+/// Gives this process limits for serving all programs of a user, whatever those
+/// of the program are that started it: each limit becomes the highest that the
+/// process may set.
+///
+/// # Errors
+/// [`ServerError::TooFewDescriptors`] where that is not enough: programs with
+/// higher limits would meet this server too.
+pub fn shared_server_limits() -> Result<(), ServerError> {
+    if let Some(least) = too_few(rustix::process::getrlimit(Resource::Nofile)) {
+        // Only a privileged process may.
+        let limit = Rlimit {
+            current: Some(SHARED_DESCRIPTORS),
+            maximum: Some(SHARED_DESCRIPTORS),
+        };
+        rustix::process::setrlimit(Resource::Nofile, limit)
+            .map_err(|_| ServerError::TooFewDescriptors(least))?;
+    }
+    let all = [
+        Resource::Nofile,
+        Resource::As,
+        Resource::Data,
+        Resource::Cpu,
+        Resource::Fsize,
+        Resource::Nproc,
+    ];
+    all.into_iter().for_each(raise);
+    Ok(())
+}
+
+/// The hard limit, where it is below what a shared server needs.
+fn too_few(limit: Rlimit) -> Option<u64> {
+    limit.maximum.filter(|&most| most < SHARED_DESCRIPTORS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_whose_user_cannot_be_read_is_no_client() {
+        for own in [0, 1000] {
+            assert!(!is_client(Err(Errno::NOTCONN), own));
+            assert!(is_client(Ok(own), own));
+            assert!(is_client(Ok(0), own));
+        }
+        assert!(!is_client(Ok(1001), 1000));
+        // The server of root serves every user.
+        assert!(is_client(Ok(1001), 0));
     }
 }

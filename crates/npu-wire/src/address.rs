@@ -4,8 +4,10 @@
 //! Names are abstract (no file in the file system): they end with the server.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::decimal::{DIGITS, decimal};
@@ -18,6 +20,9 @@ const PREFIX: &[u8] = b"rocket-npu/";
 
 /// User number of root.
 const ROOT: u32 = 0;
+
+/// How long a server may leave a connection in a full queue.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest name, bytes: far below what a socket address holds.
 const NAME_BYTES: usize = 64;
@@ -115,28 +120,53 @@ impl Address {
     ///
     /// # Errors
     /// `ECONNREFUSED` where there is no server, `EACCES` where it is another
-    /// user's, `EMFILE`.
+    /// user's, to whom nothing is sent; `ETIMEDOUT` where nobody takes the
+    /// connection for [`CONNECT_TIMEOUT`], `EMFILE`.
     pub fn connect(&self, flags: SocketFlags) -> Result<OwnedFd, Errno> {
-        // Other flags later, so that connecting does what it would without.
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC & flags,
-            None,
-        )?;
+        let socket = new_socket(flags)?;
+        self.connect_socket(&socket)?;
+        Ok(socket)
+    }
+
+    /// As [`Address::connect`], with a socket of [`new_socket`], which the caller
+    /// closes: the preload library does that past its own `close`, which sends
+    /// the other side a message.
+    ///
+    /// # Errors
+    /// As [`Address::connect`].
+    pub fn connect_socket(&self, socket: &impl AsFd) -> Result<(), Errno> {
+        // Another user who has the name and takes no connection must not hold
+        // this process up for good.
+        set_socket_timeout(socket, Timeout::Send, Some(CONNECT_TIMEOUT))?;
         loop {
-            match rustix::net::connect(&socket, &self.socket()?) {
+            match rustix::net::connect(socket, &self.socket()?) {
                 Err(Errno::INTR) => (),
+                Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
                 other => break other?,
             }
         }
+        set_socket_timeout(socket, Timeout::Send, None)?;
         // Anybody can take an abstract name.
-        let server = peer_uid(&socket)?;
+        let server = peer_uid(socket)?;
         if server != rustix::process::geteuid().as_raw() && server != ROOT {
             return Err(Errno::ACCESS);
         }
-        Ok(socket)
+        Ok(())
     }
+}
+
+/// A socket to connect to a server.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`.
+pub fn new_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
+    // Other flags later, so that connecting does what it would without.
+    rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC & flags,
+        None,
+    )
 }
 
 /// The folder by which programs of a user meet: by the environment variables

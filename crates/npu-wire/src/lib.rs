@@ -25,7 +25,9 @@ mod message;
 pub mod path;
 mod request;
 
-pub use address::{Address, ENVIRONMENT, is_device, meeting_folder, peer_uid};
+pub use address::{
+    Address, CONNECT_TIMEOUT, ENVIRONMENT, is_device, meeting_folder, new_socket, peer_uid,
+};
 pub use decimal::{DIGITS, decimal};
 pub use frame::{DATA_BYTES, Frame, FrameKind, status_of};
 pub use message::{Received, WireError, receive, receive_parts, send, send_parts};

@@ -70,17 +70,32 @@ impl AsFd for Control {
     }
 }
 
+impl Control {
+    fn connect(address: &Address, flags: SocketFlags) -> Result<Self, Errno> {
+        let socket = Self(ManuallyDrop::new(npu_wire::new_socket(flags)?));
+        address.connect_socket(&socket)?;
+        Ok(socket)
+    }
+
+    /// The connection as the program has it, once it is an open file.
+    fn into_file(self) -> OwnedFd {
+        let mut connection = ManuallyDrop::new(self);
+        // SAFETY: taken once, as `drop` does not run.
+        unsafe { ManuallyDrop::take(&mut connection.0) }
+    }
+}
+
 /// Such a connection, if there is a server.
 pub(crate) fn control() -> Result<Control, Errno> {
     let (address, _) = address()?;
-    let connection = address.connect(SocketFlags::CLOEXEC)?;
-    Ok(Control(ManuallyDrop::new(connection)))
+    Control::connect(&address, SocketFlags::CLOEXEC)
 }
 
 /// Opens the device.
 ///
 /// # Errors
-/// `ENODEV` if there is no server and none can be started.
+/// `ENODEV` if there is no server and none can be started; `EACCES` if the
+/// server, or the lock file for starting one, is another user's.
 pub(crate) fn open(flags: SocketFlags) -> Result<OwnedFd, Errno> {
     let (address, told) = address()?;
     for _ in 0..STARTS {
@@ -90,6 +105,14 @@ pub(crate) fn open(flags: SocketFlags) -> Result<OwnedFd, Errno> {
             Err(Errno::CONNREFUSED) => {
                 complain(b"no server has the name that ROCKET_SERVER says");
                 return Err(Errno::NODEV);
+            }
+            Err(errno @ (Errno::ACCESS | Errno::TIMEDOUT)) => {
+                complain(
+                    b"another user has taken the name of the server, or the server takes no \
+                      connection: start the program by `npu-probe run`, or set TMPDIR to a \
+                      folder of your own",
+                );
+                return Err(errno);
             }
             Err(Errno::PROTO) => {
                 complain(b"the server is of another version");
@@ -102,9 +125,9 @@ pub(crate) fn open(flags: SocketFlags) -> Result<OwnedFd, Errno> {
 }
 
 fn try_open(address: &Address, flags: SocketFlags) -> Result<OwnedFd, Errno> {
-    let connection = address.connect(flags)?;
+    let connection = Control::connect(address, flags)?;
     ask(&connection, Ask::Open, Room::NONE)?.result?;
-    Ok(connection)
+    Ok(connection.into_file())
 }
 
 /// Opens the file of fences that the program signals itself.

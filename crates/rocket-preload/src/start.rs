@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
 use libc::{c_char, c_int, c_long};
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
@@ -26,7 +26,8 @@ const PROGRAM: &str = "npu-probe";
 /// `is_there` tells whether it is.
 ///
 /// # Errors
-/// `ENODEV` if there is no program to start.
+/// `ENODEV` if there is no program to start; `EACCES` if another user made the
+/// lock file.
 pub(crate) fn server(is_there: impl Fn() -> bool) -> Result<(), Errno> {
     // Held until the server is there; it ends with this descriptor.
     let lock = lock()?;
@@ -69,6 +70,19 @@ fn lock() -> Result<OwnedFd, Errno> {
     // No link: in /tmp anybody may have put one there.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)?;
+    // Nor a file that another user can open, and so lock for as long as he likes.
+    let found = rustix::fs::fstat(&file)?;
+    let others = Mode::RWXG | Mode::RWXO;
+    if found.st_uid != user
+        || FileType::from_raw_mode(found.st_mode) != FileType::RegularFile
+        || Mode::from_raw_mode(found.st_mode).intersects(others)
+    {
+        complain(
+            b"the lock file rocket-npu-UID.lock in XDG_RUNTIME_DIR, TMPDIR or /tmp belongs to \
+              another user, or others can open it: remove it, or set TMPDIR to a folder of your own",
+        );
+        return Err(Errno::ACCESS);
+    }
     loop {
         match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
             Err(Errno::INTR) => (),

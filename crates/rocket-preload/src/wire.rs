@@ -137,6 +137,17 @@ pub(crate) fn look(socket: BorrowedFd<'_>, head: &mut [u8]) -> Result<usize, Err
 /// result the next answer is the end of the connection.
 const RESET: Errno = Errno::CONNRESET;
 
+/// Takes the message that a failed [`receive`] left in the queue: the kernel
+/// refuses an address beyond user space before it takes the message, and a page
+/// that is not mapped after that. The server sends no other message before it has
+/// an answer.
+fn discard(socket: BorrowedFd<'_>, head: &mut [u8]) {
+    if look(socket, head).is_ok_and(|len| len > 0) {
+        // If it fails the call that follows fails in the same way.
+        let _ = receive_parts(socket, &mut [IoSliceMut::new(head)]);
+    }
+}
+
 /// Receives a message: its first bytes into `head`, the others into `room`.
 ///
 /// # Errors
@@ -153,6 +164,10 @@ pub(crate) fn receive(
         let room = unsafe { transmute::<libc::iovec, IoSliceMut<'_>>(room.memory.part()?) };
         match receive_parts(socket, &mut [IoSliceMut::new(head), room]) {
             Err(Errno::INTR | RESET) => (),
+            Err(Errno::FAULT) => {
+                discard(socket, head);
+                return Err(Errno::FAULT);
+            }
             other => break other?,
         }
     };

@@ -32,7 +32,14 @@ int main(void)
 	CHECK(mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, fd, bo.offset) == MAP_FAILED && errno == EINVAL);
 	CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EINVAL);
 
-	/* Wild pointers and wrong handles. */
+	/* Wild pointers and wrong handles: not mapped, and beyond user space. */
+	static const uint64_t wild_names[] = {8, 1ull << 63, ~0ull << 12};
+	for (int index = 0; index < 3; index++) {
+		version = (struct version){.name_len = sizeof name, .name = wild_names[index]};
+		FAILS(ioctl(fd, VERSION, &version), EFAULT);
+	}
+	version = (struct version){.name_len = sizeof name, .name = (uintptr_t)name};
+	CHECK(ioctl(fd, VERSION, &version) == 0);
 	FAILS(ioctl(fd, CREATE_BO, (void *)8), EFAULT);
 	FAILS(ioctl(fd, CREATE_BO, NULL), EFAULT);
 	struct submit wild = {.jobs = 16, .job_count = 3, .job_struct_size = 40};

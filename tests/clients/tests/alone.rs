@@ -2,6 +2,10 @@
 //! Programs with the library alone: the first starts a server, all meet there.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
+
 use client_tests::Client;
 
 /// One test, as both folders must be there at the same time: programs meet by the
@@ -29,4 +33,38 @@ fn the_first_program_starts_the_server_if_it_can() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("ROCKET_SERVER_PROGRAM"), "{said}");
+}
+
+/// A server that serves all programs has other limits than the one that happened
+/// to start it; where it cannot, it does not start.
+#[test]
+fn a_shared_server_has_limits_of_its_own() {
+    for (limit, may_fail) in [("ulimit -Sn 16", false), ("ulimit -n 16", true)] {
+        let address = format!("rocket-npu/limits-{}-{may_fail}", std::process::id());
+        let serve = client_tests::probe(&["serve", "--address", &address]);
+        let mut server = Command::new("sh")
+            .args(["-c", &format!("{limit} && exec \"$@\""), "sh"])
+            .arg(serve.get_program())
+            .args(serve.get_args())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 1];
+        let count = server.stdout.as_mut().unwrap().read(&mut ready).unwrap();
+        if count == 0 {
+            let output = server.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(may_fail && said.contains("ulimit -Hn"), "{said}");
+            continue;
+        }
+        let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        let files = limits
+            .lines()
+            .find(|line| line.starts_with("Max open files"));
+        let soft = files.unwrap().split_whitespace().nth(3).unwrap();
+        assert!(soft.parse::<u64>().unwrap() >= 256, "{limits}");
+    }
 }

@@ -66,7 +66,9 @@ pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
         Some(name) => Address::new(name.as_bytes())
             .ok_or_else(|| Failure::Usage(anyhow!("`{name}` is no name of a server")))?,
     };
-    npu_server::raise_descriptor_limit();
+    npu_server::shared_server_limits()
+        .context("cannot serve the model")
+        .map_err(Failure::Device)?;
     let ended = end_on_signals()?;
     let service = Arc::new(ModelService::new(Model::new(options)));
     let server = match Server::start_at(service, address) {

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Another user who was there first: with the server's name, or its lock file.
+//! Needs root, to be another user.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use client_tests::Client;
+use npu_wire::Address;
+use rustix::fs::{FlockOperation, Gid, Mode, Uid};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+
+/// Any user but the one of the tests.
+const OTHER: u32 = 12345;
+
+/// A client that still hangs then never ends by itself: the time says how long a
+/// failing test takes, no more.
+const HANGS: Duration = Duration::from_secs(60);
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: only root can act as another user");
+    }
+    is_root
+}
+
+/// Runs a client to its end, or kills it.
+fn run(mut client: Command) -> Output {
+    let mut child = client.stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > HANGS {
+            child.kill().unwrap();
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// A socket with the server's name, of another user: the credentials are those of
+/// the thread that listens.
+fn listen_as_other(address: Address) -> OwnedFd {
+    let listening = thread::spawn(move || {
+        let other = Uid::from_raw(OTHER);
+        rustix::thread::set_thread_res_uid(other, other, other).unwrap();
+        let listener = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        rustix::net::bind(&listener, &address.socket().unwrap()).unwrap();
+        rustix::net::listen(&listener, 16).unwrap();
+        listener
+    });
+    listening.join().unwrap()
+}
+
+#[test]
+fn a_stranger_with_the_name_gets_nothing() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().as_os_str().as_encoded_bytes();
+    let listener = listen_as_other(Address::meeting(name).unwrap());
+    let output = run(Client::compile("squatter", &[]).alone(folder.path()));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("another user"), "{said}");
+    // The connection was made, and nothing came.
+    let client = rustix::net::accept(&listener).unwrap();
+    let mut message = [0; 16];
+    let received = rustix::net::recv(&client, &mut message, RecvFlags::DONTWAIT);
+    assert!(
+        matches!(received, Ok((0, _)) | Err(Errno::CONNRESET)),
+        "{received:?}"
+    );
+}
+
+#[test]
+fn a_lock_file_of_a_stranger_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(format!(
+        "rocket-npu-{}.lock",
+        rustix::process::geteuid().as_raw()
+    ));
+    let lock = File::create(path).unwrap();
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let client = Client::compile("squatter", &[]);
+    let [own, other] = [Uid::ROOT, Uid::from_raw(OTHER)];
+    // Another user's, and one of this user's that others can open.
+    for (owner, mode) in [(other, 0o666), (other, 0o600), (own, 0o644)] {
+        rustix::fs::fchown(&lock, Some(owner), None::<Gid>).unwrap();
+        rustix::fs::fchmod(&lock, Mode::from_raw_mode(mode)).unwrap();
+        let output = run(client.alone(folder.path()));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{owner:?} {mode:o}: {said}");
+        assert!(said.contains("lock file"), "{said}");
+    }
+}
