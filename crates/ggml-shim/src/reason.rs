@@ -56,7 +56,7 @@ pub(crate) enum DeclineReason {
 
 impl DeclineReason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::NotAProduct,
         Self::Computed,
         Self::Input,
