@@ -7,6 +7,7 @@
 //! that processor goes on, and again when tasks have ended. Only tasks, and what
 //! has to wait for QEMU, are the thread's.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -207,7 +208,16 @@ impl<S: Silicon> Shared<S> {
     ) -> (bool, Option<ComputingTask>) {
         let is_over = || self.resets.load(Ordering::Acquire) != resets;
         let mut bus = TaskBus::new(&self.ram, &self.mmu, is_over);
-        let (finished, outcome) = S::run(kick, &mut bus);
+        // A panic would end this thread, and the guest would wait in silence.
+        let ran = catch_unwind(AssertUnwindSafe(|| S::run(kick, &mut bus)));
+        let Ok((finished, outcome)) = ran else {
+            eprintln!(
+                "npu core {}: the model of the chip panicked (see above): the tasks do not end, \
+                 and the guest's driver resets the core; please report it with the guest's program",
+                self.index
+            );
+            return (false, None);
+        };
         let fault = bus.fault();
         for line in outcome.diagnosis {
             eprintln!("npu core {}: {line}", self.index);
