@@ -405,19 +405,22 @@ mod tests {
         let mut engine = ptr::null_mut();
         let mut weights = ptr::null_mut();
         let b = vec![i8::MIN; I8_DEPTH_MAX + 1];
-        // SAFETY: a string, places that may be written, k elements, and no handle after
-        // it was freed.
-        unsafe {
-            let opened = rocket_npu_open(c"model".as_ptr(), &raw mut engine);
-            assert_eq!(opened, RocketNpuStatus::Ok);
-            let load = |k, to| rocket_npu_load_i8(engine, 1, k, b.as_ptr(), to);
-            assert_eq!(load(b.len(), &raw mut weights), RocketNpuStatus::Invalid);
-            assert!(weights.is_null());
-            let told = CStr::from_ptr(rocket_npu_error()).to_str().unwrap();
-            assert!(told.contains("131072") && told.contains("131071"), "{told}");
-            assert_eq!(load(I8_DEPTH_MAX, &raw mut weights), RocketNpuStatus::Ok);
-            rocket_npu_free_weights(weights);
-            rocket_npu_close(engine);
-        }
+        // SAFETY: a string, and a place that may be written.
+        let opened = unsafe { rocket_npu_open(c"model".as_ptr(), &raw mut engine) };
+        assert_eq!(opened, RocketNpuStatus::Ok);
+        // SAFETY: an engine that is open, at least k elements, and a place that may be
+        // written.
+        let mut load =
+            |k| unsafe { rocket_npu_load_i8(engine, 1, k, b.as_ptr(), &raw mut weights) };
+        assert_eq!(load(b.len()), RocketNpuStatus::Invalid);
+        // SAFETY: a NUL-terminated string that this thread keeps.
+        let told = unsafe { CStr::from_ptr(rocket_npu_error()) };
+        let told = told.to_str().unwrap();
+        assert!(told.contains("131072") && told.contains("131071"), "{told}");
+        assert_eq!(load(I8_DEPTH_MAX), RocketNpuStatus::Ok);
+        // SAFETY: loaded just now, and used no more.
+        unsafe { rocket_npu_free_weights(weights) };
+        // SAFETY: opened above, and used no more.
+        unsafe { rocket_npu_close(engine) };
     }
 }

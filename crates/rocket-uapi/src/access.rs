@@ -97,9 +97,9 @@ impl DerefMut for CpuWrite<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         let memory = self.bo.memory();
         // SAFETY: `RawBo` promises `len` initialised, writable bytes at
-        // `as_ptr` for as long as the mapping lives, which the borrow of the
-        // `Bo` outlasts. The borrow is unique, and see the module's head for
-        // why the device does not touch them.
+        // `as_ptr` for as long as the mapping lives. The `Bo` owns the mapping,
+        // so it outlasts the borrow of the `Bo`. The borrow is unique, and see
+        // the module's head for why the device does not touch them.
         unsafe { slice::from_raw_parts_mut(memory.as_ptr(), memory.len()) }
     }
 }

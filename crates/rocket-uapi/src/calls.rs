@@ -13,10 +13,12 @@ use crate::{Errno, sys};
 /// Room for each text of VERSION, bytes; the driver's are at most 10 long.
 const TEXT_BYTES: usize = 256;
 
-/// A structure in which no address is followed.
+/// The argument of some ioctls, in which no address is followed. The type ties
+/// request numbers and argument together.
 ///
 /// # Safety
-/// That holds for a driver that takes it by one of `REQUESTS`.
+/// A driver that gets one of `REQUESTS` reads and writes at most the bytes of
+/// this type at the argument, and follows no address in them.
 pub unsafe trait PlainArgument: FromBytes + IntoBytes + Immutable {
     /// The requests that take it.
     const REQUESTS: &'static [u32];
@@ -25,7 +27,8 @@ pub unsafe trait PlainArgument: FromBytes + IntoBytes + Immutable {
 /// Declares what the kernel's headers say.
 macro_rules! plain {
     ($($name:ident: $($request:ident)+;)*) => {$(
-        // SAFETY: its fields are numbers, handles and descriptors.
+        // SAFETY: its fields are numbers, handles and descriptors, and the
+        // constants of `sys` tie each request's number to its structure's size.
         unsafe impl PlainArgument for sys::$name {
             const REQUESTS: &'static [u32] = &[$(sys::$request),+];
         }
@@ -37,10 +40,13 @@ plain! {
     PrepBo: PREP_BO;
     FiniBo: FINI_BO;
     GemClose: GEM_CLOSE;
+    GetCap: GET_CAP;
     PrimeHandle: PRIME_HANDLE_TO_FD PRIME_FD_TO_HANDLE;
     ExportSyncFile: EXPORT_SYNC_FILE;
     ImportSyncFile: IMPORT_SYNC_FILE;
+    DmaBufSync: DMA_BUF_SYNC;
     SyncMergeData: SYNC_MERGE;
+    SwSyncCreateFence: SW_SYNC_CREATE_FENCE;
 }
 
 /// An ioctl with the bytes of its structure, as many as the caller knows of it,
@@ -100,7 +106,8 @@ where
     if !T::REQUESTS.contains(&request) {
         return Err(Errno::INVAL);
     }
-    // SAFETY: `PlainArgument`.
+    // SAFETY: `PlainArgument` promises that `T` is the request's structure, with
+    // no address in it.
     unsafe { ioctl(file, request, arg, &Arena::new()) }
 }
 

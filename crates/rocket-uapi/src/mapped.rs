@@ -28,8 +28,11 @@ pub unsafe trait MappedMemory: fmt::Debug + Send + Sync {
     fn words(&self) -> &[AtomicU64] {
         let count = self.len() / size_of::<AtomicU64>();
         // SAFETY: as many initialised words, aligned to a page, as long as the
-        // mapping, and so the borrow, lives. Others may change them, as atomics
-        // allow. Whoever makes a slice of bytes sees that no words are used.
+        // mapping lives, which outlasts the borrow of `self`. Others may change
+        // them, as atomics allow. No plain slice of the bytes exists meanwhile:
+        // only the guards of `access` make one, of a `Bo` that they borrow, and
+        // this is called only for a `DmaBuf`, which owns its `Bo` and lends it
+        // to no guard, and for an `ImportedBo`, which has none.
         unsafe { slice::from_raw_parts(self.as_ptr().cast(), count) }
     }
 }

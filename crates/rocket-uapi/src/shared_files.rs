@@ -75,8 +75,11 @@ impl SharedFiles {
         request: u32,
         arg: &mut T,
     ) -> Result<(), Errno> {
-        debug_assert!(T::REQUESTS.contains(&request));
-        // SAFETY: there are none.
+        if !T::REQUESTS.contains(&request) {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: `PlainArgument` promises that `T` is the request's structure,
+        // with no address in it.
         unsafe { self.ioctl(file, request, arg, &Arena::new()) }
     }
 

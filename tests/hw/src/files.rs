@@ -3,21 +3,13 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Errno, SyncFile, sys};
+use rocket_uapi::{Errno, PlainArgument, SyncFile, sys};
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::check::{Must, NotPassed};
-use crate::raw::{File, Map, WithoutAddresses};
-
-impl WithoutAddresses for sys::ExportSyncFile {}
-impl WithoutAddresses for sys::ImportSyncFile {}
-impl WithoutAddresses for sys::DmaBufSync {}
-impl WithoutAddresses for sys::SyncMergeData {}
-impl WithoutAddresses for sys::SwSyncCreateFence {}
-impl WithoutAddresses for u32 {}
-impl WithoutAddresses for HeapAllocation {}
+use crate::raw::{File, Map};
 
 /// Where the kernel gives memory that is not the driver's.
 const DMA_HEAP: &str = "/dev/dma_heap/system";
@@ -35,16 +27,35 @@ struct HeapAllocation {
     heap_flags: u64,
 }
 
+// SAFETY: by dma-heap.h the request takes this structure, of three numbers and a
+// descriptor.
+unsafe impl PlainArgument for HeapAllocation {
+    const REQUESTS: &'static [u32] = &[HEAP_ALLOC];
+}
+
+/// Argument of SW_SYNC_INC: how far the timeline goes on.
+#[repr(transparent)]
+#[derive(FromBytes, IntoBytes, Immutable)]
+struct Advance(u32);
+
+// SAFETY: by sw_sync.c the request takes a number of 32 bits.
+unsafe impl PlainArgument for Advance {
+    const REQUESTS: &'static [u32] = &[sys::SW_SYNC_INC];
+}
+
 impl File {
     /// An ioctl on another file, whose structure holds no address.
-    fn plain_on<T: WithoutAddresses>(
+    fn plain_on<T: PlainArgument>(
         &self,
         file: BorrowedFd<'_>,
         request: u32,
         arg: &mut T,
     ) -> Result<(), Errno> {
-        // SAFETY: every caller passes the request of `T`, so the kernel stays
-        // within its bytes, and follows no address in it.
+        assert!(
+            T::REQUESTS.contains(&request),
+            "{request:#x} takes another argument"
+        );
+        // SAFETY: as in `plain`.
         unsafe {
             self.raw()?
                 .file_ioctl(file, request, Some(arg.as_mut_bytes()))
@@ -139,12 +150,8 @@ impl File {
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fence) })
     }
 
-    pub(crate) fn advance_timeline(
-        &self,
-        timeline: BorrowedFd<'_>,
-        mut by: u32,
-    ) -> Result<(), Errno> {
-        self.plain_on(timeline, sys::SW_SYNC_INC, &mut by)
+    pub(crate) fn advance_timeline(&self, timeline: BorrowedFd<'_>, by: u32) -> Result<(), Errno> {
+        self.plain_on(timeline, sys::SW_SYNC_INC, &mut Advance(by))
     }
 
     /// A dma-buf of the machine's dma-heap, if it has one.

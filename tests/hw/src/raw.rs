@@ -3,20 +3,11 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Device, Errno, MappedMemory, RawDevice, sys};
+use rocket_uapi::{Device, Errno, MappedMemory, PlainArgument, RawDevice, sys};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::check::NotPassed;
-
-/// Structures in which the kernel follows no address.
-pub(crate) trait WithoutAddresses: FromBytes + IntoBytes + Immutable {}
-impl WithoutAddresses for sys::CreateBo {}
-impl WithoutAddresses for sys::PrepBo {}
-impl WithoutAddresses for sys::FiniBo {}
-impl WithoutAddresses for sys::GemClose {}
-impl WithoutAddresses for sys::GetCap {}
-impl WithoutAddresses for sys::PrimeHandle {}
 
 /// Bits of a request number that hold the size of its argument.
 const SIZE_SHIFT: u32 = 16;
@@ -78,9 +69,12 @@ impl File {
     }
 
     /// An ioctl whose structure holds no address.
-    fn plain<T: WithoutAddresses>(&self, request: u32, arg: &mut T) -> Result<i32, Errno> {
-        debug_assert_eq!((request & SIZE_MASK) >> SIZE_SHIFT, size_of::<T>() as u32);
-        // SAFETY: every caller passes the request of `T`, so the kernel stays
+    fn plain<T: PlainArgument>(&self, request: u32, arg: &mut T) -> Result<i32, Errno> {
+        assert!(
+            T::REQUESTS.contains(&request),
+            "{request:#x} takes another argument"
+        );
+        // SAFETY: `request` is one of `T`, which promises that the kernel stays
         // within its bytes, and follows no address in it.
         unsafe { self.raw()?.ioctl(request, Some(arg.as_mut_bytes())) }
     }

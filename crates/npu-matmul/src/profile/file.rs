@@ -218,9 +218,11 @@ impl Profile {
 
 /// As much of a file as is read of one.
 fn contents(file: &Path) -> io::Result<Vec<u8>> {
-    // A pipe would be waited for.
-    if !fs::metadata(file)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+    // A pipe would be waited for, and so would files of the kernel, whose length is 0
+    // (/proc/kmsg).
+    let metadata = fs::metadata(file)?;
+    if !metadata.is_file() || metadata.len() == 0 {
+        return Err(io::Error::other("it is not a regular file, or it is empty"));
     }
     let mut json = Vec::new();
     File::open(file)?

@@ -12,6 +12,7 @@ mod choices;
 mod envelope;
 mod fastest;
 mod file;
+mod kernel;
 #[cfg(test)]
 mod tests;
 
@@ -64,6 +65,20 @@ impl Board {
             kernel: text("/proc/sys/kernel/osrelease"),
             is_model: info.is_model,
         }
+    }
+}
+
+impl Board {
+    /// Whether what was measured here holds there: on the same board, under a kernel of
+    /// the same build.
+    fn is_like(&self, other: &Self) -> bool {
+        let Self {
+            board,
+            kernel,
+            is_model,
+        } = self;
+        (board, *is_model) == (&other.board, other.is_model)
+            && kernel::is_alike(kernel, &other.kernel)
     }
 }
 
@@ -157,7 +172,7 @@ impl Profile {
         let profile = Self::read(&file)?;
         let here = Board::of(info);
         match &profile.board {
-            Some(board) if *board == here => Ok(Arc::new(profile)),
+            Some(board) if board.is_like(&here) => Ok(Arc::new(profile)),
             board => Err(ProfileError::Foreign {
                 name: profile.name.into_owned(),
                 theirs: board

@@ -8,7 +8,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::fs;
+use std::{fs, thread};
 
 use npu_matmul::{Engine, Output, PackedWeights, Weights};
 use npu_model::{Model, ModelOptions};
@@ -18,11 +18,23 @@ use rocket_uapi::DevicePool;
 /// prompt, and of its gate for a prompt.
 const SHAPES: [[usize; 3]; 3] = [[8, 1152, 1024], [128, 1152, 1024], [128, 1152, 6912]];
 
+/// Experts of a layer, and the depth and output channels of each one's gate: OLMoE's.
+const EXPERTS: usize = 64;
+const EXPERT: [usize; 2] = [2048, 1024];
+
+/// Most rows that an expert gets of a micro-batch of 512 tokens: twice the mean.
+const EXPERT_ROWS: u64 = 128;
+
+/// Micro-batches.
+const BATCHES: usize = 6;
+
 /// Products of each way, which alternate.
 const ROUNDS: usize = 20;
 
 /// Nanoseconds that the threads of this process with these names have run.
 fn thread_time(names: &[&str]) -> u64 {
+    // The scheduler counts this thread's time at a tick, or when it yields.
+    thread::yield_now();
     let threads = fs::read_dir("/proc/self/task").unwrap();
     let of_thread = |thread: fs::DirEntry| -> Option<u64> {
         let name = fs::read_to_string(thread.path().join("comm")).ok()?;
@@ -60,6 +72,46 @@ fn medians(ways: &mut [Way<'_>]) -> Vec<f64> {
         times[times.len() / 2] as f64 / 1e3
     };
     times.into_iter().map(median).collect()
+}
+
+/// The products of a layer's experts, whose rows differ from batch to batch, and how much of
+/// their CPU time is preparing: plans, and where every tile goes.
+fn experts(engine: &Engine) {
+    let [k, n] = EXPERT;
+    let b = vec![5_i8; n * k];
+    let weights: Vec<_> = (0..EXPERTS)
+        .map(|_| engine.load(Weights::i8(n, k, &b)).unwrap())
+        .collect();
+    let main = fs::read_to_string("/proc/self/comm").unwrap();
+    let names = [main.trim(), "npu-cpu-0"];
+    println!("\n{EXPERTS} experts of {k}x{n}, int8: CPU time of a micro-batch, milliseconds");
+    println!("| batch | all | preparing | share | plans searched so far |");
+    println!("|---|---|---|---|---|");
+    let before = engine.counters().plans;
+    let mut random = 1_u64;
+    for batch in 1..=BATCHES {
+        let rows = weights.iter().map(|_| {
+            // Knuth's generator, of which the high bits are good.
+            random = (random.wrapping_mul(6_364_136_223_846_793_005)).wrapping_add(1);
+            1 + ((random >> 33) % EXPERT_ROWS) as usize
+        });
+        let rows: Vec<_> = rows.collect();
+        let a = vec![3_i8; EXPERT_ROWS as usize * k];
+        let mut out: Vec<_> = rows.iter().map(|m| vec![0_i32; m * n]).collect();
+        let start = thread_time(&names);
+        let gemms: Vec<_> = (weights.iter().zip(&rows))
+            .map(|(weights, &m)| engine.prepare(weights, m, Output::I32).unwrap())
+            .collect();
+        let prepared = thread_time(&names) - start;
+        let calls = gemms.iter().zip(&rows).zip(&mut out);
+        let calls = calls.map(|((gemm, &m), c)| gemm.call(&a[..m * k], c));
+        engine.run(calls).unwrap();
+        let all = thread_time(&names) - start;
+        let [all, prepared] = [all, prepared].map(|nanoseconds| nanoseconds as f64 / 1e6);
+        let share = prepared / all * 100.0;
+        let plans = engine.counters().plans - before;
+        println!("| {batch} | {all:.1} | {prepared:.2} | {share:.1} % | {plans} |");
+    }
 }
 
 fn main() {
@@ -106,4 +158,5 @@ fn main() {
         };
         println!("| {m}x{k}x{n} | {once:.0} | {anew:.0} | {plain:.0} | {rotated:.0} |");
     }
+    experts(&engine);
 }

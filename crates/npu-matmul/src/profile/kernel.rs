@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which kernels a calibration holds for.
+
+/// Whether what was calibrated under one release of the kernel holds under another: the
+/// same build of a kernel with the driver, of whatever version. No release from 6.18 to
+/// 7.3.4 changed what calibration measures (docs/driver.md); clocks come from the
+/// device tree and patches, which whoever builds a kernel keeps.
+pub(super) fn is_alike(one: &str, other: &str) -> bool {
+    let builds = [one, other].map(build);
+    one == other || builds[0].is_some() && builds[0] == builds[1]
+}
+
+/// The first version with the driver.
+const FIRST: (u32, u32) = (6, 18);
+
+/// Who built a release, by what follows its version: `arm64` of `7.2.13-1-arm64`;
+/// `None` before the driver's first version, and of what has no version.
+fn build(release: &str) -> Option<String> {
+    let end = release.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (version, rest) = release.split_at(end.unwrap_or(release.len()));
+    let mut numbers = version.split('.').map(str::parse::<u32>);
+    let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    // Numbers of builds and of release candidates come and go with versions.
+    let counts = |word: &&str| {
+        let number = word.strip_prefix("rc").unwrap_or(word);
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let words = rest.split(['-', '+']).filter(|word| !counts(word));
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    (version >= FIRST).then(|| words.join("-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_update_is_alike_and_another_build_is_not() {
+        for (one, other, alike) in [
+            ("7.2.13-arm64", "7.2.13-arm64", true),
+            ("6.18.2-arm64", "7.3.4-arm64", true),
+            ("6.18.2-1-arm64", "6.18.40-12-arm64", true),
+            ("6.18.0-rc3", "6.18.0", true),
+            ("6.18.9+deb14-arm64", "6.18.12+deb14-arm64", true),
+            ("7.1.0-edge-rockchip64", "7.1.0-current-rockchip64", false),
+            ("7.1.0-600mhz", "7.1.0", false),
+            ("6.1.75-vendor", "6.1.76-vendor", false),
+            ("6.1.75-vendor", "6.1.75-vendor", true),
+            ("next", "7.1.0", false),
+            ("", "", true),
+        ] {
+            assert_eq!(is_alike(one, other), alike, "{one}, {other}");
+        }
+    }
+}
