@@ -27,6 +27,11 @@ pub(crate) struct ProductShape {
 /// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
 const ELEMENTS_MAX: usize = 1 << 31;
 
+/// Most multiplications of a product that is planned. 131,072 rows with 8192 x 28,672
+/// weights have fewer; a plan of four times as many took 700 MB and a minute and a half
+/// to make, in a build without optimisation.
+const MACS_MAX: u128 = 1 << 45;
+
 impl ProductShape {
     /// Elements of A, B and C.
     pub(crate) fn lengths(self) -> Result<[usize; 3], Failure> {
@@ -40,6 +45,22 @@ impl ProductShape {
             })
         };
         Ok([length("A", m, k)?, length("B", n, k)?, length("C", m, n)?])
+    }
+
+    /// Whether a plan of it has an end: it names each task.
+    pub(crate) fn check_plannable(self) -> Result<(), Failure> {
+        let macs = [self.k, self.n]
+            .into_iter()
+            .fold(self.m as u128, |macs, size| {
+                macs.saturating_mul(size as u128)
+            });
+        if macs > MACS_MAX {
+            return Err(Failure::Usage(anyhow!(
+                "{self} has {macs} multiplications; products of up to {MACS_MAX} are planned: \
+                 name fewer rows"
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -331,3 +331,23 @@ fn sizes_that_would_take_hours_are_refused() {
     let said = refusal(Path::new(&written(&folder, &model)));
     assert!(said.contains("298 sizes of weights"), "{said}");
 }
+
+#[test]
+fn files_that_are_no_model_are_named() {
+    for (key, value, kind) in [
+        ("general.type", "adapter", "an adapter (LoRA)"),
+        ("general.type", "imatrix", "an importance matrix"),
+        ("general.architecture", "controlvector", "a control vector"),
+    ] {
+        let folder = folder();
+        // As adapters do, some name the architecture of their model.
+        let mut file = Gguf::default().text(key, value);
+        if key == "general.type" {
+            file = file.text("general.architecture", "llama");
+        }
+        let file = file.tensor("blk.0.attn_q.weight", &[256, 16], F16);
+        let said = refusal(Path::new(&written(&folder, &file)));
+        let expected = format!("this is {kind}, not a model");
+        assert!(said.contains(&expected), "{said}");
+    }
+}

@@ -169,3 +169,13 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     assert_eq!(probe(&["plan", "1x1x1", "--memory", "-1"]).0, 2);
     text(&["plan", "1x1x1", "--memory", &u64::MAX.to_string()]);
 }
+
+/// A plan of these would take gigabytes, and its words no end.
+#[test]
+fn a_product_that_no_plan_ends_for_is_refused() {
+    for shape in ["2147483647x65536x65536", "1048576x16384x16384"] {
+        let (code, _, said) = probe(&["plan", shape]);
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains("name fewer rows"), "{said}");
+    }
+}

@@ -58,6 +58,7 @@ struct Report {
 }
 
 pub(crate) fn run(args: &PlanFlags) -> Result<Verdict, Failure> {
+    args.shape.check_plannable()?;
     let info = super::open(&args.device)?.device.info();
     let report = report(args, &info).map_err(|error| Failure::Usage(error.into()))?;
     args.report.print(&report, || report.text())?;

@@ -16,6 +16,9 @@ pub(crate) enum GgufError {
     /// It begins with other bytes.
     #[error("this is no GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py")]
     NotGguf,
+    /// It goes with a model, without being one.
+    #[error("this is {0}, not a model; name the model's own GGUF file")]
+    NotAModel(&'static str),
     /// A version that is not read here.
     #[error("GGUF version {0}; 2 and 3 can be read: convert the model anew")]
     Version(u32),

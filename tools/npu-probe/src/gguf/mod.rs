@@ -76,6 +76,31 @@ impl GgufModel {
 
     /// Reads the heads of a model's files, of which `path` is one.
     pub(crate) fn read(path: &Path) -> Result<Self, GgufError> {
+        let model = Self::read_parts(path)?;
+        match model.other_kind() {
+            Some(kind) => Err(GgufError::NotAModel(kind)),
+            None => Ok(model),
+        }
+    }
+
+    /// What the file is if it is no model, by the keys that llama.cpp's converters write.
+    fn other_kind(&self) -> Option<&'static str> {
+        let is = |key: &str, text: &str| match self.value(key) {
+            Some(GgufValue::Text(value)) => value == text,
+            _ => false,
+        };
+        if is("general.type", "adapter") {
+            Some("an adapter (LoRA)")
+        } else if is("general.type", "imatrix") {
+            Some("an importance matrix")
+        } else if is("general.architecture", "controlvector") {
+            Some("a control vector")
+        } else {
+            None
+        }
+    }
+
+    fn read_parts(path: &Path) -> Result<Self, GgufError> {
         let Some(parts) = split::parts(path)? else {
             let head = read_head(path)?;
             return match head.values.get(SPLIT_COUNT) {
