@@ -56,6 +56,7 @@ mod handles;
 #[allow(unsafe_code)]
 mod ioctls;
 mod job;
+mod kernel_version;
 #[allow(unsafe_code)]
 mod layer;
 #[allow(unsafe_code)]
@@ -96,6 +97,7 @@ pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
     witness_program,
 };
+pub use kernel_version::KernelVersion;
 pub use layer::FileLayer;
 pub use mapped::MappedMemory;
 pub use node::{Node, SETTLE};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which kernels a calibration holds for.
 
+use rocket_uapi::KernelVersion;
+
 /// Whether what was calibrated under one release of the kernel holds under another: the
 /// same build of a kernel with the driver, of whatever version. No release from 6.18 to
 /// 7.3.4 changed what calibration measures (docs/driver.md); clocks come from the
@@ -10,16 +12,11 @@ pub(super) fn is_alike(one: &str, other: &str) -> bool {
     one == other || builds[0].is_some() && builds[0] == builds[1]
 }
 
-/// The first version with the driver.
-const FIRST: (u32, u32) = (6, 18);
-
 /// Who built a release, by what follows its version: `arm64` of `7.2.13-1-arm64`;
 /// `None` before the driver's first version, and of what has no version.
 fn build(release: &str) -> Option<String> {
-    let end = release.find(|c: char| !c.is_ascii_digit() && c != '.');
-    let (version, rest) = release.split_at(end.unwrap_or(release.len()));
-    let mut numbers = version.split('.').map(str::parse::<u32>);
-    let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    let version = KernelVersion::parse(release)?;
+    let rest = release.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     // Numbers of builds and of release candidates come and go with versions.
     let counts = |word: &&str| {
         let number = word.strip_prefix("rc").unwrap_or(word);
@@ -27,7 +24,7 @@ fn build(release: &str) -> Option<String> {
     };
     let words = rest.split(['-', '+']).filter(|word| !counts(word));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-    (version >= FIRST).then(|| words.join("-"))
+    (version >= KernelVersion::FIRST_WITH_ROCKET).then(|| words.join("-"))
 }
 
 #[cfg(test)]

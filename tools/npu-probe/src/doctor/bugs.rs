@@ -2,8 +2,8 @@
 //! Bugs of the driver that are known of a kernel: data.
 
 use npu_model::driver::DriverProfile;
+use rocket_uapi::KernelVersion;
 
-use super::release::KernelVersion;
 use super::row::DoctorRow;
 
 /// The table; see there.

@@ -4,9 +4,9 @@
 use std::io::Read;
 
 use flate2::read::GzDecoder;
+use rocket_uapi::KernelVersion;
 
 use super::bugs::{self, MissingFixes};
-use super::release::KernelVersion;
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 

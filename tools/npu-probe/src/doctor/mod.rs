@@ -12,7 +12,6 @@ mod kernel;
 mod log;
 mod memory;
 mod node;
-mod release;
 mod root;
 mod row;
 mod software;

@@ -6,14 +6,15 @@ use std::fmt;
 /// Major and minor version and the number of the stable release, in the order of their
 /// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct KernelVersion(pub(super) u32, pub(super) u32, pub(super) u32);
+pub struct KernelVersion(pub u32, pub u32, pub u32);
 
 impl KernelVersion {
-    /// The first with the rocket driver.
-    pub(super) const FIRST_WITH_ROCKET: Self = Self(6, 18, 0);
+    /// The first with the rocket driver (Linux, `drivers/accel/rocket`).
+    pub const FIRST_WITH_ROCKET: Self = Self(6, 18, 0);
 
     /// The version in text such as `7.2.13-arm64` or `7.2`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
         let mut numbers = text[..end.unwrap_or(text.len())].split('.');
         let mut number = || numbers.next()?.parse().ok();
@@ -21,7 +22,8 @@ impl KernelVersion {
     }
 
     /// The release that its stable releases continue: 6.18 of 6.18.40.
-    pub(super) const fn series(self) -> Self {
+    #[must_use]
+    pub const fn series(self) -> Self {
         Self(self.0, self.1, 0)
     }
 }
