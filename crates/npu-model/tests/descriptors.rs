@@ -9,7 +9,6 @@ use std::fs::File;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{ByteLen, Call, Deadline, Errno, Error, PAGE_BYTES, SharedBuffer, sys};
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::process::{Resource, Rlimit};
 
 /// Descriptors of the process.
 const DESCRIPTORS: u64 = 64;
@@ -19,11 +18,7 @@ const OBJECTS: usize = 2000;
 
 #[test]
 fn buffer_objects_take_no_descriptors() {
-    let limit = Rlimit {
-        current: Some(DESCRIPTORS),
-        ..rustix::process::getrlimit(Resource::Nofile)
-    };
-    rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+    test_support::limit_descriptors(DESCRIPTORS);
 
     let model = Model::new(ModelOptions::default());
     let device = model.open_device();

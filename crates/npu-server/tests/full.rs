@@ -14,7 +14,6 @@ use common::{next, open, server};
 use npu_wire::{FrameKind, new_socket};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use rustix::process::{Resource, Rlimit};
 
 /// Descriptors of the process.
 const DESCRIPTORS: u64 = 64;
@@ -26,11 +25,7 @@ const HANGS: Duration = Duration::from_secs(60);
 /// must not try again and again, but refuse who is there, and stop when told.
 #[test]
 fn a_server_without_descriptors_refuses_and_stops() {
-    let limit = Rlimit {
-        current: Some(DESCRIPTORS),
-        ..rustix::process::getrlimit(Resource::Nofile)
-    };
-    rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+    test_support::limit_descriptors(DESCRIPTORS);
     let server = server();
     // Has the server take its spare descriptor.
     let client = open(&server);

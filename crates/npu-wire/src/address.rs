@@ -243,13 +243,7 @@ mod tests {
             address.connect(SocketFlags::CLOEXEC).err(),
             Some(Errno::CONNREFUSED)
         );
-        let listener = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
+        let listener = new_socket(SocketFlags::CLOEXEC).unwrap();
         rustix::net::bind(&listener, &address.socket().unwrap()).unwrap();
         rustix::net::listen(&listener, 1).unwrap();
         let client = address.connect(SocketFlags::CLOEXEC).unwrap();

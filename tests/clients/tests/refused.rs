@@ -2,6 +2,9 @@
 //! A server that takes nobody.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "common/listen.rs"]
+mod listen;
+
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,7 +12,7 @@ use std::thread;
 use client_tests::Client;
 use npu_wire::{Address, Frame, FrameKind};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::SocketFlags;
 use zerocopy::IntoBytes;
 
 /// Connections that may wait to be taken.
@@ -20,15 +23,7 @@ const BACKLOG: i32 = 16;
 #[test]
 fn why_is_told_however_early_the_server_goes() {
     let address = Address::unique(process::id(), u64::MAX);
-    let listener = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap();
-    rustix::net::bind(&listener, &address.socket().unwrap()).unwrap();
-    rustix::net::listen(&listener, BACKLOG).unwrap();
+    let listener = listen::listen(&address, BACKLOG);
     let ended = AtomicBool::new(false);
     let folder = tempfile::tempdir().unwrap();
     let mut client = Client::compile("refused", &[]).alone(folder.path());

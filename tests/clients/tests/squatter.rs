@@ -3,6 +3,9 @@
 //! Needs root, to be another user.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "common/listen.rs"]
+mod listen;
+
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Output, Stdio};
@@ -13,7 +16,7 @@ use client_tests::Client;
 use npu_wire::Address;
 use rustix::fs::{FlockOperation, Gid, Mode, Uid};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::net::RecvFlags;
 
 /// Any user but the one of the tests.
 const OTHER: u32 = 12345;
@@ -25,7 +28,7 @@ const HANGS: Duration = Duration::from_secs(60);
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        eprintln!("skipped: only root can act as another user");
+        println!("SKIP squatter: only root can act as another user");
     }
     is_root
 }
@@ -49,16 +52,7 @@ fn listen_as_other(address: Address) -> OwnedFd {
     let listening = thread::spawn(move || {
         let other = Uid::from_raw(OTHER);
         rustix::thread::set_thread_res_uid(other, other, other).unwrap();
-        let listener = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
-        rustix::net::bind(&listener, &address.socket().unwrap()).unwrap();
-        rustix::net::listen(&listener, 16).unwrap();
-        listener
+        listen::listen(&address, 16)
     });
     listening.join().unwrap()
 }

@@ -3,6 +3,9 @@
 //! not name, as a hostile or broken one may.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "common/listen.rs"]
+mod listen;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +14,7 @@ use std::thread;
 use client_tests::Client;
 use npu_wire::{ARG_BYTES, Address, Frame, FrameKind, REQUEST_BYTES, Request, receive, send};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::SocketFlags;
 use zerocopy::IntoBytes;
 
 /// The program's call, as the server sees it.
@@ -89,15 +92,7 @@ impl Call {
 fn run(what: &str, deed: impl Fn(&Call) + Sync) -> String {
     static SERVERS: AtomicU64 = AtomicU64::new(1 << 40);
     let address = Address::unique(process::id(), SERVERS.fetch_add(1, Ordering::Relaxed));
-    let listener = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap();
-    rustix::net::bind(&listener, &address.socket().unwrap()).unwrap();
-    rustix::net::listen(&listener, 1).unwrap();
+    let listener = listen::listen(&address, 1);
     let folder = tempfile::tempdir().unwrap();
     let mut client = Client::compile("unnamed", &[]).alone(folder.path());
     let name = String::from_utf8(address.name().to_vec()).unwrap();

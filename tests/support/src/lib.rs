@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the tests of several members need: how many cases a property test
-//! runs, and how a program of this workspace is started.
+//! runs, how a program of this workspace is started, and few descriptors.
 
 use std::path::Path;
 use std::process::Command;
 
 use proptest::test_runner::Config;
+use rustix::process::{Resource, Rlimit};
 
 /// Where cargo looks for the program that runs tests built for the board's
 /// processor on a host of another kind.
@@ -34,6 +35,19 @@ pub fn program(binary: impl AsRef<Path>) -> Command {
         }
         _ => Command::new(binary),
     }
+}
+
+/// Lets this process have so many file descriptors from now on.
+///
+/// # Panics
+/// If the system refuses.
+pub fn limit_descriptors(most: u64) {
+    let limit = Rlimit {
+        current: Some(most),
+        ..rustix::process::getrlimit(Resource::Nofile)
+    };
+    let limited = rustix::process::setrlimit(Resource::Nofile, limit);
+    assert_eq!(limited, Ok(()), "a limit of {most} descriptors");
 }
 
 /// Environment variable that proptest itself reads, but only for tests that do
