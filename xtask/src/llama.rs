@@ -85,7 +85,9 @@ pub(crate) fn demo(args: &LlamaArgs) -> Result<()> {
 
 /// Has `script` of tests/llama make a model, `name`; returns its file.
 pub(crate) fn model(script: &str, name: &str) -> Result<PathBuf> {
-    let model = std::path::absolute(paths::target().join("llama").join(name))?;
+    let folder = std::path::absolute(paths::target().join("llama"))?;
+    std::fs::create_dir_all(&folder)?;
+    let model = folder.join(name);
     run_checked(python::command("llama")?.arg(script).arg(&model))?;
     Ok(model)
 }

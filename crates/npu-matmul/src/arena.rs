@@ -21,7 +21,7 @@ pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 pub(crate) const SHARED_BYTES_MAX: usize = 512 << 10;
 
 /// Blocks in a chunk begin at multiples of this, as those with a buffer object of their
-/// own do (E-program-alignment has less for operands).
+/// own do.
 const ALIGNMENT: usize = rocket_uapi::PAGE_BYTES;
 
 /// A buffer object, and what of it no block has.
@@ -50,10 +50,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Bytes that a block takes.
+const fn aligned(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALIGNMENT)
+}
+
 impl ChunkState {
     /// Takes `bytes` bytes out of what is free, where they fit first.
     fn take(&mut self, bytes: usize) -> Option<Range<usize>> {
-        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        let bytes = aligned(bytes);
         let at = self.free.iter().position(|free| free.len() >= bytes)?;
         let free = self.free[at].clone();
         let taken = free.start..free.start + bytes;
@@ -105,12 +110,8 @@ impl WeightArena {
         let mut memory = bo.write(Deadline::FOREVER)?;
         fill(&mut memory[..bytes]);
         memory.finish()?;
-        let chunk = Chunk(Mutex::new(ChunkState {
-            bo: bo.freeze(),
-            free: Vec::new(),
-        }));
-        let whole = 0..bytes.next_multiple_of(ALIGNMENT);
-        Ok(ResidentBlock::new(Arc::new(chunk), whole))
+        let chunk = Chunk::new(bo, Vec::new());
+        Ok(ResidentBlock::new(Arc::new(chunk), 0..aligned(bytes)))
     }
 
     /// Puts a small block where there is room.
@@ -122,20 +123,21 @@ impl WeightArena {
                 return Ok(ResidentBlock::new(chunk, range));
             }
         }
-        let mut bo = buffers.alloc_operands(CHUNK_BYTES)?;
+        let (mut bo, taken) = (buffers.alloc_operands(CHUNK_BYTES)?, aligned(packed.len()));
         write(&mut bo, 0, packed)?;
-        let mut state = ChunkState {
-            bo: bo.freeze(),
-            free: std::iter::once(0..CHUNK_BYTES).collect(),
-        };
-        let range = state.take(packed.len()).unwrap_or_default();
-        let chunk = Arc::new(Chunk(Mutex::new(state)));
+        let free = std::iter::once(taken..CHUNK_BYTES).collect();
+        let chunk = Arc::new(Chunk::new(bo, free));
         chunks.push(Arc::downgrade(&chunk));
-        Ok(ResidentBlock::new(chunk, range))
+        Ok(ResidentBlock::new(chunk, 0..taken))
     }
 }
 
 impl Chunk {
+    fn new(bo: Bo, free: Vec<Range<usize>>) -> Self {
+        let bo = bo.freeze();
+        Self(Mutex::new(ChunkState { bo, free }))
+    }
+
     /// Puts a block where there is room; nowhere while a job reads the buffer object.
     fn put(&self, packed: &[u8]) -> Result<Option<Range<usize>>, Error> {
         let mut state = lock(&self.0);

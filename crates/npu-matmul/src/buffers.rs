@@ -26,7 +26,7 @@ pub(crate) const IDLE_BUFFERS_MAX: usize = 512;
 
 /// The same of buffers of programs, which others do not get: programs name the
 /// addresses of buffers, and stay where these are used in the same roles.
-const IDLE_PROGRAMS: IdleLimits = IdleLimits {
+pub(crate) const IDLE_PROGRAMS: IdleLimits = IdleLimits {
     bytes: 16 << 20,
     buffers: 64,
 };
@@ -36,9 +36,10 @@ const IDLE: IdleLimits = IdleLimits {
     buffers: IDLE_BUFFERS_MAX,
 };
 
-struct IdleLimits {
-    bytes: usize,
-    buffers: usize,
+/// Most that waits for its next use.
+pub(crate) struct IdleLimits {
+    pub(crate) bytes: usize,
+    pub(crate) buffers: usize,
 }
 
 /// Buffers that wait for their next use, those that came first in front.

@@ -95,7 +95,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`PlanError::NoDevice`] if the pool is empty, [`Error::Device`] if a file has no
-    /// memory for its guard page. Sizes that are not legal are found when weights are loaded or multiplied.
+    /// memory for its guard page. Sizes that are not legal are found when weights are
+    /// loaded or multiplied.
     pub fn with_options(pool: DevicePool, mut options: PlanOptions) -> Result<Self, Error> {
         let choices = &options.profile.choices;
         let files = pool.devices().iter().enumerate();

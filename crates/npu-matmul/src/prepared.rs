@@ -14,6 +14,7 @@ use lru::LruCache;
 use rknpu_regcmd::{Iova, LinkedProgram};
 use rocket_uapi::{Bo, ProgramBo};
 
+use crate::buffers::IDLE_PROGRAMS;
 use crate::cache::LruMap;
 use crate::dtype::Results;
 use crate::plan::{JobPlan, Plan, Step, WeightPlan};
@@ -139,7 +140,11 @@ impl ProgramCache {
                 programs: LruCache::unbounded(),
                 bytes: 0,
             }),
-            most: (PROGRAM_BYTES_KEPT / share as u64, PROGRAMS_KEPT / share),
+            // Those that wait for their next use are within the bounds, too.
+            most: (
+                (PROGRAM_BYTES_KEPT / share as u64).saturating_sub(IDLE_PROGRAMS.bytes as u64),
+                (PROGRAMS_KEPT / share).saturating_sub(IDLE_PROGRAMS.buffers),
+            ),
         }
     }
 

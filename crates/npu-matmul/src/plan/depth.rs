@@ -4,7 +4,8 @@
 //! The NPU writes 16 bits of an INT4 sum, and saturates. Activations are at most 8
 //! in magnitude, so no sum leaves 16 bits where the magnitudes of a kernel's
 //! weights in a tile add up to no more than 32767 / 8. Any weights do so in 384
-//! channels, the most that is a legal depth; those of models, of which few are near -8 or 7, in several times as
+//! channels, the most that is a legal depth; those of models, of which few are near -8
+//! or 7, in several times as
 //! many. Deeper tiles are fewer, and each costs its results.
 
 use rayon::prelude::*;

@@ -30,6 +30,17 @@ pub struct DeviceMemory {
     pub(super) buffers: u64,
 }
 
+impl DeviceMemory {
+    /// Both, field by field.
+    pub(super) fn combined(self, other: Self, with: fn(u64, u64) -> u64) -> Self {
+        Self {
+            bytes: with(self.bytes, other.bytes),
+            shared_bytes: with(self.shared_bytes, other.shared_bytes),
+            buffers: with(self.buffers, other.buffers),
+        }
+    }
+}
+
 /// The memory that weights take, on each device and in the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightMemory {

@@ -52,7 +52,8 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
 /// the host. The rest are upper bounds, for one [`Engine::run`] at a time whose
 /// products have different weights: programs (of as many rows as
 /// [`PlanOptions::conditions`] says), activations and results of all steps in
-/// flight, buffers that are kept for later, and what no block has of buffer objects. Not counted are the caller's matrices
+/// flight, buffers that are kept for later, and what no block has of buffer objects.
+/// Not counted are the caller's matrices
 /// and what they become in the host, operands of [`Engine::stage`], and what loading
 /// takes for a while.
 ///
@@ -223,9 +224,7 @@ impl MemoryPlan {
 
     fn count(&mut self, weights: &WeightMemory) {
         for (held, more) in self.per_device.iter_mut().zip(&weights.devices) {
-            held.bytes = held.bytes.saturating_add(more.bytes);
-            held.shared_bytes = held.shared_bytes.saturating_add(more.shared_bytes);
-            held.buffers = held.buffers.saturating_add(more.buffers);
+            *held = held.combined(*more, u64::saturating_add);
         }
         self.host = self.host.saturating_add(weights.host);
         self.programs = self.programs.saturating_add(weights.programs());
@@ -265,9 +264,7 @@ impl MemoryPlan {
     /// Takes away weights that were added with this memory.
     pub fn remove_memory(&mut self, weights: &WeightMemory) {
         for (held, less) in self.per_device.iter_mut().zip(&weights.devices) {
-            held.bytes = held.bytes.saturating_sub(less.bytes);
-            held.shared_bytes = held.shared_bytes.saturating_sub(less.shared_bytes);
-            held.buffers = held.buffers.saturating_sub(less.buffers);
+            *held = held.combined(*less, u64::saturating_sub);
         }
         self.host = self.host.saturating_sub(weights.host);
         self.programs = self.programs.saturating_sub(weights.programs());

@@ -10,7 +10,7 @@ use crate::Profile;
 /// A profile with which tasks use all that CBUF still holds.
 fn with_reuse() -> Profile {
     let mut profile = Profile::clone(&Profile::built_in());
-    profile.choices.reuse.int8.value = ReuseRule::Always;
+    profile.choices = profile.choices.with_reuse(ReuseRule::Always);
     profile.choices.int8_spare_bank.value = false;
     profile
 }
