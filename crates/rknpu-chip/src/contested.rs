@@ -269,6 +269,42 @@ contested! {
         /// On, with operands of 0: all registers are 0 after a reset.
         Active = "active",
     }
+    /// Products whose enable mask leaves DPU_RDMA out (form A), under the mainline
+    /// driver.
+    core_idle_mainline: CoreIdleMainline, "core-idle-mainline" {
+        /// They run (E-form-a-mainline).
+        Runs = "runs",
+        /// They never complete (E-form-a-hangs).
+        Hangs = "hangs",
+    }
+    /// int8 features that a later task of a job finds in CBUF (DATA_REUSE).
+    int8_reuse: Int8Reuse, "int8-reuse" {
+        /// They are what the task before fetched, as with fp16 (E-reuse).
+        Works = "works",
+        /// Garbage: nobody is known to have run it.
+        Garbage = "garbage",
+    }
+    /// int8 features that fill their data banks, without a bank to spare.
+    int8_slack_bank: Int8SlackBank, "int8-slack-bank" {
+        /// They are right (E-spare-data-bank).
+        Unneeded = "unneeded",
+        /// The last group of lines is garbage (E-spare-data-bank).
+        Needed = "needed",
+    }
+    /// A program at IOVA 0.
+    program_at_zero: ProgramAtZero, "program-at-zero" {
+        /// It runs as anywhere.
+        Runs = "runs",
+        /// It is no program: nothing starts (E-guard-page).
+        Hangs = "hangs",
+    }
+    /// What the feature fetch reads behind the end of the cube.
+    over_read: OverRead, "over-read" {
+        /// Nothing.
+        Nothing = "nothing",
+        /// Up to a CBUF bank, which must be mapped (E-over-read).
+        Bank = "bank",
+    }
     /// A core after a task that hung.
     wedge: Wedge, "wedge" {
         /// Works again after its reset (E-wedge).

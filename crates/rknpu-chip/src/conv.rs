@@ -13,6 +13,7 @@ mod operands;
 use std::ops::Range;
 
 use features::FeatureLines;
+use rknpu_regcmd::rules::program::CORE_IDLE;
 use rknpu_regcmd::rules::{GROUP_ATOMS_MAX, INT16_WITHOUT_SUM, PARTIAL_GROUP};
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
@@ -34,7 +35,7 @@ use super::trap::{DiagnosisReport, Stop};
 use super::vectors::Vectors;
 use super::weight_stream::WeightStream;
 use super::writer::{GroupPlacement, OutputWriter};
-use super::{Contested, DepthwisePad, Tf32Operand};
+use super::{Contested, CoreIdleMainline, DepthwisePad, Tf32Operand};
 
 /// Elements of gathered windows that stay in a host's second-level cache.
 const WINDOW_ELEMENTS: usize = 1 << 18;
@@ -67,6 +68,11 @@ pub(crate) fn run(
     let reads = task.reads.as_ref();
     let all = task::Task::Conv(*task);
     let broken = check::registers(machine.report, &all, regs, machine.contested)?;
+    if reads.is_none() && machine.contested.core_idle_mainline == CoreIdleMainline::Hangs {
+        let shown = [("enable", enable.bits())];
+        let values = "DPU_RDMA is not started";
+        machine.report.tell(&CORE_IDLE, &shown, values)?;
+    }
     machine.clock.spend(regs, enable & BLOCKS)?;
 
     let mut dpu = Dpu::load(regs, reads, false, &machine.dma, machine.contested)?;

@@ -51,9 +51,10 @@ mod writer;
 use std::fmt;
 
 pub(crate) use contested::{
-    AverageRounding, BytePooling, ChainPointer, DepthwisePad, FewGrains, FlyingDual, FreshStages,
-    LineRounding, LutIndex, NanCompare, OutputScale, OutputTies, PoolingInterrupt, ShortHeight,
-    SmallExponent, Tf32Operand, Wedge, WeightRoom, WideRounding,
+    AverageRounding, BytePooling, ChainPointer, CoreIdleMainline, DepthwisePad, FewGrains,
+    FlyingDual, FreshStages, Int8Reuse, Int8SlackBank, LineRounding, LutIndex, NanCompare,
+    OutputScale, OutputTies, OverRead, PoolingInterrupt, ProgramAtZero, ShortHeight, SmallExponent,
+    Tf32Operand, Wedge, WeightRoom, WideRounding,
 };
 pub use contested::{Contested, Switch, UnknownSwitch};
 pub use kick::{FinishedKick, Kick, KickOutcome};

@@ -18,7 +18,7 @@ use super::precision::ATOM;
 use super::registers::{CORE_NUMBER_SHIFT, RegisterGroups};
 use super::time::DeviceClock;
 use super::trap::{DiagnosisReport, Stop};
-use super::{ChainPointer, Contested, Effect, Master, cbuf::Cbuf, flying, ppu};
+use super::{ChainPointer, Contested, Effect, Master, ProgramAtZero, cbuf::Cbuf, flying, ppu};
 
 /// Command words of one fetch of 128 bits.
 const WORDS_PER_FETCH: usize = 2;
@@ -113,6 +113,11 @@ impl KickRun<'_> {
     /// A program lies at a multiple of 16: the low bits of BASE_ADDRESS are no
     /// address.
     fn placed(&mut self, at: Segment) -> Result<(), Stop> {
+        if at.base.bits() == 0 && self.contested.program_at_zero == ProgramAtZero::Hangs {
+            let shown = [(pc::BaseAddress::INFO.name, 0)];
+            let rule = &program::PROGRAM_AT_ZERO;
+            self.report.tell(rule, &shown, "the program is at 0")?;
+        }
         if at.stray_bits() == 0 {
             return Ok(());
         }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::rules::{LINE_ROUNDING, LINES_NOT_AWAITED, SHORT_GROUP};
+use rknpu_regcmd::rules::{LINE_ROUNDING, LINES_NOT_AWAITED, SHORT_GROUP, STALE_CBUF};
 
 use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
@@ -12,10 +12,12 @@ use super::super::cna::{self, FeatureCube};
 use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::dcomp;
 use super::super::dma;
-use super::super::precision::Precision;
+use super::super::precision::{ATOM, Precision};
 use super::super::trap::Stop;
 use super::super::weight_stream::{self, WeightSource};
-use super::super::{FewGrains, LineRounding, Master, ShortHeight};
+use super::super::{
+    FewGrains, Int8Reuse, Int8SlackBank, LineRounding, Master, OverRead, ShortHeight,
+};
 use super::CoreParts;
 use super::features::{self, Spilled};
 
@@ -40,6 +42,13 @@ pub(super) fn features(
             return Ok(none);
         }
         return fetch(machine.cbuf, &machine.dma, 0..height, memory);
+    }
+    if let (OverRead::Bank, FeatureSource::Cube(source)) =
+        (machine.contested.over_read, &conv.source)
+    {
+        let end = i64::from(base) + source.atoms() as i64 * ATOM as i64;
+        let (dma, bank) = (&machine.dma, BANK_BYTES);
+        dma.check_read(Master::Feature, end, bank)?;
     }
     let kept = Cbuf::kept_lines(&conv.cbuf, height, none.line_bytes());
     machine.cbuf.keep_features(&conv.cbuf, &none, base);
@@ -125,7 +134,13 @@ pub(super) fn spill(
     let FeatureSource::Cube(source) = &conv.source else {
         return Ok(None);
     };
+    let is_int8 = conv.window.precision == Precision::Int8;
     if conv.cbuf.data_reuse {
+        if is_int8 && machine.contested.int8_reuse == Int8Reuse::Garbage {
+            let values = "int8 features are reused";
+            machine.report.broken(&STALE_CBUF, regs, values)?;
+            return spilled(bank_behind, 0);
+        }
         return Ok(None);
     }
     if machine.contested.short_height == ShortHeight::Garbage
@@ -141,6 +156,18 @@ pub(super) fn spill(
             .checked_div(cube.line_bytes())
             .unwrap_or(usize::MAX),
     };
+    let filled = conv.cbuf.line_bytes() * cube.height;
+    if is_int8
+        && !conv.depthwise
+        && conv.cbuf.data_banks <= filled.div_ceil(BANK_BYTES)
+        && fit >= cube.height
+        && machine.contested.int8_slack_bank == Int8SlackBank::Needed
+    {
+        let values = format!("{} data banks, and none to spare", conv.cbuf.data_banks);
+        machine.report.broken(&LINE_ROUNDING, regs, &values)?;
+        let last = cube.height.saturating_sub(source.lines.group.max(1));
+        return spilled(bank_behind, last);
+    }
     // With fewer grains than lines the rest streams through.
     if conv.cbuf.grains > cube.height {
         if fit < cube.height {

@@ -107,6 +107,14 @@ fn after_a_hang(contested: Contested) -> Seen {
     ran(product)
 }
 
+/// A task behind one that fetched the same features.
+fn reused(contested: Contested) -> Seen {
+    let mut product = product_with(INT8_INT32, (4, 32, 32), &options(contested));
+    assert!(product.run().completed());
+    product.conv.data_reuse = true;
+    ran(product)
+}
+
 fn captured(contested: Contested) -> Seen {
     let mut board = Board::with_options(1 << 20, &options(contested));
     let conv = golden::captured(&mut board);
@@ -168,6 +176,28 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "nan-compare" => flying(facts, f32::NAN, 1.0, |_| {}),
         "fresh-stages" => few_registers(facts),
         "wedge" => after_a_hang(facts),
+        "core-idle-mainline" => matmul(facts, INT8_INT32, (4, 32, 32), |_| {}),
+        "int8-reuse" => reused(facts),
+        "int8-slack-bank" => matmul(facts, INT8_INT32, (32, 1024, 32), |_| {}),
+        "program-at-zero" => {
+            let mut product = product_with(INT8_INT32, (4, 32, 32), &options(facts));
+            // The first address was that of the features.
+            let words = product.conv.task();
+            let moved = product.board.place(&product.board.bytes(0, 128));
+            product.conv.a = moved;
+            assert_eq!(product.conv.task().len(), words.len());
+            let bytes = families::bytes(&product.conv.task());
+            product.board.memory.bytes[..bytes.len()].copy_from_slice(&bytes);
+            let outcome = product.board.kick(0, 0, words.len(), 1);
+            seen(&outcome, product.out())
+        }
+        "over-read" => matmul(facts, INT8_INT32, (4, 32, 32), |product| {
+            // The features are the last bytes of memory.
+            let features = product.board.bytes(product.conv.a, 128);
+            let at = product.board.memory.bytes.len() - features.len();
+            product.board.memory.bytes[at..].copy_from_slice(&features);
+            product.conv.a = at as u32;
+        }),
         other => panic!("no program tells the sides of {other} apart"),
     }
 }

@@ -499,11 +499,13 @@ fn pooling() -> Vec<Case> {
 /// Rules whose effect takes a chain, values, another core, or the other side of a
 /// contested fact: `chains.rs`, `contested.rs`, `robust.rs` and `traps*.rs` have
 /// programs for them.
-const ELSEWHERE: [&str; 15] = [
+const ELSEWHERE: [&str; 17] = [
     "F01-iommu-fault",
     "F02-too-long",
     "F03-host-memory",
     "H07-core-number",
+    "H09-core-idle",
+    "H09-program-at-zero",
     "T06-program-address",
     "T07-delta-program",
     "T08-core-pointer-in-chain",

@@ -41,6 +41,14 @@ rules! { pub,
     MISSING_LINK "T10-missing-link" ["E-chain-link"] [pc::TaskCon] Error NoWrite:
         "a trailer without a link ends a chain, however many tasks TASK_NUMBER has (measured)",
         "write BASE_ADDRESS and REGISTER_AMOUNTS of the next program to the trailer";
+    /// A convolution without DPU_RDMA.
+    CORE_IDLE "H09-core-idle" ["E-form-a-mainline", "E-form-a-hangs"] [] Note Hang, contested "core-idle-mainline":
+        "under the mainline driver a product that leaves DPU_RDMA out was told to hang, and was measured to run: on this side of the fact it hangs",
+        "use form B: start DPU_RDMA with its engines off";
+    /// A program at the first address.
+    PROGRAM_AT_ZERO "H09-program-at-zero" ["E-guard-page"] [pc::BaseAddress] Note Hang, contested "program-at-zero":
+        "a library keeps the first page of each file free, lest BASE_ADDRESS 0 be no program: on this side of the fact nothing starts",
+        "allocate a page first that nothing uses";
     /// A core after a hang.
     WEDGED "T12-wedged" ["E-wedge"] [] Error Hang, contested "wedge":
         "an earlier task hung, and the core was not reset since: nothing starts (measured)",

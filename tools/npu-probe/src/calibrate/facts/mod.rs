@@ -72,6 +72,9 @@ impl FactToSettle {
 /// Why facts about chains are not settled here.
 const NO_CHAINS: &str = "needs chained kicks; the mainline driver starts each task by itself";
 
+/// Why facts that decide whether plain products run are not settled here.
+const BY_FIRST: &str = "`npu-probe first` settles it: plain products depend on it";
+
 /// All facts, in the order in which they are settled: first what needs a fresh
 /// core, facts before those whose experiments depend on them, then what is only
 /// looked at, last what may leave a core behind that does not work.
@@ -209,6 +212,31 @@ pub(crate) const FACTS: &[FactToSettle] = &[
         "chain-pointer",
         "Do CNA and CORE in later tasks of a chain need an S_POINTER write of their own?",
         SettlingMethod::Impossible(NO_CHAINS),
+    ),
+    FactToSettle::new(
+        "core-idle-mainline",
+        "Does a product run whose program does not start DPU_RDMA?",
+        SettlingMethod::Impossible(BY_FIRST),
+    ),
+    FactToSettle::new(
+        "int8-reuse",
+        "Are int8 features right that a task finds in CBUF?",
+        SettlingMethod::Impossible(BY_FIRST),
+    ),
+    FactToSettle::new(
+        "int8-slack-bank",
+        "Are int8 features right that leave no data bank to spare?",
+        SettlingMethod::Impossible(BY_FIRST),
+    ),
+    FactToSettle::new(
+        "program-at-zero",
+        "Does a program at IOVA 0 run?",
+        SettlingMethod::Impossible(BY_FIRST),
+    ),
+    FactToSettle::new(
+        "over-read",
+        "Does the feature fetch read behind its cube?",
+        SettlingMethod::Impossible(BY_FIRST),
     ),
     FactToSettle::new(
         "flying-dual",
