@@ -27,6 +27,17 @@ pub struct RawBo {
     pub memory: Box<dyn MappedMemory>,
 }
 
+impl RawBo {
+    /// Unmaps and closes what is a job's own.
+    pub(crate) fn close(self, backend: &dyn Backend) {
+        let handle = self.handle;
+        drop(self.memory);
+        if let Err(error) = backend.close_bo(handle) {
+            tracing::warn!(%handle, %error, "what belongs to jobs could not be closed");
+        }
+    }
+}
+
 /// One program to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawTask {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use crate::backend::{Backend, DeviceInfo, RawJob};
+use crate::backend::{Backend, DeviceInfo, RawBo, RawJob};
 use crate::bo::Bo;
 use crate::cache_traffic::{CacheCounters, CacheTraffic};
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
@@ -43,6 +43,8 @@ struct Inner {
     cache_traffic: CacheCounters,
     /// Pages for jobs to come.
     idle_witnesses: Mutex<Vec<IdleWitness>>,
+    /// What all of them multiply.
+    witness_operands: Mutex<Option<RawBo>>,
 }
 
 impl Inner {
@@ -60,6 +62,10 @@ impl Drop for Inner {
         for page in idle.unwrap_or_else(PoisonError::into_inner).drain(..) {
             page.close(&*self.backend);
         }
+        let operands = self.witness_operands.get_mut();
+        if let Some(raw) = operands.unwrap_or_else(PoisonError::into_inner).take() {
+            raw.close(&*self.backend);
+        }
         self.settle();
     }
 }
@@ -75,6 +81,7 @@ impl Device {
             handles: HandleUse::default(),
             cache_traffic: CacheCounters::default(),
             idle_witnesses: Mutex::default(),
+            witness_operands: Mutex::default(),
         }))
     }
 
@@ -242,6 +249,11 @@ impl Device {
     pub(crate) fn idle_witnesses(&self) -> MutexGuard<'_, Vec<IdleWitness>> {
         let idle = self.0.idle_witnesses.lock();
         idle.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn witness_operands(&self) -> MutexGuard<'_, Option<RawBo>> {
+        let operands = self.0.witness_operands.lock();
+        operands.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// FINI_BO of an object of `len` bytes.

@@ -142,19 +142,21 @@ fn caches_are_walked_where_that_does_something() {
     let handle = c.handle();
     assert_eq!(ends(&c), ends(&c));
     let events = mock.take_events();
-    let Event::Create(page) = events[0] else {
+    // What the witnesses of all jobs multiply, and the job's page.
+    let [Event::Create(ones), _, Event::Create(page), ..] = events[..] else {
         panic!("a page expected: {events:?}");
     };
-    let made = [Event::Create(page), Event::Fini(page)];
+    let made = [ones, page].map(|bo| [Event::Create(bo), Event::Fini(bo)]);
+    let made = made.concat();
     let looked = [
         Event::Submit { jobs: 1 },
         Event::Prep(page),
         Event::Prep(handle),
         Event::Prep(page),
     ];
-    assert_eq!(events[..6], [&made[..], &looked[..]].concat());
+    assert_eq!(events[..8], [&made[..], &looked[..]].concat());
     let passes = |event: &Event| matches!(event, Event::Prep(_) | Event::Fini(_));
-    assert!(!events[6..].iter().any(passes), "{events:?}");
+    assert!(!events[8..].iter().any(passes), "{events:?}");
 
     // What a job has written, another one writes: the CPU has only read.
     let again = job_into(&device, c);
@@ -185,8 +187,10 @@ fn a_forgotten_guard_loses_nothing() {
 
 #[test]
 fn the_file_counts_its_passes_over_caches() {
-    let device = Mock::new(&[Fate::Runs; 2]).device();
+    let device = Mock::new(&[Fate::Runs; 3]).device();
     let page = PAGE_BYTES as u64;
+    // The first one makes what all witnesses multiply.
+    drop(device.submit(vec![job(&device)]).unwrap());
     // FINI_BO of the job's page; a look at it, the result, and the page.
     for _ in 0..2 {
         let job = job(&device);
@@ -234,8 +238,8 @@ fn buffers_of_a_job_that_does_not_end_are_leaked() {
     let device = mock.device();
     drop(device.submit(vec![job(&device)]).unwrap());
     drop(device);
-    // A, B, C, the programs and the job's page.
-    assert_eq!(mock.open_things().0, 5);
+    // A, B, C, the programs, the job's page and what its witness multiplies.
+    assert_eq!(mock.open_things().0, 6);
     assert!(!mock.events().contains(&Event::CloseFile));
 }
 
@@ -243,9 +247,9 @@ fn buffers_of_a_job_that_does_not_end_are_leaked() {
 /// kernel has closed the file.
 #[test]
 fn a_device_that_is_gone_is_not_waited_for_and_leaks_nothing() {
-    // After CREATE_BO and FINI_BO of the page, and SUBMIT: the look at the job,
-    // the wait for it.
-    for at in 3..5 {
+    // After CREATE_BO and FINI_BO of the witness's operands and of the page, and SUBMIT:
+    // the look at the job, the wait for it.
+    for at in 5..7 {
         for wait in [false, true] {
             let mock = Mock::new(&[Fate::Hangs]);
             let device = mock.device();

@@ -80,7 +80,7 @@ fn dropped_or_killed_is_told_where_no_more_is_known() {
     }
 }
 
-/// A page serves many jobs.
+/// A page serves many jobs, and so do the operands of its witness.
 #[test]
 fn a_page_serves_again() {
     let mock = Mock::new(&[Fate::RunsAtOnce, Fate::IsDropped]);
@@ -96,13 +96,13 @@ fn a_page_serves_again() {
         pending.wait(soon())
     });
     assert!(results.next().unwrap().is_ok());
-    assert_eq!(creations(), before + 1);
+    assert_eq!(creations(), before + 2);
     // What the witness left there in the first job proves nothing of this one.
     assert!(matches!(
         results.next().unwrap(),
         Err(WaitError::Dropped { .. })
     ));
-    assert_eq!(creations(), before + 1);
+    assert_eq!(creations(), before + 2);
     drop(results);
     drop(device);
     mock.assert_all_gone("pages too");
@@ -113,8 +113,8 @@ fn with_failure(after: usize, fates: &[Fate]) -> (Mock, Result<FinishedJob, Wait
     let mock = Mock::new(fates);
     let device = mock.device();
     let job = job(&device);
-    // CREATE and FINI of the page, SUBMIT.
-    mock.fail_at(3 + after);
+    // CREATE and FINI of the witness's operands and of the page, SUBMIT.
+    mock.fail_at(5 + after);
     let pending = device.submit(vec![job]).unwrap().remove(0);
     let result = pending.wait(soon());
     (mock, result)

@@ -7,7 +7,8 @@
 //! that of an output passes the whole output, also while it is busy.
 //!
 //! The page holds a program too, the **witness**: the smallest product of ones,
-//! into zeroes. As the last task of a job it runs when all others have ended
+//! into zeroes. The ones are the file's, in a buffer object that no call passes through
+//! the caches any more, with room behind them for a fetch that reads on. As the last task of a job it runs when all others have ended
 //! (the driver starts a task at the interrupt of the one before it), and a kill
 //! drops what has not run. So its result is there if the whole job ran, and
 //! cannot be there otherwise.
@@ -29,12 +30,15 @@ use crate::sharing::BufferAccess;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle, PAGE_BYTES};
 
-/// The page's layout: words, operands, result.
-const A_OFFSET: usize = 1 << 10;
-const B_OFFSET: usize = 2 << 10;
+/// The page's layout: words, then the result.
 const C_OFFSET: usize = 3 << 10;
+/// The layout of the operands, which are all ones: A, then B, in a page.
+const B_OFFSET: usize = 1 << 10;
+/// What lies behind them: as far as a feature fetch may read on (E-over-read).
+const SLACK: usize = ChipProfile::RK3588.cbuf_bank_bytes as usize;
 
 const PAGE: BufferId = BufferId(0);
+const OPERANDS: BufferId = BufferId(1);
 
 /// The smallest legal FP16 matmul, in the form that ran on the mainline driver
 /// (E-form-b-mainline).
@@ -43,8 +47,8 @@ const PRODUCT: MatmulTask = MatmulTask {
     m: 4,
     k: 32,
     n: 16,
-    a: PAGE.at(A_OFFSET as u32),
-    b: PAGE.at(B_OFFSET as u32),
+    a: OPERANDS.at(0),
+    b: OPERANDS.at(B_OFFSET as u32),
     c: PAGE.at(C_OFFSET as u32),
 };
 
@@ -78,11 +82,7 @@ pub(crate) struct IdleWitness {
 impl IdleWitness {
     /// Unmaps and closes it.
     pub(crate) fn close(self, backend: &dyn Backend) {
-        let handle = self.raw.handle;
-        drop(self.raw.memory);
-        if let Err(error) = backend.close_bo(handle) {
-            tracing::warn!(%handle, %error, "a job's page could not be closed");
-        }
+        self.raw.close(backend);
     }
 }
 
@@ -105,15 +105,13 @@ impl Witness {
     }
 
     fn new(device: &Device) -> Result<Self, Error> {
+        let operands = operands(device)?;
         let mut bo = device.alloc(ByteLen::new(PAGE_BYTES)?)?;
         ProgramError::check_address(bo.iova())?;
         let program = LinkedWitness::get().ok_or(ProgramError::Witness)?;
-        let words = program.at(bo.iova());
+        let words = program.at(bo.iova(), operands);
         let mut page = bo.write(Deadline::FOREVER)?;
-        store_words(&mut page[..A_OFFSET], &words);
-        for one in page[A_OFFSET..C_OFFSET].as_chunks_mut().0 {
-            *one = ONE;
-        }
+        store_words(&mut page[..C_OFFSET], &words);
         page.finish()?;
         let task = RawTask {
             regcmd: bo.iova(),
@@ -189,20 +187,48 @@ impl Witness {
     }
 }
 
-/// The register program that ends each job, with all its addresses in one page: a
-/// prediction of a job's time counts it. `None` if there is none, which a test excludes.
+/// Where the file's operands are; makes them for its first job. They stay until the file
+/// is closed, and so are mapped while any of its jobs runs.
+fn operands(device: &Device) -> Result<Iova, Error> {
+    let mut kept = device.witness_operands();
+    if let Some(operands) = &*kept {
+        return Ok(operands.iova);
+    }
+    let mut bo = device.alloc(ByteLen::new(PAGE_BYTES + SLACK)?)?;
+    ProgramError::check_address(bo.iova())?;
+    let mut ones = bo.write(Deadline::FOREVER)?;
+    for one in ones[..PAGE_BYTES].as_chunks_mut().0 {
+        *one = ONE;
+    }
+    ones.finish()?;
+    Ok(kept.insert(bo.into_raw()).iova)
+}
+
+/// The register program that ends each job: a prediction of a job's time counts it. `None` if there is none, which a test excludes.
 #[must_use]
 pub fn witness_program() -> Option<Program> {
     let chip = &ChipProfile::RK3588;
     PRODUCT.program_in(MatmulForm::B, chip).ok()
 }
 
+/// Operands at the second page, for a witness in the first.
+const BEHIND: Iova = Iova(PAGE_BYTES as u32);
+
+/// What a witness may touch.
+fn places(page: Iova, operands: Iova) -> [Binding; 2] {
+    [(PAGE, page), (OPERANDS, operands)].map(|(id, iova)| Binding {
+        id,
+        iova,
+        len: PAGE_BYTES as u32,
+    })
+}
+
 /// The witness as it is linked once; each page gets a copy of its words.
 struct LinkedWitness {
-    /// Its words in a page at address 0.
+    /// Its words, with offsets in their buffers in place of addresses.
     words: Vec<Word>,
-    /// Indices of the words that hold an address, to which the page's own is added.
-    addresses: Vec<usize>,
+    /// Indices of the words that hold an address, and the buffer that it is in.
+    addresses: Vec<(usize, BufferId)>,
     /// Offset of the atom that it writes last.
     atom: usize,
 }
@@ -216,26 +242,33 @@ impl LinkedWitness {
     }
 
     fn link() -> Option<Self> {
-        let page = Binding {
-            id: PAGE,
-            iova: Iova(0),
-            len: PAGE_BYTES as u32,
-        };
         let program = witness_program()?;
-        let linked = program.link(&[page]).ok()?;
+        let linked = program.link(&places(Iova(0), BEHIND)).ok()?;
+        let relocations = program.relocations().iter();
+        let addresses: Vec<_> = relocations.map(|(index, to)| (*index, to.buffer)).collect();
+        let mut words = linked.words().to_vec();
+        for (index, _) in addresses.iter().filter(|(_, buffer)| *buffer == OPERANDS) {
+            let word = words[*index];
+            let offset = word.value() - BEHIND.0;
+            words[*index] = Word::new(word.target(), word.offset(), offset);
+        }
         Some(Self {
-            words: linked.words().to_vec(),
-            addresses: program.relocations().iter().map(|at| at.0).collect(),
+            words,
+            addresses,
             atom: linked.last_written_atom()?.0 as usize,
         })
     }
 
-    /// Its words in a page at `iova`.
-    fn at(&self, iova: Iova) -> Vec<Word> {
+    /// Its words in a page at `page`, with operands at `operands`.
+    fn at(&self, page: Iova, operands: Iova) -> Vec<Word> {
         let mut words = self.words.clone();
-        for &index in &self.addresses {
+        for &(index, buffer) in &self.addresses {
             let word = words[index];
-            words[index] = Word::new(word.target(), word.offset(), word.value() + iova.0);
+            let start = match buffer {
+                OPERANDS => operands.0,
+                _ => page.0,
+            };
+            words[index] = Word::new(word.target(), word.offset(), word.value() + start);
         }
         words
     }
@@ -250,21 +283,18 @@ mod tests {
     #[test]
     fn the_witness_stays_in_its_part_of_any_page() {
         let program = LinkedWitness::get().unwrap();
-        assert!(size_of_val(&*program.words) <= A_OFFSET);
+        assert!(size_of_val(&*program.words) <= C_OFFSET);
         assert!((C_OFFSET..=PAGE_BYTES - ATOM_BYTES as usize).contains(&program.atom));
-        for page in [0, PAGE_BYTES as u32, 0_u32.wrapping_sub(PAGE_BYTES as u32)] {
-            let binding = Binding {
-                id: PAGE,
-                iova: Iova(page),
-                len: PAGE_BYTES as u32,
-            };
-            let linked = witness_program().unwrap().link(&[binding]).unwrap();
-            assert_eq!(linked.words(), program.at(Iova(page)));
-            let of = |offset: usize| u64::from(page) + offset as u64;
+        let last = 0_u32.wrapping_sub(PAGE_BYTES as u32);
+        for (page, operands) in [(0, last), (PAGE_BYTES as u32, 0), (last, 1 << 20)] {
+            let bindings = places(Iova(page), Iova(operands));
+            let linked = witness_program().unwrap().link(&bindings).unwrap();
+            assert_eq!(linked.words(), program.at(Iova(page), Iova(operands)));
+            let of = |start: u32, offset: usize| u64::from(start) + offset as u64;
             for extent in linked.extents() {
                 let (start, end) = match extent.engine.direction() {
-                    Direction::Read => (of(A_OFFSET), of(C_OFFSET)),
-                    Direction::Write => (of(C_OFFSET), of(PAGE_BYTES)),
+                    Direction::Read => (of(operands, 0), of(operands, PAGE_BYTES)),
+                    Direction::Write => (of(page, C_OFFSET), of(page, PAGE_BYTES)),
                 };
                 assert!(start <= extent.start && extent.end <= end, "{extent}");
             }
