@@ -72,12 +72,11 @@ pub(crate) fn open(
     let root = Path::new("/");
     let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
     let pool = DevicePool::open(&device, cores).map_err(|error| failed("device", &error))?;
-    let (mut options, refused) = PlanOptions::for_device(&info);
+    let (options, refused) = PlanOptions::for_device(&info);
     let complaint = refused.map(|error| {
         let profile = &options.profile.name;
         format!("{error}; planning for {profile}")
     });
-    options.unmeasured_tiles = Some(info.is_model);
     let target = PlanTarget::new(cores, options);
     let engine = Engine::with_options(pool, target.options.clone());
     let engine = match threads {

@@ -108,8 +108,10 @@ impl Engine {
             .collect::<Result<_, _>>()?;
         // All of them are files of the same one.
         let first = devices.first().ok_or(PlanError::NoDevice)?;
-        let unmeasured = &mut options.unmeasured_tiles;
-        unmeasured.get_or_insert_with(|| first.device().info().is_model);
+        let allowed = options
+            .profile
+            .allows_unmeasured_tiles(&first.device().info());
+        options.unmeasured_tiles.get_or_insert(allowed);
         Ok(Self {
             // Only uniqueness matters.
             id: NEXT_ENGINE.fetch_add(1, Ordering::Relaxed),

@@ -52,7 +52,7 @@ impl OffloadRules {
         Self {
             choice: PrecisionChoice::Auto,
             min_rows: None,
-            is_calibrated: target.options.profile.board.is_some(),
+            is_calibrated: target.options.profile.is_calibrated(),
             target,
             cpu: CpuSpeed::RK3588,
             known: RwLock::default(),

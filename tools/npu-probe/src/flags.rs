@@ -9,6 +9,7 @@ mod doctor;
 mod dtype;
 mod evidence;
 mod exec;
+mod first;
 mod html_report;
 mod measuring;
 mod model;
@@ -30,6 +31,7 @@ pub(crate) use doctor::DoctorFlags;
 pub(crate) use dtype::OperandDtypes;
 pub(crate) use evidence::EvidenceFlags;
 pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
+pub(crate) use first::{ExplainFlags, FirstFlags, RungFlags};
 pub(crate) use html_report::HtmlReportFlags;
 pub(crate) use measuring::MeasuringFlags;
 pub(crate) use model::GgufFlags;
@@ -94,7 +96,7 @@ RUST_LOG=trace shows what the libraries do.";
 
 /// Commands on register programs and captures, and what other programs start: told
 /// after all else.
-const EXPERT_COMMANDS: [&str; 6] = ["decode", "asm", "exec", "replay", "diff", "serve"];
+const EXPERT_COMMANDS: [&str; 7] = ["decode", "asm", "exec", "rung", "replay", "diff", "serve"];
 
 /// Options of the self-test that only `--help` tells.
 const EXPERT_OPTIONS: [&str; 4] = ["seed", "fds", "trace", "record"];
@@ -172,14 +174,29 @@ pub(crate) enum Command {
     /// code is 1 if one is wrong, and 4 if a process fails or the driver kills a job. On the software model
     /// each process has one of its own.
     Soak(SoakFlags),
+    /// Find out whether this board does what it should, and if not, why
+    ///
+    /// For the first minutes with a board: small experiments, the best proven first, each
+    /// one thing beyond another that works. Each is a process of its own, on every core,
+    /// and all that it saw is kept. Says what works and what does not, writes a profile
+    /// that keeps away from what does not, and makes an archive to be sent, which
+    /// `explain` judges anywhere. Goes on where it was ended, also by a crash. The exit
+    /// code is 1 if the board does not work.
+    First(FirstFlags),
+    /// Judge an archive of `first` or `evidence` again
+    Explain(ExplainFlags),
     /// Find out all about this board, as one archive to be sent
     ///
-    /// What `doctor`, the self-test, `calibrate`, `bench`, llama.cpp if a model is given,
+    /// What `first`, `calibrate`, `bench`, llama.cpp if a model is given,
     /// and the driver suite tell, with a page of it, the safest first. Nothing that is known
     /// to damage a kernel is run, and nothing private is in the archive. Each step is killed
     /// if it takes too long. The same command goes on where it was ended; what took the
     /// machine down is not run again.
     Evidence(EvidenceFlags),
+    /// Run one experiment of `first`, and print all that it saw
+    ///
+    /// As JSON. The exit code is 1 if a job did not end with the right result.
+    Rung(RungFlags),
     /// Make one HTML page of what other commands have written
     ///
     /// With tables, a roofline and the timeline of a trace, for a browser or a printer.

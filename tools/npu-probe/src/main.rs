@@ -21,6 +21,9 @@ mod evidence;
 mod exec;
 mod exit;
 mod expected;
+mod experiment;
+mod first;
+
 mod flags;
 mod gguf;
 mod host;
@@ -69,6 +72,9 @@ fn main() -> ExitCode {
         Some(Command::Model(model)) => cmd::model::run(model),
         Some(Command::Bench(bench)) => cmd::bench::run(bench),
         Some(Command::Soak(soak)) => cmd::soak::run(soak),
+        Some(Command::First(first)) => cmd::evidence::run_first(first),
+        Some(Command::Rung(rung)) => cmd::rung::run(rung),
+        Some(Command::Explain(explain)) => cmd::explain::run(explain),
         Some(Command::Evidence(evidence)) => cmd::evidence::run(evidence),
         Some(Command::Report(report)) => cmd::report::run(report),
         #[cfg(feature = "manual")]

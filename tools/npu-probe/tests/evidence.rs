@@ -121,11 +121,22 @@ fn evidence_is_one_archive_with_nothing_private() {
         };
         assert_eq!(*outcome, want, "{step}");
     }
-    assert_eq!(index["steps"].as_object().unwrap().len(), 9);
+    for step in [
+        "doctor",
+        "rung-driver",
+        "rung-int8",
+        "selftest-fp16",
+        "calibrate",
+        "bench",
+    ] {
+        assert!(!index["steps"][step].is_null(), "{step}");
+    }
     let files = volunteer.archive();
     for name in [
         "index.json",
         "doctor.txt",
+        "rung-form-a.json",
+        "first.json",
         "selftest-int4.json",
         "profile.json",
         "bench.json",

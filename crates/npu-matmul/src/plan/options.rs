@@ -120,8 +120,8 @@ impl PlanOptions {
             Err(error) => (Profile::built_in(), Some(error)),
         };
         let options = Self {
+            unmeasured_tiles: Some(profile.allows_unmeasured_tiles(info)),
             profile,
-            unmeasured_tiles: Some(info.is_model),
             ..Self::default()
         };
         (options, refused)

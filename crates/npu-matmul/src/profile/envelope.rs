@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask};
 use serde::{Deserialize, Serialize};
 
 use super::Profile;
@@ -27,6 +28,26 @@ pub struct MeasuredTile {
     /// Who has run it: an id of docs/evidence.md, or `calibrate` on the profile's
     /// own board.
     pub evidence: Cow<'static, str>,
+}
+
+impl MeasuredTile {
+    /// Whether its features and its weights fit CBUF together, with a bank left if
+    /// `spare`; so do those of all smaller tiles.
+    #[must_use]
+    pub fn fits_cbuf(&self, spare: bool) -> bool {
+        let size = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        let nowhere = BufferId(0).at(0);
+        let task = MatmulTask {
+            ty: self.dtype.matmul_type(),
+            m: size(self.rows),
+            k: size(self.k),
+            n: size(self.n),
+            a: nowhere,
+            b: nowhere,
+            c: nowhere,
+        };
+        task.fits_cbuf(spare, &ChipProfile::RK3588)
+    }
 }
 
 /// What others have run with checked results, in the fetch encoding of our own programs:

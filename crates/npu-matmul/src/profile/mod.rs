@@ -117,6 +117,10 @@ pub struct Profile {
     pub name: Cow<'static, str>,
     /// What it was measured on; `None` if nothing was, and it holds everywhere.
     pub board: Option<Board>,
+    /// Whether `npu-probe calibrate` has measured speeds, costs and tiles there; else the
+    /// file has what `npu-probe first` found, and all else is as published.
+    #[serde(default = "yes")]
+    pub measured: bool,
     /// Clock, memory and start costs.
     pub machine: Machine,
     /// What packs and unpacks.
@@ -136,6 +140,7 @@ static BUILT_IN: LazyLock<Arc<Profile>> = LazyLock::new(|| {
     Arc::new(Profile {
         name: "RK3588, mainline, 200 MHz, unmeasured".into(),
         board: None,
+        measured: false,
         machine: Machine::RK3588.at_clock(Machine::BOOT_CLOCK_HZ),
         host: HostCores::RK3588,
         choices: Choices::published(),
@@ -145,7 +150,25 @@ static BUILT_IN: LazyLock<Arc<Profile>> = LazyLock::new(|| {
     })
 });
 
+/// Of files before [`Profile::measured`].
+const fn yes() -> bool {
+    true
+}
+
 impl Profile {
+    /// Whether its board was calibrated.
+    #[must_use]
+    pub const fn is_calibrated(&self) -> bool {
+        self.board.is_some() && self.measured
+    }
+
+    /// Whether plans may have tiles that no board is known to have run: on a model, which
+    /// does all that is legal, but not by a file that says what a board cannot do.
+    #[must_use]
+    pub const fn allows_unmeasured_tiles(&self, info: &DeviceInfo) -> bool {
+        info.is_model && (self.board.is_none() || self.measured)
+    }
+
     /// An RK3588 as mainline Linux leaves it (E-clock-boot), by published figures:
     /// what holds where nobody has measured.
     #[must_use]

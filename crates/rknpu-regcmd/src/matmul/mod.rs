@@ -241,6 +241,14 @@ impl MatmulTask {
             .max(chip.weight_banks_min)
     }
 
+    /// Whether A and B are in CBUF as a whole while the task runs, with a bank to spare
+    /// if `spare`; of a task that is not legal, they are not.
+    #[must_use]
+    pub fn fits_cbuf(&self, spare: bool, chip: &ChipProfile) -> bool {
+        self.check(chip)
+            .is_ok_and(|split| self.weights_fit(split.weight_banks - u32::from(spare), chip))
+    }
+
     /// Whether all of B fits so many banks.
     fn weights_fit(&self, banks: u32, chip: &ChipProfile) -> bool {
         self.b_bytes() <= u64::from(banks) * u64::from(chip.cbuf_bank_bytes)

@@ -8,7 +8,7 @@ use npu_matmul::plan::{
     Alternative, Candidate, INT4_TYPICAL_CHANNELS, PlanSizes, alternatives, int4_depth,
     int4_depth_within,
 };
-use npu_matmul::profile::FastestPlan;
+use npu_matmul::profile::{FastestPlan, MeasuredTile};
 use npu_matmul::{Dtype, Error, PlanError, PlanOptions, Profile, Results};
 use npu_model::Opened;
 
@@ -40,6 +40,7 @@ const NS_PER_MS: f64 = 1e6;
 pub(super) fn plans(
     open: &impl Open,
     profile: &Profile,
+    unmeasured_tiles: bool,
     shape: ProductShape,
 ) -> Result<Vec<FastestPlan>, Failure> {
     let opened = open()?;
@@ -50,7 +51,7 @@ pub(super) fn plans(
         let int4_depth = int4_depth_within(shape.k, INT4_TYPICAL_CHANNELS);
         let mut options = PlanOptions {
             profile: Arc::new(profile.clone()),
-            unmeasured_tiles: Some(info.is_model),
+            unmeasured_tiles: Some(unmeasured_tiles),
             ..PlanOptions::default()
         };
         options.conditions.rows = shape.m;
@@ -69,7 +70,16 @@ pub(super) fn plans(
         };
         tuning.run(open)
     };
-    OperandDtypes::PLAIN.iter().map(of).collect()
+    // A board may have no tile of a precision.
+    let has_tiles = |kind: &&OperandDtypes| {
+        let of = |tile: &MeasuredTile| tile.dtype == kind.dtype();
+        unmeasured_tiles || profile.envelope.iter().any(of)
+    };
+    OperandDtypes::PLAIN
+        .iter()
+        .filter(has_tiles)
+        .map(of)
+        .collect()
 }
 
 /// A product whose plans are measured, and how that is done.

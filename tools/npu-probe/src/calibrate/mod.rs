@@ -4,9 +4,9 @@
 //! ```text
 //! machine   clock, memory, start costs: tasks that have all run on silicon before
 //! host      the CPU's kernels, cache maintenance
-//! tiles     tiles that grow beyond those that have run
 //! fastest   the best plans of some products
 //! facts     experiments on contested facts, the risky ones last
+//! tiles     tiles that grow beyond those that have run, until one is wrong or hangs
 //! ```
 //!
 //! The software model's times are those of its timing model, so that the same model
@@ -35,36 +35,89 @@ pub(crate) use report::CalibrateReport;
 pub(crate) trait Open: Fn() -> Result<Opened, Failure> {}
 impl<F: Fn() -> Result<Opened, Failure>> Open for F {}
 
-/// Measures everything but the facts. `tell` hears what is done, and what came of it.
+/// Measures everything that hangs nothing, but the facts. `tell` hears what is done, and
+/// what came of it; `keep` gets the profile after each part, so that a part that fails
+/// takes nothing with it.
 pub(crate) fn measured(
     open: &impl Open,
     products: &[ProductShape],
     tell: &impl Fn(&str),
+    keep: &impl Fn(&Profile) -> Result<(), Failure>,
 ) -> Result<Profile, Failure> {
     let opened = open()?;
     let info = opened.device.info();
     let board = Board::of(&info);
     let mut profile = Profile::clone(&Profile::built_in());
+    // What `first` has found is kept away from, in what follows too.
+    let found = Profile::find(&info).unwrap_or_else(|_| Profile::built_in());
+    if found.board.is_some() {
+        profile.choices = found.choices.clone();
+        profile.facts = found.facts.clone();
+    }
+    if found.board.is_some() && !found.measured {
+        profile.envelope = found.envelope.clone();
+    }
     profile.name = format!("{board}, calibrated").into();
     profile.board = Some(board);
+    profile.measured = true;
     tell("clock, memory and start costs");
     profile.machine = machine::measure(open, info.cores, tell)?;
     tell(&report::machine(&profile.machine));
+    keep(&profile)?;
     if !info.is_model {
         tell("kernels of the CPU");
         profile.host = host::measure(&opened.device)?;
         tell(&report::host(&profile.host));
-        tell("larger tiles");
-        tiles::extend(&mut profile.envelope, &opened.device, tell)?;
+        keep(&profile)?;
     }
+    fastest_plans(open, &mut profile, products, tell, keep)?;
+    Ok(profile)
+}
+
+/// Looks for tiles beyond those that are known to run, which may hang a core, and for the
+/// fastest plans with them.
+pub(crate) fn extended(
+    open: &impl Open,
+    profile: &mut Profile,
+    products: &[ProductShape],
+    tell: &impl Fn(&str),
+    keep: &impl Fn(&Profile) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let opened = open()?;
+    if opened.device.info().is_model {
+        // It runs all that is legal.
+        return Ok(());
+    }
+    tell("larger tiles");
+    let before = profile.envelope.len();
+    let extended = tiles::extend(&mut profile.envelope, &opened.device, tell);
+    keep(profile)?;
+    extended?;
+    match profile.envelope.len() > before {
+        true => fastest_plans(open, profile, products, tell, keep),
+        false => Ok(()),
+    }
+}
+
+fn fastest_plans(
+    open: &impl Open,
+    profile: &mut Profile,
+    products: &[ProductShape],
+    tell: &impl Fn(&str),
+    keep: &impl Fn(&Profile) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let info = open()?.device.info();
+    let found = Profile::find(&info).unwrap_or_else(|_| Profile::built_in());
+    let unmeasured = found.allows_unmeasured_tiles(&info);
     tell("the fastest plans");
     for &shape in products {
-        for plan in fastest::plans(open, &profile, shape)? {
+        for plan in fastest::plans(open, profile, unmeasured, shape)? {
             tell(&report::plan(&plan));
             profile
                 .insert(plan)
                 .map_err(|error| Failure::Device(error.into()))?;
         }
+        keep(profile)?;
     }
-    Ok(profile)
+    Ok(())
 }

@@ -34,17 +34,26 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     let tell = |text: &str| progress.aside(|| output::tell(&format!("{text}\n")));
     say(&device.text())?;
     let mut profile = None;
+    let products = args.products(is_model);
+    let keep = |profile: &Profile| match &file {
+        Some(file) => calibrate::write(file, profile),
+        None => Ok(()),
+    };
     if file.is_some() {
-        profile = Some(calibrate::measured(&open, args.products(is_model), &tell)?);
+        profile = Some(calibrate::measured(&open, products, &tell, &keep)?);
         tell("contested facts");
     }
     progress.doing("running experiments");
     let facts = facts::settle(&opened.device, &names, args.risky, say)?;
-    drop(progress);
-    if let (Some(profile), Some(file)) = (&mut profile, &file) {
-        profile.facts = facts.iter().filter_map(|fact| fact.verdict()).collect();
-        calibrate::write(file, profile)?;
+    if let Some(profile) = &mut profile {
+        let settled: Vec<_> = facts.iter().filter_map(|fact| fact.verdict()).collect();
+        let known = |id: &str| settled.iter().any(|fact| fact.id == id);
+        profile.facts.retain(|fact| !known(&fact.id));
+        profile.facts.extend(settled);
+        keep(profile)?;
+        calibrate::extended(&open, profile, products, &tell, &keep)?;
     }
+    drop(progress);
     let report = CalibrateReport {
         facts: SettleReport::new(device, facts),
         profile,

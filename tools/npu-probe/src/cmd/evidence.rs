@@ -4,29 +4,51 @@
 use std::env;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use npu_matmul::Profile;
+use npu_matmul::profile::Board;
 use serde_json::Value;
 
+use crate::calibrate;
 use crate::evidence::{
     ChildRunner, EVIDENCE_MODE, EvidenceDevice, EvidenceIndex, EvidenceOutcome, EvidenceState,
-    EvidenceStep, PrivateWords, StepPlaces, find, pack, steps,
+    EvidenceStep, FIRST_PROFILE, PrivateWords, StepPlaces, evidence_steps, find, pack, plan_steps,
+    rung_step, rung_steps,
 };
 use crate::exit::{Failure, Verdict};
-use crate::flags::EvidenceFlags;
+use crate::first::{FirstReport, FirstResults, LADDER, Rung};
+use crate::flags::{EvidenceFlags, FirstFlags};
 use crate::output;
 
 /// What is kept of a file.
 const MOST_OF_FILE: u64 = 64 << 20;
 const REPORT: &str = "report.html";
+/// The verdict.
+const FIRST: &str = "first.json";
 /// For what does not compute.
 const QUICK: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(args: &EvidenceFlags) -> Result<Verdict, Failure> {
-    let places = places(args)?;
+    let given = GivenPrograms {
+        conformance: args.conformance.as_deref(),
+        llama: args.llama.as_deref(),
+        model: args.model.as_deref(),
+    };
+    // What does not work is in the archive, which is what was asked for.
+    run_steps(&args.first, &places(&args.first.output, &given)?, true).map(|_| Verdict::Pass)
+}
+
+/// `npu-probe first`: the same without what measures and what provokes the driver.
+pub(crate) fn run_first(args: &FirstFlags) -> Result<Verdict, Failure> {
+    let places = places(&args.output, &GivenPrograms::default())?;
+    run_steps(args, &places, false)
+}
+
+fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdict, Failure> {
     let folder = &places.folder;
     // Until this process ends: two of them would take each other's files.
     let lock = File::open(folder)
@@ -35,57 +57,67 @@ pub(crate) fn run(args: &EvidenceFlags) -> Result<Verdict, Failure> {
     lock.try_lock()
         .with_context(|| format!("{} is in use", folder.display()))
         .map_err(Failure::Usage)?;
-    let run = EvidenceRun {
-        runner: ChildRunner::new()?,
-        limit: args.limit.map(Duration::from_secs),
-        places: &places,
-        private: PrivateWords::look(&private_paths(&places)),
+    let runner = ChildRunner::new()?;
+    let device = find_device(&runner, places, &args.device.selector().to_string())?;
+    let state = EvidenceState::load(folder, &device.name)?;
+    let mut run = EvidenceRun {
+        args,
+        runner,
+        private: PrivateWords::look(&private_paths(places)),
+        broken: None,
+        done: Vec::new(),
+        device,
+        places,
+        state,
     };
-    let device = run.device(&args.device.selector().to_string())?;
-    let mut state = EvidenceState::load(folder, &device.name)?;
-    let say = |text: &str| args.report.say(text);
-    say(&format!("{} on {}\n", device.name, device.board))?;
-    let steps = steps(&device, &places);
-    for step in &steps {
-        if state.is_due(step.name, args.retry) {
-            let outcome = match step.command(&places) {
-                Err(reason) => EvidenceOutcome::NotRun {
-                    reason: reason.to_owned(),
-                },
-                Ok((command, limit)) => {
-                    state.begin(folder, step.name)?;
-                    run.step(step, command, limit)?
-                }
-            };
-            state.record(folder, step.name, outcome)?;
-        } else if state.steps.get(step.name) == Some(&EvidenceOutcome::MachineWentDown) {
-            // As the machine left them.
-            run.clean_all(step)?;
-        }
-        say(&format!(
-            "{:<14} {}\n",
-            step.name,
-            told(state.steps.get(step.name))
-        ))?;
+    run.say(&format!("{} on {}\n", run.device.name, run.device.board))?;
+    run.check_health()?;
+    run.all(rung_steps(&run.device, places))?;
+    let first = run.judge(false)?;
+    run.write_profile(&first)?;
+    run.all(plan_steps(&run.device, places))?;
+    let first = run.judge(true)?;
+    output::write_whole(
+        &folder.join(FIRST),
+        &serde_json::to_vec_pretty(&first)
+            .context("the verdict")
+            .map_err(Failure::Output)?,
+        EVIDENCE_MODE,
+    )?;
+    if all {
+        run.all(evidence_steps(&run.device, places))?;
     }
-    let report = run.report(&steps, &state)?;
-    let of_steps = steps.iter().flat_map(EvidenceStep::files);
-    let files = of_steps.chain(report.then(|| REPORT.to_owned()));
+    let report = run.report()?;
+    let of_steps = run.done.iter().flat_map(EvidenceStep::files);
+    let own = [FIRST, FIRST_PROFILE].map(str::to_owned);
+    let files = of_steps.chain(own).chain(report.then(|| REPORT.to_owned()));
     let index = EvidenceIndex {
         version: env!("CARGO_PKG_VERSION"),
-        date: state.date,
-        board: device.board,
-        device: device.name,
-        is_model: device.is_model,
-        steps: state.steps,
+        date: run.state.date.clone(),
+        board: run.device.board.clone(),
+        device: run.device.name.clone(),
+        is_model: run.device.is_model,
+        steps: run.state.steps.clone(),
         files: files.filter(|file| folder.join(file).exists()).collect(),
     };
     let archive = pack(folder, &index, &run.private)?;
     if args.report.json {
-        output::print_json(&index)?;
+        match all {
+            true => output::print_json(&index)?,
+            false => output::print_json(&first)?,
+        }
     }
-    say(&format!("\nSend this file: {}\n", archive.display()))?;
-    Ok(Verdict::Pass)
+    run.say(&first.text())?;
+    run.say(&format!("\nSend this file: {}\n", archive.display()))?;
+    Ok(first.exit())
+}
+
+/// Why nothing is run any more.
+fn broken_since(rung: &str) -> String {
+    format!(
+        "since rung-{rung} failed, what worked before it does not: cut the board's power, and run \
+         the same command again"
+    )
 }
 
 /// What became of a step, in a few words.
@@ -104,24 +136,32 @@ fn told(outcome: Option<&EvidenceOutcome>) -> String {
     }
 }
 
-fn places(args: &EvidenceFlags) -> Result<StepPlaces, Failure> {
+/// Programs and files that the user has named.
+#[derive(Default)]
+struct GivenPrograms<'a> {
+    conformance: Option<&'a Path>,
+    llama: Option<&'a Path>,
+    model: Option<&'a Path>,
+}
+
+fn places(folder: &Path, named: &GivenPrograms<'_>) -> Result<StepPlaces, Failure> {
     let whole = |path: &Path| {
         path.canonicalize()
             .with_context(|| path.display().to_string())
             .map_err(Failure::Usage)
     };
-    let given = |path: &Option<PathBuf>| path.as_deref().map(whole).transpose();
-    fs::create_dir_all(&args.output)
-        .with_context(|| format!("cannot make {}", args.output.display()))
+    let given = |path: Option<&Path>| path.map(whole).transpose();
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make {}", folder.display()))
         .map_err(Failure::Output)?;
     let probe = env::current_exe()
         .context("cannot find out where npu-probe is")
         .map_err(Failure::Usage)?;
     Ok(StepPlaces {
-        folder: whole(&args.output)?,
-        conformance: given(&args.conformance)?.or_else(|| find("rocket-conformance", Some(&probe))),
-        llama: given(&args.llama)?.or_else(|| find("llama-completion", None)),
-        model: given(&args.model)?,
+        folder: whole(folder)?,
+        conformance: given(named.conformance)?.or_else(|| find("rocket-conformance", Some(&probe))),
+        llama: given(named.llama)?.or_else(|| find("llama-completion", None)),
+        model: given(named.model)?,
         probe,
     })
 }
@@ -138,46 +178,224 @@ fn private_paths(places: &StepPlaces) -> Vec<&Path> {
         .collect()
 }
 
+/// The device that is used, found out by a process that may hang.
+fn find_device(
+    runner: &ChildRunner,
+    places: &StepPlaces,
+    selector: &str,
+) -> Result<EvidenceDevice, Failure> {
+    let raw = places.folder.join("device.json");
+    let mut command = Command::new(&places.probe);
+    command.args(["info", "--json", "--device", selector]);
+    command.stdout(output::create(&raw)?);
+    let code = runner.run(command, QUICK)?;
+    let text = fs::read(&raw).unwrap_or_default();
+    // What is private in it is used for nothing.
+    let _ = fs::remove_file(&raw);
+    let device: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let (Some(0), Some(name), Some(is_model)) =
+        (code, device["name"].as_str(), device["is_model"].as_bool())
+    else {
+        return Err(Failure::NoDevice(anyhow!(
+            "no usable device for `{selector}`"
+        )));
+    };
+    let is_model_named = matches!(selector.split(':').next(), Some("model"));
+    let board = match (is_model, device["host"]["board"].as_str()) {
+        (true, _) => "software model",
+        (false, board) => board.unwrap_or("unknown board"),
+    };
+    Ok(EvidenceDevice {
+        name: match (is_model, is_model_named) {
+            (true, true) => selector.to_owned(),
+            (true, false) => "model".to_owned(),
+            (false, _) => name.to_owned(),
+        },
+        is_model,
+        board: board.to_owned(),
+    })
+}
+
 struct EvidenceRun<'a> {
+    args: &'a FirstFlags,
     runner: ChildRunner,
-    limit: Option<Duration>,
     places: &'a StepPlaces,
     private: PrivateWords,
+    device: EvidenceDevice,
+    state: EvidenceState,
+    /// Why nothing more is run on the device, if nothing is.
+    broken: Option<String>,
+    /// Steps that were looked at.
+    done: Vec<EvidenceStep>,
 }
 
 impl EvidenceRun<'_> {
-    /// The device that is used, found out by a process that may hang.
-    fn device(&self, selector: &str) -> Result<EvidenceDevice, Failure> {
-        let raw = self.places.folder.join("device.json");
-        let mut command = Command::new(&self.places.probe);
-        command.args(["info", "--json", "--device", selector]);
-        command.stdout(output::create(&raw)?);
-        let code = self.runner.run(command, QUICK)?;
-        let text = fs::read(&raw).unwrap_or_default();
-        // What is private in it is used for nothing.
-        let _ = fs::remove_file(&raw);
-        let device: Value = serde_json::from_slice(&text).unwrap_or_default();
-        let (Some(0), Some(name), Some(is_model)) =
-            (code, device["name"].as_str(), device["is_model"].as_bool())
-        else {
-            return Err(Failure::NoDevice(anyhow!(
-                "no usable device for `{selector}`"
-            )));
+    fn say(&self, text: &str) -> Result<(), Failure> {
+        self.args.report.say(text)
+    }
+
+    /// Runs those that are due.
+    fn all(&mut self, steps: Vec<EvidenceStep>) -> Result<(), Failure> {
+        for step in steps {
+            let ran = self.one(&step)?;
+            let failed = matches!(
+                self.state.steps.get(&step.name),
+                Some(
+                    EvidenceOutcome::Ended { ok: false, .. }
+                        | EvidenceOutcome::Killed { .. }
+                        | EvidenceOutcome::MachineWentDown
+                )
+            );
+            let rung = step.rung;
+            self.done.push(step);
+            if let (Some(rung), true) = (rung, failed) {
+                self.look_closer(rung, ran)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a step if it is due; whether it was.
+    fn one(&mut self, step: &EvidenceStep) -> Result<bool, Failure> {
+        let folder = &self.places.folder;
+        let due = self.state.is_due(&step.name, self.args.retry);
+        if due {
+            let outcome = match (self.hindrance(step), step.command(self.places)) {
+                (Some(reason), _) => EvidenceOutcome::NotRun { reason },
+                (None, Err(reason)) => EvidenceOutcome::NotRun {
+                    reason: reason.to_owned(),
+                },
+                (None, Ok((command, limit))) => {
+                    self.state.begin(folder, &step.name)?;
+                    self.step(step, command, limit)?
+                }
+            };
+            self.state.record(folder, &step.name, outcome)?;
+        } else if self.state.steps.get(&step.name) == Some(&EvidenceOutcome::MachineWentDown) {
+            // As the machine left them.
+            self.clean_all(step)?;
+        }
+        self.say(&format!(
+            "{:<24} {}\n",
+            step.name,
+            told(self.state.steps.get(&step.name))
+        ))?;
+        Ok(due)
+    }
+
+    /// Why a step is not run, if it is not.
+    fn hindrance(&self, step: &EvidenceStep) -> Option<String> {
+        let uses_device = !step.name.starts_with("doctor");
+        if let (Some(broken), true) = (&self.broken, uses_device) {
+            return Some(broken.clone());
+        }
+        let missing = step.needs.iter().find(|needed| !self.is_right(needed))?;
+        Some(format!("{missing} did not pass"))
+    }
+
+    /// After a rung that failed: whether the NPU still works, and which register it was.
+    fn look_closer(&mut self, rung: &'static Rung, ran: bool) -> Result<(), Failure> {
+        let Some(parent) = rung.parent() else {
+            return Ok(());
         };
-        let is_model_named = matches!(selector.split(':').next(), Some("model"));
-        let board = match (is_model, device["host"]["board"].as_str()) {
-            (true, _) => "software model",
-            (false, board) => board.unwrap_or("unknown board"),
+        let health = rung_step(
+            &self.device,
+            self.places,
+            &format!("health-{}", rung.name),
+            &format!("rung {}", parent.name),
+        );
+        if ran {
+            self.state.steps.remove(&health.name);
+        }
+        self.one(&health)?;
+        if !self.is_right(&health.name) {
+            self.broken = Some(broken_since(rung.name));
+        }
+        self.done.push(health);
+        let mut flips = rung_step(
+            &self.device,
+            self.places,
+            &format!("rung-{}-flips", rung.name),
+            &format!("rung {} --flip", rung.name),
+        );
+        // It finds what fails.
+        flips.right = &[0, 1];
+        self.one(&flips)?;
+        self.done.push(flips);
+        Ok(())
+    }
+
+    /// Whether a core that did not work when the last run ended works now.
+    fn check_health(&mut self) -> Result<(), Failure> {
+        let sick = |rung: &&Rung| {
+            let name = format!("health-{}", rung.name);
+            self.state.steps.contains_key(&name) && !self.is_right(&name)
         };
-        Ok(EvidenceDevice {
-            name: match (is_model, is_model_named) {
-                (true, true) => selector.to_owned(),
-                (true, false) => "model".to_owned(),
-                (false, _) => name.to_owned(),
-            },
-            is_model,
-            board: board.to_owned(),
-        })
+        let sick = LADDER.iter().find(sick);
+        let Some((rung, parent)) = sick.and_then(|rung| Some((rung, rung.parent()?))) else {
+            return Ok(());
+        };
+        let health = rung_step(
+            &self.device,
+            self.places,
+            &format!("health-{}", rung.name),
+            &format!("rung {}", parent.name),
+        );
+        self.state.steps.remove(&health.name);
+        self.one(&health)?;
+        if !self.is_right(&health.name) {
+            self.broken = Some(broken_since(rung.name));
+        }
+        Ok(())
+    }
+
+    fn is_right(&self, step: &str) -> bool {
+        matches!(
+            self.state.steps.get(step),
+            Some(EvidenceOutcome::Ended { ok: true, .. })
+        )
+    }
+
+    /// What the rungs so far say.
+    fn judge(&self, closely: bool) -> Result<FirstReport, Failure> {
+        let mut results = FirstResults::of_steps(&self.state.steps);
+        for file in self.done.iter().map(|step| &step.output) {
+            let text = fs::read(self.places.folder.join(file)).unwrap_or_default();
+            if FirstResults::reads(file) && !text.is_empty() {
+                results.add(file, &text).map_err(Failure::Output)?;
+            }
+        }
+        results.judge(closely).map_err(Failure::Device)
+    }
+
+    /// Writes the profile that keeps away from what failed: into the folder, and for the
+    /// user, if there is anything to keep away from.
+    fn write_profile(&self, first: &FirstReport) -> Result<(), Failure> {
+        let selector = self
+            .device
+            .name
+            .parse()
+            .map_err(|error| Failure::Usage(anyhow!("{}: {error}", self.device.name)))?;
+        let info = super::open_selected(&selector, |_| ())?.device.info();
+        // A file of another board is none.
+        let base = Profile::find(&info).unwrap_or_else(|_| Profile::built_in());
+        let (profile, changes) = first.profile(&base, Board::of(&info));
+        calibrate::write(&self.places.folder.join(FIRST_PROFILE), &profile)?;
+        let file = match (&self.args.out, changes.is_empty()) {
+            (Some(file), _) => Some(file.clone()),
+            (None, false) => Profile::users_file(),
+            (None, true) => None,
+        };
+        if let Some(file) = file {
+            calibrate::write(&file, &profile)?;
+            self.say(&format!(
+                "{:<24} {} ({})\n",
+                "profile",
+                file.display(),
+                changes.join("; ")
+            ))?;
+        }
+        Ok(())
     }
 
     /// Runs a step and leaves out of its files what is private.
@@ -187,7 +405,7 @@ impl EvidenceRun<'_> {
         mut command: Command,
         limit: Duration,
     ) -> Result<EvidenceOutcome, Failure> {
-        let limit = self.limit.unwrap_or(limit);
+        let limit = self.args.limit.map_or(limit, Duration::from_secs);
         output::tell(&format!("{}: at most {} s\n", step.name, limit.as_secs()));
         let files = step.files();
         for file in &files {
@@ -240,15 +458,17 @@ impl EvidenceRun<'_> {
     }
 
     /// Makes the page of all that ended well; whether that could be done.
-    fn report(&self, steps: &[EvidenceStep], state: &EvidenceState) -> Result<bool, Failure> {
-        let ended = |step: &&EvidenceStep| {
-            matches!(
-                state.steps.get(step.name),
-                Some(EvidenceOutcome::Ended { ok: true, .. })
-            )
+    fn report(&self) -> Result<bool, Failure> {
+        let ended = |step: &&EvidenceStep| self.is_right(&step.name);
+        // Rungs have a report of their own, and the profile is in what `calibrate` prints.
+        let is_rung = |step: &&EvidenceStep| {
+            FirstResults::reads(&step.output) || step.name.starts_with("health-")
         };
-        // The profile is in what `calibrate` prints.
-        let files = steps.iter().filter(ended).flat_map(EvidenceStep::files);
+        let steps = self
+            .done
+            .iter()
+            .filter(|step| ended(step) && !is_rung(step));
+        let files = steps.flat_map(EvidenceStep::files);
         let json = files.filter(|file| file.ends_with(".json") && file != "profile.json");
         let json: Vec<String> = json
             .filter(|file| self.places.folder.join(file).exists())

@@ -96,7 +96,11 @@ fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport
         file_bytes: model.tensors.iter().filter_map(|one| one.bytes()).sum(),
         profile: profile.name.to_string(),
         clock_mhz: rules.target.megahertz(),
-        calibrated_on: profile.board.as_ref().map(ToString::to_string),
+        calibrated_on: profile
+            .board
+            .as_ref()
+            .filter(|_| profile.is_calibrated())
+            .map(ToString::to_string),
         profile_refused,
         fds,
         budget_bytes,

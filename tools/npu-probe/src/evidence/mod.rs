@@ -16,4 +16,7 @@ pub(crate) use archive::{EvidenceIndex, pack};
 pub(crate) use child::ChildRunner;
 pub(crate) use private::PrivateWords;
 pub(crate) use state::{EVIDENCE_MODE, EvidenceOutcome, EvidenceState};
-pub(crate) use step::{EvidenceDevice, EvidenceStep, StepPlaces, find, steps};
+pub(crate) use step::{
+    EvidenceDevice, EvidenceStep, FIRST_PROFILE, StepPlaces, evidence_steps, find, plan_steps,
+    rung_step, rung_steps,
+};

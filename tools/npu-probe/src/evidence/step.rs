@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is run, the safest first: what reads files only, then what multiplies, then
-//! what provokes the driver.
+//! What is run, the safest first: what reads files only, then the rungs of `first` and the
+//! default plans, then what measures, then what provokes the driver.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use npu_model::DEVICE_VARIABLE;
 
+use crate::first::{LADDER, Rung};
+
 /// What a volunteer can be asked to wait for, seconds.
 const SHORT: u64 = 120;
 const LONG: u64 = 1800;
@@ -17,6 +19,8 @@ const LONG: u64 = 1800;
 const PROMPT: &str = "The quick brown fox jumps over the lazy dog. ";
 const PROMPT_TIMES: usize = 30;
 const PROFILE: &str = "profile.json";
+/// What `first` has found, beside what `calibrate` measures.
+pub(crate) const FIRST_PROFILE: &str = "first-profile.json";
 const TRACE: &str = "llama-trace.json";
 
 /// The device of all steps.
@@ -42,31 +46,37 @@ pub(crate) struct StepPlaces {
 /// One program, and the files that it leaves.
 #[derive(Debug)]
 pub(crate) struct EvidenceStep {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     /// The program, or why it cannot be run.
     program: Result<PathBuf, &'static str>,
     arguments: Vec<OsString>,
     variables: Vec<(&'static str, OsString)>,
     limit: u64,
     /// Exit codes of those that did their work.
-    right: &'static [i32],
+    pub(crate) right: &'static [i32],
     /// What it prints.
-    pub(crate) output: &'static str,
+    pub(crate) output: String,
     /// What it writes besides.
     pub(crate) others: &'static [&'static str],
+    /// Steps without whose success it is not run.
+    pub(crate) needs: Vec<String>,
+    /// The rung that it runs, if it does.
+    pub(crate) rung: Option<&'static Rung>,
 }
 
 impl EvidenceStep {
-    fn new(name: &'static str, output: &'static str, program: &Path, line: &str) -> Self {
+    fn new(name: &str, output: &str, program: &Path, line: &str) -> Self {
         Self {
-            name,
+            name: name.to_owned(),
             program: Ok(program.to_owned()),
             arguments: line.split_whitespace().map(OsString::from).collect(),
             variables: Vec::new(),
             limit: SHORT,
             right: &[0],
-            output,
+            output: output.to_owned(),
             others: &[],
+            needs: Vec::new(),
+            rung: None,
         }
     }
 
@@ -79,7 +89,7 @@ impl EvidenceStep {
     pub(crate) fn files(&self) -> Vec<String> {
         let complaints = format!("{}-stderr.txt", self.name);
         let others = self.others.iter().map(|file| (*file).to_owned());
-        [self.output.to_owned(), complaints]
+        [self.output.clone(), complaints]
             .into_iter()
             .chain(others)
             .collect()
@@ -92,36 +102,105 @@ impl EvidenceStep {
         command.args(&self.arguments).current_dir(&places.folder);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         // What was measured a moment ago, if that step has ended well.
-        let profile = places.folder.join(PROFILE);
-        if profile.exists() {
+        let profiles = [PROFILE, FIRST_PROFILE].map(|file| places.folder.join(file));
+        // What is written by the step itself is not there yet.
+        let own = |file: &&PathBuf| self.others.iter().any(|other| file.ends_with(other));
+        if let Some(profile) = profiles.iter().find(|file| file.exists() && !own(file)) {
             command.env("ROCKET_PROFILE", profile);
         }
         Ok((command, Duration::from_secs(self.limit)))
     }
 }
 
-/// All steps, in this order.
-pub(crate) fn steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
-    let probe = |name, output, line: &str| {
-        let mut step = EvidenceStep::new(name, output, &places.probe, line);
-        step.variables = vec![(DEVICE_VARIABLE, device.name.clone().into())];
-        step
-    };
+/// A step of this program itself.
+fn probe(
+    device: &EvidenceDevice,
+    places: &StepPlaces,
+    name: &str,
+    output: &str,
+    line: &str,
+) -> EvidenceStep {
+    let mut step = EvidenceStep::new(name, output, &places.probe, line);
+    step.variables = vec![(DEVICE_VARIABLE, device.name.clone().into())];
+    step
+}
+
+/// What reads files only, and the rungs.
+pub(crate) fn rung_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
     let doctor = |name, output, line| EvidenceStep {
         right: &[0, 3],
-        ..probe(name, output, line)
+        ..probe(device, places, name, output, line)
     };
+    let mut steps = vec![
+        doctor("doctor", "doctor.json", "doctor --json --paste"),
+        doctor("doctor-text", "doctor.txt", "doctor --paste"),
+    ];
+    steps.extend(LADDER.iter().map(|rung| {
+        EvidenceStep {
+            needs: rung
+                .parents
+                .iter()
+                .filter_map(|name| Some(Rung::named(name)?.step_name()))
+                .collect(),
+            rung: Some(rung),
+            ..rung_step(
+                device,
+                places,
+                &rung.step_name(),
+                &format!("rung {}", rung.name),
+            )
+        }
+    }));
+    steps
+}
+
+/// A step that runs a rung, or does something with one.
+pub(crate) fn rung_step(
+    device: &EvidenceDevice,
+    places: &StepPlaces,
+    name: &str,
+    line: &str,
+) -> EvidenceStep {
+    probe(device, places, name, &format!("{name}.json"), line)
+}
+
+/// The default plans of a prompt, in each precision.
+pub(crate) fn plan_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
+    // A projection of a small transformer for 512 tokens.
+    let shape = match device.is_model {
+        // What software multiplies in a moment.
+        true => "128x512x512",
+        false => "512x1024x2048",
+    };
+    let plans = |name: &str, output: &str, dtype: &str| EvidenceStep {
+        needs: Rung::named(dtype)
+            .map(Rung::step_name)
+            .into_iter()
+            .collect(),
+        ..probe(
+            device,
+            places,
+            name,
+            output,
+            &format!("--json --dtype {dtype} --shape {shape} --fds 3"),
+        )
+    };
+    vec![
+        plans("selftest-int8", "selftest-int8.json", "int8"),
+        plans("selftest-fp16", "selftest-fp16.json", "fp16"),
+        plans("selftest-int4", "selftest-int4.json", "int4"),
+    ]
+}
+
+/// What `evidence` does beyond `first`, in this order.
+pub(crate) fn evidence_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
+    let probe = |name, output, line: &str| probe(device, places, name, output, line);
     let bench = match device.is_model {
         // Software would multiply the usual matrices for minutes.
         true => "bench --json --repeat 2 64x512x256 8x256x256",
         false => "bench --json",
     };
     vec![
-        doctor("doctor", "doctor.json", "doctor --json --paste"),
-        doctor("doctor-text", "doctor.txt", "doctor --paste"),
-        probe("selftest-int8", "selftest-int8.json", "--json --dtype int8"),
-        probe("selftest-fp16", "selftest-fp16.json", "--json --dtype fp16"),
-        probe("selftest-int4", "selftest-int4.json", "--json --dtype int4"),
         EvidenceStep {
             limit: LONG,
             right: &[0, 1],

@@ -5,9 +5,8 @@ use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::task::CONVOLUTION;
 use rknpu_regcmd::{EnableMask, Program, Register};
 
-use super::experiment::{Experiment, ExperimentJob, OUT, OutcomeOrder};
 use super::products;
-use super::template::{TaskTemplate, single};
+use crate::experiment::{Experiment, ExperimentJob, OUT, OutcomeOrder, TaskTemplate, single};
 
 /// S_POINTER as programs write it: both pointers toggle.
 const POINTER: u32 = 0xe;

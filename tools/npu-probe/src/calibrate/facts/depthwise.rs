@@ -4,11 +4,12 @@
 //! with other weights.
 
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
-use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision};
+use rknpu_regcmd::{
+    ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision, Register,
+};
 
-use super::experiment::{Experiment, OUT, input};
-use super::template::{ALU_ADD, TaskTemplate};
 use crate::data::SplitMix64;
+use crate::experiment::{ALU_ADD, Experiment, OUT, TaskTemplate, input};
 
 const CHANNELS: u32 = 64;
 const SIDE: u32 = 8;
@@ -39,8 +40,37 @@ const SHIFT: u32 = 22;
 /// BRDMA reads the operand of the ALU and nothing else.
 const USE_ALU_OPERAND: u32 = 1;
 
+/// What an RK3588 made of it: bias, weights and results of each channel.
+const CAPTURE: &str =
+    include_str!("../../../../../crates/rknpu-chip/tests/chip/data/depthwise-64x8x8.txt");
+/// Added to each result of the captured run.
+const CAPTURED_OFFSET: i32 = -123;
+
+/// The captured run itself, with its own weights.
+pub(crate) fn captured() -> anyhow::Result<Experiment> {
+    let mut experiment = depthwise_pad()?;
+    let channels: Vec<Vec<i32>> = CAPTURE
+        .lines()
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_digit()))
+        .map(|line| line.split_whitespace().map(str::parse).collect())
+        .collect::<Result<_, _>>()?;
+    let column = |index: usize| {
+        channels
+            .iter()
+            .filter_map(move |channel| channel.get(index))
+    };
+    let weights = (0..TAPS as usize).flat_map(|tap| column(2 + tap).map(|weight| *weight as u8));
+    let bias = column(1).flat_map(|bias| bias.to_le_bytes());
+    let input = vec![INPUT_BYTE; (PIXELS * CHANNELS) as usize];
+    experiment.inputs = vec![input, weights.collect(), bias.collect()];
+    for task in experiment.jobs.iter_mut().flat_map(|job| &mut job.tasks) {
+        task.put(dpu::OutCvtOffset::from_bits(CAPTURED_OFFSET as u32));
+    }
+    Ok(experiment)
+}
+
 /// The padding is in the result at every border.
-pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
+pub(crate) fn depthwise_pad() -> anyhow::Result<Experiment> {
     let product = MatmulTask {
         ty: MatmulType::Int8ToInt32,
         m: PIXELS,
@@ -148,4 +178,39 @@ fn write(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
         .put_address::<dpu_rdma::BsBaseAddr>(input(2).at(0))
         .change::<dpu_rdma::FeatureModeCfg>(|mode| mode.with_conv_mode(DEPTHWISE))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rknpu_chip::Contested;
+
+    use super::*;
+    use crate::experiment::runner::{self, GUARD};
+
+    /// The model gives what silicon gave: by row and column, first, inner and last.
+    #[test]
+    fn the_captured_run_comes_out_as_captured() {
+        let seen = runner::run(
+            &crate::experiment::model(Contested::default()).open_device(),
+            &captured().unwrap(),
+        )
+        .unwrap();
+        let out = &seen[0].output[GUARD..];
+        let class = |at: u32| usize::from(at > 0) + usize::from(at == SIDE - 1);
+        for line in CAPTURE
+            .lines()
+            .filter(|line| line.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            let values: Vec<i32> = line
+                .split_whitespace()
+                .map(|v| v.parse().unwrap())
+                .collect();
+            let channel = values[0] as u32;
+            for (y, x) in (0..SIDE).flat_map(|y| (0..SIDE).map(move |x| (y, x))) {
+                let at = ((channel / 16) * PIXELS + y * SIDE + x) * 16 + channel % 16;
+                let want = values[11 + 3 * class(y) + class(x)];
+                assert_eq!(i32::from(out[at as usize].cast_signed()), want);
+            }
+        }
+    }
 }

@@ -7,8 +7,7 @@ use rknpu_regcmd::regs::{dpu, dpu_rdma};
 use rknpu_regcmd::task::FLYING;
 use rknpu_regcmd::{FieldRangeError, Precision, RegisterSet};
 
-use super::experiment::{Experiment, OUT, input};
-use super::template::TaskTemplate;
+use crate::experiment::{Experiment, OUT, TaskTemplate, input};
 
 /// Beats less one of the longest bursts.
 const BURST_16: u32 = 15;
@@ -95,14 +94,14 @@ pub(super) fn reader(set: &mut RegisterSet, pixels: u32) -> Result<(), FieldRang
 
 /// What EW does with two operands.
 #[derive(Clone, Copy)]
-pub(super) enum FlyingOperation {
+pub(crate) enum FlyingOperation {
     Max = 0,
     Min = 1,
     Add = 2,
 }
 
 /// One operation on the atoms of [`input`] 0 and 1.
-pub(super) fn flying(
+pub(crate) fn flying(
     operation: FlyingOperation,
     a: [f32; 8],
     b: [f32; 8],

@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
-use super::experiment::{Experiment, OutcomeOrder};
-use super::runner::{GUARD, SeenJob};
+use crate::experiment::runner::GUARD;
+use crate::experiment::{Experiment, OutcomeOrder, SeenJob};
 
 /// Bytes of an atom: the unit in which part of an output is wrong.
 const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
@@ -164,6 +164,7 @@ mod tests {
             jobs: Vec::new(),
             reading,
             spoiled,
+            placement: crate::experiment::Placement::Guarded,
         }
     }
 

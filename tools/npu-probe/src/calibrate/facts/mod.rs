@@ -7,20 +7,17 @@
 //! All programs are small changes of programs that are known to run on silicon.
 
 mod cores;
-mod depthwise;
-mod experiment;
-mod flying;
+pub(crate) mod depthwise;
+pub(crate) mod flying;
 mod judge;
-mod lookup;
-mod observed;
+pub(crate) mod lookup;
+pub(crate) mod observed;
 mod pooling;
 mod products;
 pub(crate) mod report;
 mod run;
-mod runner;
-mod template;
 
-use experiment::Experiment;
+use crate::experiment::Experiment;
 pub(crate) use run::{choose, is_healthy, settle};
 
 /// How an experiment settles a fact, if one can.

@@ -6,16 +6,15 @@ use half::f16;
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision};
 
-use super::experiment::{Experiment, ExperimentJob, OUT, input};
 use super::flying::{FlyingOperation, flying};
 use super::pooling::fp16_average;
 use super::products::{fp16_product, fp16s, int8_product, int16, int16s, small};
-use super::template::{ALU_ADD, TaskTemplate};
 use crate::data::SplitMix64;
+use crate::experiment::{ALU_ADD, Experiment, ExperimentJob, OUT, TaskTemplate, input};
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with either kind of
 /// rounding.
-pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
+pub(crate) fn int8_ties() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
     const DEPTH: usize = 32;
     const COLUMNS: i8 = 32;
@@ -64,7 +63,7 @@ fn groups(task: &mut TaskTemplate, atoms: u32, rows: u32) -> Result<(), FieldRan
 }
 
 /// Results in fp16 of 64 columns of int8, in groups of four atoms.
-pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
+pub(crate) fn int8_to_fp16() -> anyhow::Result<Experiment> {
     const SHAPE: (u32, u32, u32) = (8, 32, 64);
     const GROUP_ATOMS: u32 = 4;
     let (mut task, inputs, _) = int8_product(SHAPE)?;

@@ -7,10 +7,9 @@ use rknpu_regcmd::regs::{ppu, ppu_rdma};
 use rknpu_regcmd::task::POOLING;
 use rknpu_regcmd::{ATOM_BYTES, Precision, RegisterSet};
 
-use super::experiment::{Experiment, OUT, input};
 use super::flying::fp16_bytes;
-use super::template::TaskTemplate;
 use crate::data::SplitMix64;
+use crate::experiment::{Experiment, OUT, TaskTemplate, input};
 
 /// Beats less one of a burst, as known pooling programs have it.
 const BURST_4: u32 = 3;

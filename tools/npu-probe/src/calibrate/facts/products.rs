@@ -6,11 +6,12 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{cna, core, dpu};
-use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precision};
+use rknpu_regcmd::{
+    ChipProfile, FieldRangeError, Layouts, MatmulTask, MatmulType, Precision, ProgramOptions,
+};
 
-use super::experiment::{Experiment, OUT, input};
-use super::template::TaskTemplate;
 use crate::data::SplitMix64;
+use crate::experiment::{Experiment, OUT, TaskTemplate, input};
 
 /// Bits of a random operand of floats, its sign included: multiples of 1/32
 /// below 2. Sums of 8192 products of such are exact in binary32.
@@ -50,7 +51,9 @@ fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<TaskTem
         b: input(1).at(0),
         c: OUT.at(0),
     };
-    Ok(TaskTemplate::of(&task.program(&ChipProfile::RK3588)?))
+    let laid_out = task.laid_out(Layouts::default());
+    let program = laid_out.program(&ProgramOptions::default(), &ChipProfile::RK3588)?;
+    Ok(TaskTemplate::of(&program))
 }
 
 /// A product of int8 that is known to work, to be changed.

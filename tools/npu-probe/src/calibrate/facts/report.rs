@@ -7,9 +7,8 @@ use npu_matmul::profile::ContestedFact;
 use serde::Serialize;
 
 use super::FactToSettle;
-use super::experiment::Experiment;
 use super::judge::{self, DifferingBytes, FactSide, Judgement};
-use super::runner::SeenJob;
+use crate::experiment::{Experiment, SeenJob};
 use crate::report::DeviceReport;
 
 /// The report of all facts.

@@ -5,14 +5,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use npu_model::{Level, Model, ModelOptions};
 use rknpu_chip::{Contested, Switch};
 use rocket_uapi::Device;
 
 use super::judge::FactSide;
 use super::report::{ExperimentOutcome, FactReport};
-use super::{Experiment, FACTS, FactToSettle, SettlingMethod, cores, runner};
+use super::{Experiment, FACTS, FactToSettle, SettlingMethod, cores};
 use crate::exit::Failure;
+use crate::experiment::{model, runner};
 
 /// Runs the experiments for these facts, all if none is named; `say` hears of each.
 pub(crate) fn settle(
@@ -134,17 +134,6 @@ fn sides(
         Ok(FactSide { name, seen })
     };
     switch.sides.iter().copied().map(side).collect()
-}
-
-/// A model that does what silicon does, without a word, and that does not take
-/// the time of a hang.
-fn model(contested: Contested) -> std::sync::Arc<Model> {
-    Model::new(ModelOptions {
-        level: Level::Silent,
-        contested,
-        hang_timeout: Duration::ZERO,
-        ..ModelOptions::default()
-    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use rknpu_regcmd::{
 };
 
 /// The code of addition in ALU_ALGO of BS, BN and EW.
-pub(super) const ALU_ADD: u32 = 2;
+pub(crate) const ALU_ADD: u32 = 2;
 
 /// The program of one task.
 #[derive(Clone, Debug)]
@@ -132,6 +132,45 @@ impl TaskTemplate {
             }
         }
         self
+    }
+
+    /// Each register that `other` writes otherwise or not at all, and this program with
+    /// that one changed alone; the blocks to start are one of them.
+    pub(crate) fn flipped(&self, other: &Self) -> Vec<(String, Self)> {
+        let key = |word: Word| (word.target(), word.offset());
+        let of = |template: &Self, line: &Line| {
+            let found = template
+                .lines
+                .iter()
+                .rfind(|one| key(one.word) == key(line.word));
+            found.map(|one| one.word)
+        };
+        let mut flips = Vec::new();
+        for (index, line) in self.lines.iter().enumerate() {
+            let theirs = of(other, line);
+            if line.to.is_some() || theirs == Some(line.word) {
+                continue;
+            }
+            let name = match regs::lookup(line.word.offset()) {
+                Some(register) => format!("{:?}.{}", register.block, register.name),
+                None => format!("{:#06x}", line.word.offset()),
+            };
+            let mut flipped = self.clone();
+            let told = match theirs {
+                Some(word) => {
+                    flipped
+                        .lines
+                        .splice(index..=index, [Line { word, to: None }]);
+                    format!("{name} {:#x} -> {:#x}", line.word.value(), word.value())
+                }
+                None => {
+                    flipped.lines.remove(index);
+                    format!("{name} {:#x} -> not written", line.word.value())
+                }
+            };
+            flips.push((told, flipped));
+        }
+        flips
     }
 
     /// The words with the addresses that `place` gives; `None` if it does not

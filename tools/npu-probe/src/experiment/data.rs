@@ -27,6 +27,22 @@ pub(crate) struct Experiment {
     /// Sides on which part of the output is wrong in a way that nobody knows:
     /// there, other wrong values than the model's are taken for them too.
     pub(crate) spoiled: &'static [&'static str],
+    /// Where its buffers lie.
+    pub(crate) placement: Placement,
+}
+
+/// Where the buffers of an experiment lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Nothing is at IOVA 0, and there is room on both sides of each operand.
+    Guarded,
+    /// The program is at IOVA 0.
+    ProgramAtZero,
+    /// The weights, which are input 1, are at IOVA 0.
+    WeightsAtZero,
+    /// The features, which are input 0, end with their buffer, behind which nothing is
+    /// mapped. Their bytes are whole pages.
+    NothingBehindFeatures,
 }
 
 /// Programs that run one after another on one core.
@@ -49,12 +65,12 @@ pub(crate) enum OutcomeOrder {
 
 impl Experiment {
     /// One job with one task.
-    pub(super) fn of(inputs: Vec<Vec<u8>>, output: usize, task: TaskTemplate) -> Self {
+    pub(crate) fn of(inputs: Vec<Vec<u8>>, output: usize, task: TaskTemplate) -> Self {
         Self::of_each(inputs, output, [task])
     }
 
     /// Jobs of one task each.
-    pub(super) fn of_each(
+    pub(crate) fn of_each(
         inputs: Vec<Vec<u8>>,
         output: usize,
         tasks: impl IntoIterator<Item = TaskTemplate>,
@@ -66,17 +82,18 @@ impl Experiment {
             jobs: jobs.collect(),
             reading: OutcomeOrder::EachJob,
             spoiled: &[],
+            placement: Placement::Guarded,
         }
     }
 
-    pub(super) fn spoiled_on(mut self, sides: &'static [&'static str]) -> Self {
+    pub(crate) fn spoiled_on(mut self, sides: &'static [&'static str]) -> Self {
         self.spoiled = sides;
         self
     }
 }
 
 impl ExperimentJob {
-    pub(super) const fn of(tasks: Vec<TaskTemplate>) -> Self {
+    pub(crate) const fn of(tasks: Vec<TaskTemplate>) -> Self {
         Self {
             tasks,
             observed: true,

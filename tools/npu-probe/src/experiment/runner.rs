@@ -10,16 +10,16 @@
 //! exists, and one that does not end takes its buffers with it.
 
 use std::mem::ManuallyDrop;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rknpu_regcmd::{
-    BufferId, BufferRef, ChipProfile, Iova, MatmulTask, MatmulType, Word, extents, tasks,
+    BufferId, BufferRef, ChipProfile, Iova, Layouts, MatmulTask, MatmulType, ProgramOptions, Word,
+    extents, tasks,
 };
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, RawTask};
 
-use super::experiment::{Experiment, ExperimentJob, OUT};
-use super::template::TaskTemplate;
+use super::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate, input};
 
 /// What an output holds before each job: bytes that nobody wrote stay so.
 pub(crate) const SENTINEL: u8 = 0xaa;
@@ -47,13 +47,31 @@ pub(crate) struct SeenJob {
     pub(crate) output: Vec<u8>,
 }
 
+/// What ran, and how long it took.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ExperimentLog {
+    /// Words of each task of the last job, with their addresses.
+    pub(crate) programs: Vec<Vec<Word>>,
+    /// Of each job, from SUBMIT until its outputs were read.
+    pub(crate) times: Vec<Duration>,
+}
+
 /// Runs `experiment`; what its jobs did, those that are observed, in order.
 pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
+    run_logged(device, experiment, &mut ExperimentLog::default())
+}
+
+/// [`run`], which also notes what it runs before it does.
+pub(crate) fn run_logged(
+    device: &Device,
+    experiment: &Experiment,
+    log: &mut ExperimentLog,
+) -> anyhow::Result<Vec<SeenJob>> {
     let file = device.reopen().context("cannot open the device again")?;
     let mut buffers = ExperimentBuffers::new(&file, experiment)?;
     let mut seen = Vec::new();
     for job in &experiment.jobs {
-        let did = buffers.run(job)?;
+        let did = buffers.run(job, log)?;
         if job.observed {
             seen.push(did);
         }
@@ -62,10 +80,17 @@ pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Ve
     Ok(seen)
 }
 
+/// One buffer: its name, its memory, and where its data begin in it.
+struct PlacedBuffer {
+    id: BufferId,
+    bo: Bo,
+    start: usize,
+}
+
 /// The buffers of one experiment. Dropping it leaks them: only
 /// [`ExperimentBuffers::close`] knows that no job is running.
 struct ExperimentBuffers {
-    buffers: ManuallyDrop<Vec<(BufferId, Bo)>>,
+    buffers: ManuallyDrop<Vec<PlacedBuffer>>,
     program: ManuallyDrop<Bo>,
     /// A product of zeroes, and the bytes of its sums.
     witness: TaskTemplate,
@@ -83,26 +108,57 @@ impl ExperimentBuffers {
             b: WITNESS_IN.at(0),
             c: WITNESS_OUT.at(0),
         };
-        let inputs = experiment.inputs.iter().enumerate();
-        let inputs =
-            inputs.map(|(index, bytes)| (super::experiment::input(index as u32), bytes.as_slice()));
         let sums = witness.c_bytes() as usize;
         let zeroes = vec![0; witness.a_bytes().max(witness.b_bytes()) as usize];
-        let mut buffers = vec![
-            (OUT, allocate(file, &vec![SENTINEL; experiment.output])?),
-            (WITNESS_IN, allocate(file, &zeroes)?),
-            (WITNESS_OUT, allocate(file, &vec![SENTINEL; sums])?),
-        ];
-        for (id, bytes) in inputs {
-            buffers.push((id, allocate(file, bytes)?));
-        }
-        let witness = TaskTemplate::of(&witness.program(&ChipProfile::RK3588)?);
+        let laid_out = witness.laid_out(Layouts::default());
+        let witness = laid_out.program(&ProgramOptions::default(), &ChipProfile::RK3588)?;
+        let witness = TaskTemplate::of(&witness);
         let words = |job: &ExperimentJob| -> usize {
             let tasks = job.tasks.iter().chain([&witness]);
             tasks.map(room_for).sum()
         };
         let room = experiment.jobs.iter().map(words).max().unwrap_or(0);
-        let program = file.alloc(ByteLen::new(room + GUARD)?)?;
+        let program = || file.alloc(ByteLen::new(room + GUARD)?);
+        let mut buffers = Vec::new();
+        let mut place = |id, bytes: &[u8], (before, behind): (usize, usize)| {
+            let bo = allocate(file, bytes, before, behind)?;
+            buffers.push(PlacedBuffer {
+                id,
+                bo,
+                start: before,
+            });
+            anyhow::Ok(())
+        };
+        // The driver gives each file the lowest address that is free.
+        let [features, weights] = [input(0), input(1)];
+        let (mut early, mut late) = (None, None);
+        match experiment.placement {
+            Placement::Guarded => {}
+            Placement::ProgramAtZero => early = Some(program()?),
+            Placement::WeightsAtZero => {
+                let bytes = experiment.inputs.get(1).context("there are no weights")?;
+                place(weights, bytes, (0, GUARD))?;
+            }
+            Placement::NothingBehindFeatures => late = experiment.inputs.first(),
+        }
+        place(OUT, &vec![SENTINEL; experiment.output], (GUARD, GUARD))?;
+        place(WITNESS_IN, &zeroes, (GUARD, GUARD))?;
+        place(WITNESS_OUT, &vec![SENTINEL; sums], (GUARD, GUARD))?;
+        for (index, bytes) in experiment.inputs.iter().enumerate() {
+            let id = input(index as u32);
+            let is_placed = id == weights && experiment.placement == Placement::WeightsAtZero;
+            let comes_last = id == features && late.is_some();
+            if !is_placed && !comes_last {
+                place(id, bytes, (GUARD, GUARD))?;
+            }
+        }
+        let program = match early {
+            Some(program) => program,
+            None => program()?,
+        };
+        if let Some(bytes) = late {
+            place(features, bytes, (GUARD, 0))?;
+        }
         Ok(Self {
             buffers: ManuallyDrop::new(buffers),
             program: ManuallyDrop::new(program),
@@ -118,22 +174,21 @@ impl ExperimentBuffers {
     }
 
     fn place(&self, to: BufferRef) -> Option<Iova> {
-        let bo = self.bo(to.buffer)?;
-        Some(Iova(bo.iova().0 + GUARD as u32 + to.offset))
+        let PlacedBuffer { bo, start, .. } = self.buffer(to.buffer)?;
+        Some(Iova(bo.iova().0 + *start as u32 + to.offset))
     }
 
-    fn bo(&self, wanted: BufferId) -> Option<&Bo> {
-        let found = self.buffers.iter().find(|(id, _)| *id == wanted)?;
-        Some(&found.1)
+    fn buffer(&self, wanted: BufferId) -> Option<&PlacedBuffer> {
+        self.buffers.iter().find(|buffer| buffer.id == wanted)
     }
 
     /// Runs a job, with the witness as its last task: where that has run, all
     /// before it have ended. A fence could tell the same, but not if it is
     /// asked for too late.
-    fn run(&mut self, job: &ExperimentJob) -> anyhow::Result<SeenJob> {
-        for (id, bo) in self.buffers.iter_mut() {
-            if [OUT, WITNESS_OUT].contains(id) {
-                let mut bytes = bo.write(Deadline::FOREVER)?;
+    fn run(&mut self, job: &ExperimentJob, log: &mut ExperimentLog) -> anyhow::Result<SeenJob> {
+        for buffer in self.buffers.iter_mut() {
+            if [OUT, WITNESS_OUT].contains(&buffer.id) {
+                let mut bytes = buffer.bo.write(Deadline::FOREVER)?;
                 bytes.fill(SENTINEL);
                 bytes.finish()?;
             }
@@ -146,8 +201,11 @@ impl ExperimentBuffers {
         }
         self.prove(&recipes, &programs.concat())?;
         let tasks = self.load(&programs)?;
+        log.programs = programs;
+        let start = Instant::now();
         self.submit(&tasks)?;
         let output = self.await_output(OUT)?;
+        log.times.push(start.elapsed());
         let witness = self.await_output(WITNESS_OUT)?;
         let sums = witness.get(GUARD..GUARD + self.sums).unwrap_or_default();
         Ok(SeenJob {
@@ -171,7 +229,8 @@ impl ExperimentBuffers {
                 task.regs.set(register.offset(), register.value());
             }
             for extent in extents(&task.regs, task.enable)? {
-                let inside = |(_, bo): &(BufferId, Bo)| extent.within(bo.iova(), bo.len() as u32);
+                let inside =
+                    |buffer: &PlacedBuffer| extent.within(buffer.bo.iova(), buffer.bo.len() as u32);
                 if !self.buffers.iter().any(inside) {
                     bail!("{extent} is outside of the experiment's buffers");
                 }
@@ -211,9 +270,10 @@ impl ExperimentBuffers {
         let file = self.program.device();
         let is_output = |id: BufferId| [OUT, WITNESS_OUT].contains(&id);
         let (writes, reads): (Vec<_>, Vec<_>) =
-            self.buffers.iter().partition(|(id, _)| is_output(*id));
-        let writes: Vec<_> = writes.into_iter().map(|(_, bo)| bo.handle()).collect();
-        let mut reads: Vec<_> = reads.into_iter().map(|(_, bo)| bo.handle()).collect();
+            self.buffers.iter().partition(|buffer| is_output(buffer.id));
+        let handle = |buffer: &PlacedBuffer| buffer.bo.handle();
+        let writes: Vec<_> = writes.into_iter().map(handle).collect();
+        let mut reads: Vec<_> = reads.into_iter().map(handle).collect();
         reads.push(self.program.handle());
         let job = RawJob {
             tasks,
@@ -232,20 +292,21 @@ impl ExperimentBuffers {
 
     /// Waits for the job, and reads one of its outputs.
     fn await_output(&self, id: BufferId) -> anyhow::Result<Vec<u8>> {
-        let bo = self.bo(id).context("there is no output")?;
-        let bytes = bo
+        let buffer = self.buffer(id).context("there is no output")?;
+        let bytes = buffer
+            .bo
             .read(Deadline::after(PATIENCE))
             .context("a job did not end")?;
         Ok(bytes.to_vec())
     }
 }
 
-/// A buffer object with `bytes` between the guards.
-fn allocate(file: &Device, bytes: &[u8]) -> anyhow::Result<Bo> {
-    let mut bo = file.alloc(ByteLen::new(bytes.len() + 2 * GUARD)?)?;
+/// A buffer object with `bytes` between so many bytes before and behind them.
+fn allocate(file: &Device, bytes: &[u8], before: usize, behind: usize) -> anyhow::Result<Bo> {
+    let mut bo = file.alloc(ByteLen::new(before + bytes.len() + behind)?)?;
     let mut guard = bo.write(Deadline::FOREVER)?;
     guard
-        .get_mut(GUARD..GUARD + bytes.len())
+        .get_mut(before..before + bytes.len())
         .context("the buffer object is too short")?
         .copy_from_slice(bytes);
     guard.finish()?;
@@ -262,8 +323,8 @@ mod tests {
     use npu_model::{Level, Model, ModelOptions};
     use rknpu_regcmd::regs::dpu;
 
-    use super::super::{FACTS, SettlingMethod, lookup, observed};
     use super::*;
+    use crate::calibrate::facts::{FACTS, SettlingMethod, lookup, observed};
 
     /// A model that takes no time to hang.
     fn device() -> Device {

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a record shows: where results are wrong and how, and on which side of a contested
+//! fact the model gives the same.
+
+use std::collections::BTreeSet;
+
+use rknpu_chip::Contested;
+use rknpu_regcmd::Precision;
+use rknpu_regcmd::regs::dpu;
+use serde::Serialize;
+
+use super::ladder::Rung;
+use super::record::{RungRecord, data, expected, on_model};
+use crate::experiment::runner::SENTINEL;
+use crate::experiment::{Experiment, SeenJob};
+
+const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
+
+/// Contested facts about plain products, before all others.
+const FIRST_FACTS: [&str; 6] = [
+    "core-idle-mainline",
+    "int8-reuse",
+    "int8-slack-bank",
+    "program-at-zero",
+    "over-read",
+    "weight-room",
+];
+
+/// What is wrong with a rung.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RungFinding {
+    /// In sentences, of all jobs and then of the first that is wrong.
+    pub(crate) shown: Vec<String>,
+    /// Sides of contested facts, `fact=side`, on which the model does the same.
+    pub(crate) as_model_with: Vec<String>,
+    /// Whether only some of its jobs are wrong, though all are alike.
+    pub(crate) is_partial: bool,
+    /// Whether a job did not end.
+    pub(crate) hung: bool,
+}
+
+impl RungFinding {
+    /// Looks at a record that is not right; `closely` at its bytes too.
+    pub(crate) fn of(rung: &Rung, record: &RungRecord, closely: bool) -> anyhow::Result<Self> {
+        let mut shown = Vec::new();
+        if let Some(error) = &record.error {
+            shown.push(error.clone());
+        }
+        let count = record.jobs.len();
+        let killed = record.jobs.iter().filter(|job| !job.completed).count();
+        let wrong = record
+            .jobs
+            .iter()
+            .filter(|job| job.output.is_some())
+            .count()
+            - killed;
+        for (jobs, what) in [(killed, "did not end"), (wrong, "gave wrong results")] {
+            if jobs > 0 {
+                shown.push(format!("{jobs} of {count} jobs {what}"));
+            }
+        }
+        let mut as_model_with = Vec::new();
+        if let Some(seen) = record.first_wrong()? {
+            let experiment = rung.experiment(1)?;
+            if record.is_of(&experiment) {
+                let right = expected(&experiment)?;
+                if let (Some(right), true) = (right, closely) {
+                    shown.extend(wrong_elements(&experiment, &seen, &right));
+                    as_model_with = sides_like(&experiment, &seen, &right)?;
+                }
+            } else {
+                let version = &record.version;
+                shown.push(format!(
+                    "made by version {version}, whose operands are others: not compared"
+                ));
+            }
+        }
+        let hung = killed > 0;
+        Ok(Self {
+            shown,
+            as_model_with,
+            is_partial: (1..count).contains(&(killed + wrong)),
+            hung,
+        })
+    }
+}
+
+/// Sides of contested facts on which the model does the same: to the byte, or else wrong
+/// in the same atoms.
+fn sides_like(
+    experiment: &Experiment,
+    seen: &SeenJob,
+    right: &SeenJob,
+) -> anyhow::Result<Vec<String>> {
+    let mut switches: Vec<_> = Contested::SWITCHES.iter().collect();
+    switches.sort_by_key(|switch| !FIRST_FACTS.contains(&switch.name));
+    let (mut equal, mut alike) = (Vec::new(), Vec::new());
+    for switch in switches {
+        for side in switch.sides.iter().skip(1) {
+            let name = format!("{}={side}", switch.name);
+            let mut contested = Contested::default();
+            contested.set(&name)?;
+            let Some(model) = on_model(experiment, contested)? else {
+                continue;
+            };
+            if model == *seen {
+                equal.push(name);
+            } else if model.completed == seen.completed
+                && wrong_atoms(&model, right) == wrong_atoms(seen, right)
+            {
+                alike.push(name);
+            }
+        }
+        if !equal.is_empty() {
+            return Ok(equal);
+        }
+    }
+    Ok(alike)
+}
+
+fn wrong_atoms(seen: &SeenJob, right: &SeenJob) -> BTreeSet<usize> {
+    let atoms =
+        |job: &SeenJob| -> Vec<Vec<u8>> { job.output.chunks(ATOM).map(<[u8]>::to_vec).collect() };
+    let pairs = atoms(seen).into_iter().zip(atoms(right)).enumerate();
+    pairs
+        .filter(|(_, (a, b))| a != b)
+        .map(|(at, _)| at)
+        .collect()
+}
+
+/// Rows and columns of the outputs of tasks.
+struct OutputCube {
+    /// Where it begins among all results.
+    start: usize,
+    rows: usize,
+    columns: usize,
+    element: usize,
+}
+
+impl OutputCube {
+    /// One for each task of the experiment's job, as their registers have it.
+    fn all(experiment: &Experiment) -> Vec<Self> {
+        let tasks = experiment
+            .jobs
+            .first()
+            .into_iter()
+            .flat_map(|job| &job.tasks);
+        let mut start = 0;
+        let cube = |task: &crate::experiment::TaskTemplate| {
+            let height = task.value::<dpu::DataCubeHeight>().height() as usize + 1;
+            let width = task.value::<dpu::DataCubeWidth>().width() as usize + 1;
+            let columns = task.value::<dpu::DataCubeChannel>().channel() as usize + 1;
+            let precision = task.value::<dpu::DataFormat>().out_precision();
+            let bits = Precision::from_code(precision).bits() as usize;
+            let one = Self {
+                start,
+                rows: width * height,
+                columns,
+                element: bits / 8,
+            };
+            start += one.rows * one.columns * one.element;
+            one
+        };
+        tasks.map(cube).collect()
+    }
+
+    /// Row and column of the element at a byte of the cube.
+    fn place(&self, at: usize) -> (usize, usize) {
+        let surface = at / (self.rows * ATOM);
+        let row = at / ATOM % self.rows;
+        (
+            row,
+            surface * (ATOM / self.element) + at % ATOM / self.element,
+        )
+    }
+}
+
+/// Which elements are wrong, and what is there instead.
+fn wrong_elements(experiment: &Experiment, seen: &SeenJob, right: &SeenJob) -> Vec<String> {
+    let (seen, right) = (data(experiment, seen), data(experiment, right));
+    let mut told = Vec::new();
+    let cubes = OutputCube::all(experiment);
+    for (task, cube) in cubes.iter().enumerate() {
+        let elements = |bytes: &[u8]| -> Vec<Vec<u8>> {
+            let end = cube.start + cube.rows * cube.columns * cube.element;
+            let own = bytes.get(cube.start..end).unwrap_or_default();
+            own.chunks(cube.element.max(1))
+                .map(<[u8]>::to_vec)
+                .collect()
+        };
+        let (seen, right) = (elements(seen), elements(right));
+        let elsewhere: BTreeSet<&Vec<u8>> = right.iter().collect();
+        let (mut rows, mut columns) = (BTreeSet::new(), BTreeSet::new());
+        let (mut unwritten, mut zero, mut moved, mut other) = (0, 0, 0, 0);
+        for (index, (seen, right)) in seen.iter().zip(&right).enumerate() {
+            if seen == right {
+                continue;
+            }
+            let (row, column) = cube.place(index * cube.element);
+            rows.insert(row);
+            columns.insert(column);
+            let count = match &seen[..] {
+                bytes if bytes.iter().all(|byte| *byte == SENTINEL) => &mut unwritten,
+                bytes if bytes.iter().all(|byte| *byte == 0) => &mut zero,
+                _ if elsewhere.contains(seen) => &mut moved,
+                _ => &mut other,
+            };
+            *count += 1;
+        }
+        let count = unwritten + zero + moved + other;
+        if count == 0 {
+            continue;
+        }
+        told.push(format!(
+            "task {task}: {count} of {} elements are wrong, in rows {} of {} and columns {} of {}: \
+             {unwritten} not written, {zero} zero, {moved} equal to another element, {other} others",
+            seen.len(),
+            ranges(&rows),
+            cube.rows,
+            ranges(&columns),
+            cube.columns,
+        ));
+        // The first tasks tell enough.
+        if told.len() == 4 {
+            break;
+        }
+    }
+    told
+}
+
+/// `0-3, 8, ...`: the first stretches.
+fn ranges(numbers: &BTreeSet<usize>) -> String {
+    const MOST: usize = 4;
+    let mut stretches: Vec<(usize, usize)> = Vec::new();
+    for &number in numbers {
+        match stretches.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => stretches.push((number, number)),
+        }
+    }
+    let shown = stretches
+        .iter()
+        .take(MOST)
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        });
+    let more = (stretches.len() > MOST).then(|| "...".to_owned());
+    shown.chain(more).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe first`: does this board do what the model of it does, and if not, what
+//! differs?
+//!
+//! A ladder of small experiments, those that others have proved first. Each rung differs
+//! from its parent in one thing, so that a rung that fails behind a parent that passes
+//! names the cause. A rung is a process of its own ([`RungRecord`] is what it leaves);
+//! all judging is done on records, by `first` on the board and by `explain` anywhere.
+//!
+//! ```text
+//! ladder    the rungs: programs, parents, what a failure means
+//! record    what a rung leaves behind
+//! results   the records of a run, from its folder or its archive
+//! finding   what a record shows, and what the model says to it
+//! verdict   the cause, and a profile that keeps away from it
+//! ```
+
+mod finding;
+mod kernel_log;
+mod ladder;
+mod products;
+mod record;
+mod results;
+mod verdict;
+
+pub(crate) use ladder::{LADDER, Rung};
+pub(crate) use record::RungRecord;
+pub(crate) use results::FirstResults;
+pub(crate) use verdict::FirstReport;

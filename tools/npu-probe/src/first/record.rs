@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a rung leaves behind: all that judging it again takes.
+
+use std::io::{Read, Write};
+
+use anyhow::Context;
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+use rknpu_chip::Contested;
+use rknpu_regcmd::Word;
+use rocket_uapi::Device;
+use serde::{Deserialize, Serialize};
+
+use super::kernel_log::KernelLogTail;
+use super::ladder::Rung;
+use crate::experiment::runner::{self, ExperimentLog, GUARD};
+use crate::experiment::{Experiment, SeenJob, TaskTemplate, model};
+
+/// Operands of so many bytes are kept; larger ones are made again by a program of the
+/// same version.
+const OPERANDS_KEPT: usize = 1 << 18;
+/// Most bytes of anything in a record, against files that were made to fill a memory.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// One run of a rung.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RungRecord {
+    pub(crate) rung: String,
+    /// Version of this program, which made programs and operands.
+    pub(crate) version: String,
+    /// Cores of the device.
+    pub(crate) cores: u32,
+    /// Whether all jobs ended with the results that the model has.
+    pub(crate) right: bool,
+    /// Why it could not be run, if it could not.
+    pub(crate) error: Option<String>,
+    pub(crate) jobs: Vec<RungJob>,
+    /// Outputs that are not right, each once, with the room around them.
+    outputs: Vec<PackedBytes>,
+    /// Words of the tasks of the last job, in hexadecimal.
+    programs: Vec<Vec<String>>,
+    operands: Vec<PackedBytes>,
+    /// What the kernel said of the NPU meanwhile, or why that cannot be told.
+    pub(crate) kernel_log: Result<Vec<String>, String>,
+    /// Registers of the parent's program that were changed alone, if they were.
+    #[serde(default)]
+    pub(crate) flips: Vec<FlipRecord>,
+}
+
+/// One job of a rung.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RungJob {
+    /// Whether it ended by itself.
+    pub(crate) completed: bool,
+    /// From SUBMIT until its output was read, in microseconds.
+    micros: u64,
+    /// Index of its output; none if the output is right.
+    pub(crate) output: Option<usize>,
+}
+
+/// The parent's program with one register as the rung has it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FlipRecord {
+    /// The register, and both values.
+    pub(crate) register: String,
+    /// Whether its jobs still end with the right results.
+    pub(crate) right: bool,
+}
+
+/// Bytes, compressed, as hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct PackedBytes {
+    bytes: usize,
+    /// Nothing for those that can be made again.
+    deflated: String,
+}
+
+impl PackedBytes {
+    fn of(bytes: &[u8]) -> anyhow::Result<Self> {
+        let mut packer = ZlibEncoder::new(Vec::new(), Compression::default());
+        packer.write_all(bytes)?;
+        let packed = packer.finish()?;
+        Ok(Self {
+            bytes: bytes.len(),
+            deflated: packed.iter().map(|byte| format!("{byte:02x}")).collect(),
+        })
+    }
+
+    fn unpacked(&self) -> anyhow::Result<Vec<u8>> {
+        let digits = self.deflated.as_bytes().chunks(2);
+        let packed: Vec<u8> = digits
+            .map(hex_byte)
+            .collect::<Option<_>>()
+            .context("digits")?;
+        let mut bytes = Vec::new();
+        let limit = BYTES_MAX.min(self.bytes as u64);
+        ZlibDecoder::new(&packed[..])
+            .take(limit)
+            .read_to_end(&mut bytes)?;
+        anyhow::ensure!(bytes.len() == self.bytes, "an output is cut short");
+        Ok(bytes)
+    }
+}
+
+fn hex_byte(digits: &[u8]) -> Option<u8> {
+    u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
+}
+
+impl RungRecord {
+    /// Runs a rung on a device and on the model.
+    pub(crate) fn run(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
+        let info = device.info();
+        let experiment = rung.experiment(info.cores)?;
+        let mut record = Self::of(rung.name, info.cores, &experiment)?;
+        let tail = KernelLogTail::begin(info.is_model);
+        let mut log = ExperimentLog::default();
+        let seen = runner::run_logged(device, &experiment, &mut log);
+        record.kernel_log = tail.lines();
+        let words =
+            |words: &Vec<Word>| words.iter().map(|w| format!("{:016x}", w.bits())).collect();
+        record.programs = log.programs.iter().map(words).collect();
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(error) => {
+                record.error = Some(format!("{error:#}"));
+                return Ok(record);
+            }
+        };
+        let right = expected(&experiment)?;
+        let mut outputs: Vec<&[u8]> = Vec::new();
+        for (index, job) in seen.iter().enumerate() {
+            let is_right = Some(job) == right.as_ref();
+            let known = outputs.iter().position(|one| **one == job.output);
+            let output = (!is_right).then(|| {
+                known.unwrap_or_else(|| {
+                    outputs.push(&job.output);
+                    outputs.len() - 1
+                })
+            });
+            let time = log.times.get(index).copied().unwrap_or_default();
+            record.jobs.push(RungJob {
+                completed: job.completed,
+                micros: u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
+                output,
+            });
+        }
+        record.outputs = outputs
+            .into_iter()
+            .map(PackedBytes::of)
+            .collect::<Result<_, _>>()?;
+        record.right = record.jobs.iter().all(|job| job.output.is_none());
+        Ok(record)
+    }
+
+    /// Runs the parent's program with one register at a time as the rung has it: those
+    /// that make it fail alone are the cause. Of a rung with other operands than its
+    /// parent there are none to try.
+    pub(crate) fn flip(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
+        let parent = rung.parent().context("it has no parent")?;
+        let (mut base, child) = ((parent.build)()?, (rung.build)()?);
+        let mut record = Self::of(rung.name, device.info().cores, &base)?;
+        let alike = base.inputs == child.inputs && base.output == child.output;
+        let (Some(from), Some(to)) = (last_task(&base), last_task(&child)) else {
+            return Ok(record);
+        };
+        if !alike || base.jobs.len() != 1 {
+            record.error = Some("its operands are others than its parent's".to_owned());
+            return Ok(record);
+        }
+        let (right, healthy) = (expected(&base)?, base.clone());
+        for (register, flipped) in from.flipped(&to) {
+            if let Some(task) = base.jobs.first_mut().and_then(|job| job.tasks.last_mut()) {
+                *task = flipped;
+            }
+            let seen = runner::run(device, &base)?;
+            let is_right = seen.first() == right.as_ref();
+            record.flips.push(FlipRecord {
+                register,
+                right: is_right,
+            });
+            if !is_right && runner::run(device, &healthy)?.first() != right.as_ref() {
+                let error = "after the last of them the parent's program does not run either";
+                record.error = Some(error.to_owned());
+                break;
+            }
+        }
+        record.right = record.flips.iter().all(|flip| flip.right);
+        Ok(record)
+    }
+
+    fn of(rung: &str, cores: u32, experiment: &Experiment) -> anyhow::Result<Self> {
+        let kept: usize = experiment.inputs.iter().map(Vec::len).sum();
+        let operand = |bytes: &Vec<u8>| match kept <= OPERANDS_KEPT {
+            true => PackedBytes::of(bytes),
+            false => Ok(PackedBytes {
+                bytes: bytes.len(),
+                deflated: String::new(),
+            }),
+        };
+        Ok(Self {
+            rung: rung.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            cores,
+            right: false,
+            error: None,
+            jobs: Vec::new(),
+            outputs: Vec::new(),
+            programs: Vec::new(),
+            operands: experiment
+                .inputs
+                .iter()
+                .map(operand)
+                .collect::<Result<_, _>>()?,
+            kernel_log: Ok(Vec::new()),
+            flips: Vec::new(),
+        })
+    }
+
+    /// What was seen of the first job that is not right.
+    pub(crate) fn first_wrong(&self) -> anyhow::Result<Option<SeenJob>> {
+        let wrong = self.jobs.iter().find_map(|job| Some((job, job.output?)));
+        let Some((job, index)) = wrong else {
+            return Ok(None);
+        };
+        let output = self.outputs.get(index).context("an output is missing")?;
+        Ok(Some(SeenJob {
+            completed: job.completed,
+            output: output.unpacked()?,
+        }))
+    }
+
+    /// Whether its words and operands are those that this program makes of the rung, but
+    /// for addresses.
+    pub(crate) fn is_of(&self, experiment: &Experiment) -> bool {
+        let lengths = experiment.inputs.iter().map(Vec::len);
+        let same_inputs = self.operands.iter().map(|one| one.bytes).eq(lengths);
+        let kept = |(one, own): (&PackedBytes, &Vec<u8>)| {
+            one.deflated.is_empty() || one.unpacked().is_ok_and(|bytes| bytes == *own)
+        };
+        same_inputs && self.operands.iter().zip(&experiment.inputs).all(kept)
+    }
+}
+
+fn last_task(experiment: &Experiment) -> Option<TaskTemplate> {
+    experiment.jobs.last()?.tasks.last().cloned()
+}
+
+/// What the model does with a job of the rung; all its jobs are alike.
+pub(crate) fn expected(experiment: &Experiment) -> anyhow::Result<Option<SeenJob>> {
+    on_model(experiment, Contested::default())
+}
+
+/// What the model does on these sides of contested facts.
+pub(crate) fn on_model(
+    experiment: &Experiment,
+    contested: Contested,
+) -> anyhow::Result<Option<SeenJob>> {
+    let mut one = experiment.clone();
+    one.jobs.truncate(1);
+    let seen = runner::run(&model(contested).open_device(), &one)?;
+    Ok(seen.into_iter().next())
+}
+
+/// The bytes of an output without the room around them.
+pub(crate) fn data<'a>(experiment: &Experiment, seen: &'a SeenJob) -> &'a [u8] {
+    let end = GUARD + experiment.output;
+    seen.output.get(GUARD..end).unwrap_or_default()
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All that a run has left, from its folder or its archive.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::ladder::Rung;
+use super::record::RungRecord;
+use super::verdict::FirstReport;
+use crate::evidence::EvidenceOutcome;
+use crate::exit::Verdict;
+use crate::first::verdict::FirstVerdict;
+
+const INDEX: &str = "index.json";
+const RECORD: (&str, &str) = ("rung-", ".json");
+const FLIPS: &str = "-flips";
+/// Steps that run the default plans of a prompt.
+const PLANS: &str = "selftest-";
+
+/// Records, and what became of the steps that made them.
+#[derive(Debug, Default)]
+pub(crate) struct FirstResults {
+    records: BTreeMap<String, RungRecord>,
+    steps: BTreeMap<String, EvidenceOutcome>,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    steps: BTreeMap<String, EvidenceOutcome>,
+}
+
+impl FirstResults {
+    /// Those of a run that goes on.
+    pub(crate) fn of_steps(steps: &BTreeMap<String, EvidenceOutcome>) -> Self {
+        Self {
+            records: BTreeMap::new(),
+            steps: steps.clone(),
+        }
+    }
+
+    /// Whether a file has anything to judge.
+    pub(crate) fn reads(name: &str) -> bool {
+        let (begin, end) = RECORD;
+        name == INDEX || (name.starts_with(begin) && name.ends_with(end))
+    }
+
+    /// Adds a file.
+    pub(crate) fn add(&mut self, name: &str, text: &[u8]) -> anyhow::Result<()> {
+        if name == INDEX {
+            let index: Index = serde_json::from_slice(text).context(INDEX)?;
+            self.steps = index.steps;
+            return Ok(());
+        }
+        let record: RungRecord = serde_json::from_slice(text).with_context(|| name.to_owned())?;
+        let key = match name.contains(FLIPS) {
+            true => format!("{}{FLIPS}", record.rung),
+            false => record.rung.clone(),
+        };
+        self.records.insert(key, record);
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// What all of them say; see [`FirstReport::of`].
+    pub(crate) fn judge(mut self, closely: bool) -> anyhow::Result<FirstReport> {
+        let all = std::mem::take(&mut self.records);
+        let (flips, mut records): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            all.into_iter().partition(|(name, _)| name.ends_with(FLIPS));
+        for (_, of) in flips {
+            if let Some(record) = records.get_mut(&of.rung) {
+                record.flips = of.flips;
+            }
+        }
+        // Of an earlier run is what a step that did not end now has left.
+        records.retain(|name, _| {
+            let step = self.steps.get(&format!("{}{name}", RECORD.0));
+            matches!(step, Some(EvidenceOutcome::Ended { .. }))
+        });
+        let mut died = BTreeMap::new();
+        let mut plans = BTreeMap::new();
+        for (step, outcome) in &self.steps {
+            let how = match outcome {
+                EvidenceOutcome::Ended { ok: true, .. } => None,
+                EvidenceOutcome::Ended { code, .. } => {
+                    Some(format!("its process ended with code {code}"))
+                }
+                EvidenceOutcome::Killed { after_seconds } => {
+                    Some(format!("it did not end within {after_seconds} s"))
+                }
+                EvidenceOutcome::MachineWentDown => Some("the machine went down".to_owned()),
+                EvidenceOutcome::Begun { .. } | EvidenceOutcome::NotRun { .. } => continue,
+            };
+            if step.starts_with(PLANS) {
+                plans.insert(step.clone(), how.is_none());
+            }
+            let rung = step.strip_prefix(RECORD.0).and_then(Rung::named);
+            if let (Some(rung), Some(how)) = (rung, how) {
+                died.insert(rung.name.to_owned(), how);
+            }
+        }
+        FirstReport::of(&records, &died, &plans, closely)
+    }
+}
+
+impl FirstReport {
+    /// How a command ends that says this.
+    pub(crate) const fn exit(&self) -> Verdict {
+        match self.verdict {
+            FirstVerdict::DoesNotWork => Verdict::Mismatch,
+            FirstVerdict::Works | FirstVerdict::WorksWithout => Verdict::Pass,
+        }
+    }
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What all rungs together say, and what a profile makes of it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use npu_matmul::profile::{Board, ContestedFact, MeasuredTile, SourcedChoice};
+use npu_matmul::{Dtype, Profile};
+use rknpu_chip::Contested;
+use rknpu_regcmd::ReuseRule;
+use serde::Serialize;
+
+use super::finding::RungFinding;
+use super::ladder::{LADDER, Rung, RungMeaning};
+use super::record::{FlipRecord, RungRecord};
+
+/// Cores of an RK3588.
+const CORES: u32 = 3;
+/// How a profile names what `first` found.
+const EVIDENCE: &str = "npu-probe first";
+
+/// Rungs that settle a contested fact, and its switch: on its default side where the rung
+/// passes.
+const SETTLED: [(&str, &str); 5] = [
+    ("form-a", "core-idle-mainline"),
+    ("int8-reuse", "int8-reuse"),
+    ("int8-exact-banks", "int8-slack-bank"),
+    ("program-at-zero", "program-at-zero"),
+    ("no-slack", "over-read"),
+];
+
+/// What is known of a rung.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub(crate) enum RungState {
+    Passed,
+    Failed(RungFinding),
+    /// It was killed, or took the machine down, and left no record.
+    Died {
+        how: String,
+    },
+    NotRun {
+        reason: String,
+    },
+}
+
+/// A rung that failed though its parent passed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FirstCause {
+    /// The rung; `cores` where it is no rung.
+    pub(crate) name: String,
+    pub(crate) sentence: String,
+    /// What was seen of it.
+    pub(crate) shown: Vec<String>,
+    /// Sides of contested facts, `fact=side`, on which the model does the same.
+    pub(crate) as_model_with: Vec<String>,
+    /// Registers that make the parent's program fail when they are changed alone.
+    pub(crate) registers: Vec<String>,
+}
+
+/// In a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum FirstVerdict {
+    Works,
+    WorksWithout,
+    DoesNotWork,
+}
+
+/// What `first` and `explain` say.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FirstReport {
+    pub(crate) version: &'static str,
+    pub(crate) verdict: FirstVerdict,
+    /// The verdict for people.
+    pub(crate) sentence: String,
+    pub(crate) causes: Vec<FirstCause>,
+    /// What else a reader should know.
+    pub(crate) notes: Vec<String>,
+    pub(crate) rungs: BTreeMap<String, RungState>,
+}
+
+impl FirstReport {
+    /// Judges all rungs by their records, and by what is known of those without one;
+    /// `closely` compares wrong results with those of the model, which takes a while.
+    pub(crate) fn of(
+        records: &BTreeMap<String, RungRecord>,
+        died: &BTreeMap<String, String>,
+        plans: &BTreeMap<String, bool>,
+        closely: bool,
+    ) -> anyhow::Result<Self> {
+        let mut rungs = BTreeMap::new();
+        for rung in LADDER {
+            let state = match (records.get(rung.name), died.get(rung.name)) {
+                (Some(record), _) if record.right => RungState::Passed,
+                (Some(record), _) => RungState::Failed(RungFinding::of(rung, record, closely)?),
+                (None, Some(how)) => RungState::Died { how: how.clone() },
+                (None, None) => RungState::NotRun {
+                    reason: "what it builds on does not work".to_owned(),
+                },
+            };
+            rungs.insert(rung.name.to_owned(), state);
+        }
+        let mut report = Self {
+            version: env!("CARGO_PKG_VERSION"),
+            verdict: FirstVerdict::Works,
+            sentence: String::new(),
+            causes: Vec::new(),
+            notes: notes(records),
+            rungs,
+        };
+        report.find_causes(records);
+        report.judge_plans(plans);
+        report.judge(records);
+        Ok(report)
+    }
+
+    fn find_causes(&mut self, records: &BTreeMap<String, RungRecord>) {
+        for rung in LADDER {
+            let Some(state) = self.rungs.get(rung.name) else {
+                continue;
+            };
+            let (shown, as_model_with, is_partial) = match state {
+                RungState::Passed | RungState::NotRun { .. } => continue,
+                RungState::Failed(found) => (
+                    found.shown.clone(),
+                    found.as_model_with.clone(),
+                    found.is_partial,
+                ),
+                RungState::Died { how } => (vec![how.clone()], Vec::new(), false),
+            };
+            let sentence = match is_partial && rung.meaning == RungMeaning::Essential {
+                true => {
+                    "some of its jobs are right and others are not: a core does not work, or has \
+                     another one's number; see `npu-probe doctor`"
+                }
+                false => rung.cause,
+            };
+            let flips = records
+                .get(rung.name)
+                .map_or(&[][..], |record| &record.flips);
+            self.causes.push(FirstCause {
+                name: rung.name.to_owned(),
+                sentence: sentence.to_owned(),
+                shown,
+                as_model_with,
+                registers: smallest(flips),
+            });
+        }
+        let cores = records.values().map(|record| record.cores).max();
+        if let Some(cores) = cores.filter(|cores| *cores < CORES) {
+            self.causes.push(FirstCause {
+                name: "cores".to_owned(),
+                sentence: format!("the driver has {cores} of the {CORES} cores"),
+                shown: Vec::new(),
+                as_model_with: Vec::new(),
+                registers: Vec::new(),
+            });
+        }
+    }
+
+    /// The default plans of a prompt, which nothing but a rung can explain.
+    fn judge_plans(&mut self, plans: &BTreeMap<String, bool>) {
+        let unexplained = self
+            .failed()
+            .all(|rung| rung.meaning == RungMeaning::Unused);
+        for (name, right) in plans.iter().filter(|_| unexplained) {
+            if !right {
+                self.causes.push(FirstCause {
+                    name: name.clone(),
+                    sentence: "the product of a prompt is wrong, or its jobs do not end, though \
+                               all that it is made of works alone"
+                        .to_owned(),
+                    shown: Vec::new(),
+                    as_model_with: Vec::new(),
+                    registers: Vec::new(),
+                });
+            }
+        }
+    }
+
+    fn judge(&mut self, records: &BTreeMap<String, RungRecord>) {
+        let ran = records.get("fp16").is_some() || records.get("int8").is_some();
+        let works = |dtype| !self.refused().contains(&dtype);
+        let any = [Dtype::Int8, Dtype::Fp16].into_iter().any(works);
+        let essential = self
+            .failed()
+            .any(|rung| rung.meaning == RungMeaning::Essential);
+        let is_rung = |cause: &&FirstCause| Rung::named(&cause.name).is_none();
+        let plans = self
+            .causes
+            .iter()
+            .filter(is_rung)
+            .any(|cause| cause.name != "cores");
+        let all: Vec<&str> = self.causes.iter().map(|cause| &*cause.sentence).collect();
+        let needless = |cause: &FirstCause| {
+            Rung::named(&cause.name).is_some_and(|rung| rung.meaning == RungMeaning::Unused)
+        };
+        let without: Vec<&str> = self
+            .causes
+            .iter()
+            .filter(|cause| !needless(cause))
+            .map(|cause| &*cause.sentence)
+            .collect();
+        (self.verdict, self.sentence) = if essential || !any || !ran || plans {
+            let why = all.first().unwrap_or(&"no rung was run");
+            (FirstVerdict::DoesNotWork, format!("does not work: {why}"))
+        } else if !without.is_empty() {
+            let text = format!("works, but: {}", without.join("; "));
+            (FirstVerdict::WorksWithout, text)
+        } else if !all.is_empty() {
+            let text = format!("works; not needed for that: {}", all.join("; "));
+            (FirstVerdict::Works, text)
+        } else {
+            (FirstVerdict::Works, "works".to_owned())
+        };
+    }
+
+    /// Rungs that failed.
+    fn failed(&self) -> impl Iterator<Item = &'static Rung> {
+        let causes = self.causes.iter();
+        causes.filter_map(|cause| Rung::named(&cause.name))
+    }
+
+    /// Precisions whose products are not for this NPU.
+    fn refused(&self) -> Vec<Dtype> {
+        let of = |rung: &Rung| match rung.meaning {
+            RungMeaning::Precision(dtype) => Some(dtype),
+            _ => None,
+        };
+        self.failed().filter_map(of).collect()
+    }
+
+    /// `base` without what failed on this board, and what was changed, in sentences.
+    pub(crate) fn profile(&self, base: &Profile, board: Board) -> (Profile, Vec<String>) {
+        let mut profile = base.clone();
+        let mut changes = Vec::new();
+        if profile.board.as_ref() != Some(&board) {
+            profile.name = format!("{board}, first contact").into();
+            profile.measured = false;
+            profile.board = Some(board);
+        }
+        for rung in self.failed() {
+            match rung.meaning {
+                RungMeaning::Essential | RungMeaning::Unused => {}
+                RungMeaning::Precision(dtype) => {
+                    profile.envelope.retain(|tile| tile.dtype != dtype);
+                    changes.push(format!("products of {dtype} are the CPU's"));
+                }
+                RungMeaning::ExactBanks => {
+                    let spares =
+                        |tile: &MeasuredTile| tile.dtype != Dtype::Int8 || tile.fits_cbuf(true);
+                    profile.envelope.retain(spares);
+                    changes.push("no int8 tile without a data bank to spare".to_owned());
+                }
+                RungMeaning::Streaming => {
+                    profile.envelope.retain(|tile| tile.fits_cbuf(false));
+                    changes.push("no tile whose weights do not fit CBUF".to_owned());
+                }
+                RungMeaning::Reuse(dtype) => {
+                    let reuse = &mut profile.choices.reuse;
+                    let choice = match dtype {
+                        Dtype::Int8 => &mut reuse.int8,
+                        Dtype::Int4 => &mut reuse.int4,
+                        Dtype::Fp16 => &mut reuse.fp16,
+                    };
+                    *choice = SourcedChoice {
+                        value: ReuseRule::Never,
+                        evidence: EVIDENCE.into(),
+                    };
+                    changes.push(format!("no {dtype} task uses what is left in CBUF"));
+                }
+            }
+        }
+        for (rung, name) in SETTLED {
+            let Some(switch) = Contested::SWITCHES
+                .iter()
+                .find(|switch| switch.name == name)
+            else {
+                continue;
+            };
+            let side = match self.rungs.get(rung) {
+                Some(RungState::Passed) => switch.sides.first(),
+                Some(RungState::Failed(_)) => switch.sides.get(1),
+                _ => None,
+            };
+            if let (Some(side), Some(rung)) = (side, Rung::named(rung)) {
+                profile.facts.retain(|fact| fact.id != name);
+                profile.facts.push(ContestedFact {
+                    id: name.to_owned(),
+                    verdict: (*side).to_owned(),
+                    sentence: format!("Does it work: {}?", rung.what),
+                });
+            }
+        }
+        (profile, changes)
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("\nVERDICT    {}\n", self.sentence);
+        for cause in &self.causes {
+            let _ = writeln!(text, "{:10} {}", cause.name, cause.sentence);
+            for line in &cause.shown {
+                let _ = writeln!(text, "{:10}   {line}", "");
+            }
+            if !cause.as_model_with.is_empty() {
+                let sides = cause.as_model_with.join(", ");
+                let _ = writeln!(text, "{:10}   as the model with {sides}", "");
+            }
+            if !cause.registers.is_empty() {
+                let registers = cause.registers.join(", ");
+                let _ = writeln!(text, "{:10}   one register alone: {registers}", "");
+            }
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "note       {note}");
+        }
+        text
+    }
+}
+
+/// Registers each of which alone makes the parent's program fail.
+fn smallest(flips: &[FlipRecord]) -> Vec<String> {
+    let failing = flips.iter().filter(|flip| !flip.right);
+    failing.map(|flip| flip.register.clone()).collect()
+}
+
+/// The kernel's words about rungs that failed, or why there are none.
+fn notes(records: &BTreeMap<String, RungRecord>) -> Vec<String> {
+    const MOST: usize = 3;
+    let mut notes = Vec::new();
+    for record in records.values().filter(|record| !record.right) {
+        match &record.kernel_log {
+            Ok(lines) => notes.extend(
+                lines
+                    .iter()
+                    .take(MOST)
+                    .map(|line| format!("kernel, {}: {line}", record.rung)),
+            ),
+            Err(why) => {
+                let note = format!("no kernel log: {why}");
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
+        }
+    }
+    notes
+}
