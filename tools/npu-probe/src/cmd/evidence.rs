@@ -20,7 +20,7 @@ use crate::evidence::{
     rung_step, rung_steps,
 };
 use crate::exit::{Failure, Verdict};
-use crate::first::{FirstReport, FirstResults, LADDER, Rung};
+use crate::first::{FirstReport, FirstResults, HEALTH, LADDER, Rung, broken_since};
 use crate::flags::{EvidenceFlags, FirstFlags};
 use crate::output;
 
@@ -110,14 +110,6 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
     run.say(&first.text())?;
     run.say(&format!("\nSend this file: {}\n", archive.display()))?;
     Ok(first.exit())
-}
-
-/// Why nothing is run any more.
-fn broken_since(rung: &str) -> String {
-    format!(
-        "since rung-{rung} failed, what worked before it does not: cut the board's power, and run \
-         the same command again"
-    )
 }
 
 /// What became of a step, in a few words.
@@ -301,7 +293,7 @@ impl EvidenceRun<'_> {
         let health = rung_step(
             &self.device,
             self.places,
-            &format!("health-{}", rung.name),
+            &format!("{HEALTH}{}", rung.name),
             &format!("rung {}", parent.name),
         );
         if ran {
@@ -312,6 +304,11 @@ impl EvidenceRun<'_> {
             self.broken = Some(broken_since(rung.name));
         }
         self.done.push(health);
+        let ended = self.state.steps.get(&rung.step_name());
+        if !matches!(ended, Some(EvidenceOutcome::Ended { .. })) {
+            // Nothing that may take the machine down is run in pieces.
+            return Ok(());
+        }
         let mut flips = rung_step(
             &self.device,
             self.places,
@@ -328,7 +325,7 @@ impl EvidenceRun<'_> {
     /// Whether a core that did not work when the last run ended works now.
     fn check_health(&mut self) -> Result<(), Failure> {
         let sick = |rung: &&Rung| {
-            let name = format!("health-{}", rung.name);
+            let name = format!("{HEALTH}{}", rung.name);
             self.state.steps.contains_key(&name) && !self.is_right(&name)
         };
         let sick = LADDER.iter().find(sick);
@@ -338,7 +335,7 @@ impl EvidenceRun<'_> {
         let health = rung_step(
             &self.device,
             self.places,
-            &format!("health-{}", rung.name),
+            &format!("{HEALTH}{}", rung.name),
             &format!("rung {}", parent.name),
         );
         self.state.steps.remove(&health.name);
@@ -369,8 +366,19 @@ impl EvidenceRun<'_> {
     }
 
     /// Writes the profile that keeps away from what failed: into the folder, and for the
-    /// user, if there is anything to keep away from.
+    /// user, if there is anything to keep away from. Where that cannot be done the archive
+    /// is made all the same.
     fn write_profile(&self, first: &FirstReport) -> Result<(), Failure> {
+        let text = match self.try_write_profile(first) {
+            Ok(None) => return Ok(()),
+            Ok(Some(text)) => text,
+            Err(failure) => format!("not written: {failure}"),
+        };
+        self.say(&format!("{:<24} {text}\n", "profile"))
+    }
+
+    /// Where the user's profile is, if one was written, and what it says.
+    fn try_write_profile(&self, first: &FirstReport) -> Result<Option<String>, Failure> {
         let selector = self
             .device
             .name
@@ -386,16 +394,11 @@ impl EvidenceRun<'_> {
             (None, false) => Profile::users_file(),
             (None, true) => None,
         };
-        if let Some(file) = file {
-            calibrate::write(&file, &profile)?;
-            self.say(&format!(
-                "{:<24} {} ({})\n",
-                "profile",
-                file.display(),
-                changes.join("; ")
-            ))?;
-        }
-        Ok(())
+        let Some(file) = file else {
+            return Ok(None);
+        };
+        calibrate::write(&file, &profile)?;
+        Ok(Some(format!("{} ({})", file.display(), changes.join("; "))))
     }
 
     /// Runs a step and leaves out of its files what is private.
@@ -462,7 +465,7 @@ impl EvidenceRun<'_> {
         let ended = |step: &&EvidenceStep| self.is_right(&step.name);
         // Rungs have a report of their own, and the profile is in what `calibrate` prints.
         let is_rung = |step: &&EvidenceStep| {
-            FirstResults::reads(&step.output) || step.name.starts_with("health-")
+            FirstResults::reads(&step.output) || step.name.starts_with(HEALTH)
         };
         let steps = self
             .done

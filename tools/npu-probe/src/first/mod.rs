@@ -25,5 +25,5 @@ mod verdict;
 
 pub(crate) use ladder::{LADDER, Rung};
 pub(crate) use record::RungRecord;
-pub(crate) use results::FirstResults;
-pub(crate) use verdict::FirstReport;
+pub(crate) use results::{FirstResults, HEALTH};
+pub(crate) use verdict::{FirstReport, broken_since};

@@ -8,14 +8,15 @@ use serde::Deserialize;
 
 use super::ladder::Rung;
 use super::record::RungRecord;
-use super::verdict::FirstReport;
+use super::verdict::{FirstReport, FirstVerdict};
 use crate::evidence::EvidenceOutcome;
 use crate::exit::Verdict;
-use crate::first::verdict::FirstVerdict;
 
 const INDEX: &str = "index.json";
 const RECORD: (&str, &str) = ("rung-", ".json");
 const FLIPS: &str = "-flips";
+/// Steps that run what worked before a rung failed.
+pub(crate) const HEALTH: &str = "health-";
 /// Steps that run the default plans of a prompt.
 const PLANS: &str = "selftest-";
 
@@ -103,7 +104,16 @@ impl FirstResults {
                 died.insert(rung.name.to_owned(), how);
             }
         }
-        FirstReport::of(&records, &died, &plans, closely)
+        let mut report = FirstReport::of(&records, &died, &plans, closely)?;
+        let sick = self.steps.iter().find_map(|(step, outcome)| {
+            let rung = step.strip_prefix(HEALTH)?;
+            let is_well = matches!(outcome, EvidenceOutcome::Ended { ok: true, .. });
+            (!is_well).then_some(rung)
+        });
+        if let Some(rung) = sick {
+            report.leave_unfinished(rung);
+        }
+        Ok(report)
     }
 }
 
@@ -111,8 +121,26 @@ impl FirstReport {
     /// How a command ends that says this.
     pub(crate) const fn exit(&self) -> Verdict {
         match self.verdict {
-            FirstVerdict::DoesNotWork => Verdict::Mismatch,
+            FirstVerdict::DoesNotWork | FirstVerdict::Unfinished => Verdict::Mismatch,
             FirstVerdict::Works | FirstVerdict::WorksWithout => Verdict::Pass,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A core that a rung has left behind, which no model in a process of its own has.
+    #[test]
+    fn a_core_that_does_not_work_any_more_leaves_all_unfinished() {
+        let failed = EvidenceOutcome::Ended { code: 1, ok: false };
+        let step = |name: &str| (name.to_owned(), failed.clone());
+        let steps = BTreeMap::from([step("rung-form-a"), step("health-form-a")]);
+        let report = FirstResults::of_steps(&steps).judge(true).unwrap();
+        assert_eq!(report.verdict, FirstVerdict::Unfinished);
+        let told = &report.sentence;
+        assert!(told.contains("form-a") && told.contains("power"), "{told}");
+        assert_eq!(report.exit(), Verdict::Mismatch);
     }
 }

@@ -65,6 +65,8 @@ pub(crate) enum FirstVerdict {
     Works,
     WorksWithout,
     DoesNotWork,
+    /// A core does not work any more, so that not all rungs could be run.
+    Unfinished,
 }
 
 /// What `first` and `explain` say.
@@ -113,6 +115,12 @@ impl FirstReport {
         report.judge_plans(plans);
         report.judge(records);
         Ok(report)
+    }
+
+    /// Since this rung failed what worked before does not.
+    pub(super) fn leave_unfinished(&mut self, rung: &str) {
+        self.verdict = FirstVerdict::Unfinished;
+        self.sentence = broken_since(rung);
     }
 
     fn find_causes(&mut self, records: &BTreeMap<String, RungRecord>) {
@@ -318,6 +326,14 @@ impl FirstReport {
         }
         text
     }
+}
+
+/// What is to be done once a core does not work any more.
+pub(crate) fn broken_since(rung: &str) -> String {
+    format!(
+        "unfinished: since rung-{rung} failed, what worked before it does not; cut the board's \
+         power, and run the same command again"
+    )
 }
 
 /// Registers each of which alone makes the parent's program fail.
