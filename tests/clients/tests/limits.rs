@@ -4,7 +4,7 @@
 
 use std::process::{Command, Output};
 
-use client_tests::Client;
+use client_tests::{Client, probe};
 
 /// Runs a command of a shell that ends it if it hangs.
 fn shell(before: &str, command: &Command) -> Output {
@@ -62,6 +62,16 @@ fn clients_work_within_the_limits_of_a_login() {
         assert_eq!(output.status.code(), Some(0), "{name}, {limit}: {said}");
         assert!(said.contains("all is well"), "{name}, {limit}: {said}");
     }
+}
+
+#[test]
+fn the_self_test_passes_with_512_threads_and_64_descriptors() {
+    let arguments = ["--device", "model", "--fds", "3", "--shape", "64x512x512"];
+    let limits = "ulimit -n 64; ulimit -s 8192; NPU_THREADS=512";
+    let output = shell(limits, &probe(&arguments));
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("PASS"), "{said}");
 }
 
 /// From its very first moment on the program gets the signal, and not this tool,
