@@ -6,7 +6,6 @@ use npu_matmul::{Error, JobFailure};
 use npu_model::Model;
 use npu_model::event::Event;
 use rknpu_regcmd::rules::program::HOST_MEMORY;
-use rocket_uapi::Errno;
 
 use crate::memory::OutOfMemory;
 use crate::mul_mat::MulMatError;
@@ -21,19 +20,7 @@ pub(crate) fn explain(error: MulMatError<Error>, model: Option<&Model>) -> MulMa
             ..
         })
     );
-    // It starts threads when the first jobs come, which a kernel does not.
-    let no_thread = matches!(
-        error,
-        MulMatError::Engine(Error::Device {
-            source: rocket_uapi::Error::Refused {
-                errno: Errno::AGAIN,
-                ..
-            },
-            ..
-        })
-    );
     match model {
-        Some(_) if no_thread => OutOfMemory::Model.into(),
         Some(model) if killed && lacked_memory(&model.events()) => OutOfMemory::Model.into(),
         _ => error,
     }
@@ -104,13 +91,14 @@ mod tests {
             assert!(error.to_string().contains("500 ms"), "{error}");
             assert!(!is_out_of_memory(&error));
         }
-        let no_thread = || {
-            let call = rocket_uapi::Call::Submit;
-            let source = rocket_uapi::Error::of(call, None, Errno::AGAIN);
-            MulMatError::Engine(Error::Device { device: 0, source })
-        };
-        assert!(is_out_of_memory(&explain(no_thread(), Some(&*model))));
-        assert!(!is_out_of_memory(&explain(no_thread(), None)));
+        // The model starts threads when the first jobs come, which a kernel does not.
+        let call = rocket_uapi::Call::Submit;
+        let source = rocket_uapi::Error::of(call, None, rocket_uapi::Errno::AGAIN);
+        let no_thread = MulMatError::Engine(Error::Device { device: 0, source });
+        let no_thread = explain(no_thread, Some(&*model));
+        assert!(!is_out_of_memory(&no_thread));
+        let line = no_thread.to_string();
+        assert!(line.contains("no thread could be started"), "{line}");
         let line = MulMatError::<Error>::from(OutOfMemory::Model).to_string();
         assert!(line.contains("out of memory") && !line.contains("500 ms"));
     }

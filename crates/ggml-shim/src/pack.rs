@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use half::f16;
-use npu_matmul::Section;
+use npu_matmul::{Section, run_parallel};
 use rayon::prelude::*;
 
 use crate::abi::type_id;
@@ -150,17 +150,19 @@ fn halves<'a, M: MatrixMultiplier>(
     }
     let k = matrix.k;
     let mut halves = memory::zeroed::<f16>(matrix.rows.len() * k)?;
-    let mends: Vec<RowCorrection> = halves
-        .par_chunks_exact_mut(k)
-        .zip(&matrix.rows)
-        .map_init(
-            || (multiplier.stopwatch(Section::PackWeights), vec![0.0; k]),
-            |(_, row), (halves, bytes)| {
-                matrix.decoder.decode(bytes, row);
-                quants::round_to_f16(row, halves)
-            },
-        )
-        .collect();
+    let mends: Vec<RowCorrection> = run_parallel(|| {
+        halves
+            .par_chunks_exact_mut(k)
+            .zip(&matrix.rows)
+            .map_init(
+                || (multiplier.stopwatch(Section::PackWeights), vec![0.0; k]),
+                |(_, row), (halves, bytes)| {
+                    matrix.decoder.decode(bytes, row);
+                    quants::round_to_f16(row, halves)
+                },
+            )
+            .collect()
+    });
     if let Some(row) = mends
         .iter()
         .position(|mend| *mend == RowCorrection::NotANumber)

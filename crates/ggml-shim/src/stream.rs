@@ -67,7 +67,7 @@ impl Stream {
     pub(crate) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         match self.pool() {
             Some(pool) => pool.install(body),
-            None => body(),
+            None => npu_matmul::run_parallel(body),
         }
     }
 

@@ -8,6 +8,7 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use npu_matmul::run_parallel;
 use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
@@ -133,7 +134,7 @@ impl OutputErrors {
             outputs: a.outputs + b.outputs,
         };
         let all = (0..n).into_par_iter().map(of_column);
-        *self = sum(*self, all.reduce(Self::default, sum));
+        *self = sum(*self, run_parallel(|| all.reduce(Self::default, sum)));
     }
 
     /// The normalised mean square error: of the outputs' energy the part that

@@ -8,9 +8,10 @@ mod common;
 use std::time::Duration;
 
 use common::{SIZES, multiply, recorded_model, recorded_products};
+use npu_capture::format::SectionKind;
 use npu_capture::{
-    BoView, Capture, CaptureDifference, Contents, JobOutcome, JobView, Moment, Recorder,
-    RecorderOptions, Recording, ReplayError, ReplayOptions, Role, Value, diff, replay,
+    BoView, Capture, CaptureDifference, CaptureWriter, Contents, JobOutcome, JobView, Moment,
+    Recorder, RecorderOptions, Recording, ReplayError, ReplayOptions, Role, Value, diff, replay,
 };
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Precision, written_element};
@@ -288,6 +289,83 @@ fn memory_is_limited() {
     };
     let error = replay(&capture, &model(), &options).unwrap_err();
     assert!(matches!(error, ReplayError::TooLarge { .. }), "{error}");
+}
+
+/// A capture of few bytes whose `jobs` jobs, of a file each if that is wanted,
+/// list an object of `pages` pages at `first` that holds zeroes. None of them
+/// has a program, so the driver drops them.
+fn claims(jobs: u32, file_each: bool, first: u32, pages: u32) -> Capture {
+    const DROPPED: u32 = 2;
+    const NO_PROGRAM: u32 = 0;
+    let numbers = |numbers: &[u32]| -> Vec<u8> {
+        let bytes = numbers.iter().flat_map(|word| word.to_le_bytes());
+        bytes.collect()
+    };
+    let mut writer = CaptureWriter::new(Vec::new(), 0, 0).unwrap();
+    let mut section = |kind, payload: Vec<u8>| writer.section(kind, &payload).unwrap();
+    let device = [numbers(&[0; 6]), vec![0; 10]].concat();
+    section(SectionKind::DEVICE, device);
+    let (iova, bytes) = (first << 12, pages << 12);
+    for job in 0..jobs {
+        let (file, object) = if file_each { (job, job) } else { (0, 0) };
+        if file_each || job == 0 {
+            let record = [object, file, 1, iova, bytes, 0, 1, 0];
+            section(SectionKind::OBJECT, numbers(&record));
+        }
+        let task = [first << 12, NO_PROGRAM];
+        let uses = [1, object, 1];
+        let record = [job, file, 0, 0, 1, 1];
+        let job_section = [&record[..], &task, &uses].concat();
+        section(SectionKind::JOB, numbers(&job_section));
+        section(SectionKind::DONE, numbers(&[job, DROPPED, 0, 0, 0, 0]));
+    }
+    Capture::from_bytes(writer.finish().unwrap()).unwrap()
+}
+
+#[test]
+fn claims_of_a_small_file_are_refused_before_any_work() {
+    let device = model();
+    // Gaps count as objects do: fillers lie there.
+    for (first, pages) in [(0, 0x7_ffff), (0x7_ffff, 0x7_ffff), (0xf_0000, 1)] {
+        let bytes = u64::from(first + pages) * 4096;
+        match replay(&claims(1, false, first, pages), &device, &options()).unwrap_err() {
+            ReplayError::TooLarge {
+                job: 0,
+                bytes: found,
+                ..
+            } => assert_eq!(found, bytes),
+            other => panic!("{other}"),
+        }
+    }
+    // 512 MiB, 200 times.
+    let many = claims(200, false, 0, 0x2_0000);
+    match replay(&many, &device, &options()).unwrap_err() {
+        ReplayError::TooMuchWork { bytes, .. } => assert_eq!(bytes, 200 << 29),
+        other => panic!("{other}"),
+    }
+    // What is claimed can be had where it is allowed.
+    let far = ReplayOptions {
+        bytes_max: 4 << 30,
+        ..options()
+    };
+    let report = replay(&claims(1, false, 0xf_0000, 1), &device, &far).unwrap();
+    assert!(report.matches(), "{report:?}");
+}
+
+#[test]
+fn all_files_together_keep_to_the_limit() {
+    const PAGES: u32 = 16;
+    let capture = claims(8, true, 0, PAGES);
+    let options = ReplayOptions {
+        bytes_max: 2 * u64::from(PAGES) * 4096,
+        ..options()
+    };
+    // The device has no memory for a third file.
+    let mut small = quick();
+    small.memory = Some(options.bytes_max);
+    let device = Model::new(small).open_device();
+    let report = replay(&capture, &device, &options).unwrap();
+    assert!(report.matches() && report.jobs.len() == 8, "{report:?}");
 }
 
 #[test]

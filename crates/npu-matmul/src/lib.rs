@@ -78,7 +78,7 @@ pub use packed::PackedWeights;
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use profile::Profile;
 pub use staged::{OperandBuffer, OperandTile, StageOptions, Staged, StagedError};
-pub use threads::{Pinning, THREADS_VARIABLE, Threads, ThreadsError};
+pub use threads::{Pinning, THREADS_VARIABLE, Threads, ThreadsError, run_parallel};
 pub use times::{Section, Stopwatch, Times};
 pub use weights::{WeightFormat, Weights};
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use npu_wire::{ARG_BYTES, Ask, REQUEST_BYTES, Request, WireError, receive};
 use rocket_uapi::sys;
 use rustix::io::Errno;
-use rustix::mm::MapFlags;
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::channel::{Channel, has_hung_up};
 use crate::counts::{CacheSync, CallCounters};
@@ -209,6 +209,13 @@ impl Connection {
                 };
                 channel.done_file(result);
             }
+            Ask::FileMmap => {
+                let result = match &call.file {
+                    Some(file) => self.file_mmap(&call.request, file),
+                    None => Err(Errno::BADF),
+                };
+                channel.done_file(result.map(|ours| ours.map(|()| 0)));
+            }
             Ask::Close => self.close(call.channel),
             Ask::Shadow => {
                 // None, where the system itself shows the device.
@@ -246,6 +253,21 @@ impl Connection {
         let map = file.client_map(request.offset, len, flags)?;
         self.served.counters.mapped();
         Ok(map)
+    }
+
+    fn file_mmap(&self, request: &Request, file: &OwnedFd) -> Result<Option<()>, Errno> {
+        let Request {
+            offset,
+            len,
+            prot,
+            flags,
+            ..
+        } = *request;
+        let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
+        let prot = ProtFlags::from_bits_retain(prot);
+        let flags = MapFlags::from_bits_retain(flags);
+        let service = &self.served.service;
+        service.file_mmap(file.as_fd(), offset, len, prot, flags)
     }
 
     /// A client closes one of its descriptors.

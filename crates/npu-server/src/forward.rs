@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use rocket_uapi::{Caller, Device, DeviceInfo, Node};
 use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
 
 use self::file::{ForwardFile, SubmittedWork};
 use crate::service::{OpenFile, Service};
@@ -96,6 +97,18 @@ impl Service for ForwardService {
         _: u64,
         _: &dyn Caller,
     ) -> Result<Option<i32>, Errno> {
+        Ok(None)
+    }
+
+    /// The kernel knows its own files, and the client has them.
+    fn file_mmap(
+        &self,
+        _: BorrowedFd<'_>,
+        _: u64,
+        _: usize,
+        _: ProtFlags,
+        _: MapFlags,
+    ) -> Result<Option<()>, Errno> {
         Ok(None)
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use npu_capture::{RecordedFile, Recording};
 use rocket_uapi::{Caller, FileLayer};
 use rustix::io::Errno;
-use rustix::mm::MapFlags;
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::service::{MapOf, OpenFile, Service};
 
@@ -66,6 +66,17 @@ impl Service for LayeredService {
         caller: &dyn Caller,
     ) -> Result<Option<i32>, Errno> {
         self.below.file_ioctl(file, number, arg, caller)
+    }
+
+    fn file_mmap(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Option<()>, Errno> {
+        self.below.file_mmap(file, offset, len, prot, flags)
     }
 
     fn collect(&self) {

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use npu_wire::{Address, Frame, FrameKind, peer_uid, send, status_of};
+use rocket_uapi::NO_THREAD_REMEDY;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -19,7 +20,7 @@ use crate::connection::{self, Served};
 use crate::counts::{CallCounters, Counts};
 use crate::pool::ThreadPool;
 use crate::service::Service;
-use crate::shadow::{Shadow, ShadowError};
+use crate::shadow::{NO_DESCRIPTOR_REMEDY, Shadow, ShadowError};
 
 /// How often is looked for what nobody uses any more.
 const COLLECT_EVERY: Duration = Duration::from_secs(1);
@@ -30,6 +31,14 @@ const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
 /// Connections that may wait to be taken; the kernel cuts it to its limit.
 const BACKLOG: i32 = 4096;
 
+/// What to do about what the kernel refuses.
+fn advice(errno: &Errno) -> &'static str {
+    match *errno {
+        Errno::MFILE => NO_DESCRIPTOR_REMEDY,
+        _ => "",
+    }
+}
+
 /// A server could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -38,7 +47,7 @@ pub enum ServerError {
     #[error("another server listens at {0} already")]
     InUse(String),
     /// The kernel refuses.
-    #[error("no socket to listen at: {0}")]
+    #[error("no socket to listen at: {0}{advice}", advice = advice(.0))]
     Socket(#[from] Errno),
     /// There is no place for the shadow directory.
     #[error(transparent)]
@@ -50,7 +59,7 @@ pub enum ServerError {
     )]
     TooFewDescriptors(u64),
     /// No thread to be had.
-    #[error("no thread for the server: {0}")]
+    #[error("no thread could be started for the server: {0}; {NO_THREAD_REMEDY}")]
     Thread(std::io::Error),
 }
 
@@ -137,9 +146,11 @@ impl Server {
         let thread = {
             let (shared, stopping) = (Arc::clone(&shared), Arc::clone(&stopping));
             let wake = rustix::io::fcntl_dupfd_cloexec(&wake, 0)?;
+            // Without it a server that is full could not even refuse.
+            let spare = rustix::io::fcntl_dupfd_cloexec(&listener, 0)?;
             thread::Builder::new()
                 .name("npu-server".to_owned())
-                .spawn(move || shared.listen(&listener, &wake, &stopping))
+                .spawn(move || shared.listen(&listener, &wake, spare, &stopping))
                 .map_err(ServerError::Thread)?
         };
         Ok(Self {
@@ -215,14 +226,21 @@ impl ServerShared {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes connections until `stopping`.
-    fn listen(self: &Arc<Self>, listener: &OwnedFd, wake: &OwnedFd, stopping: &AtomicBool) {
+    /// Takes connections until `stopping`. `spare` is a descriptor to be had where
+    /// there is no other.
+    fn listen(
+        self: &Arc<Self>,
+        listener: &OwnedFd,
+        wake: &OwnedFd,
+        spare: OwnedFd,
+        stopping: &AtomicBool,
+    ) {
         // A second, in the kernel's words.
         let every = Timespec {
             tv_sec: COLLECT_EVERY.as_secs() as i64,
             tv_nsec: 0,
         };
-        let mut spare = None;
+        let mut spare = Some(spare);
         while !stopping.load(Ordering::Acquire) {
             let mut fds = [
                 PollFd::new(listener, PollFlags::IN),
@@ -240,7 +258,6 @@ impl ServerShared {
         }
     }
 
-    /// `spare` is a descriptor to be had where there is no other.
     fn take_connections(self: &Arc<Self>, listener: &OwnedFd, spare: &mut Option<OwnedFd>) {
         if spare.is_none() {
             *spare = rustix::io::fcntl_dupfd_cloexec(listener, 0).ok();
@@ -274,14 +291,26 @@ impl ServerShared {
         }
         self.lock().now += 1;
         let shared = Arc::clone(self);
+        // It stays here if there is no thread.
+        let socket = Arc::new(Mutex::new(Some(socket)));
+        let taken = Arc::clone(&socket);
+        let take = |socket: &Mutex<Option<OwnedFd>>| {
+            let mut socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
+            socket.take()
+        };
         let started = thread::Builder::new()
             .name("npu-client".to_owned())
             .spawn(move || {
-                connection::serve(socket, Arc::clone(&shared.served));
+                if let Some(socket) = take(&taken) {
+                    connection::serve(socket, Arc::clone(&shared.served));
+                }
                 shared.client_gone();
             });
         if let Err(error) = started {
             tracing::warn!(%error, "no thread for a client");
+            if let Some(socket) = take(&socket) {
+                say_why_not(&socket, Errno::AGAIN);
+            }
             self.client_gone();
         }
     }
@@ -310,10 +339,15 @@ fn refuse(listener: &OwnedFd, errno: Errno) {
     let taken = rustix::net::accept_with(listener, SocketFlags::CLOEXEC);
     if let Ok(socket) = taken {
         tracing::warn!(%errno, "a client cannot be taken");
-        let frame = Frame::with_status(FrameKind::Done, status_of(Err(errno)));
-        if let Err(error) = send(&socket, [frame.as_bytes(), &[]], &[]) {
-            tracing::debug!(%error, "and it does not hear of it");
-        }
+        say_why_not(&socket, errno);
+    }
+}
+
+/// Tells a client, on its connection, why it is not served.
+fn say_why_not(socket: &OwnedFd, errno: Errno) {
+    let frame = Frame::with_status(FrameKind::Done, status_of(Err(errno)));
+    if let Err(error) = send(socket, [frame.as_bytes(), &[]], &[]) {
+        tracing::debug!(%error, "a client does not hear that it is refused");
     }
 }
 

@@ -9,7 +9,7 @@ use npu_model::Model;
 use npu_model::driver::{DrmFile, SharedFile};
 use rocket_uapi::Caller;
 use rustix::io::Errno;
-use rustix::mm::MapFlags;
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::service::{MapOf, OpenFile, Service};
 
@@ -53,6 +53,20 @@ impl Service for ModelService {
     ) -> Result<Option<i32>, Errno> {
         match SharedFile::of(file.as_raw_fd())? {
             Some(file) => file.ioctl(number, arg, caller).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn file_mmap(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Option<()>, Errno> {
+        match SharedFile::of(file.as_raw_fd())? {
+            Some(file) => file.check_mmap(offset, len, prot, flags).map(Some),
             None => Ok(None),
         }
     }

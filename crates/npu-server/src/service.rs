@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rocket_uapi::{Caller, FileOperations};
 use rustix::io::Errno;
-use rustix::mm::MapFlags;
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::channel::Channel;
 
@@ -37,6 +37,21 @@ pub trait Service: fmt::Debug + Send + Sync {
         arg: u64,
         caller: &dyn Caller,
     ) -> Result<Option<i32>, Errno>;
+
+    /// mmap of a file that is not the device's: whether a dma-buf of its may be
+    /// mapped so, from its start. `Ok(None)` if `file` is none, or if the kernel
+    /// judges it itself.
+    ///
+    /// # Errors
+    /// What mmap(2) then says.
+    fn file_mmap(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Option<()>, Errno>;
 
     /// Called now and then: lets go of what nobody uses any more.
     fn collect(&self);

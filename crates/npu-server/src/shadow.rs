@@ -20,18 +20,28 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use tempfile::TempDir;
 
 /// The shadow directory cannot be made.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "cannot make {}: {error} (TMPDIR names the directory for temporary files, else it is /tmp)",
-    .what.display()
-)]
+#[error("cannot make {}: {error}{}", .what.display(), advice(.error))]
 pub struct ShadowError {
     what: PathBuf,
     error: io::Error,
 }
+
+/// What to do about an error: not everything is the directory's fault.
+fn advice(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => NO_DESCRIPTOR_REMEDY,
+        Some(Errno::NFILE) => "",
+        _ => " (TMPDIR names the directory for temporary files, else it is /tmp)",
+    }
+}
+
+/// What helps where this process has no descriptor left, behind what the system says.
+pub(crate) const NO_DESCRIPTOR_REMEDY: &str = "; raise `ulimit -n`";
 
 /// What the names of all begin with.
 const PREFIX: &str = "rocket-npu-";
@@ -52,14 +62,25 @@ pub struct Shadow {
 
 /// The directory at `path` with a lock on it; `None` if there is none of this
 /// user's there, or somebody has the lock.
-fn lock(path: &Path) -> Option<OwnedFd> {
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`: nobody knows.
+fn lock(path: &Path) -> Result<Option<OwnedFd>, Errno> {
+    match try_lock(path) {
+        Err(errno @ (Errno::MFILE | Errno::NFILE)) => Err(errno),
+        Err(_) => Ok(None),
+        Ok(directory) => Ok(directory),
+    }
+}
+
+fn try_lock(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
-    let own = rustix::fs::fstat(&directory).ok()?;
-    let there = rustix::fs::lstat(path).ok()?;
+    let directory = rustix::fs::open(path, flags, Mode::empty())?;
+    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+    let own = rustix::fs::fstat(&directory)?;
+    let there = rustix::fs::lstat(path)?;
     let same = (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino);
-    (same && own.st_uid == rustix::process::geteuid().as_raw()).then_some(directory)
+    Ok((same && own.st_uid == rustix::process::geteuid().as_raw()).then_some(directory))
 }
 
 /// Removes the directories of servers that were killed.
@@ -72,7 +93,7 @@ fn remove_left_behind(folder: &Path) {
             continue;
         }
         let path = entry.path();
-        if let Some(_lock) = lock(&path) {
+        if let Ok(Some(_lock)) = lock(&path) {
             tracing::debug!(path = %path.display(), "a server had left this behind");
             if let Err(error) = fs::remove_dir_all(&path) {
                 tracing::debug!(%error, "and it stays");
@@ -153,7 +174,8 @@ impl Shadow {
                 .tempdir_in(folder)
                 // Without the path, which the error has already.
                 .map_err(|error| failed(error.kind().into()))?;
-            if let Some(lock) = lock(root.path()) {
+            let locked = lock(root.path()).map_err(|errno| failed(errno.into()))?;
+            if let Some(lock) = locked {
                 return Self::fill(root, lock);
             }
         }

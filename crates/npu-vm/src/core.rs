@@ -7,6 +7,7 @@
 //! that processor goes on, and again when tasks have ended. Only tasks, and what
 //! has to wait for QEMU, are the thread's.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -84,7 +85,7 @@ impl<S: Silicon> CorePort<S> {
         silicon: S,
         clock: Arc<GuestClock>,
         pulse: impl FnOnce() -> Option<Pulse> + Send + 'static,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let start = board::core(index);
         let registers = RegisterWindow::new(ram.clone(), start);
         for offset in [pc::Version::OFFSET, pc::VersionNum::OFFSET] {
@@ -105,17 +106,17 @@ impl<S: Silicon> CorePort<S> {
         let (queue, events) = mpsc::channel();
         let work = Arc::clone(&shared);
         let time = Arc::clone(&clock);
-        thread::spawn(move || {
+        thread::Builder::new().spawn(move || {
             // QEMU tells where its interrupt controller is when it runs.
             if let Some(pulse) = pulse() {
                 work.work(&events, &time, pulse);
             }
-        });
-        Self {
+        })?;
+        Ok(Self {
             queue,
             shared,
             clock,
-        }
+        })
     }
 
     /// The guest wrote a register, at `offset` from the core's base.

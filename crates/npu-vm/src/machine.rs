@@ -36,6 +36,9 @@ pub enum StartError {
     /// There is no room in the register map.
     #[error("{0} cores: the register map has room for 1 to {max}", max = board::MAX_CORES)]
     Cores(usize),
+    /// A thread cannot be started.
+    #[error("no thread could be started: {0}; end programs, or raise `ulimit -u`")]
+    Thread(io::Error),
 }
 
 /// The NPU of a guest.
@@ -71,9 +74,17 @@ impl<S: Silicon> GuestNpu<S> {
                 let pulse = move || pulse(&lines, board::interrupt(index));
                 CorePort::start(index, &ram, silicon, Arc::clone(&clock), pulse)
             })
-            .collect();
+            .collect::<io::Result<_>>()
+            .map_err(StartError::Thread)?;
         let (qmp, qtest) = (wires.qmp, wires.qtest);
-        thread::spawn(move || tell(serve(qmp, qtest, &lines, &clock)));
+        let told = Arc::clone(&lines);
+        thread::Builder::new()
+            .spawn(move || tell(serve(qmp, qtest, &lines, &clock)))
+            .map_err(|error| {
+                // The cores wait for it.
+                let _ = told.set(None);
+                StartError::Thread(error)
+            })?;
         Ok(Self {
             ram,
             ports,

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::message::WireError;
 
 /// Version of the protocol, which client and server must have in common.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// What all requests begin with: `NPU\x1b`, little endian.
 const MAGIC: u32 = u32::from_le_bytes(*b"NPU\x1b");
@@ -34,10 +34,13 @@ pub enum Ask {
     Close,
     /// open of the kernel's file of fences that a program signals itself.
     SwSync,
+    /// mmap of another file, which comes as the second descriptor. If it is one of
+    /// the device's and may be mapped so, the client maps it from its start.
+    FileMmap,
 }
 
 impl Ask {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Open,
         Self::Ioctl,
         Self::Mmap,
@@ -45,6 +48,7 @@ impl Ask {
         Self::Shadow,
         Self::Close,
         Self::SwSync,
+        Self::FileMmap,
     ];
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! mmap of the device: a file of the server's is mapped in its place.
+//! mmap of the device, where a file of the server's is mapped in its place, and of
+//! its dma-bufs, where the server says whether the kernel would map them so.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::{c_int, c_void, off_t, size_t};
 use npu_wire::{Ask, Request};
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
-use crate::call::call;
+use crate::call::{CallOutcome, call};
 use crate::device;
 use crate::guard::{errno, finish, look, set_errno};
 use crate::named::Named;
@@ -35,7 +37,10 @@ macro_rules! map {
                 }
             };
             if !is_of_device(fd, flags) {
-                return pass(fd, offset);
+                return match offset_in_file(fd, len, prot, flags, offset) {
+                    Some(offset) => pass(fd, offset),
+                    None => libc::MAP_FAILED,
+                };
             }
             let mut found = file_to_map(fd, len, prot, flags, offset);
             // Behind the server may be a node that is another server's.
@@ -64,6 +69,66 @@ map! { mmap mmap64 }
 /// Whether a mapping is one of the device. Leaves `errno` alone.
 pub(crate) fn is_of_device(fd: c_int, flags: c_int) -> bool {
     fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 && look(false, || is_device(fd))
+}
+
+/// From where on to map a file that is not the device; `None` with `errno` set,
+/// if it is a dma-buf of the device's that the kernel would not map so.
+fn offset_in_file(
+    fd: c_int,
+    len: size_t,
+    prot: c_int,
+    flags: c_int,
+    offset: off_t,
+) -> Option<off_t> {
+    if !look(false, || may_be_dma_buf(fd, flags)) {
+        return Some(offset);
+    }
+    let ask = || {
+        // Without a server there are no such files.
+        let connection = device::control()?;
+        // SAFETY: a moment ago it was open. If another thread closes it now the
+        // kernel says so.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        let request = Request {
+            len: len as u64,
+            offset: offset.cast_unsigned(),
+            prot: prot.cast_unsigned(),
+            flags: flags.cast_unsigned(),
+            ..device::request(Ask::FileMmap)
+        };
+        let connection = connection.as_fd();
+        call(
+            connection,
+            &request,
+            &Named::nothing(),
+            Room::NONE,
+            Some(file),
+        )
+    };
+    match look(Err(Errno::IO), ask) {
+        Ok(CallOutcome { value: 0, .. }) | Err(_) => Some(offset),
+        Ok(CallOutcome { result: Ok(_), .. }) => Some(0),
+        Ok(CallOutcome {
+            result: Err(errno), ..
+        }) => {
+            set_errno(errno.raw_os_error());
+            None
+        }
+    }
+}
+
+/// Whether a mapping may be one of a dma-buf of the software model: of a memfd
+/// that is sealed as those are. So that the server is not asked for each mapping of
+/// the program.
+fn may_be_dma_buf(fd: c_int, flags: c_int) -> bool {
+    if fd < 0 || flags & libc::MAP_ANONYMOUS != 0 {
+        return false;
+    }
+    let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    // SAFETY: of a number that is not open the kernel says so; nothing else is
+    // done with it.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals == sealed)
 }
 
 /// What to map in the place of the device; `None` with `errno` set.

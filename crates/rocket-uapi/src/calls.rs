@@ -80,7 +80,8 @@ where
 /// As [`ioctl_bytes`], with the structure itself.
 ///
 /// # Errors
-/// The errno of the driver.
+/// The errno of the driver; `EINVAL` for a structure of another size than the
+/// request's.
 ///
 /// # Safety
 /// As for [`ioctl_bytes`].
@@ -89,7 +90,9 @@ where
     F: FileOperations + ?Sized,
     T: FromBytes + IntoBytes + Immutable,
 {
-    debug_assert_eq!(sys::arg_len(request), size_of::<T>());
+    if sys::arg_len(request) != size_of::<T>() {
+        return Err(Errno::INVAL);
+    }
     // SAFETY: what the caller promises.
     unsafe { ioctl_bytes(file, request, arg.as_mut_bytes(), arena) }
 }

@@ -17,6 +17,16 @@ pub(crate) const DRIVER_REMEDY: &str = "the rocket driver is in Linux 6.18 and n
      (CONFIG_DRM_ACCEL_ROCKET); see that the kernel has it, that `modprobe rocket` succeeds, and \
      that the board's device tree enables the NPU (`dmesg | grep -i rocket`)";
 
+macro_rules! no_thread_remedy {
+    () => {
+        "end programs or free memory, or raise `ulimit -u`, TasksMax of the systemd unit or \
+         pids.max of the cgroup"
+    };
+}
+
+/// What helps where a thread cannot be started (`EAGAIN`).
+pub const NO_THREAD_REMEDY: &str = no_thread_remedy!();
+
 /// Who may open a node that this process may not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permission {
@@ -314,7 +324,7 @@ impl Error {
 /// What to do about an errno that has one cause here.
 const fn advice(errno: Errno) -> &'static str {
     match errno {
-        Errno::AGAIN => "; no thread could be started: end programs, or raise `ulimit -u`",
+        Errno::AGAIN => concat!("; no thread could be started: ", no_thread_remedy!()),
         Errno::NOMEM => "; free memory, or raise `ulimit -v`",
         _ => "",
     }

@@ -90,7 +90,7 @@ pub use calls::{
 };
 pub use device::{Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};
-pub use error::{Call, Error, Permission, ProgramError};
+pub use error::{Call, Error, NO_THREAD_REMEDY, Permission, ProgramError};
 pub use file::{About, FileOperations, SharedFileOperations};
 pub use ioctls::IoctlBackend;
 pub use job::{

@@ -54,7 +54,10 @@ impl SharedFiles {
         arg: &mut T,
         arena: &Arena,
     ) -> Result<(), Errno> {
-        debug_assert_eq!(sys::arg_len(request), size_of::<T>());
+        // The driver reads and writes as many bytes as the request says.
+        if sys::arg_len(request) != size_of::<T>() {
+            return Err(Errno::INVAL);
+        }
         let at = arena.push(arg.as_bytes());
         loop {
             // SAFETY: `arena` lives, lets its memory be read and written, and

@@ -9,7 +9,8 @@ use npu_model::event::Event;
 use npu_model::{Backing, Model, ModelOptions};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, LinkedProgram, MatmulTask, MatmulType};
 use rocket_uapi::{
-    Bo, ByteLen, Deadline, Device, DevicePool, Job, JobBuilder, ProgramBo, Refusal, WaitError,
+    Arena, Bo, ByteLen, Deadline, Device, DevicePool, Errno, Job, JobBuilder, ProgramBo, Refusal,
+    WaitError, sys,
 };
 
 const A: BufferId = BufferId(0);
@@ -309,4 +310,14 @@ fn manual_caches_change_nothing() {
     let missed = |event: &&Event| matches!(event, Event::MissedCall { .. });
     let missed: Vec<_> = events.iter().filter(missed).collect();
     assert!(missed.is_empty(), "{missed:?}");
+}
+
+#[test]
+fn a_structure_of_another_size_is_refused() {
+    let file = Model::new(ModelOptions::default()).open_file();
+    let arena = Arena::new();
+    let mut close = sys::GemClose { handle: 1, pad: 0 };
+    // SAFETY: there is no address in it, and it is no SUBMIT.
+    let result = unsafe { rocket_uapi::ioctl(&file, sys::CREATE_BO, &mut close, &arena) };
+    assert_eq!(result, Err(Errno::INVAL));
 }

@@ -30,6 +30,7 @@ fn the_chip_and_the_one_device_are_found() {
 fn objects_and_fences_are_shared() {
     passes("sharing");
     passes("shares");
+    passes("maps");
 }
 
 #[test]

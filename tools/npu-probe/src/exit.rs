@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a run ends: the exit codes that `--help` promises.
 
+use rocket_uapi::NO_THREAD_REMEDY;
 use serde::Serialize;
 
 /// What came out of a run that was possible.
@@ -78,6 +79,11 @@ impl From<npu_matmul::Error> for Failure {
             _ => Self::Device(error.into()),
         }
     }
+}
+
+/// A thread that could not be started, as an error that says what to raise.
+pub(crate) fn no_thread(error: std::io::Error) -> anyhow::Error {
+    anyhow::Error::new(error).context(format!("no thread could be started; {NO_THREAD_REMEDY}"))
 }
 
 /// The exit code of a device that is not usable.

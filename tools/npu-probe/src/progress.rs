@@ -41,7 +41,8 @@ impl ProgressLine {
             }
             bar.set_message(what.to_owned());
             let later = bar.clone();
-            thread::spawn(move || {
+            // Without a thread there is no line.
+            let _ = thread::Builder::new().spawn(move || {
                 thread::sleep(PATIENCE);
                 if !later.is_finished() {
                     later.set_draw_target(ProgressDrawTarget::stderr());

@@ -39,6 +39,11 @@ fn a_recorded_self_test_is_replayed_decoded_and_linted() {
     let (code, out, _) = probe(&["replay", file, "--device", "model:level=strict"]);
     assert_eq!(code, 0, "{out}");
 
+    for limit in ["--max-memory", "--max-work"] {
+        let (code, _, err) = probe(&["replay", file, limit, "0"]);
+        assert!(code == 2 && err.contains(limit), "{err}");
+    }
+
     let (code, out, _) = probe(&["decode", file]);
     assert_eq!(code, 0);
     for part in [

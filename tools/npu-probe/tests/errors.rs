@@ -83,3 +83,35 @@ fn failures_tell_their_cause_once() {
                 as 512x4096x4096\n";
     assert!(err.starts_with(told), "{err}");
 }
+
+/// Stacks of a size that no system has: every thread fails to start (EAGAIN).
+#[test]
+fn threads_that_cannot_be_started_are_told() {
+    let without_threads = |arguments: &[&str]| {
+        let output = test_support::program(env!("CARGO_BIN_EXE_npu-probe"))
+            .args(arguments)
+            .env("ROCKET_DEVICE", "model")
+            .env("XDG_CONFIG_HOME", "/nonexistent")
+            .env("RUST_MIN_STACK", (1_u64 << 60).to_string())
+            .env_remove("RUST_LOG")
+            .output()
+            .unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert!(!err.contains("panicked"), "{arguments:?}: {err}");
+        (output.status.code(), err)
+    };
+    // Here the model's cores have no thread; what the CPU does before needs none.
+    for arguments in [
+        &["--shape", "64x64x64"][..],
+        &["--shape", "64x64x64", "--dtype", "fp16"],
+        &["bench", "64x64x64"],
+        &["run", "--preload", "/dev/null", "--", "true"],
+        &["serve"],
+    ] {
+        let (code, err) = without_threads(arguments);
+        assert_eq!(code, Some(4), "{arguments:?}: {err}");
+        for part in ["no thread could be started", "ulimit -u", "TasksMax"] {
+            assert!(err.contains(part), "{arguments:?}: no `{part}` in {err}");
+        }
+    }
+}

@@ -22,9 +22,17 @@ use crate::error::CaptureError;
 pub struct ReplayOptions {
     /// How long a job is waited for.
     pub wait: Duration,
-    /// Most bytes of buffer objects at a time.
+    /// Most bytes of buffer objects at a time. The gaps between the addresses of
+    /// a job's objects count too: they are allocated for a moment.
     pub bytes_max: u64,
+    /// Most bytes that all jobs together load and compare.
+    pub work_max: u64,
 }
+
+/// Enough for all but large language models. A board has 4 GiB and more.
+const BYTES_MAX: u64 = 1 << 30;
+/// About ten seconds of a fast CPU.
+const WORK_MAX: u64 = 64 << 30;
 
 /// The driver kills a job after half a second; this leaves room for a slow
 /// host that computes it in software.
@@ -34,7 +42,8 @@ impl Default for ReplayOptions {
     fn default() -> Self {
         Self {
             wait: WAIT,
-            bytes_max: 4 << 30,
+            bytes_max: BYTES_MAX,
+            work_max: WORK_MAX,
         }
     }
 }
@@ -79,11 +88,24 @@ pub enum ReplayError {
         got: Iova,
     },
     /// More memory than allowed.
-    #[error("the capture needs {bytes} bytes of buffer objects, more than the limit of {max}")]
+    #[error(
+        "job {job} needs {bytes} bytes of memory for its buffer objects and the gaps between \
+         them, more than the limit of {max}"
+    )]
     TooLarge {
-        /// Bytes of all objects of one job.
+        /// Index of the first such job.
+        job: usize,
+        /// Bytes up to the end of its last object.
         bytes: u64,
         /// The limit, [`ReplayOptions::bytes_max`].
+        max: u64,
+    },
+    /// More work than allowed.
+    #[error("all jobs together load and compare {bytes} bytes, more than the limit of {max}")]
+    TooMuchWork {
+        /// Bytes of the objects of each job, added up.
+        bytes: u64,
+        /// The limit, [`ReplayOptions::work_max`].
         max: u64,
     },
 }
@@ -192,8 +214,9 @@ impl std::fmt::Display for Value {
 /// objects, but a program may hang a core until the driver resets it.
 ///
 /// # Errors
-/// [`ReplayError`]: when the capture cannot be read or the device cannot be
-/// brought into the recorded state. That a job ends otherwise than recorded is
+/// [`ReplayError`]: when the capture needs more than `options` allow, which is
+/// found before the device is used; when the capture cannot be read or the device
+/// cannot be brought into the recorded state. That a job ends otherwise than recorded is
 /// in the report.
 pub fn replay(
     capture: &Capture,

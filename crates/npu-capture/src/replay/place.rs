@@ -6,36 +6,39 @@
 //! file there is one hole, so that objects come one behind the other: in the
 //! order of their addresses, with fillers in the gaps, each comes to lie where
 //! it was. The fillers are closed afterwards, and what was not mapped when the
-//! job was recorded is not mapped now.
+//! job was recorded is not mapped now. On a board a filler takes memory while it
+//! is there, so a file needs as many bytes as its highest address says.
 
 use std::collections::BTreeMap;
 
 use rocket_uapi::{Bo, ByteLen, Device};
 
-use super::{ReplayError, ReplayOptions};
-use crate::capture::Capture;
+use super::ReplayError;
+use crate::capture::{Capture, CapturedJob};
 
 /// An open file with objects where they were recorded.
 #[derive(Debug)]
 pub(super) struct PlacedFile {
     device: Device,
     bos: BTreeMap<usize, Bo>,
+    bytes: u64,
 }
 
 impl PlacedFile {
     /// A new file of `device` with the objects that job `from` and as many of
-    /// those after it of the same file use, as can lie side by side.
+    /// those after it of the same file use, as can lie side by side in
+    /// `bytes_max` bytes. The objects of job `from` do.
     pub(super) fn new(
         capture: &Capture,
         device: &Device,
         from: usize,
-        options: &ReplayOptions,
+        bytes_max: u64,
     ) -> Result<Self, ReplayError> {
         let device = device.reopen()?;
         let mut bos = BTreeMap::new();
         let mut fillers = Vec::new();
         let mut cursor = 0;
-        for (start, object) in choose(capture, from, options)? {
+        for (start, object) in choose(capture, from, bytes_max)? {
             while cursor < start {
                 let gap = (start - cursor).min(ByteLen::MAX.get() as u64);
                 fillers.push(alloc(&device, object, gap)?);
@@ -55,7 +58,16 @@ impl PlacedFile {
             cursor = start + recorded.bytes;
         }
         drop(fillers);
-        Ok(Self { device, bos })
+        Ok(Self {
+            device,
+            bos,
+            bytes: cursor,
+        })
+    }
+
+    /// Bytes that its objects and fillers took.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(super) fn has(&self, object: usize) -> bool {
@@ -81,16 +93,22 @@ fn alloc(device: &Device, object: usize, bytes: u64) -> Result<Bo, ReplayError> 
     Ok(device.alloc(len)?)
 }
 
+/// Bytes that the objects of `job` need, with the gaps between them.
+pub(super) fn bytes_needed(capture: &Capture, job: &CapturedJob) -> u64 {
+    let ranges = job.objects().into_iter();
+    let ranges = ranges.filter_map(|object| capture.objects()[object].range());
+    ranges.map(|range| range.end).max().unwrap_or(0)
+}
+
 /// The objects to open together, by their first address.
 fn choose(
     capture: &Capture,
     from: usize,
-    options: &ReplayOptions,
+    bytes_max: u64,
 ) -> Result<BTreeMap<u64, usize>, ReplayError> {
     let jobs = &capture.jobs()[from..];
     let file = jobs.first().map(|job| job.file);
     let mut chosen: BTreeMap<u64, usize> = BTreeMap::new();
-    let mut bytes = 0;
     for (index, job) in jobs.iter().enumerate() {
         if Some(job.file) != file {
             continue;
@@ -119,13 +137,8 @@ fn choose(
                 Some(_) => return Ok(chosen),
                 None => {}
             }
-            bytes += range.end - range.start;
-            if bytes > options.bytes_max {
-                if index > 0 {
-                    return Ok(chosen);
-                }
-                let max = options.bytes_max;
-                return Err(ReplayError::TooLarge { bytes, max });
+            if index > 0 && range.end > bytes_max {
+                return Ok(chosen);
             }
             chosen.insert(range.start, object);
         }

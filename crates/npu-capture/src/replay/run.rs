@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rocket_uapi::{Bo, BufferAccess, Deadline, Device, Error, FenceStatus, Handle, RawJob};
 
 use super::compare::{self, PIECE};
-use super::place::PlacedFile;
+use super::place::{PlacedFile, bytes_needed};
 use super::{ContentsComparison, ReplayError, ReplayOptions, ReplayReport, ReplayedJob};
 use crate::capture::{Capture, CapturedJob, JobOutcome, Role};
 use crate::contents::{Contents, Moment};
@@ -37,10 +37,63 @@ impl<'a> Replay<'a> {
     }
 
     pub(super) fn all(mut self) -> Result<ReplayReport, ReplayError> {
+        self.check_limits()?;
         let jobs = (0..self.capture.jobs().len()).map(|index| self.job(index));
         Ok(ReplayReport {
             jobs: jobs.collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Finds at once what a file of few bytes may claim: all that follows takes
+    /// memory and time by the lengths of objects.
+    fn check_limits(&self) -> Result<(), ReplayError> {
+        let ReplayOptions {
+            bytes_max,
+            work_max,
+            ..
+        } = self.options;
+        let mut work = 0_u64;
+        for (index, job) in self.capture.jobs().iter().enumerate() {
+            let bytes = bytes_needed(self.capture, job);
+            if bytes > bytes_max {
+                return Err(ReplayError::TooLarge {
+                    job: index,
+                    bytes,
+                    max: bytes_max,
+                });
+            }
+            let objects = job.objects().into_iter();
+            let lengths = objects.filter_map(|object| {
+                let object = &self.capture.objects()[object];
+                object.iova.map(|_| object.bytes)
+            });
+            work = lengths.fold(work, u64::saturating_add);
+        }
+        if work > work_max {
+            return Err(ReplayError::TooMuchWork {
+                bytes: work,
+                max: work_max,
+            });
+        }
+        Ok(())
+    }
+
+    /// Opens a file with the objects of job `index`. The limit is of all files
+    /// together: if need be the others go.
+    fn place(&mut self, index: usize) -> Result<PlacedFile, ReplayError> {
+        let job = &self.capture.jobs()[index];
+        // Of one file at a time: its memory first goes back.
+        self.files.remove(&job.file);
+        let needed = bytes_needed(self.capture, job);
+        let mut left = self.options.bytes_max;
+        for placed in self.files.values() {
+            left = left.saturating_sub(placed.bytes());
+        }
+        if needed > left {
+            self.files.clear();
+            left = self.options.bytes_max;
+        }
+        PlacedFile::new(self.capture, self.device, index, left)
     }
 
     fn job(&mut self, index: usize) -> Result<ReplayedJob, ReplayError> {
@@ -50,9 +103,7 @@ impl<'a> Replay<'a> {
         let ready = self.files.get(&job.file);
         let ready = ready.is_some_and(|placed| objects.iter().all(|&object| placed.has(object)));
         if !ready {
-            // Of one file at a time: its memory first goes back.
-            self.files.remove(&job.file);
-            let placed = PlacedFile::new(self.capture, self.device, index, &self.options)?;
+            let placed = self.place(index)?;
             self.files.insert(job.file, placed);
         }
         let Some(placed) = self.files.get_mut(&job.file) else {

@@ -2,15 +2,19 @@
 //! The threads that do the CPU's share: how many, and on which CPUs.
 
 mod cpus;
+mod start;
 
 use std::fmt;
+use std::io;
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 
 use cpus::Cpus;
-use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use rayon::ThreadPool;
+use rocket_uapi::NO_THREAD_REMEDY;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
+pub use start::run_parallel;
 
 /// The environment variable that programs take [`Threads`] from.
 pub const THREADS_VARIABLE: &str = "NPU_THREADS";
@@ -68,13 +72,11 @@ pub enum ThreadsError {
         /// What the kernel said.
         errno: Errno,
     },
-    /// The threads cannot be started.
-    #[error("cannot start {count} threads: {source}")]
+    /// Not one thread could be started.
+    #[error("no thread could be started: {error}; {NO_THREAD_REMEDY}")]
     Start {
-        /// Number of threads.
-        count: usize,
-        /// Why the pool could not start.
-        source: ThreadPoolBuildError,
+        /// What the system said.
+        error: io::Error,
     },
 }
 
@@ -90,7 +92,7 @@ impl Threads {
         }
     }
 
-    /// Starts them.
+    /// Starts them: fewer, if the system does not give as many.
     pub(crate) fn start(self) -> Result<Workers, ThreadsError> {
         let pinned_to = match self.pinning {
             Pinning::IfCpusDiffer => Some(Cpus::allowed()?).filter(|cpus| !cpus.are_alike()),
@@ -98,12 +100,9 @@ impl Threads {
             Pinning::Free => None,
         };
         let count = self.count.map_or_else(available, NonZeroUsize::get);
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(count)
-            // As `top -H` shows them.
-            .thread_name(|index| format!("npu-cpu-{index}"))
-            .build()
-            .map_err(|source| ThreadsError::Start { count, source })?;
+        // The names are as `top -H` shows them.
+        let pool = start::own_pool(count, |index| format!("npu-cpu-{index}"))
+            .map_err(|error| ThreadsError::Start { error })?;
         if let Some(cpus) = pinned_to {
             let pinned =
                 pool.broadcast(|thread| cpus.for_thread(thread.index()).map_or(Ok(()), pin));
@@ -175,7 +174,7 @@ impl Workers {
     pub(crate) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         match &self.0 {
             Some(pool) => pool.install(body),
-            None => body(),
+            None => run_parallel(body),
         }
     }
 }

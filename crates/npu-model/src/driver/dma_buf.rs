@@ -199,8 +199,6 @@ impl ModelDmaBuf {
         (ready(PollFlags::IN, false) | ready(PollFlags::OUT, true)) & wanted
     }
 
-    /// Any part in range shows the object from its start: the fault handler
-    /// counts pages from the start of the mapping (drm_gem_shmem_fault).
     pub(super) fn mmap(
         &self,
         offset: u64,
@@ -208,21 +206,40 @@ impl ModelDmaBuf {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Mapping, Errno> {
-        let whole = len
-            .checked_next_multiple_of(PAGE_BYTES)
-            .filter(|&whole| whole > 0)
-            .ok_or(Errno::INVAL)?;
-        let end = offset.checked_add(whole as u64).ok_or(Errno::INVAL)?;
-        if !offset.is_multiple_of(PAGE_BYTES as u64)
-            || end > self.object.pages().len() as u64
-            || !flags.contains(MapFlags::SHARED)
-        {
+        let whole = self.mappable(offset, len, prot, flags)?;
+        Mapping::own(&self.object, whole, len, prot)
+    }
+
+    /// How much mmap would map, bytes. Any part in range shows the object from its
+    /// start: the fault handler counts pages from the start of the mapping
+    /// (drm_gem_shmem_fault).
+    ///
+    /// # Errors
+    /// In the kernel's order. mmap itself finds a wrong length or offset, and
+    /// `EACCES` where a shared mapping is to be written and the file is not; the
+    /// driver (dma_buf_mmap_internal, drm_gem_shmem_mmap) the end and a private one.
+    pub(super) fn mappable(
+        &self,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<usize, Errno> {
+        if len == 0 || !offset.is_multiple_of(PAGE_BYTES as u64) {
             return Err(Errno::INVAL);
         }
-        if prot.contains(ProtFlags::WRITE) && !self.writable {
+        let whole = len
+            .checked_next_multiple_of(PAGE_BYTES)
+            .ok_or(Errno::NOMEM)?;
+        let end = offset.saturating_add(whole as u64);
+        let is_shared = flags.contains(MapFlags::SHARED);
+        if is_shared && prot.contains(ProtFlags::WRITE) && !self.writable {
             return Err(Errno::ACCESS);
         }
-        Mapping::own(&self.object, whole, len, prot)
+        if end > self.object.pages().len() as u64 || !is_shared {
+            return Err(Errno::INVAL);
+        }
+        Ok(whole)
     }
 }
 

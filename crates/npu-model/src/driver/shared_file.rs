@@ -212,6 +212,24 @@ impl SharedFile {
         }
     }
 
+    /// Whether mmap would succeed, for a client in another process: it then maps
+    /// the same descriptor from its start, whatever `offset` is.
+    ///
+    /// # Errors
+    /// As [`mmap`](Self::mmap).
+    pub fn check_mmap(
+        &self,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<(), Errno> {
+        match &self.0 {
+            SharedFileKind::DmaBuf(dma_buf) => dma_buf.mappable(offset, len, prot, flags).map(drop),
+            SharedFileKind::SyncFile(_) | SharedFileKind::SwSync(_) => Err(Errno::NODEV),
+        }
+    }
+
     /// Opens /sys/kernel/debug/sync/sw_sync: a timeline whose fences are
     /// signalled when the client says so (SW_SYNC_IOC_CREATE_FENCE, _INC).
     ///

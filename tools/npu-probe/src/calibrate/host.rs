@@ -12,7 +12,7 @@ use npu_matmul::unpack::{Destination, Mode, TileRows, unpack};
 use rknpu_regcmd::MatmulType;
 use rocket_uapi::{ByteLen, Deadline, Device};
 
-use crate::exit::Failure;
+use crate::exit::{Failure, no_thread};
 
 /// Runs of which the shortest counts.
 const REPEAT: usize = 9;
@@ -35,8 +35,16 @@ pub(super) fn measure(device: &Device) -> Result<HostCores, Failure> {
     // The kernel puts threads on slow cores and on fast ones; these are the fast ones.
     let executed = std::thread::scope(|scope| {
         let each: Vec<_> = (0..cpus)
-            .map(|_| scope.spawn(kernel_instructions_per_second))
+            .map_while(|_| {
+                let builder = std::thread::Builder::new();
+                builder
+                    .spawn_scoped(scope, kernel_instructions_per_second)
+                    .ok()
+            })
             .collect();
+        if each.is_empty() {
+            return kernel_instructions_per_second();
+        }
         let rates = each.into_iter().filter_map(|thread| thread.join().ok());
         rates.fold(0.0, f64::max)
     });
@@ -44,7 +52,9 @@ pub(super) fn measure(device: &Device) -> Result<HostCores, Failure> {
         cores,
         clock_hz: (executed / f64::from(usual.instructions_per_clock)) as u64,
         instructions_per_clock: usual.instructions_per_clock,
-        bytes_per_second: copied_bytes_per_second(cores as usize) as u64,
+        bytes_per_second: copied_bytes_per_second(cores as usize)
+            .context("cannot measure memory")
+            .map_err(Failure::Device)? as u64,
         sync_bytes_per_second: synced_bytes_per_second(device)
             .context("cannot measure cache maintenance")
             .map_err(Failure::Device)? as u64,
@@ -103,17 +113,24 @@ fn kernel_instructions_per_second() -> f64 {
 }
 
 /// Bytes that so many threads read and write in a second.
-fn copied_bytes_per_second(threads: usize) -> f64 {
+fn copied_bytes_per_second(threads: usize) -> anyhow::Result<f64> {
     let (from, mut to) = (vec![1_u8; LARGE], vec![2_u8; LARGE]);
     let part = LARGE.div_ceil(threads.max(1));
+    let mut failed = None;
     let time = shortest(|| {
         std::thread::scope(|scope| {
             for (to, from) in to.chunks_mut(part).zip(from.chunks(part)) {
-                scope.spawn(|| to.copy_from_slice(from));
+                let copy = || to.copy_from_slice(from);
+                let started = std::thread::Builder::new().spawn_scoped(scope, copy);
+                failed = started.err().or(failed.take());
             }
         });
     });
-    2.0 * LARGE as f64 / time
+    // The rate of fewer threads would be another one.
+    match failed {
+        Some(error) => Err(no_thread(error)),
+        None => Ok(2.0 * LARGE as f64 / time),
+    }
 }
 
 /// Bytes that PREP_BO and FINI_BO pass in a second, each.

@@ -2,9 +2,7 @@
 //! `npu-probe replay`: the jobs of a capture once more.
 
 use anyhow::anyhow;
-use npu_capture::{
-    ByteDifference, Capture, ReplayError, ReplayOptions, ReplayReport, ReplayedJob, replay,
-};
+use npu_capture::{ByteDifference, Capture, ReplayError, ReplayReport, ReplayedJob, replay};
 use serde::Serialize;
 
 use crate::capture_file;
@@ -106,15 +104,20 @@ pub(crate) fn run(args: &ReplayFlags) -> Result<Verdict, Failure> {
     let say = |text: &str| args.report.say(text);
     say(&(capture_file::head(&capture) + &device.text()))?;
     let progress = ProgressLine::endless("replaying");
-    let report =
-        replay(&capture, &opened.device, &ReplayOptions::default()).map_err(
-            |error| match error {
-                ReplayError::Device(_) | ReplayError::Placement { .. } => {
-                    Failure::Device(error.into())
-                }
-                _ => Failure::Usage(anyhow!("cannot replay {}: {error}", args.file.display())),
-            },
-        )?;
+    let report = replay(&capture, &opened.device, &args.options()).map_err(|error| {
+        let raise = match error {
+            ReplayError::Device(_) | ReplayError::Placement { .. } => {
+                return Failure::Device(error.into());
+            }
+            ReplayError::TooLarge { .. } => "; --max-memory raises it",
+            ReplayError::TooMuchWork { .. } => "; --max-work raises it",
+            _ => "",
+        };
+        Failure::Usage(anyhow!(
+            "cannot replay {}: {error}{raise}",
+            args.file.display()
+        ))
+    })?;
     drop(progress);
     let events = opened.model.map(|model| model.events()).unwrap_or_default();
     let verdict = Verdict::of(report.matches());

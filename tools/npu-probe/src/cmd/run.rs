@@ -3,26 +3,27 @@
 //! with a real one that is watched.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use npu_capture::{Recorder, RecorderOptions, Recording};
 use npu_model::{Model, Selector};
 use npu_server::{ForwardService, LayeredService, ModelService, Server, Service};
 use rocket_uapi::DeviceInfo;
+use rustix::process::{WaitOptions, WaitStatus};
 
-use crate::exit::Failure;
+use crate::exit::{Failure, no_thread};
 use crate::flags::RunFlags;
 use crate::output::{self, OutputFile};
 use crate::served::{self, UseReport};
@@ -52,7 +53,11 @@ const PASSED_ON: [Signal; 2] = [Signal::SIGTERM, Signal::SIGHUP];
 pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let shown = Shown::choose(run)?;
     let library = library(run)?;
-    // Before there are other threads: they take it over.
+    let before = SigSet::thread_get_mask()
+        .context("cannot keep signals for the program")
+        .map_err(Failure::Device)?;
+    // Before there are other threads: they take it over. What comes until there is
+    // a program waits for it.
     let signals: SigSet = FROM_TERMINAL.into_iter().chain(PASSED_ON).collect();
     signals
         .thread_block()
@@ -79,20 +84,15 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
         .context("cannot serve the device")
         .map_err(Failure::Device)?;
 
-    // The program's signals are not kept: it has the mask of this thread.
-    let child = signals
-        .thread_unblock()
-        .context("cannot let signals through")
-        .map_err(Failure::Device)
-        .and_then(|()| start(run, &server, &library));
-    signals
-        .thread_block()
-        .context("cannot keep signals for the program")
-        .map_err(Failure::Device)?;
-    let child = child?;
+    // Without a thread to pass signals on there is no program.
+    let (to_passer, child) = mpsc::channel();
+    pass_signals_on(child, signals)?;
+    let child = start(run, &server, &library, &before)?;
+    // It is gone only where no signal can come any more.
+    let _ = to_passer.send(child);
     // Not before: the program has the limit that it would have had.
     npu_server::raise_descriptor_limit();
-    let status = wait(child, signals)?;
+    let status = wait(child)?;
     server.wait_for_clients(LINGER);
     // Jobs in flight go on when their file is closed.
     if let Shown::Model(model) = &shown {
@@ -216,52 +216,97 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-fn start(run: &RunFlags, server: &Server, library: &Path) -> Result<Child, Failure> {
-    let Some((program, arguments)) = run.command.split_first() else {
+/// Starts the program, with the signal mask `before` and no signal ignored that
+/// Rust's runtime ignores. This process keeps its own mask meanwhile: by default a
+/// signal would end it and leave a program without a server.
+fn start(run: &RunFlags, server: &Server, library: &Path, before: &SigSet) -> Result<Pid, Failure> {
+    let Some(program) = run.command.first() else {
         return Err(Failure::Usage(anyhow!("no program to run")));
     };
-    Command::new(program)
-        .args(arguments)
-        .env(LD_PRELOAD, preload(library))
-        .env(
-            npu_wire::ENVIRONMENT,
-            OsStr::from_bytes(server.address().name()),
-        )
-        .spawn()
-        .map_err(|error| {
-            let failure = match error.kind() {
-                ErrorKind::NotFound => Failure::NoProgram,
-                _ => Failure::NotExecutable,
-            };
-            failure(anyhow::Error::new(error).context(format!("cannot run {}", program.display())))
-        })
+    let ours = [
+        (OsStr::new(LD_PRELOAD), preload(library)),
+        (
+            OsStr::new(npu_wire::ENVIRONMENT),
+            OsStr::from_bytes(server.address().name()).to_owned(),
+        ),
+    ];
+    let inherited = env::vars_os().filter(|(name, _)| ours.iter().all(|(own, _)| own != name));
+    let mut environment: Vec<_> = inherited.map(|(name, value)| pair(&name, &value)).collect();
+    environment.extend(ours.iter().map(|(name, value)| pair(name, value)));
+    let spawn = || {
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
+        let arguments = run.command.iter().map(|word| text(word.as_bytes()));
+        let arguments = arguments.collect::<io::Result<Vec<_>>>()?;
+        let environment = environment.iter().map(|pair| text(pair));
+        let environment = environment.collect::<io::Result<Vec<_>>>()?;
+        let mut attributes = PosixSpawnAttr::init()?;
+        attributes.set_flags(
+            PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF,
+        )?;
+        attributes.set_sigmask(before)?;
+        attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+        let actions = PosixSpawnFileActions::init()?;
+        let child = posix_spawnp(
+            &text(program.as_bytes())?,
+            &actions,
+            &attributes,
+            &arguments,
+            &environment,
+        )?;
+        Ok(child)
+    };
+    spawn().map_err(|error: io::Error| {
+        let failure = match error.kind() {
+            ErrorKind::NotFound => Failure::NoProgram,
+            _ => Failure::NotExecutable,
+        };
+        failure(anyhow::Error::new(error).context(format!("cannot run {}", program.display())))
+    })
 }
 
-/// Waits for the program and passes signals on to it.
-fn wait(mut child: Child, signals: SigSet) -> Result<ExitStatus, Failure> {
-    // It fits: it came from there.
-    let pid = Pid::from_raw(child.id().cast_signed());
+/// A variable as the environment has it.
+fn pair(name: &OsStr, value: &OsStr) -> Vec<u8> {
+    [name.as_bytes(), b"=", value.as_bytes()].concat()
+}
+
+/// Starts the thread that passes signals on to the program, once `child` says which
+/// it is.
+fn pass_signals_on(child: Receiver<Pid>, signals: SigSet) -> Result<(), Failure> {
     let passer = thread::Builder::new()
         .name("npu-signals".to_owned())
         .spawn(move || {
+            let Ok(child) = child.recv() else {
+                return;
+            };
             while let Ok(signal) = signals.wait() {
-                if PASSED_ON.contains(&signal) && kill(pid, signal).is_err() {
+                if PASSED_ON.contains(&signal) && kill(child, signal).is_err() {
                     return;
                 }
             }
         });
     passer
-        .context("no thread for signals")
-        .map_err(Failure::Device)?;
-    child
-        .wait()
-        .context("cannot wait for the program")
-        .map_err(Failure::Device)
+        .map(drop)
+        .map_err(|error| Failure::Device(no_thread(error)))
+}
+
+/// Waits for the program.
+fn wait(child: Pid) -> Result<WaitStatus, Failure> {
+    let child = rustix::process::Pid::from_raw(child.as_raw());
+    loop {
+        match rustix::process::waitpid(child, WaitOptions::empty()) {
+            Ok(Some((_, status))) => return Ok(status),
+            Ok(None) | Err(rustix::io::Errno::INTR) => (),
+            Err(errno) => {
+                let error = anyhow::Error::new(errno).context("cannot wait for the program");
+                return Err(Failure::Device(error));
+            }
+        }
+    }
 }
 
 /// The exit code that stands for the program's end.
-fn code(status: ExitStatus) -> u8 {
-    let code = match (status.code(), status.signal()) {
+fn code(status: WaitStatus) -> u8 {
+    let code = match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => code,
         (None, Some(signal)) => SIGNAL_CODE + signal,
         (None, None) => 1,

@@ -14,7 +14,7 @@ use npu_model::Model;
 use npu_server::{ModelService, Server, ServerError};
 use npu_wire::Address;
 
-use crate::exit::{Failure, Verdict};
+use crate::exit::{Failure, Verdict, no_thread};
 use crate::flags::ServeFlags;
 use crate::output;
 use crate::served;
@@ -44,8 +44,7 @@ fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
                 told.store(true, Ordering::Release);
             }
         })
-        .context("no thread for signals")
-        .map_err(Failure::Device)?;
+        .map_err(|error| Failure::Device(no_thread(error)))?;
     Ok(ended)
 }
 

@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use crate::data::SplitMix64;
-use crate::exit::{Failure, Verdict};
+use crate::exit::{Failure, Verdict, no_thread};
 use crate::flags::SoakFlags;
 use crate::output;
 use crate::progress::ProgressLine;
@@ -115,20 +115,27 @@ impl Soak {
     fn all(&self, processes: u64, seed: u64) -> Vec<(Tally, Result<(), Failure>)> {
         thread::scope(|scope| {
             let one = |place| {
-                scope.spawn(move || {
+                let work = move || {
                     let mut tally = Tally::default();
                     let random = SplitMix64::new(seed.wrapping_add(place));
                     let ended = self.keep(random, &mut tally);
                     self.failed.fetch_or(ended.is_err(), Ordering::Relaxed);
                     (tally, ended.map_err(Failure::Device))
-                })
+                };
+                let started = thread::Builder::new().spawn_scoped(scope, work);
+                // The others need not go on.
+                self.failed.fetch_or(started.is_err(), Ordering::Relaxed);
+                started
             };
             let threads: Vec<_> = (0..processes).map(one).collect();
-            let panicked = || Err(Failure::Device(anyhow!("a thread panicked")));
-            let results = threads.into_iter().map(thread::ScopedJoinHandle::join);
-            results
-                .map(|result| result.unwrap_or_else(|_| (Tally::default(), panicked())))
-                .collect()
+            let results = threads.into_iter().map(|started| match started {
+                Ok(thread) => thread.join().unwrap_or_else(|_| {
+                    let panicked = anyhow!("a thread panicked");
+                    (Tally::default(), Err(Failure::Device(panicked)))
+                }),
+                Err(error) => (Tally::default(), Err(Failure::Device(no_thread(error)))),
+            });
+            results.collect()
         })
     }
 

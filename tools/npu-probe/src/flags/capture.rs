@@ -4,8 +4,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use npu_capture::ReplayOptions;
 
 use super::common::{DeviceFlags, ReportFlags};
+
+/// Binary logarithms of the units.
+const MIB: u32 = 20;
+const GIB: u32 = 30;
 
 /// How captures are read.
 #[derive(Clone, Copy, Debug, Args)]
@@ -26,11 +31,33 @@ pub(crate) struct ReplayFlags {
     #[command(flatten)]
     pub(crate) capture: CaptureFlags,
 
+    /// Memory that the jobs' buffer objects may take, MiB
+    ///
+    /// The gaps between the addresses of a job's objects count too. A file of few
+    /// bytes may claim much; one that needs more is refused at once.
+    #[arg(long, value_name = "MIB", default_value_t = ReplayOptions::default().bytes_max >> MIB)]
+    pub(crate) max_memory: u64,
+
+    /// Bytes that all jobs together may load and compare, GiB
+    #[arg(long, value_name = "GIB", default_value_t = ReplayOptions::default().work_max >> GIB)]
+    pub(crate) max_work: u64,
+
     #[command(flatten)]
     pub(crate) device: DeviceFlags,
 
     #[command(flatten)]
     pub(crate) report: ReportFlags,
+}
+
+impl ReplayFlags {
+    /// The limits of a replay.
+    pub(crate) fn options(&self) -> ReplayOptions {
+        ReplayOptions {
+            bytes_max: self.max_memory.saturating_mul(1 << MIB),
+            work_max: self.max_work.saturating_mul(1 << GIB),
+            ..ReplayOptions::default()
+        }
+    }
 }
 
 /// Options of `diff`.

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pools of as many threads as the system gives.
+//!
+//! rayon's own pools are all or nothing, and where its global pool cannot start
+//! the first parallel loop panics. So the threads are started here, before rayon
+//! is told of them.
+
+use std::io;
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+use rayon::{ThreadBuilder, ThreadPool, ThreadPoolBuilder};
+
+/// The variable by which rayon's users set the size of the global pool.
+const RAYON_VARIABLE: &str = "RAYON_NUM_THREADS";
+
+/// Threads that wait for the pool that they are of.
+type Waiting = Vec<Sender<ThreadBuilder>>;
+
+/// Starts threads, `count` if the system gives as many.
+///
+/// # Errors
+/// If it gives none.
+fn start(
+    count: usize,
+    name: impl Fn(usize) -> String,
+    mut spawn: impl FnMut(thread::Builder, Box<dyn FnOnce() + Send>) -> io::Result<()>,
+) -> io::Result<Waiting> {
+    let mut waiting = Vec::new();
+    for index in 0..count {
+        let (sender, receiver) = mpsc::channel::<ThreadBuilder>();
+        let work = move || {
+            // Without a pool there is nothing to do.
+            if let Ok(thread) = receiver.recv() {
+                thread.run();
+            }
+        };
+        let builder = thread::Builder::new().name(name(index));
+        match spawn(builder, Box::new(work)) {
+            Ok(()) => waiting.push(sender),
+            Err(error) if waiting.is_empty() => return Err(error),
+            Err(error) => {
+                tracing::warn!(wanted = count, started = index, %error, "fewer threads than wanted");
+                break;
+            }
+        }
+    }
+    Ok(waiting)
+}
+
+fn spawn(builder: thread::Builder, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    builder.spawn(work).map(drop)
+}
+
+/// Gives each of `waiting` its part of a pool.
+fn hand_over(waiting: &Waiting) -> impl FnMut(ThreadBuilder) -> io::Result<()> {
+    |thread| {
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let sender = waiting.get(thread.index()).ok_or_else(gone)?;
+        sender.send(thread).map_err(|_| gone())
+    }
+}
+
+/// A pool of `count` threads, or fewer.
+///
+/// # Errors
+/// If the system gives none.
+pub(super) fn own_pool(count: usize, name: impl Fn(usize) -> String) -> io::Result<ThreadPool> {
+    let waiting = start(count, name, spawn)?;
+    let builder = ThreadPoolBuilder::new().num_threads(waiting.len());
+    let pool = builder.spawn_handler(hand_over(&waiting)).build();
+    pool.map_err(io::Error::other)
+}
+
+/// Starts rayon's global pool, if nobody has. False if the system gives no
+/// thread: then the pool must not be used.
+fn start_global() -> bool {
+    let set = std::env::var(RAYON_VARIABLE).ok();
+    let set = set.and_then(|text| text.parse().ok());
+    let count = set
+        .filter(|&count| count > 0)
+        .unwrap_or_else(super::available);
+    let Ok(waiting) = start(count, |index| format!("npu-cpu-{index}"), spawn) else {
+        tracing::warn!("no thread could be started: each caller does its parallel work alone");
+        return false;
+    };
+    // If the program has started it before it has threads of its own.
+    let builder = ThreadPoolBuilder::new().num_threads(waiting.len());
+    let _ = builder.spawn_handler(hand_over(&waiting)).build_global();
+    true
+}
+
+/// Makes this thread a pool, of itself alone.
+fn work_alone() {
+    // It stays that until it ends. It is in no other: that was just asked.
+    let _ = ThreadPoolBuilder::new()
+        .num_threads(1)
+        .use_current_thread()
+        .build();
+}
+
+/// Runs `body`, in which parallel loops use the pool that the caller is in, or
+/// else the global one. Where the system gives no threads they run here.
+pub fn run_parallel<T>(body: impl FnOnce() -> T) -> T {
+    static HAS_GLOBAL: OnceLock<bool> = OnceLock::new();
+    if rayon::current_thread_index().is_none() && !*HAS_GLOBAL.get_or_init(start_global) {
+        work_alone();
+    }
+    body()
+}
+
+#[cfg(test)]
+mod tests {
+    use rayon::prelude::*;
+
+    use super::*;
+
+    fn sum() -> usize {
+        (0..1000_usize).into_par_iter().sum()
+    }
+
+    #[test]
+    fn fewer_threads_than_wanted_are_a_pool() {
+        for given in [0, 1, 3] {
+            let mut left = given;
+            let few = |builder, work| {
+                if left == 0 {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                left -= 1;
+                spawn(builder, work)
+            };
+            let Ok(waiting) = start(5, |index| format!("few-{index}"), few) else {
+                assert_eq!(given, 0);
+                continue;
+            };
+            let builder = ThreadPoolBuilder::new().num_threads(waiting.len());
+            let pool = builder.spawn_handler(hand_over(&waiting)).build().unwrap();
+            assert_eq!(pool.current_num_threads(), given);
+            assert_eq!(pool.install(sum), 499_500);
+            assert_eq!(pool.broadcast(|_| ()).len(), given);
+        }
+    }
+
+    #[test]
+    fn a_thread_can_work_alone() {
+        let alone = thread::spawn(|| {
+            work_alone();
+            let own = thread::current().id();
+            let all_here = (0..100)
+                .into_par_iter()
+                .all(|_| thread::current().id() == own);
+            (rayon::current_num_threads(), all_here, run_parallel(sum))
+        });
+        assert_eq!(alone.join().unwrap(), (1, true, 499_500));
+    }
+}

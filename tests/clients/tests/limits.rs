@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe run` where a login allows little, and when it is asked to end.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::process::{Command, Output};
+
+use client_tests::{Client, probe};
+
+/// Runs a command of a shell that ends it if it hangs.
+fn shell(before: &str, command: &Command) -> Output {
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    let words: Vec<_> = words.map(|word| format!("'{}'", word.display())).collect();
+    let mut shell = Command::new("timeout");
+    shell.args(["--signal=KILL", "300", "sh", "-c"]);
+    shell.arg(format!("{before} exec {}", words.join(" ")));
+    for name in ["ROCKET_DEVICE", "RUST_LOG"] {
+        shell.env_remove(name);
+    }
+    shell.output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let all = [&output.stdout[..], &output.stderr].concat();
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+#[test]
+fn without_descriptors_a_run_ends_with_a_sentence() {
+    let client = Client::compile("plain", &["-pthread"]);
+    for limit in 4..=16 {
+        let output = shell(&format!("ulimit -n {limit};"), &client.command(&[], &[]));
+        let said = said(&output);
+        match output.status.code() {
+            // The server has too few.
+            Some(4) => {
+                for part in ["Too many open files", "ulimit -n"] {
+                    assert!(said.contains(part), "{limit}: no `{part}` in {said}");
+                }
+                assert!(!said.contains("TMPDIR"), "{limit}: {said}");
+            }
+            // The program was told: EMFILE of its own, or the server's, ENFILE.
+            Some(1) => {
+                let told = said.contains("(errno 23)") || said.contains("(errno 24)");
+                assert!(told, "{limit}: {said}");
+            }
+            Some(0) => assert!(said.contains("plain: all is well"), "{limit}: {said}"),
+            other => panic!("{limit}: {other:?}: {said}"),
+        }
+    }
+}
+
+/// An ordinary login, and the least that all of it works with.
+#[test]
+fn clients_work_within_the_limits_of_a_login() {
+    for (name, limit) in [("plain", 64), ("plain", 1024), ("threads512", 1024)] {
+        let client = Client::compile(name, &["-pthread"]);
+        let limits = format!("ulimit -n {limit}; ulimit -s 8192;");
+        let output = shell(&limits, &client.command(&[], &[]));
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(0), "{name}, {limit}: {said}");
+        assert!(said.contains("all is well"), "{name}, {limit}: {said}");
+    }
+}
+
+#[test]
+fn the_self_test_passes_with_512_threads_and_64_descriptors() {
+    let arguments = ["--device", "model", "--fds", "3", "--shape", "64x512x512"];
+    let limits = "ulimit -n 64; ulimit -s 8192; NPU_THREADS=512";
+    let output = shell(limits, &probe(&arguments));
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("PASS"), "{said}");
+}
+
+/// From its very first moment on the program gets the signal, and not this tool,
+/// which would leave it behind without a server.
+#[test]
+fn a_signal_to_end_is_passed_on_from_the_first_moment() {
+    let client = Client::compile("asks_to_end", &[]);
+    for time in 0..20 {
+        let output = shell("", &client.command(&[], &[]));
+        let said = said(&output);
+        // 128 and SIGTERM's number.
+        assert_eq!(output.status.code(), Some(143), "{time}: {said}");
+        assert!(said.contains("opened     0 times"), "{time}: {said}");
+    }
+}
