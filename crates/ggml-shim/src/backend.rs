@@ -167,11 +167,22 @@ unsafe fn compute_product(
             let (entry, decision) = kept.unzip();
             mul_mat.decision = decision;
             let residents = entry.as_deref().map(|entry| &entry.residents);
-            let computed = stream.run(|| {
-                let _computing = TracedProduct::product(number);
-                mul_mat::compute(&*engine, residents, mul_mat)
-            });
-            computed.map(|()| mul_mat.errors)
+            let errors = mul_mat.errors;
+            loop {
+                let computed = stream.run(|| {
+                    let _computing = TracedProduct::product(number);
+                    mul_mat::compute(&*engine, residents, mul_mat)
+                });
+                match computed {
+                    // Each time less is left that may be wrong.
+                    Err(error) if failure::may_run_again(&error) => {
+                        let line = format!("computing {name} again: {error}");
+                        runtime.log(LogLevel::Warn, &line);
+                        mul_mat.errors = errors;
+                    }
+                    computed => break computed.map(|()| mul_mat.errors),
+                }
+            }
         })
     };
     if let Some(trace) = runtime.trace() {

@@ -9,6 +9,8 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{self, NonNull};
 
+use npu_offload::ComputeType;
+
 use crate::abi::{
     Backend, BufferType, DEVICE_TYPE_ACCEL, Device, DeviceCaps, DeviceInterface, DeviceObject,
     DeviceProps, Reg, Tensor,
@@ -144,9 +146,13 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         let answer = match node {
             GraphNode::NoWork => return true,
             GraphNode::Other => Err(DeclineReason::NotAProduct),
-            GraphNode::MulMat(product) => supports::decide(&product, &runtime.rules)
-                // SAFETY: as above; `classify` found a product.
-                .and_then(|_| unsafe { placed(runtime, op, &product) }),
+            GraphNode::MulMat(product) => {
+                supports::decide(&product, &runtime.rules).and_then(|offload| {
+                    trusted(runtime, offload.precision)?;
+                    // SAFETY: as above; `classify` found a product.
+                    unsafe { placed(runtime, op, &product) }
+                })
+            }
         };
         match answer {
             Ok(()) => true,
@@ -173,6 +179,16 @@ unsafe fn leave_written(runtime: &Runtime, op: *const Tensor) {
     if entry.is_some_and(|entry| entry.leave_written(&range)) {
         let line = format!("{name} stays on the CPU from now on: a graph writes it");
         runtime.log(LogLevel::Info, &line);
+    }
+}
+
+/// Whether the NPU has not computed this precision wrong.
+fn trusted(runtime: &Runtime, precision: ComputeType) -> Result<(), DeclineReason> {
+    match runtime.engine() {
+        Some(engine) if !engine.is_usable(precision.format().dtype()) => {
+            Err(DeclineReason::Distrusted)
+        }
+        _ => Ok(()),
     }
 }
 

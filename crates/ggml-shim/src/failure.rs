@@ -36,6 +36,15 @@ fn lacked_memory(events: &[Event]) -> bool {
     diagnosis.is_some_and(|all| all.iter().any(|one| one.trap == HOST_MEMORY.id))
 }
 
+/// Whether a product may be right when it runs again: what computed the first task of its kind
+/// wrong is not used any more.
+pub(crate) fn may_run_again(error: &MulMatError<Error>) -> bool {
+    match error {
+        MulMatError::Engine(Error::WrongResult { source, .. }) => source.remedy.may_run_again(),
+        _ => false,
+    }
+}
+
 /// Whether the host, or the driver, has no memory left.
 pub(crate) fn is_out_of_memory(error: &MulMatError<Error>) -> bool {
     matches!(
@@ -50,9 +59,11 @@ pub(crate) fn is_out_of_memory(error: &MulMatError<Error>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use npu_matmul::{Dtype, Remedy, TaskKind, WrongResult};
     use npu_model::ModelOptions;
     use npu_model::event::{KillCause, TaskPlace};
     use rknpu_chip::{Diagnosis, Effect};
+    use rknpu_regcmd::{Layouts, MatmulForm, MatmulType, Reuse};
 
     use super::*;
 
@@ -101,6 +112,35 @@ mod tests {
         assert!(line.contains("no thread could be started"), "{line}");
         let line = MulMatError::<Error>::from(OutOfMemory::Model).to_string();
         assert!(line.contains("out of memory") && !line.contains("500 ms"));
+    }
+
+    #[test]
+    fn only_what_changed_is_run_again() {
+        let wrong = |remedy| {
+            let kind = TaskKind {
+                ty: MatmulType::Int8ToInt32,
+                rows: 4,
+                m: 4,
+                k: 64,
+                n: 64,
+                layouts: Layouts::default(),
+                reuse: Reuse::default(),
+                form: MatmulForm::A,
+            };
+            let source = Box::new(WrongResult {
+                kind,
+                row: 0,
+                column: 1,
+                got: 2.0,
+                expected: 3.0,
+                remedy,
+            });
+            MulMatError::Engine(Error::WrongResult { device: 0, source })
+        };
+        assert!(may_run_again(&wrong(Remedy::FormB)));
+        assert!(may_run_again(&wrong(Remedy::NoReuse(Dtype::Int8))));
+        assert!(!may_run_again(&wrong(Remedy::Refuse(Dtype::Int8))));
+        assert!(!may_run_again(&MulMatError::NotPacked));
     }
 
     #[test]

@@ -52,11 +52,13 @@ pub(crate) enum DeclineReason {
     FewOutputs,
     /// Dot products too long for INT8.
     TooDeep,
+    /// The NPU has computed this precision wrong.
+    Distrusted,
 }
 
 impl DeclineReason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::NotAProduct,
         Self::Computed,
         Self::Input,
@@ -80,6 +82,7 @@ impl DeclineReason {
         Self::Slower,
         Self::FewOutputs,
         Self::TooDeep,
+        Self::Distrusted,
     ];
 
     /// A few words for the statistics.
@@ -108,6 +111,7 @@ impl DeclineReason {
             Self::Slower => "weights with which the CPU is faster (modelled)",
             Self::FewOutputs => "too few outputs for INT8",
             Self::TooDeep => "dot products too long for INT8",
+            Self::Distrusted => "a precision that the NPU computed wrong, see the log",
         }
     }
 }

@@ -179,6 +179,11 @@ impl ResidentBlock {
     pub(crate) fn buffer(&self) -> FrozenBo {
         lock(&self.chunk.0).bo.clone()
     }
+
+    /// Where it lies in that.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
 }
 
 impl Drop for ResidentBlock {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The devices, and what is planned for them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use npu_kernels::nibble::{SPLIT_MAX, first_outside};
+use rknpu_regcmd::{MatmulType, ProgramOptions};
 use rocket_uapi::DevicePool;
 
 use crate::buffers::Buffers;
@@ -14,6 +16,7 @@ use crate::cache::LruMap;
 use crate::counters::{AtomicCounters, Counters};
 use crate::dtype::{Dtype, Results};
 use crate::error::Error;
+use crate::first_run::FirstRuns;
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Watched};
 use crate::pack::Format;
@@ -66,6 +69,8 @@ pub struct Engine {
     options: PlanOptions,
     plans: LruMap<WeightPlanKey, Arc<WeightPlan>>,
     products: ProductCache,
+    /// If first tasks are checked.
+    first_runs: Option<FirstRuns>,
     watched: Watched,
     counters: AtomicCounters,
     /// Bytes of PREP_BO and FINI_BO when the engine was made.
@@ -108,9 +113,12 @@ impl Engine {
             .collect::<Result<_, _>>()?;
         // All of them are files of the same one.
         let first = devices.first().ok_or(PlanError::NoDevice)?;
-        let allowed = options
-            .profile
-            .allows_unmeasured_tiles(&first.device().info());
+        let info = first.device().info();
+        let profile = &options.profile;
+        let allowed = profile.allows_unmeasured_tiles(&info);
+        let is_checked = !info.is_model && !profile.is_calibrated();
+        let is_checked = options.check_first.unwrap_or(is_checked);
+        let first_runs = is_checked.then(|| FirstRuns::new(profile.choices.clone()));
         options.unmeasured_tiles.get_or_insert(allowed);
         Ok(Self {
             // Only uniqueness matters.
@@ -120,6 +128,7 @@ impl Engine {
             options,
             plans: LruMap::new(PLANS_KEPT),
             products: ProductCache::empty(),
+            first_runs,
             watched: Watched::default(),
             counters: AtomicCounters::default(),
             clock: Arc::default(),
@@ -194,12 +203,17 @@ impl Engine {
         if weights.engine() != self.id {
             return Err(Error::ForeignWeights);
         }
+        let dtype = weights.dtype();
+        if !self.is_usable(dtype) {
+            return Err(Error::Distrusted { dtype });
+        }
         let key = ProductKey {
             weights: Arc::clone(weights.shared_plan()),
             m,
             results,
+            program: self.program(dtype),
         };
-        let plan = || Plan::with_results(weights.plan(), m, results, &self.options);
+        let plan = || Plan::with_results(weights.plan(), m, results, &self.current_options());
         let make = || {
             let prepared = Arc::new(Prepared::new(plan()?));
             self.count(&Counters {
@@ -209,6 +223,57 @@ impl Engine {
             Ok(prepared)
         };
         self.products.get_or_make(key, make)
+    }
+
+    /// A product as it is computed now: what was prepared before a result was found wrong
+    /// is prepared again.
+    pub(crate) fn up_to_date(
+        &self,
+        weights: &PackedWeights,
+        prepared: &Arc<Prepared>,
+    ) -> Result<Arc<Prepared>, Error> {
+        let (dtype, plan) = (weights.dtype(), &prepared.plan);
+        if self.is_usable(dtype) && self.program(dtype) == plan.program {
+            return Ok(Arc::clone(prepared));
+        }
+        let results = match plan.ty {
+            MatmulType::Fp16ToFp16 => Results::Halves,
+            _ => Results::Sums,
+        };
+        self.prepared(weights, plan.m, results)
+    }
+
+    /// Whether products of this precision are computed. A wrong result may have ended
+    /// that; see [`Error::WrongResult`].
+    #[must_use]
+    pub fn is_usable(&self, dtype: Dtype) -> bool {
+        !(self.first_runs.as_ref()).is_some_and(|runs| runs.refuses(dtype))
+    }
+
+    /// The check of first tasks, if this engine does that.
+    pub(crate) const fn first_runs(&self) -> Option<&FirstRuns> {
+        self.first_runs.as_ref()
+    }
+
+    /// How programs of this precision are made now.
+    pub(crate) fn program(&self, dtype: Dtype) -> ProgramOptions {
+        match &self.first_runs {
+            Some(runs) => runs.program(dtype),
+            None => self.options.profile.choices.program(dtype),
+        }
+    }
+
+    /// The options, without what was found wrong.
+    fn current_options(&self) -> Cow<'_, PlanOptions> {
+        let choices = self.first_runs.as_ref().map(FirstRuns::choices);
+        match choices {
+            Some(choices) if choices != self.options.profile.choices => {
+                let mut options = self.options.clone();
+                Arc::make_mut(&mut options.profile).choices = choices;
+                Cow::Owned(options)
+            }
+            _ => Cow::Borrowed(&self.options),
+        }
     }
 
     /// The memory of all devices, without any weights yet, of which those alone

@@ -6,6 +6,8 @@ use std::time::Duration;
 use rknpu_regcmd::{LinkError, MatmulError};
 use rocket_uapi::{FinishedJob, Refusal, WaitError};
 
+use crate::dtype::Dtype;
+use crate::first_run::WrongResult;
 use crate::gemm::Output;
 use crate::plan::PlanError;
 use crate::staged::StagedError;
@@ -116,6 +118,24 @@ pub enum Error {
         device: usize,
         /// What became of it.
         source: JobFailure,
+    },
+    /// The first task of its kind is wrong, on a board that nobody has calibrated; see
+    /// [`PlanOptions::check_first`](crate::PlanOptions::check_first).
+    #[error("device {device}: {source}")]
+    WrongResult {
+        /// Index into the device pool.
+        device: usize,
+        /// What is wrong, and what is done about it.
+        source: Box<WrongResult>,
+    },
+    /// Products of this precision were wrong before, whatever was tried.
+    #[error(
+        "the NPU computed wrong {dtype} results before, so {dtype} products are refused until \
+         the program starts again; use another precision, or run `npu-probe calibrate`"
+    )]
+    Distrusted {
+        /// The precision.
+        dtype: Dtype,
     },
 }
 

@@ -348,11 +348,13 @@ impl<'a> GemmCall<'a> {
         'a: 'p,
     {
         let Gemm {
+            engine,
             weights,
             ref prepared,
             m,
             ..
         } = *self.gemm;
+        let prepared = engine.up_to_date(weights, prepared)?;
         let integers = match (self.a, rows) {
             (Activations::I8(a), _) => a,
             (_, Some(rows)) => &rows.integers,
@@ -391,7 +393,7 @@ impl<'a> GemmCall<'a> {
         tracing::trace!(plan = %prepared.plan, "product");
         Ok(Product {
             weights,
-            prepared: Arc::clone(prepared),
+            prepared,
             a,
             epilogue,
         })

@@ -7,11 +7,11 @@
 //! then nothing is planned, emitted, linked, or copied to the device.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
-use rknpu_regcmd::{Iova, LinkedProgram};
+use rknpu_regcmd::{Iova, LinkedProgram, ProgramOptions};
 use rocket_uapi::{Bo, ProgramBo};
 
 use crate::buffers::IDLE_PROGRAMS;
@@ -41,6 +41,8 @@ pub(crate) struct Prepared {
     pub(crate) plan: Plan,
     /// What is computed, in order.
     pub(crate) steps: Vec<Step>,
+    /// Whether the kinds of all its tasks were checked, if this engine does that.
+    pub(crate) is_checked: AtomicBool,
 }
 
 impl Prepared {
@@ -50,6 +52,7 @@ impl Prepared {
             id: NEXT_PREPARED.fetch_add(1, Ordering::Relaxed),
             steps: plan.steps().collect(),
             plan,
+            is_checked: AtomicBool::new(false),
         }
     }
 
@@ -77,6 +80,8 @@ pub(crate) struct ProductKey {
     pub(crate) m: usize,
     /// What C is.
     pub(crate) results: Results,
+    /// How programs are made.
+    pub(crate) program: ProgramOptions,
 }
 
 /// Products that were planned last, whatever their weights.

@@ -4,11 +4,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::Context;
 use half::f16;
-use npu_matmul::{Engine, Error, JobFailure, Results, reference};
-use rocket_uapi::{Device, DevicePool};
+use npu_matmul::{Error, JobFailure, PlanOptions, Results, reference};
+use rocket_uapi::Device;
 
+use crate::cmd::measuring;
 use crate::data::{ProductOperands, SPLIT_MAX, SplitMix64};
 use crate::exit::Failure;
 use crate::flags::OperandDtypes;
@@ -96,10 +96,8 @@ impl SoakProduct {
             let want = reference::multiply_i32(m, n, k, &a, &b);
             (self.operands(a, b.clone()), want)
         });
-        let pool = DevicePool::open(device, self.files)
-            .context("cannot open the device again")
-            .map_err(Failure::Device)?;
-        let engine = Engine::open(pool)?;
+        let (options, _) = PlanOptions::for_device(&device.info());
+        let engine = measuring::engine(device, self.files, options, None)?;
         let weights = sides[0].0.load(&engine, self.kind.dtype(), n, k)?;
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
             let mut product = ProductResult::unwritten(operands, self.results, m * n);

@@ -2,6 +2,7 @@
 //! One job, from the plan to its end: buffers, programs, submission, wait.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::{Binding, Iova, LinkedProgram};
@@ -12,6 +13,7 @@ use crate::counters::Counters;
 use crate::emit;
 use crate::engine::Engine;
 use crate::error::{Error, JobFailure};
+use crate::first_run::JobMemory;
 use crate::observe::{Activity, SubmittedJob};
 use crate::packed::PackedWeights;
 use crate::plan::{Band, JobPlan};
@@ -80,6 +82,11 @@ impl Inputs {
         let devices = self.0.iter();
         let each = devices.map(|inputs| inputs.iter().map(bytes).sum());
         each.max().unwrap_or(0)
+    }
+
+    /// The buffer, while a job has it.
+    pub(super) fn bo(&self, at: InputIndex) -> Option<&FrozenBo> {
+        self.0[at.device][at.index].bo.as_ref()
     }
 
     /// All of them, device by device.
@@ -264,6 +271,49 @@ impl OnDevice<'_> {
                 (buffers.unwrap_or_default(), Err(error))
             }
         }
+    }
+
+    /// Compares tasks that are the first of their kind with the CPU's results, where the
+    /// engine does that.
+    pub(super) fn check(
+        self,
+        product: &Product<'_>,
+        job: &JobPlan,
+        a: Option<&FrozenBo>,
+        results: &[Bo],
+    ) -> Result<(), Error> {
+        let (Some(runs), Some(a), Some(c)) = (self.engine.first_runs(), a, results.first()) else {
+            return Ok(());
+        };
+        if product.prepared.is_checked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let tasks = runs.unchecked(job);
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let from = Instant::now();
+        let block = product.weights.block(job.block);
+        let b = block.buffer();
+        let until = Deadline::FOREVER;
+        let [a, b] = [a, &b].map(|bo| bo.read(until).map_err(self.failed()));
+        let (a, b, c) = (a?, b?, c.read(until).map_err(self.failed())?);
+        let memory = JobMemory {
+            a: &a,
+            b: &b[block.range()],
+            c: &c,
+        };
+        let device = self.device;
+        let checked = runs.check(&tasks, memory);
+        self.engine.count(&Counters {
+            checked_tasks: tasks.len() as u64,
+            check_ns: u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            ..Counters::default()
+        });
+        checked.map_err(|wrong| Error::WrongResult {
+            device,
+            source: Box::new(wrong),
+        })
     }
 
     /// Collects the results of a job that has ended.

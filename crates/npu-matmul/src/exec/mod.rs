@@ -18,6 +18,7 @@ mod product;
 mod wave;
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -101,11 +102,12 @@ impl<'a> ProductRun<'a> {
                 break;
             };
             let needed = oldest.inputs();
-            oldest.finish(self.engine, &mut self.products)?;
+            oldest.finish(self.engine, &mut self.products, &self.inputs)?;
             self.inputs.release(self.engine, &needed);
         }
         for product in &self.products {
             self.engine.count(&product.counters());
+            product.prepared.is_checked.store(true, Ordering::Relaxed);
         }
         Ok(())
     }

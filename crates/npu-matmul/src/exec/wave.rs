@@ -97,6 +97,7 @@ impl Wave {
         mut self,
         engine: &Engine,
         products: &mut [Product<'_>],
+        inputs: &Inputs,
     ) -> Result<(), Error> {
         let step_of = |job: &RunningJob| (job.planned.product, job.planned.at.step);
         while let Some(first) = self.jobs.first() {
@@ -105,7 +106,7 @@ impl Wave {
             let later = self.jobs.split_off(same.count());
             let jobs = std::mem::replace(&mut self.jobs, later);
             let product = &mut products[of_step.0];
-            if let Err(error) = finish_step(engine, self.token, product, jobs) {
+            if let Err(error) = finish_step(engine, self.token, product, jobs, inputs) {
                 self.drain(engine);
                 return Err(error);
             }
@@ -137,6 +138,7 @@ fn finish_step(
     token: u64,
     product: &mut Product<'_>,
     jobs: Vec<RunningJob>,
+    inputs: &Inputs,
 ) -> Result<(), Error> {
     let prepared = Arc::clone(&product.prepared);
     let ended: Vec<_> = {
@@ -147,18 +149,19 @@ fn finish_step(
                 device: job.planned.input.device,
                 token,
             };
-            (on, job.planned.at, job.at, on.wait(job.pending))
+            (on, job.planned, job.at, on.wait(job.pending))
         };
         jobs.into_par_iter().map(end_of).collect()
     };
     let mut result = Ok(());
-    for (on, at, submitted, done) in ended {
-        let plan = prepared.job(at);
+    for (on, planned, submitted, done) in ended {
+        let plan = prepared.job(planned.at);
         let collected = done.and_then(|done| {
             let tasks = plan.tasks.len();
             on.done(Activity::Job { tasks }, submitted);
             let collected = if result.is_ok() {
-                on.collect(product, plan, &done.writes)
+                on.check(product, plan, inputs.bo(planned.input), &done.writes)
+                    .and_then(|()| on.collect(product, plan, &done.writes))
             } else {
                 Ok(())
             };

@@ -68,6 +68,10 @@ pub struct PlanOptions {
     /// [`envelope`](Profile::envelope). An engine decides `None`: on the software
     /// model they may, on an NPU not. Without an engine they may.
     pub unmeasured_tiles: Option<bool>,
+    /// Whether an engine checks the first task of each [kind](crate::TaskKind) on the
+    /// CPU. It decides `None`: on an NPU that is not
+    /// [calibrated](Profile::is_calibrated) it does.
+    pub check_first: Option<bool>,
 }
 
 impl Default for PlanOptions {
@@ -83,6 +87,7 @@ impl Default for PlanOptions {
             conditions: Conditions::default(),
             profile: Profile::built_in(),
             unmeasured_tiles: None,
+            check_first: None,
         }
     }
 }

@@ -46,13 +46,18 @@ impl MeasuringFlags {
     }
 }
 
-/// An engine over several files of `device`.
+/// An engine over several files of `device`. It does not check first tasks: what uses it
+/// compares results itself, or measures.
 pub(crate) fn engine(
     device: &Device,
     fds: usize,
     options: PlanOptions,
     threads: Option<Threads>,
 ) -> Result<Engine, Failure> {
+    let options = PlanOptions {
+        check_first: Some(false),
+        ..options
+    };
     let pool = DevicePool::open(device, fds)
         .context("cannot open the device again")
         .map_err(Failure::Device)?;

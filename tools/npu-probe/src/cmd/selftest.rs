@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use npu_capture::{Recorder, RecorderOptions, Recording};
-use npu_matmul::{Engine, Error, Observer, PackedWeights, Results};
+use npu_matmul::{Engine, Error, Observer, PackedWeights, PlanOptions, Results};
 use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
-use rocket_uapi::{Device, DevicePool};
+use rocket_uapi::Device;
 
+use super::measuring;
 use crate::capture::{CapturedProduct, JobCollector};
 use crate::data::ProductOperands;
 use crate::dump::Dump;
@@ -45,12 +46,11 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let progress = ProgressLine::of(test.repeat.get() as u64, "computing on the CPU");
     let operands = ProductOperands::random_of(test.dtype, a_len, b_len, test.seed);
     let (recorded, recorder) = recorded(&opened.device, test)?;
-    let pool = DevicePool::open(&recorded, test.fds.get())
-        .context("cannot open the device again")
-        .map_err(Failure::Device)?;
     let capture = Arc::new(JobCollector::default());
     let observer: Arc<dyn Observer> = Arc::<JobCollector>::clone(&capture);
-    let engine = Engine::open(pool)?.observed_by(observer);
+    let (options, _) = PlanOptions::for_device(&recorded.info());
+    let engine = measuring::engine(&recorded, test.fds.get(), options, None)?;
+    let engine = engine.observed_by(observer);
     let weights = operands.load(&engine, test.dtype.dtype(), n, k)?;
     let output = ProductResult::output(&operands, Results::Sums);
     let plan = engine.prepare(&weights, m, output)?.plan().to_string();

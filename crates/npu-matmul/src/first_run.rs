@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! On a board that nobody has calibrated, the first task of each kind is checked on the CPU.
+//!
+//! The check reads the bytes that the NPU read, and computes some rows of the tile again.
+//! Where they differ, the call fails, and what is most likely at fault is not used again:
+//! first what tasks find in CBUF, then form A of the programs, then the precision.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use half::f16;
+use rayon::prelude::*;
+use rknpu_regcmd::{
+    Layouts, MatmulForm, MatmulType, MatrixLayout, ProgramOptions, Reuse, ReuseRule,
+};
+
+use crate::dtype::{CHANNEL_GROUP, Dtype};
+use crate::emit;
+use crate::layout::{Order, Position, TileLayout, weight};
+use crate::plan::{JobPlan, TaskPlan};
+use crate::profile::Choices;
+use crate::reference::{Expected, tolerance};
+
+/// Tasks of one kind run the same program but for addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TaskKind {
+    /// Operands and results.
+    pub ty: MatmulType,
+    /// Rows of the tile that hold data; the others pad it.
+    pub rows: usize,
+    /// Rows of the tile.
+    pub m: u32,
+    /// Depth of the tile.
+    pub k: u32,
+    /// Channels of the tile.
+    pub n: u32,
+    /// How rows follow each other.
+    pub layouts: Layouts,
+    /// What is not fetched, because the task before left it in CBUF.
+    pub reuse: Reuse,
+    /// The blocks that the program starts.
+    pub form: MatmulForm,
+}
+
+impl TaskKind {
+    fn of(job: &JobPlan, task: &TaskPlan, before: Option<&TaskPlan>) -> Self {
+        let reuse = |before| emit::reuse(job.ty, task, before, &job.program);
+        Self {
+            ty: job.ty,
+            rows: job.band.activations[task.activation].rows.len(),
+            m: task.m_padded,
+            k: task.k_padded,
+            n: task.n_padded,
+            layouts: task.layouts,
+            reuse: before.map(reuse).unwrap_or_default(),
+            form: job.program.form,
+        }
+    }
+
+    /// Precision of its operands.
+    const fn dtype(&self) -> Dtype {
+        match self.ty {
+            MatmulType::Int8ToInt32 => Dtype::Int8,
+            MatmulType::Int4ToInt16 => Dtype::Int4,
+            MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => Dtype::Fp16,
+        }
+    }
+}
+
+impl fmt::Display for TaskKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { m, k, n, form, .. } = self;
+        write!(
+            f,
+            "{} of M = {m}, K = {k}, N = {n}, form {form:?}",
+            self.dtype()
+        )?;
+        f.write_str(match (self.reuse.features, self.reuse.weights) {
+            (false, false) => "",
+            (true, false) => ", which reuses features",
+            (false, true) => ", which reuses weights",
+            (true, true) => ", which reuses features and weights",
+        })
+    }
+}
+
+/// What an engine does about a wrong result, until it is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// Tasks of this precision fetch both operands.
+    NoReuse(Dtype),
+    /// All programs have form B.
+    FormB,
+    /// Products of this precision are refused ([`Error::Distrusted`](crate::Error)).
+    Refuse(Dtype),
+}
+
+impl Remedy {
+    /// Whether the call that failed may be right when it runs again.
+    #[must_use]
+    pub const fn may_run_again(self) -> bool {
+        !matches!(self, Self::Refuse(_))
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoReuse(dtype) => {
+                write!(
+                    f,
+                    "{dtype} tasks reuse no operand from now on; run the call again"
+                )
+            }
+            Self::FormB => f.write_str("programs have form B from now on; run the call again"),
+            Self::Refuse(dtype) => write!(f, "{dtype} is not used on this NPU from now on"),
+        }
+    }
+}
+
+/// A first task of its kind whose result the CPU contradicts.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "the first task of its kind ({kind}) computed {got} instead of {expected} in row {row}, \
+     column {column} of its tile: {remedy}; `npu-probe evidence` collects what is needed for a \
+     report, and `npu-probe calibrate` finds out what this board computes right"
+)]
+pub struct WrongResult {
+    /// The kind of the task.
+    pub kind: TaskKind,
+    /// Row of the tile.
+    pub row: usize,
+    /// Column of the tile.
+    pub column: usize,
+    /// What the NPU wrote.
+    pub got: f64,
+    /// What the CPU computed of the same bytes.
+    pub expected: f64,
+    /// What is done about it.
+    pub remedy: Remedy,
+}
+
+/// The kinds of tasks that were right, and what was found wrong.
+#[derive(Debug)]
+pub(crate) struct FirstRuns(RwLock<State>);
+
+#[derive(Debug)]
+struct State {
+    /// As programs are made now.
+    choices: Choices,
+    right: HashSet<TaskKind>,
+    refused: Vec<Dtype>,
+}
+
+/// The buffers of a job, as the NPU has read and written them.
+#[derive(Clone, Copy)]
+pub(crate) struct JobMemory<'a> {
+    pub(crate) a: &'a [u8],
+    pub(crate) b: &'a [u8],
+    pub(crate) c: &'a [u8],
+}
+
+impl FirstRuns {
+    /// Nothing has run, and programs are made by `choices`.
+    pub(crate) fn new(choices: Choices) -> Self {
+        Self(RwLock::new(State {
+            choices,
+            right: HashSet::new(),
+            refused: Vec::new(),
+        }))
+    }
+
+    /// How programs are made now.
+    pub(crate) fn choices(&self) -> Choices {
+        self.read().choices.clone()
+    }
+
+    /// The same of one precision.
+    pub(crate) fn program(&self, dtype: Dtype) -> ProgramOptions {
+        self.read().choices.program(dtype)
+    }
+
+    /// Whether products of this precision are refused.
+    pub(crate) fn refuses(&self, dtype: Dtype) -> bool {
+        self.read().refused.contains(&dtype)
+    }
+
+    /// Tasks of a job whose kinds have not been checked: one of each.
+    pub(crate) fn unchecked<'j>(&self, job: &'j JobPlan) -> Vec<(TaskKind, &'j TaskPlan)> {
+        let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
+        let kinds = job.tasks.iter().zip(before);
+        let mut seen = HashSet::new();
+        let state = self.read();
+        kinds
+            .map(|(task, before)| (TaskKind::of(job, task, before), task))
+            .filter(|(kind, _)| !state.right.contains(kind) && seen.insert(*kind))
+            .collect()
+    }
+
+    /// Compares tasks with the CPU's results; those that are right are not checked
+    /// again.
+    ///
+    /// # Errors
+    /// The first that is wrong; what may be at fault is switched off.
+    pub(crate) fn check(
+        &self,
+        tasks: &[(TaskKind, &TaskPlan)],
+        memory: JobMemory<'_>,
+    ) -> Result<(), WrongResult> {
+        for (kind, task) in tasks {
+            let Some(difference) = difference(kind, task, memory) else {
+                self.write().right.insert(*kind);
+                continue;
+            };
+            let wrong = WrongResult {
+                kind: *kind,
+                row: difference.row,
+                column: difference.column,
+                got: difference.got,
+                expected: difference.expected,
+                remedy: remedy(kind),
+            };
+            if self.write().apply(wrong.remedy) {
+                tracing::error!(%wrong, "the NPU computed a wrong result");
+            }
+            return Err(wrong);
+        }
+        Ok(())
+    }
+
+    // No critical section leaves the state half changed, panic or not.
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What of a wrong task fewest have run.
+const fn remedy(kind: &TaskKind) -> Remedy {
+    match (kind.reuse, kind.form) {
+        (Reuse { features: true, .. } | Reuse { weights: true, .. }, _) => {
+            Remedy::NoReuse(kind.dtype())
+        }
+        (_, MatmulForm::A) => Remedy::FormB,
+        (_, MatmulForm::B) => Remedy::Refuse(kind.dtype()),
+    }
+}
+
+impl State {
+    /// Whether that changes anything: jobs that were in flight may be wrong, too.
+    fn apply(&mut self, remedy: Remedy) -> bool {
+        match remedy {
+            Remedy::NoReuse(dtype) => {
+                let reuse = &mut self.choices.reuse;
+                let of_dtype = match dtype {
+                    Dtype::Int8 => &mut reuse.int8,
+                    Dtype::Int4 => &mut reuse.int4,
+                    Dtype::Fp16 => &mut reuse.fp16,
+                };
+                std::mem::replace(&mut of_dtype.value, ReuseRule::Never) != ReuseRule::Never
+            }
+            Remedy::FormB => {
+                let form = &mut self.choices.form.value;
+                std::mem::replace(form, MatmulForm::B) != MatmulForm::B
+            }
+            Remedy::Refuse(dtype) => {
+                let is_new = !self.refused.contains(&dtype);
+                if is_new {
+                    self.refused.push(dtype);
+                }
+                is_new
+            }
+        }
+    }
+}
+
+struct Difference {
+    row: usize,
+    column: usize,
+    got: f64,
+    expected: f64,
+}
+
+/// The first wrong element of the first, middle and last two rows, in all columns.
+fn difference(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Option<Difference> {
+    let dtype = kind.dtype();
+    let (m, k, n) = (kind.m as usize, kind.k as usize, kind.n as usize);
+    let tile = |matrix, bits, offset: u32| TileLayout {
+        bits,
+        offset: offset as usize,
+        order: match matrix {
+            MatrixLayout::Cube => Order::Native { rows: m },
+            MatrixLayout::RowMajor { pitch } => Order::RowMajor {
+                pitch: pitch as usize,
+            },
+        },
+    };
+    let a = tile(kind.layouts.a, dtype.input_bits(), task.a);
+    let c = tile(kind.layouts.c, kind.ty.out_bytes() as usize * 8, task.c);
+    let b = &memory.b[task.b as usize..];
+
+    let last = kind.rows.saturating_sub(1);
+    let mut rows = vec![0, kind.rows / 2, last.saturating_sub(1), last];
+    rows.dedup();
+    let operand = |row| (0..k).map(move |k| operand(dtype, memory.a, a.position(row, k)));
+    let rows: Vec<(usize, Vec<f64>)> = (rows.into_iter())
+        .map(|row| (row, operand(row).collect()))
+        .collect();
+    (0..n).into_par_iter().find_map_first(|column| {
+        let kernel = kernel(dtype, b, k, column);
+        rows.iter().find_map(|(row, features)| {
+            let products = features.iter().zip(&kernel).map(|(a, b)| a * b);
+            // Integers are exact: 2^14 * 2^14 is far below 2^53.
+            let (sum, magnitudes) = products.fold((0.0, 0.0), |(v, s), p| (v + p, s + p.abs()));
+            let at = c.position(*row, column).byte;
+            let (got, is_right) = compare(kind.ty, &memory.c[at..], sum, magnitudes);
+            (!is_right).then_some(Difference {
+                row: *row,
+                column,
+                got,
+                expected: sum,
+            })
+        })
+    })
+}
+
+/// All channels of a kernel. Those of a group follow each other.
+fn kernel(dtype: Dtype, b: &[u8], k: usize, n: usize) -> Vec<f64> {
+    let bits = dtype.input_bits();
+    let groups = (0..k).step_by(CHANNEL_GROUP);
+    let group = |first| {
+        let start = weight(dtype, k, n, first);
+        (0..CHANNEL_GROUP).map(move |at| {
+            let bit = start.bit as usize + at * bits;
+            let position = Position {
+                byte: start.byte + bit / 8,
+                bit: (bit % 8) as u32,
+            };
+            operand(dtype, b, position)
+        })
+    };
+    groups.flat_map(group).collect()
+}
+
+fn operand(dtype: Dtype, memory: &[u8], at: Position) -> f64 {
+    let byte = memory[at.byte];
+    match dtype {
+        Dtype::Int8 => f64::from(byte as i8),
+        // The nibble moves up, and its sign with it back.
+        Dtype::Int4 => f64::from(((byte >> at.bit) << 4) as i8 >> 4),
+        Dtype::Fp16 => f16::from_le_bytes([byte, memory[at.byte + 1]]).to_f64(),
+    }
+}
+
+/// The result in memory, and whether it is the sum: exactly for integers, within
+/// the bound of [`Expected`] for floats. Operands that are not finite have none.
+fn compare(ty: MatmulType, memory: &[u8], value: f64, magnitudes: f64) -> (f64, bool) {
+    let half = [memory[0], memory[1]];
+    let word = || [memory[0], memory[1], memory[2], memory[3]];
+    let expected = Expected {
+        value,
+        tolerance: tolerance(value, magnitudes, 1),
+    };
+    let exact = |got: f64| (got, got == value);
+    match ty {
+        MatmulType::Int8ToInt32 => exact(i32::from_le_bytes(word()).into()),
+        MatmulType::Int4ToInt16 => exact(i16::from_le_bytes(half).into()),
+        MatmulType::Fp16ToFp32 => {
+            let got = f64::from(f32::from_le_bytes(word()));
+            let is_near = (got - value).abs() <= expected.tolerance;
+            (got, is_near || !magnitudes.is_finite())
+        }
+        MatmulType::Fp16ToFp16 => {
+            let got = f16::from_le_bytes(half);
+            let is_near = expected.allows_half(got) || !magnitudes.is_finite();
+            (got.to_f64(), is_near)
+        }
+    }
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! On an NPU that nobody has calibrated the first task of each kind is checked, and what
+//! computed a wrong result is not used again.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+#[path = "common/lying.rs"]
+mod lying;
+
+use std::sync::Arc;
+
+use common::{multiply, random_f16, random_i4, random_i8, reusing};
+use half::f16;
+use lying::lying_engine;
+use npu_matmul::profile::Board;
+use npu_matmul::{
+    Dtype, Engine, Error, Output, PlanOptions, Profile, Remedy, Weights, WrongResult, reference,
+};
+use npu_model::{Model, ModelOptions};
+use rknpu_regcmd::{MatmulForm, MatmulType};
+use rocket_uapi::DevicePool;
+
+const M: usize = 18;
+const K: usize = 64;
+const N: usize = 128;
+
+fn wrong(result: Result<(), Error>) -> WrongResult {
+    let found = match result {
+        Err(Error::WrongResult { source, .. }) => Some(*source),
+        _ => None,
+    };
+    found.unwrap()
+}
+
+/// Tiles of a part of N, so that jobs have several tasks.
+fn narrow() -> PlanOptions {
+    PlanOptions {
+        n_tile: Some(64),
+        ..PlanOptions::default()
+    }
+}
+
+/// Runs a product of each type; that of FP16 twice, once with each type of results.
+fn run(engine: &Engine, ty: MatmulType) -> Result<(), Error> {
+    let (a, b) = (random_i4(1, M * K), random_i4(2, N * K));
+    match ty {
+        MatmulType::Int8ToInt32 | MatmulType::Int4ToInt16 => {
+            let weights = match ty {
+                MatmulType::Int8ToInt32 => engine.load(Weights::i8(N, K, &b))?,
+                _ => engine.load(Weights::i4(N, K, &b))?,
+            };
+            let mut c = vec![0; M * N];
+            multiply(engine, &weights, M, &a, &mut c)?;
+            assert!(c == reference::multiply_i32(M, N, K, &a, &b));
+        }
+        MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => {
+            let (a, b) = (random_f16(1, M * K), random_f16(2, N * K));
+            let weights = engine.load(Weights::f16(N, K, &b))?;
+            if ty == MatmulType::Fp16ToFp32 {
+                multiply(engine, &weights, M, &a, &mut vec![0.0_f32; M * N])?;
+            } else {
+                multiply(engine, &weights, M, &a, &mut vec![f16::ZERO; M * N])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+const TYPES: [(MatmulType, Dtype); 4] = [
+    (MatmulType::Int8ToInt32, Dtype::Int8),
+    (MatmulType::Int4ToInt16, Dtype::Int4),
+    (MatmulType::Fp16ToFp32, Dtype::Fp16),
+    (MatmulType::Fp16ToFp16, Dtype::Fp16),
+];
+
+#[test]
+fn a_wrong_row_at_either_end_is_found_in_each_type_which_is_then_refused() {
+    for (ty, dtype) in TYPES {
+        for last in [false, true] {
+            let engine = match last {
+                false => lying_engine(PlanOptions::default(), |_, _, _| Some([0, 5])),
+                true => lying_engine(PlanOptions::default(), |job, task, _| {
+                    let rows = job.job.band.activations[task.activation].rows.len();
+                    Some([rows - 1, task.n.len() - 1])
+                }),
+            };
+            let found = wrong(run(&engine, ty));
+            assert_eq!((found.kind.ty, found.remedy), (ty, Remedy::Refuse(dtype)));
+            let row = if last { found.kind.rows - 1 } else { 0 };
+            assert_eq!(found.row, row);
+            assert_ne!(found.got, found.expected);
+            let refused = run(&engine, ty).unwrap_err();
+            assert!(
+                matches!(refused, Error::Distrusted { dtype: d } if d == dtype),
+                "{refused}"
+            );
+            assert!(!engine.is_usable(dtype));
+        }
+    }
+}
+
+/// Without the check nobody sees it: the test above tests something.
+#[test]
+fn without_the_check_wrong_results_pass() {
+    let options = PlanOptions {
+        check_first: Some(false),
+        ..PlanOptions::default()
+    };
+    let engine = lying_engine(options, |_, _, _| Some([0, 5]));
+    run(&engine, MatmulType::Fp16ToFp32).unwrap();
+    assert_eq!(engine.counters().checked_tasks, 0);
+}
+
+#[test]
+fn one_refused_precision_leaves_the_others() {
+    let engine = lying_engine(PlanOptions::default(), |job, _, _| {
+        (job.dtype == Dtype::Int8).then_some([1, 0])
+    });
+    // Row 1 is none of those that are compared; a smaller tile has it in the middle.
+    let b = random_i8(2, N * K);
+    let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
+    let (a, mut c) = (random_i8(1, 2 * K), vec![0; 2 * N]);
+    let found = wrong(multiply(&engine, &weights, 2, &a, &mut c));
+    assert_eq!((found.row, found.column), (1, 0));
+    run(&engine, MatmulType::Fp16ToFp32).unwrap();
+    run(&engine, MatmulType::Int4ToInt16).unwrap();
+}
+
+/// What was prepared before is right afterwards, too.
+#[test]
+fn where_only_reuse_is_wrong_the_next_call_is_right_without_it() {
+    let engine = lying_engine(reusing(narrow()), |_, _, reuse| {
+        (reuse.features || reuse.weights).then_some([0, 0])
+    });
+    let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
+    let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
+    let gemm = engine.prepare(&weights, M, Output::I32).unwrap();
+    let mut c = vec![0; M * N];
+    let found = wrong(gemm.run(&a, &mut c));
+    assert_eq!(found.remedy, Remedy::NoReuse(Dtype::Int8));
+    assert!(found.to_string().contains("run the call again"), "{found}");
+    for _ in 0..2 {
+        c.fill(0);
+        gemm.run(&a, &mut c).unwrap();
+        assert!(c == reference::multiply_i32(M, N, K, &a, &b));
+    }
+    assert!(engine.is_usable(Dtype::Int8));
+    // INT4 still reuses, and is found out by itself.
+    let found = wrong(run(&engine, MatmulType::Int4ToInt16));
+    assert_eq!(found.remedy, Remedy::NoReuse(Dtype::Int4));
+    run(&engine, MatmulType::Int4ToInt16).unwrap();
+}
+
+#[test]
+fn where_only_form_a_is_wrong_the_next_call_is_right_with_form_b() {
+    let mut profile = Profile::clone(&Profile::built_in());
+    profile.choices.form.value = MatmulForm::A;
+    let options = PlanOptions {
+        profile: Arc::new(profile),
+        ..narrow()
+    };
+    let engine = lying_engine(options, |job, _, _| {
+        (job.job.program.form == MatmulForm::A).then_some([0, 0])
+    });
+    let found = wrong(run(&engine, MatmulType::Int8ToInt32));
+    assert_eq!(found.remedy, Remedy::FormB);
+    for (ty, _) in TYPES {
+        run(&engine, ty).unwrap();
+    }
+}
+
+#[test]
+fn each_kind_is_checked_once() {
+    let engine = lying_engine(reusing(narrow()), |_, _, _| None);
+    let checked = || engine.counters().checked_tasks;
+    let mut before = 0;
+    for (ty, _) in TYPES {
+        run(&engine, ty).unwrap();
+        assert!(checked() > before, "{ty:?}");
+        before = checked();
+        run(&engine, ty).unwrap();
+        assert_eq!(checked(), before, "{ty:?}");
+    }
+    assert!(engine.counters().check_ns > 0);
+    // Another tile.
+    let b = random_i8(2, N * K);
+    let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
+    let (a, mut c) = (random_i8(1, K), vec![0; N]);
+    multiply(&engine, &weights, 1, &a, &mut c).unwrap();
+    assert!(checked() > before);
+}
+
+#[test]
+fn operands_that_are_not_finite_are_no_fault() {
+    let engine = lying_engine(PlanOptions::default(), |_, _, _| None);
+    let (mut a, b) = (random_f16(1, M * K), random_f16(2, N * K));
+    a[0] = f16::NAN;
+    a[K * (M - 1)] = f16::INFINITY;
+    let weights = engine.load(Weights::f16(N, K, &b)).unwrap();
+    multiply(&engine, &weights, M, &a, &mut vec![0.0_f32; M * N]).unwrap();
+    multiply(&engine, &weights, M, &a, &mut vec![f16::ZERO; M * N]).unwrap();
+}
+
+#[test]
+fn calibrated_boards_and_the_model_are_not_checked() {
+    let mut profile = Profile::clone(&Profile::built_in());
+    profile.board = Some(Board {
+        board: "any".to_owned(),
+        kernel: "6.18.0".to_owned(),
+        is_model: false,
+    });
+    let options = PlanOptions {
+        profile: Arc::new(profile),
+        ..PlanOptions::default()
+    };
+    let calibrated = lying_engine(options, |_, _, _| Some([0, 0]));
+    let device = Model::new(ModelOptions::default()).open_device();
+    let model = Engine::with_options(
+        DevicePool::open(&device, 1).unwrap(),
+        PlanOptions::default(),
+    );
+    for engine in [calibrated, model.unwrap()] {
+        run(&engine, MatmulType::Fp16ToFp32).unwrap();
+        assert_eq!(engine.counters().checked_tasks, 0);
+    }
+}
