@@ -23,9 +23,11 @@ impl Lists {
         tasks.push(witness.task());
         let mut writes = job.write_handles();
         writes.push(witness.handle());
+        let mut reads = job.read_handles();
+        reads.push(witness.operands());
         Self {
             tasks,
-            reads: job.read_handles(),
+            reads,
             writes,
         }
     }
@@ -59,7 +61,9 @@ pub(super) fn hand_over(device: &Device, submissions: &[Submission]) -> Result<(
     // written one in a BO that it lists as written (the words themselves, with
     // the one that a fetch in pairs may read behind them, lie in the program
     // BO). The witness's words, which nobody changes either, lie with all that
-    // its program can reach in its page, which is listed as written. The job
+    // its program writes in its page, which is listed as written; what it reads
+    // lies in a BO that is listed as read, that nobody has a reference to, and
+    // that is closed with the file, which the job's BOs keep open. The job
     // owns the written BOs and the page; whoever calls holds it until it has
     // ended, or leaks it, so no guard and no other job can exist meanwhile; of
     // shared BOs, which it keeps alive, there are no guards at all. All

@@ -68,6 +68,8 @@ pub(crate) struct Witness {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     task: RawTask,
+    /// What it multiplies.
+    operands: Handle,
     /// Offset of the atom that the program writes last.
     atom: usize,
 }
@@ -105,11 +107,11 @@ impl Witness {
     }
 
     fn new(device: &Device) -> Result<Self, Error> {
-        let operands = operands(device)?;
+        let (operands, ones) = operands(device)?;
         let mut bo = device.alloc(ByteLen::new(PAGE_BYTES)?)?;
         ProgramError::check_address(bo.iova())?;
         let program = LinkedWitness::get().ok_or(ProgramError::Witness)?;
-        let words = program.at(bo.iova(), operands);
+        let words = program.at(bo.iova(), ones);
         let mut page = bo.write(Deadline::FOREVER)?;
         store_words(&mut page[..C_OFFSET], &words);
         page.finish()?;
@@ -121,6 +123,7 @@ impl Witness {
             bo,
             place: Place {
                 task,
+                operands,
                 atom: program.atom,
             },
             exported: AtomicBool::new(false),
@@ -138,6 +141,11 @@ impl Witness {
 
     pub(super) fn handle(&self) -> Handle {
         self.bo.handle()
+    }
+
+    /// The buffer object that it reads.
+    pub(super) fn operands(&self) -> Handle {
+        self.place.operands
     }
 
     /// The witness as a task of the job.
@@ -187,12 +195,12 @@ impl Witness {
     }
 }
 
-/// Where the file's operands are; makes them for its first job. They stay until the file
-/// is closed, and so are mapped while any of its jobs runs.
-fn operands(device: &Device) -> Result<Iova, Error> {
+/// The file's operands, and where they are; makes them for its first job. They stay until
+/// the file is closed, and so are mapped while any of its jobs runs.
+fn operands(device: &Device) -> Result<(Handle, Iova), Error> {
     let mut kept = device.witness_operands();
     if let Some(operands) = &*kept {
-        return Ok(operands.iova);
+        return Ok((operands.handle, operands.iova));
     }
     let mut bo = device.alloc(ByteLen::new(PAGE_BYTES + SLACK)?)?;
     ProgramError::check_address(bo.iova())?;
@@ -201,7 +209,8 @@ fn operands(device: &Device) -> Result<Iova, Error> {
         *one = ONE;
     }
     ones.finish()?;
-    Ok(kept.insert(bo.into_raw()).iova)
+    let operands = kept.insert(bo.into_raw());
+    Ok((operands.handle, operands.iova))
 }
 
 /// The register program that ends each job: a prediction of a job's time counts it. `None` if there is none, which a test excludes.
