@@ -131,7 +131,7 @@ pub enum Error {
     /// Products of this precision were wrong before, whatever was tried.
     #[error(
         "the NPU computed wrong {dtype} results before, so {dtype} products are refused until \
-         the program starts again; use another precision, or run `npu-probe calibrate`"
+         the program starts again; use another precision, and let `npu-probe first` find out why"
     )]
     Distrusted {
         /// The precision.

@@ -124,8 +124,8 @@ impl fmt::Display for Remedy {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "the first task of its kind ({kind}) computed {got} instead of {expected} in row {row}, \
-     column {column} of its tile: {remedy}; `npu-probe evidence` collects what is needed for a \
-     report, and `npu-probe calibrate` finds out what this board computes right"
+     column {column} of its tile: {remedy}; `npu-probe first` finds out why, and writes a profile \
+     that keeps away from it"
 )]
 pub struct WrongResult {
     /// The kind of the task.

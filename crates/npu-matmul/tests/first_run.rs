@@ -212,6 +212,7 @@ fn calibrated_boards_and_the_model_are_not_checked() {
         kernel: "6.18.0".to_owned(),
         is_model: false,
     });
+    profile.measured = true;
     let options = PlanOptions {
         profile: Arc::new(profile),
         ..PlanOptions::default()
