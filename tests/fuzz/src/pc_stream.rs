@@ -16,7 +16,8 @@
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Contested, Direction, Effect, Level};
 use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word, extents, tasks,
+    Binding, BufferId, ChipProfile, Iova, Layouts, MatmulTask, MatmulType, ProgramOptions, Word,
+    extents, tasks,
 };
 
 use crate::board::{Accesses, FuzzBoard, KickRecord, ObjectMemory, TASK_LIMIT};
@@ -275,7 +276,14 @@ fn still_multiplies(board: &mut FuzzBoard) {
         iova: Iova(page * PAGE),
         len: PAGE,
     };
-    let program = task.program(&ChipProfile::RK3588).unwrap();
+    // What runs on each side of contested facts about products.
+    let proven = ProgramOptions {
+        spare_data_bank: true,
+        ..ProgramOptions::default()
+    };
+    let task = task.laid_out(Layouts::default());
+    let program = task.program(&proven, &ChipProfile::RK3588).unwrap();
+    let task = task.task;
     let linked = program.link(&[bind(a, 0), bind(b, 1), bind(c, 2)]).unwrap();
     let mut memory = ObjectMemory::new(&[0], 4 * PAGE as usize, 0);
     memory.place(0, &vec![3; task.a_bytes() as usize]);

@@ -49,7 +49,7 @@ impl KernelLogTail {
         let mut file = self.0?;
         let mut lines = Vec::new();
         let mut record = vec![0; RECORD];
-        // A record a read, until there is none; one that was overwritten is an error once.
+        // A record a read, until there is none or one was overwritten meanwhile.
         for _ in 0..LINES_MAX * 10 {
             let Ok(length @ 1..) = file.read(&mut record) else {
                 break;
