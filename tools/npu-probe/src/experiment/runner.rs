@@ -30,6 +30,8 @@ pub(crate) const GUARD: usize = 64 << 10;
 /// How long a job may take: several times the driver's limit of 500 ms, for
 /// jobs of other files in front of it.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same for a model, which a slow processor, or an emulated one, computes.
+const MODEL_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Programs begin at multiples of this many bytes.
 const PROGRAM_ALIGNMENT: usize = 64;
@@ -293,9 +295,13 @@ impl ExperimentBuffers {
     /// Waits for the job, and reads one of its outputs.
     fn await_output(&self, id: BufferId) -> anyhow::Result<Vec<u8>> {
         let buffer = self.buffer(id).context("there is no output")?;
+        let patience = match self.program.device().info().is_model {
+            true => MODEL_PATIENCE,
+            false => PATIENCE,
+        };
         let bytes = buffer
             .bo
-            .read(Deadline::after(PATIENCE))
+            .read(Deadline::after(patience))
             .context("a job did not end")?;
         Ok(bytes.to_vec())
     }

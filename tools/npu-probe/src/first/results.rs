@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::ladder::Rung;
+use super::ladder::{Rung, RungMeaning};
 use super::record::RungRecord;
 use super::verdict::{FirstReport, FirstVerdict};
 use crate::evidence::EvidenceOutcome;
@@ -83,7 +83,7 @@ impl FirstResults {
             matches!(step, Some(EvidenceOutcome::Ended { .. }))
         });
         let mut died = BTreeMap::new();
-        let mut plans = BTreeMap::new();
+        let (mut plans, mut unjudged) = (BTreeMap::new(), Vec::new());
         for (step, outcome) in &self.steps {
             let how = match outcome {
                 EvidenceOutcome::Ended { ok: true, .. } => None,
@@ -100,11 +100,21 @@ impl FirstResults {
                 plans.insert(step.clone(), how.is_none());
             }
             let rung = step.strip_prefix(RECORD.0).and_then(Rung::named);
-            if let (Some(rung), Some(how)) = (rung, how) {
-                died.insert(rung.name.to_owned(), how);
+            let (Some(rung), Some(how)) = (rung, how) else {
+                continue;
+            };
+            let has_ended = matches!(outcome, EvidenceOutcome::Ended { .. });
+            if rung.meaning != RungMeaning::Essential && has_ended {
+                if !records.contains_key(rung.name) {
+                    let why = format!("{step}-stderr.txt in the archive says why");
+                    unjudged.push(format!("{step} could not be judged: {how}; {why}"));
+                }
+                continue;
             }
+            died.insert(rung.name.to_owned(), how);
         }
         let mut report = FirstReport::of(&records, &died, &plans, closely)?;
+        report.notes.extend(unjudged);
         let sick = self.steps.iter().find_map(|(step, outcome)| {
             let rung = step.strip_prefix(HEALTH)?;
             let is_well = matches!(outcome, EvidenceOutcome::Ended { ok: true, .. });
@@ -142,5 +152,15 @@ mod tests {
         let told = &report.sentence;
         assert!(told.contains("form-a") && told.contains("power"), "{told}");
         assert_eq!(report.exit(), Verdict::Mismatch);
+    }
+
+    /// What this program could not do is no fault of the board.
+    #[test]
+    fn a_rung_without_a_record_is_told_and_blames_nothing() {
+        let failed = EvidenceOutcome::Ended { code: 4, ok: false };
+        let steps = BTreeMap::from([("rung-fp16-streams".to_owned(), failed)]);
+        let report = FirstResults::of_steps(&steps).judge(true).unwrap();
+        assert!(report.causes.is_empty(), "{:?}", report.causes);
+        assert!(report.notes[0].contains("rung-fp16-streams could not be judged"));
     }
 }
