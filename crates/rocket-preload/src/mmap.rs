@@ -89,13 +89,7 @@ fn offset_in_file(
         // SAFETY: a moment ago it was open. If another thread closes it now the
         // kernel says so.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        let request = Request {
-            len: len as u64,
-            offset: offset.cast_unsigned(),
-            prot: prot.cast_unsigned(),
-            flags: flags.cast_unsigned(),
-            ..device::request(Ask::FileMmap)
-        };
+        let request = mapping(Ask::FileMmap, len, prot, flags, offset);
         let connection = connection.as_fd();
         call(
             connection,
@@ -131,6 +125,17 @@ fn may_be_dma_buf(fd: c_int, flags: c_int) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals == sealed)
 }
 
+/// A request about what a call of mmap asks for.
+fn mapping(ask: Ask, len: size_t, prot: c_int, flags: c_int, offset: off_t) -> Request {
+    Request {
+        len: len as u64,
+        offset: offset.cast_unsigned(),
+        prot: prot.cast_unsigned(),
+        flags: flags.cast_unsigned(),
+        ..device::request(ask)
+    }
+}
+
 /// What to map in the place of the device; `None` with `errno` set.
 pub(crate) fn file_to_map(
     fd: c_int,
@@ -144,13 +149,7 @@ pub(crate) fn file_to_map(
         // SAFETY: a moment ago it was the device. If another thread closes it
         // now the kernel says so, as to mmap.
         let connection = unsafe { BorrowedFd::borrow_raw(fd) };
-        let request = Request {
-            len: len as u64,
-            offset: offset.cast_unsigned(),
-            prot: prot.cast_unsigned(),
-            flags: flags.cast_unsigned(),
-            ..device::request(Ask::Mmap)
-        };
+        let request = mapping(Ask::Mmap, len, prot, flags, offset);
         let outcome = call(connection, &request, &Named::nothing(), Room::NONE, None)?;
         outcome.result?;
         // The kernel had no number left for it.
