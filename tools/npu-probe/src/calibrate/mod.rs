@@ -70,7 +70,8 @@ pub(crate) fn measured(
         tell(&report::host(&profile.host));
         keep(&profile)?;
     }
-    fastest_plans(open, &mut profile, products, tell, keep)?;
+    let unmeasured = found.allows_unmeasured_tiles(&info);
+    fastest_plans(open, &mut profile, unmeasured, products, tell, keep)?;
     Ok(profile)
 }
 
@@ -94,21 +95,20 @@ pub(crate) fn extended(
     keep(profile)?;
     extended?;
     match profile.envelope.len() > before {
-        true => fastest_plans(open, profile, products, tell, keep),
+        true => fastest_plans(open, profile, false, products, tell, keep),
         false => Ok(()),
     }
 }
 
+/// Measures them, of tiles beyond the profile's envelope too if `unmeasured`.
 fn fastest_plans(
     open: &impl Open,
     profile: &mut Profile,
+    unmeasured: bool,
     products: &[ProductShape],
     tell: &impl Fn(&str),
     keep: &impl Fn(&Profile) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let info = open()?.device.info();
-    let found = Profile::find(&info).unwrap_or_else(|_| Profile::built_in());
-    let unmeasured = found.allows_unmeasured_tiles(&info);
     tell("the fastest plans");
     for &shape in products {
         for plan in fastest::plans(open, profile, unmeasured, shape)? {
