@@ -256,13 +256,8 @@ impl State {
     fn apply(&mut self, remedy: Remedy) -> bool {
         match remedy {
             Remedy::NoReuse(dtype) => {
-                let reuse = &mut self.choices.reuse;
-                let of_dtype = match dtype {
-                    Dtype::Int8 => &mut reuse.int8,
-                    Dtype::Int4 => &mut reuse.int4,
-                    Dtype::Fp16 => &mut reuse.fp16,
-                };
-                std::mem::replace(&mut of_dtype.value, ReuseRule::Never) != ReuseRule::Never
+                let rule = &mut self.choices.reuse.of_mut(dtype).value;
+                std::mem::replace(rule, ReuseRule::Never) != ReuseRule::Never
             }
             Remedy::FormB => {
                 let form = &mut self.choices.form.value;

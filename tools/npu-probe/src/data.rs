@@ -35,6 +35,11 @@ impl SplitMix64 {
     }
 }
 
+/// Two digits a byte.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The operands of a product.
 #[derive(Clone, Debug)]
 pub(crate) enum ProductOperands {

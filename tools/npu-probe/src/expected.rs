@@ -170,11 +170,12 @@ fn by_bands<T: Send>(m: usize, rows: impl Fn(usize, usize) -> Vec<T> + Sync) -> 
     let band = m.div_ceil(threads).max(1);
     let mut parts: Vec<Vec<T>> = Vec::new();
     parts.resize_with(m.div_ceil(band), Vec::new);
+    let band_of = |index: usize| rows(index * band, ((index + 1) * band).min(m));
     let mut not_started = Vec::new();
     thread::scope(|scope| {
         for (index, part) in parts.iter_mut().enumerate() {
-            let rows = &rows;
-            let work = move || *part = rows(index * band, ((index + 1) * band).min(m));
+            let band_of = &band_of;
+            let work = move || *part = band_of(index);
             if thread::Builder::new().spawn_scoped(scope, work).is_err() {
                 not_started.push(index);
             }
@@ -182,7 +183,7 @@ fn by_bands<T: Send>(m: usize, rows: impl Fn(usize, usize) -> Vec<T> + Sync) -> 
     });
     // Here, where the system gives no thread.
     for index in not_started {
-        parts[index] = rows(index * band, ((index + 1) * band).min(m));
+        parts[index] = band_of(index);
     }
     parts.into_iter().flatten().collect()
 }

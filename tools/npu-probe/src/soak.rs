@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use half::f16;
-use npu_matmul::{Error, JobFailure, PlanOptions, Results, reference};
+use npu_matmul::{Error, JobFailure, Results, reference};
 use rocket_uapi::Device;
 
 use crate::cmd::measuring;
@@ -96,8 +96,7 @@ impl SoakProduct {
             let want = reference::multiply_i32(m, n, k, &a, &b);
             (self.operands(a, b.clone()), want)
         });
-        let (options, _) = PlanOptions::for_device(&device.info());
-        let engine = measuring::engine(device, self.files, options, None)?;
+        let engine = measuring::engine_of_board(device, self.files)?;
         let weights = sides[0].0.load(&engine, self.kind.dtype(), n, k)?;
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
             let mut product = ProductResult::unwritten(operands, self.results, m * n);

@@ -42,6 +42,27 @@ pub struct ReuseChoices {
     pub fp16: SourcedChoice<ReuseRule>,
 }
 
+impl ReuseChoices {
+    /// That of a precision.
+    #[must_use]
+    pub const fn of(&self, dtype: Dtype) -> &SourcedChoice<ReuseRule> {
+        match dtype {
+            Dtype::Int8 => &self.int8,
+            Dtype::Int4 => &self.int4,
+            Dtype::Fp16 => &self.fp16,
+        }
+    }
+
+    /// The same, to be changed.
+    pub const fn of_mut(&mut self, dtype: Dtype) -> &mut SourcedChoice<ReuseRule> {
+        match dtype {
+            Dtype::Int8 => &mut self.int8,
+            Dtype::Int4 => &mut self.int4,
+            Dtype::Fp16 => &mut self.fp16,
+        }
+    }
+}
+
 /// All that is chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -82,9 +103,8 @@ impl Choices {
     /// With this rule for operands of every precision.
     #[must_use]
     pub fn with_reuse(mut self, rule: ReuseRule) -> Self {
-        let ReuseChoices { int8, int4, fp16 } = &mut self.reuse;
-        for choice in [int8, int4, fp16] {
-            choice.value = rule;
+        for dtype in Dtype::ALL {
+            self.reuse.of_mut(dtype).value = rule;
         }
         self
     }
@@ -92,15 +112,10 @@ impl Choices {
     /// How the programs of products of this precision are made.
     #[must_use]
     pub const fn program(&self, dtype: Dtype) -> ProgramOptions {
-        let (reuse, spare_data_bank) = match dtype {
-            Dtype::Int8 => (&self.reuse.int8, self.int8_spare_bank.value),
-            Dtype::Int4 => (&self.reuse.int4, false),
-            Dtype::Fp16 => (&self.reuse.fp16, false),
-        };
         ProgramOptions {
             form: self.form.value,
-            spare_data_bank,
-            reuse: reuse.value,
+            spare_data_bank: matches!(dtype, Dtype::Int8) && self.int8_spare_bank.value,
+            reuse: self.reuse.of(dtype).value,
         }
     }
 

@@ -20,7 +20,7 @@ use crate::evidence::{
     rung_step, rung_steps,
 };
 use crate::exit::{Failure, Verdict};
-use crate::first::{FirstReport, FirstResults, HEALTH, LADDER, Rung, broken_since};
+use crate::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
 use crate::flags::{EvidenceFlags, FirstFlags};
 use crate::output;
 
@@ -287,34 +287,17 @@ impl EvidenceRun<'_> {
 
     /// After a rung that failed: whether the NPU still works, and which register it was.
     fn look_closer(&mut self, rung: &'static Rung, ran: bool) -> Result<(), Failure> {
-        let Some(parent) = rung.parent() else {
+        let Some(health) = self.health(rung, ran)? else {
             return Ok(());
         };
-        let health = rung_step(
-            &self.device,
-            self.places,
-            &format!("{HEALTH}{}", rung.name),
-            &format!("rung {}", parent.name),
-        );
-        if ran {
-            self.state.steps.remove(&health.name);
-        }
-        self.one(&health)?;
-        if !self.is_right(&health.name) {
-            self.broken = Some(broken_since(rung.name));
-        }
         self.done.push(health);
         let ended = self.state.steps.get(&rung.step_name());
         if !matches!(ended, Some(EvidenceOutcome::Ended { .. })) {
             // Nothing that may take the machine down is run in pieces.
             return Ok(());
         }
-        let mut flips = rung_step(
-            &self.device,
-            self.places,
-            &format!("rung-{}-flips", rung.name),
-            &format!("rung {} --flip", rung.name),
-        );
+        let line = format!("rung {} --flip", rung.name);
+        let mut flips = rung_step(&self.device, self.places, &rung.flips_name(), &line);
         // It finds what fails.
         flips.right = &[0, 1];
         self.one(&flips)?;
@@ -325,25 +308,31 @@ impl EvidenceRun<'_> {
     /// Whether a core that did not work when the last run ended works now.
     fn check_health(&mut self) -> Result<(), Failure> {
         let sick = |rung: &&Rung| {
-            let name = format!("{HEALTH}{}", rung.name);
+            let name = rung.health_name();
             self.state.steps.contains_key(&name) && !self.is_right(&name)
         };
-        let sick = LADDER.iter().find(sick);
-        let Some((rung, parent)) = sick.and_then(|rung| Some((rung, rung.parent()?))) else {
-            return Ok(());
+        if let Some(rung) = LADDER.iter().find(sick) {
+            self.health(rung, true)?;
+        }
+        Ok(())
+    }
+
+    /// Runs a rung's parent, `again` or if it was not run yet: what worked before the rung
+    /// failed. Nothing else is run on the device if it fails. `None` if there is no parent.
+    fn health(&mut self, rung: &Rung, again: bool) -> Result<Option<EvidenceStep>, Failure> {
+        let Some(parent) = rung.parent() else {
+            return Ok(None);
         };
-        let health = rung_step(
-            &self.device,
-            self.places,
-            &format!("{HEALTH}{}", rung.name),
-            &format!("rung {}", parent.name),
-        );
-        self.state.steps.remove(&health.name);
+        let line = format!("rung {}", parent.name);
+        let health = rung_step(&self.device, self.places, &rung.health_name(), &line);
+        if again {
+            self.state.steps.remove(&health.name);
+        }
         self.one(&health)?;
         if !self.is_right(&health.name) {
             self.broken = Some(broken_since(rung.name));
         }
-        Ok(())
+        Ok(Some(health))
     }
 
     fn is_right(&self, step: &str) -> bool {
@@ -465,7 +454,7 @@ impl EvidenceRun<'_> {
         let ended = |step: &&EvidenceStep| self.is_right(&step.name);
         // Rungs have a report of their own, and the profile is in what `calibrate` prints.
         let is_rung = |step: &&EvidenceStep| {
-            FirstResults::reads(&step.output) || step.name.starts_with(HEALTH)
+            FirstResults::reads(&step.output) || step.name.starts_with(HEALTH_STEP)
         };
         let steps = self
             .done

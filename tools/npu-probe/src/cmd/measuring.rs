@@ -46,6 +46,15 @@ impl MeasuringFlags {
     }
 }
 
+/// [`engine`] by the profile of the device's board.
+pub(crate) fn engine_of_board(device: &Device, fds: usize) -> Result<Engine, Failure> {
+    let (options, refused) = PlanOptions::for_device(&device.info());
+    if let Some(error) = refused {
+        tracing::warn!(%error, "no profile of this board");
+    }
+    engine(device, fds, options, None)
+}
+
 /// An engine over several files of `device`. It does not check first tasks: what uses it
 /// compares results itself, or measures.
 pub(crate) fn engine(

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use npu_capture::{Recorder, RecorderOptions, Recording};
-use npu_matmul::{Engine, Error, Observer, PackedWeights, PlanOptions, Results};
+use npu_matmul::{Engine, Error, Observer, PackedWeights, Results};
 use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
 use rocket_uapi::Device;
@@ -48,9 +48,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let (recorded, recorder) = recorded(&opened.device, test)?;
     let capture = Arc::new(JobCollector::default());
     let observer: Arc<dyn Observer> = Arc::<JobCollector>::clone(&capture);
-    let (options, _) = PlanOptions::for_device(&recorded.info());
-    let engine = measuring::engine(&recorded, test.fds.get(), options, None)?;
-    let engine = engine.observed_by(observer);
+    let engine = measuring::engine_of_board(&recorded, test.fds.get())?.observed_by(observer);
     let weights = operands.load(&engine, test.dtype.dtype(), n, k)?;
     let output = ProductResult::output(&operands, Results::Sums);
     let plan = engine.prepare(&weights, m, output)?.plan().to_string();

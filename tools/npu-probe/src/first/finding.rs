@@ -35,8 +35,6 @@ pub(crate) struct RungFinding {
     pub(crate) as_model_with: Vec<String>,
     /// Whether only some of its jobs are wrong, though all are alike.
     pub(crate) is_partial: bool,
-    /// Whether a job did not end.
-    pub(crate) hung: bool,
 }
 
 impl RungFinding {
@@ -75,12 +73,10 @@ impl RungFinding {
                 ));
             }
         }
-        let hung = killed > 0;
         Ok(Self {
             shown,
             as_model_with,
             is_partial: (1..count).contains(&(killed + wrong)),
-            hung,
         })
     }
 }

@@ -13,10 +13,9 @@ const RECORD: usize = 8 << 10;
 /// Most lines that are kept.
 const LINES_MAX: usize = 200;
 /// Words of lines about the NPU, its memory, its power and its driver.
-const ABOUT: [&str; 8] = [
+const ABOUT: [&str; 7] = [
     ".npu",
     "rocket",
-    "rk_iommu",
     "iommu",
     "regulator",
     "power-domain",

@@ -8,7 +8,12 @@ use rknpu_regcmd::{MatmulForm, ReuseRule};
 use super::products::{RungProduct, proven};
 use crate::calibrate::facts::depthwise;
 use crate::calibrate::facts::flying::{FlyingOperation, flying};
-use crate::experiment::{Experiment, ExperimentJob, OutcomeOrder, Placement};
+use crate::experiment::{Experiment, Placement};
+
+/// What the names of steps begin with, and those that change registers end with.
+pub(super) const RUNG_STEP: &str = "rung-";
+pub(crate) const HEALTH_STEP: &str = "health-";
+pub(super) const FLIPS: &str = "-flips";
 
 /// What is wrong if a rung fails, and its parent does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +58,17 @@ impl Rung {
 
     /// The rung's step of a run.
     pub(crate) fn step_name(&self) -> String {
-        format!("rung-{}", self.name)
+        format!("{RUNG_STEP}{}", self.name)
+    }
+
+    /// The step that runs its parent after it failed.
+    pub(crate) fn health_name(&self) -> String {
+        format!("{HEALTH_STEP}{}", self.name)
+    }
+
+    /// The step that changes one register of its parent at a time.
+    pub(crate) fn flips_name(&self) -> String {
+        format!("{RUNG_STEP}{}{FLIPS}", self.name)
     }
 }
 
@@ -357,17 +372,13 @@ impl Rung {
         /// Bytes of results that take long to compare on a board.
         const LARGE: usize = 1 << 20;
         let mut experiment = (self.build)()?;
-        experiment.reading = OutcomeOrder::EachJob;
         let times = match experiment.output > LARGE {
             true => 1,
             false => TIMES,
         };
-        let jobs: Vec<ExperimentJob> = experiment.jobs.clone();
-        experiment.jobs = jobs
-            .iter()
-            .cycle()
-            .take(jobs.len() * times * cores.max(1) as usize)
-            .cloned()
+        let runs = times * cores.max(1) as usize;
+        experiment.jobs = std::iter::repeat_n(experiment.jobs, runs)
+            .flatten()
             .collect();
         Ok(experiment)
     }

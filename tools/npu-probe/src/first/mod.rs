@@ -23,7 +23,7 @@ mod record;
 mod results;
 mod verdict;
 
-pub(crate) use ladder::{LADDER, Rung};
+pub(crate) use ladder::{HEALTH_STEP, LADDER, Rung};
 pub(crate) use record::RungRecord;
-pub(crate) use results::{FirstResults, HEALTH};
+pub(crate) use results::FirstResults;
 pub(crate) use verdict::{FirstReport, broken_since};

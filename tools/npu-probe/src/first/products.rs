@@ -2,19 +2,13 @@
 //! Products as rungs run them: operands in the NPU's own layouts, of random bytes whose
 //! sums are exact in every order, so that one result is right and no other.
 
-use half::f16;
 use rknpu_regcmd::{
     ChipProfile, LaidOutTask, Layouts, MatmulForm, MatmulTask, MatmulType, ProgramOptions,
     ReuseRule,
 };
 
-use crate::data::SplitMix64;
+use crate::experiment::operands::{fp16s, int8s};
 use crate::experiment::{Experiment, ExperimentJob, OUT, TaskTemplate, input};
-
-/// Bits of a random fp16 operand, its sign included: multiples of 1/32 below 2. Sums of
-/// 8192 products of such are exact in binary32.
-const FLOAT_BITS: u32 = 7;
-const FLOAT_STEP: f32 = 1.0 / 32.0;
 
 /// Products with one A: their common sizes, and the columns of each.
 #[derive(Clone, Copy, Debug)]
@@ -97,15 +91,8 @@ impl RungProduct {
 
 /// Random bytes that are operands of this type.
 fn operand(ty: MatmulType, bytes: usize, seed: u64) -> Vec<u8> {
-    let mut random = SplitMix64::new(seed);
     match ty {
-        // Two of four bits are one of eight.
-        MatmulType::Int8ToInt32 | MatmulType::Int4ToInt16 => {
-            (0..bytes).map(|_| random.signed(8) as u8).collect()
-        }
-        MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => (0..bytes / 2)
-            .map(|_| random.signed(FLOAT_BITS) as f32 * FLOAT_STEP)
-            .flat_map(|value| f16::from_f32(value).to_le_bytes())
-            .collect(),
+        MatmulType::Int8ToInt32 | MatmulType::Int4ToInt16 => int8s(bytes, seed),
+        MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => fp16s(bytes / 2, seed),
     }
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kernel_log::KernelLogTail;
 use super::ladder::Rung;
+use crate::data::hex;
 use crate::experiment::runner::{self, ExperimentLog, GUARD};
 use crate::experiment::{Experiment, SeenJob, TaskTemplate, model};
 
@@ -83,7 +84,7 @@ impl PackedBytes {
         let packed = packer.finish()?;
         Ok(Self {
             bytes: bytes.len(),
-            deflated: packed.iter().map(|byte| format!("{byte:02x}")).collect(),
+            deflated: hex(&packed),
         })
     }
 
@@ -230,8 +231,7 @@ impl RungRecord {
         }))
     }
 
-    /// Whether its words and operands are those that this program makes of the rung, but
-    /// for addresses.
+    /// Whether its operands are those that this program makes of the rung.
     pub(crate) fn is_of(&self, experiment: &Experiment) -> bool {
         let lengths = experiment.inputs.iter().map(Vec::len);
         let same_inputs = self.operands.iter().map(|one| one.bytes).eq(lengths);

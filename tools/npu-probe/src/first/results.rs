@@ -6,17 +6,14 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::ladder::{Rung, RungMeaning};
+use super::ladder::{FLIPS, HEALTH_STEP, RUNG_STEP, Rung, RungMeaning};
 use super::record::RungRecord;
 use super::verdict::{FirstReport, FirstVerdict};
 use crate::evidence::EvidenceOutcome;
 use crate::exit::Verdict;
 
 const INDEX: &str = "index.json";
-const RECORD: (&str, &str) = ("rung-", ".json");
-const FLIPS: &str = "-flips";
-/// Steps that run what worked before a rung failed.
-pub(crate) const HEALTH: &str = "health-";
+const RECORD_END: &str = ".json";
 /// Steps that run the default plans of a prompt.
 const PLANS: &str = "selftest-";
 
@@ -43,8 +40,7 @@ impl FirstResults {
 
     /// Whether a file has anything to judge.
     pub(crate) fn reads(name: &str) -> bool {
-        let (begin, end) = RECORD;
-        name == INDEX || (name.starts_with(begin) && name.ends_with(end))
+        name == INDEX || (name.starts_with(RUNG_STEP) && name.ends_with(RECORD_END))
     }
 
     /// Adds a file.
@@ -79,7 +75,7 @@ impl FirstResults {
         }
         // Of an earlier run is what a step that did not end now has left.
         records.retain(|name, _| {
-            let step = self.steps.get(&format!("{}{name}", RECORD.0));
+            let step = self.steps.get(&format!("{RUNG_STEP}{name}"));
             matches!(step, Some(EvidenceOutcome::Ended { .. }))
         });
         let mut died = BTreeMap::new();
@@ -99,7 +95,7 @@ impl FirstResults {
             if step.starts_with(PLANS) {
                 plans.insert(step.clone(), how.is_none());
             }
-            let rung = step.strip_prefix(RECORD.0).and_then(Rung::named);
+            let rung = step.strip_prefix(RUNG_STEP).and_then(Rung::named);
             let (Some(rung), Some(how)) = (rung, how) else {
                 continue;
             };
@@ -116,7 +112,7 @@ impl FirstResults {
         let mut report = FirstReport::of(&records, &died, &plans, closely)?;
         report.notes.extend(unjudged);
         let sick = self.steps.iter().find_map(|(step, outcome)| {
-            let rung = step.strip_prefix(HEALTH)?;
+            let rung = step.strip_prefix(HEALTH_STEP)?;
             let is_well = matches!(outcome, EvidenceOutcome::Ended { ok: true, .. });
             (!is_well).then_some(rung)
         });

@@ -58,6 +58,19 @@ pub(crate) struct FirstCause {
     pub(crate) registers: Vec<String>,
 }
 
+impl FirstCause {
+    /// One of which nothing more is known.
+    fn new(name: &str, sentence: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            sentence,
+            shown: Vec::new(),
+            as_model_with: Vec::new(),
+            registers: Vec::new(),
+        }
+    }
+}
+
 /// In a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -157,13 +170,8 @@ impl FirstReport {
         }
         let cores = records.values().map(|record| record.cores).max();
         if let Some(cores) = cores.filter(|cores| *cores < CORES) {
-            self.causes.push(FirstCause {
-                name: "cores".to_owned(),
-                sentence: format!("the driver has {cores} of the {CORES} cores"),
-                shown: Vec::new(),
-                as_model_with: Vec::new(),
-                registers: Vec::new(),
-            });
+            let sentence = format!("the driver has {cores} of the {CORES} cores");
+            self.causes.push(FirstCause::new("cores", sentence));
         }
     }
 
@@ -174,21 +182,15 @@ impl FirstReport {
             .all(|rung| rung.meaning == RungMeaning::Unused);
         for (name, right) in plans.iter().filter(|_| unexplained) {
             if !right {
-                self.causes.push(FirstCause {
-                    name: name.clone(),
-                    sentence: "the product of a prompt is wrong, or its jobs do not end, though \
-                               all that it is made of works alone"
-                        .to_owned(),
-                    shown: Vec::new(),
-                    as_model_with: Vec::new(),
-                    registers: Vec::new(),
-                });
+                let sentence = "the product of a prompt is wrong, or its jobs do not end, though \
+                                all that it is made of works alone";
+                self.causes.push(FirstCause::new(name, sentence.to_owned()));
             }
         }
     }
 
     fn judge(&mut self, records: &BTreeMap<String, RungRecord>) {
-        let ran = records.get("fp16").is_some() || records.get("int8").is_some();
+        let ran = records.contains_key("fp16") || records.contains_key("int8");
         let works = |dtype| !self.refused().contains(&dtype);
         let any = [Dtype::Int8, Dtype::Fp16].into_iter().any(works);
         let essential = self
@@ -266,13 +268,7 @@ impl FirstReport {
                     changes.push("no tile whose weights do not fit CBUF".to_owned());
                 }
                 RungMeaning::Reuse(dtype) => {
-                    let reuse = &mut profile.choices.reuse;
-                    let choice = match dtype {
-                        Dtype::Int8 => &mut reuse.int8,
-                        Dtype::Int4 => &mut reuse.int4,
-                        Dtype::Fp16 => &mut reuse.fp16,
-                    };
-                    *choice = SourcedChoice {
+                    *profile.choices.reuse.of_mut(dtype) = SourcedChoice {
                         value: ReuseRule::Never,
                         evidence: EVIDENCE.into(),
                     };

@@ -46,14 +46,18 @@ const CAPTURE: &str =
 /// Added to each result of the captured run.
 const CAPTURED_OFFSET: i32 = -123;
 
+/// The columns of each channel of [`CAPTURE`].
+fn capture() -> anyhow::Result<Vec<Vec<i32>>> {
+    let lines = CAPTURE.lines();
+    let lines = lines.filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let numbers = lines.map(|line| line.split_whitespace().map(str::parse).collect());
+    Ok(numbers.collect::<Result<_, _>>()?)
+}
+
 /// The captured run itself, with its own weights.
 pub(crate) fn captured() -> anyhow::Result<Experiment> {
     let mut experiment = depthwise_pad()?;
-    let channels: Vec<Vec<i32>> = CAPTURE
-        .lines()
-        .filter(|line| line.starts_with(|c: char| c.is_ascii_digit()))
-        .map(|line| line.split_whitespace().map(str::parse).collect())
-        .collect::<Result<_, _>>()?;
+    let channels = capture()?;
     let column = |index: usize| {
         channels
             .iter()
@@ -197,14 +201,7 @@ mod tests {
         .unwrap();
         let out = &seen[0].output[GUARD..];
         let class = |at: u32| usize::from(at > 0) + usize::from(at == SIDE - 1);
-        for line in CAPTURE
-            .lines()
-            .filter(|line| line.starts_with(|c: char| c.is_ascii_digit()))
-        {
-            let values: Vec<i32> = line
-                .split_whitespace()
-                .map(|v| v.parse().unwrap())
-                .collect();
+        for values in capture().unwrap() {
             let channel = values[0] as u32;
             for (y, x) in (0..SIDE).flat_map(|y| (0..SIDE).map(move |x| (y, x))) {
                 let at = ((channel / 16) * PIXELS + y * SIDE + x) * 16 + channel % 16;

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use crate::data::hex;
 use crate::experiment::runner::GUARD;
 use crate::experiment::{Experiment, OutcomeOrder, SeenJob};
 
@@ -142,10 +143,6 @@ pub(crate) fn stretches(device: &[u8], model: &[u8]) -> Vec<DifferingBytes> {
             model: hex(model.get(range).unwrap_or_default()),
         })
         .collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Number of bytes that differ.

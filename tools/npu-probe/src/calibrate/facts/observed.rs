@@ -8,8 +8,9 @@ use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulT
 
 use super::flying::{FlyingOperation, flying};
 use super::pooling::fp16_average;
-use super::products::{fp16_product, fp16s, int8_product, int16, int16s, small};
+use super::products::{fp16_product, int8_product, int16, small};
 use crate::data::SplitMix64;
+use crate::experiment::operands::{fp16s, int16s};
 use crate::experiment::{ALU_ADD, Experiment, ExperimentJob, OUT, TaskTemplate, input};
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with either kind of

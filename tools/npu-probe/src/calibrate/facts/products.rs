@@ -4,41 +4,13 @@
 //! Operands are random, with sums that are exact in every order: what differs
 //! then differs because of the fact in question.
 
-use half::f16;
 use rknpu_regcmd::regs::{cna, core, dpu};
 use rknpu_regcmd::{
     ChipProfile, FieldRangeError, Layouts, MatmulTask, MatmulType, Precision, ProgramOptions,
 };
 
-use crate::data::SplitMix64;
+use crate::experiment::operands::{fp16s, int8s, int16s};
 use crate::experiment::{Experiment, OUT, TaskTemplate, input};
-
-/// Bits of a random operand of floats, its sign included: multiples of 1/32
-/// below 2. Sums of 8192 products of such are exact in binary32.
-const FLOAT_BITS: u32 = 7;
-const FLOAT_STEP: f32 = 1.0 / 32.0;
-
-/// Bits of a random operand of 16-bit integers.
-const WORD_BITS: u32 = 12;
-
-fn int8s(len: usize, seed: u64) -> Vec<u8> {
-    let mut random = SplitMix64::new(seed);
-    (0..len).map(|_| random.signed(8) as u8).collect()
-}
-
-pub(super) fn int16s(len: usize, seed: u64) -> Vec<u8> {
-    let mut random = SplitMix64::new(seed);
-    let words = (0..len).map(|_| random.signed(WORD_BITS) as i16);
-    words.flat_map(i16::to_le_bytes).collect()
-}
-
-pub(super) fn fp16s(len: usize, seed: u64) -> Vec<u8> {
-    let mut random = SplitMix64::new(seed);
-    let floats = (0..len).map(|_| random.signed(FLOAT_BITS) as f32 * FLOAT_STEP);
-    floats
-        .flat_map(|value| f16::from_f32(value).to_le_bytes())
-        .collect()
-}
 
 /// A product as rknpu-regcmd makes it.
 fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<TaskTemplate> {

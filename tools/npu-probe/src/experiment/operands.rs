@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random operands, as bytes, whose sums are exact in every order.
+
+use half::f16;
+
+use crate::data::SplitMix64;
+
+/// Bits of a random operand of floats, its sign included: multiples of 1/32
+/// below 2. Sums of 8192 products of such are exact in binary32.
+const FLOAT_BITS: u32 = 7;
+const FLOAT_STEP: f32 = 1.0 / 32.0;
+
+/// Bits of a random operand of 16-bit integers.
+const WORD_BITS: u32 = 12;
+
+/// Random bytes: operands of int8, or two of int4 each.
+pub(crate) fn int8s(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = SplitMix64::new(seed);
+    (0..len).map(|_| random.signed(8) as u8).collect()
+}
+
+/// Random operands of int16.
+pub(crate) fn int16s(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = SplitMix64::new(seed);
+    let words = (0..len).map(|_| random.signed(WORD_BITS) as i16);
+    words.flat_map(i16::to_le_bytes).collect()
+}
+
+/// Random operands of fp16 whose sums are exact in every order.
+pub(crate) fn fp16s(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = SplitMix64::new(seed);
+    let floats = (0..len).map(|_| random.signed(FLOAT_BITS) as f32 * FLOAT_STEP);
+    floats
+        .flat_map(|value| f16::from_f32(value).to_le_bytes())
+        .collect()
+}
