@@ -4,18 +4,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use half::f16;
 use npu_matmul::plan::PlanOptions;
-use npu_matmul::{
-    Activations, Engine, Error, Output, PackedWeights, Section, Stopwatch, Threads, Weights,
-};
+use npu_matmul::{Engine, Threads};
 use npu_model::{Model, ModelOptions, Selector};
-use npu_offload::{ComputeType, PlanTarget};
+use npu_offload::PlanTarget;
 use rocket_uapi::{Device, DevicePool};
 
 use crate::describe;
 use crate::host::LoadError;
-use crate::mul_mat::{ActivationRows, MatrixMultiplier, MatrixProduct};
 use crate::stats::DeviceCounts;
 
 /// The opened device and the engine on it.
@@ -109,86 +105,9 @@ pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
     }
 }
 
-impl MatrixMultiplier for Engine {
-    type Weights = PackedWeights;
-    type Error = Error;
-
-    fn stopwatch(&self, section: Section) -> Option<Stopwatch<'_>> {
-        Some(Engine::stopwatch(self, section))
-    }
-
-    fn load_f16(&self, n: usize, k: usize, weights: &[f16]) -> Result<PackedWeights, Error> {
-        self.load(Weights::f16(n, k, weights))
-    }
-
-    fn load_quantised(
-        &self,
-        n: usize,
-        k: usize,
-        precision: ComputeType,
-        fill: impl Fn(usize, &mut [f32]) + Sync,
-    ) -> Result<PackedWeights, Error> {
-        self.load(Weights::quantised_rows(
-            n,
-            k,
-            precision.quantise_options(),
-            fill,
-        ))
-    }
-
-    fn multiply(&self, parts: Vec<MatrixProduct<'_, PackedWeights>>) -> Result<(), Error> {
-        let mut gemms = Vec::with_capacity(parts.len());
-        for part in &parts {
-            gemms.push(self.prepare(part.weights, part.rows, Output::F32)?);
-        }
-        self.run(gemms.iter().zip(parts).map(|(gemm, part)| {
-            let a: Activations<'_> = match part.activations {
-                ActivationRows::Halves(halves) => halves.into(),
-                ActivationRows::Floats(floats) => floats.as_ref().into(),
-            };
-            gemm.call(a, part.out)
-        }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const EXPERTS: usize = 8;
-    const ROWS: usize = 5;
-    const N: usize = 64;
-    const K: usize = 128;
-
-    /// Some numbers between -1 and 1, others for each `seed`.
-    fn numbers(count: usize, seed: usize) -> Vec<f32> {
-        let number = |index: usize| f32::from(i16::try_from(index * 37 % 61).unwrap()) / 30.5 - 1.0;
-        (0..count).map(|index| number(index + 7 * seed)).collect()
-    }
-
-    fn activations(precision: ComputeType, seed: usize) -> ActivationRows<'static> {
-        let floats = numbers(ROWS * K, seed);
-        match precision {
-            ComputeType::Fp16 => {
-                ActivationRows::Halves(floats.iter().map(|x| f16::from_f32(*x)).collect())
-            }
-            _ => ActivationRows::Floats(floats.into()),
-        }
-    }
-
-    fn weights(engine: &Engine, precision: ComputeType, seed: usize) -> PackedWeights {
-        let floats = numbers(N * K, 100 + seed);
-        let loaded = match precision {
-            ComputeType::Fp16 => {
-                let halves: Vec<f16> = floats.iter().map(|x| f16::from_f32(*x)).collect();
-                MatrixMultiplier::load_f16(engine, N, K, &halves)
-            }
-            _ => MatrixMultiplier::load_quantised(engine, N, K, precision, |row, out| {
-                out.copy_from_slice(&floats[row * K..][..K]);
-            }),
-        };
-        loaded.unwrap()
-    }
 
     #[test]
     fn auto_is_never_the_software_model() {
@@ -201,46 +120,6 @@ mod tests {
                 assert!(line.contains("GGML_ROCKET_DEVICE=model"), "{line}");
                 assert!(!line.contains('\n'), "{line}");
             }
-        }
-    }
-
-    #[test]
-    fn experts_share_submits_and_are_as_they_are_alone() {
-        let opened = open(&Selector::Model, false, None).unwrap();
-        let engine = &opened.engine;
-        for precision in ComputeType::ALL {
-            let weights: Vec<_> = (0..EXPERTS)
-                .map(|seed| weights(engine, precision, seed))
-                .collect();
-            let activations: Vec<_> = (0..EXPERTS)
-                .map(|seed| activations(precision, seed))
-                .collect();
-            let multiply = |all: std::ops::Range<usize>, out: &mut [Vec<f32>]| {
-                let before = engine.counters();
-                let parts = weights[all.clone()].iter().zip(&activations[all]).zip(out);
-                let parts = parts.map(|((weights, activations), out)| MatrixProduct {
-                    weights,
-                    rows: ROWS,
-                    activations,
-                    out,
-                });
-                engine.multiply(parts.collect()).unwrap();
-                let after = engine.counters();
-                assert!(after.jobs > before.jobs);
-                after.submits - before.submits
-            };
-            let mut alone = vec![vec![0.0; ROWS * N]; EXPERTS];
-            for (expert, out) in alone.chunks_mut(1).enumerate() {
-                multiply(expert..expert + 1, out);
-            }
-            let mut together = vec![vec![f32::NAN; ROWS * N]; EXPERTS];
-            let submits = multiply(0..EXPERTS, &mut together);
-            assert_eq!(together, alone, "{precision:?}");
-            // One for each file descriptor.
-            assert!(
-                submits <= u64::from(opened.cores),
-                "{precision:?}: {submits} submits"
-            );
         }
     }
 }

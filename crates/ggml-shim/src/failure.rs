@@ -12,7 +12,7 @@ use crate::mul_mat::MulMatError;
 
 /// A failure, as what caused it: where the software model gets no memory for a
 /// task's data its driver sees a task that never ends, as a kernel would.
-pub(crate) fn explain(error: MulMatError<Error>, model: Option<&Model>) -> MulMatError<Error> {
+pub(crate) fn explain(error: MulMatError, model: Option<&Model>) -> MulMatError {
     let killed = matches!(
         error,
         MulMatError::Engine(Error::Job {
@@ -38,7 +38,7 @@ fn lacked_memory(events: &[Event]) -> bool {
 
 /// Whether a product may be right when it runs again: what computed the first task of its kind
 /// wrong is not used any more.
-pub(crate) fn may_run_again(error: &MulMatError<Error>) -> bool {
+pub(crate) fn may_run_again(error: &MulMatError) -> bool {
     match error {
         MulMatError::Engine(Error::WrongResult { source, .. }) => source.remedy.may_run_again(),
         _ => false,
@@ -46,7 +46,7 @@ pub(crate) fn may_run_again(error: &MulMatError<Error>) -> bool {
 }
 
 /// Whether the host, or the driver, has no memory left.
-pub(crate) fn is_out_of_memory(error: &MulMatError<Error>) -> bool {
+pub(crate) fn is_out_of_memory(error: &MulMatError) -> bool {
     matches!(
         error,
         MulMatError::Memory(_)
@@ -110,7 +110,7 @@ mod tests {
         assert!(!is_out_of_memory(&no_thread));
         let line = no_thread.to_string();
         assert!(line.contains("no thread could be started"), "{line}");
-        let line = MulMatError::<Error>::from(OutOfMemory::Model).to_string();
+        let line = MulMatError::from(OutOfMemory::Model).to_string();
         assert!(line.contains("out of memory") && !line.contains("500 ms"));
     }
 

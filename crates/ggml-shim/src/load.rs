@@ -4,17 +4,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use npu_matmul::PackedWeights;
 use serde_json::json;
 
 use crate::abi::Tensor;
 use crate::budget::WeightDecision;
 use crate::log::LogLevel;
-use crate::mul_mat::TensorBytes;
 use crate::pack::{self, PackedMatrix};
 use crate::resident::ResidentMatrices;
 use crate::runtime::Runtime;
 use crate::supports::{self, TensorDescriptor};
+use crate::tensor_bytes::TensorBytes;
 
 /// Packs all matrices of `tensor`, which is `weights`, from `bytes`, its data as in the model file,
 /// into `residents`.
@@ -23,7 +22,7 @@ use crate::supports::{self, TensorDescriptor};
 /// Why it cannot be offloaded, in words; then nothing of it is resident.
 pub(crate) fn pack_tensor(
     runtime: &Runtime,
-    residents: &ResidentMatrices<PackedMatrix<PackedWeights>>,
+    residents: &ResidentMatrices<PackedMatrix>,
     tensor: &Tensor,
     weights: &TensorDescriptor,
     bytes: &[u8],
@@ -53,7 +52,7 @@ pub(crate) fn pack_tensor(
             let key = weights
                 .key(tensor.data.addr(), [i2, i3])
                 .ok_or("its strides leave memory")?;
-            let loaded = pack::load_matrix(&*engine, precision, &matrix, runtime.verify.is_on());
+            let loaded = pack::load_matrix(&engine, precision, &matrix, runtime.verify.is_on());
             let mut loaded = loaded.map_err(|error| error.to_string())?;
             loaded.counted = Some(decision.count_packed());
             packed.push((key, loaded));

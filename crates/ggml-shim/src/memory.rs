@@ -7,6 +7,9 @@ pub(crate) enum OutOfMemory {
     /// For so many bytes.
     #[error("out of memory: this process gets no {0} bytes more")]
     Bytes(usize),
+    /// For rows that the NPU is to read, or the outputs of such.
+    #[error("out of memory: this process gets none for the rows of a product")]
+    Rows,
     /// For what the software model holds of a task.
     #[error("out of memory: this process gets none for what the software model computes with")]
     Model,

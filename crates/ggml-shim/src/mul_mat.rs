@@ -1,102 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One `MUL_MAT`: ggml's operands to the engine's products.
+//! ggml's products to the engine's calls, all of a list at once.
 //!
 //! ```text
-//! for each weight matrix
-//!     pack it, unless it is resident
-//!     for each run of activation rows that meets it
+//! for each product of the list
+//!     for each of its weight matrices that meets activation rows       -> a part
+//!         pack the matrix, unless it is resident
 //!         make the rows contiguous        (nothing to do in the usual case)
-//!         FP16: round the rows            -> multiply -> mend the outputs
-//!         INT8: the engine quantises them -> multiply
+//!         FP16: round the rows            (once for all parts of the same rows)
+//! multiply all parts                      (the engine quantises rows for INT8, once)
+//! mend the outputs, and put rows that chose their weights where they belong
 //! ```
 //!
-//! Tiling, packing and quantising are the engine's. The products of experts are
-//! given to it all at once.
+//! Products of a list do not depend on each other: none writes what another reads or writes.
+//! Tiling, packing and quantising are the engine's.
 
+mod batch;
 mod by_expert;
-mod part;
+mod error;
+mod rows;
 
-use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
+use npu_matmul::Engine;
 use zerocopy::FromBytes;
 
-pub(crate) use self::part::{ActivationRows, MatrixMultiplier, MatrixProduct};
-use crate::abi::MAX_DIMS;
+use self::batch::{Batch, BatchLimits, Part, PartRows};
+pub(crate) use self::error::MulMatError;
+pub(crate) use self::rows::RowScratch;
 use crate::budget::WeightDecision;
-use crate::memory::{self, OutOfMemory};
-use crate::pack::{self, Matrix, PackedMatrix};
-use crate::quants::NotFinite;
+use crate::pack::PackedMatrix;
 use crate::resident::ResidentMatrices;
 use crate::supports::{Offload, Shape, TensorDescriptor};
+use crate::tensor_bytes::TensorBytes;
 use crate::types::Decoder;
 use crate::verify::OutputErrors;
-
-/// Why a product has no result.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum MulMatError<E: std::error::Error + Send + Sync + 'static> {
-    /// The device or the engine.
-    #[error("{0}")]
-    Engine(E),
-    /// No memory for what is between the host's operands and the engine's.
-    #[error(transparent)]
-    Memory(#[from] OutOfMemory),
-    /// Weights that are no numbers.
-    #[error(transparent)]
-    Weights(#[from] NotFinite),
-    /// Weights that the CPU has rearranged and that were not packed before.
-    #[error("its weights were not packed when they were loaded")]
-    NotPacked,
-    /// A row that chose weights that do not exist.
-    #[error("a row asks for expert {number} of {count}")]
-    NoSuchExpert {
-        /// The number of the expert that the row asks for.
-        number: i32,
-        /// Number of experts that there are.
-        count: usize,
-    },
-    /// A tensor whose data is not where its strides say.
-    #[error("the {0} are shorter than their strides say, or not aligned to their type")]
-    Data(&'static str),
-}
-
-/// The bytes of a tensor, from its first element to behind its last one, and
-/// the strides to walk them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TensorBytes<'a> {
-    /// All bytes of the matrix.
-    pub(crate) bytes: &'a [u8],
-    /// Bytes of one row.
-    pub(crate) row_bytes: usize,
-    /// ggml's strides in bytes.
-    pub(crate) nb: [usize; MAX_DIMS],
-}
-
-impl<'a> TensorBytes<'a> {
-    /// Row `index[0]` of matrix `index[1..]`.
-    pub(crate) fn row(&self, index: [usize; 3]) -> Option<&'a [u8]> {
-        let start = self.offset(index)?;
-        self.bytes.get(start..start.checked_add(self.row_bytes)?)
-    }
-
-    /// `count` rows of one matrix, if nothing lies between them.
-    pub(crate) fn run(&self, count: usize, index: [usize; 3]) -> Option<&'a [u8]> {
-        if self.nb[1] != self.row_bytes && count > 1 {
-            return None;
-        }
-        let start = self.offset(index)?;
-        let len = self.row_bytes.checked_mul(count)?;
-        self.bytes.get(start..start.checked_add(len)?)
-    }
-
-    fn offset(&self, index: [usize; 3]) -> Option<usize> {
-        let mut offset = 0_usize;
-        for (index, stride) in index.iter().zip(&self.nb[1..]) {
-            offset = offset.checked_add(index.checked_mul(*stride)?)?;
-        }
-        Some(offset)
-    }
-}
 
 /// A weight tensor and its address.
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +43,15 @@ pub(crate) struct StoredWeights {
     pub(crate) operand: TensorDescriptor,
     /// Address of its first byte.
     pub(crate) address: usize,
+}
+
+/// Where packed weights stay for later products.
+#[derive(Debug, Clone)]
+pub(crate) struct KeptWeights {
+    /// The table of their buffer.
+    pub(crate) residents: Arc<ResidentMatrices<PackedMatrix>>,
+    /// What was decided about them, to count those that become resident.
+    pub(crate) decision: Option<Arc<WeightDecision>>,
 }
 
 /// A product and its data.
@@ -118,6 +65,8 @@ pub(crate) struct MulMat<'a> {
     pub(crate) weights: TensorBytes<'a>,
     /// Where and what src0 is, for the table of packed weights.
     pub(crate) stored: StoredWeights,
+    /// That table; without it weights are packed for this product only.
+    pub(crate) kept: Option<KeptWeights>,
     /// src1.
     pub(crate) activations: TensorBytes<'a>,
     /// src2: which experts each token chose.
@@ -126,136 +75,110 @@ pub(crate) struct MulMat<'a> {
     pub(crate) out: &'a mut [f32],
     /// How far its outputs are from the CPU's, if it is computed again.
     pub(crate) errors: Option<OutputErrors>,
-    /// What was decided about the weights, to count those that become resident.
-    pub(crate) decision: Option<Arc<WeightDecision>>,
 }
 
-/// Computes `product`. Weights are kept in `residents`, if there are any.
+/// Why a list of products has no results.
+#[derive(Debug)]
+pub(crate) struct ProductError {
+    /// Index of the product that failed.
+    pub(crate) product: usize,
+    /// What went wrong.
+    pub(crate) error: MulMatError,
+}
+
+impl ProductError {
+    /// For `map_err`: an error of this product.
+    fn of(product: usize) -> impl Fn(MulMatError) -> Self {
+        move |error| Self { product, error }
+    }
+}
+
+/// Computes products that do not depend on each other.
 ///
 /// # Errors
-/// See [`MulMatError`]; the output is then worthless.
-pub(crate) fn compute<M: MatrixMultiplier>(
-    multiplier: &M,
-    residents: Option<&ResidentMatrices<PackedMatrix<M::Weights>>>,
-    product: &mut MulMat<'_>,
-) -> Result<(), MulMatError<M::Error>> {
+/// See [`MulMatError`]; all outputs are then worthless.
+pub(crate) fn compute(
+    engine: &Engine,
+    scratch: &RowScratch,
+    products: &mut [MulMat<'_>],
+) -> Result<(), ProductError> {
+    compute_within(engine, scratch, products, batch::MOST)
+}
+
+/// The same with at most so much at a time.
+fn compute_within(
+    engine: &Engine,
+    scratch: &RowScratch,
+    products: &mut [MulMat<'_>],
+    most: BatchLimits,
+) -> Result<(), ProductError> {
+    let mut batch = Batch::new(engine, scratch, most);
+    for index in 0..products.len() {
+        let product = &products[index];
+        let parts = match product.offload.experts {
+            Some(experts) => by_expert::parts(product, index, experts),
+            None => Ok(parts(product, index)),
+        };
+        for part in parts.map_err(ProductError::of(index))? {
+            batch.push(products, part)?;
+        }
+    }
+    batch.flush(products)
+}
+
+/// Each weight matrix with the activation matrices that meet it, in the order of the outputs.
+fn parts(product: &MulMat<'_>, index: usize) -> Vec<Part> {
     let Shape {
         m,
-        n,
-        k,
         matrices,
         repeats,
+        ..
     } = product.offload.shape;
-    if let Some(experts) = product.offload.experts {
-        return by_expert::compute(multiplier, residents, product, experts, by_expert::MOST);
-    }
-    let a2 = matrices[0] * repeats[0];
     // Matrices next to each other in dimension 2 that meet the same weights
     // are one run of rows, and so are their outputs.
     let rows = repeats[0] * m;
-    for b3 in 0..matrices[1] {
-        for b2 in 0..matrices[0] {
-            let weights = weights(multiplier, residents, product, b2, b3)?;
-            for i3 in b3 * repeats[1]..(b3 + 1) * repeats[1] {
-                let activations = activations(product, b2 * repeats[0], i3)?;
-                let first = (i3 * a2 + b2 * repeats[0]) * m * n;
-                let out = product
-                    .out
-                    .get_mut(first..first + rows * n)
-                    .ok_or(MulMatError::Data("outputs"))?;
-                let prepared = part::prepare(multiplier, product.offload, &activations)?;
-                let part = prepared.part(&weights, rows, out);
-                multiplier
-                    .multiply(vec![part])
-                    .map_err(MulMatError::Engine)?;
-                prepared.mend(&weights, n, out);
-                if let Some(errors) = &mut product.errors {
-                    let now = Matrix::new(product.decoder, &product.weights, [n, k], [b2, b3]);
-                    verify(errors, now.as_ref(), &weights, &activations, out);
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The packed weight matrix `b2`, `b3`.
-fn weights<M: MatrixMultiplier>(
-    multiplier: &M,
-    residents: Option<&ResidentMatrices<PackedMatrix<M::Weights>>>,
-    product: &MulMat<'_>,
-    b2: usize,
-    b3: usize,
-) -> Result<Arc<PackedMatrix<M::Weights>>, MulMatError<M::Error>> {
-    let Shape { n, k, .. } = product.offload.shape;
-    let load = || {
-        if product.weights.bytes.is_empty() {
-            return Err(MulMatError::NotPacked);
-        }
-        let matrix = Matrix::new(product.decoder, &product.weights, [n, k], [b2, b3])
-            .ok_or(MulMatError::Data("weights"))?;
-        // They can be read again where they lie.
-        pack::load_matrix(multiplier, product.offload.precision, &matrix, false)
+    let runs = matrices[0] * matrices[1] * repeats[1];
+    let part = |run: usize| Part {
+        product: index,
+        matrix: [run % matrices[0], run / matrices[0] / repeats[1]],
+        rows: PartRows::Run(run * rows..(run + 1) * rows),
     };
-    let StoredWeights { operand, address } = product.stored;
-    match (residents, operand.key(address, [b2, b3])) {
-        (Some(residents), Some(key)) => residents.get_or_load(key, || {
-            let mut packed = load()?;
-            packed.counted = product.decision.as_ref().map(WeightDecision::count_packed);
-            Ok(packed)
-        }),
-        _ => load().map(Arc::new),
-    }
+    (0..runs).map(part).collect()
 }
 
-/// The activation rows of `repeats[0]` matrices from `first` on.
-fn activations<'a, E: std::error::Error + Send + Sync + 'static>(
-    product: &MulMat<'a>,
-    first: usize,
-    i3: usize,
-) -> Result<Cow<'a, [f32]>, MulMatError<E>> {
-    let Shape { m, k, repeats, .. } = product.offload.shape;
-    let rows = product.activations;
-    let misplaced = || MulMatError::Data("activations");
-    let dense = repeats[0] == 1 || rows.nb[2] == m * rows.row_bytes;
-    let run = if dense {
-        rows.run(repeats[0] * m, [0, first, i3])
-    } else {
-        None
-    };
-    if let Some(bytes) = run {
-        let floats = <[f32]>::ref_from_bytes(bytes).map_err(|_| misplaced())?;
-        return Ok(Cow::Borrowed(floats));
+impl<'a> MulMat<'a> {
+    /// The activations of a row of the output, counted through all of its matrices.
+    fn activation_row(&self, row: usize) -> Option<&'a [f32]> {
+        let index = match self.offload.experts {
+            None => self.activation_index(row),
+            Some(experts) => [row % experts.used % experts.given, row / experts.used, 0],
+        };
+        <[f32]>::ref_from_bytes(self.activations.row(index)?).ok()
     }
-    let mut floats = memory::with_room(repeats[0] * m * k)?;
-    for i2 in first..first + repeats[0] {
-        for index in 0..m {
-            let row = rows.row([index, i2, i3]).ok_or_else(misplaced)?;
-            floats.extend_from_slice(<[f32]>::ref_from_bytes(row).map_err(|_| misplaced())?);
-        }
-    }
-    Ok(Cow::Owned(floats))
-}
 
-/// Holds outputs against what the CPU makes of the weights: as they are `now`, or where they cannot
-/// be read in place, as they were in the model file.
-fn verify<W>(
-    errors: &mut OutputErrors,
-    now: Option<&Matrix<'_>>,
-    packed: &PackedMatrix<W>,
-    activations: &[f32],
-    out: &[f32],
-) {
-    match (now, &packed.original) {
-        (Some(now), _) => {
-            let decode = |row: usize, out: &mut [f32]| now.decoder.decode(now.rows[row], out);
-            errors.add(decode, now.k, activations, out);
+    /// The activations of such rows of one weight matrix, if they lie next to each other.
+    fn activation_run(&self, rows: &Range<usize>) -> Option<&'a [f32]> {
+        let m = self.offload.shape.m;
+        let is_dense = rows.len() == m || self.activations.nb[2] == m * self.activations.row_bytes;
+        if !is_dense {
+            return None;
         }
-        (None, Some(original)) => {
-            let decode = |row: usize, out: &mut [f32]| original.row(row, out);
-            errors.add(decode, original.k(), activations, out);
-        }
-        (None, None) => {}
+        let first = self.activation_index(rows.start);
+        let bytes = self.activations.run(rows.len(), first)?;
+        <[f32]>::ref_from_bytes(bytes).ok()
+    }
+
+    /// Row and matrix of the activations.
+    fn activation_index(&self, row: usize) -> [usize; 3] {
+        let Shape {
+            m,
+            matrices,
+            repeats,
+            ..
+        } = self.offload.shape;
+        let matrix = row / m;
+        let of_dimension_2 = matrices[0] * repeats[0];
+        [row % m, matrix % of_dimension_2, matrix / of_dimension_2]
     }
 }
 

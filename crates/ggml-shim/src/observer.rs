@@ -89,7 +89,7 @@ impl EngineObserver {
 
 impl Observer for EngineObserver {
     fn token(&self) -> u64 {
-        trace::product_here()
+        trace::list_here()
     }
 
     fn planned(&self, _token: u64, plan: &Plan) {

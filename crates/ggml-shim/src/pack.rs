@@ -11,14 +11,15 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use half::f16;
-use npu_matmul::{Section, run_parallel};
+use npu_matmul::{Engine, PackedWeights, Section, Weights, run_parallel};
 use rayon::prelude::*;
 
 use crate::abi::type_id;
 use crate::budget::PackedCount;
 use crate::memory;
-use crate::mul_mat::{MatrixMultiplier, MulMatError, TensorBytes};
+use crate::mul_mat::MulMatError;
 use crate::quants::{self, NotFinite, RowCorrection};
+use crate::tensor_bytes::TensorBytes;
 use crate::types::Decoder;
 use crate::verify::OriginalWeights;
 use npu_offload::ComputeType;
@@ -58,9 +59,9 @@ impl<'a> Matrix<'a> {
 
 /// One weight matrix where the engine has it.
 #[derive(Debug)]
-pub(crate) struct PackedMatrix<W> {
+pub(crate) struct PackedMatrix {
     /// The weights as the engine keeps them.
-    pub(crate) weights: W,
+    pub(crate) weights: PackedWeights,
     /// What outputs are to be multiplied by, one power of two per row; empty if all
     /// are one. (No `Option`: compilers read the length of the vector before they
     /// know that there is one, and valgrind tells of it.)
@@ -76,12 +77,12 @@ pub(crate) struct PackedMatrix<W> {
 /// # Errors
 /// Rows that do not suit the format, weights that are no numbers, or what the
 /// engine says.
-pub(crate) fn load_matrix<M: MatrixMultiplier>(
-    multiplier: &M,
+pub(crate) fn load_matrix(
+    engine: &Engine,
     precision: ComputeType,
     matrix: &Matrix<'_>,
     keep: bool,
-) -> Result<PackedMatrix<M::Weights>, MulMatError<M::Error>> {
+) -> Result<PackedMatrix, MulMatError> {
     let (n, k) = (matrix.rows.len(), matrix.k);
     let decoder = matrix.decoder;
     let row_bytes = decoder.format().row_bytes(k);
@@ -92,10 +93,10 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
     let original = keep.then(|| OriginalWeights::of(matrix)).flatten();
     match precision {
         ComputeType::Fp16 => {
-            let (halves, factors) = halves(multiplier, matrix)?;
-            let weights = multiplier.load_f16(n, k, &halves);
+            let (halves, factors) = halves(engine, matrix)?;
+            let weights = engine.load(Weights::f16(n, k, &halves));
             Ok(PackedMatrix {
-                weights: weights.map_err(MulMatError::Engine)?,
+                weights: weights?,
                 factors,
                 original,
                 counted: None,
@@ -111,10 +112,11 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
                     row.fill(0.0);
                 }
             };
-            let weights = multiplier.load_quantised(n, k, quantised, fill);
+            let options = quantised.quantise_options();
+            let weights = engine.load(Weights::quantised_rows(n, k, options, fill));
             match bad.into_inner() {
                 usize::MAX => Ok(PackedMatrix {
-                    weights: weights.map_err(MulMatError::Engine)?,
+                    weights: weights?,
                     factors: Vec::new(),
                     original,
                     counted: None,
@@ -129,10 +131,7 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
 type Halves<'a> = (Cow<'a, [f16]>, Vec<f32>);
 
 /// `matrix` in FP16.
-fn halves<'a, M: MatrixMultiplier>(
-    multiplier: &M,
-    matrix: &Matrix<'a>,
-) -> Result<Halves<'a>, MulMatError<M::Error>> {
+fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMatError> {
     let misaligned = || MulMatError::Data("weights");
     if matrix.decoder.format().id == type_id::F16 {
         let halves = match matrix.dense {
@@ -155,7 +154,7 @@ fn halves<'a, M: MatrixMultiplier>(
             .par_chunks_exact_mut(k)
             .zip(&matrix.rows)
             .map_init(
-                || (multiplier.stopwatch(Section::PackWeights), vec![0.0; k]),
+                || (engine.stopwatch(Section::PackWeights), vec![0.0; k]),
                 |(_, row), (halves, bytes)| {
                     matrix.decoder.decode(bytes, row);
                     quants::round_to_f16(row, halves)

@@ -21,6 +21,7 @@ use crate::engine;
 use crate::host::{Host, LoadError};
 use crate::load::Progress;
 use crate::log::{LogLevel, Logger};
+use crate::mul_mat::RowScratch;
 use crate::observer::EngineObserver;
 use crate::shared::GgmlPtr;
 use crate::stats::{DeviceCounts, ModelledTime, NpuTime, Stats};
@@ -63,6 +64,8 @@ pub(crate) struct Runtime {
     pub(crate) observer: Option<Arc<EngineObserver>>,
     /// Which products are computed again.
     pub(crate) verify: Verification,
+    /// Memory for rows of later products.
+    pub(crate) row_scratch: RowScratch,
     /// `struct ggml_backend_reg` of this library.
     pub(crate) reg: GgmlPtr<Reg>,
     /// `struct ggml_backend_device` of our device.
@@ -215,6 +218,7 @@ impl Runtime {
             model: opened.model,
             observer,
             verify: Verification::new(config.verify),
+            row_scratch: RowScratch::default(),
             engine: Mutex::new(Some(Arc::new(engine))),
             host,
             types,

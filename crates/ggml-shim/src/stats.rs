@@ -52,12 +52,18 @@ pub(crate) struct NpuTime {
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     computed: [AtomicU64; ComputeType::ALL.len()],
+    lists: AtomicU64,
     macs: AtomicU64,
     failed: AtomicU64,
     declined: [AtomicU64; DeclineReason::ALL.len()],
 }
 
 impl Stats {
+    /// Counts products that were computed together.
+    pub(crate) fn list(&self) {
+        self.lists.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a product that was computed.
     pub(crate) fn computed(&self, precision: ComputeType, macs: u64) {
         // Counters only: no other data is published through them.
@@ -92,6 +98,7 @@ impl Stats {
             ));
         }
         rows.push(("products failed".to_owned(), read(&self.failed)));
+        rows.push(("lists of products".to_owned(), read(&self.lists)));
         rows.push((
             "multiply-adds (millions)".to_owned(),
             read(&self.macs) / 1_000_000,

@@ -10,8 +10,9 @@ use zerocopy::FromBytes;
 
 use crate::abi::{self, Buffer, Tensor, usage};
 use crate::host::Host;
-use crate::mul_mat::{MulMat, StoredWeights, TensorBytes};
+use crate::mul_mat::{MulMat, StoredWeights};
 use crate::supports::{MulMatQuery, Offload, TensorDescriptor, WeightLocation, WeightOrigin};
+use crate::tensor_bytes::TensorBytes;
 use crate::types::FormatTable;
 
 /// What a node of a graph is to us.
@@ -237,35 +238,87 @@ unsafe fn is_readable(context: &TensorContext<'_>, tensor: &Tensor) -> bool {
     unsafe { context.host.is_host(buffer_type) }
 }
 
-/// Calls `body` with the data of the product `tensor`; `None` if the data is
-/// missing, or the output overlaps an operand.
+/// The addresses that a product reads and writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Footprint {
+    /// Weights, activations and the numbers of experts, if there are any.
+    reads: [Range<usize>; 3],
+    writes: Range<usize>,
+}
+
+impl Footprint {
+    /// Whether it reads what it writes.
+    fn is_in_place(&self) -> bool {
+        self.reads.iter().any(|read| overlap(read, &self.writes))
+    }
+
+    /// Whether one of the two products writes what the other reads or writes, so that their order
+    /// matters.
+    pub(crate) fn depends_on(&self, earlier: &Self) -> bool {
+        let reads =
+            |one: &Self, other: &Self| one.reads.iter().any(|read| overlap(read, &other.writes));
+        overlap(&self.writes, &earlier.writes) || reads(self, earlier) || reads(earlier, self)
+    }
+}
+
+fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// What the product `tensor` reads and writes; `None` if an operand has no data.
 ///
 /// # Safety
-/// `tensor` is a live tensor for which [`classify`] gave the product that
-/// `offload` was computed from; it and its operands are allocated, and nobody
-/// else writes to any of them meanwhile, nor reads the output.
-pub(crate) unsafe fn with_data<T>(
+/// As [`classify`], which found a product.
+pub(crate) unsafe fn footprint(
     context: &TensorContext<'_>,
     tensor: *const Tensor,
-    offload: Offload,
-    body: impl FnOnce(&mut MulMat<'_>) -> T,
-) -> Option<T> {
+) -> Option<Footprint> {
     // SAFETY: live, by the caller's promise.
     let output = unsafe { tensor.as_ref() }?;
     // SAFETY: a product's operands are live, by the caller's promise.
     let (weights, activations) = unsafe { operands(output) }?;
+    // SAFETY: null or live, by the caller's promise.
+    let ids = unsafe { ids(context, output) };
+    let range = |tensor: &Tensor| {
+        // SAFETY: the type of a tensor of the host, by the caller's promise.
+        let format = unsafe { context.types.format(tensor.type_id) };
+        tensor.range(&format)
+    };
+    Some(Footprint {
+        reads: [
+            range(weights)?,
+            range(activations)?,
+            ids.map_or(Some(0..0), range)?,
+        ],
+        writes: range(output)?,
+    })
+}
+
+/// The data of the product `tensor`; `None` if it is missing, or the output overlaps an operand.
+///
+/// # Safety
+/// `tensor` is a live tensor for which [`classify`] gave the product that
+/// `offload` was computed from; it and its operands are allocated, and during `'a` nobody
+/// else writes to any of them, nor reads the output.
+pub(crate) unsafe fn product_data<'a>(
+    context: &TensorContext<'_>,
+    tensor: *const Tensor,
+    offload: Offload,
+) -> Option<MulMat<'a>> {
+    // SAFETY: live, by the caller's promise.
+    let footprint = unsafe { footprint(context, tensor) }?;
+    if footprint.is_in_place() {
+        return None;
+    }
+    // SAFETY: as above.
+    let output: &'a Tensor = unsafe { tensor.as_ref() }?;
+    // SAFETY: a product's operands are live, by the caller's promise.
+    let (weights, activations) = unsafe { operands(output) }?;
     // SAFETY: the type of a tensor of the host, by the caller's promise.
-    let [weight_format, activation_format, output_format] = [weights, activations, output]
-        .map(|tensor| unsafe { context.types.format(tensor.type_id) });
+    let [weight_format, activation_format] =
+        [weights, activations].map(|tensor| unsafe { context.types.format(tensor.type_id) });
     // SAFETY: as above.
     let decoder = unsafe { context.types.decoder(weights.type_id) }?;
-    let output_range = output.range(&output_format)?;
-    for (operand, format) in [(weights, &weight_format), (activations, &activation_format)] {
-        let range = operand.range(format)?;
-        if range.start < output_range.end && output_range.start < range.end {
-            return None;
-        }
-    }
     // SAFETY: live, by the caller's promise.
     let weights_rows = if unsafe { is_readable(context, weights) } {
         // SAFETY: allocated and not written to meanwhile, by the caller's
@@ -284,10 +337,6 @@ pub(crate) unsafe fn with_data<T>(
         Some(ids) => {
             // SAFETY: a tensor of the host, by the caller's promise.
             let format = unsafe { context.types.format(ids.type_id) };
-            let range = ids.range(&format)?;
-            if range.start < output_range.end && output_range.start < range.end {
-                return None;
-            }
             // SAFETY: allocated and not written to meanwhile, by the caller's
             // promise.
             Some(unsafe { ids.rows(&format) }?)
@@ -304,19 +353,19 @@ pub(crate) unsafe fn with_data<T>(
     // allocated by the caller's promise and overlap none of the slices above;
     // nobody else accesses them meanwhile. Every byte pattern is a valid u8.
     let output_bytes =
-        unsafe { slice::from_raw_parts_mut(output.data.cast::<u8>(), output_range.len()) };
+        unsafe { slice::from_raw_parts_mut(output.data.cast::<u8>(), footprint.writes.len()) };
     let out = <[f32]>::mut_from_bytes(output_bytes).ok()?;
-    Some(body(&mut MulMat {
+    Some(MulMat {
         offload,
         decoder,
         weights: weights_rows,
         stored,
+        kept: None,
         activations: activation_rows,
         ids,
         out,
         errors: None,
-        decision: None,
-    }))
+    })
 }
 
 impl Tensor {

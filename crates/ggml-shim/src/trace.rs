@@ -44,20 +44,20 @@ static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 thread_local! {
     /// Number of this thread; 0 if it has none yet.
     static THREAD: Cell<u64> = const { Cell::new(0) };
-    /// Number of the product that this thread computes; 0 if none.
-    static PRODUCT: Cell<u64> = const { Cell::new(0) };
+    /// Number of the list of products that this thread computes; 0 if none.
+    static LIST: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The number of the product that this thread computes; 0 if none.
-pub(crate) fn product_here() -> u64 {
-    PRODUCT.get()
+/// The number of the list of products that this thread computes; 0 if none.
+pub(crate) fn list_here() -> u64 {
+    LIST.get()
 }
 
 /// A trace that is being written.
 #[derive(Debug)]
 pub(crate) struct Trace {
     start: Instant,
-    products: AtomicU64,
+    lists: AtomicU64,
     path: PathBuf,
     logger: Logger,
     sink: Mutex<Option<Sink>>,
@@ -111,16 +111,16 @@ impl Trace {
         sink.write()?;
         Ok(Self {
             start: Instant::now(),
-            products: AtomicU64::new(0),
+            lists: AtomicU64::new(0),
             path,
             logger,
             sink: Mutex::new(Some(sink)),
         })
     }
 
-    /// The number of a product that begins.
-    pub(crate) fn next_product(&self) -> u64 {
-        self.products.fetch_add(1, Ordering::Relaxed) + 1
+    /// The number of a list of products that begins.
+    pub(crate) fn next_list(&self) -> u64 {
+        self.lists.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Something that this thread began at `from` and has ended at `to`.
@@ -288,9 +288,9 @@ fn line(event: &ChromeEvent) -> Vec<u8> {
     line
 }
 
-fn with(mut args: Value, product: u64, device: Option<usize>) -> Value {
-    if product > 0 {
-        args["product"] = product.into();
+fn with(mut args: Value, list: u64, device: Option<usize>) -> Value {
+    if list > 0 {
+        args["list"] = list.into();
     }
     if let Some(device) = device {
         args["descriptor"] = device.into();
@@ -310,23 +310,23 @@ fn this_thread() -> u64 {
     THREAD.get()
 }
 
-/// Says which product this thread computes, while it lives.
+/// Says which list of products this thread computes, while it lives.
 #[derive(Debug)]
-pub(crate) struct TracedProduct {
+pub(crate) struct TracedList {
     before: u64,
 }
 
-impl TracedProduct {
-    pub(crate) fn product(number: u64) -> Self {
+impl TracedList {
+    pub(crate) fn new(number: u64) -> Self {
         Self {
-            before: PRODUCT.replace(number),
+            before: LIST.replace(number),
         }
     }
 }
 
-impl Drop for TracedProduct {
+impl Drop for TracedList {
     fn drop(&mut self) {
-        PRODUCT.set(self.before);
+        LIST.set(self.before);
     }
 }
 

@@ -50,7 +50,6 @@ impl Verification {
 #[derive(Debug)]
 pub(crate) struct OriginalWeights {
     decoder: Decoder,
-    k: usize,
     row_bytes: usize,
     /// The bytes of the rows, in words, so that rows are as aligned as they were.
     words: Vec<u64>,
@@ -75,15 +74,9 @@ impl OriginalWeights {
         }
         Some(Self {
             decoder: matrix.decoder,
-            k: matrix.k,
             row_bytes,
             words,
         })
-    }
-
-    /// Elements of a row.
-    pub(crate) fn k(&self) -> usize {
-        self.k
     }
 
     /// Row `index`, decoded.

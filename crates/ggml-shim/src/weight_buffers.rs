@@ -17,7 +17,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use npu_matmul::PackedWeights;
 use npu_offload::WeightRole;
 
 use crate::abi::{Buffer, Tensor, usage};
@@ -79,7 +78,7 @@ pub(crate) struct WeightBuffer {
     number: usize,
     originals: BufferCallbacks,
     /// Weights packed from it.
-    pub(crate) residents: ResidentMatrices<PackedMatrix<PackedWeights>>,
+    pub(crate) residents: Arc<ResidentMatrices<PackedMatrix>>,
     candidates: Mutex<Vec<Candidate>>,
     /// How many of them are not decided about, also while they are.
     waiting: AtomicUsize,
@@ -316,7 +315,7 @@ impl WeightBuffers {
             number: entries.made,
             // SAFETY: live, and nobody calls its callbacks, by the caller's promise.
             originals: unsafe { host.layout().hook(buffer, buffer_hooks::hooks()) },
-            residents: ResidentMatrices::default(),
+            residents: Arc::default(),
             candidates: Mutex::default(),
             waiting: AtomicUsize::new(0),
             has_output: AtomicBool::new(false),

@@ -7,9 +7,11 @@ use npu_kernels::quantise::{quantise_scaled, row_scale};
 use rayon::prelude::*;
 
 use crate::engine::Engine;
+use crate::error::Error;
 use crate::observe::Activity;
 use crate::packed::{PackedWeights, WeightScales};
 use crate::quantise::Operands;
+use crate::scratch::Scratch;
 use crate::times::Section;
 
 /// Quantised rows of A, for all weights that take them alike: the query, key and
@@ -55,25 +57,39 @@ impl QuantisedRows {
         engine: &Engine,
         (weights, scales, operands): (&PackedWeights, &WeightScales, Operands),
         a: &[f32],
-    ) -> usize {
+    ) -> Result<usize, Error> {
         let kind = QuantisedKind::new(weights, scales, operands, a);
-        let found = done.iter().position(|rows| rows.kind == kind);
-        found.unwrap_or_else(|| {
-            let from = Instant::now();
-            done.push(Self::new(engine, kind, scales, a));
-            let elements = a.len();
-            let watched = engine.watched();
-            watched.done(watched.token(), None, Activity::Quantise { elements }, from);
-            done.len() - 1
-        })
+        if let Some(found) = done.iter().position(|rows| rows.kind == kind) {
+            return Ok(found);
+        }
+        let from = Instant::now();
+        done.push(Self::new(engine, kind, scales, a)?);
+        let elements = a.len();
+        let watched = engine.watched();
+        watched.done(watched.token(), None, Activity::Quantise { elements }, from);
+        Ok(done.len() - 1)
     }
 
-    fn new(engine: &Engine, kind: QuantisedKind, weights: &WeightScales, a: &[f32]) -> Self {
+    /// Keeps their memory for the next ones.
+    pub(crate) fn recycle(self, engine: &Engine) {
+        let QuantisedScratch { integers, scales } = engine.quantised();
+        integers.put(self.integers);
+        scales.put(self.scales);
+    }
+
+    fn new(
+        engine: &Engine,
+        kind: QuantisedKind,
+        weights: &WeightScales,
+        a: &[f32],
+    ) -> Result<Self, Error> {
         let QuantisedKind { k, group, .. } = kind;
         let groups = k.div_ceil(group);
         let limit = kind.operands.activation_max();
-        let mut integers = vec![0; a.len()];
-        let mut scales = vec![0.0; a.len() / k * groups];
+        // Each element of both is written below.
+        let scratch = engine.quantised();
+        let mut integers = scratch.integers.take(a.len())?;
+        let mut scales = scratch.scales.take(a.len() / k * groups)?;
         let start = || (engine.stopwatch(Section::Pack), Vec::new());
         engine.workers().run(|| {
             integers
@@ -97,10 +113,17 @@ impl QuantisedRows {
                     }
                 });
         });
-        Self {
+        Ok(Self {
             kind,
             integers,
             scales,
-        }
+        })
     }
+}
+
+/// Memory for rows of later calls.
+#[derive(Debug, Default)]
+pub(crate) struct QuantisedScratch {
+    integers: Scratch<i8>,
+    scales: Scratch<f32>,
 }

@@ -11,6 +11,7 @@ use npu_kernels::nibble::{SPLIT_MAX, first_outside};
 use rknpu_regcmd::{MatmulType, ProgramOptions};
 use rocket_uapi::DevicePool;
 
+use crate::activations::QuantisedScratch;
 use crate::buffers::Buffers;
 use crate::cache::LruMap;
 use crate::counters::{AtomicCounters, Counters};
@@ -54,13 +55,12 @@ struct WeightPlanKey {
 ///
 /// # Memory of a call
 ///
-/// Device buffers and programs are kept for the next call: products of shapes
-/// that were multiplied before make none and start no thread. The heap gives what
+/// Device buffers, programs and memory for quantised rows are kept for the next call: products of
+/// shapes that were multiplied before make none and start no thread. The heap gives what
 /// describes the jobs of a call, and for some products more, until they have ended:
 ///
 /// | product | bytes of heap |
 /// |---|---|
-/// | quantised | M x K of quantised activations, 4 for each scale |
 /// | where rows are rotated | 4 K in each thread |
 /// | FP16 results where K is cut | 4 M x N: sums are FP32 until the last of them |
 pub struct Engine {
@@ -77,6 +77,7 @@ pub struct Engine {
     cache_traffic_before: [u64; 2],
     clock: Arc<SectionTimes>,
     workers: Arc<Workers>,
+    quantised: QuantisedScratch,
 }
 
 impl Engine {
@@ -133,6 +134,7 @@ impl Engine {
             counters: AtomicCounters::default(),
             clock: Arc::default(),
             workers: Arc::default(),
+            quantised: QuantisedScratch::default(),
         })
     }
 
@@ -360,6 +362,10 @@ impl Engine {
 
     pub(crate) const fn workers(&self) -> &Arc<Workers> {
         &self.workers
+    }
+
+    pub(crate) const fn quantised(&self) -> &QuantisedScratch {
+        &self.quantised
     }
 
     pub(crate) const fn options(&self) -> &PlanOptions {

@@ -80,6 +80,9 @@ pub enum Error {
         /// The deepest that cannot overflow.
         max: usize,
     },
+    /// There is no memory for what is made of the operands.
+    #[error("out of memory: no room for the rows that the NPU is to read: {0}")]
+    Memory(#[from] std::collections::TryReserveError),
     /// The engine's threads are not as they were wanted.
     #[error(transparent)]
     Threads(#[from] ThreadsError),
@@ -137,6 +140,29 @@ pub enum Error {
         /// The precision.
         dtype: Dtype,
     },
+}
+
+/// Why one of several products has no result, and with it none of them.
+#[derive(Debug, thiserror::Error)]
+#[error("call {call}: {source}")]
+pub struct CallError {
+    /// Its index among the calls. Of a SUBMIT that failed, the first whose jobs were in it.
+    pub call: usize,
+    /// What went wrong.
+    pub source: Error,
+}
+
+impl CallError {
+    /// For `map_err`: an error of this call.
+    pub(crate) fn of(call: usize) -> impl Fn(Error) -> Self {
+        move |source| Self { call, source }
+    }
+}
+
+impl From<CallError> for Error {
+    fn from(error: CallError) -> Self {
+        error.source
+    }
 }
 
 /// What became of a job that did not complete.

@@ -9,7 +9,7 @@ use half::f16;
 use crate::activations::QuantisedRows;
 use crate::dtype::{Dtype, Results};
 use crate::engine::{Engine, check_int4, check_split, matrix};
-use crate::error::Error;
+use crate::error::{CallError, Error};
 use crate::exec::{Epilogue, Operand, Product, ProductRun};
 use crate::packed::PackedWeights;
 use crate::plan::Plan;
@@ -199,24 +199,33 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Gemm::run`]. Operands that do not fit are found before anything runs.
-    pub fn run<'a>(&self, calls: impl IntoIterator<Item = GemmCall<'a>>) -> Result<(), Error> {
+    /// As [`Gemm::run`], and of which call. Operands that do not fit are found before
+    /// anything runs. Of all calls C is worthless then.
+    pub fn run<'a>(&self, calls: impl IntoIterator<Item = GemmCall<'a>>) -> Result<(), CallError> {
         let calls: Vec<_> = calls.into_iter().collect();
-        for call in &calls {
-            call.check(self)?;
+        for (index, call) in calls.iter().enumerate() {
+            call.check(self).map_err(CallError::of(index))?;
         }
         let mut quantised = Vec::new();
         let rows: Vec<_> = calls
             .iter()
-            .map(|call| call.quantise(&mut quantised))
-            .collect();
-        let calls = calls.into_iter().zip(rows);
-        let product = |(call, rows): (GemmCall<'a>, Option<usize>)| {
+            .enumerate()
+            .map(|(index, call)| {
+                let rows = call.quantise(&mut quantised);
+                rows.map_err(CallError::of(index))
+            })
+            .collect::<Result<_, _>>()?;
+        let calls = calls.into_iter().zip(rows).enumerate();
+        let product = |(index, (call, rows)): (usize, (GemmCall<'a>, Option<usize>))| {
             let rows = rows.and_then(|at| quantised.get(at));
-            call.product(rows)
+            call.product(rows).map_err(CallError::of(index))
         };
         let products = calls.map(product).collect::<Result<Vec<_>, _>>()?;
-        ProductRun::new(self, products).finish()
+        ProductRun::new(self, products).finish()?;
+        for rows in quantised {
+            rows.recycle(self);
+        }
+        Ok(())
     }
 }
 
@@ -241,7 +250,7 @@ impl<'a> Gemm<'a> {
         a: impl Into<Activations<'b>>,
         c: impl Into<OutputRows<'b>>,
     ) -> Result<(), Error> {
-        self.engine.run([self.call(a, c)])
+        Ok(self.engine.run([self.call(a, c)])?)
     }
 
     /// The product of these operands, for [`Engine::run`].
@@ -329,16 +338,16 @@ impl<'a> GemmCall<'a> {
     }
 
     /// Quantises floats; returns where they are.
-    fn quantise(&self, done: &mut Vec<QuantisedRows>) -> Option<usize> {
+    fn quantise(&self, done: &mut Vec<QuantisedRows>) -> Result<Option<usize>, Error> {
         let Gemm {
             engine, weights, ..
         } = self.gemm;
         match (self.a, weights.format(), weights.quantised()) {
             (Activations::F32(a), WeightFormat::Quantised(options), Some(scales)) => {
                 let weights = (*weights, scales, options.operands);
-                Some(QuantisedRows::find_or_make(done, engine, weights, a))
+                QuantisedRows::find_or_make(done, engine, weights, a).map(Some)
             }
-            _ => None,
+            _ => Ok(None),
         }
     }
 

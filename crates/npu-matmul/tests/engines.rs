@@ -110,7 +110,8 @@ fn weights_stay_with_their_engine() {
     let gemm = engines[0].prepare(&weights[0], m, Output::I32).unwrap();
     let mut c = vec![0; m * N];
     let refused = engines[1].run([gemm.call(&a, &mut c)]).unwrap_err();
-    assert!(matches!(refused, Error::ForeignWeights), "{refused}");
+    assert_eq!(refused.call, 0);
+    assert!(matches!(refused.source, Error::ForeignWeights), "{refused}");
     let [one, other] = [0, 1].map(|at| product(&engines[at], &weights[at]).unwrap());
     assert!(one == other);
 }

@@ -1,94 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Strides, broadcasts and bad numbers, with a multiplier of three loops.
+//! Strides, broadcasts, lists and bad numbers, on the software model.
 
 mod by_expert;
 mod formats;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::LazyLock;
 
 use half::f16;
+use npu_model::Selector;
+use npu_offload::ComputeType;
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
 use super::*;
 use crate::abi::type_id;
+use crate::engine::{self, OpenedEngine};
 use crate::types::tests::{Q8_0, decoder, format};
-use crate::verify::OutputErrors;
-use npu_offload::ComputeType;
 
-/// Multiplies in f32 without any device; counts the matrices it packed, and the
-/// batches.
-#[derive(Default)]
-struct Plain {
-    loads: AtomicUsize,
-    batches: AtomicUsize,
-    broken: bool,
+static OPENED: LazyLock<OpenedEngine> =
+    LazyLock::new(|| engine::open(&Selector::Model, false, None).unwrap());
+static SCRATCH: LazyLock<RowScratch> = LazyLock::new(RowScratch::default);
+
+fn run(products: &mut [MulMat<'_>]) -> Result<(), ProductError> {
+    compute(&OPENED.engine, &SCRATCH, products)
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("job killed")]
-struct Killed;
-
-impl Plain {
-    fn load(&self, weights: Vec<f32>) -> Result<Vec<f32>, Killed> {
-        self.loads.fetch_add(1, Ordering::Relaxed);
-        Ok(weights)
-    }
-
-    fn one(
-        &self,
-        weights: &[f32],
-        m: usize,
-        activations: &[f32],
-        out: &mut [f32],
-    ) -> Result<(), Killed> {
-        if self.broken {
-            return Err(Killed);
-        }
-        assert!(activations.iter().all(|value| value.is_finite()));
-        let k = activations.len() / m;
-        for (row, out) in activations.chunks(k).zip(out.chunks_mut(weights.len() / k)) {
-            for (column, out) in weights.chunks(k).zip(out) {
-                *out = row.iter().zip(column).map(|(a, b)| a * b).sum();
-            }
-        }
-        Ok(())
-    }
+fn run_one(product: MulMat<'_>) -> Result<Option<OutputErrors>, MulMatError> {
+    let mut products = [product];
+    run(&mut products).map_err(|ProductError { error, .. }| error)?;
+    Ok(products[0].errors)
 }
 
-impl MatrixMultiplier for Plain {
-    type Weights = Vec<f32>;
-    type Error = Killed;
-
-    fn load_f16(&self, n: usize, k: usize, weights: &[f16]) -> Result<Vec<f32>, Killed> {
-        assert_eq!(weights.len(), n * k);
-        self.load(weights.iter().map(|weight| weight.to_f32()).collect())
-    }
-
-    fn load_quantised(
-        &self,
-        n: usize,
-        k: usize,
-        _: ComputeType,
-        fill: impl Fn(usize, &mut [f32]) + Sync,
-    ) -> Result<Vec<f32>, Killed> {
-        let mut weights = vec![f32::NAN; n * k];
-        for (index, row) in weights.chunks_exact_mut(k).enumerate() {
-            fill(index, row);
-        }
-        self.load(weights)
-    }
-
-    fn multiply(&self, parts: Vec<MatrixProduct<'_, Vec<f32>>>) -> Result<(), Killed> {
-        self.batches.fetch_add(1, Ordering::Relaxed);
-        for part in parts {
-            let floats = match part.activations {
-                ActivationRows::Floats(floats) => floats.to_vec(),
-                ActivationRows::Halves(halves) => halves.iter().map(|x| x.to_f32()).collect(),
-            };
-            self.one(part.weights, part.rows, &floats, part.out)?;
-        }
-        Ok(())
+/// A table of packed weights.
+fn kept() -> KeptWeights {
+    KeptWeights {
+        residents: Arc::default(),
+        decision: None,
     }
 }
 
@@ -165,7 +112,7 @@ fn lay_out<T: Copy + IntoBytes + zerocopy::Immutable>(
 
 const ORDERS: [[usize; 3]; 4] = [[1, 2, 3], [2, 1, 3], [1, 3, 2], [3, 2, 1]];
 
-fn run_f16(multiplier: &Plain, shape: Shape, order: [usize; 3], gap: usize) -> Vec<f32> {
+fn run_f16(shape: Shape, order: [usize; 3], gap: usize) -> Vec<f32> {
     let Shape {
         m,
         n,
@@ -179,7 +126,7 @@ fn run_f16(multiplier: &Plain, shape: Shape, order: [usize; 3], gap: usize) -> V
     let (activations, activations_nb) =
         lay_out([k, m, b2 * r2, b3 * r3], order, gap, f32::NAN, activation);
     let mut out = vec![f32::NAN; m * n * b2 * b3 * r2 * r3];
-    let mut product = MulMat {
+    let product = MulMat {
         offload: Offload {
             precision: ComputeType::Fp16,
             shape,
@@ -199,12 +146,11 @@ fn run_f16(multiplier: &Plain, shape: Shape, order: [usize; 3], gap: usize) -> V
             nb: activations_nb,
         },
         out: &mut out,
+        kept: None,
         errors: Some(OutputErrors::default()),
-        decision: None,
     };
-    compute(multiplier, None, &mut product).unwrap();
+    let errors = run_one(product).unwrap().unwrap();
     // All numbers here are small integers: nothing is rounded.
-    let errors = product.errors.unwrap();
     let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
     assert_eq!((errors.differences, errors.outputs), (0.0, energy));
     out
@@ -220,10 +166,8 @@ proptest! {
         order in 0..ORDERS.len(), gap in 0..3_usize,
     ) {
         let shape = Shape { m, n, k, matrices: [b2, b3], repeats: [r2, r3] };
-        let multiplier = Plain::default();
-        let out = run_f16(&multiplier, shape, ORDERS[order], gap);
+        let out = run_f16(shape, ORDERS[order], gap);
         prop_assert_eq!(out, reference(shape, weight, activation));
-        prop_assert_eq!(multiplier.loads.load(Ordering::Relaxed), b2 * b3);
     }
 }
 
@@ -267,102 +211,192 @@ fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> Mu
             nb: [4, 128, 256, 256],
         },
         out,
+        kept: None,
         errors: None,
-        decision: None,
     }
 }
 
-/// Nobody tells the backend of what a program writes by hand.
+/// A step of the quantised weights and activations of [`q8_0`], times the depth and the largest
+/// activation or weight: how far an output may be off.
+const Q8_0_BOUND: f32 = 32.0 * (6.0 / 127.0 * 3.0 + 3.0 / 127.0 * 6.0);
+
+fn assert_close(out: &[f32], expected: &[f32]) {
+    assert_eq!(out.len(), expected.len());
+    for (out, expected) in out.iter().zip(expected) {
+        assert!((out - expected).abs() <= Q8_0_BOUND, "{out} {expected}");
+    }
+}
+
+fn halved_weight(index: [usize; 4]) -> f32 {
+    weight(index) / 2.0
+}
+
+/// Nobody tells the backend of what a program writes by hand: weights are packed once, and the check
+/// reads them anew.
 #[test]
-fn weights_that_changed_since_they_were_packed_are_seen_by_the_check() {
-    let (multiplier, residents) = (Plain::default(), ResidentMatrices::default());
+fn weights_are_packed_once_and_changes_are_seen_by_the_check() {
+    let kept = kept();
     let mut weights = q8_0_weights();
     let (activations, _) = lay_out([32, 2, 1, 1], [1, 2, 3], 0, 0.0, activation);
-    let address = weights.as_ptr().addr();
-    let check = |weights: &[u8]| {
+    let compute = |weights: &[u8]| {
         let mut out = vec![0.0; 6];
         let mut product = q8_0(weights, &activations, &mut out);
-        assert_eq!(product.stored.address, address);
         product.errors = Some(OutputErrors::default());
-        compute(&multiplier, Some(&residents), &mut product).unwrap();
-        product.errors.unwrap().nmse()
+        product.kept = Some(kept.clone());
+        let errors = run_one(product).unwrap();
+        (out, errors.unwrap().nmse())
     };
-    assert_eq!(check(&weights), 0.0);
+    let (packed, error) = compute(&weights);
+    assert_close(&packed, &reference(SQUARE, halved_weight, activation));
+    assert!(error < 1e-2, "{error}");
     weights[2..34].fill(100);
-    assert!(check(&weights) > 0.1);
-    assert_eq!(multiplier.loads.load(Ordering::Relaxed), 1);
-}
-
-#[test]
-fn q8_0_weights_are_decoded_and_packed_once() {
-    let multiplier = Plain::default();
-    let residents = ResidentMatrices::default();
-    let weights = q8_0_weights();
-    let (activations, _) = lay_out([32, 2, 1, 1], [1, 2, 3], 0, 0.0, activation);
-    let expected: Vec<f32> = reference(SQUARE, |index| weight(index) / 2.0, activation);
-    for _ in 0..2 {
-        let mut out = [0.0; 6];
-        let mut product = q8_0(&weights, &activations, &mut out);
-        compute(&multiplier, Some(&residents), &mut product).unwrap();
-        assert_eq!(out[..], expected);
-    }
-    assert_eq!(multiplier.loads.load(Ordering::Relaxed), 1);
-    residents.forget(weights.as_ptr_range().start.addr()..weights.as_ptr_range().end.addr());
-    let mut out = [0.0; 6];
-    compute(
-        &multiplier,
-        Some(&residents),
-        &mut q8_0(&weights, &activations, &mut out),
-    )
-    .unwrap();
-    assert_eq!(multiplier.loads.load(Ordering::Relaxed), 2);
+    let (out, error) = compute(&weights);
+    assert_eq!(out, packed);
+    assert!(error > 0.1, "{error}");
+    let addresses = weights.as_ptr_range();
+    kept.residents
+        .forget(addresses.start.addr()..addresses.end.addr());
+    let (out, error) = compute(&weights);
+    assert_ne!(out, packed);
+    assert!(error < 1e-2, "{error}");
 }
 
 /// As for weights that the CPU has rearranged.
 #[test]
 fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
-    let multiplier = Plain::default();
-    let residents = ResidentMatrices::default();
+    let kept = kept();
     let weights = q8_0_weights();
     let activations = [1.0; 64];
     let mut outs = [[0.0; 6]; 2];
     for (out, has_bytes) in outs.iter_mut().zip([true, false]) {
         let mut product = q8_0(&weights, &activations, out);
+        product.kept = Some(kept.clone());
         if !has_bytes {
             product.weights.bytes = &[];
         }
-        compute(&multiplier, Some(&residents), &mut product).unwrap();
+        run_one(product).unwrap();
     }
     assert_eq!(outs[0], outs[1]);
-    assert_eq!(multiplier.loads.load(Ordering::Relaxed), 1);
-    residents.forget(0..usize::MAX);
+    kept.residents.forget(0..usize::MAX);
     let mut product = q8_0(&weights, &activations, &mut outs[0]);
+    product.kept = Some(kept.clone());
     product.weights.bytes = &[];
-    let error = compute(&multiplier, Some(&residents), &mut product).unwrap_err();
+    let error = run_one(product).unwrap_err();
     assert!(matches!(error, MulMatError::NotPacked), "{error}");
+}
+
+/// Several weights meet the same activations: these are packed once, and each product is what it is
+/// alone.
+#[test]
+fn products_of_a_list_share_their_activations() {
+    const K: usize = 2048;
+    const M: usize = 64;
+    let numbers = |count: usize, seed: usize| -> Vec<f32> {
+        let number = |index: usize| f32::from(i16::try_from(index * 37 % 61).unwrap()) / 30.5 - 1.0;
+        (0..count)
+            .map(|index| number((index + 7 * seed) % 1000))
+            .collect()
+    };
+    let activations = numbers(M * K, 0);
+    let weights: Vec<Vec<f32>> = (1..4).map(|seed| numbers(32 * K, seed)).collect();
+    for precision in [ComputeType::Fp16, ComputeType::Int8] {
+        let mut tables: Vec<_> = weights.iter().map(|_| kept()).collect();
+        let mut multiply = |at: Range<usize>, outs: &mut [Vec<f32>]| {
+            let before = OPENED.engine.counters();
+            let products = weights[at.clone()].iter().zip(&mut tables[at]).zip(outs);
+            let products = products.map(|((weights, kept), out)| {
+                let nb = [4, 4 * K, 4 * K * 32, 4 * K * 32];
+                let shape = Shape {
+                    m: M,
+                    n: 32,
+                    k: K,
+                    matrices: [1, 1],
+                    repeats: [1, 1],
+                };
+                let nb_of_rows = [4, 4 * K, 4 * K * M, 4 * K * M];
+                MulMat {
+                    offload: Offload {
+                        precision,
+                        shape,
+                        experts: None,
+                    },
+                    decoder: decoder(type_id::F32),
+                    weights: TensorBytes {
+                        bytes: weights.as_bytes(),
+                        row_bytes: 4 * K,
+                        nb,
+                    },
+                    stored: stored(type_id::F32, [K, 32, 1, 1], nb, weights.as_bytes()),
+                    ids: None,
+                    activations: TensorBytes {
+                        bytes: activations.as_bytes(),
+                        row_bytes: 4 * K,
+                        nb: nb_of_rows,
+                    },
+                    out,
+                    kept: Some(kept.clone()),
+                    errors: None,
+                }
+            });
+            run(&mut products.collect::<Vec<_>>()).unwrap();
+            let after = OPENED.engine.counters();
+            after.bytes_to_device - before.bytes_to_device
+        };
+        let mut alone = vec![vec![0.0; M * 32]; 3];
+        // Packs the weights, and makes the programs.
+        let mut all = |together: bool, outs: &mut [Vec<f32>]| match together {
+            true => multiply(0..3, outs),
+            false => (0..3)
+                .map(|at| multiply(at..at + 1, &mut outs[at..at + 1]))
+                .sum(),
+        };
+        all(false, &mut alone);
+        let bytes_alone = all(false, &mut alone);
+        let mut together = vec![vec![f32::NAN; M * 32]; 3];
+        all(true, &mut together);
+        let bytes_together = all(true, &mut together);
+        assert_eq!(together, alone, "{precision:?}");
+        assert!(bytes_together > 0, "{precision:?}");
+        assert!(
+            2 * bytes_together <= bytes_alone,
+            "{precision:?}: {bytes_together} of {bytes_alone} bytes"
+        );
+    }
 }
 
 #[test]
 fn a_bad_activation_row_gives_nan_and_leaves_the_others() {
     let weights = q8_0_weights();
-    let (mut activations, _) = lay_out([32, 2, 1, 1], [1, 2, 3], 0, 0.0, activation);
-    activations[40] = f32::INFINITY;
-    let mut out = [0.0; 6];
-    let mut product = q8_0(&weights, &activations, &mut out);
-    compute(&Plain::default(), None, &mut product).unwrap();
-    assert!(out[..3].iter().all(|value| value.is_finite()));
-    assert!(out[3..].iter().all(|value| value.is_nan()));
+    for bad in [f32::INFINITY, f32::NAN] {
+        let (mut activations, _) = lay_out([32, 2, 1, 1], [1, 2, 3], 0, 0.0, activation);
+        activations[40] = bad;
+        for precision in [ComputeType::Fp16, ComputeType::Int8] {
+            let mut out = [0.0; 6];
+            let mut product = q8_0(&weights, &activations, &mut out);
+            product.offload.precision = precision;
+            run_one(product).unwrap();
+            let expected = reference(SQUARE, halved_weight, activation);
+            assert_close(&out[..3], &expected[..3]);
+            assert!(out[3..].iter().all(|value| value.is_nan()), "{precision:?}");
+        }
+    }
 }
 
 #[test]
-fn damaged_weights_are_an_error() {
-    let mut weights = q8_0_weights();
-    weights[34..36].copy_from_slice(&f16::NAN.to_le_bytes());
+fn damaged_weights_are_an_error_that_names_their_product() {
+    let (good, mut bad) = (q8_0_weights(), q8_0_weights());
+    bad[34..36].copy_from_slice(&f16::NAN.to_le_bytes());
     let activations = [1.0; 64];
-    let mut out = [0.0; 6];
-    let mut product = q8_0(&weights, &activations, &mut out);
-    let error = compute(&Plain::default(), None, &mut product).unwrap_err();
-    assert!(error.to_string().contains("row 1"), "{error}");
+    let mut outs = [[0.0; 6]; 2];
+    let [first, second] = &mut outs;
+    let error = run(&mut [
+        q8_0(&good, &activations, first),
+        q8_0(&bad, &activations, second),
+    ]);
+    let error = error.unwrap_err();
+    assert_eq!(error.product, 1);
+    let line = error.error.to_string();
+    assert!(line.contains("row 1"), "{line}");
 }
 
 #[test]
@@ -374,25 +408,9 @@ fn a_short_tensor_is_an_error_not_a_read_behind_it() {
         (&weights[..], &activations[..63]),
     ] {
         let mut out = [0.0; 6];
-        let mut product = q8_0(weights, activations, &mut out);
-        let error = compute(&Plain::default(), None, &mut product).unwrap_err();
+        let error = run_one(q8_0(weights, activations, &mut out)).unwrap_err();
         assert!(matches!(error, MulMatError::Data(_)), "{error}");
     }
     let mut short = [0.0; 5];
-    let mut product = q8_0(&weights, &activations, &mut short);
-    assert!(compute(&Plain::default(), None, &mut product).is_err());
-}
-
-#[test]
-fn a_killed_job_is_an_error() {
-    let weights = q8_0_weights();
-    let activations = [1.0; 64];
-    let mut out = [0.0; 6];
-    let multiplier = Plain {
-        broken: true,
-        ..Plain::default()
-    };
-    let mut product = q8_0(&weights, &activations, &mut out);
-    let error = compute(&multiplier, None, &mut product).unwrap_err();
-    assert_eq!(error.to_string(), "job killed");
+    assert!(run_one(q8_0(&weights, &activations, &mut short)).is_err());
 }

@@ -248,7 +248,8 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     output.src[1] = &raw mut activations;
     // SAFETY: the tensors and the array live until the end of this function,
     // each tensor lies within the array, and nobody else accesses it.
-    unsafe { with_data(&context(&fake_host()), &raw const output, offload, body) }
+    let product = unsafe { product_data(&context(&fake_host()), &raw const output, offload) };
+    product.map(|mut product| body(&mut product))
 }
 
 #[test]
@@ -270,6 +271,32 @@ fn an_output_over_an_operand_is_refused() {
         assert_eq!(with_array([0, 128, output], |_| ()), None, "{output}");
     }
     assert!(with_array([8, 136, 0], |_| ()).is_some());
+}
+
+/// Orders matter where one product writes what the other touches, and nowhere else.
+#[test]
+fn products_depend_on_each_other_by_what_they_write() {
+    let product = |reads: [Range<usize>; 2], writes: Range<usize>| {
+        let [weights, activations] = reads;
+        Footprint {
+            reads: [weights, activations, 0..0],
+            writes,
+        }
+    };
+    let first = product([0..100, 200..300], 400..500);
+    let depends = |reads, writes| {
+        let second = product(reads, writes);
+        assert_eq!(second.depends_on(&first), first.depends_on(&second));
+        second.depends_on(&first)
+    };
+    // Of the same activations, and of the same weights.
+    assert!(!depends([100..200, 200..300], 500..600));
+    assert!(!depends([0..100, 600..700], 300..400));
+    // It reads what the first writes, writes what that reads, or writes the same.
+    assert!(depends([100..200, 499..510], 600..700));
+    assert!(depends([100..200, 600..700], 299..310));
+    assert!(depends([100..200, 600..700], 99..110));
+    assert!(depends([100..200, 600..700], 450..460));
 }
 
 #[test]

@@ -162,15 +162,15 @@ fn the_number_of_the_process_can_be_in_the_name() {
 }
 
 #[test]
-fn a_thread_knows_its_product_and_forgets_it() {
-    assert_eq!(product_here(), 0);
+fn a_thread_knows_its_list_and_forgets_it() {
+    assert_eq!(list_here(), 0);
     {
-        let _outer = TracedProduct::product(3);
+        let _outer = TracedList::new(3);
         {
-            let _inner = TracedProduct::product(4);
-            assert_eq!(product_here(), 4);
+            let _inner = TracedList::new(4);
+            assert_eq!(list_here(), 4);
         }
-        assert_eq!(product_here(), 3);
+        assert_eq!(list_here(), 3);
     }
-    assert_eq!(product_here(), 0);
+    assert_eq!(list_here(), 0);
 }

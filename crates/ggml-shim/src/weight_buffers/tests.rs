@@ -38,7 +38,7 @@ impl Buffers {
             order,
             number: entries.made,
             originals: BufferCallbacks::default(),
-            residents: ResidentMatrices::default(),
+            residents: Arc::default(),
             candidates: Mutex::new(names.iter().enumerate().map(candidate).collect()),
             waiting: AtomicUsize::new(names.len()),
             has_output: AtomicBool::new(false),

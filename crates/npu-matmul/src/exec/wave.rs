@@ -12,7 +12,7 @@ use super::PlannedJob;
 use super::job::{Input, InputIndex, Inputs, OnDevice};
 use super::product::Product;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{CallError, Error};
 use crate::observe::Activity;
 use crate::plan::WaveSize;
 
@@ -44,7 +44,7 @@ impl Wave {
         jobs: &[PlannedJob],
         size: WaveSize,
         inputs: &mut Inputs,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, CallError> {
         let mut of_devices = vec![Vec::new(); engine.device_count()];
         for job in jobs {
             of_devices[job.input.device].push(*job);
@@ -98,7 +98,7 @@ impl Wave {
         engine: &Engine,
         products: &mut [Product<'_>],
         inputs: &Inputs,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CallError> {
         let step_of = |job: &RunningJob| (job.planned.product, job.planned.at.step);
         while let Some(first) = self.jobs.first() {
             let of_step = step_of(first);
@@ -106,7 +106,8 @@ impl Wave {
             let later = self.jobs.split_off(same.count());
             let jobs = std::mem::replace(&mut self.jobs, later);
             let product = &mut products[of_step.0];
-            if let Err(error) = finish_step(engine, self.token, product, jobs, inputs) {
+            let finished = finish_step(engine, self.token, product, jobs, inputs);
+            if let Err(error) = finished.map_err(CallError::of(of_step.0)) {
                 self.drain(engine);
                 return Err(error);
             }
@@ -179,7 +180,7 @@ fn start_on(
     products: &[Product<'_>],
     planned: &[PlannedJob],
     inputs: &mut [Input],
-) -> Result<Vec<RunningJob>, Error> {
+) -> Result<Vec<RunningJob>, CallError> {
     let mut jobs: Vec<Job> = Vec::with_capacity(planned.len());
     for job in planned {
         let product = &products[job.product];
@@ -194,12 +195,14 @@ fn start_on(
             Ok(job) => jobs.push(job),
             Err(error) => {
                 on.discard(jobs);
-                return Err(error);
+                return Err(CallError::of(job.product)(error));
             }
         }
     }
     let at = Instant::now();
-    let submitted = on.submit(jobs)?.into_iter().zip(planned);
+    let first = planned.first().map_or(0, |job| job.product);
+    let submitted = on.submit(jobs).map_err(CallError::of(first))?;
+    let submitted = submitted.into_iter().zip(planned);
     Ok(submitted
         .map(|(pending, &planned)| RunningJob {
             planned,

@@ -87,7 +87,7 @@ pub(crate) fn multiply_all(engine: &Engine, products: Vec<Operands<'_>>) -> Resu
         operands.push((a, c));
     }
     let calls = gemms.iter().zip(operands);
-    engine.run(calls.map(|(gemm, (a, c))| gemm.call(a, c)))
+    Ok(engine.run(calls.map(|(gemm, (a, c))| gemm.call(a, c)))?)
 }
 
 /// A product of any kind.

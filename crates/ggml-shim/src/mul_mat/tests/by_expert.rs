@@ -2,7 +2,7 @@
 //! Products whose rows choose their weights.
 
 use super::*;
-use crate::mul_mat::by_expert::{self, BatchLimits, MOST};
+use crate::mul_mat::batch::MOST;
 use crate::supports::ExpertChoice;
 
 /// One expert in a batch, for its weights.
@@ -16,7 +16,7 @@ fn run_by_expert(
     [n, k, count]: [usize; 3],
     experts: ExpertChoice,
     most: BatchLimits,
-) -> Result<(Vec<f32>, Vec<f32>), MulMatError<Killed>> {
+) -> Result<(Vec<f32>, Vec<f32>), MulMatError> {
     let ExpertChoice { used, given } = experts;
     let m = numbers.len() / used;
     let (weights, weights_nb) = lay_out([k, n, count, 1], [1, 2, 3], 1, f16::NAN, |index| {
@@ -29,7 +29,7 @@ fn run_by_expert(
         numbers[token * used + slot]
     });
     let mut out = vec![f32::NAN; m * used * n];
-    let mut product = MulMat {
+    let product = MulMat {
         offload: Offload {
             precision: ComputeType::Fp16,
             shape: Shape {
@@ -64,24 +64,16 @@ fn run_by_expert(
             nb: ids_nb,
         }),
         out: &mut out,
+        kept: None,
         errors: Some(OutputErrors::default()),
-        decision: None,
     };
-    let multiplier = Plain::default();
-    by_expert::compute(&multiplier, None, &mut product, experts, most)?;
+    let mut products = [product];
+    let computed = compute_within(&OPENED.engine, &SCRATCH, &mut products, most);
+    computed.map_err(|ProductError { error, .. }| error)?;
     // Held against the experts that were asked for.
-    let errors = product.errors.unwrap();
+    let errors = products[0].errors.unwrap();
     let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
     assert_eq!((errors.differences, errors.outputs), (0.0, energy));
-    let mut chosen = numbers.to_vec();
-    chosen.sort_unstable();
-    chosen.dedup();
-    let batches = match most {
-        // However many experts there are.
-        MOST => 1,
-        _ => chosen.len(),
-    };
-    assert_eq!(multiplier.batches.load(Ordering::Relaxed), batches);
     let mut expected = Vec::new();
     for (place, expert) in numbers.iter().enumerate() {
         let (token, slot) = (place / used, place % used);

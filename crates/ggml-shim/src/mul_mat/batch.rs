@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the engine is given at once: products of one activation matrix with one weight matrix.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use npu_matmul::{Engine, Output};
+
+use super::rows::{PreparedRows, RowScratch};
+use super::{KeptWeights, MulMat, MulMatError, ProductError, StoredWeights};
+use crate::abi::MAX_DIMS;
+use crate::pack::{self, Matrix, PackedMatrix};
+use crate::supports::Shape;
+use crate::tensor_bytes::TensorBytes;
+
+/// What a batch may hold beside the weights that are kept: no budget knows of it.
+/// More than one part's share is never needed at a time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct BatchLimits {
+    /// Elements of weights that are packed for this batch only.
+    pub(super) weights: usize,
+    /// Elements of rows that are made for it, and of outputs that are not where they belong.
+    pub(super) rows: usize,
+}
+
+/// Half a gibibyte of FP16 weights, and 64 MiB of binary32 rows and outputs with
+/// half as much for the rows in FP16: far more jobs than one wave of the engine
+/// has.
+pub(super) const MOST: BatchLimits = BatchLimits {
+    weights: 1 << 28,
+    rows: 1 << 24,
+};
+
+/// What tells activation rows from others while no product of the batch writes any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RowsKey {
+    /// Address of the tensor, and its strides.
+    tensor: (usize, [usize; MAX_DIMS]),
+    /// Elements of a row, rows of a matrix, and matrices of which the rows follow each other.
+    size: [usize; 3],
+    /// Whether they are rounded to FP16.
+    is_rounded: bool,
+    /// Address of the numbers of the experts, if rows choose their weights.
+    ids: Option<usize>,
+    rows: PartRows,
+}
+
+/// Rows of a product's output, counted through all of its matrices. Each is the product of one
+/// activation row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum PartRows {
+    /// Next to each other, and so may be their activations.
+    Run(Range<usize>),
+    /// Any.
+    Scattered(Vec<usize>),
+}
+
+impl PartRows {
+    fn len(&self) -> usize {
+        match self {
+            Self::Run(rows) => rows.len(),
+            Self::Scattered(rows) => rows.len(),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        let (run, scattered) = match self {
+            Self::Run(rows) => (rows.clone(), &[][..]),
+            Self::Scattered(rows) => (0..0, &rows[..]),
+        };
+        run.chain(scattered.iter().copied())
+    }
+}
+
+/// One activation matrix times one weight matrix.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Index of the product that it is a part of.
+    pub(super) product: usize,
+    /// Which of its weight matrices.
+    pub(super) matrix: [usize; 2],
+    /// Which of its rows.
+    pub(super) rows: PartRows,
+}
+
+/// Parts that wait for the engine.
+pub(super) struct Batch<'e, 'a> {
+    engine: &'e Engine,
+    scratch: &'e RowScratch,
+    most: BatchLimits,
+    /// What it holds now.
+    held: BatchLimits,
+    /// Weight matrices of this batch, by product and index.
+    loaded: HashMap<(usize, [usize; 2]), Arc<PackedMatrix>>,
+    rows: Vec<(RowsKey, PreparedRows<'a>)>,
+    /// With its weights and the index of its rows.
+    parts: Vec<(Part, Arc<PackedMatrix>, usize)>,
+}
+
+impl<'e, 'a> Batch<'e, 'a> {
+    pub(super) fn new(engine: &'e Engine, scratch: &'e RowScratch, most: BatchLimits) -> Self {
+        Self {
+            engine,
+            scratch,
+            most,
+            held: BatchLimits::default(),
+            loaded: HashMap::new(),
+            rows: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// Adds a part; computes what it has before, if that and the part would be too much.
+    pub(super) fn push(
+        &mut self,
+        products: &mut [MulMat<'a>],
+        part: Part,
+    ) -> Result<(), ProductError> {
+        let key = RowsKey::of(&products[part.product], &part);
+        let more = self.held_by(&products[part.product], &part, &key);
+        if !self.parts.is_empty() && !self.held.fits(more, self.most) {
+            self.flush(products)?;
+            return self.push(products, part);
+        }
+        let product = &products[part.product];
+        let failed = ProductError::of(part.product);
+        let packed = self.weights(product, &part).map_err(&failed)?;
+        let rows = match self.rows.iter().position(|(other, _)| *other == key) {
+            Some(rows) => rows,
+            None => {
+                let rows = self.prepare(product, &part).map_err(&failed)?;
+                self.rows.push((key, rows));
+                self.rows.len() - 1
+            }
+        };
+        self.held = self.held.with(more);
+        self.parts.push((part, packed, rows));
+        Ok(())
+    }
+
+    /// What the batch would hold for this part.
+    fn held_by(&self, product: &MulMat<'_>, part: &Part, key: &RowsKey) -> BatchLimits {
+        let Shape { n, k, .. } = product.offload.shape;
+        let is_held =
+            product.kept.is_some() || self.loaded.contains_key(&(part.product, part.matrix));
+        let outputs = match &part.rows {
+            PartRows::Run(_) => 0,
+            PartRows::Scattered(rows) => rows.len() * n,
+        };
+        let has_rows = self.rows.iter().any(|(other, _)| other == key);
+        let made = if has_rows { 0 } else { part.rows.len() * k };
+        BatchLimits {
+            weights: if is_held { 0 } else { n * k },
+            rows: made.saturating_add(outputs),
+        }
+    }
+
+    /// The rows that a part reads.
+    fn prepare(&self, product: &MulMat<'a>, part: &Part) -> Result<PreparedRows<'a>, MulMatError> {
+        let k = product.offload.shape.k;
+        let rows = match &part.rows {
+            PartRows::Run(rows) => product.activation_run(rows),
+            PartRows::Scattered(_) => None,
+        };
+        let rows = match rows {
+            Some(rows) => Cow::Borrowed(rows),
+            None => {
+                let mut gathered = self.scratch.floats.take(part.rows.len() * k)?;
+                for (row, to) in part.rows.iter().zip(gathered.chunks_exact_mut(k)) {
+                    let row = product.activation_row(row);
+                    to.copy_from_slice(row.ok_or(MulMatError::Data("activations"))?);
+                }
+                Cow::Owned(gathered)
+            }
+        };
+        let precision = product.offload.precision;
+        PreparedRows::new(self.engine, self.scratch, precision, k, rows)
+    }
+
+    /// Computes what it has.
+    pub(super) fn flush(&mut self, products: &mut [MulMat<'a>]) -> Result<(), ProductError> {
+        let parts = std::mem::take(&mut self.parts);
+        let rows = std::mem::take(&mut self.rows);
+        self.loaded.clear();
+        self.held = BatchLimits {
+            weights: 0,
+            rows: 0,
+        };
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let mut outputs = self.outputs(products, &parts)?;
+        let mut gemms = Vec::with_capacity(parts.len());
+        for (part, packed, _) in &parts {
+            let gemm = (self.engine).prepare(&packed.weights, part.rows.len(), Output::F32);
+            gemms.push(gemm.map_err(|error| ProductError::of(part.product)(error.into()))?);
+        }
+        let calls = gemms.iter().zip(&parts).zip(&mut outputs);
+        let calls = calls
+            .map(|((gemm, (_, _, at)), out)| gemm.call(rows[*at].1.activations(), out.values()));
+        self.engine.run(calls).map_err(|error| {
+            let product = parts[error.call].0.product;
+            ProductError::of(product)(error.source.into())
+        })?;
+        drop(gemms);
+        let mut scattered = Vec::new();
+        for ((part, packed, at), mut out) in parts.iter().zip(outputs) {
+            rows[*at]
+                .1
+                .mend(&packed.factors, packed.weights.n(), out.values());
+            if let OutputMemory::Elsewhere(values) = out {
+                scattered.push((part, values));
+            }
+        }
+        for (part, values) in scattered {
+            let product = &mut products[part.product];
+            let copied = self.scatter(product, part, values);
+            copied.map_err(ProductError::of(part.product))?;
+        }
+        for (part, packed, _) in &parts {
+            let product = &mut products[part.product];
+            let verified = verify(product, part, packed);
+            verified.map_err(ProductError::of(part.product))?;
+        }
+        for (_, rows) in rows {
+            rows.recycle(self.scratch);
+        }
+        Ok(())
+    }
+
+    /// Where each part's outputs go: runs of rows to where they belong. Those of one product come
+    /// in their order.
+    fn outputs<'p>(
+        &self,
+        products: &'p mut [MulMat<'a>],
+        parts: &[(Part, Arc<PackedMatrix>, usize)],
+    ) -> Result<Vec<OutputMemory<'p>>, ProductError> {
+        // What is left of each product's output, and from which element on.
+        let outputs = products.iter_mut();
+        let mut left: Vec<_> = outputs.map(|product| (0, &mut *product.out)).collect();
+        let mut of_part = |part: &Part, n: usize| {
+            let rows = match &part.rows {
+                PartRows::Run(rows) => rows,
+                PartRows::Scattered(rows) => {
+                    let values = self.scratch.floats.take(rows.len() * n);
+                    return Ok(OutputMemory::Elsewhere(values?));
+                }
+            };
+            let (start, out) = std::mem::take(&mut left[part.product]);
+            let skipped = (rows.start * n).checked_sub(start);
+            let behind = skipped.and_then(|skipped| out.get_mut(skipped..));
+            let split = behind.and_then(|behind| behind.split_at_mut_checked(rows.len() * n));
+            let (values, behind) = split.ok_or(MulMatError::Data("outputs"))?;
+            left[part.product] = (rows.end * n, behind);
+            Ok(OutputMemory::InPlace(values))
+        };
+        let each = parts.iter().map(|(part, packed, _)| {
+            let output = of_part(part, packed.weights.n());
+            output.map_err(ProductError::of(part.product))
+        });
+        each.collect()
+    }
+
+    /// Copies outputs to the rows where they belong.
+    fn scatter(
+        &self,
+        product: &mut MulMat<'_>,
+        part: &Part,
+        values: Vec<f32>,
+    ) -> Result<(), MulMatError> {
+        let n = product.offload.shape.n;
+        for (row, values) in part.rows.iter().zip(values.chunks_exact(n)) {
+            let row = product.out.get_mut(row * n..(row + 1) * n);
+            row.ok_or(MulMatError::Data("outputs"))?
+                .copy_from_slice(values);
+        }
+        self.scratch.floats.put(values);
+        Ok(())
+    }
+
+    /// The packed weights of a part.
+    fn weights(
+        &mut self,
+        product: &MulMat<'_>,
+        part: &Part,
+    ) -> Result<Arc<PackedMatrix>, MulMatError> {
+        if let Some(found) = self.loaded.get(&(part.product, part.matrix)) {
+            return Ok(Arc::clone(found));
+        }
+        let Shape { n, k, .. } = product.offload.shape;
+        let load = || {
+            if product.weights.bytes.is_empty() {
+                return Err(MulMatError::NotPacked);
+            }
+            let matrix = Matrix::new(product.decoder, &product.weights, [n, k], part.matrix)
+                .ok_or(MulMatError::Data("weights"))?;
+            // They can be read again where they lie.
+            pack::load_matrix(self.engine, product.offload.precision, &matrix, false)
+        };
+        let StoredWeights { operand, address } = product.stored;
+        let packed = match (&product.kept, operand.key(address, part.matrix)) {
+            (
+                Some(KeptWeights {
+                    residents,
+                    decision,
+                }),
+                Some(key),
+            ) => residents.get_or_load(key, || {
+                let mut packed = load()?;
+                packed.counted = decision.as_ref().map(|decision| decision.count_packed());
+                Ok::<_, MulMatError>(packed)
+            })?,
+            _ => Arc::new(load()?),
+        };
+        self.loaded
+            .insert((part.product, part.matrix), Arc::clone(&packed));
+        Ok(packed)
+    }
+}
+
+impl RowsKey {
+    fn of(product: &MulMat<'_>, part: &Part) -> Self {
+        let Shape { m, k, repeats, .. } = product.offload.shape;
+        let TensorBytes { bytes, nb, .. } = product.activations;
+        let ids = product.ids.as_ref();
+        Self {
+            tensor: (bytes.as_ptr().addr(), nb),
+            size: [k, m, repeats[0]],
+            is_rounded: !product.offload.precision.is_quantised(),
+            ids: ids.map(|ids| ids.bytes.as_ptr().addr()),
+            rows: part.rows.clone(),
+        }
+    }
+}
+
+/// Holds the outputs of a part against what the CPU makes of its weights, if that is asked for: as
+/// they are now, or where they cannot be read in place, as they were in the model file.
+fn verify(product: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Result<(), MulMatError> {
+    let Some(mut errors) = product.errors else {
+        return Ok(());
+    };
+    let Shape { n, k, .. } = product.offload.shape;
+    let (mut activations, mut out) = (Vec::new(), Vec::new());
+    for row in part.rows.iter() {
+        let activation = product.activation_row(row);
+        activations.extend_from_slice(activation.ok_or(MulMatError::Data("activations"))?);
+        out.extend_from_slice(&product.out[row * n..][..n]);
+    }
+    let now = Matrix::new(product.decoder, &product.weights, [n, k], part.matrix);
+    match (now, &packed.original) {
+        (Some(now), _) => {
+            let decode = |row: usize, out: &mut [f32]| now.decoder.decode(now.rows[row], out);
+            errors.add(decode, k, &activations, &out);
+        }
+        (None, Some(original)) => {
+            let decode = |row: usize, out: &mut [f32]| original.row(row, out);
+            errors.add(decode, k, &activations, &out);
+        }
+        (None, None) => {}
+    }
+    product.errors = Some(errors);
+    Ok(())
+}
+
+/// The outputs of a part.
+enum OutputMemory<'p> {
+    InPlace(&'p mut [f32]),
+    Elsewhere(Vec<f32>),
+}
+
+impl OutputMemory<'_> {
+    fn values(&mut self) -> &mut [f32] {
+        match self {
+            Self::InPlace(values) => values,
+            Self::Elsewhere(values) => values,
+        }
+    }
+}
+
+impl BatchLimits {
+    fn with(self, more: Self) -> Self {
+        Self {
+            weights: self.weights.saturating_add(more.weights),
+            rows: self.rows.saturating_add(more.rows),
+        }
+    }
+
+    fn fits(self, more: Self, most: Self) -> bool {
+        let all = self.with(more);
+        all.weights <= most.weights && all.rows <= most.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_batch_holds_is_bounded() {
+        let fits = |weights, rows, count| {
+            let one = BatchLimits { weights, rows };
+            let held = (1..count).fold(BatchLimits::default(), |held, _| held.with(one));
+            held.fits(one, MOST)
+        };
+        // Experts of large models, and ones larger than the bounds.
+        assert!(fits(2880 * 2880, 0, 32) && !fits(2880 * 2880, 0, 33));
+        assert!(fits(4096 * 14336, 0, 4) && !fits(4096 * 14336, 0, 5));
+        assert!(fits(0, (2048 + 768) * 100, 59) && !fits(0, (2048 + 768) * 100, 60));
+        assert!(!fits(usize::MAX, usize::MAX, 1));
+        assert!(fits(0, 0, 1000));
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Activation rows as the engine takes them, and what is done to outputs because of that.
+
+use std::borrow::Cow;
+
+use half::f16;
+use npu_matmul::{Activations, Engine, Scratch, Section};
+use npu_offload::ComputeType;
+use rayon::prelude::*;
+
+use super::MulMatError;
+use crate::quants::{self, RowCorrection};
+
+/// Memory for rows of later products.
+#[derive(Debug, Default)]
+pub(crate) struct RowScratch {
+    /// Of rows in FP16.
+    pub(super) halves: Scratch<f16>,
+    /// Of rows that are not next to each other in memory, and of such outputs.
+    pub(super) floats: Scratch<f32>,
+}
+
+/// Activations in the form that their weights are multiplied with.
+#[derive(Debug)]
+enum EngineRows<'a> {
+    /// For FP16 weights.
+    Halves(Vec<f16>),
+    /// For quantised weights; the engine quantises them as those were.
+    Floats(Cow<'a, [f32]>),
+}
+
+/// Activations that are ready, and what outputs are to be mended by.
+#[derive(Debug)]
+pub(super) struct PreparedRows<'a> {
+    rows: EngineRows<'a>,
+    /// For each row; none for rows that the engine quantises, which makes the outputs of
+    /// bad ones NaN by itself.
+    mends: Vec<RowCorrection>,
+}
+
+impl<'a> PreparedRows<'a> {
+    /// Rounds rows of `k` elements where weights in `precision` want them in FP16.
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub(super) fn new(
+        engine: &Engine,
+        scratch: &RowScratch,
+        precision: ComputeType,
+        k: usize,
+        activations: Cow<'a, [f32]>,
+    ) -> Result<Self, MulMatError> {
+        if precision.is_quantised() {
+            return Ok(Self {
+                rows: EngineRows::Floats(activations),
+                mends: Vec::new(),
+            });
+        }
+        let mut rounded = scratch.halves.take(activations.len())?;
+        let mends = activations
+            .par_chunks_exact(k)
+            .zip(rounded.par_chunks_exact_mut(k))
+            .map_init(
+                || engine.stopwatch(Section::Pack),
+                |_, (row, rounded)| quants::round_to_f16(row, rounded),
+            )
+            .collect();
+        if let Cow::Owned(floats) = activations {
+            scratch.floats.put(floats);
+        }
+        Ok(Self {
+            rows: EngineRows::Halves(rounded),
+            mends,
+        })
+    }
+
+    /// As the engine takes them.
+    pub(super) fn activations(&self) -> Activations<'_> {
+        match &self.rows {
+            EngineRows::Halves(halves) => halves.into(),
+            EngineRows::Floats(floats) => floats.as_ref().into(),
+        }
+    }
+
+    /// Makes outputs, in rows of `n`, what they are of the rows before they were prepared. `columns`
+    /// are the factors of the weights' rows, if there are any.
+    pub(super) fn mend(&self, columns: &[f32], n: usize, out: &mut [f32]) {
+        for (mend, outputs) in self.mends.iter().zip(out.chunks_exact_mut(n)) {
+            mend.apply(columns, outputs);
+        }
+    }
+
+    /// Keeps their memory for later ones.
+    pub(super) fn recycle(self, scratch: &RowScratch) {
+        match self.rows {
+            EngineRows::Halves(halves) => scratch.halves.put(halves),
+            EngineRows::Floats(Cow::Owned(floats)) => scratch.floats.put(floats),
+            EngineRows::Floats(Cow::Borrowed(_)) => {}
+        }
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory for what is between a caller's operands and the device's buffers, kept from one
+//! call to the next.
+//!
+//! Rows of a prompt take megabytes. The allocator gives such memory back to the kernel, and
+//! each new page costs a fault.
+
+use std::collections::TryReserveError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Most vectors that wait for their next use.
+const KEPT: usize = 64;
+
+/// Most bytes of these, bytes: the quantised rows of a batch of 512 tokens for the widest
+/// matrices of 8B models, several times over.
+const BYTES_KEPT: usize = 64 << 20;
+
+/// Vectors that wait for their next use. Any number of threads may take some and put them
+/// back.
+#[derive(Debug, Default)]
+pub struct Scratch<T> {
+    free: Mutex<Vec<Vec<T>>>,
+}
+
+impl<T: Clone + Default> Scratch<T> {
+    /// A vector of `len` elements, whose values are left over from an earlier use.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn take(&self, len: usize) -> Result<Vec<T>, TryReserveError> {
+        let mut vector = {
+            let mut free = self.free();
+            let fitting = free.iter().enumerate().filter(|(_, v)| v.capacity() >= len);
+            let smallest = fitting.min_by_key(|(_, vector)| vector.capacity());
+            let found = smallest.map(|(index, _)| index);
+            found.map_or_else(Vec::new, |index| free.swap_remove(index))
+        };
+        // Exact, so that what is kept is no more than what was asked for.
+        vector.try_reserve_exact(len.saturating_sub(vector.len()))?;
+        vector.resize(len, T::default());
+        Ok(vector)
+    }
+
+    /// Keeps `vector` for its next use, unless too much is kept already.
+    pub fn put(&self, vector: Vec<T>) {
+        let mut free = self.free();
+        let bytes = |vector: &Vec<T>| vector.capacity().saturating_mul(size_of::<T>());
+        let kept: usize = free.iter().map(bytes).sum();
+        if free.len() < KEPT && kept.saturating_add(bytes(&vector)) <= BYTES_KEPT {
+            free.push(vector);
+        }
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<Vec<T>>> {
+        // Vectors are added and taken whole.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_of_the_same_length_is_the_same_memory() {
+        let scratch = Scratch::<f32>::default();
+        let [small, large] = [10, 1000].map(|len| scratch.take(len).unwrap());
+        let (small_at, large_at) = (small.as_ptr(), large.as_ptr());
+        scratch.put(large);
+        scratch.put(small);
+        let again = scratch.take(10).unwrap();
+        assert_eq!((again.as_ptr(), again.len()), (small_at, 10));
+        // A longer one serves as well.
+        let longer = scratch.take(900).unwrap();
+        assert_eq!((longer.as_ptr(), longer.len()), (large_at, 900));
+    }
+
+    #[test]
+    fn what_waits_is_bounded_and_what_is_not_there_is_an_error() {
+        let scratch = Scratch::<u8>::default();
+        let taken: Vec<_> = (0..KEPT + 1).map(|_| scratch.take(1).unwrap()).collect();
+        taken.into_iter().for_each(|vector| scratch.put(vector));
+        assert_eq!(scratch.free().len(), KEPT);
+        let scratch = Scratch::<u8>::default();
+        scratch.put(Vec::with_capacity(BYTES_KEPT + 1));
+        assert!(scratch.free().is_empty());
+        assert!(scratch.take(usize::MAX).is_err());
+    }
+}
