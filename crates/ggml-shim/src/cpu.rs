@@ -45,6 +45,7 @@ pub(crate) struct CpuBackend {
 /// What makes the CPU's buffers.
 #[derive(Debug)]
 struct Replaced {
+    device: GgmlPtr<Device>,
     /// The type of buffers in plain memory; `None` if its `alloc_buffer` cannot be replaced.
     plain: Option<BufferMaker>,
     extras: Vec<BufferMaker>,
@@ -91,6 +92,11 @@ impl CpuBackend {
         Some(makers.find(|one| one.is(buffer_type))?.alloc)
     }
 
+    /// The CPU's device, if it was seen.
+    pub(crate) fn device(&self) -> Option<GgmlPtr<Device>> {
+        self.replaced.get().map(|replaced| replaced.device)
+    }
+
     /// The `buffer_from_host_ptr` that the device had.
     pub(crate) fn own_host_ptr(&self) -> Option<BufferFromHostPtr> {
         self.replaced()?.from_host_ptr
@@ -125,6 +131,7 @@ impl CpuBackend {
 
     fn replace(&self, device: GgmlPtr<Device>) -> Replaced {
         Replaced {
+            device,
             plain: BufferMaker::replace(self.buffer_type()),
             extras: self.extras(device),
             // SAFETY: a device of the host, which lives for ever; `from_host_ptr` does what

@@ -145,6 +145,8 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         unsafe { leave_written(runtime, op) };
         let answer = match node {
             GraphNode::NoWork => return true,
+            // SAFETY: as above.
+            GraphNode::RowOp(product) => unsafe { row_op(runtime, op, &product) },
             GraphNode::Other => Err(DeclineReason::NotAProduct),
             GraphNode::MulMat(product) => {
                 supports::decide(&product, &runtime.rules).and_then(|offload| {
@@ -162,6 +164,26 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
             }
         }
     })
+}
+
+/// Whether our device takes an operation on the rows of `product`, to have the CPU compute it: if it
+/// takes that product.
+///
+/// # Safety
+/// `op` is a live tensor with live operands.
+unsafe fn row_op(
+    runtime: &Runtime,
+    op: *const Tensor,
+    product: &MulMatQuery,
+) -> Result<(), DeclineReason> {
+    let cpu = runtime.cpu_ops.zip(runtime.cpu.device());
+    // SAFETY: live, by the caller's promise.
+    if !cpu.is_some_and(|(ops, device)| unsafe { ops.supports(device, op) }) {
+        return Err(DeclineReason::NotAProduct);
+    }
+    let offload = supports::decide(product, &runtime.rules);
+    let offload = offload.map_err(|_| DeclineReason::NotAProduct)?;
+    trusted(runtime, offload.precision)
 }
 
 /// Leaves weights that `op` writes to the CPU: ggml asks us about the operations of all graphs that

@@ -3,14 +3,16 @@
 //!
 //! ```text
 //! for each node                                   (compute_nodes)
-//!     what is it, can it be computed              (classify, computable)
-//!     run the list, if the node needs its results (depends_on)
-//!     put the node on the list                    (product)
-//! run the list: all of it at once                 (run)
+//!     what is it, can it be computed              (work_of, product)
+//!     run the list, if a product needs its results  (needs)
+//!     put the node on the list
+//! run the list                                    (run)
+//!     all of its products at once                 (multiply)
+//!     then its operations of the CPU              (compute_on_cpu)
 //! ```
 //!
-//! llama.cpp hands over several products together: key and value of a layer, gate and up of its
-//! feed-forward network. They read the same activations, which are then prepared once, and the
+//! llama.cpp hands over several products together: query, key and value of a layer, gate and up of
+//! its feed-forward network. They read the same activations, which are then prepared once, and the
 //! CPU waits once for all of them.
 
 use std::ffi::c_int;
@@ -77,12 +79,23 @@ impl From<String> for GraphFailure {
     }
 }
 
-/// Products that do not depend on each other, in the order of their nodes.
+/// Nodes to compute: first products that do not depend on each other, then the other steps in their
+/// order, which may depend on any of them.
 #[derive(Default)]
-struct ProductList<'a> {
-    names: Vec<String>,
+struct NodeList<'a> {
     footprints: Vec<Footprint>,
+    names: Vec<String>,
     products: Vec<MulMat<'a>>,
+    steps: Vec<Step>,
+}
+
+/// What is done when the products of a list are there.
+enum Step {
+    /// The CPU's own backend computes this node.
+    Cpu(*mut Tensor),
+    /// The outputs of this product, which are set aside, go where they belong: to the data of this
+    /// node.
+    Place(usize, *const Tensor),
 }
 
 /// Computes nodes, as many at once as do not depend on each other.
@@ -94,44 +107,58 @@ unsafe fn compute_nodes(
     stream: &Stream,
     nodes: &[*const Tensor],
 ) -> Result<(), GraphFailure> {
-    let mut list = ProductList::default();
+    let mut list = NodeList::default();
     for node in nodes {
         if stream.is_aborted() {
             return Err(GraphFailure::Aborted);
         }
         // SAFETY: live, by the caller's promise.
-        let Some((name, query)) = (unsafe { product_query(runtime, *node) })? else {
+        let Some((name, query)) = (unsafe { work_of(runtime, *node) })? else {
             continue;
         };
         // SAFETY: live, by the caller's promise.
         let footprint = unsafe { tensor::footprint(&runtime.context(), *node) }
             .ok_or_else(|| format!("cannot compute {name}: an operand has no data"))?;
+        let Some(query) = query else {
+            list.steps.push(Step::Cpu(node.cast_mut()));
+            list.footprints.push(footprint);
+            continue;
+        };
         if list
             .footprints
             .iter()
-            .any(|earlier| footprint.depends_on(earlier))
+            .any(|earlier| footprint.needs(earlier))
         {
-            run(runtime, stream, std::mem::take(&mut list))?;
+            // SAFETY: the nodes of the list are live and allocated, by the caller's promise.
+            unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
         }
+        // ggml gives the memory of a result to another node when the last reader was computed.
+        let overwrites = |earlier: &Footprint| footprint.overwrites(earlier);
+        let is_aside = list.footprints.iter().any(overwrites);
         // SAFETY: allocated, and accessed by nobody else but to read operands, by the caller's
-        // promise; products of the list neither write what it reads or writes nor read what it
-        // writes.
-        let product = unsafe { product(runtime, *node, &name, &query) }?;
+        // promise; what products of the list write at once no node of the list reads or writes
+        // before they are there.
+        let product = unsafe { product(runtime, *node, &name, &query, is_aside) }?;
+        if is_aside {
+            list.steps.push(Step::Place(list.products.len(), *node));
+        }
         list.names.push(name);
         list.footprints.push(footprint);
         list.products.push(product);
     }
-    run(runtime, stream, list)
+    // SAFETY: as above.
+    unsafe { run(runtime, stream, list) }
 }
 
-/// Name and sizes of the product `node`; `None` if there is nothing to compute.
+/// Name of a node, and its sizes if it is a product, not an operation of the CPU; `None` if there is
+/// nothing to compute.
 ///
 /// # Safety
-/// `node` and its operands are live.
-unsafe fn product_query(
+/// As [`tensor::classify`].
+unsafe fn work_of(
     runtime: &Runtime,
     node: *const Tensor,
-) -> Result<Option<(String, MulMatQuery)>, GraphFailure> {
+) -> Result<Option<(String, Option<MulMatQuery>)>, GraphFailure> {
     // SAFETY: null or live, by the caller's promise.
     let tensor = unsafe { node.as_ref() };
     let flags = tensor.map_or(0, |tensor| tensor.flags);
@@ -142,7 +169,8 @@ unsafe fn product_query(
     // SAFETY: live, by the caller's promise.
     match unsafe { tensor::classify(&runtime.context(), node) } {
         GraphNode::NoWork => Ok(None),
-        GraphNode::MulMat(query) => Ok(Some((name, query))),
+        GraphNode::MulMat(query) => Ok(Some((name, Some(query)))),
+        GraphNode::RowOp(_) => Ok(Some((name, None))),
         GraphNode::Other => {
             let line = format!("asked to compute {name}, an operation that supports_op declines");
             Err(line.into())
@@ -150,7 +178,7 @@ unsafe fn product_query(
     }
 }
 
-/// The product `node` with its data.
+/// The product `node` with its data; with memory of its own for the outputs if these are set aside.
 ///
 /// # Safety
 /// As [`tensor::product_data`]; `query` is what [`tensor::classify`] made of `node`.
@@ -159,11 +187,24 @@ unsafe fn product<'a>(
     node: *const Tensor,
     name: &str,
     query: &MulMatQuery,
+    is_aside: bool,
 ) -> Result<MulMat<'a>, GraphFailure> {
     let offload = supports::computable(query, &runtime.rules)
         .map_err(|reason| format!("cannot compute {name}: {}", reason.words()))?;
+    let aside = match is_aside {
+        false => None,
+        true => Some(
+            runtime
+                .row_scratch
+                .aside(offload.outputs())
+                .map_err(|error| GraphFailure::Node {
+                    status: status::ALLOC_FAILED,
+                    line: format!("computing {name} failed: {error}"),
+                })?,
+        ),
+    };
     // SAFETY: the caller's promise is the callee's.
-    let product = unsafe { tensor::product_data(&runtime.context(), node, offload) };
+    let product = unsafe { tensor::product_data(&runtime.context(), node, offload, aside) };
     let mut product =
         product.ok_or_else(|| format!("cannot compute {name}: its output overlaps an operand"))?;
     // SAFETY: live, by the caller's promise.
@@ -173,14 +214,80 @@ unsafe fn product<'a>(
 }
 
 /// Computes a list.
-fn run(runtime: &Runtime, stream: &Stream, list: ProductList<'_>) -> Result<(), GraphFailure> {
-    let ProductList {
-        names,
-        mut products,
-        ..
-    } = list;
-    let Some(first) = names.first() else {
+///
+/// # Safety
+/// Its nodes are live and allocated, and nobody else accesses their data but to read operands.
+unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
+    let products = multiply(runtime, stream, &list.names, list.products)?;
+    // No slice of the nodes' data is left, but of what is set aside.
+    let mut aside: Vec<_> = products
+        .into_iter()
+        .map(|product| product.out.aside())
+        .collect();
+    let mut cpu_ops = Vec::new();
+    for step in list.steps {
+        match step {
+            Step::Cpu(node) => cpu_ops.push(node),
+            Step::Place(product, node) => {
+                compute_on_cpu(runtime, stream, &std::mem::take(&mut cpu_ops))?;
+                let values = aside.get_mut(product).and_then(Option::take);
+                // SAFETY: an allocated product's node, by the caller's promise; the slice ends
+                // here, and no other is left.
+                let out = unsafe { tensor::output(&runtime.context(), node) };
+                let (Some(values), Some(out)) = (values, out) else {
+                    return Err("a product's output is lost".to_owned().into());
+                };
+                out.copy_from_slice(&values);
+                runtime.row_scratch.put_aside(values);
+            }
+        }
+    }
+    compute_on_cpu(runtime, stream, &cpu_ops)
+}
+
+/// Has the CPU's own backend compute operations, in their order.
+fn compute_on_cpu(
+    runtime: &Runtime,
+    stream: &Stream,
+    nodes: &[*mut Tensor],
+) -> Result<(), GraphFailure> {
+    if nodes.is_empty() {
         return Ok(());
+    }
+    let began = Instant::now();
+    let make = || {
+        let (ops, device) = runtime.cpu_ops.zip(runtime.cpu.device())?;
+        ops.stream(device)
+    };
+    // SAFETY: `classify` found operations of live and allocated tensors, which the CPU computes, as
+    // `supports_op` asked it; no slice of their data is left, and others keep away by the promise
+    // of `compute`'s caller.
+    let status = stream.on_cpu(make, |cpu, threads| unsafe { cpu.compute(nodes, threads) });
+    if let Some(trace) = runtime.trace() {
+        let span = (began, Instant::now());
+        trace.slice("cpu", "CPU", span, json!({ "nodes": nodes.len() }));
+    }
+    match status {
+        Some(status::SUCCESS) => Ok(()),
+        Some(status) => Err(GraphFailure::Node {
+            status,
+            line: format!("ggml's CPU backend failed with {status}"),
+        }),
+        None => Err("cannot make a CPU backend: out of memory?"
+            .to_owned()
+            .into()),
+    }
+}
+
+/// Computes products that do not depend on each other.
+fn multiply<'a>(
+    runtime: &Runtime,
+    stream: &Stream,
+    names: &[String],
+    mut products: Vec<MulMat<'a>>,
+) -> Result<Vec<MulMat<'a>>, GraphFailure> {
+    let Some(first) = names.first() else {
+        return Ok(products);
     };
     let engine = runtime
         .engine()
@@ -250,7 +357,7 @@ fn run(runtime: &Runtime, stream: &Stream, list: ProductList<'_>) -> Result<(), 
         let macs = offload.outputs() as u64 * offload.shape.k as u64;
         runtime.stats.computed(offload.precision, macs);
     }
-    Ok(())
+    Ok(products)
 }
 
 /// Sizes and precision, for people.

@@ -16,10 +16,11 @@
 //! | `abi`, `layout` | its structs; the tables that differ by version |
 //! | `runtime` | our state in this process; panics end there |
 //! | `copies` | which copy of this library a program is to use |
-//! | `cpu` | its CPU backend, beside which we work |
+//! | `cpu`, `cpu_ops` | its CPU backend, beside which we work; what it computes for us |
 //! | `reg`, `device`, `backend` | the three objects that ggml holds |
+//! | `graph` | computes what ggml hands over, from nodes to results |
 //! | `stream` | what ggml sets on one backend: threads, when to stop |
-//! | `tensor` | follows ggml's pointers, once, into safe values |
+//! | `tensor`, `tensor_bytes` | follows ggml's pointers, once, into safe values |
 //! | `types` | its number formats and their decoders |
 //! | `supports`, `reason` | pure: which products are offloaded, by the rules of [`npu_offload`], and why not |
 //! | `mul_mat`, `pack`, `quants` | operands to the engine's products |
@@ -31,8 +32,8 @@
 //! | `config`, `spelling`, `stats` | environment variables in, table out |
 //! | `observer`, `trace` | look on while the engine works; the file of it |
 //!
-//! The flow of one prompt: `backend::graph_compute` -> `tensor::classify` ->
-//! `supports::computable` -> `mul_mat::compute` -> `npu_matmul::Engine`.
+//! The flow of one prompt: `backend::graph_compute` -> `graph::compute` ->
+//! `mul_mat::compute` -> `npu_matmul::Engine`.
 
 mod abi;
 mod backend;
@@ -42,6 +43,7 @@ mod buffer_hooks;
 mod config;
 mod copies;
 mod cpu;
+mod cpu_ops;
 mod describe;
 mod device;
 mod engine;

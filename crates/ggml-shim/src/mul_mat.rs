@@ -72,9 +72,42 @@ pub(crate) struct MulMat<'a> {
     /// src2: which experts each token chose.
     pub(crate) ids: Option<TensorBytes<'a>>,
     /// dst: `outputs()` numbers.
-    pub(crate) out: &'a mut [f32],
+    pub(crate) out: ProductOutput<'a>,
     /// How far its outputs are from the CPU's, if it is computed again.
     pub(crate) errors: Option<OutputErrors>,
+}
+
+/// Where outputs are written.
+#[derive(Debug)]
+pub(crate) enum ProductOutput<'a> {
+    /// To where they belong.
+    InPlace(&'a mut [f32]),
+    /// To memory of ours, because others still need what is where they belong.
+    Aside(Vec<f32>),
+}
+
+impl ProductOutput<'_> {
+    fn values(&self) -> &[f32] {
+        match self {
+            Self::InPlace(values) => values,
+            Self::Aside(values) => values,
+        }
+    }
+
+    fn values_mut(&mut self) -> &mut [f32] {
+        match self {
+            Self::InPlace(values) => values,
+            Self::Aside(values) => values,
+        }
+    }
+
+    /// The outputs, if they are set aside.
+    pub(crate) fn aside(self) -> Option<Vec<f32>> {
+        match self {
+            Self::InPlace(_) => None,
+            Self::Aside(values) => Some(values),
+        }
+    }
 }
 
 /// Why a list of products has no results.

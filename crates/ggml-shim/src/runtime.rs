@@ -16,6 +16,7 @@ use crate::abi::{Device, Reg};
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
+use crate::cpu_ops::CpuOps;
 use crate::describe::StartLine;
 use crate::engine;
 use crate::host::{Host, LoadError};
@@ -42,6 +43,8 @@ pub(crate) struct Runtime {
     pub(crate) types: FormatTable,
     /// The host's CPU backend.
     pub(crate) cpu: CpuBackend,
+    /// What the CPU's backend computes for us, if the host has the functions.
+    pub(crate) cpu_ops: Option<CpuOps>,
     /// The host's buffers of which weights were packed.
     pub(crate) weight_buffers: WeightBuffers,
     /// The memory that weights may take, and what they take of it.
@@ -223,6 +226,7 @@ impl Runtime {
             host,
             types,
             cpu,
+            cpu_ops: CpuOps::find(place),
             weight_buffers: WeightBuffers::default(),
             budget,
             progress: Progress::default(),

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use crate::cpu_ops::CpuStream;
+
 /// `GGML_MAX_N_THREADS`.
 const MOST_THREADS: usize = 512;
 
@@ -18,6 +20,8 @@ pub(crate) type AbortCallback = unsafe extern "C" fn(*mut c_void) -> bool;
 pub(crate) struct Stream {
     threads: Mutex<Threads>,
     abort: Mutex<Option<Abort>>,
+    /// What computes operations of the CPU, from the first one on.
+    cpu: Mutex<Option<CpuStream>>,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +64,22 @@ impl Stream {
         let abort = *lock(&self.abort);
         // SAFETY: by the promise of whoever set it.
         abort.is_some_and(|Abort { callback, data }| unsafe { callback(data) })
+    }
+
+    /// Has `body` compute on a CPU backend of this stream, with the threads that ggml wants. `make`
+    /// makes that backend the first time; `None` if it cannot.
+    pub(crate) fn on_cpu<T>(
+        &self,
+        make: impl FnOnce() -> Option<CpuStream>,
+        body: impl FnOnce(&mut CpuStream, Option<c_int>) -> T,
+    ) -> Option<T> {
+        let wanted = lock(&self.threads).wanted;
+        let threads = wanted.and_then(|count| c_int::try_from(count).ok());
+        let mut cpu = lock(&self.cpu);
+        if cpu.is_none() {
+            *cpu = make();
+        }
+        cpu.as_mut().map(|cpu| body(cpu, threads))
     }
 
     /// Runs `body` where its parallel parts use the threads that ggml wants;

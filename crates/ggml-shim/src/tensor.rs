@@ -10,22 +10,21 @@ use zerocopy::FromBytes;
 
 use crate::abi::{self, Buffer, Tensor, usage};
 use crate::host::Host;
-use crate::mul_mat::{MulMat, StoredWeights};
+use crate::mul_mat::{MulMat, ProductOutput, StoredWeights};
 use crate::supports::{MulMatQuery, Offload, TensorDescriptor, WeightLocation, WeightOrigin};
 use crate::tensor_bytes::TensorBytes;
 use crate::types::FormatTable;
 
 /// What a node of a graph is to us.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "passed once by value; a box would cost an allocation per question"
-)]
 pub(crate) enum GraphNode {
     /// Nothing to compute: a stored tensor, or a view.
     NoWork,
     /// A matrix product.
     MulMat(MulMatQuery),
+    /// An operation of the CPU on the rows of this product, which reads nothing else but stored
+    /// tensors and inputs.
+    RowOp(MulMatQuery),
     /// Anything else.
     Other,
 }
@@ -54,7 +53,13 @@ pub(crate) unsafe fn classify(context: &TensorContext<'_>, tensor: *const Tensor
         return GraphNode::NoWork;
     }
     if tensor.op != ops.mul_mat && tensor.op != ops.mul_mat_id {
-        return GraphNode::Other;
+        // SAFETY: live, by the caller's promise, as what it is computed from.
+        let product = unsafe { product_of_rows(context, tensor) };
+        // SAFETY: as above.
+        return match product.map(|product| unsafe { classify(context, product) }) {
+            Some(GraphNode::MulMat(product)) => GraphNode::RowOp(product),
+            _ => GraphNode::Other,
+        };
     }
     // SAFETY: null or live, by the caller's promise.
     let ids = unsafe { ids(context, tensor) };
@@ -81,6 +86,46 @@ pub(crate) unsafe fn classify(context: &TensorContext<'_>, tensor: *const Tensor
         // SAFETY: as above.
         output: unsafe { tensor.operand(context.types) },
     })
+}
+
+/// Most operations between a product and its last row operation: views, bias, norm, scale, position.
+const ROW_OPS: usize = 8;
+
+/// The product whose rows the operation `tensor` works on: by positions or biases, or on heads, which
+/// are parts of rows. Other norms are not between a query's product and a value's.
+///
+/// # Safety
+/// As [`classify`], and so are the operands of operands.
+unsafe fn product_of_rows<'a>(
+    context: &TensorContext<'_>,
+    tensor: &'a Tensor,
+) -> Option<&'a Tensor> {
+    let ops = context.host.ops();
+    let mut normed = i64::MIN;
+    let mut at = tensor;
+    for _ in 0..ROW_OPS {
+        if at.op == ops.mul_mat {
+            return (normed < at.ne[0]).then_some(at);
+        }
+        if !ops.views.contains(&at.op) {
+            if at.op == ops.rms_norm {
+                normed = normed.max(at.ne[0]);
+            } else if at.op != ops.rope && !ops.elementwise.contains(&at.op) {
+                return None;
+            }
+            let is_stored = |operand: &*mut Tensor| {
+                // SAFETY: null or live, by the caller's promise.
+                let operand = unsafe { operand.as_ref() };
+                operand.is_none_or(|operand| operand.op == ops.none)
+            };
+            if !at.src[1..].iter().all(is_stored) {
+                return None;
+            }
+        }
+        // SAFETY: null or live, by the caller's promise.
+        at = unsafe { at.src[0].as_ref() }?;
+    }
+    None
 }
 
 /// The first two operands of `tensor`, if it has them.
@@ -238,11 +283,11 @@ unsafe fn is_readable(context: &TensorContext<'_>, tensor: &Tensor) -> bool {
     unsafe { context.host.is_host(buffer_type) }
 }
 
-/// The addresses that a product reads and writes.
+/// The addresses that a node reads and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Footprint {
-    /// Weights, activations and the numbers of experts, if there are any.
-    reads: [Range<usize>; 3],
+    /// Of each operand.
+    reads: Vec<Range<usize>>,
     writes: Range<usize>,
 }
 
@@ -252,12 +297,15 @@ impl Footprint {
         self.reads.iter().any(|read| overlap(read, &self.writes))
     }
 
-    /// Whether one of the two products writes what the other reads or writes, so that their order
-    /// matters.
-    pub(crate) fn depends_on(&self, earlier: &Self) -> bool {
-        let reads =
-            |one: &Self, other: &Self| one.reads.iter().any(|read| overlap(read, &other.writes));
-        overlap(&self.writes, &earlier.writes) || reads(self, earlier) || reads(earlier, self)
+    /// Whether it reads what `earlier` writes.
+    pub(crate) fn needs(&self, earlier: &Self) -> bool {
+        self.reads.iter().any(|read| overlap(read, &earlier.writes))
+    }
+
+    /// Whether it writes what `earlier` reads or writes.
+    pub(crate) fn overwrites(&self, earlier: &Self) -> bool {
+        let mut others = earlier.reads.iter().chain([&earlier.writes]);
+        others.any(|other| overlap(&self.writes, other))
     }
 }
 
@@ -265,45 +313,44 @@ fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// What the product `tensor` reads and writes; `None` if an operand has no data.
+/// What `tensor` reads and writes; `None` if it or an operand has no data.
 ///
 /// # Safety
-/// As [`classify`], which found a product.
+/// As [`classify`].
 pub(crate) unsafe fn footprint(
     context: &TensorContext<'_>,
     tensor: *const Tensor,
 ) -> Option<Footprint> {
-    // SAFETY: live, by the caller's promise.
-    let output = unsafe { tensor.as_ref() }?;
-    // SAFETY: a product's operands are live, by the caller's promise.
-    let (weights, activations) = unsafe { operands(output) }?;
     // SAFETY: null or live, by the caller's promise.
-    let ids = unsafe { ids(context, output) };
+    let output = unsafe { tensor.as_ref() }?;
     let range = |tensor: &Tensor| {
         // SAFETY: the type of a tensor of the host, by the caller's promise.
         let format = unsafe { context.types.format(tensor.type_id) };
         tensor.range(&format)
     };
+    // SAFETY: null or live, by the caller's promise.
+    let operands = output
+        .src
+        .iter()
+        .filter_map(|operand| unsafe { operand.as_ref() });
     Some(Footprint {
-        reads: [
-            range(weights)?,
-            range(activations)?,
-            ids.map_or(Some(0..0), range)?,
-        ],
+        reads: operands.map(range).collect::<Option<_>>()?,
         writes: range(output)?,
     })
 }
 
-/// The data of the product `tensor`; `None` if it is missing, or the output overlaps an operand.
+/// The data of the product `tensor`; `None` if it is missing, or the output overlaps an operand. With
+/// memory `aside` for its outputs, its own is not touched.
 ///
 /// # Safety
 /// `tensor` is a live tensor for which [`classify`] gave the product that
 /// `offload` was computed from; it and its operands are allocated, and during `'a` nobody
-/// else writes to any of them, nor reads the output.
+/// else writes to any of them, nor reads the output unless outputs are set aside.
 pub(crate) unsafe fn product_data<'a>(
     context: &TensorContext<'_>,
     tensor: *const Tensor,
     offload: Offload,
+    aside: Option<Vec<f32>>,
 ) -> Option<MulMat<'a>> {
     // SAFETY: live, by the caller's promise.
     let footprint = unsafe { footprint(context, tensor) }?;
@@ -349,12 +396,11 @@ pub(crate) unsafe fn product_data<'a>(
     };
     // SAFETY: as above.
     let activation_rows = unsafe { activations.rows(&activation_format) }?;
-    // SAFETY: the range is that of the output, all of whose bytes are
-    // allocated by the caller's promise and overlap none of the slices above;
-    // nobody else accesses them meanwhile. Every byte pattern is a valid u8.
-    let output_bytes =
-        unsafe { slice::from_raw_parts_mut(output.data.cast::<u8>(), footprint.writes.len()) };
-    let out = <[f32]>::mut_from_bytes(output_bytes).ok()?;
+    let out = match aside {
+        Some(values) => ProductOutput::Aside(values),
+        // SAFETY: by the caller's promise, and it overlaps none of the slices above.
+        None => ProductOutput::InPlace(unsafe { self::output(context, tensor) }?),
+    };
     Some(MulMat {
         offload,
         decoder,
@@ -366,6 +412,25 @@ pub(crate) unsafe fn product_data<'a>(
         out,
         errors: None,
     })
+}
+
+/// Where the outputs of the product `tensor` belong; `None` if they are no binary32 numbers in memory.
+///
+/// # Safety
+/// `tensor` is a live and allocated tensor of the host, and nobody else accesses its data during `'a`.
+pub(crate) unsafe fn output<'a>(
+    context: &TensorContext<'_>,
+    tensor: *const Tensor,
+) -> Option<&'a mut [f32]> {
+    // SAFETY: live, by the caller's promise.
+    let output = unsafe { tensor.as_ref() }?;
+    // SAFETY: a tensor of the host, by the caller's promise.
+    let format = unsafe { context.types.format(output.type_id) };
+    let range = output.range(&format)?;
+    // SAFETY: the range is that of the tensor, all of whose bytes are allocated; nobody else accesses
+    // them, by the caller's promise. Every byte pattern is a valid u8.
+    let bytes = unsafe { slice::from_raw_parts_mut(output.data.cast::<u8>(), range.len()) };
+    <[f32]>::mut_from_bytes(bytes).ok()
 }
 
 impl Tensor {

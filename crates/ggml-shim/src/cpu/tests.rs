@@ -52,6 +52,7 @@ fn buffers_of_extra_types_are_looked_at_and_made_as_before() {
     let cpu = cpu(offers);
     assert!(!cpu.is_extra(first));
     cpu.replaced.get_or_init(|| Replaced {
+        device,
         plain: None,
         extras: cpu.extras(device),
         from_host_ptr: None,

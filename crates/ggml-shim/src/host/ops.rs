@@ -21,6 +21,12 @@ pub(crate) struct OpIds {
     pub(crate) mul_mat: u32,
     /// The matrix product whose rows choose their weights.
     pub(crate) mul_mat_id: u32,
+    /// Rows rotated by their positions.
+    pub(crate) rope: u32,
+    /// Rows scaled to the same mean square.
+    pub(crate) rms_norm: u32,
+    /// Sums and products, element by element.
+    pub(crate) elementwise: [u32; 2],
     /// Operations that only describe data that lies elsewhere: RESHAPE, VIEW,
     /// PERMUTE, TRANSPOSE.
     pub(crate) views: [u32; 4],
@@ -51,6 +57,9 @@ impl OpIds {
             none: number("NONE")?,
             mul_mat: number("MUL_MAT")?,
             mul_mat_id: number("MUL_MAT_ID")?,
+            rope: number("ROPE")?,
+            rms_norm: number("RMS_NORM")?,
+            elementwise: [number("ADD")?, number("MUL")?],
             views: [
                 number("RESHAPE")?,
                 number("VIEW")?,
@@ -76,6 +85,10 @@ mod tests {
                 9 => c"VIEW".as_ptr(),
                 10 => c"PERMUTE".as_ptr(),
                 11 => c"RESHAPE".as_ptr(),
+                12 => c"ROPE".as_ptr(),
+                13 => c"RMS_NORM".as_ptr(),
+                14 => c"ADD".as_ptr(),
+                15 => c"MUL".as_ptr(),
                 _ => c"OTHER".as_ptr(),
             }
         }

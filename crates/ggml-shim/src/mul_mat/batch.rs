@@ -9,7 +9,7 @@ use std::sync::Arc;
 use npu_matmul::{Engine, Output};
 
 use super::rows::{PreparedRows, RowScratch};
-use super::{KeptWeights, MulMat, MulMatError, ProductError, StoredWeights};
+use super::{KeptWeights, MulMat, MulMatError, ProductError, ProductOutput, StoredWeights};
 use crate::abi::MAX_DIMS;
 use crate::pack::{self, Matrix, PackedMatrix};
 use crate::supports::Shape;
@@ -198,8 +198,9 @@ impl<'e, 'a> Batch<'e, 'a> {
             gemms.push(gemm.map_err(|error| ProductError::of(part.product)(error.into()))?);
         }
         let calls = gemms.iter().zip(&parts).zip(&mut outputs);
-        let calls = calls
-            .map(|((gemm, (_, _, at)), out)| gemm.call(rows[*at].1.activations(), out.values()));
+        let calls = calls.map(|((gemm, (_, _, at)), out)| {
+            gemm.call(rows[*at].1.activations(), out.values_mut())
+        });
         self.engine.run(calls).map_err(|error| {
             let product = parts[error.call].0.product;
             ProductError::of(product)(error.source.into())
@@ -209,8 +210,8 @@ impl<'e, 'a> Batch<'e, 'a> {
         for ((part, packed, at), mut out) in parts.iter().zip(outputs) {
             rows[*at]
                 .1
-                .mend(&packed.factors, packed.weights.n(), out.values());
-            if let OutputMemory::Elsewhere(values) = out {
+                .mend(&packed.factors, packed.weights.n(), out.values_mut());
+            if let ProductOutput::Aside(values) = out {
                 scattered.push((part, values));
             }
         }
@@ -236,16 +237,18 @@ impl<'e, 'a> Batch<'e, 'a> {
         &self,
         products: &'p mut [MulMat<'a>],
         parts: &[(Part, Arc<PackedMatrix>, usize)],
-    ) -> Result<Vec<OutputMemory<'p>>, ProductError> {
+    ) -> Result<Vec<ProductOutput<'p>>, ProductError> {
         // What is left of each product's output, and from which element on.
         let outputs = products.iter_mut();
-        let mut left: Vec<_> = outputs.map(|product| (0, &mut *product.out)).collect();
+        let mut left: Vec<_> = outputs
+            .map(|product| (0, product.out.values_mut()))
+            .collect();
         let mut of_part = |part: &Part, n: usize| {
             let rows = match &part.rows {
                 PartRows::Run(rows) => rows,
                 PartRows::Scattered(rows) => {
                     let values = self.scratch.floats.take(rows.len() * n);
-                    return Ok(OutputMemory::Elsewhere(values?));
+                    return Ok(ProductOutput::Aside(values?));
                 }
             };
             let (start, out) = std::mem::take(&mut left[part.product]);
@@ -254,7 +257,7 @@ impl<'e, 'a> Batch<'e, 'a> {
             let split = behind.and_then(|behind| behind.split_at_mut_checked(rows.len() * n));
             let (values, behind) = split.ok_or(MulMatError::Data("outputs"))?;
             left[part.product] = (rows.end * n, behind);
-            Ok(OutputMemory::InPlace(values))
+            Ok(ProductOutput::InPlace(values))
         };
         let each = parts.iter().map(|(part, packed, _)| {
             let output = of_part(part, packed.weights.n());
@@ -272,7 +275,7 @@ impl<'e, 'a> Batch<'e, 'a> {
     ) -> Result<(), MulMatError> {
         let n = product.offload.shape.n;
         for (row, values) in part.rows.iter().zip(values.chunks_exact(n)) {
-            let row = product.out.get_mut(row * n..(row + 1) * n);
+            let row = product.out.values_mut().get_mut(row * n..(row + 1) * n);
             row.ok_or(MulMatError::Data("outputs"))?
                 .copy_from_slice(values);
         }
@@ -346,7 +349,7 @@ fn verify(product: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Resul
     for row in part.rows.iter() {
         let activation = product.activation_row(row);
         activations.extend_from_slice(activation.ok_or(MulMatError::Data("activations"))?);
-        out.extend_from_slice(&product.out[row * n..][..n]);
+        out.extend_from_slice(&product.out.values()[row * n..][..n]);
     }
     let now = Matrix::new(product.decoder, &product.weights, [n, k], part.matrix);
     match (now, &packed.original) {
@@ -362,21 +365,6 @@ fn verify(product: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Resul
     }
     product.errors = Some(errors);
     Ok(())
-}
-
-/// The outputs of a part.
-enum OutputMemory<'p> {
-    InPlace(&'p mut [f32]),
-    Elsewhere(Vec<f32>),
-}
-
-impl OutputMemory<'_> {
-    fn values(&mut self) -> &mut [f32] {
-        match self {
-            Self::InPlace(values) => values,
-            Self::Elsewhere(values) => values,
-        }
-    }
 }
 
 impl BatchLimits {

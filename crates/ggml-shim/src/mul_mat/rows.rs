@@ -20,6 +20,21 @@ pub(crate) struct RowScratch {
     pub(super) floats: Scratch<f32>,
 }
 
+impl RowScratch {
+    /// Memory for outputs that are set aside.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn aside(&self, outputs: usize) -> Result<Vec<f32>, MulMatError> {
+        Ok(self.floats.take(outputs)?)
+    }
+
+    /// Keeps such memory for later ones.
+    pub(crate) fn put_aside(&self, outputs: Vec<f32>) {
+        self.floats.put(outputs);
+    }
+}
+
 /// Activations in the form that their weights are multiplied with.
 #[derive(Debug)]
 enum EngineRows<'a> {

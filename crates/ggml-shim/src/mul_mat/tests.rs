@@ -145,7 +145,7 @@ fn run_f16(shape: Shape, order: [usize; 3], gap: usize) -> Vec<f32> {
             row_bytes: 4 * k,
             nb: activations_nb,
         },
-        out: &mut out,
+        out: ProductOutput::InPlace(&mut out),
         kept: None,
         errors: Some(OutputErrors::default()),
     };
@@ -210,7 +210,7 @@ fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> Mu
             row_bytes: 128,
             nb: [4, 128, 256, 256],
         },
-        out,
+        out: ProductOutput::InPlace(out),
         kept: None,
         errors: None,
     }
@@ -333,7 +333,7 @@ fn products_of_a_list_share_their_activations() {
                         row_bytes: 4 * K,
                         nb: nb_of_rows,
                     },
-                    out,
+                    out: ProductOutput::InPlace(out),
                     kept: Some(kept.clone()),
                     errors: None,
                 }

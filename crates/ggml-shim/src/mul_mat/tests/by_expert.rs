@@ -63,7 +63,7 @@ fn run_by_expert(
             row_bytes: 4 * used,
             nb: ids_nb,
         }),
-        out: &mut out,
+        out: ProductOutput::InPlace(&mut out),
         kept: None,
         errors: Some(OutputErrors::default()),
     };

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The few operations between products that are not ours: ggml's own CPU backend computes them, on
+//! our behalf.
+//!
+//! llama.cpp rotates queries by their position before it asks for values and keys. If the CPU had
+//! that operation, ggml would hand over the query's product alone. So our device takes it, and has
+//! it computed by a CPU backend of its own, in the same thread.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use crate::abi::{Backend, Device, Graph, Reg, Tensor};
+use crate::shared::GgmlPtr;
+use crate::symbols::{SymbolScope, function};
+
+/// Most nodes of one graph.
+const NODES: usize = 64;
+/// The CPU backend's own name of the function.
+const SET_THREADS: &CStr = c"ggml_backend_set_n_threads";
+
+/// `struct ggml_init_params`.
+#[repr(C)]
+struct ContextParams {
+    mem_size: usize,
+    mem_buffer: *mut c_void,
+    no_alloc: bool,
+}
+
+/// `struct ggml_context`, an address here.
+type Context = c_void;
+
+/// Functions of ggml, as ggml.h, ggml-backend.h and ggml-cpu.h declare them, alike from 0.9.1 to
+/// 0.27.
+mod c {
+    use super::*;
+
+    pub(super) type DevInit = unsafe extern "C" fn(*mut Device, *const c_char) -> *mut Backend;
+    pub(super) type DevSupports = unsafe extern "C" fn(*mut Device, *const Tensor) -> bool;
+    pub(super) type DevReg = unsafe extern "C" fn(*mut Device) -> *mut Reg;
+    pub(super) type ProcAddress = unsafe extern "C" fn(*mut Reg, *const c_char) -> *mut c_void;
+    pub(super) type SetThreads = unsafe extern "C" fn(*mut Backend, c_int);
+    pub(super) type Free = unsafe extern "C" fn(*mut Backend);
+    pub(super) type Compute = unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int;
+    pub(super) type Init = unsafe extern "C" fn(ContextParams) -> *mut Context;
+    pub(super) type FreeContext = unsafe extern "C" fn(*mut Context);
+    pub(super) type Overhead = unsafe extern "C" fn(usize, bool) -> usize;
+    pub(super) type NewGraph = unsafe extern "C" fn(*mut Context, usize, bool) -> *mut Graph;
+    pub(super) type Clear = unsafe extern "C" fn(*mut Graph);
+    pub(super) type Add = unsafe extern "C" fn(*mut Graph, *mut Tensor);
+}
+
+/// What ggml has to compute on its CPU backend.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuOps {
+    dev_init: c::DevInit,
+    dev_supports: c::DevSupports,
+    dev_reg: c::DevReg,
+    proc_address: c::ProcAddress,
+    free: c::Free,
+    compute: c::Compute,
+    init: c::Init,
+    free_context: c::FreeContext,
+    overhead: c::Overhead,
+    new_graph: c::NewGraph,
+    clear: c::Clear,
+    add: c::Add,
+}
+
+impl CpuOps {
+    /// Finds the functions; `None` if one is missing.
+    pub(crate) fn find(place: &SymbolScope) -> Option<Self> {
+        Some(Self {
+            dev_init: function!(place, c"ggml_backend_dev_init", c::DevInit)?,
+            dev_supports: function!(place, c"ggml_backend_dev_supports_op", c::DevSupports)?,
+            dev_reg: function!(place, c"ggml_backend_dev_backend_reg", c::DevReg)?,
+            proc_address: function!(place, c"ggml_backend_reg_get_proc_address", c::ProcAddress)?,
+            free: function!(place, c"ggml_backend_free", c::Free)?,
+            compute: function!(place, c"ggml_backend_graph_compute", c::Compute)?,
+            init: function!(place, c"ggml_init", c::Init)?,
+            free_context: function!(place, c"ggml_free", c::FreeContext)?,
+            overhead: function!(place, c"ggml_graph_overhead_custom", c::Overhead)?,
+            new_graph: function!(place, c"ggml_new_graph_custom", c::NewGraph)?,
+            clear: function!(place, c"ggml_graph_clear", c::Clear)?,
+            add: function!(place, c"ggml_graph_add_node", c::Add)?,
+        })
+    }
+
+    /// Whether `device`, the CPU's, computes `op`.
+    ///
+    /// # Safety
+    /// `op` is a live tensor with live operands.
+    pub(crate) unsafe fn supports(&self, device: GgmlPtr<Device>, op: *const Tensor) -> bool {
+        // SAFETY: a device lives for ever; the tensor is live by the caller's promise.
+        unsafe { (self.dev_supports)(device.get(), op) }
+    }
+
+    /// A CPU backend for one stream; `None` if there is no memory for it.
+    pub(crate) fn stream(self, device: GgmlPtr<Device>) -> Option<CpuStream> {
+        // SAFETY: a device lives for ever; no parameters are its defaults.
+        let backend = NonNull::new(unsafe { (self.dev_init)(device.get(), ptr::null()) })?;
+        let mut stream = CpuStream {
+            ops: self,
+            backend,
+            set_threads: self.set_threads(device),
+            context: ptr::null_mut(),
+            graph: ptr::null_mut(),
+        };
+        // SAFETY: computes a number.
+        let mem_size = unsafe { (self.overhead)(NODES, false) };
+        let params = ContextParams {
+            mem_size,
+            mem_buffer: ptr::null_mut(),
+            no_alloc: true,
+        };
+        // SAFETY: ggml allocates the memory itself; what is made so far is freed by `stream`.
+        stream.context = unsafe { (self.init)(params) };
+        if stream.context.is_null() {
+            return None;
+        }
+        // SAFETY: a live context with room for one such graph, by `overhead`.
+        stream.graph = unsafe { (self.new_graph)(stream.context, NODES, false) };
+        (!stream.graph.is_null()).then_some(stream)
+    }
+
+    fn set_threads(&self, device: GgmlPtr<Device>) -> Option<c::SetThreads> {
+        // SAFETY: a device lives for ever.
+        let reg = NonNull::new(unsafe { (self.dev_reg)(device.get()) })?;
+        // SAFETY: a registry object lives for ever; the name is NUL-terminated.
+        let address = unsafe { (self.proc_address)(reg.as_ptr(), SET_THREADS.as_ptr()) };
+        let address = NonNull::new(address)?;
+        // SAFETY: `ggml_backend_set_n_threads_t` of ggml-backend.h is what is behind this name; a
+        // function pointer has the size of a data pointer on every Linux target.
+        Some(unsafe { std::mem::transmute::<NonNull<c_void>, c::SetThreads>(address) })
+    }
+}
+
+/// A CPU backend, and a graph for it.
+#[derive(Debug)]
+pub(crate) struct CpuStream {
+    ops: CpuOps,
+    backend: NonNull<Backend>,
+    set_threads: Option<c::SetThreads>,
+    context: *mut Context,
+    graph: *mut Graph,
+}
+
+// SAFETY: its objects belong to no thread; ggml asks that one thread uses them at a time, which
+// `&mut` ensures.
+unsafe impl Send for CpuStream {}
+
+impl CpuStream {
+    /// Computes `nodes` in their order, with so many threads; what it returns is of
+    /// [`status`](crate::abi::status).
+    ///
+    /// # Safety
+    /// They are live tensors of the host, allocated like their operands; the CPU computes their
+    /// operations; nobody else writes what they read or accesses what they write.
+    pub(crate) unsafe fn compute(
+        &mut self,
+        nodes: &[*mut Tensor],
+        threads: Option<c_int>,
+    ) -> c_int {
+        if let (Some(set_threads), Some(threads)) = (self.set_threads, threads) {
+            // SAFETY: the live backend of ours, of the CPU, whose function it is.
+            unsafe { set_threads(self.backend.as_ptr(), threads) };
+        }
+        for nodes in nodes.chunks(NODES) {
+            // SAFETY: the live graph of ours.
+            unsafe { (self.ops.clear)(self.graph) };
+            for node in nodes {
+                // SAFETY: it has room for NODES; the node is live by the caller's promise.
+                unsafe { (self.ops.add)(self.graph, *node) };
+            }
+            // SAFETY: both are live and ours; data by the caller's promise.
+            let status = unsafe { (self.ops.compute)(self.backend.as_ptr(), self.graph) };
+            if status != crate::abi::status::SUCCESS {
+                return status;
+            }
+        }
+        crate::abi::status::SUCCESS
+    }
+}
+
+impl Drop for CpuStream {
+    fn drop(&mut self) {
+        // SAFETY: made by `CpuOps::stream`, and not used again; ggml takes null.
+        unsafe { (self.ops.free_context)(self.context) };
+        // SAFETY: as above.
+        unsafe { (self.ops.free)(self.backend.as_ptr()) };
+    }
+}
