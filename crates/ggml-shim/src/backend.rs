@@ -7,21 +7,29 @@
 use std::ffi::{c_char, c_int};
 
 use crate::abi::{Backend, Graph, status};
-use crate::device;
 use crate::graph;
-use crate::runtime::{Runtime, guard};
+use crate::layout::BackendCallbacks;
+use crate::runtime::{Runtime, guard, own_name};
 use crate::stream::Stream;
 
 /// Tells our backends from others; a random number, like everybody's.
-pub(crate) static GUID: [u8; 16] = [
+static GUID: [u8; 16] = [
     0x1d, 0x8e, 0x52, 0x07, 0xa3, 0x4c, 0x4b, 0x9f, 0x86, 0x30, 0xe7, 0x75, 0x0c, 0xd2, 0x61, 0xfa,
 ];
 
-pub(crate) unsafe extern "C" fn name(_backend: *mut Backend) -> *const c_char {
-    device::own_name()
+/// What ggml calls on our backends.
+pub(crate) const CALLBACKS: BackendCallbacks = BackendCallbacks {
+    guid: &GUID,
+    name,
+    free,
+    graph_compute,
+};
+
+unsafe extern "C" fn name(_backend: *mut Backend) -> *const c_char {
+    own_name()
 }
 
-pub(crate) unsafe extern "C" fn free(backend: *mut Backend) {
+unsafe extern "C" fn free(backend: *mut Backend) {
     guard("free", (), |runtime| {
         if !backend.is_null() {
             // SAFETY: ggml frees a backend that `init_backend` made, once.
@@ -42,7 +50,7 @@ pub(crate) unsafe fn stream<'a>(runtime: &Runtime, backend: *mut Backend) -> Opt
     Some(unsafe { runtime.host.layout().stream(backend) })
 }
 
-pub(crate) unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> c_int {
+unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> c_int {
     guard("graph_compute", status::FAILED, |runtime| {
         // SAFETY: ggml passes a live backend of ours, and waits.
         let Some(stream) = (unsafe { stream(runtime, backend) }) else {

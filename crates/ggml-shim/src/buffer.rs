@@ -14,7 +14,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use crate::abi::{Buffer, BufferType, Device};
-use crate::reg;
+use crate::names;
 use crate::runtime::{Runtime, guard};
 use crate::weight_buffers::WeightOrder;
 
@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C" fn from_host_ptr(
 /// `buffer` is null or a buffer that the host just made.
 unsafe fn adopt(runtime: &Runtime, buffer: *mut Buffer, order: WeightOrder) {
     // A program may have unloaded this backend.
-    if !buffer.is_null() && runtime.host.has_backend(reg::NAME) {
+    if !buffer.is_null() && runtime.host.has_backend(names::NAME) {
         let (buffers, host) = (&runtime.weight_buffers, &runtime.host);
         // SAFETY: made by the host, and nobody else knows it yet.
         unsafe { buffers.adopt(host, buffer, order) };

@@ -6,7 +6,7 @@
 //! any flag. Its buffer type is the CPU's plain memory, where a backend's scratch
 //! memory lies; weights lie where the CPU wants them, see [`crate::buffer`].
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::ptr::{self, NonNull};
 
 use npu_offload::ComputeType;
@@ -15,29 +15,13 @@ use crate::abi::{
     Backend, BufferType, DEVICE_TYPE_ACCEL, Device, DeviceCaps, DeviceInterface, DeviceObject,
     DeviceProps, Reg, Tensor,
 };
+use crate::backend;
 use crate::log::LogLevel;
+use crate::names;
 use crate::reason::DeclineReason;
-use crate::reg;
-use crate::runtime::{Runtime, guard};
+use crate::runtime::{Runtime, guard, own_name};
 use crate::supports::{self, MulMatQuery, WeightLocation};
 use crate::tensor::{self, GraphNode};
-
-/// Name of the device, and of its buffer type and backends. The software model
-/// has another, so that no table of a benchmark passes for a board's.
-pub(crate) fn name_of(is_model: bool) -> &'static CStr {
-    if is_model {
-        c"ROCKET-MODEL0"
-    } else {
-        c"ROCKET0"
-    }
-}
-
-/// The name of this process's device, for ggml.
-pub(crate) fn own_name() -> *const c_char {
-    guard("get_name", reg::NAME.as_ptr(), |runtime| {
-        runtime.name.as_ptr()
-    })
-}
 
 /// Makes the device object of `reg`, for ever.
 pub(crate) fn new(reg: NonNull<Reg>) -> NonNull<Device> {
@@ -70,7 +54,7 @@ unsafe extern "C" fn name(_device: *mut Device) -> *const c_char {
 }
 
 unsafe extern "C" fn description(_device: *mut Device) -> *const c_char {
-    guard("get_description", reg::NAME.as_ptr(), |runtime| {
+    guard("get_description", names::NAME.as_ptr(), |runtime| {
         runtime.description.as_ptr()
     })
 }
@@ -126,7 +110,7 @@ unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) 
         runtime.weight_buffers.settle(runtime);
         runtime.report_weights();
         let layout = runtime.host.layout();
-        layout.new_backend(runtime.device.get())
+        layout.new_backend(runtime.device.get(), &backend::CALLBACKS)
     })
 }
 

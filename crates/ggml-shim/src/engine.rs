@@ -11,7 +11,7 @@ use npu_offload::PlanTarget;
 use rocket_uapi::{Device, DevicePool};
 
 use crate::describe;
-use crate::host::LoadError;
+use crate::load_error::LoadError;
 use crate::stats::DeviceCounts;
 
 /// The opened device and the engine on it.

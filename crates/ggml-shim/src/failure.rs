@@ -8,7 +8,7 @@ use npu_model::event::Event;
 use rknpu_regcmd::rules::program::HOST_MEMORY;
 
 use crate::memory::OutOfMemory;
-use crate::mul_mat::MulMatError;
+use crate::mul_mat_error::MulMatError;
 
 /// A failure, as what caused it: where the software model gets no memory for a
 /// task's data its driver sees a task that never ends, as a kernel would.

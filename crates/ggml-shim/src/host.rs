@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ggml that loaded this library: its functions, its version, its numbers.
 
-mod error;
 mod ops;
-mod version;
 
 use std::ffi::{CStr, c_char, c_int};
 
-pub(crate) use error::LoadError;
 pub(crate) use ops::OpIds;
-pub(crate) use version::GgmlVersion;
 
 use crate::abi::{Buffer, BufferType, Graph, Reg, Tensor};
 use crate::layout::{Probes, TableLayout};
+use crate::load_error::LoadError;
 use crate::log::Logger;
 use crate::symbols::{SymbolScope, function};
+use crate::version::GgmlVersion;
 
 /// The functions of ggml that are called here, as ggml.h, ggml-backend.h and
 /// ggml-impl.h declare them, alike from 0.9.1 to 0.27.

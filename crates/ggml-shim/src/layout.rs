@@ -21,15 +21,16 @@
 mod tables;
 mod trial;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use tables::slots;
 pub(crate) use tables::{hook_alloc, hook_host_ptr};
 
-use crate::abi::{Backend, Buffer, BufferType, Device, Tensor};
-use crate::host::{GgmlVersion, LoadError};
+use crate::abi::{Backend, Buffer, BufferType, Device, Graph, Tensor};
+use crate::load_error::LoadError;
 use crate::stream::Stream;
 use crate::symbols::SymbolScope;
+use crate::version::GgmlVersion;
 
 /// A layout of the callback tables, named after the first version with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +77,16 @@ pub(crate) type SetTensor =
 pub(crate) type CopyTensor = unsafe extern "C" fn(*mut Buffer, *const Tensor, *mut Tensor) -> bool;
 /// `clear` there.
 pub(crate) type Clear = unsafe extern "C" fn(*mut Buffer, u8);
+
+/// The callbacks of our backends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BackendCallbacks {
+    /// Tells our backends from others.
+    pub(crate) guid: &'static [u8; 16],
+    pub(crate) name: unsafe extern "C" fn(*mut Backend) -> *const c_char,
+    pub(crate) free: unsafe extern "C" fn(*mut Backend),
+    pub(crate) graph_compute: unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int,
+}
 
 /// The callbacks with which ggml fills, changes or frees a buffer. Any may be missing.
 #[derive(Debug, Clone, Copy, Default)]
@@ -137,10 +148,14 @@ impl TableLayout {
     }
 
     /// Makes a backend (what ggml calls a stream) on `device`.
-    pub(crate) fn new_backend(self, device: *mut Device) -> *mut Backend {
+    pub(crate) fn new_backend(
+        self,
+        device: *mut Device,
+        callbacks: &BackendCallbacks,
+    ) -> *mut Backend {
         match self {
-            Self::V0_9_1 => tables::new_backend::<0>(device),
-            Self::V0_10 | Self::V0_26 => tables::new_backend::<{ slots::TWO_D }>(device),
+            Self::V0_9_1 => tables::new_backend::<0>(device, callbacks),
+            Self::V0_10 | Self::V0_26 => tables::new_backend::<{ slots::TWO_D }>(device, callbacks),
         }
     }
 
@@ -254,7 +269,7 @@ pub(crate) mod tests {
     #[test]
     fn a_backend_is_freed_as_the_layout_that_made_it() {
         for layout in [TableLayout::V0_9_1, TableLayout::V0_10, TableLayout::V0_26] {
-            let backend = layout.new_backend(std::ptr::null_mut());
+            let backend = layout.new_backend(std::ptr::null_mut(), &crate::backend::CALLBACKS);
             assert!(!backend.is_null());
             // SAFETY: made just above by the same layout.
             unsafe { layout.free_backend(backend) };

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `symbols`, `host`, `log` | the ggml that loaded us: its functions, its version, its log |
 //! | `abi`, `layout` | its structs; the tables that differ by version |
+//! | `names`, `version`, `load_error` | what we and that ggml are called; why we do not serve it |
 //! | `runtime` | our state in this process; panics end there |
 //! | `copies` | which copy of this library a program is to use |
 //! | `cpu`, `cpu_ops` | its CPU backend, beside which we work; what it computes for us |
@@ -23,7 +24,7 @@
 //! | `tensor`, `tensor_bytes` | follows ggml's pointers, once, into safe values |
 //! | `types` | its number formats and their decoders |
 //! | `supports`, `reason` | pure: which products are offloaded, by the rules of [`npu_offload`], and why not |
-//! | `mul_mat`, `pack`, `quants` | operands to the engine's products |
+//! | `mul_mat`, `mul_mat_error`, `pack`, `matrix`, `quants` | operands to the engine's products |
 //! | `buffer`, `buffer_hooks`, `weight_buffers` | looks at the buffers that the CPU makes, and decides about the weights in them |
 //! | `load`, `pieces`, `resident` | packed weights: from when, until when |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
@@ -52,9 +53,13 @@ mod graph;
 mod host;
 mod layout;
 mod load;
+mod load_error;
 mod log;
+mod matrix;
 mod memory;
 mod mul_mat;
+mod mul_mat_error;
+mod names;
 mod observer;
 mod pack;
 mod patterns;
@@ -75,6 +80,7 @@ mod tensor_bytes;
 mod trace;
 mod types;
 mod verify;
+mod version;
 mod weight_buffers;
 
 use std::ffi::{c_int, c_void};

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::abi::Tensor;
 use crate::budget::WeightDecision;
 use crate::log::LogLevel;
+use crate::matrix::Matrix;
 use crate::pack::{self, PackedMatrix};
 use crate::resident::ResidentMatrices;
 use crate::runtime::Runtime;
@@ -47,7 +48,7 @@ pub(crate) fn pack_tensor(
     let mut packed = Vec::new();
     for i3 in 0..b3 {
         for i2 in 0..b2 {
-            let matrix = pack::Matrix::new(decoder, &rows, [n, k], [i2, i3])
+            let matrix = Matrix::new(decoder, &rows, [n, k], [i2, i3])
                 .ok_or("its data are shorter than its strides say")?;
             let key = weights
                 .key(tensor.data.addr(), [i2, i3])

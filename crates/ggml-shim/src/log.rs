@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_char, c_int};
 use std::io::Write as _;
 
-use crate::reg;
+use crate::names;
 use crate::symbols::{SymbolScope, function};
 
 /// Severities of `ggml_log_internal`.
@@ -35,7 +35,7 @@ impl Logger {
     /// Writes one line, after the name of this library's registry object.
     pub(crate) fn write(self, level: LogLevel, message: &str) {
         // An inner NUL would end the line early.
-        let name = reg::NAME.to_string_lossy();
+        let name = names::NAME.to_string_lossy();
         let line = format!("{name}: {}\n", message.replace('\0', " "));
         match (self.0, CString::new(&*line)) {
             (Some(log), Ok(line)) => {

@@ -16,7 +16,6 @@
 
 mod batch;
 mod by_expert;
-mod error;
 mod rows;
 
 use std::ops::Range;
@@ -26,9 +25,9 @@ use npu_matmul::Engine;
 use zerocopy::FromBytes;
 
 use self::batch::{Batch, BatchLimits, Part, PartRows};
-pub(crate) use self::error::MulMatError;
 pub(crate) use self::rows::RowScratch;
 use crate::budget::WeightDecision;
+use crate::mul_mat_error::MulMatError;
 use crate::pack::PackedMatrix;
 use crate::resident::ResidentMatrices;
 use crate::supports::{Offload, Shape, TensorDescriptor};

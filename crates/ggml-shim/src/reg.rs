@@ -10,11 +10,9 @@ use crate::abi::{Backend, Device, Feature, Reg, RegInterface, RegObject};
 use crate::backend;
 use crate::cpu::EXTRAS_NAME;
 use crate::log::LogLevel;
+use crate::names;
 use crate::runtime::{Runtime, guard};
 use crate::stream::AbortCallback;
-
-/// Name of the registry object, which also begins the lines of the log.
-pub(crate) const NAME: &CStr = c"ROCKET";
 
 /// Makes the registry object, for ever.
 pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
@@ -32,7 +30,7 @@ pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
 }
 
 unsafe extern "C" fn name(_reg: *mut Reg) -> *const c_char {
-    NAME.as_ptr()
+    names::NAME.as_ptr()
 }
 
 unsafe extern "C" fn device_count(_reg: *mut Reg) -> usize {

@@ -2,7 +2,7 @@
 //! The state of this library in a process: made once, when ggml loads it, and
 //! shared by all contexts and threads.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
@@ -19,8 +19,9 @@ use crate::cpu::CpuBackend;
 use crate::cpu_ops::CpuOps;
 use crate::describe::StartLine;
 use crate::engine;
-use crate::host::{Host, LoadError};
+use crate::host::Host;
 use crate::load::Progress;
+use crate::load_error::LoadError;
 use crate::log::{LogLevel, Logger};
 use crate::mul_mat::RowScratch;
 use crate::observer::EngineObserver;
@@ -32,7 +33,7 @@ use crate::trace::{self, Trace, TraceFile};
 use crate::types::FormatTable;
 use crate::verify::Verification;
 use crate::weight_buffers::WeightBuffers;
-use crate::{device, reg};
+use crate::{device, names, reg};
 
 /// The state of this process's backend.
 #[derive(Debug)]
@@ -164,7 +165,7 @@ impl Runtime {
         if let Some(complaint) = &opened.complaint {
             logger.write(LogLevel::Warn, complaint);
         }
-        let name = device::name_of(opened.is_model);
+        let name = names::name_of(opened.is_model);
         let megahertz = opened.target.megahertz();
         let machine = opened.target.options.profile.machine;
         let mut rules = OffloadRules::new(opened.target);
@@ -338,6 +339,13 @@ pub(crate) fn guard<T>(
         let line = format!("internal error in {entry}; please report it");
         contain(|| runtime.log(LogLevel::Error, &line));
         fallback
+    })
+}
+
+/// The name of this process's device, for ggml.
+pub(crate) fn own_name() -> *const c_char {
+    guard("get_name", names::NAME.as_ptr(), |runtime| {
+        runtime.name.as_ptr()
     })
 }
 

@@ -12,7 +12,7 @@ use npu_matmul::run_parallel;
 use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
-use crate::pack::Matrix;
+use crate::matrix::Matrix;
 use crate::types::Decoder;
 
 /// Which products are computed again.

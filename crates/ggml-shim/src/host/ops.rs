@@ -3,7 +3,9 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::{GgmlVersion, LoadError, text};
+use super::text;
+use crate::load_error::LoadError;
+use crate::version::GgmlVersion;
 
 /// `GGML_OP_COUNT` of ggml 0.9.1, the smallest of all supported versions:
 /// `ggml_op_name` reads a table of at least this length.

@@ -15,13 +15,12 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{
-    AllocBuffer, BufferCallbacks, Clear, CopyTensor, FreeBuffer, InitTensor, MemsetTensor,
-    SetTensor,
+    AllocBuffer, BackendCallbacks, BufferCallbacks, Clear, CopyTensor, FreeBuffer, InitTensor,
+    MemsetTensor, SetTensor,
 };
 use crate::abi::{
     Backend, Buffer, BufferFromHostPtr, BufferType, Device, DeviceInterface, DeviceObject, Graph,
 };
-use crate::backend;
 use crate::stream::Stream;
 
 /// How many slots an addition has in versions that have it; 0 in the others.
@@ -192,12 +191,15 @@ struct OwnBackend<const TWO_D: usize> {
 }
 
 /// See [`super::TableLayout::new_backend`].
-pub(super) fn new_backend<const TWO_D: usize>(device: *mut Device) -> *mut Backend {
+pub(super) fn new_backend<const TWO_D: usize>(
+    device: *mut Device,
+    callbacks: &BackendCallbacks,
+) -> *mut Backend {
     let object = BackendObject {
-        guid: &raw const backend::GUID,
+        guid: callbacks.guid,
         iface: BackendInterface {
-            get_name: backend::name,
-            free: backend::free,
+            get_name: callbacks.name,
+            free: callbacks.free,
             set_tensor_async: None,
             get_tensor_async: None,
             two_d_async: [None; TWO_D],
@@ -207,7 +209,7 @@ pub(super) fn new_backend<const TWO_D: usize>(device: *mut Device) -> *mut Backe
             graph_plan_free: None,
             graph_plan_update: None,
             graph_plan_compute: None,
-            graph_compute: backend::graph_compute,
+            graph_compute: callbacks.graph_compute,
             event_record: None,
             event_wait: None,
             graph_optimize: None,

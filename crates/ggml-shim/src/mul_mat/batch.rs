@@ -9,9 +9,11 @@ use std::sync::Arc;
 use npu_matmul::{Engine, Output};
 
 use super::rows::{PreparedRows, RowScratch};
-use super::{KeptWeights, MulMat, MulMatError, ProductError, ProductOutput, StoredWeights};
+use super::{KeptWeights, MulMat, ProductError, ProductOutput, StoredWeights};
 use crate::abi::MAX_DIMS;
-use crate::pack::{self, Matrix, PackedMatrix};
+use crate::matrix::Matrix;
+use crate::mul_mat_error::MulMatError;
+use crate::pack::{self, PackedMatrix};
 use crate::supports::Shape;
 use crate::tensor_bytes::TensorBytes;
 

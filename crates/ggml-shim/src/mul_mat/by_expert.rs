@@ -12,8 +12,9 @@
 //!
 //! The rows that chose the same expert are one part.
 
+use super::MulMat;
 use super::batch::{Part, PartRows};
-use super::{MulMat, MulMatError};
+use crate::mul_mat_error::MulMatError;
 use crate::supports::ExpertChoice;
 
 /// A part for each expert that a row of `product` chose; `index` is the product's.

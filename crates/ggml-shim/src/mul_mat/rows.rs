@@ -8,7 +8,7 @@ use npu_matmul::{Activations, Engine, Scratch, Section};
 use npu_offload::ComputeType;
 use rayon::prelude::*;
 
-use super::MulMatError;
+use crate::mul_mat_error::MulMatError;
 use crate::quants::{self, RowCorrection};
 
 /// Memory for rows of later products.

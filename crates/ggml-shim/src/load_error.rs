@@ -3,7 +3,7 @@
 
 use rocket_uapi::DiscoverError;
 
-use super::GgmlVersion;
+use crate::version::GgmlVersion;
 
 /// Why this library does not serve the program that loaded it.
 #[derive(Debug, thiserror::Error)]
