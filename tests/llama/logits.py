@@ -62,14 +62,16 @@ def measure(
     ours: bool,
     env: Mapping[str, str] = {},
     *,
+    adapter: Path | None = None,
     context: int = 128,
     chunks: int = 16,
 ) -> Run:
     """The logits of `model` on the beginning of a text of the repository: so many chunks of so
-    many tokens, each in one batch."""
+    many tokens, each in one batch. With a LoRA adapter, if one is given."""
     file = WORK / "logits.unread"
     words = ["-f", ROOT / "LICENSE-APACHE", "--chunks", chunks, "--save-all-logits", file]
     words += ["-c", context, "-b", context, "-ub", context]
+    words += ["--lora", adapter] if adapter else []
     output = stock.run("llama-perplexity", *words, model=model, ours=ours, env=env, limit=600)
     logits = parse(file.read_bytes())
     file.unlink()
@@ -77,10 +79,12 @@ def measure(
 
 
 @lru_cache(KEPT)
-def on_cpu(stock: Stock, model: Path) -> Logits:
-    return measure(stock, model, ours=False).logits
+def on_cpu(stock: Stock, model: Path, adapter: Path | None = None) -> Logits:
+    return measure(stock, model, ours=False, adapter=adapter).logits
 
 
 @lru_cache(KEPT)
-def with_backend(stock: Stock, model: Path, precision: str = "auto") -> Run:
-    return measure(stock, model, True, {"GGML_ROCKET_PRECISION": precision})
+def with_backend(
+    stock: Stock, model: Path, precision: str = "auto", adapter: Path | None = None
+) -> Run:
+    return measure(stock, model, True, {"GGML_ROCKET_PRECISION": precision}, adapter=adapter)

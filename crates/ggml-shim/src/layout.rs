@@ -18,6 +18,8 @@
 //! The other way round it happens, in builds between two versions. A table
 //! that changes once more without a sign is seen by trying ([`trial`]).
 
+mod prototype;
+mod slot;
 mod tables;
 mod trial;
 

@@ -2,15 +2,14 @@
 //! What a product takes, by the timing model: the same question always has the same answer.
 
 use npu_matmul::plan::{KernelCost, PlanOptions, WeightPlan};
-use npu_matmul::quantise::rotate;
+use npu_matmul::quantise::{Operands, rotate};
 use npu_matmul::{Plan, WeightFormat};
 use rknpu_regcmd::timing::Machine;
 
 use crate::precision::ComputeType;
 
-/// Longest dot product in INT8: up to here the sum of products of magnitude
-/// 127 * 127 surely fits into 32 bits (127 * 127 * 2^17 < 2^31).
-pub const MAX_INT8_K: usize = 1 << 17;
+/// Longest dot product in INT8 whose sum surely fits into 32 bits.
+pub const MAX_INT8_K: usize = Operands::W8A8.depth_max();
 
 /// Modelled time of a product, picoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

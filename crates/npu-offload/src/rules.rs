@@ -89,7 +89,7 @@ impl OffloadRules {
     /// | weights | their rows | computed in |
     /// |---|---|---|
     /// | F32, F16, BF16 | any | FP16: the file has lost nothing |
-    /// | quantised | a multiple of 128, at most 2^17 | rotated INT8: half of FP16's memory |
+    /// | quantised | a multiple of 128, at most [`MAX_INT8_K`] | rotated INT8: half of FP16's memory |
     /// | quantised | others, which hardly rotate | FP16 |
     ///
     /// Rotated INT8 is chosen for its memory. Where times were measured, FP16 is taken for sizes
@@ -185,14 +185,15 @@ mod tests {
     #[test]
     fn rows_that_hardly_rotate_are_computed_in_fp16() {
         let rules = rules(600);
+        let deepest = MAX_INT8_K - MAX_INT8_K % ROTATED_MIN;
         for (k, rotates) in [
             (0, false),
             (32, false),
             (2880, false),
             (384, true),
             (11008, true),
-            (MAX_INT8_K, true),
-            (MAX_INT8_K + 128, false),
+            (deepest, true),
+            (deepest + ROTATED_MIN, false),
         ] {
             let precision = rules.precision(format("Q4_0"), [64, k]);
             assert_eq!(precision == ComputeType::Int8Hadamard, rotates, "{k}");

@@ -10,7 +10,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `open`, `close`, `ioctl`, `mmap`, `stat`, `paths`, `poll`, `syscall` | the functions replaced |
+//! | `open`, `close`, `ioctl`, `mmap`, `mremap`, `stat`, `paths`, `poll`, `syscall` | the functions replaced |
 //! | `next` | the functions behind them |
 //! | `call`, `wire` | one call to the server; its messages, by address |
 //! | `named` | what a call names, and the server may ask for |
@@ -32,6 +32,7 @@ mod guard;
 mod ioctl;
 mod memory;
 mod mmap;
+mod mremap;
 mod named;
 mod next;
 mod open;

@@ -4,7 +4,7 @@
 use libc::{c_int, c_long, c_uint, c_ulong};
 
 use crate::next::next;
-use crate::{close, ioctl, mmap, open, paths, stat};
+use crate::{close, ioctl, mmap, mremap, open, paths, stat};
 
 /// A register as an address.
 fn pointer<T>(register: c_long) -> *mut T {
@@ -44,6 +44,13 @@ pub unsafe extern "C" fn syscall(
                     e as c_int,
                     f,
                 )
+            };
+            return mapped.expose_provenance() as c_long;
+        }
+        libc::SYS_mremap => {
+            // SAFETY: the same call, by its function.
+            let mapped = unsafe {
+                mremap::mremap(pointer(a), b as usize, c as usize, d as c_int, pointer(e))
             };
             return mapped.expose_provenance() as c_long;
         }

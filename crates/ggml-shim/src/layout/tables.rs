@@ -12,15 +12,12 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{self, offset_of, size_of};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{
     AllocBuffer, BackendCallbacks, BufferCallbacks, Clear, CopyTensor, FreeBuffer, InitTensor,
-    MemsetTensor, SetTensor,
+    MemsetTensor, SetTensor, slot,
 };
-use crate::abi::{
-    Backend, Buffer, BufferFromHostPtr, BufferType, Device, DeviceInterface, DeviceObject, Graph,
-};
+use crate::abi::{Backend, Buffer, BufferFromHostPtr, BufferType, Device, DeviceObject, Graph};
 use crate::stream::Stream;
 
 /// How many slots an addition has in versions that have it; 0 in the others.
@@ -37,7 +34,7 @@ type Absent = Option<unsafe extern "C" fn()>;
 #[repr(C)]
 struct BufferTypeHead {
     get_name: Absent,
-    alloc_buffer: AtomicPtr<c_void>,
+    alloc_buffer: *mut c_void,
 }
 
 /// `struct ggml_backend_buffer_i`.
@@ -139,46 +136,43 @@ const _: () = {
     check_backend::<{ slots::TWO_D }>();
 };
 
-/// Replaces the `alloc_buffer` of a buffer type; gives the one that it had, `None` if
-/// it has none, which then stays so.
+/// Replaces the `alloc_buffer` of a buffer type; gives the one that it had. `None` if it has none
+/// or cannot be written: it then stays so.
 ///
 /// # Safety
-/// `buffer_type` is a live buffer type of the host, and `hook` may be called in
-/// place of its own callback from now on, by any thread.
+/// `buffer_type` is a buffer type of the host that is not freed. From now on any thread may call
+/// `hook` in place of its own callback, or still that.
 pub(crate) unsafe fn hook_alloc(
     buffer_type: *mut BufferType,
     hook: AllocBuffer,
 ) -> Option<AllocBuffer> {
-    // SAFETY: by the caller's promise a live `struct ggml_backend_buffer_type`,
-    // which begins so in every version and which ggml hands out for writing. The
-    // slot is a pointer like any other to those who read it without atomics.
-    let slot = unsafe { &(*buffer_type.cast::<BufferTypeHead>()).alloc_buffer };
-    let own = NonNull::new(slot.load(Ordering::Acquire))?;
-    slot.store(hook as *mut c_void, Ordering::Release);
-    // SAFETY: not null, hence the callback of this slot; a function pointer has
-    // the size of a data pointer on every Linux target.
+    let hook = NonNull::new(hook as *mut c_void)?;
+    // SAFETY: `struct ggml_backend_buffer_type` begins so in every version.
+    let slot = unsafe { &raw mut (*buffer_type.cast::<BufferTypeHead>()).alloc_buffer };
+    // SAFETY: the caller's promise is the callee's.
+    let own = unsafe { slot::replace(slot, hook) }?;
+    // SAFETY: the callback of this slot; a function pointer has the size of a data pointer on
+    // every Linux target.
     Some(unsafe { mem::transmute::<NonNull<c_void>, AllocBuffer>(own) })
 }
 
-/// Replaces the `buffer_from_host_ptr` of a device; gives the one that it had, `None` if
-/// it has none, which then stays so.
+/// Replaces the `buffer_from_host_ptr` of a device; gives the one that it had. `None` if it has
+/// none or cannot be written: it then stays so.
 ///
 /// # Safety
-/// `device` is a live device of the host, and `hook` may be called in place of its own
-/// callback from now on, by any thread.
+/// `device` is a device of the host that is not freed. From now on any thread may call `hook` in
+/// place of its own callback, or still that.
 pub(crate) unsafe fn hook_host_ptr(
     device: *mut Device,
     hook: BufferFromHostPtr,
 ) -> Option<BufferFromHostPtr> {
-    let place = offset_of!(DeviceObject, iface) + offset_of!(DeviceInterface, buffer_from_host_ptr);
-    // SAFETY: by the caller's promise a live `struct ggml_backend_device`, in which
-    // the slot lies.
-    let slot = unsafe { device.cast::<u8>().add(place) };
-    // SAFETY: a pointer of that struct, which ggml hands out for writing, and which is a
-    // pointer like any other to those who read it without atomics.
-    let slot = unsafe { AtomicPtr::<c_void>::from_ptr(slot.cast()) };
-    let own = NonNull::new(slot.load(Ordering::Acquire))?;
-    slot.store(hook as *mut c_void, Ordering::Release);
+    let hook = NonNull::new(hook as *mut c_void)?;
+    let object = device.cast::<DeviceObject>();
+    // SAFETY: a `struct ggml_backend_device`, in which the slot lies.
+    let slot = unsafe { &raw mut (*object).iface.buffer_from_host_ptr };
+    // SAFETY: the caller's promise is the callee's; an `Option` of a function pointer is a
+    // pointer that may be null.
+    let own = unsafe { slot::replace(slot.cast(), hook) }?;
     // SAFETY: as in `hook_alloc`.
     Some(unsafe { mem::transmute::<NonNull<c_void>, BufferFromHostPtr>(own) })
 }
@@ -297,25 +291,26 @@ pub(super) fn fake_buffer<const TWO_D: usize>(
 
 /// A buffer type of which nothing but the beginning is there.
 #[cfg(test)]
-pub(crate) struct FakeBufferType(Box<BufferTypeHead>);
+pub(crate) struct FakeBufferType(Box<std::cell::UnsafeCell<BufferTypeHead>>);
 
 #[cfg(test)]
 impl FakeBufferType {
     /// One whose buffers `alloc` makes.
     pub(crate) fn new(alloc: AllocBuffer) -> Self {
-        Self(Box::new(BufferTypeHead {
+        Self(Box::new(std::cell::UnsafeCell::new(BufferTypeHead {
             get_name: None,
-            alloc_buffer: AtomicPtr::new(alloc as *mut c_void),
-        }))
+            alloc_buffer: alloc as *mut c_void,
+        })))
     }
 
     pub(crate) fn address(&self) -> *mut BufferType {
-        ptr::from_ref(&*self.0).cast_mut().cast()
+        self.0.get().cast()
     }
 
     /// What makes its buffers now.
     pub(crate) fn alloc(&self) -> AllocBuffer {
-        let address = NonNull::new(self.0.alloc_buffer.load(Ordering::Acquire)).unwrap();
+        // SAFETY: nobody writes it during this call.
+        let address = NonNull::new(unsafe { (*self.0.get()).alloc_buffer }).unwrap();
         // SAFETY: only functions of this type are stored there.
         unsafe { mem::transmute::<NonNull<c_void>, AllocBuffer>(address) }
     }

@@ -7,23 +7,22 @@
 //! another mark than the layout says.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr::{self, NonNull};
 
 use super::TableLayout;
+use super::prototype::{
+    F1, F2, F3, F4, First, Given, Object, Prototype, ROOM, Size, TensorArg, Text, Written, Zeros,
+};
 use super::tables::{BackendObject, BufferObject, slots};
-use crate::abi::{DeviceObject, MAX_DIMS, RegObject, Tensor};
+use crate::abi::{DeviceObject, DeviceProps, MAX_DIMS, RegObject, Tensor};
 
 /// Words of an object of marks: more than any of ggml's has.
 const WORDS: usize = 40;
-/// Bytes that a function may be told to write to, more than it does.
-const SCRATCH: usize = 4096;
 
-/// Arguments of any of the functions: addresses and numbers, which the ABIs of 64-bit Linux
-/// pass alike.
-type Accessor = unsafe extern "C" fn(*mut c_void, usize, usize, usize) -> usize;
-/// A mark.
+/// A mark. Whatever callback ggml takes it for, it ignores its arguments, which the ABIs of
+/// 64-bit Linux pass in registers that the caller may lose.
 type Mark = unsafe extern "C" fn() -> usize;
 
 thread_local! {
@@ -60,8 +59,8 @@ enum Does {
 struct Trial {
     name: &'static CStr,
     does: Does,
-    /// Whether the object is the buffer of a tensor, which it is given.
-    by_tensor: bool,
+    /// Calls it, by its prototype.
+    call: unsafe fn(NonNull<c_void>, Given) -> usize,
 }
 
 /// The place of a field, in words.
@@ -69,65 +68,54 @@ macro_rules! word {
     ($object:ty, $($field:tt)+) => { offset_of!($object, $($field)+) / size_of::<usize>() };
 }
 
-fn calls(name: &'static CStr, word: usize) -> Trial {
-    let (does, by_tensor) = (Does::Calls(word), false);
-    Trial {
-        name,
-        does,
-        by_tensor,
-    }
+fn calls<F: Prototype>(name: &'static CStr, word: usize) -> Trial {
+    let (does, call) = (Does::Calls(word), F::call);
+    Trial { name, does, call }
 }
 
-fn returns(name: &'static CStr, word: usize) -> Trial {
-    let does = Does::Returns(word);
-    Trial {
-        does,
-        ..calls(name, word)
-    }
+fn returns<F: Prototype>(name: &'static CStr, word: usize) -> Trial {
+    let (does, call) = (Does::Returns(word), F::call);
+    Trial { name, does, call }
 }
 
-fn by_tensor(name: &'static CStr, word: usize) -> Trial {
-    let by_tensor = true;
-    Trial {
-        by_tensor,
-        ..calls(name, word)
-    }
-}
+/// A pointer that a function returns.
+type Pointer = *mut c_void;
 
 /// What has to hold in a layout with so many slots of strided copies. (That a buffer is freed by its
-/// first callback is not tried: ggml would free the object too.)
+/// first callback is not tried: ggml would free the object too.) The prototypes are those of
+/// ggml-backend.h, the same in all versions from 0.9.1 to 0.27.0.
 #[rustfmt::skip]
 fn trials<const TWO_D: usize>() -> Vec<Trial> {
     vec![
         // `struct ggml_backend_buffer_type` begins with these two.
-        calls(c"ggml_backend_buft_name", 0),
-        calls(c"ggml_backend_buft_alloc_buffer", 1),
-        calls(c"ggml_backend_buffer_init_tensor", word!(BufferObject<TWO_D>, iface.init_tensor)),
-        by_tensor(c"ggml_backend_tensor_memset", word!(BufferObject<TWO_D>, iface.memset_tensor)),
-        by_tensor(c"ggml_backend_tensor_set", word!(BufferObject<TWO_D>, iface.set_tensor)),
-        calls(c"ggml_backend_buffer_clear", word!(BufferObject<TWO_D>, iface.clear)),
-        returns(c"ggml_backend_buffer_get_type", word!(BufferObject<TWO_D>, buffer_type)),
-        calls(c"ggml_backend_name", word!(BackendObject<TWO_D>, iface.get_name)),
-        calls(c"ggml_backend_free", word!(BackendObject<TWO_D>, iface.free)),
-        calls(c"ggml_backend_synchronize", word!(BackendObject<TWO_D>, iface.synchronize)),
-        calls(c"ggml_backend_graph_compute_async", word!(BackendObject<TWO_D>, iface.graph_compute)),
-        returns(c"ggml_backend_get_device", word!(BackendObject<TWO_D>, device)),
-        calls(c"ggml_backend_dev_name", word!(DeviceObject, iface.get_name)),
-        calls(c"ggml_backend_dev_description", word!(DeviceObject, iface.get_description)),
-        calls(c"ggml_backend_dev_memory", word!(DeviceObject, iface.get_memory)),
-        calls(c"ggml_backend_dev_type", word!(DeviceObject, iface.get_type)),
-        calls(c"ggml_backend_dev_get_props", word!(DeviceObject, iface.get_props)),
-        calls(c"ggml_backend_dev_init", word!(DeviceObject, iface.init_backend)),
-        calls(c"ggml_backend_dev_buffer_type", word!(DeviceObject, iface.get_buffer_type)),
-        calls(c"ggml_backend_dev_buffer_from_host_ptr", word!(DeviceObject, iface.buffer_from_host_ptr)),
-        calls(c"ggml_backend_dev_supports_op", word!(DeviceObject, iface.supports_op)),
-        calls(c"ggml_backend_dev_supports_buft", word!(DeviceObject, iface.supports_buft)),
-        calls(c"ggml_backend_dev_offload_op", word!(DeviceObject, iface.offload_op)),
-        returns(c"ggml_backend_dev_backend_reg", word!(DeviceObject, reg)),
-        calls(c"ggml_backend_reg_name", word!(RegObject, iface.get_name)),
-        calls(c"ggml_backend_reg_dev_count", word!(RegObject, iface.get_device_count)),
-        calls(c"ggml_backend_reg_dev_get", word!(RegObject, iface.get_device)),
-        calls(c"ggml_backend_reg_get_proc_address", word!(RegObject, iface.get_proc_address)),
+        calls::<F1<Object, Pointer>>(c"ggml_backend_buft_name", 0),
+        calls::<F2<Object, Size, Pointer>>(c"ggml_backend_buft_alloc_buffer", 1),
+        calls::<F2<Object, TensorArg, c_int>>(c"ggml_backend_buffer_init_tensor", word!(BufferObject<TWO_D>, iface.init_tensor)),
+        calls::<F4<TensorArg, u8, First, Size, ()>>(c"ggml_backend_tensor_memset", word!(BufferObject<TWO_D>, iface.memset_tensor)),
+        calls::<F4<TensorArg, Zeros, First, Size, ()>>(c"ggml_backend_tensor_set", word!(BufferObject<TWO_D>, iface.set_tensor)),
+        calls::<F2<Object, u8, ()>>(c"ggml_backend_buffer_clear", word!(BufferObject<TWO_D>, iface.clear)),
+        returns::<F1<Object, Pointer>>(c"ggml_backend_buffer_get_type", word!(BufferObject<TWO_D>, buffer_type)),
+        calls::<F1<Object, Pointer>>(c"ggml_backend_name", word!(BackendObject<TWO_D>, iface.get_name)),
+        calls::<F1<Object, ()>>(c"ggml_backend_free", word!(BackendObject<TWO_D>, iface.free)),
+        calls::<F1<Object, ()>>(c"ggml_backend_synchronize", word!(BackendObject<TWO_D>, iface.synchronize)),
+        calls::<F2<Object, Zeros, c_int>>(c"ggml_backend_graph_compute_async", word!(BackendObject<TWO_D>, iface.graph_compute)),
+        returns::<F1<Object, Pointer>>(c"ggml_backend_get_device", word!(BackendObject<TWO_D>, device)),
+        calls::<F1<Object, Pointer>>(c"ggml_backend_dev_name", word!(DeviceObject, iface.get_name)),
+        calls::<F1<Object, Pointer>>(c"ggml_backend_dev_description", word!(DeviceObject, iface.get_description)),
+        calls::<F3<Object, Written<usize>, Written<usize>, ()>>(c"ggml_backend_dev_memory", word!(DeviceObject, iface.get_memory)),
+        calls::<F1<Object, c_int>>(c"ggml_backend_dev_type", word!(DeviceObject, iface.get_type)),
+        calls::<F2<Object, Written<DeviceProps>, ()>>(c"ggml_backend_dev_get_props", word!(DeviceObject, iface.get_props)),
+        calls::<F2<Object, Text, Pointer>>(c"ggml_backend_dev_init", word!(DeviceObject, iface.init_backend)),
+        calls::<F1<Object, Pointer>>(c"ggml_backend_dev_buffer_type", word!(DeviceObject, iface.get_buffer_type)),
+        calls::<F4<Object, Zeros, Size, Size, Pointer>>(c"ggml_backend_dev_buffer_from_host_ptr", word!(DeviceObject, iface.buffer_from_host_ptr)),
+        calls::<F2<Object, TensorArg, bool>>(c"ggml_backend_dev_supports_op", word!(DeviceObject, iface.supports_op)),
+        calls::<F2<Object, Object, bool>>(c"ggml_backend_dev_supports_buft", word!(DeviceObject, iface.supports_buft)),
+        calls::<F2<Object, TensorArg, bool>>(c"ggml_backend_dev_offload_op", word!(DeviceObject, iface.offload_op)),
+        returns::<F1<Object, Pointer>>(c"ggml_backend_dev_backend_reg", word!(DeviceObject, reg)),
+        calls::<F1<Object, Pointer>>(c"ggml_backend_reg_name", word!(RegObject, iface.get_name)),
+        calls::<F1<Object, usize>>(c"ggml_backend_reg_dev_count", word!(RegObject, iface.get_device_count)),
+        calls::<F2<Object, First, Pointer>>(c"ggml_backend_reg_dev_get", word!(RegObject, iface.get_device)),
+        calls::<F2<Object, Text, Pointer>>(c"ggml_backend_reg_get_proc_address", word!(RegObject, iface.get_proc_address)),
     ]
 }
 
@@ -163,31 +151,33 @@ impl Trial {
     /// # Safety
     /// `function` is ggml's of this name.
     unsafe fn holds(&self, function: NonNull<c_void>) -> bool {
-        let mut scratch = [0_u64; SCRATCH / size_of::<u64>()];
-        let at = ptr::from_mut(&mut scratch).addr();
-        // Nothing but marks and what is scratch is behind these addresses; the marks' own
-        // memory is only read.
-        let object = ptr::from_ref(&MARKS).cast_mut().cast::<c_void>();
-        let mut tensor = tensor(object);
-        let (first, rest) = match self.by_tensor {
-            // The value or where it comes from, the offset, the size.
-            true => (ptr::from_mut(&mut tensor).cast(), [at, 0, 1]),
-            false => (object, [at; 3]),
-        };
         CALLED.set(None);
-        // SAFETY: a function pointer has the size of a data pointer on every Linux target;
-        // the function is one of ggml's, and takes no more than four arguments, addresses or
-        // numbers, by the list above.
-        let function = unsafe { std::mem::transmute::<NonNull<c_void>, Accessor>(function) };
-        // SAFETY: it calls a word of the object, whichever it is a mark, with arguments that
-        // marks ignore; or it reads one; what it writes is at most the properties of a device,
-        // for which there is room.
-        let returned = unsafe { function(first, rest[0], rest[1], rest[2]) };
+        let mut tensor = tensor(marks());
+        // SAFETY: it has the prototype that it was listed with. Whichever word of an object of
+        // marks it calls, that is a function and ignores its arguments; it reads other words as
+        // numbers, and the tensor as the one that `is_our_tensor` has seen.
+        let call = |given| unsafe { (self.call)(function, given) };
+        let returned = with_given(&mut tensor, call);
         match self.does {
             Does::Calls(word) => CALLED.get() == Some(word),
             Does::Returns(word) => returned == MARKS[word] as usize,
         }
     }
+}
+
+/// The object of marks. ggml only reads its objects where it calls one callback.
+fn marks() -> *mut c_void {
+    ptr::from_ref(&MARKS).cast_mut().cast()
+}
+
+/// Runs `call` with what functions are given.
+fn with_given<R>(tensor: &mut Tensor, call: impl FnOnce(Given) -> R) -> R {
+    let mut room = [0_u64; ROOM / size_of::<u64>()];
+    call(Given {
+        object: marks(),
+        tensor,
+        room: ptr::from_mut(&mut room).cast(),
+    })
 }
 
 /// One float, in the buffer `buffer`.
@@ -215,70 +205,74 @@ fn tensor(buffer: *mut c_void) -> Tensor {
 /// # Safety
 /// The addresses are of ggml's functions of these names.
 unsafe fn is_our_tensor(symbol: &impl Fn(&CStr) -> Option<NonNull<c_void>>) -> bool {
-    let mut one = tensor(ptr::without_provenance_mut(SCRATCH));
-    let expected = [
-        (c"ggml_nbytes", size_of::<f32>()),
-        (c"ggml_get_data", SCRATCH),
-    ];
-    expected.into_iter().all(|(name, expected)| {
+    const DATA: usize = 4096;
+    let mut one = tensor(ptr::without_provenance_mut(DATA));
+    let mut shows = |name: &CStr, call: unsafe fn(_, _) -> usize, expected| {
         let Some(function) = symbol(name) else {
             return true;
         };
-        // SAFETY: as in `Trial::holds`.
-        let function = unsafe { std::mem::transmute::<NonNull<c_void>, Accessor>(function) };
-        // SAFETY: it reads the tensor, and nothing behind its addresses.
-        let seen = unsafe { function(ptr::from_mut(&mut one).cast(), 0, 0, 0) };
-        seen == expected
-    })
+        // SAFETY: ggml's function of this name, with its prototype; it reads the tensor, and
+        // nothing behind its addresses.
+        let call = |given| unsafe { call(function, given) };
+        with_given(&mut one, call) == expected
+    };
+    shows(
+        c"ggml_nbytes",
+        F1::<TensorArg, usize>::call,
+        size_of::<f32>(),
+    ) && shows(c"ggml_get_data", F1::<TensorArg, Pointer>::call, DATA)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A function of a host that calls the callback of this word.
-    unsafe extern "C" fn caller<const WORD: usize>(
-        object: *mut c_void,
-        _: usize,
-        _: usize,
-        _: usize,
-    ) -> usize {
+    /// `ggml_backend_buffer_clear` of a host, which calls the callback of this word.
+    unsafe extern "C" fn clear<const WORD: usize>(object: *mut c_void, _: u8) {
         // SAFETY: an object of marks.
         let mark = unsafe { object.cast::<Mark>().wrapping_add(WORD).read() };
         // SAFETY: a mark.
-        unsafe { mark() }
+        unsafe { mark() };
     }
 
-    /// One that reads it.
-    unsafe extern "C" fn reader<const WORD: usize>(
-        object: *mut c_void,
-        _: usize,
-        _: usize,
-        _: usize,
-    ) -> usize {
-        // SAFETY: an object of marks.
-        unsafe { object.cast::<usize>().wrapping_add(WORD).read() }
+    /// A function that reads this word of an object, or of a tensor.
+    unsafe extern "C" fn reader<const WORD: usize>(object: *mut c_void) -> *mut c_void {
+        // SAFETY: an object of marks, or a tensor.
+        unsafe { object.cast::<*mut c_void>().wrapping_add(WORD).read() }
     }
 
-    fn refuted_by(layout: TableLayout, functions: &[(&CStr, Accessor)]) -> Option<&'static CStr> {
+    fn clears<const WORD: usize>() -> (&'static CStr, NonNull<c_void>) {
+        let function: F2<*mut c_void, u8, ()> = clear::<WORD>;
+        let address = NonNull::new(function as *mut c_void).unwrap();
+        (c"ggml_backend_buffer_clear", address)
+    }
+
+    fn reads<const WORD: usize>(name: &'static CStr) -> (&'static CStr, NonNull<c_void>) {
+        let function: F1<*mut c_void, *mut c_void> = reader::<WORD>;
+        (name, NonNull::new(function as *mut c_void).unwrap())
+    }
+
+    fn refuted_by(
+        layout: TableLayout,
+        functions: &[(&CStr, NonNull<c_void>)],
+    ) -> Option<&'static CStr> {
         let symbol = |name: &CStr| {
             let (_, function) = functions.iter().find(|(known, _)| *known == name)?;
-            NonNull::new(*function as *mut c_void)
+            Some(*function)
         };
-        // SAFETY: the functions above, which do as ggml's of these names would.
+        // SAFETY: the functions above, with the prototypes of ggml's of these names.
         unsafe { refuted(layout, symbol) }
     }
 
     #[test]
     fn a_slot_more_is_seen_wherever_it_is() {
-        let name = c"ggml_backend_buffer_clear";
-        let at_7: (&CStr, Accessor) = (name, caller::<7>);
-        let at_9: (&CStr, Accessor) = (name, caller::<9>);
+        let (at_7, at_9) = (clears::<7>(), clears::<9>());
+        let name = at_7.0;
         assert_eq!(refuted_by(TableLayout::V0_9_1, &[at_7]), None);
         assert_eq!(refuted_by(TableLayout::V0_9_1, &[at_9]), Some(name));
         assert_eq!(refuted_by(TableLayout::V0_10, &[at_9]), None);
         assert_eq!(refuted_by(TableLayout::V0_26, &[at_7]), Some(name));
-        let device: (&CStr, Accessor) = (c"ggml_backend_dev_backend_reg", reader::<16>);
+        let device = reads::<16>(c"ggml_backend_dev_backend_reg");
         assert_eq!(
             refuted_by(TableLayout::V0_26, &[at_9, device]),
             Some(device.0)
@@ -292,9 +286,9 @@ mod tests {
 
     #[test]
     fn another_tensor_is_seen_before_any_function_takes_one() {
-        let data: (&CStr, Accessor) = (c"ggml_get_data", reader::<30>);
+        let data = reads::<30>(c"ggml_get_data");
         assert_eq!(refuted_by(TableLayout::V0_26, &[data]), Some(data.0));
-        let data: (&CStr, Accessor) = (c"ggml_get_data", reader::<31>);
+        let data = reads::<31>(c"ggml_get_data");
         assert_eq!(refuted_by(TableLayout::V0_26, &[data]), None);
     }
 }

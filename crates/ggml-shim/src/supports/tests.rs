@@ -180,9 +180,10 @@ fn int8_wants_some_outputs_and_whole_blocks() {
     );
     let mut int8 = policy(1);
     int8.choice = PrecisionChoice::Always(ComputeType::Int8);
-    assert!(decide(&product(Q8_0, 64, 64, 1 << 17), &int8).is_ok());
+    let deepest = (MAX_INT8_K - MAX_INT8_K % 32) as i64;
+    assert!(decide(&product(Q8_0, 64, 64, deepest), &int8).is_ok());
     assert_eq!(
-        decide(&product(Q8_0, 64, 64, (1 << 17) + 32), &int8),
+        decide(&product(Q8_0, 64, 64, deepest + 32), &int8),
         Err(DeclineReason::TooDeep)
     );
 }

@@ -115,6 +115,7 @@ impl MappedStore {
             return Ok(file);
         }
         let len = self.map.len();
+        // The preload library knows mappings by this name.
         let file =
             rustix::fs::memfd_create("rocket-bo", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, len as u64)?;

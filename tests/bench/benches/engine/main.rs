@@ -18,7 +18,8 @@ use rocket_uapi::DevicePool;
 /// prompt, and of its gate for a prompt.
 const SHAPES: [[usize; 3]; 3] = [[8, 1152, 1024], [128, 1152, 1024], [128, 1152, 6912]];
 
-/// Experts of a layer, and the depth and output channels of each one's gate: OLMoE's.
+/// Layers, experts of a layer, and the depth and output channels of each one's gate: OLMoE's.
+const LAYERS: usize = 16;
 const EXPERTS: usize = 64;
 const EXPERT: [usize; 2] = [2048, 1024];
 
@@ -26,7 +27,7 @@ const EXPERT: [usize; 2] = [2048, 1024];
 const EXPERT_ROWS: u64 = 128;
 
 /// Micro-batches.
-const BATCHES: usize = 6;
+const BATCHES: usize = 4;
 
 /// Products of each way, which alternate.
 const ROUNDS: usize = 20;
@@ -74,8 +75,9 @@ fn medians(ways: &mut [Way<'_>]) -> Vec<f64> {
     times.into_iter().map(median).collect()
 }
 
-/// The products of a layer's experts, whose rows differ from batch to batch, and how much of
-/// their CPU time is preparing: plans, and where every tile goes.
+/// The products of all layers' experts, whose rows differ from layer to layer, and how much of
+/// their CPU time is preparing: plans, and where every tile goes. Layers have the same weights here,
+/// which takes less memory and changes neither.
 fn experts(engine: &Engine) {
     let [k, n] = EXPERT;
     let b = vec![5_i8; n * k];
@@ -84,33 +86,39 @@ fn experts(engine: &Engine) {
         .collect();
     let main = fs::read_to_string("/proc/self/comm").unwrap();
     let names = [main.trim(), "npu-cpu-0"];
-    println!("\n{EXPERTS} experts of {k}x{n}, int8: CPU time of a micro-batch, milliseconds");
+    println!(
+        "\n{LAYERS} layers of {EXPERTS} experts of {k}x{n}, int8: CPU time of a micro-batch, \
+         milliseconds"
+    );
     println!("| batch | all | preparing | share | plans searched so far |");
     println!("|---|---|---|---|---|");
     let before = engine.counters().plans;
     let mut random = 1_u64;
+    let a = vec![3_i8; EXPERT_ROWS as usize * k];
     for batch in 1..=BATCHES {
-        let rows = weights.iter().map(|_| {
-            // Knuth's generator, of which the high bits are good.
-            random = (random.wrapping_mul(6_364_136_223_846_793_005)).wrapping_add(1);
-            1 + ((random >> 33) % EXPERT_ROWS) as usize
-        });
-        let rows: Vec<_> = rows.collect();
-        let a = vec![3_i8; EXPERT_ROWS as usize * k];
-        let mut out: Vec<_> = rows.iter().map(|m| vec![0_i32; m * n]).collect();
-        let start = thread_time(&names);
-        let gemms: Vec<_> = (weights.iter().zip(&rows))
-            .map(|(weights, &m)| engine.prepare(weights, m, Output::I32).unwrap())
-            .collect();
-        let prepared = thread_time(&names) - start;
-        let calls = gemms.iter().zip(&rows).zip(&mut out);
-        let calls = calls.map(|((gemm, &m), c)| gemm.call(&a[..m * k], c));
-        engine.run(calls).unwrap();
-        let all = thread_time(&names) - start;
-        let [all, prepared] = [all, prepared].map(|nanoseconds| nanoseconds as f64 / 1e6);
-        let share = prepared / all * 100.0;
+        let (mut all, mut preparing) = (0, 0);
+        for _ in 0..LAYERS {
+            let rows = weights.iter().map(|_| {
+                // Knuth's generator, of which the high bits are good.
+                random = (random.wrapping_mul(6_364_136_223_846_793_005)).wrapping_add(1);
+                1 + ((random >> 33) % EXPERT_ROWS) as usize
+            });
+            let rows: Vec<_> = rows.collect();
+            let mut out: Vec<_> = rows.iter().map(|m| vec![0_i32; m * n]).collect();
+            let start = thread_time(&names);
+            let gemms: Vec<_> = (weights.iter().zip(&rows))
+                .map(|(weights, &m)| engine.prepare(weights, m, Output::I32).unwrap())
+                .collect();
+            preparing += thread_time(&names) - start;
+            let calls = gemms.iter().zip(&rows).zip(&mut out);
+            let calls = calls.map(|((gemm, &m), c)| gemm.call(&a[..m * k], c));
+            engine.run(calls).unwrap();
+            all += thread_time(&names) - start;
+        }
+        let [all, preparing] = [all, preparing].map(|nanoseconds| nanoseconds as f64 / 1e6);
+        let share = preparing / all * 100.0;
         let plans = engine.counters().plans - before;
-        println!("| {batch} | {all:.1} | {prepared:.2} | {share:.1} % | {plans} |");
+        println!("| {batch} | {all:.1} | {preparing:.2} | {share:.1} % | {plans} |");
     }
 }
 

@@ -13,7 +13,7 @@ const CORE: &str = "Rockchip NPU core ";
 /// What the kernel prints of a regulator that nothing has asked for, 30 seconds after
 /// boot (Linux, drivers/regulator/core.c).
 const SWITCHED_OFF: &str = "disabling";
-/// The cores in the order of their numbers in hardware (Linux, rk3588-base.dtsi).
+/// An RK3588's cores in the order of their numbers in hardware (Linux, rk3588-base.dtsi).
 const CORES: [&str; 3] = ["fdab0000.npu", "fdac0000.npu", "fdad0000.npu"];
 
 /// The kernel's log; `None` where it may not be read.
@@ -53,11 +53,25 @@ impl KernelLog {
     /// one's number raises no interrupt (E-core-number).
     pub(super) fn numbers_row(&self, root: &SystemRoot, bound: &[String]) -> DoctorRow {
         const TOPIC: &str = "core numbers";
+        let elsewhere = bound.iter().filter(|core| !CORES.contains(&core.as_str()));
+        let elsewhere: Vec<&str> = elsewhere.map(String::as_str).collect();
+        if !elsewhere.is_empty() {
+            // A virtual machine's, whose addresses say nothing of their numbers.
+            return DoctorRow::note(
+                TOPIC,
+                format!(
+                    "not checked: {} is no core of an RK3588",
+                    elsewhere.join(", ")
+                ),
+                "If one job in two or three is killed, compare `sudo dmesg | grep 'NPU core'` with \
+                 the numbers that this chip gives its cores.",
+            );
+        }
         let given: Vec<(&String, Option<usize>)> =
             bound.iter().map(|core| (core, self.number(core))).collect();
         let wrong = given.iter().filter(|(core, number)| {
             let own = CORES.iter().position(|known| known == core);
-            number.is_some_and(|number| own.is_some_and(|own| own != number))
+            number.is_some() && *number != own
         });
         let wrong: Vec<String> = wrong
             .map(|(core, number)| format!("{core} is {}", number.unwrap_or_default()))
@@ -75,10 +89,8 @@ impl KernelLog {
             return DoctorRow::ok(TOPIC, "in the order of the cores (kernel log)");
         }
         // The driver numbers what it finds, so that numbers are wrong behind a gap.
-        let gap = bound
-            .iter()
-            .enumerate()
-            .any(|(index, core)| CORES.get(index).is_none_or(|known| known != core));
+        let is_bound = CORES.map(|core| bound.iter().any(|bound| bound == core));
+        let gap = is_bound.windows(2).any(|pair| pair == [false, true]);
         let may_read = match (&self.0, root.number(RESTRICTED)) {
             (Some(_), _) => "the kernel log no longer has the lines of all cores",
             (None, Some(1..)) => "the kernel log is for root only (dmesg_restrict)",

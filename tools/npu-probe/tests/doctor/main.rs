@@ -359,6 +359,41 @@ fn cores_that_were_probed_out_of_order_are_told() {
     let gap = row();
     assert_eq!(gap["state"], "note");
     assert!(gap["found"].to_string().contains("is missing"), "{gap}");
+    // Behind the last core there is no gap.
+    machine.apply(
+        "file sys/bus/platform/drivers/rocket/fdab0000.npu/x -\n\
+         remove sys/bus/platform/drivers/rocket/fdad0000.npu",
+    );
+    let first_two = row();
+    assert_eq!(first_two["state"], "note");
+    let found = first_two["found"].to_string();
+    assert!(found.contains("not checked"), "{found}");
+}
+
+/// As in a virtual machine: nothing is claimed of cores whose numbers are not known.
+#[test]
+fn cores_at_other_addresses_are_not_judged_as_those_of_an_rk3588() {
+    let machine = TestMachine::new("board");
+    let drivers = "sys/bus/platform/drivers/rocket";
+    for (core, elsewhere) in [("fdab0000", "10000000"), ("fdac0000", "10010000")] {
+        machine.apply(&format!(
+            "remove {drivers}/{core}.npu\nfile {drivers}/{elsewhere}.npu/x -"
+        ));
+    }
+    let readable = [("10010000", 0), ("10000000", 1), ("fdad0000", 2)];
+    for logged in [None, Some(readable)] {
+        if let Some(cores) = logged {
+            log(&machine, cores);
+        }
+        let row = rows(&json(&machine), "core numbers").remove(0);
+        assert_eq!(row["state"], "note", "{row}");
+        let found = row["found"].to_string();
+        assert!(
+            found.contains("10000000.npu, 10010000.npu is no core of an RK3588"),
+            "{found}"
+        );
+        assert!(!found.contains("is missing"), "{found}");
+    }
 }
 
 /// A board whose rocket is a module that found its supply switched off.

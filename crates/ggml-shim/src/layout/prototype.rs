@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls functions of ggml by their prototypes: the types of a function's arguments and of its
+//! result say what it is given, so that no call can give it less.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::marker::PhantomData;
+use std::mem::{self, size_of};
+use std::ptr::NonNull;
+
+use crate::abi::{DeviceProps, Tensor};
+
+/// A function with one argument.
+pub(super) type F1<A, R> = unsafe extern "C" fn(A) -> R;
+/// With two.
+pub(super) type F2<A, B, R> = unsafe extern "C" fn(A, B) -> R;
+/// With three.
+pub(super) type F3<A, B, C, R> = unsafe extern "C" fn(A, B, C) -> R;
+/// With four.
+pub(super) type F4<A, B, C, D, R> = unsafe extern "C" fn(A, B, C, D) -> R;
+
+/// Bytes of [`Given::room`]: much more than any struct that a function writes has, should a
+/// later version add fields to one.
+pub(super) const ROOM: usize = 4096;
+
+/// Where what functions are given lies. It is not freed while one runs.
+#[derive(Clone, Copy)]
+pub(super) struct Given {
+    /// An object of ggml.
+    pub(super) object: *mut c_void,
+    /// A tensor.
+    pub(super) tensor: *mut Tensor,
+    /// [`ROOM`] bytes that may be read and written, all of them 0 at first.
+    pub(super) room: *mut c_void,
+}
+
+/// The type of an argument.
+pub(super) trait Argument {
+    fn of(given: Given) -> Self;
+}
+
+/// An object.
+#[repr(transparent)]
+pub(super) struct Object(*mut c_void);
+
+/// A tensor.
+#[repr(transparent)]
+pub(super) struct TensorArg(*mut Tensor);
+
+/// Text: none of it.
+#[repr(transparent)]
+pub(super) struct Text(*const c_char);
+
+/// Memory of a host, of [`Size`] bytes; or a graph of no nodes.
+#[repr(transparent)]
+pub(super) struct Zeros(*mut c_void);
+
+/// A `T` that the function may write.
+#[repr(transparent)]
+pub(super) struct Written<T>(*mut c_void, PhantomData<*mut T>);
+
+/// The offset of what is changed, or an index: the first.
+#[repr(transparent)]
+pub(super) struct First(usize);
+
+/// Bytes: one.
+#[repr(transparent)]
+pub(super) struct Size(usize);
+
+impl Argument for Object {
+    fn of(given: Given) -> Self {
+        Self(given.object)
+    }
+}
+
+impl Argument for TensorArg {
+    fn of(given: Given) -> Self {
+        Self(given.tensor)
+    }
+}
+
+impl Argument for Text {
+    fn of(given: Given) -> Self {
+        Self(given.room.cast())
+    }
+}
+
+impl Argument for Zeros {
+    fn of(given: Given) -> Self {
+        Self(given.room)
+    }
+}
+
+impl<T> Argument for Written<T> {
+    fn of(given: Given) -> Self {
+        const { assert!(size_of::<T>() <= ROOM) };
+        Self(given.room, PhantomData)
+    }
+}
+
+impl Argument for First {
+    fn of(_: Given) -> Self {
+        Self(0)
+    }
+}
+
+impl Argument for Size {
+    fn of(_: Given) -> Self {
+        Self(1)
+    }
+}
+
+/// The value of bytes.
+impl Argument for u8 {
+    fn of(_: Given) -> Self {
+        0
+    }
+}
+
+// Eight times what it is today: only its beginning is known of later versions.
+const _: () = assert!(size_of::<DeviceProps>() <= ROOM / 8);
+
+/// The type of a result.
+pub(super) trait Returned {
+    /// As a word of an object has it.
+    fn word(self) -> usize;
+}
+
+impl Returned for () {
+    fn word(self) -> usize {
+        0
+    }
+}
+
+impl Returned for bool {
+    fn word(self) -> usize {
+        self.into()
+    }
+}
+
+impl Returned for c_int {
+    fn word(self) -> usize {
+        self as usize
+    }
+}
+
+impl Returned for usize {
+    fn word(self) -> usize {
+        self
+    }
+}
+
+/// Any pointer.
+impl Returned for *mut c_void {
+    fn word(self) -> usize {
+        self.addr()
+    }
+}
+
+/// The type of a function.
+pub(super) trait Prototype {
+    /// Calls `function`; gives what it returns.
+    ///
+    /// # Safety
+    /// `function` is of this type, and is sound to call with such arguments.
+    unsafe fn call(function: NonNull<c_void>, given: Given) -> usize;
+}
+
+macro_rules! prototype {
+    ($alias:ident: $($argument:ident)+) => {
+        impl<$($argument: Argument,)+ R: Returned> Prototype for $alias<$($argument,)+ R> {
+            unsafe fn call(function: NonNull<c_void>, given: Given) -> usize {
+                // SAFETY: a function pointer has the size of a data pointer on every Linux
+                // target; the function is of this type, by the caller's promise.
+                let function = unsafe { mem::transmute::<NonNull<c_void>, Self>(function) };
+                // SAFETY: the caller's promise.
+                unsafe { function($($argument::of(given)),+) }.word()
+            }
+        }
+    };
+}
+
+prototype!(F1: A);
+prototype!(F2: A B);
+prototype!(F3: A B C);
+prototype!(F4: A B C D);

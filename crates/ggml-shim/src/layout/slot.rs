@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Replaces a callback in an object of ggml that other threads may read meanwhile.
+//!
+//! ggml does not promise that its objects can be written, nor when it reads them. So:
+//!
+//! * The memory is looked up before it is written: ggml could make such an object constant, and
+//!   then it would lie in pages that the loader made read-only.
+//! * The readers are ggml's compiled code. It loads a callback with one instruction, and aligned
+//!   loads and stores of 64 bits are whole on `AArch64` and x86-64: a reader gets the old
+//!   callback or the new one. Either may be called, by the caller's promise.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Puts `hook` into `slot`; gives the callback that was there. `None` where there was none, or
+/// where the memory cannot be written: then the slot stays as it is.
+///
+/// # Safety
+/// `slot` is a callback of an object that is not freed. From now on any thread may call
+/// `hook` in place of that callback, and that callback in place of `hook`.
+pub(super) unsafe fn replace(
+    slot: *mut *mut c_void,
+    hook: NonNull<c_void>,
+) -> Option<NonNull<c_void>> {
+    if !slot.is_aligned() || !is_writable(slot.addr()) {
+        return None;
+    }
+    // SAFETY: aligned and writable, as was just seen, and not freed, by the caller's promise.
+    // Of this library only this function accesses it; of ggml see the top of this file.
+    let slot = unsafe { AtomicPtr::from_ptr(slot) };
+    let if_any = |own: *mut c_void| (!own.is_null()).then_some(hook.as_ptr());
+    let replaced = slot.fetch_update(Ordering::AcqRel, Ordering::Acquire, if_any);
+    NonNull::new(replaced.ok()?)
+}
+
+/// What is looked up.
+struct Query {
+    address: usize,
+    is_writable: bool,
+}
+
+/// Whether an address of a live object can be written. What lies in a program or a library can
+/// if its segment can and the loader does not protect it after relocation (`PT_GNU_RELRO`);
+/// what lies in none was allocated.
+fn is_writable(address: usize) -> bool {
+    let mut query = Query {
+        address,
+        is_writable: true,
+    };
+    // SAFETY: the callback matches the prototype, and gets the address of a query that outlives
+    // the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit), ptr::from_mut(&mut query).cast()) };
+    query.is_writable
+}
+
+/// Looks at the segments of one program or library.
+unsafe extern "C" fn visit(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    query: *mut c_void,
+) -> c_int {
+    // SAFETY: the query of `is_writable`, which nobody else uses during the call.
+    let query = unsafe { &mut *query.cast::<Query>() };
+    // SAFETY: dl_iterate_phdr passes a valid description for the duration of the call.
+    let info = unsafe { &*info };
+    if info.dlpi_phdr.is_null() {
+        return 0;
+    }
+    // SAFETY: so many headers are there, which stay as long as what they describe is loaded.
+    let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    for header in headers {
+        let start = (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
+        let is_inside = query.address.wrapping_sub(start) < header.p_memsz as usize;
+        query.is_writable &= match header.p_type {
+            libc::PT_LOAD if is_inside => header.p_flags & libc::PF_W != 0,
+            libc::PT_GNU_RELRO => !is_inside,
+            _ => true,
+        };
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a constant object, whose pointer the loader writes before it protects the page.
+    struct Constant(*mut c_void);
+
+    // SAFETY: it is only read.
+    unsafe impl Sync for Constant {}
+
+    static CONSTANT: Constant = Constant((&raw const WORDS).cast_mut().cast());
+    static WORDS: [usize; 2] = [1, 2];
+    static CHANGED: AtomicPtr<c_void> = AtomicPtr::new((&raw const WORDS).cast_mut().cast());
+    static ZERO: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+    fn hook() -> NonNull<c_void> {
+        NonNull::from(&WORDS[1]).cast()
+    }
+
+    fn replaced(slot: *mut *mut c_void) -> Option<NonNull<c_void>> {
+        // SAFETY: a pointer that nobody calls and that is not freed during the call.
+        unsafe { replace(slot, hook()) }
+    }
+
+    #[test]
+    fn what_can_be_written_is_replaced() {
+        let own = NonNull::from(&WORDS).cast();
+        assert_eq!(replaced(CHANGED.as_ptr()), Some(own));
+        assert_eq!(CHANGED.load(Ordering::Acquire), hook().as_ptr());
+        let mut allocated = Box::new(own.as_ptr());
+        assert_eq!(replaced(&raw mut *allocated), Some(own));
+        assert_eq!(*allocated, hook().as_ptr());
+    }
+
+    #[test]
+    fn what_is_not_there_stays_so() {
+        assert_eq!(replaced(ZERO.as_ptr()), None);
+        assert!(ZERO.load(Ordering::Acquire).is_null());
+    }
+
+    #[test]
+    fn a_constant_object_is_left_alone() {
+        assert_eq!(replaced((&raw const CONSTANT.0).cast_mut()), None);
+        assert_eq!(replaced((&raw const WORDS).cast_mut().cast()), None);
+        assert_eq!(CONSTANT.0, (&raw const WORDS).cast_mut().cast());
+        let code = replaced as fn(_) -> _;
+        assert!(!is_writable(code as usize));
+    }
+
+    #[test]
+    fn what_is_not_aligned_is_left_alone() {
+        let mut words = [usize::MAX; 2];
+        let between = (&raw mut words).cast::<u8>().wrapping_add(4).cast();
+        assert_eq!(replaced(between), None);
+        assert_eq!(words, [usize::MAX; 2]);
+    }
+}
