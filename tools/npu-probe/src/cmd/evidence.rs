@@ -296,12 +296,20 @@ impl EvidenceRun<'_> {
             // Nothing that may take the machine down is run in pieces.
             return Ok(());
         }
+        let name = rung.flips_name();
+        if self.state.steps.contains_key(&name) && !self.args.retry {
+            return Ok(());
+        }
         let line = format!("rung {} --flip", rung.name);
-        let mut flips = rung_step(&self.device, self.places, &rung.flips_name(), &line);
+        let mut flips = rung_step(&self.device, self.places, &name, &line);
         // It finds what fails.
         flips.right = &[0, 1];
         self.one(&flips)?;
         self.done.push(flips);
+        // What hung the rung may hang a core for good when it comes alone, too.
+        if self.state.steps.get(&name) == Some(&EvidenceOutcome::Ended { code: 1, ok: true }) {
+            self.health(rung, true)?;
+        }
         Ok(())
     }
 
@@ -313,6 +321,11 @@ impl EvidenceRun<'_> {
         };
         if let Some(rung) = LADDER.iter().find(sick) {
             self.health(rung, true)?;
+            // It has cost a power cycle: it is not tried in pieces.
+            let reason = "the rung left a core that needed a power cycle".to_owned();
+            let skipped = EvidenceOutcome::NotRun { reason };
+            let folder = &self.places.folder;
+            self.state.record(folder, &rung.flips_name(), skipped)?;
         }
         Ok(())
     }

@@ -50,6 +50,8 @@ pub(crate) struct FirstCause {
     /// The rung; `cores` where it is no rung.
     pub(crate) name: String,
     pub(crate) sentence: String,
+    /// The experiment, and the facts about it in docs/evidence.md.
+    pub(crate) what: &'static str,
     /// What was seen of it.
     pub(crate) shown: Vec<String>,
     /// Sides of contested facts, `fact=side`, on which the model does the same.
@@ -64,6 +66,7 @@ impl FirstCause {
         Self {
             name: name.to_owned(),
             sentence,
+            what: "",
             shown: Vec::new(),
             as_model_with: Vec::new(),
             registers: Vec::new(),
@@ -163,6 +166,7 @@ impl FirstReport {
             self.causes.push(FirstCause {
                 name: rung.name.to_owned(),
                 sentence: sentence.to_owned(),
+                what: rung.what,
                 shown,
                 as_model_with,
                 registers: smallest(flips),
@@ -252,7 +256,7 @@ impl FirstReport {
         }
         for rung in self.failed() {
             match rung.meaning {
-                RungMeaning::Essential | RungMeaning::Unused => {}
+                RungMeaning::Essential | RungMeaning::Unused | RungMeaning::Accuracy => {}
                 RungMeaning::Precision(dtype) => {
                     profile.envelope.retain(|tile| tile.dtype != dtype);
                     changes.push(format!("products of {dtype} are the CPU's"));
@@ -263,9 +267,14 @@ impl FirstReport {
                     profile.envelope.retain(spares);
                     changes.push("no int8 tile without a data bank to spare".to_owned());
                 }
-                RungMeaning::Streaming => {
-                    profile.envelope.retain(|tile| tile.fits_cbuf(false));
-                    changes.push("no tile whose weights do not fit CBUF".to_owned());
+                RungMeaning::Streaming(dtypes) => {
+                    let stays = |tile: &MeasuredTile| {
+                        !dtypes.contains(&tile.dtype) || tile.fits_cbuf(false)
+                    };
+                    profile.envelope.retain(stays);
+                    let names: Vec<_> = dtypes.iter().map(ToString::to_string).collect();
+                    let names = names.join(", ");
+                    changes.push(format!("no tile of {names} whose weights do not fit CBUF"));
                 }
                 RungMeaning::Reuse(dtype) => {
                     *profile.choices.reuse.of_mut(dtype) = SourcedChoice {
@@ -305,6 +314,9 @@ impl FirstReport {
         let mut text = format!("\nVERDICT    {}\n", self.sentence);
         for cause in &self.causes {
             let _ = writeln!(text, "{:10} {}", cause.name, cause.sentence);
+            if !cause.what.is_empty() {
+                let _ = writeln!(text, "{:10}   {}", "", cause.what);
+            }
             for line in &cause.shown {
                 let _ = writeln!(text, "{:10}   {line}", "");
             }
