@@ -210,6 +210,23 @@ fn told((device, code, verdict, cause, side): Case) {
     // Where something is to be kept away from, the profile does, and is used.
     let changes = verdict == "works-without" && cause != Some("cores");
     assert_eq!(board.profile().is_some(), changes, "{device}");
+    // What nobody has run is allowed where it was right.
+    let folder = board.home.path().join("npu-evidence");
+    if let Ok(text) = fs::read(folder.join("first-profile.json")) {
+        let profile: Value = serde_json::from_slice(&text).unwrap();
+        let choices = &profile["profile"]["choices"];
+        for dtype in ["int8", "int4"] {
+            let rung = format!("{dtype}-reuse-large");
+            let (value, evidence) = match report["rungs"][&rung]["state"] == "passed" {
+                true => ("equal-resident", "npu-probe first"),
+                false => ("never", "E-reuse-unseen"),
+            };
+            let choice = &choices["reuse"][dtype];
+            assert_eq!(choice["value"], value, "{device}, {dtype}");
+            assert_eq!(choice["evidence"], evidence, "{device}, {dtype}");
+        }
+        assert_eq!(choices["form"]["value"], "B", "{device}");
+    }
     if code == 0 {
         for dtype in ["int8", "fp16"] {
             let shape = "64x512x1024";

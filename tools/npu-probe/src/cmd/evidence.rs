@@ -367,8 +367,8 @@ impl EvidenceRun<'_> {
         results.judge(closely).map_err(Failure::Device)
     }
 
-    /// Writes the profile that keeps away from what failed: into the folder, and for the
-    /// user, if there is anything to keep away from. Where that cannot be done the archive
+    /// Writes the profile that keeps away from what failed, and allows what passed: into the
+    /// folder, and for the user, if it is another than the built-in one. Where that cannot be done the archive
     /// is made all the same.
     fn write_profile(&self, first: &FirstReport) -> Result<(), Failure> {
         let text = match self.try_write_profile(first) {
@@ -391,16 +391,20 @@ impl EvidenceRun<'_> {
         let base = Profile::find(&info).unwrap_or_else(|_| Profile::built_in());
         let (profile, changes) = first.profile(&base, Board::of(&info));
         calibrate::write(&self.places.folder.join(FIRST_PROFILE), &profile)?;
-        let file = match (&self.args.out, changes.is_empty()) {
+        // A model may do everything already.
+        let is_needed =
+            !changes.avoided.is_empty() || !(changes.allowed.is_empty() || info.is_model);
+        let file = match (&self.args.out, is_needed) {
             (Some(file), _) => Some(file.clone()),
-            (None, false) => Profile::users_file(),
-            (None, true) => None,
+            (None, true) => Profile::users_file(),
+            (None, false) => None,
         };
         let Some(file) = file else {
             return Ok(None);
         };
         calibrate::write(&file, &profile)?;
-        Ok(Some(format!("{} ({})", file.display(), changes.join("; "))))
+        let changes = [changes.avoided, changes.allowed].concat().join("; ");
+        Ok(Some(format!("{} ({changes})", file.display())))
     }
 
     /// Runs a step and leaves out of its files what is private.

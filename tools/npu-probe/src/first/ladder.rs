@@ -421,6 +421,26 @@ pub(crate) const LADDER: &[Rung] = &[
         || reusing(RungProduct::new(Int4ToInt16, 64, 64, &[64, 64])),
     ),
     rung(
+        "int8-reuse-large",
+        &["int8-reuse", "int8-large"],
+        (
+            "int8 tasks of 256x640x256, the second with DATA_REUSE (E-reuse-unseen)",
+            "many int8 features that a task finds in CBUF are wrong",
+        ),
+        Unused,
+        || reusing(RungProduct::new(Int8ToInt32, 256, 640, &[256, 256])),
+    ),
+    rung(
+        "int4-reuse-large",
+        &["int4-reuse", "int4-large"],
+        (
+            "int4 tasks of 256x1408x256, the second with DATA_REUSE (E-reuse-unseen)",
+            "many int4 features that a task finds in CBUF are wrong",
+        ),
+        Unused,
+        || reusing(RungProduct::new(Int4ToInt16, 256, 1408, &[256, 256])),
+    ),
+    rung(
         "int8-reuse-other-n",
         &["int8-reuse", "fp16-reuse-other-n"],
         (
