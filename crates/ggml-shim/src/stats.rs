@@ -172,6 +172,13 @@ fn times(times: Times, npu: NpuTime) -> Vec<(String, String)> {
             measured(times.unpack),
         ),
     ];
+    // Only where nobody has calibrated the NPU.
+    if !times.check.is_zero() {
+        rows.push((
+            "thread-ms checking first tasks (measured)",
+            measured(times.check),
+        ));
+    }
     // On the software model these would be about the model, not about an NPU.
     if npu.is_measured {
         rows.push((
@@ -246,6 +253,7 @@ mod tests {
         assert_eq!(count("jobs"), "9");
         assert_eq!(count("declined: fewer rows"), "1");
         assert!(!table.contains("attention"));
+        assert!(!table.contains("checking first tasks"));
         assert_eq!(count("thread-ms packing activations (measured)"), "1.500");
         assert_eq!(count("thread-ms unpacking outputs (measured)"), "0.000");
         assert_eq!(count("NPU ms, product by product (modelled)"), "2.250");
@@ -263,6 +271,7 @@ mod tests {
         let spent = Times {
             wait: Duration::from_millis(3),
             in_flight: Duration::from_millis(4),
+            check: Duration::from_millis(5),
             ..Times::default()
         };
         let rows = times(spent, real);
@@ -272,5 +281,6 @@ mod tests {
         };
         assert_eq!(of("waiting"), "3.000");
         assert_eq!(of("submitted"), "4.000");
+        assert_eq!(of("checking"), "5.000");
     }
 }

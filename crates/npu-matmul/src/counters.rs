@@ -33,8 +33,6 @@ pub struct Counters {
     /// Tasks that were the first of their kind and were checked on the CPU; see
     /// [`PlanOptions::check_first`](crate::PlanOptions::check_first).
     pub checked_tasks: u64,
-    /// Nanoseconds that these checks took.
-    pub check_ns: u64,
 }
 
 /// Counters that many threads add to.
@@ -49,7 +47,6 @@ pub(crate) struct AtomicCounters {
     bytes_to_device: AtomicU64,
     bytes_from_device: AtomicU64,
     checked_tasks: AtomicU64,
-    check_ns: AtomicU64,
 }
 
 impl AtomicCounters {
@@ -65,7 +62,6 @@ impl AtomicCounters {
             (&self.bytes_to_device, more.bytes_to_device),
             (&self.bytes_from_device, more.bytes_from_device),
             (&self.checked_tasks, more.checked_tasks),
-            (&self.check_ns, more.check_ns),
         ] {
             total.fetch_add(more, Ordering::Relaxed);
         }
@@ -84,7 +80,6 @@ impl AtomicCounters {
             bytes_to_device: get(&self.bytes_to_device),
             bytes_from_device: get(&self.bytes_from_device),
             checked_tasks: get(&self.checked_tasks),
-            check_ns: get(&self.check_ns),
             ..Counters::default()
         }
     }

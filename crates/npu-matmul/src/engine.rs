@@ -117,7 +117,7 @@ impl Engine {
         let info = first.device().info();
         let profile = &options.profile;
         let allowed = profile.allows_unmeasured_tiles(&info);
-        let is_checked = !info.is_model && !profile.is_calibrated();
+        let is_checked = !allowed && !profile.is_calibrated();
         let is_checked = options.check_first.unwrap_or(is_checked);
         let first_runs = is_checked.then(|| FirstRuns::new(profile.choices.clone()));
         options.unmeasured_tiles.get_or_insert(allowed);

@@ -20,6 +20,10 @@ pub struct Times {
     /// Reading outputs, adding them up and scaling them; the threads' times
     /// added up.
     pub unpack: Duration,
+    /// Comparing the first task of each kind with the CPU's results
+    /// ([`PlanOptions::check_first`](crate::PlanOptions::check_first)), in callers; added
+    /// up.
+    pub check: Duration,
     /// In which callers did nothing but wait for a job; added up.
     pub wait: Duration,
     /// In which at least one job was submitted and its end not seen yet.
@@ -72,6 +76,7 @@ pub(crate) struct SectionTimes {
     pack_weights: AtomicU64,
     pack: AtomicU64,
     unpack: AtomicU64,
+    check: AtomicU64,
     wait: AtomicU64,
     in_flight: AtomicU64,
     jobs: Mutex<InFlight>,
@@ -92,6 +97,11 @@ impl SectionTimes {
             Section::Pack => &self.pack,
             Section::Unpack => &self.unpack,
         })
+    }
+
+    /// Measures a check of first tasks.
+    pub(crate) fn checking(&self) -> Stopwatch<'_> {
+        Stopwatch::start(&self.check)
     }
 
     /// Measures a wait for a job.
@@ -129,6 +139,7 @@ impl SectionTimes {
             pack_weights: get(&self.pack_weights),
             pack: get(&self.pack),
             unpack: get(&self.unpack),
+            check: get(&self.check),
             wait: get(&self.wait),
             in_flight: get(&self.in_flight) + running.unwrap_or_default(),
         }

@@ -26,6 +26,7 @@
 #[allow(unsafe_code)]
 mod backend;
 pub mod chrome;
+mod damage;
 pub mod driver;
 pub mod event;
 mod model;
@@ -35,6 +36,7 @@ mod select;
 pub mod timeline;
 pub mod trace;
 
+pub use damage::Damage;
 pub use driver::Backing;
 pub use model::{Model, ModelOptions};
 pub use open::{OpenError, Opened, discover_or_model, open, open_with};

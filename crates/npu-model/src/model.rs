@@ -7,9 +7,9 @@ use std::time::Duration;
 use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Backend, Device, IoctlBackend};
 
+use crate::damage::Damage;
 use crate::driver::{
     Backing, Bug, Caches, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile, JobCounts,
-    NpuCore,
 };
 use crate::event::{Event, EventTally};
 use crate::timeline::DeviceTimeline;
@@ -50,6 +50,8 @@ pub struct ModelOptions {
     /// Memory of the board for buffer objects, bytes. `None`: what the host
     /// gives, page by page as they are touched.
     pub memory: Option<u64>,
+    /// Cores that do not work.
+    pub damage: Damage,
     /// What buffer objects are made of.
     pub backing: Backing,
     /// Whether each DMA access is recorded for [`Model::take_traces`].
@@ -76,6 +78,7 @@ impl Default for ModelOptions {
             registers_lost: false,
             caches: Caches::default(),
             memory: None,
+            damage: Damage::default(),
             backing: if cfg!(miri) {
                 Backing::Heap
             } else {
@@ -115,6 +118,7 @@ impl Model {
             registers_lost,
             caches,
             memory,
+            damage,
             backing,
             trace,
             timeline,
@@ -128,7 +132,7 @@ impl Model {
             machine,
             literal: false,
         };
-        let core = |_| -> Box<dyn NpuCore> { Box::new(Core::new(&chip)) };
+        let core = |index| damage.core(index, Core::new(&chip));
         let driver_options = DriverOptions {
             hang_timeout: if level == Level::Strict {
                 Duration::ZERO

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! [`ModelOptions`] as text: `driver=linux-6.18,bugs=all,cores=1`.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -132,6 +133,32 @@ const OPTIONS: &[Entry] = &[
         takes: || "a number of MiB".to_owned(),
     },
     Entry {
+        name: "power",
+        set: |options, value| {
+            options.damage.power_fails = pick(value, &POWER)?;
+            Some(())
+        },
+        takes: || names(&POWER),
+    },
+    Entry {
+        name: "wedged",
+        set: |options, value| {
+            let cores = value.split('+').map(str::parse).collect::<Result<_, _>>();
+            options.damage.wedged = cores.ok()?;
+            Some(())
+        },
+        takes: || "numbers of cores, with + between them".to_owned(),
+    },
+    Entry {
+        name: "wedge-memory",
+        set: |options, value| {
+            let file = (!value.is_empty()).then(|| PathBuf::from(value));
+            options.damage.memory = Some(file?);
+            Some(())
+        },
+        takes: || "a file for the numbers of cores that need a power cycle".to_owned(),
+    },
+    Entry {
         name: "cores",
         set: |options, value| {
             options.cores = value.parse().ok().filter(|cores| *cores > 0)?;
@@ -168,6 +195,7 @@ const CHAINED_KICKS: [(&str, ChainedKicks); 3] = [
 const REGISTERS: [(&str, bool); 2] = [("kept", false), ("lost", true)];
 const CACHES: [(&str, Caches); 2] = [("coherent", Caches::Coherent), ("manual", Caches::Manual)];
 const USERS: [(&str, bool); 2] = [("other", false), ("root", true)];
+const POWER: [(&str, bool); 2] = [("works", false), ("fails", true)];
 const LEVELS: [(&str, Level); 3] = [
     ("faithful", Level::Faithful),
     ("strict", Level::Strict),
@@ -236,7 +264,8 @@ mod tests {
     #[test]
     fn every_option_takes_what_it_says() {
         let text = "driver=linux-7.0,iommu=smmuv3,chained-kicks=flagged,bugs=all,registers=lost,\
-                    user=root,memory=8192,cores=2,level=strict,caches=manual";
+                    user=root,memory=8192,cores=2,level=strict,caches=manual,power=fails,\
+                    wedged=0+2,wedge-memory=/tmp/wedged";
         let options: ModelOptions = text.parse().unwrap();
         let expected = DriverProfile {
             iommu: Iommu::SmmuV3,
@@ -249,6 +278,9 @@ mod tests {
         assert_eq!((options.memory, options.cores), (Some(8 << 30), 2));
         assert_eq!(options.level, Level::Strict);
         assert_eq!(options.caches, Caches::Manual);
+        assert!(options.damage.power_fails);
+        assert_eq!(options.damage.wedged, [0, 2].into());
+        assert_eq!(options.damage.memory, Some("/tmp/wedged".into()));
         let order = "iommu=smmuv3,driver=linux-7.0".parse::<ModelOptions>();
         assert_eq!(order.unwrap().driver.iommu, Iommu::SmmuV3);
     }
@@ -269,6 +301,8 @@ mod tests {
             ("bugs=all+huge-bo", "dangling-handle"),
             ("cores=0", "from 1 on"),
             ("level", "strict"),
+            ("wedged=0+x", "numbers of cores"),
+            ("wedge-memory=", "a file"),
             ("memory=99999999999999999999", "MiB"),
             ("tf32-operand=rounded", "tf32-operand=truncated|nearest"),
             ("tf32=nearest", "tf32-operand"),

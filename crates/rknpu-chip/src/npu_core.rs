@@ -78,6 +78,20 @@ impl Core {
         }
     }
 
+    /// Whether a register write starts tasks: 1 to PC.OPERATION_ENABLE.
+    #[must_use]
+    pub fn starts_tasks(offset: u32, value: u32) -> bool {
+        offset == u32::from(pc::OperationEnable::OFFSET)
+            && pc::OperationEnable::from_bits(value).op_en() == 1
+    }
+
+    /// Whether a task hung, and no reset makes the core work again
+    /// (`wedge=until-power-cycle`).
+    #[must_use]
+    pub fn needs_power_cycle(&self) -> bool {
+        self.wedged && self.options.contested.wedge == Wedge::UntilPowerCycle
+    }
+
     /// A register write by the CPU, at `offset` bytes from the core's base.
     ///
     /// The write of 1 to PC.OPERATION_ENABLE gives the tasks that it starts.
@@ -85,7 +99,7 @@ impl Core {
         let offset = u16::try_from(offset).ok()?;
         match offset {
             pc::OperationEnable::OFFSET => {
-                let starts = pc::OperationEnable::from_bits(value).op_en() == 1;
+                let starts = Self::starts_tasks(offset.into(), value);
                 return starts.then(|| self.kick()).flatten();
             }
             pc::BaseAddress::OFFSET => self.segment.base = pc::BaseAddress::from_bits(value),
@@ -178,7 +192,7 @@ impl Core {
         if let State::Running(kick) = &self.state {
             kick.store(true, Ordering::Relaxed);
         }
-        let wedged = self.wedged && self.options.contested.wedge == Wedge::UntilPowerCycle;
+        let wedged = self.needs_power_cycle();
         *self = Self {
             wedged,
             ..Self::new(&self.options)

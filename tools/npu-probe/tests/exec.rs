@@ -176,7 +176,7 @@ fn a_product_in_every_form_of_program() {
         let text = succeeded(&product.exec(form, &[]));
         for part in [
             "core 0 of the software model's chip",
-            "108 words, at 0xfffff000",
+            "126 words, at 0xfffff000",
             "interrupts 0x00100 dpu=1",
             "us of modelled device time",
             "completed",
@@ -224,7 +224,7 @@ fn what_is_touched_is_told() {
     assert_eq!(
         touched,
         [
-            ("Fetch", "Read", 0xffff_f000, 108 * 8),
+            ("Fetch", "Read", 0xffff_f000, 126 * 8),
             ("Feature", "Read", a, one),
             ("Weight", "Read", b, one),
             ("DpuWrite", "Write", c, four),

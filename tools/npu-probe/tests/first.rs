@@ -82,7 +82,7 @@ type Case = (
     Option<&'static str>,
 );
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 12] = [
     ("model", 0, "works", None, None),
     (
         "model:core-idle-mainline=hangs",
@@ -143,6 +143,29 @@ const CASES: [Case; 10] = [
         Some("depthwise"),
         None,
     ),
+    (
+        "model:wedged=2",
+        1,
+        "does-not-work",
+        Some("flying-add"),
+        None,
+    ),
+    (
+        "model:power=fails",
+        1,
+        "does-not-work",
+        Some("flying-add"),
+        None,
+    ),
+];
+
+/// What a cause says beside its name.
+const SENTENCES: [(&str, &str); 2] = [
+    (
+        "model:wedged=2",
+        "does not work: some of its jobs are right",
+    ),
+    ("model:power=fails", "does not work: no job ends"),
 ];
 
 #[test]
@@ -175,6 +198,10 @@ fn told((device, code, verdict, cause, side): Case) {
             serde_json::json!([side])
         );
     }
+    for (_, sentence) in SENTENCES.iter().filter(|(of, _)| *of == device) {
+        let told = report["sentence"].as_str().unwrap();
+        assert!(told.starts_with(sentence), "{device}: {told}");
+    }
     // The archive alone says the same.
     let archive = board.archive();
     assert!(fs::metadata(&archive).unwrap().len() < 4 << 20, "{device}");
@@ -183,6 +210,23 @@ fn told((device, code, verdict, cause, side): Case) {
     // Where something is to be kept away from, the profile does, and is used.
     let changes = verdict == "works-without" && cause != Some("cores");
     assert_eq!(board.profile().is_some(), changes, "{device}");
+    // What nobody has run is allowed where it was right.
+    let folder = board.home.path().join("npu-evidence");
+    if let Ok(text) = fs::read(folder.join("first-profile.json")) {
+        let profile: Value = serde_json::from_slice(&text).unwrap();
+        let choices = &profile["profile"]["choices"];
+        for dtype in ["int8", "int4"] {
+            let rung = format!("{dtype}-reuse-large");
+            let (value, evidence) = match report["rungs"][&rung]["state"] == "passed" {
+                true => ("equal-resident", "npu-probe first"),
+                false => ("never", "E-reuse-unseen"),
+            };
+            let choice = &choices["reuse"][dtype];
+            assert_eq!(choice["value"], value, "{device}, {dtype}");
+            assert_eq!(choice["evidence"], evidence, "{device}, {dtype}");
+        }
+        assert_eq!(choices["form"]["value"], "B", "{device}");
+    }
     if code == 0 {
         for dtype in ["int8", "fp16"] {
             let shape = "64x512x1024";
@@ -208,6 +252,65 @@ fn the_registers_that_make_the_difference_are_named() {
         "{registers:?}"
     );
     assert!(named.clone().count() <= 2, "{registers:?}");
+}
+
+/// A rung that leaves a core behind which only a power cycle cures: nothing else is run on
+/// it, in no later process either, until power was cycled; then `first` goes on behind it.
+#[test]
+fn a_wedged_core_is_told_until_power_is_cycled() {
+    if test_support::emulated() {
+        return;
+    }
+    let files = tempfile::tempdir().unwrap();
+    let memory = files.path().join("wedged");
+    let board = Board::new(&format!(
+        "model:core-idle-mainline=hangs,wedge=until-power-cycle,wedge-memory={}",
+        memory.display()
+    ));
+    // The second run finds the core as the first left it.
+    for _ in 0..2 {
+        let report = board.json(&["first", "--json"], 1);
+        assert_eq!(report["verdict"], "unfinished");
+        assert_eq!(causes(&report), ["form-a"]);
+        let told = report["sentence"].as_str().unwrap();
+        assert!(
+            told.contains("rung-form-a") && told.contains("power"),
+            "{told}"
+        );
+        assert_eq!(report["rungs"]["int8"]["state"], "not_run");
+        let archive = board.archive();
+        let explained = board.json(&["explain", "--json", archive.to_str().unwrap()], 1);
+        assert_eq!(explained, report);
+    }
+    fs::remove_file(&memory).unwrap();
+    let report = board.json(&["first", "--json"], 0);
+    assert_eq!(report["verdict"], "works");
+    assert_eq!(causes(&report), ["form-a"]);
+    assert_eq!(report["rungs"]["int4-reuse-streams"]["state"], "passed");
+    assert!(!memory.exists(), "it was wedged again");
+}
+
+/// Only the jobs of one file in three are wrong: the core is named by its place.
+#[test]
+fn a_wedged_core_is_told_from_no_power() {
+    if test_support::emulated() {
+        return;
+    }
+    for (device, wanted) in [("model:wedged=1", true), ("model:power=fails", false)] {
+        let board = Board::new(device);
+        let output = board.run(&["rung", "flying-add"]);
+        assert_eq!(output.status.code(), Some(1));
+        let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let jobs = record["jobs"].as_array().unwrap();
+        assert_eq!(jobs.len(), 9);
+        for (index, job) in jobs.iter().enumerate() {
+            let ended = job["completed"] == true;
+            assert_eq!(ended, wanted && index % 3 != 1, "{device}, {index}");
+            assert_eq!(job["raised"], serde_json::json!([]));
+        }
+        let why = record["no_interrupts"].as_str().unwrap();
+        assert!(why.contains("model"), "{why}");
+    }
 }
 
 /// Results of a rung that took the machine down are judged without it, and it is not run

@@ -7,7 +7,7 @@ use rknpu_regcmd::MatmulType::Fp16ToFp16;
 use rknpu_regcmd::regs::{cna, dpu_rdma};
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule, seconds};
 use rknpu_regcmd::{
-    BufferId, ChipProfile, MatmulForm, MatmulTask, MatmulType, Register, TaskRegisters, tasks,
+    BufferId, ChipProfile, MatmulTask, MatmulType, Register, TaskRegisters, tasks,
 };
 
 /// DPU_RDMA FEATURE_MODE_CFG of librocketnpu's accumulating fp16 programs:
@@ -54,7 +54,7 @@ impl TimedTile {
             b,
             c,
         };
-        let program = task.program_in(MatmulForm::B, &ChipProfile::RK3588)?;
+        let program = task.program(&ChipProfile::RK3588)?;
         let words = program.words();
         let task = tasks(words).next().context("a program without a task")?;
         let TaskRegisters {

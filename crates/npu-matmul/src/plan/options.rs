@@ -70,7 +70,8 @@ pub struct PlanOptions {
     pub unmeasured_tiles: Option<bool>,
     /// Whether an engine checks the first task of each [kind](crate::TaskKind) on the
     /// CPU. It decides `None`: on an NPU that is not
-    /// [calibrated](Profile::is_calibrated) it does.
+    /// [calibrated](Profile::is_calibrated) it does, and on a model of which
+    /// `npu-probe first` has written a profile.
     pub check_first: Option<bool>,
 }
 

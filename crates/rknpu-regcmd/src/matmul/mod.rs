@@ -156,12 +156,12 @@ impl MatmulTask {
         self.split(chip)
     }
 
-    /// The register program, form A.
+    /// The register program, in the form that ran on the mainline driver.
     ///
     /// # Errors
     /// The rule of legality that the task breaks.
     pub fn program(&self, chip: &ChipProfile) -> Result<Program, MatmulError> {
-        self.program_in(MatmulForm::A, chip)
+        self.program_in(MatmulForm::default(), chip)
     }
 
     /// The register program, in a form of choice.

@@ -75,10 +75,8 @@ fn addresses_are_filled_in() {
     ] {
         assert_eq!(values[&(block.target(), offset)], address);
     }
-    assert_eq!(
-        linked.enable(),
-        EnableMask::CNA | EnableMask::CORE | EnableMask::DPU
-    );
+    let convolution = EnableMask::CNA | EnableMask::CORE | EnableMask::DPU;
+    assert_eq!(linked.enable(), convolution | EnableMask::DPU_RDMA);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::{
-    ATOM_BYTES, Binding, BufferId, ChipProfile, Iova, MatmulForm, MatmulTask, MatmulType, Program,
+    ATOM_BYTES, Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Program,
     Word,
 };
 
@@ -217,7 +217,7 @@ fn operands(device: &Device) -> Result<(Handle, Iova), Error> {
 #[must_use]
 pub fn witness_program() -> Option<Program> {
     let chip = &ChipProfile::RK3588;
-    PRODUCT.program_in(MatmulForm::B, chip).ok()
+    PRODUCT.program(chip).ok()
 }
 
 /// Operands at the second page, for a witness in the first.

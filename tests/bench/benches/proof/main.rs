@@ -18,7 +18,9 @@ use criterion::Criterion;
 use families::flying::Flying;
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule};
-use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType, Word, tasks};
+use rknpu_regcmd::{
+    Binding, BufferId, ChipProfile, MatmulForm, MatmulTask, MatmulType, Word, tasks,
+};
 use rocket_uapi::{
     Bo, BufferAccess, ByteLen, Deadline, Job, JobBuilder, PAGE_BYTES, ProgramBo, RawJob, RawTask,
 };
@@ -45,7 +47,8 @@ fn main() {
 
 /// The smallest tasks that could end a job.
 fn witnesses() -> [(&'static str, TaskWork); 3] {
-    let a = smallest().program(&ChipProfile::RK3588).unwrap();
+    let a = smallest().program_in(MatmulForm::A, &ChipProfile::RK3588);
+    let a = a.unwrap();
     let b = rocket_uapi::witness_program().unwrap();
     let flying = Flying::fp16(1, 0x1082_02c0, (0, 0x100, 0x200)).program();
     [

@@ -296,12 +296,20 @@ impl EvidenceRun<'_> {
             // Nothing that may take the machine down is run in pieces.
             return Ok(());
         }
+        let name = rung.flips_name();
+        if self.state.steps.contains_key(&name) && !self.args.retry {
+            return Ok(());
+        }
         let line = format!("rung {} --flip", rung.name);
-        let mut flips = rung_step(&self.device, self.places, &rung.flips_name(), &line);
+        let mut flips = rung_step(&self.device, self.places, &name, &line);
         // It finds what fails.
         flips.right = &[0, 1];
         self.one(&flips)?;
         self.done.push(flips);
+        // What hung the rung may hang a core for good when it comes alone, too.
+        if self.state.steps.get(&name) == Some(&EvidenceOutcome::Ended { code: 1, ok: true }) {
+            self.health(rung, true)?;
+        }
         Ok(())
     }
 
@@ -313,6 +321,11 @@ impl EvidenceRun<'_> {
         };
         if let Some(rung) = LADDER.iter().find(sick) {
             self.health(rung, true)?;
+            // It has cost a power cycle: it is not tried in pieces.
+            let reason = "the rung left a core that needed a power cycle".to_owned();
+            let skipped = EvidenceOutcome::NotRun { reason };
+            let folder = &self.places.folder;
+            self.state.record(folder, &rung.flips_name(), skipped)?;
         }
         Ok(())
     }
@@ -354,8 +367,8 @@ impl EvidenceRun<'_> {
         results.judge(closely).map_err(Failure::Device)
     }
 
-    /// Writes the profile that keeps away from what failed: into the folder, and for the
-    /// user, if there is anything to keep away from. Where that cannot be done the archive
+    /// Writes the profile that keeps away from what failed, and allows what passed: into the
+    /// folder, and for the user, if it is another than the built-in one. Where that cannot be done the archive
     /// is made all the same.
     fn write_profile(&self, first: &FirstReport) -> Result<(), Failure> {
         let text = match self.try_write_profile(first) {
@@ -378,16 +391,20 @@ impl EvidenceRun<'_> {
         let base = Profile::find(&info).unwrap_or_else(|_| Profile::built_in());
         let (profile, changes) = first.profile(&base, Board::of(&info));
         calibrate::write(&self.places.folder.join(FIRST_PROFILE), &profile)?;
-        let file = match (&self.args.out, changes.is_empty()) {
+        // A model may do everything already.
+        let is_needed =
+            !changes.avoided.is_empty() || !(changes.allowed.is_empty() || info.is_model);
+        let file = match (&self.args.out, is_needed) {
             (Some(file), _) => Some(file.clone()),
-            (None, false) => Profile::users_file(),
-            (None, true) => None,
+            (None, true) => Profile::users_file(),
+            (None, false) => None,
         };
         let Some(file) = file else {
             return Ok(None);
         };
         calibrate::write(&file, &profile)?;
-        Ok(Some(format!("{} ({})", file.display(), changes.join("; "))))
+        let changes = [changes.avoided, changes.allowed].concat().join("; ");
+        Ok(Some(format!("{} ({changes})", file.display())))
     }
 
     /// Runs a step and leaves out of its files what is private.

@@ -3,6 +3,7 @@
 //! that plays one: an [`Experiment`] is data, `runner` runs it.
 
 mod data;
+mod interrupts;
 pub(crate) mod operands;
 pub(crate) mod runner;
 mod template;

@@ -10,6 +10,9 @@ use crate::data::SplitMix64;
 const FLOAT_BITS: u32 = 7;
 const FLOAT_STEP: f32 = 1.0 / 32.0;
 
+/// Bits of a subnormal operand, its sign included: fp16 has ten bits of mantissa.
+const SUBNORMAL_BITS: u32 = 11;
+
 /// Bits of a random operand of 16-bit integers.
 const WORD_BITS: u32 = 12;
 
@@ -33,4 +36,15 @@ pub(crate) fn fp16s(len: usize, seed: u64) -> Vec<u8> {
     floats
         .flat_map(|value| f16::from_f32(value).to_le_bytes())
         .collect()
+}
+
+/// Replaces the operands of fp16 that `of` chooses, by their index, with subnormal ones.
+pub(crate) fn make_subnormal(bytes: &mut [u8], seed: u64, of: impl Fn(usize) -> bool) {
+    let mut random = SplitMix64::new(seed);
+    let operands = bytes.as_chunks_mut::<2>().0.iter_mut().enumerate();
+    for (_, operand) in operands.filter(|(index, _)| of(*index)) {
+        let value = random.signed(SUBNORMAL_BITS);
+        let sign = u16::from(value < 0) << 15;
+        *operand = (sign | value.unsigned_abs() as u16).to_le_bytes();
+    }
 }

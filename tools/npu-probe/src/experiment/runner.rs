@@ -19,7 +19,7 @@ use rknpu_regcmd::{
 };
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, RawTask};
 
-use super::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate, input};
+use super::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate, input, interrupts};
 
 /// What an output holds before each job: bytes that nobody wrote stay so.
 pub(crate) const SENTINEL: u8 = 0xaa;
@@ -56,29 +56,94 @@ pub(crate) struct ExperimentLog {
     pub(crate) programs: Vec<Vec<Word>>,
     /// Of each job, from SUBMIT until its outputs were read.
     pub(crate) times: Vec<Duration>,
+    /// Of each job, the NPU's interrupt lines that were raised meanwhile.
+    pub(crate) raised: Vec<Vec<String>>,
+    /// Why that is not known, if it is not: it is looked at unless this says why not.
+    pub(crate) no_interrupts: Option<String>,
+}
+
+/// How often the jobs of an experiment run, and where.
+///
+/// The driver's scheduler gives an idle file the core that the fewest files used last.
+/// So files that stay open while the next one runs its first job reach each core once
+/// (docs/driver.md); one file alone would take two cores in turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CoreRounds {
+    /// Files that are open together: one for each core.
+    pub(crate) files: u32,
+    /// How often all of them are opened.
+    pub(crate) rounds: u32,
+    /// Whether the jobs of all files are submitted before one is waited for.
+    pub(crate) at_once: bool,
 }
 
 /// Runs `experiment`; what its jobs did, those that are observed, in order.
 pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
-    run_logged(device, experiment, &mut ExperimentLog::default())
+    let once = CoreRounds {
+        files: 1,
+        rounds: 1,
+        at_once: false,
+    };
+    let mut log = ExperimentLog {
+        no_interrupts: Some("nobody asks".to_owned()),
+        ..ExperimentLog::default()
+    };
+    run_on_cores(device, experiment, once, &mut log)
 }
 
-/// [`run`], which also notes what it runs before it does.
-pub(crate) fn run_logged(
+/// [`run`] on each core, which also notes what it runs before it does: of each round what
+/// the files did, in their order.
+pub(crate) fn run_on_cores(
     device: &Device,
     experiment: &Experiment,
+    rounds: CoreRounds,
     log: &mut ExperimentLog,
 ) -> anyhow::Result<Vec<SeenJob>> {
-    let file = device.reopen().context("cannot open the device again")?;
-    let mut buffers = ExperimentBuffers::new(&file, experiment)?;
     let mut seen = Vec::new();
-    for job in &experiment.jobs {
-        let did = buffers.run(job, log)?;
-        if job.observed {
-            seen.push(did);
+    for _ in 0..rounds.rounds {
+        let mut files = Vec::new();
+        for _ in 0..rounds.files {
+            let file = device.reopen().context("cannot open the device again")?;
+            let mut buffers = ExperimentBuffers::new(&file, experiment)?;
+            if !rounds.at_once {
+                for job in &experiment.jobs {
+                    seen.extend(run_together(std::slice::from_mut(&mut buffers), job, log)?);
+                }
+            }
+            files.push(buffers);
         }
+        for job in experiment.jobs.iter().filter(|_| rounds.at_once) {
+            seen.extend(run_together(&mut files, job, log)?);
+        }
+        files.into_iter().for_each(ExperimentBuffers::close);
     }
-    buffers.close();
+    Ok(seen)
+}
+
+/// Submits a job through each file, and waits for all of them.
+fn run_together(
+    files: &mut [ExperimentBuffers],
+    job: &ExperimentJob,
+    log: &mut ExperimentLog,
+) -> anyhow::Result<Vec<SeenJob>> {
+    let before = log.no_interrupts.is_none().then(interrupts::counts);
+    let mut starts = Vec::new();
+    for file in &mut *files {
+        starts.push(file.start(job, log)?);
+    }
+    let mut seen = Vec::new();
+    for (file, start) in files.iter().zip(starts) {
+        let did = file.finish(start, log)?;
+        seen.extend(job.observed.then_some(did));
+    }
+    match before {
+        Some(Ok(before)) => {
+            let raised = interrupts::raised_since(&before);
+            log.raised.extend(vec![raised; files.len()]);
+        }
+        Some(Err(reason)) => log.no_interrupts = Some(reason),
+        None => {}
+    }
     Ok(seen)
 }
 
@@ -184,10 +249,10 @@ impl ExperimentBuffers {
         self.buffers.iter().find(|buffer| buffer.id == wanted)
     }
 
-    /// Runs a job, with the witness as its last task: where that has run, all
+    /// Submits a job, with the witness as its last task: where that has run, all
     /// before it have ended. A fence could tell the same, but not if it is
     /// asked for too late.
-    fn run(&mut self, job: &ExperimentJob, log: &mut ExperimentLog) -> anyhow::Result<SeenJob> {
+    fn start(&mut self, job: &ExperimentJob, log: &mut ExperimentLog) -> anyhow::Result<Instant> {
         for buffer in self.buffers.iter_mut() {
             if [OUT, WITNESS_OUT].contains(&buffer.id) {
                 let mut bytes = buffer.bo.write(Deadline::FOREVER)?;
@@ -206,6 +271,11 @@ impl ExperimentBuffers {
         log.programs = programs;
         let start = Instant::now();
         self.submit(&tasks)?;
+        Ok(start)
+    }
+
+    /// Waits for the job that was submitted then.
+    fn finish(&self, start: Instant, log: &mut ExperimentLog) -> anyhow::Result<SeenJob> {
         let output = self.await_output(OUT)?;
         log.times.push(start.elapsed());
         let witness = self.await_output(WITNESS_OUT)?;
@@ -287,7 +357,7 @@ impl ExperimentBuffers {
         // `prove` has computed that each access lies inside one of them. They
         // stay alive until the job has ended: `close` is called after waits for
         // the outputs of every job have succeeded, and nothing else frees them.
-        // No guard or slice of them exists: `run` and `load` dropped theirs,
+        // No guard or slice of them exists: `start` and `load` dropped theirs,
         // and `await_output` makes new ones when the job has ended.
         unsafe { file.submit_raw(&[job]) }.context("the driver refused a job")
     }

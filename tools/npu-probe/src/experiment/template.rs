@@ -93,6 +93,11 @@ impl TaskTemplate {
         R::from_bits(written.map_or(0, |line| line.word.value()))
     }
 
+    /// Where an address register points, if the program writes it.
+    pub(crate) fn target<R: AddressRegister>(&self) -> Option<BufferRef> {
+        self.lines.iter().rfind(|line| line.writes(R::INFO))?.to
+    }
+
     /// A register whose value means something that nobody has described: what
     /// the program touches is computed with this one, which must reach as far
     /// as any meaning that the other may have.

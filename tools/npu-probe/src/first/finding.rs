@@ -57,9 +57,10 @@ impl RungFinding {
                 shown.push(format!("{jobs} of {count} jobs {what}"));
             }
         }
+        shown.extend(places(record));
         let mut as_model_with = Vec::new();
         if let Some(seen) = record.first_wrong()? {
-            let experiment = rung.experiment(1)?;
+            let experiment = (rung.build)()?;
             if record.is_of(&experiment) {
                 let right = expected(&experiment)?;
                 if let (Some(right), true) = (right, closely) {
@@ -79,6 +80,40 @@ impl RungFinding {
             is_partial: (1..count).contains(&(killed + wrong)),
         })
     }
+}
+
+/// Which cores the jobs ran on that are wrong, if others are right.
+fn places(record: &RungRecord) -> Vec<String> {
+    let cores = record.cores.max(1) as usize;
+    let (mut wrong, mut right) = (BTreeSet::new(), BTreeSet::new());
+    let (mut silent, mut raised) = (BTreeSet::new(), BTreeSet::new());
+    for (index, job) in record.jobs.iter().enumerate() {
+        let (places, lines) = match job.output {
+            Some(_) => (&mut wrong, &mut silent),
+            None => (&mut right, &mut raised),
+        };
+        places.insert(index % cores);
+        lines.extend(&job.raised);
+    }
+    let mut shown = Vec::new();
+    if !right.is_empty() && wrong.is_disjoint(&right) {
+        let files = ranges(&wrong);
+        shown.push(format!(
+            "always those of file {files} of {cores}, counted from 0: each has another core"
+        ));
+    }
+    if !raised.is_empty() && !wrong.is_empty() {
+        let listed = |lines: BTreeSet<&String>| match lines.is_empty() {
+            true => "none".to_owned(),
+            false => lines.into_iter().cloned().collect::<Vec<_>>().join(", "),
+        };
+        shown.push(format!(
+            "interrupts: right jobs {}; wrong jobs {}",
+            listed(raised),
+            listed(silent)
+        ));
+    }
+    shown
 }
 
 /// Sides of contested facts on which the model does the same: to the byte, or else wrong
@@ -141,21 +176,19 @@ impl OutputCube {
             .first()
             .into_iter()
             .flat_map(|job| &job.tasks);
-        let mut start = 0;
         let cube = |task: &crate::experiment::TaskTemplate| {
             let height = task.value::<dpu::DataCubeHeight>().height() as usize + 1;
             let width = task.value::<dpu::DataCubeWidth>().width() as usize + 1;
             let columns = task.value::<dpu::DataCubeChannel>().channel() as usize + 1;
             let precision = task.value::<dpu::DataFormat>().out_precision();
             let bits = Precision::from_code(precision).bits() as usize;
-            let one = Self {
-                start,
+            let target = task.target::<dpu::DstBaseAddr>();
+            Self {
+                start: target.map_or(0, |to| to.offset as usize),
                 rows: width * height,
                 columns,
                 element: bits / 8,
-            };
-            start += one.rows * one.columns * one.element;
-            one
+            }
         };
         tasks.map(cube).collect()
     }

@@ -3,11 +3,14 @@
 
 use npu_matmul::Dtype;
 use rknpu_regcmd::MatmulType::{Fp16ToFp32, Int4ToInt16, Int8ToInt32};
-use rknpu_regcmd::{MatmulForm, ReuseRule};
 
-use super::products::{RungProduct, proven};
+use super::experiments::{
+    form_a, form_a_behind_flying, idle, placed, reusing, subnormals, tasks, weight_reusing,
+};
+use super::products::RungProduct;
 use crate::calibrate::facts::depthwise;
 use crate::calibrate::facts::flying::{FlyingOperation, flying};
+use crate::experiment::runner::CoreRounds;
 use crate::experiment::{Experiment, Placement};
 
 /// What the names of steps begin with, and those that change registers end with.
@@ -24,12 +27,14 @@ pub(crate) enum RungMeaning {
     Unused,
     /// Products of this precision are not for this NPU.
     Precision(Dtype),
-    /// Tiles whose weights do not fit CBUF are not for this NPU.
-    Streaming,
+    /// Tiles of these precisions whose weights do not fit CBUF are not for this NPU.
+    Streaming(&'static [Dtype]),
     /// Tiles whose int8 features leave no data bank to spare are not for this NPU.
     ExactBanks,
     /// No task of this precision may use what the one before left in CBUF.
     Reuse(Dtype),
+    /// Results are less exact than they should be, and nothing can be done about it.
+    Accuracy,
 }
 
 /// One experiment of the ladder.
@@ -38,11 +43,13 @@ pub(crate) struct Rung {
     pub(crate) name: &'static str,
     /// The rungs without which it is not run. From the first one it differs in one thing.
     pub(crate) parents: &'static [&'static str],
-    /// What is run, and who has run it before.
+    /// What is run, and who has run it before: ids of docs/evidence.md.
     pub(crate) what: &'static str,
     /// What is wrong if it fails, and its parent does not.
     pub(crate) cause: &'static str,
     pub(crate) meaning: RungMeaning,
+    /// Whether the cores work at once, and not one after another.
+    pub(crate) at_once: bool,
     pub(crate) build: fn() -> anyhow::Result<Experiment>,
 }
 
@@ -85,11 +92,18 @@ const fn rung(
         what,
         cause,
         meaning,
+        at_once: false,
         build,
     }
 }
 
-use RungMeaning::{Essential, ExactBanks, Precision, Reuse, Streaming, Unused};
+/// The rung, on all cores at once.
+const fn at_once(mut rung: Rung) -> Rung {
+    rung.at_once = true;
+    rung
+}
+
+use RungMeaning::{Accuracy, Essential, ExactBanks, Precision, Reuse, Streaming, Unused};
 
 /// All rungs. A parent is before its children.
 pub(crate) const LADDER: &[Rung] = &[
@@ -111,7 +125,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "flying-add",
         &["driver"],
         (
-            "an fp16 addition by the DPU alone (allbilly, mainline 6.18)",
+            "an fp16 addition by the DPU alone (E-flying-dual-0, allbilly on mainline 6.18)",
             "no job ends, or the NPU does not see memory as the CPU does: kernel, power or device tree",
         ),
         Essential,
@@ -121,7 +135,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "depthwise",
         &["flying-add"],
         (
-            "an int8 convolution whose result on silicon is known (Mesa's delegate)",
+            "an int8 convolution whose result on silicon is known (E-depthwise-pad, Mesa's capture)",
             "CNA and CORE do not compute, though the DPU does: board or kernel",
         ),
         Essential,
@@ -131,7 +145,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "fp16",
         &["depthwise"],
         (
-            "an fp16 product of 4x32x16, form B (librocketnpu, mainline 7.1)",
+            "an fp16 product of 4x32x16, form B (E-form-b-mainline)",
             "our fp16 program or its layouts are wrong, though a foreign convolution runs",
         ),
         Precision(Dtype::Fp16),
@@ -141,7 +155,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "form-a",
         &["fp16"],
         (
-            "the same, form A: DPU_RDMA is not started (allbilly, mainline 6.18)",
+            "the same, form A: DPU_RDMA is not started (E-form-a-mainline; E-form-a-hangs)",
             "programs of form A, which leave DPU_RDMA out, do not run",
         ),
         Unused,
@@ -151,7 +165,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "program-at-zero",
         &["fp16"],
         (
-            "the same, with the program at IOVA 0",
+            "the same, with the program at IOVA 0 (E-guard-page)",
             "a program at IOVA 0 does not run",
         ),
         Unused,
@@ -161,7 +175,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "weights-at-zero",
         &["fp16"],
         (
-            "the same, with the weights at IOVA 0",
+            "the same, with the weights at IOVA 0 (E-guard-page)",
             "operands at IOVA 0 do not work",
         ),
         Unused,
@@ -171,7 +185,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "no-slack",
         &["fp16"],
         (
-            "the same, with nothing mapped behind the features",
+            "the same, with nothing mapped behind the features (E-over-read)",
             "the feature fetch reads on behind its operand",
         ),
         Unused,
@@ -186,7 +200,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "int8",
         &["depthwise"],
         (
-            "int8 products of 64x64x64, form B (librocketnpu)",
+            "int8 products of 64x64x64, form B (E-form-b-mainline)",
             "our int8 program or its layouts are wrong, though a foreign convolution runs",
         ),
         Precision(Dtype::Int8),
@@ -196,7 +210,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "int8-exact-banks",
         &["int8"],
         (
-            "int8 features that fill their data banks, with none to spare (mtx512, vendor's driver)",
+            "int8 features that fill their data banks, with none to spare (E-spare-data-bank)",
             "int8 features need a data bank to spare",
         ),
         ExactBanks,
@@ -210,7 +224,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "int4",
         &["depthwise"],
         (
-            "int4 products of 64x64x64, form B (librocketnpu)",
+            "int4 products of 64x64x64, form B (E-form-b-mainline)",
             "our int4 program or its layouts are wrong, though a foreign convolution runs",
         ),
         Precision(Dtype::Int4),
@@ -220,17 +234,47 @@ pub(crate) const LADDER: &[Rung] = &[
         "int8-form-a",
         &["form-a"],
         (
-            "an int8 product of form A (mtx512, vendor's driver)",
+            "an int8 product of form A (E-form-a-vendor)",
             "int8 programs of form A do not run",
         ),
         Unused,
         || form_a(RungProduct::new(Int8ToInt32, 64, 64, &[64])),
     ),
     rung(
+        "form-a-behind-flying",
+        &["form-a", "flying-add"],
+        (
+            "the fp16 product of form A, behind an addition that leaves DPU_RDMA programmed (E-registers-persist)",
+            "programs of form A do not run behind a task that starts DPU_RDMA",
+        ),
+        Unused,
+        form_a_behind_flying,
+    ),
+    rung(
+        "fp16-deep",
+        &["fp16"],
+        (
+            "fp16 4x4096x32, sums of 4096 terms of either sign (E-fp-order)",
+            "long fp16 sums are wrong",
+        ),
+        Precision(Dtype::Fp16),
+        || RungProduct::new(Fp16ToFp32, 4, 4096, &[32]).experiment(),
+    ),
+    rung(
+        "fp16-subnormals",
+        &["fp16"],
+        (
+            "subnormal fp16 features in rows 2 and 3, subnormal weights in columns 8 to 15 (E-subnormals)",
+            "fp16 operands below 2^-14 do not count as what they are",
+        ),
+        Accuracy,
+        subnormals,
+    ),
+    rung(
         "fp16-large",
         &["fp16"],
         (
-            "fp16 256x384x256 (librocketnpu)",
+            "fp16 256x384x256 (E-resident-tiles)",
             "large fp16 tiles are wrong",
         ),
         Precision(Dtype::Fp16),
@@ -240,7 +284,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "int8-large",
         &["int8"],
         (
-            "int8 256x640x256 (librocketnpu)",
+            "int8 256x640x256 (E-resident-tiles)",
             "large int8 tiles are wrong",
         ),
         Precision(Dtype::Int8),
@@ -250,7 +294,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "int4-large",
         &["int4"],
         (
-            "int4 256x1408x256 (librocketnpu)",
+            "int4 256x1408x256 (E-resident-tiles)",
             "large int4 tiles are wrong",
         ),
         Precision(Dtype::Int4),
@@ -260,50 +304,87 @@ pub(crate) const LADDER: &[Rung] = &[
         "fp16-streams",
         &["fp16-large"],
         (
-            "fp16 384x384x4096: weights stream through their banks (mtx512, vendor's driver)",
+            "fp16 384x384x4096: weights stream through their banks (E-streamed-tiles)",
             "weights that do not fit CBUF do not stream through it",
         ),
-        Streaming,
+        Streaming(&Dtype::ALL),
         || RungProduct::new(Fp16ToFp32, 384, 384, &[4096]).experiment(),
     ),
     rung(
         "int8-streams",
         &["int8-large", "fp16-streams"],
         (
-            "int8 480x544x4096: weights stream through their banks",
+            "int8 480x544x4096: weights stream through their banks (E-streamed-tiles)",
             "int8 weights that do not fit CBUF do not stream through it",
         ),
-        Streaming,
+        Streaming(&[Dtype::Int8]),
         || RungProduct::new(Int8ToInt32, 480, 544, &[4096]).experiment(),
     ),
     rung(
         "int8-full",
         &["int8-streams", "int8-exact-banks"],
         (
-            "int8 544x544x4096: no bank to spare, and weights stream (mtx512, vendor's driver)",
+            "int8 544x544x4096: no bank to spare, and weights stream (E-streamed-tiles)",
             "the largest int8 tile is wrong",
         ),
-        Streaming,
+        Streaming(&[Dtype::Int8]),
         || RungProduct::new(Int8ToInt32, 544, 544, &[4096]).experiment(),
     ),
     rung(
-        "tasks",
+        "int4-streams",
+        &["int4-large", "fp16-streams"],
+        (
+            "int4 256x1408x512: weights stream through their banks (E-streamed-tiles, of others)",
+            "int4 weights that do not fit CBUF do not stream through it",
+        ),
+        Streaming(&[Dtype::Int4]),
+        || RungProduct::new(Int4ToInt16, 256, 1408, &[512]).experiment(),
+    ),
+    at_once(rung(
+        "three-files",
+        &["int8-large"],
+        (
+            "the product int8 256x640x256 through as many files as there are cores, at once (E-cores)",
+            "cores that work at once disturb each other",
+        ),
+        Essential,
+        || RungProduct::new(Int8ToInt32, 256, 640, &[256]).experiment(),
+    )),
+    rung(
+        "tasks-2",
         &["int8"],
         (
-            "one job of 64 int8 tasks",
+            "one job of two int8 tasks (E-time-cores)",
+            "the second task of a job does not run as it does alone",
+        ),
+        Essential,
+        || tasks(&[32; 2]),
+    ),
+    rung(
+        "tasks-16",
+        &["tasks-2"],
+        (
+            "one job of 16 int8 tasks (E-time-cores)",
+            "a job of 16 tasks does not run as its tasks alone do",
+        ),
+        Essential,
+        || tasks(&[32; 16]),
+    ),
+    rung(
+        "tasks",
+        &["tasks-16"],
+        (
+            "one job of 64 int8 tasks (E-time-cores)",
             "a job of many tasks does not run as its tasks alone do",
         ),
         Essential,
-        || {
-            let product = RungProduct::new(Int8ToInt32, 8, 64, &[32; 64]);
-            product.experiment()
-        },
+        || tasks(&[32; 64]),
     ),
     rung(
         "fp16-reuse",
         &["fp16-large"],
         (
-            "fp16 tasks of equal sizes, the second with DATA_REUSE (librocketnpu)",
+            "fp16 tasks of equal sizes, the second with DATA_REUSE (E-reuse-equal)",
             "fp16 features that a task finds in CBUF are wrong",
         ),
         Reuse(Dtype::Fp16),
@@ -313,7 +394,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "fp16-reuse-other-n",
         &["fp16-reuse"],
         (
-            "the same, with fewer columns in the second",
+            "the same, with fewer columns in the second (E-reuse-unseen)",
             "fp16 features that a task of other columns finds in CBUF are wrong",
         ),
         Unused,
@@ -323,7 +404,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "int8-reuse",
         &["fp16-reuse"],
         (
-            "int8 tasks of equal sizes, the second with DATA_REUSE",
+            "int8 tasks of equal sizes, the second with DATA_REUSE (E-reuse-unseen)",
             "int8 features that a task finds in CBUF are wrong",
         ),
         Unused,
@@ -333,53 +414,114 @@ pub(crate) const LADDER: &[Rung] = &[
         "int4-reuse",
         &["int8-reuse"],
         (
-            "int4 tasks of equal sizes, the second with DATA_REUSE",
+            "int4 tasks of equal sizes, the second with DATA_REUSE (E-reuse-unseen)",
             "int4 features that a task finds in CBUF are wrong",
         ),
         Unused,
         || reusing(RungProduct::new(Int4ToInt16, 64, 64, &[64, 64])),
     ),
+    rung(
+        "int8-reuse-large",
+        &["int8-reuse", "int8-large"],
+        (
+            "int8 tasks of 256x640x256, the second with DATA_REUSE (E-reuse-unseen)",
+            "many int8 features that a task finds in CBUF are wrong",
+        ),
+        Unused,
+        || reusing(RungProduct::new(Int8ToInt32, 256, 640, &[256, 256])),
+    ),
+    rung(
+        "int4-reuse-large",
+        &["int4-reuse", "int4-large"],
+        (
+            "int4 tasks of 256x1408x256, the second with DATA_REUSE (E-reuse-unseen)",
+            "many int4 features that a task finds in CBUF are wrong",
+        ),
+        Unused,
+        || reusing(RungProduct::new(Int4ToInt16, 256, 1408, &[256, 256])),
+    ),
+    rung(
+        "int8-reuse-other-n",
+        &["int8-reuse", "fp16-reuse-other-n"],
+        (
+            "the int8 tasks, with fewer columns in the second (E-reuse-unseen)",
+            "int8 features that a task of other columns finds in CBUF are wrong",
+        ),
+        Unused,
+        || reusing(RungProduct::new(Int8ToInt32, 64, 64, &[64, 32])),
+    ),
+    rung(
+        "fp16-weight-reuse",
+        &["fp16-reuse"],
+        (
+            "fp16 tasks of the same weights, the second with WEIGHT_REUSE (E-reuse)",
+            "fp16 weights that a task finds in CBUF are wrong",
+        ),
+        Unused,
+        || weight_reusing(Fp16ToFp32),
+    ),
+    rung(
+        "int8-weight-reuse",
+        &["int8-reuse"],
+        (
+            "int8 tasks of the same weights, the second with WEIGHT_REUSE (E-reuse-spare-bank, of convolutions)",
+            "int8 weights that a task finds in CBUF are wrong",
+        ),
+        Unused,
+        || weight_reusing(Int8ToInt32),
+    ),
+    rung(
+        "int4-weight-reuse",
+        &["int4-reuse"],
+        (
+            "int4 tasks of the same weights, the second with WEIGHT_REUSE (E-reuse)",
+            "int4 weights that a task finds in CBUF are wrong",
+        ),
+        Unused,
+        || weight_reusing(Int4ToInt16),
+    ),
+    rung(
+        "fp16-reuse-streams",
+        &["fp16-reuse", "fp16-streams"],
+        (
+            "fp16 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
+            "fp16 features in CBUF do not outlast weights that stream",
+        ),
+        Unused,
+        || reusing(RungProduct::new(Fp16ToFp32, 64, 512, &[512, 512])),
+    ),
+    rung(
+        "int8-reuse-streams",
+        &["int8-reuse", "int8-streams", "fp16-reuse-streams"],
+        (
+            "int8 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
+            "int8 features in CBUF do not outlast weights that stream",
+        ),
+        Unused,
+        || reusing(RungProduct::new(Int8ToInt32, 64, 1024, &[512, 512])),
+    ),
+    rung(
+        "int4-reuse-streams",
+        &["int4-reuse", "int4-streams", "int8-reuse-streams"],
+        (
+            "int4 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
+            "int4 features in CBUF do not outlast weights that stream",
+        ),
+        Unused,
+        || reusing(RungProduct::new(Int4ToInt16, 64, 2048, &[512, 512])),
+    ),
 ];
 
-/// The buffers of an experiment without its jobs.
-fn idle(mut experiment: Experiment) -> Experiment {
-    experiment.jobs.clear();
-    experiment
-}
-
-fn placed(placement: Placement) -> anyhow::Result<Experiment> {
-    let mut experiment = RungProduct::new(Fp16ToFp32, 4, 32, &[16]).experiment()?;
-    experiment.placement = placement;
-    Ok(experiment)
-}
-
-fn form_a(mut product: RungProduct) -> anyhow::Result<Experiment> {
-    product.options.form = MatmulForm::A;
-    product.experiment()
-}
-
-fn reusing(mut product: RungProduct) -> anyhow::Result<Experiment> {
-    product.options = proven(product.ty);
-    product.options.reuse = ReuseRule::Always;
-    product.experiment()
-}
-
 impl Rung {
-    /// The rung's job as often as it is run: a scheduler moves it to another core with
-    /// each job, so that it is on each of `cores` three times, and large ones once.
-    pub(crate) fn experiment(&self, cores: u32) -> anyhow::Result<Experiment> {
-        const TIMES: usize = 3;
+    /// The rung runs three times on each of `cores`, large ones once.
+    pub(crate) const fn rounds(&self, experiment: &Experiment, cores: u32) -> CoreRounds {
+        const TIMES: u32 = 3;
         /// Bytes of results that take long to compare on a board.
         const LARGE: usize = 1 << 20;
-        let mut experiment = (self.build)()?;
-        let times = match experiment.output > LARGE {
-            true => 1,
-            false => TIMES,
-        };
-        let runs = times * cores.max(1) as usize;
-        experiment.jobs = std::iter::repeat_n(experiment.jobs, runs)
-            .flatten()
-            .collect();
-        Ok(experiment)
+        CoreRounds {
+            files: if cores == 0 { 1 } else { cores },
+            rounds: if experiment.output > LARGE { 1 } else { TIMES },
+            at_once: self.at_once,
+        }
     }
 }

@@ -8,19 +8,24 @@
 //! all judging is done on records, by `first` on the board and by `explain` anywhere.
 //!
 //! ```text
-//! ladder    the rungs: programs, parents, what a failure means
-//! record    what a rung leaves behind
-//! results   the records of a run, from its folder or its archive
-//! finding   what a record shows, and what the model says to it
-//! verdict   the cause, and a profile that keeps away from it
+//! ladder        the rungs: parents, what a failure means
+//! products      matrix products as rungs run them
+//! experiments   what some rungs change about them
+//! record        what a rung leaves behind
+//! results       the records of a run, from its folder or its archive
+//! finding       what a record shows, and what the model says to it
+//! verdict       the cause, and a profile that keeps away from it
 //! ```
 
+mod experiments;
 mod finding;
 mod kernel_log;
 mod ladder;
 mod products;
 mod record;
 mod results;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 pub(crate) use ladder::{HEALTH_STEP, LADDER, Rung};

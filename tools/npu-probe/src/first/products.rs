@@ -10,7 +10,7 @@ use rknpu_regcmd::{
 use crate::experiment::operands::{fp16s, int8s};
 use crate::experiment::{Experiment, ExperimentJob, OUT, TaskTemplate, input};
 
-/// Products with one A: their common sizes, and the columns of each.
+/// Products that share an operand: their common sizes, and the columns of each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RungProduct {
     pub(super) ty: MatmulType,
@@ -18,8 +18,19 @@ pub(super) struct RungProduct {
     pub(super) depth: u32,
     /// Columns of the products, which are tasks of one job.
     pub(super) columns: &'static [u32],
+    /// Which operand all of them have.
+    pub(super) shared: SharedOperand,
     /// How their programs are made.
     pub(super) options: ProgramOptions,
+}
+
+/// The operand that the products of a rung share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SharedOperand {
+    /// A, the features: each product has weights of its own.
+    Features,
+    /// B, the weights: each product has features of its own.
+    Weights,
 }
 
 /// Programs as built-in profiles have them, but for reuse: form B, and for int8 a spare
@@ -45,6 +56,7 @@ impl RungProduct {
             rows,
             depth,
             columns,
+            shared: SharedOperand::Features,
             options,
         }
     }
@@ -56,18 +68,23 @@ impl RungProduct {
         } = *self;
         let mut tasks = Vec::new();
         let mut before: Option<LaidOutTask> = None;
-        let (mut weights, mut results) = (0, 0);
+        let (mut features, mut weights, mut results) = (0, 0, 0);
         for &n in self.columns {
+            let (a, b) = match self.shared {
+                SharedOperand::Features => (0, weights),
+                SharedOperand::Weights => (features, 0),
+            };
             let task = MatmulTask {
                 ty,
                 m: rows,
                 k: depth,
                 n,
-                a: input(0).at(0),
-                b: input(1).at(weights),
+                a: input(0).at(a),
+                b: input(1).at(b),
                 c: OUT.at(results),
             };
-            weights += task.b_bytes() as u32;
+            features = a + task.a_bytes() as u32;
+            weights = b + task.b_bytes() as u32;
             results += task.c_bytes() as u32;
             let task = task.laid_out(Layouts::default());
             let (chip, options) = (&ChipProfile::RK3588, &self.options);
@@ -78,7 +95,6 @@ impl RungProduct {
             tasks.push(TaskTemplate::of(&program));
             before = Some(task);
         }
-        let features = u64::from(rows * depth * ty.operand().bits() / 8);
         let inputs = vec![
             operand(ty, features as usize, 1),
             operand(ty, weights as usize, 2),

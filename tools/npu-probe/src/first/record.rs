@@ -44,6 +44,9 @@ pub(crate) struct RungRecord {
     operands: Vec<PackedBytes>,
     /// What the kernel said of the NPU meanwhile, or why that cannot be told.
     pub(crate) kernel_log: Result<Vec<String>, String>,
+    /// Why the jobs' interrupts are not known, if they are not.
+    #[serde(default)]
+    no_interrupts: Option<String>,
     /// Registers of the parent's program that were changed alone, if they were.
     #[serde(default)]
     pub(crate) flips: Vec<FlipRecord>,
@@ -58,6 +61,9 @@ pub(crate) struct RungJob {
     micros: u64,
     /// Index of its output; none if the output is right.
     pub(crate) output: Option<usize>,
+    /// The NPU's interrupt lines, of a core each, that were raised while it ran.
+    #[serde(default)]
+    pub(crate) raised: Vec<String>,
 }
 
 /// The parent's program with one register as the rung has it.
@@ -112,11 +118,18 @@ impl RungRecord {
     /// Runs a rung on a device and on the model.
     pub(crate) fn run(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
         let info = device.info();
-        let experiment = rung.experiment(info.cores)?;
+        let experiment = (rung.build)()?;
         let mut record = Self::of(rung.name, info.cores, &experiment)?;
         let tail = KernelLogTail::begin(info.is_model);
-        let mut log = ExperimentLog::default();
-        let seen = runner::run_logged(device, &experiment, &mut log);
+        let mut log = ExperimentLog {
+            no_interrupts: info
+                .is_model
+                .then(|| "a software model interrupts no processor".to_owned()),
+            ..ExperimentLog::default()
+        };
+        let rounds = rung.rounds(&experiment, info.cores);
+        let seen = runner::run_on_cores(device, &experiment, rounds, &mut log);
+        record.no_interrupts = log.no_interrupts;
         record.kernel_log = tail.lines();
         let words =
             |words: &Vec<Word>| words.iter().map(|w| format!("{:016x}", w.bits())).collect();
@@ -144,6 +157,7 @@ impl RungRecord {
                 completed: job.completed,
                 micros: u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
                 output,
+                raised: log.raised.get(index).cloned().unwrap_or_default(),
             });
         }
         record.outputs = outputs
@@ -214,6 +228,7 @@ impl RungRecord {
                 .map(operand)
                 .collect::<Result<_, _>>()?,
             kernel_log: Ok(Vec::new()),
+            no_interrupts: None,
             flips: Vec::new(),
         })
     }

@@ -29,6 +29,23 @@ const SETTLED: [(&str, &str); 5] = [
     ("no-slack", "over-read"),
 ];
 
+/// Rungs behind which tasks of a precision may use the features that an equal task left in
+/// CBUF. Form A is not allowed behind any: it saves 144 bytes of a program, below a
+/// thousandth of a task's time.
+const ALLOWING_REUSE: [(&str, Dtype); 2] = [
+    ("int8-reuse-large", Dtype::Int8),
+    ("int4-reuse-large", Dtype::Int4),
+];
+
+/// What a profile has otherwise than the one it was made from, in sentences.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProfileChanges {
+    /// What the board must keep away from.
+    pub(crate) avoided: Vec<String>,
+    /// What it may do, since it was right on it.
+    pub(crate) allowed: Vec<String>,
+}
+
 /// What is known of a rung.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
@@ -50,6 +67,8 @@ pub(crate) struct FirstCause {
     /// The rung; `cores` where it is no rung.
     pub(crate) name: String,
     pub(crate) sentence: String,
+    /// The experiment, and the facts about it in docs/evidence.md.
+    pub(crate) what: &'static str,
     /// What was seen of it.
     pub(crate) shown: Vec<String>,
     /// Sides of contested facts, `fact=side`, on which the model does the same.
@@ -64,6 +83,7 @@ impl FirstCause {
         Self {
             name: name.to_owned(),
             sentence,
+            what: "",
             shown: Vec::new(),
             as_model_with: Vec::new(),
             registers: Vec::new(),
@@ -163,6 +183,7 @@ impl FirstReport {
             self.causes.push(FirstCause {
                 name: rung.name.to_owned(),
                 sentence: sentence.to_owned(),
+                what: rung.what,
                 shown,
                 as_model_with,
                 registers: smallest(flips),
@@ -241,10 +262,11 @@ impl FirstReport {
         self.failed().filter_map(of).collect()
     }
 
-    /// `base` without what failed on this board, and what was changed, in sentences.
-    pub(crate) fn profile(&self, base: &Profile, board: Board) -> (Profile, Vec<String>) {
+    /// `base` without what failed on this board and with what passed on it, and what was
+    /// changed.
+    pub(crate) fn profile(&self, base: &Profile, board: Board) -> (Profile, ProfileChanges) {
         let mut profile = base.clone();
-        let mut changes = Vec::new();
+        let mut changes = ProfileChanges::default();
         if profile.board.as_ref() != Some(&board) {
             profile.name = format!("{board}, first contact").into();
             profile.measured = false;
@@ -252,28 +274,54 @@ impl FirstReport {
         }
         for rung in self.failed() {
             match rung.meaning {
-                RungMeaning::Essential | RungMeaning::Unused => {}
+                RungMeaning::Essential | RungMeaning::Unused | RungMeaning::Accuracy => {}
                 RungMeaning::Precision(dtype) => {
                     profile.envelope.retain(|tile| tile.dtype != dtype);
-                    changes.push(format!("products of {dtype} are the CPU's"));
+                    changes
+                        .avoided
+                        .push(format!("products of {dtype} are the CPU's"));
                 }
                 RungMeaning::ExactBanks => {
                     let spares =
                         |tile: &MeasuredTile| tile.dtype != Dtype::Int8 || tile.fits_cbuf(true);
                     profile.envelope.retain(spares);
-                    changes.push("no int8 tile without a data bank to spare".to_owned());
+                    changes
+                        .avoided
+                        .push("no int8 tile without a data bank to spare".to_owned());
                 }
-                RungMeaning::Streaming => {
-                    profile.envelope.retain(|tile| tile.fits_cbuf(false));
-                    changes.push("no tile whose weights do not fit CBUF".to_owned());
+                RungMeaning::Streaming(dtypes) => {
+                    let stays = |tile: &MeasuredTile| {
+                        !dtypes.contains(&tile.dtype) || tile.fits_cbuf(false)
+                    };
+                    profile.envelope.retain(stays);
+                    let names: Vec<_> = dtypes.iter().map(ToString::to_string).collect();
+                    let names = names.join(", ");
+                    changes
+                        .avoided
+                        .push(format!("no tile of {names} whose weights do not fit CBUF"));
                 }
                 RungMeaning::Reuse(dtype) => {
                     *profile.choices.reuse.of_mut(dtype) = SourcedChoice {
                         value: ReuseRule::Never,
                         evidence: EVIDENCE.into(),
                     };
-                    changes.push(format!("no {dtype} task uses what is left in CBUF"));
+                    changes
+                        .avoided
+                        .push(format!("no {dtype} task uses what is left in CBUF"));
                 }
+            }
+        }
+        for (rung, dtype) in ALLOWING_REUSE {
+            let choice = profile.choices.reuse.of_mut(dtype);
+            let has_passed = matches!(self.rungs.get(rung), Some(RungState::Passed));
+            // What a calibrated board does is not checked again.
+            if has_passed && !profile.measured && choice.value == ReuseRule::Never {
+                *choice = SourcedChoice {
+                    value: ReuseRule::EqualResident,
+                    evidence: EVIDENCE.into(),
+                };
+                let sentence = format!("{dtype} tasks may use what an equal one left in CBUF");
+                changes.allowed.push(sentence);
             }
         }
         for (rung, name) in SETTLED {
@@ -305,6 +353,9 @@ impl FirstReport {
         let mut text = format!("\nVERDICT    {}\n", self.sentence);
         for cause in &self.causes {
             let _ = writeln!(text, "{:10} {}", cause.name, cause.sentence);
+            if !cause.what.is_empty() {
+                let _ = writeln!(text, "{:10}   {}", "", cause.what);
+            }
             for line in &cause.shown {
                 let _ = writeln!(text, "{:10}   {line}", "");
             }

@@ -4,9 +4,7 @@
 //! with other weights.
 
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
-use rknpu_regcmd::{
-    ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision, Register,
-};
+use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precision, Register};
 
 use crate::data::SplitMix64;
 use crate::experiment::{ALU_ADD, Experiment, OUT, TaskTemplate, input};
@@ -84,7 +82,7 @@ pub(crate) fn depthwise_pad() -> anyhow::Result<Experiment> {
         b: input(1).at(0),
         c: OUT.at(0),
     };
-    let product = product.program_in(MatmulForm::B, &ChipProfile::RK3588)?;
+    let product = product.program(&ChipProfile::RK3588)?;
     let mut task = TaskTemplate::of(&product);
     fetch(&mut task)?;
     write(&mut task)?;

@@ -4,7 +4,7 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
-use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision};
+use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precision};
 
 use super::flying::{FlyingOperation, flying};
 use super::pooling::fp16_average;
@@ -189,7 +189,7 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
         b: input(1).at(0),
         c: OUT.at(0),
     };
-    let program = task.program_in(MatmulForm::B, &ChipProfile::RK3588)?;
+    let program = task.program(&ChipProfile::RK3588)?;
     let mut task = TaskTemplate::of(&program);
     task.put(
         dpu::EwCfg::new()

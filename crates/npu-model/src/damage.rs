@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cores of a board on which something is broken: they start tasks that never end.
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::driver::NpuCore;
+use rknpu_chip::{Bus, Core, KickOutcome};
+
+/// Which cores do not work, whatever runs on them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Whether no core gets power. Kernels up to 7.0 then answer with a job that never
+    /// ends, as if it hung.
+    pub power_fails: bool,
+    /// Cores that are wedged from the start.
+    pub wedged: BTreeSet<u32>,
+    /// A file with the numbers of cores that are wedged until power is cycled: a model
+    /// begins with these, and adds those that it wedges. Whoever cycles power removes it.
+    pub memory: Option<PathBuf>,
+}
+
+impl Damage {
+    /// A core of such a board.
+    pub(crate) fn core(&self, index: u32, core: Core) -> Box<dyn NpuCore> {
+        let memory = self.memory.clone().map(WedgeMemory);
+        let is_remembered = memory.as_ref().is_some_and(|memory| memory.has(index));
+        if self.power_fails || self.wedged.contains(&index) || is_remembered {
+            return Box::new(DeadCore);
+        }
+        match memory {
+            Some(memory) => Box::new(RememberedCore {
+                core,
+                index,
+                memory,
+            }),
+            None => Box::new(core),
+        }
+    }
+}
+
+/// A core whose tasks never end.
+#[derive(Debug)]
+struct DeadCore;
+
+impl NpuCore for DeadCore {
+    fn mmio_write(
+        &mut self,
+        offset: u32,
+        value: u32,
+        _bus: &mut dyn Bus,
+        _budget: Duration,
+    ) -> Option<KickOutcome> {
+        let starts = Core::starts_tasks(offset, value);
+        starts.then(KickOutcome::default)
+    }
+
+    fn mmio_read(&self, _offset: u32) -> u32 {
+        0
+    }
+
+    fn reset(&mut self) {}
+}
+
+/// A core of which a file says when it does not work any more.
+#[derive(Debug)]
+struct RememberedCore {
+    core: Core,
+    index: u32,
+    memory: WedgeMemory,
+}
+
+impl NpuCore for RememberedCore {
+    fn mmio_write(
+        &mut self,
+        offset: u32,
+        value: u32,
+        bus: &mut dyn Bus,
+        budget: Duration,
+    ) -> Option<KickOutcome> {
+        let outcome = NpuCore::mmio_write(&mut self.core, offset, value, bus, budget)?;
+        if self.core.needs_power_cycle() {
+            self.memory.add(self.index);
+        }
+        Some(outcome)
+    }
+
+    fn mmio_read(&self, offset: u32) -> u32 {
+        self.core.mmio_read(offset)
+    }
+
+    fn reset(&mut self) {
+        self.core.reset();
+    }
+}
+
+/// Numbers of cores, one a line.
+#[derive(Debug)]
+struct WedgeMemory(PathBuf);
+
+impl WedgeMemory {
+    fn has(&self, index: u32) -> bool {
+        let text = fs::read_to_string(self.path()).unwrap_or_default();
+        text.lines().any(|line| line.trim().parse() == Ok(index))
+    }
+
+    fn add(&self, index: u32) {
+        if self.has(index) {
+            return;
+        }
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path());
+        let written = file.and_then(|mut file| writeln!(file, "{index}"));
+        if let Err(error) = written {
+            tracing::error!(%error, path = %self.path().display(), "a wedged core is forgotten");
+        }
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which core a job ran on, as far as the kernel tells: each core has an interrupt line of
+//! its own, which its IOMMU shares, and the kernel counts how often it was raised.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+const COUNTS: &str = "/proc/interrupts";
+/// End of the device's name, by which the driver asks for the line.
+const NPU: &str = ".npu";
+
+/// How often each core's line was raised since boot, by the device's name.
+pub(super) fn counts() -> Result<BTreeMap<String, u64>, String> {
+    let text = fs::read_to_string(COUNTS).map_err(|error| format!("{COUNTS}: {error}"))?;
+    let counts = parse(&text);
+    match counts.is_empty() {
+        true => Err(format!("{COUNTS} has no line of an NPU")),
+        false => Ok(counts),
+    }
+}
+
+/// The lines that were raised since then.
+pub(super) fn raised_since(before: &BTreeMap<String, u64>) -> Vec<String> {
+    let now = counts().unwrap_or_default();
+    let raised = |(name, count): &(String, u64)| before.get(name).is_some_and(|was| was < count);
+    now.into_iter()
+        .filter(raised)
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// `45:  12  0  GICv3 142 Level  fdab9000.iommu, fdab0000.npu`: a count for each processor,
+/// then words, and the names of all devices of the line.
+fn parse(text: &str) -> BTreeMap<String, u64> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let counts = words.clone().map_while(|word| word.parse::<u64>().ok());
+        let name = words.find(|word| word.trim_end_matches(',').ends_with(NPU))?;
+        Some((name.trim_end_matches(',').to_owned(), counts.sum()))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_cores_are_found_and_added_up() {
+        let text = "           CPU0       CPU1\n 13:  9  8  GICv3  27 Level  arch_timer\n \
+             45: 12  30  GICv3 142 Level     fdab9000.iommu, fdab0000.npu\n \
+             46:  0   0  GICv3 143 Level     fdac0000.npu, fdaca000.iommu\nErr: 0\n";
+        let expected = [("fdab0000.npu", 42), ("fdac0000.npu", 0)];
+        let expected = expected.map(|(name, count)| (name.to_owned(), count));
+        assert_eq!(parse(text), BTreeMap::from(expected));
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the rungs' names promise.
+
+use std::collections::BTreeSet;
+
+use npu_model::{Model, ModelOptions};
+use rknpu_chip::Contested;
+use rknpu_regcmd::regs::{cna, dpu};
+
+use super::experiments::{form_a_behind_flying, subnormals};
+use super::record::{data, expected};
+use super::{LADDER, Rung};
+use crate::experiment::runner::{CoreRounds, ExperimentLog, SENTINEL, run, run_on_cores};
+use crate::experiment::{OUT, TaskTemplate, model};
+
+fn last_task(name: &str) -> TaskTemplate {
+    let experiment = (Rung::named(name).unwrap().build)().unwrap();
+    experiment.jobs[0].tasks.last().unwrap().clone()
+}
+
+#[test]
+fn parents_come_first_and_names_once() {
+    let mut known = BTreeSet::new();
+    for rung in LADDER {
+        for parent in rung.parents {
+            assert!(known.contains(parent), "{}: {parent}", rung.name);
+        }
+        assert!(known.insert(rung.name), "{} is there twice", rung.name);
+        let has_evidence = rung.what.contains("(E-") || rung.name == "driver";
+        assert!(has_evidence, "{}: who has run it?", rung.name);
+    }
+}
+
+/// The planner's rules could leave a bit unset without a word.
+#[test]
+fn rungs_of_reuse_and_streaming_do_so() {
+    for rung in LADDER.iter().filter(|rung| rung.name.contains("reuse")) {
+        let cbuf = last_task(rung.name).value::<cna::CbufCon0>();
+        let is_weights = rung.name.contains("weight");
+        let set = (cbuf.data_reuse(), cbuf.weight_reuse());
+        assert_eq!(
+            set,
+            (u32::from(!is_weights), u32::from(is_weights)),
+            "{}",
+            rung.name
+        );
+    }
+    for rung in LADDER.iter().filter(|rung| rung.name.ends_with("streams")) {
+        let task = last_task(rung.name);
+        let bytes = task.value::<cna::WeightSize0>().weight_bytes();
+        let banks = task.value::<cna::CbufCon0>().weight_bank();
+        assert!(
+            bytes > banks << 15,
+            "{}: {bytes} in {banks} banks",
+            rung.name
+        );
+    }
+    let count = |name: &str| {
+        (Rung::named(name).unwrap().build)().unwrap().jobs[0]
+            .tasks
+            .len()
+    };
+    assert_eq!(["tasks-2", "tasks-16", "tasks"].map(count), [2, 16, 64]);
+}
+
+/// Files that stay open reach all cores equally often; a lone one takes two in turn.
+#[test]
+fn a_rung_runs_three_times_on_each_core() {
+    let rung = Rung::named("fp16").unwrap();
+    let experiment = (rung.build)().unwrap();
+    let model = Model::new(ModelOptions {
+        trace: true,
+        ..ModelOptions::default()
+    });
+    let device = model.open_device();
+    for (rounds, wanted) in [
+        (rung.rounds(&experiment, 3), [3, 3, 3]),
+        (
+            CoreRounds {
+                at_once: true,
+                ..rung.rounds(&experiment, 3)
+            },
+            [3, 3, 3],
+        ),
+    ] {
+        let mut log = ExperimentLog::default();
+        let seen = run_on_cores(&device, &experiment, rounds, &mut log).unwrap();
+        assert_eq!(seen.len(), 9);
+        let mut runs = [0; 3];
+        // A job is one product and the witness.
+        for trace in model
+            .take_traces()
+            .iter()
+            .filter(|trace| trace.place.task == 0)
+        {
+            runs[trace.place.core as usize] += 1;
+        }
+        assert_eq!(runs, wanted, "{rounds:?}");
+    }
+}
+
+/// Silicon that takes subnormal operands for 0 is seen by rows and columns.
+#[test]
+fn flushed_subnormals_show_in_their_rows_and_columns() {
+    let experiment = subnormals().unwrap();
+    let right = expected(&experiment).unwrap().unwrap();
+    let flushed = |operand: usize| {
+        let mut experiment = experiment.clone();
+        for half in experiment.inputs[operand].as_chunks_mut::<2>().0 {
+            if !half::f16::from_le_bytes(*half).is_normal() {
+                *half = [0; 2];
+            }
+        }
+        let seen = run(&model(Contested::default()).open_device(), &experiment).unwrap();
+        let (seen, right) = (data(&experiment, &seen[0]), data(&experiment, &right));
+        let pairs = seen.chunks(4).zip(right.chunks(4)).enumerate();
+        // Four channels of a row in each atom, all rows of them one after another.
+        let place = |index: usize| (index / 4 % 4, index / 16 * 4 + index % 4);
+        let wrong = pairs.filter(|(_, (seen, right))| seen != right);
+        wrong
+            .map(|(index, _)| place(index))
+            .collect::<BTreeSet<_>>()
+    };
+    let all = (0..4).flat_map(|row| (0..16).map(move |column| (row, column)));
+    let of_features = all.clone().filter(|(row, _)| *row >= 2).collect();
+    let of_weights = all.filter(|(_, column)| *column >= 8).collect();
+    assert_eq!([flushed(0), flushed(1)], [of_features, of_weights]);
+}
+
+#[test]
+fn the_addition_in_front_leaves_its_own_result() {
+    let experiment = form_a_behind_flying().unwrap();
+    let [addition, product] = &experiment.jobs[0].tasks[..] else {
+        panic!("two tasks");
+    };
+    let targets = [addition, product].map(|task| task.target::<dpu::DstBaseAddr>());
+    assert_eq!(targets, [Some(OUT.at(256)), Some(OUT.at(0))]);
+    let seen = expected(&experiment).unwrap().unwrap();
+    assert!(seen.completed);
+    let sums = &data(&experiment, &seen)[256..];
+    assert!(sums.iter().any(|byte| *byte != SENTINEL));
+}
