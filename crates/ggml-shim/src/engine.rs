@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use half::f16;
 use npu_matmul::plan::PlanOptions;
+use npu_matmul::quantise::Quantisation;
 use npu_matmul::{
     Activations, Engine, Error, Output, PackedWeights, Section, Stopwatch, Threads, Weights,
 };
 use npu_model::{Model, ModelOptions, Selector};
-use npu_offload::{ComputeType, PlanTarget};
+use npu_offload::PlanTarget;
 use rocket_uapi::{Device, DevicePool};
 
 use crate::describe;
@@ -125,15 +126,10 @@ impl MatrixMultiplier for Engine {
         &self,
         n: usize,
         k: usize,
-        precision: ComputeType,
+        to: Quantisation,
         fill: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Result<PackedWeights, Error> {
-        self.load(Weights::quantised_rows(
-            n,
-            k,
-            precision.quantise_options(),
-            fill,
-        ))
+        self.load(Weights::quantised_rows(n, k, to, fill))
     }
 
     fn multiply(&self, parts: Vec<MatrixProduct<'_, PackedWeights>>) -> Result<(), Error> {
@@ -153,6 +149,8 @@ impl MatrixMultiplier for Engine {
 
 #[cfg(test)]
 mod tests {
+    use npu_offload::ComputeType;
+
     use super::*;
 
     const EXPERTS: usize = 8;
@@ -178,12 +176,12 @@ mod tests {
 
     fn weights(engine: &Engine, precision: ComputeType, seed: usize) -> PackedWeights {
         let floats = numbers(N * K, 100 + seed);
-        let loaded = match precision {
-            ComputeType::Fp16 => {
+        let loaded = match precision.quantisation() {
+            None => {
                 let halves: Vec<f16> = floats.iter().map(|x| f16::from_f32(*x)).collect();
                 MatrixMultiplier::load_f16(engine, N, K, &halves)
             }
-            _ => MatrixMultiplier::load_quantised(engine, N, K, precision, |row, out| {
+            Some(to) => MatrixMultiplier::load_quantised(engine, N, K, to, |row, out| {
                 out.copy_from_slice(&floats[row * K..][..K]);
             }),
         };

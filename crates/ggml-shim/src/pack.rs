@@ -90,8 +90,8 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
         return Err(MulMatError::Data("weights"));
     }
     let original = keep.then(|| OriginalWeights::of(matrix)).flatten();
-    match precision {
-        ComputeType::Fp16 => {
+    match precision.quantisation() {
+        None => {
             let (halves, factors) = halves(multiplier, matrix)?;
             let weights = multiplier.load_f16(n, k, &halves);
             Ok(PackedMatrix {
@@ -101,7 +101,7 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
                 counted: None,
             })
         }
-        quantised => {
+        Some(to) => {
             let bad = AtomicUsize::new(usize::MAX);
             let fill = |index: usize, row: &mut [f32]| {
                 decoder.decode(matrix.rows[index], row);
@@ -111,7 +111,7 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
                     row.fill(0.0);
                 }
             };
-            let weights = multiplier.load_quantised(n, k, quantised, fill);
+            let weights = multiplier.load_quantised(n, k, to, fill);
             match bad.into_inner() {
                 usize::MAX => Ok(PackedMatrix {
                     weights: weights.map_err(MulMatError::Engine)?,

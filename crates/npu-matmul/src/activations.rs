@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::engine::Engine;
 use crate::observe::Activity;
 use crate::packed::{PackedWeights, WeightScales};
-use crate::quantise::Operands;
+use crate::quantise::Quantisation;
 use crate::times::Section;
 
 /// Quantised rows of A, for all weights that take them alike: the query, key and
@@ -30,19 +30,15 @@ struct QuantisedKind {
     /// Address and length of the floats.
     floats: (usize, usize),
     k: usize,
-    operands: Operands,
-    group: usize,
-    rotated: bool,
+    quantisation: Quantisation,
 }
 
 impl QuantisedKind {
-    fn new(weights: &PackedWeights, scales: &WeightScales, operands: Operands, a: &[f32]) -> Self {
+    fn new(weights: &PackedWeights, quantisation: Quantisation, a: &[f32]) -> Self {
         Self {
             floats: (a.as_ptr().addr(), a.len()),
             k: weights.k(),
-            operands,
-            group: scales.group,
-            rotated: scales.rotation.is_some(),
+            quantisation,
         }
     }
 }
@@ -53,10 +49,10 @@ impl QuantisedRows {
     pub(crate) fn find_or_make(
         done: &mut Vec<Self>,
         engine: &Engine,
-        (weights, scales, operands): (&PackedWeights, &WeightScales, Operands),
+        (weights, scales, quantisation): (&PackedWeights, &WeightScales, Quantisation),
         a: &[f32],
     ) -> usize {
-        let kind = QuantisedKind::new(weights, scales, operands, a);
+        let kind = QuantisedKind::new(weights, quantisation, a);
         let found = done.iter().position(|rows| rows.kind == kind);
         found.unwrap_or_else(|| {
             let from = Instant::now();
@@ -69,9 +65,12 @@ impl QuantisedRows {
     }
 
     fn new(engine: &Engine, kind: QuantisedKind, weights: &WeightScales, a: &[f32]) -> Self {
-        let QuantisedKind { k, group, .. } = kind;
+        let QuantisedKind {
+            k, quantisation, ..
+        } = kind;
+        let group = quantisation.group(k);
         let groups = k.div_ceil(group);
-        let limit = kind.operands.activation_max();
+        let limit = quantisation.activation_max();
         let mut integers = vec![0; a.len()];
         let mut scales = vec![0.0; a.len() / k * groups];
         let start = || (engine.stopwatch(Section::Pack), Vec::new());

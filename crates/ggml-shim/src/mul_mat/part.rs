@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use half::f16;
+use npu_matmul::quantise::Quantisation;
 use npu_matmul::{Section, Stopwatch};
 use rayon::prelude::*;
 
@@ -12,7 +13,6 @@ use crate::memory::{self, OutOfMemory};
 use crate::pack::PackedMatrix;
 use crate::quants::{self, RowCorrection};
 use crate::supports::Offload;
-use npu_offload::ComputeType;
 
 /// What multiplies: the engine, or in tests something simpler.
 pub(crate) trait MatrixMultiplier: Sync {
@@ -30,13 +30,13 @@ pub(crate) trait MatrixMultiplier: Sync {
     /// Packs `n` rows of `k` FP16 weights.
     fn load_f16(&self, n: usize, k: usize, weights: &[f16]) -> Result<Self::Weights, Self::Error>;
 
-    /// Quantises `n` rows of `k` weights for a quantised `precision`;
+    /// Quantises `n` rows of `k` weights;
     /// `fill(index, row)` writes a row, maybe in several threads.
     fn load_quantised(
         &self,
         n: usize,
         k: usize,
-        precision: ComputeType,
+        to: Quantisation,
         fill: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Result<Self::Weights, Self::Error>;
 
@@ -84,7 +84,7 @@ pub(super) fn prepare<'a>(
     activations: &'a [f32],
 ) -> Result<PreparedRows<'a>, OutOfMemory> {
     let k = offload.shape.k;
-    if offload.precision.is_quantised() {
+    if offload.precision.quantisation().is_some() {
         let (activations, mends) = without_bad_rows(multiplier, activations, k)?;
         return Ok(PreparedRows {
             activations: ActivationRows::Floats(activations),

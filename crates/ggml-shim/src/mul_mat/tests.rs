@@ -7,6 +7,7 @@ mod formats;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use half::f16;
+use npu_matmul::quantise::Quantisation;
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
@@ -69,7 +70,7 @@ impl MatrixMultiplier for Plain {
         &self,
         n: usize,
         k: usize,
-        _: ComputeType,
+        _: Quantisation,
         fill: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Result<Vec<f32>, Killed> {
         let mut weights = vec![f32::NAN; n * k];
@@ -249,7 +250,7 @@ fn q8_0_weights() -> Vec<u8> {
 fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> MulMat<'a> {
     MulMat {
         offload: Offload {
-            precision: ComputeType::Int8,
+            precision: ComputeType::Int8Hadamard,
             shape: SQUARE,
             experts: None,
         },

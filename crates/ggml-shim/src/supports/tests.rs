@@ -179,10 +179,12 @@ fn int8_wants_some_outputs_and_whole_blocks() {
         Err(DeclineReason::NotContiguous)
     );
     let mut int8 = policy(1);
-    int8.choice = PrecisionChoice::Always(ComputeType::Int8);
-    assert!(decide(&product(Q8_0, 64, 64, 1 << 17), &int8).is_ok());
+    int8.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard);
+    // In whole blocks.
+    let deepest = i64::try_from(INT8_K_MAX / 32 * 32).unwrap();
+    assert!(decide(&product(Q8_0, 64, 64, deepest), &int8).is_ok());
     assert_eq!(
-        decide(&product(Q8_0, 64, 64, (1 << 17) + 32), &int8),
+        decide(&product(Q8_0, 64, 64, deepest + 32), &int8),
         Err(DeclineReason::TooDeep)
     );
 }

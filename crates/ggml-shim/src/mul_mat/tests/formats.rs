@@ -64,7 +64,7 @@ fn float_weights_beyond_fp16_are_scaled_exactly() {
 fn any_format_takes_either_precision() {
     let row = [1.0_f32, -0.5, 0.25, 2.0];
     assert_eq!(
-        row_sum(type_id::F32, ComputeType::Int8, row.as_bytes(), 4),
+        row_sum(type_id::F32, ComputeType::Int8Hadamard, row.as_bytes(), 4),
         Ok(2.75)
     );
     let weights = q8_0_weights();
