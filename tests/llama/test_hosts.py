@@ -64,11 +64,8 @@ class Host:
 ANY_ARM = OPTIONS.arch != "arm64"
 HOSTS = [
     Host(),
-    Host(precision="w8a8", computed=("int8",), limit=2.5e-4),
     Host(precision="w8a8-hadamard", computed=("int8-hadamard",)),
-    Host(precision="w4a8", computed=("w4a8",), limit=0.02),
     Host(precision="w4a8-hadamard", computed=("w4a8-hadamard",), limit=0.02),
-    Host(precision="w4a4-hadamard", computed=("int4-hadamard",), limit=0.08),
     # One of each layout before Debian's, and the last before them.
     Host("0.0.1", "3.13.0", refusal="is older than 0.9.1"),
     Host("0.9.4", "3.14.0", rearranges=ANY_ARM),  # does not mark the nodes to be computed

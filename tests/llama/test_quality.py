@@ -28,15 +28,11 @@ AUTO_BARS = {
     "experts": 2.0,
 }
 # What a precision may lose with an F16 file, as a multiple of what a file of about as many bits
-# loses. `w8a8` has no bar: it is for models without outliers. Nor has `w4a4-hadamard`: no format
-# has activations of four bits.
+# loses.
 PRECISION_BARS = {
     "f16": None,
-    "w8a8": ("Q8_0", None),
     "w8a8-hadamard": ("Q8_0", 2.0),
-    "w4a8": ("Q4_0", 2.0),
     "w4a8-hadamard": ("Q4_0", 2.0),
-    "w4a4-hadamard": ("Q4_0", None),
 }
 # The least cosine to the CPU's vector by file and GGML_ROCKET_PRECISION, and what is computed in.
 # FP16 differs by the order of its sums. INT8 with one scale for each row of activations was
@@ -45,11 +41,8 @@ PRECISION_BARS = {
 # only show what is broken.
 COSINE_BARS = {
     ("F16", "f16"): (0.9999, "fp16"),
-    ("F16", "w8a8"): (0.99, "int8"),
     ("F16", "w8a8-hadamard"): (0.998, "int8-hadamard"),
-    ("F16", "w4a8"): (0.92, "w4a8"),
     ("F16", "w4a8-hadamard"): (0.92, "w4a8-hadamard"),
-    ("F16", "w4a4-hadamard"): (0.92, "int4-hadamard"),
     ("Q8_0", "f16"): (0.999, "fp16"),
     ("Q8_0", "auto"): (0.998, "int8-hadamard"),
 }
@@ -125,8 +118,8 @@ def precisions(stock: Stock, bars: Bars) -> str:
         loss, top = logits.divergence(cpu, ours), logits.same_top(cpu, ours)
         kind, most = like or ("F16", NOISE)
         own = logits.divergence(cpu, logits.on_cpu(stock, stock.quantised(name, kind)))
-        good = loss <= (most * own if like else NOISE) if most else True
-        bar = bars.judge(f"{name} F16 {precision}", good, most) if most else ""
+        good = loss <= (most * own if like else NOISE)
+        bar = bars.judge(f"{name} F16 {precision}", good, most)
         times = f"{loss / own:.2f} of {kind}'s {own:.6f}" if like else ""
         rows.append([name, f"`{precision}`", f"{loss:.6f}", f"{100 * top:.1f} %", times, bar])
     head = "model | `GGML_ROCKET_PRECISION` | KL divergence, nats a token | same likeliest token"

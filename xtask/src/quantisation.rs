@@ -9,10 +9,8 @@ use std::f64::consts::TAU;
 use anyhow::Result;
 use half::f16;
 use npu_matmul::plan::WeightPlan;
-use npu_matmul::quantise::Operands::{self, W4A4, W4A8, W8A8};
-use npu_matmul::quantise::QuantiseOptions;
+use npu_matmul::quantise::Quantisation;
 use npu_matmul::quantise::loss::nmse;
-use npu_matmul::quantise::search::Search;
 use npu_matmul::{Dtype, Engine, Output, Plan, PlanOptions, WeightFormat, Weights};
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::timing::Machine;
@@ -20,25 +18,6 @@ use rocket_uapi::DevicePool;
 
 use crate::generated::table;
 use crate::plans::FDS;
-
-/// The ways to quantise, a row each: bits, whether rotated, whether the scales are those of
-/// the least square error, neighbouring channels of K with a scale of their own.
-const VARIANTS: [(&str, Operands, bool, bool, Option<usize>); 14] = [
-    ("W8A8", W8A8, false, false, None),
-    ("W8A8, least square error", W8A8, false, true, None),
-    ("W8A8, groups of 512", W8A8, false, false, Some(512)),
-    ("W8A8, groups of 128", W8A8, false, false, Some(128)),
-    ("W8A8, rotated", W8A8, true, false, None),
-    ("W4A8", W4A8, false, false, None),
-    ("W4A8, least square error", W4A8, false, true, None),
-    ("W4A8, groups of 128", W4A8, false, false, Some(128)),
-    ("W4A8, rotated", W4A8, true, false, None),
-    ("W4A8, rotated, least square error", W4A8, true, true, None),
-    ("W4A8, rotated, groups of 128", W4A8, true, false, Some(128)),
-    ("W4A4", W4A4, false, false, None),
-    ("W4A4, rotated", W4A4, true, false, None),
-    ("W4A4, rotated, groups of 128", W4A4, true, false, Some(128)),
-];
 
 /// Rows of A, output channels, and the depth of the products whose loss is told.
 const M: usize = 48;
@@ -61,28 +40,6 @@ const LARGE_WEIGHT: f32 = 8.0;
 const HEADS: &str = "quantisation | products | bytes a weight | modelled NPU time | CPU, results | \
                      NMSE, Gaussian | NMSE, outliers";
 
-/// All variants by name.
-fn variants() -> impl Iterator<Item = (&'static str, QuantiseOptions)> {
-    VARIANTS
-        .into_iter()
-        .map(|(name, operands, rotated, searches, k_group)| {
-            let search = if searches {
-                Search::MeanSquare
-            } else {
-                Search::default()
-            };
-            (
-                name,
-                QuantiseOptions {
-                    operands,
-                    rotated,
-                    search,
-                    k_group,
-                },
-            )
-        })
-}
-
 /// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
     let data = [OperandMatrices::gaussian(), OperandMatrices::outliers()];
@@ -99,15 +56,10 @@ pub(crate) fn markdown() -> Result<String> {
     };
     let losses = [fp16_loss(&data[0])?, fp16_loss(&data[1])?];
     let mut rows = vec![row("FP16", "1 FP16", whole, losses)];
-    for (name, options) in variants() {
-        let operands = options.operands;
-        let products = format!(
-            "{} {}",
-            operands.passes(),
-            operands.dtype().to_string().to_uppercase()
-        );
-        let losses = [loss(options, &data[0])?, loss(options, &data[1])?];
-        rows.push(row(name, &products, cost(options)?, losses));
+    for to in Quantisation::ALL {
+        let products = format!("{} {}", to.passes(), to.dtype().to_string().to_uppercase());
+        let losses = [loss(to, &data[0])?, loss(to, &data[1])?];
+        rows.push(row(&format!("{to:?}"), &products, cost(to)?, losses));
     }
     Ok(table(HEADS, rows))
 }
@@ -129,11 +81,11 @@ fn fp16_cost() -> Result<ProductCost> {
 }
 
 /// Cost of the product, quantised so.
-fn cost(options: QuantiseOptions) -> Result<ProductCost> {
-    let ([m, _, k], operands) = (COST, options.operands);
-    let plan = WeightFormat::Quantised(options).plan_options(k, &conditions());
-    let cost = planned(operands.dtype(), m * operands.passes(), &plan)?;
-    let scales = k.div_ceil(options.group(k)) * size_of::<f32>();
+fn cost(to: Quantisation) -> Result<ProductCost> {
+    let [m, _, k] = COST;
+    let plan = WeightFormat::Quantised(to).plan_options(&conditions());
+    let cost = planned(to.dtype(), m * to.passes(), &plan)?;
+    let scales = k.div_ceil(to.group(k)) * size_of::<f32>();
     Ok(ProductCost {
         weight_bytes: cost.weight_bytes + scales as f64 / k as f64,
         ..cost
@@ -157,9 +109,9 @@ fn planned(dtype: Dtype, rows: usize, options: &PlanOptions) -> Result<ProductCo
 }
 
 /// The normalised mean square error of a quantised product.
-fn loss(options: QuantiseOptions, data: &OperandMatrices) -> Result<f64> {
+fn loss(to: Quantisation, data: &OperandMatrices) -> Result<f64> {
     let (engine, mut c) = (engine()?, vec![0.0; M * N]);
-    let weights = engine.load(Weights::quantised(N, K, options, &data.b))?;
+    let weights = engine.load(Weights::quantised(N, K, to, &data.b))?;
     engine
         .prepare(&weights, M, Output::F32)?
         .run(&data.a, &mut c)?;
@@ -247,63 +199,32 @@ fn normal(seed: u64, count: usize) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    fn options(name: &str) -> QuantiseOptions {
-        variants().find(|(other, _)| *other == name).unwrap().1
-    }
-
     /// What docs/quantisation.md says of these losses.
     #[test]
     fn losses_are_in_the_order_that_the_page_tells() {
         let (gaussian, outliers) = (OperandMatrices::gaussian(), OperandMatrices::outliers());
-        let of = |data: &OperandMatrices, name: &str| loss(options(name), data).unwrap();
-        let less = |data: &OperandMatrices, times: f64, better: &str, worse: &str| {
-            let (least, most) = (of(data, better), of(data, worse));
-            assert!(
-                least * times <= most,
-                "{better}: {least:e}, {worse}: {most:e}"
-            );
-        };
-        // Even data gain from small groups, and little from anything else.
-        less(&gaussian, 1.0, "W8A8, groups of 128", "W8A8");
-        less(&gaussian, 1.0, "W4A8, groups of 128", "W4A8");
-        less(&gaussian, 1.0, "W4A8, least square error", "W4A8");
-        less(&gaussian, 1.5, "W4A8", "W4A4");
-        less(&gaussian, 100.0, "W8A8", "W4A8");
-        // Outliers ruin one scale for a row.
-        assert!(of(&gaussian, "W8A8") * 20.0 <= of(&outliers, "W8A8"));
-        less(&outliers, 5.0, "W8A8, rotated", "W8A8");
-        less(&outliers, 1.5, "W8A8, groups of 128", "W8A8");
-        less(&outliers, 1.0, "W8A8, groups of 128", "W8A8, groups of 512");
-        less(&outliers, 1.5, "W4A8, least square error", "W4A8");
-        less(&outliers, 0.8, "W8A8", "W8A8, least square error");
-        less(&outliers, 5.0, "W4A4, rotated", "W4A4");
+        let of = |data| Quantisation::ALL.map(|to| loss(to, data).unwrap());
+        let [plain, rotated, four] = of(&gaussian);
+        assert!((0.5..2.0).contains(&(plain / rotated)));
+        assert!(four > 30.0 * rotated, "{four:e} {rotated:e}");
+        // Outliers ruin one scale for a row, and rotated rows have none.
+        let [plain_outliers, rotated_outliers, four_outliers] = of(&outliers);
+        assert!(plain_outliers > 20.0 * plain);
+        assert!(rotated_outliers < 1.5 * rotated);
+        assert!(four_outliers < 2.0 * four);
     }
 
     /// What docs/quantisation.md says of times and memory.
     #[test]
     fn costs_are_in_the_proportions_that_the_page_tells() {
-        let of = |name: &str| cost(options(name)).unwrap();
-        let ratio = |a: u64, b: u64| a as f64 / b as f64;
         let fp16 = fp16_cost().unwrap();
-        let (w8a8, w4a8, w4a4) = (of("W8A8"), of("W4A8"), of("W4A4"));
-        // Groups of 512 take less NPU time than FP16, groups of 128 more.
-        assert!(of("W8A8, groups of 512").npu_ps < fp16.npu_ps);
-        assert!(of("W8A8, groups of 128").npu_ps > fp16.npu_ps);
-        assert!(of("W4A8, groups of 128").npu_ps > fp16.npu_ps);
-        // Nothing has the CPU read more than small groups.
-        let groups = ["W8A8, groups of 128", "W4A8, groups of 128"];
-        let small = groups.map(|name| of(name).results_ps).into_iter().max();
-        for (name, _) in variants() {
-            assert!(Some(of(name).results_ps) <= small, "{name}");
-        }
-        // Four bits save memory, not time.
-        assert!((1.7..2.1).contains(&ratio(w4a8.npu_ps, w4a4.npu_ps)));
-        assert!((0.49..0.51).contains(&(w4a8.weight_bytes / w8a8.weight_bytes)));
-        assert!((1.7..2.1).contains(&ratio(w4a8.npu_ps, w8a8.npu_ps)));
-        assert!((0.49..0.51).contains(&(w8a8.weight_bytes / fp16.weight_bytes)));
+        let [plain, rotated, four] = Quantisation::ALL.map(|to| cost(to).unwrap());
         // A rotation is nothing to the NPU.
-        for name in ["W8A8", "W4A8", "W4A4"] {
-            assert_eq!(of(&format!("{name}, rotated")).npu_ps, of(name).npu_ps);
-        }
+        assert_eq!(plain.npu_ps, rotated.npu_ps);
+        assert!((0.49..0.51).contains(&(plain.weight_bytes / fp16.weight_bytes)));
+        // Four bits save memory, not time.
+        assert!(four.npu_ps > 2 * fp16.npu_ps);
+        assert!((0.6..0.65).contains(&(four.weight_bytes / plain.weight_bytes)));
+        assert!(four.results_ps > plain.results_ps);
     }
 }

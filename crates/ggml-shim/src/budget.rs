@@ -13,7 +13,7 @@ use npu_offload::{MOST_ROWS, add_tensor};
 /// Picoseconds of a second.
 const PS_PER_SECOND: u64 = 1_000_000_000_000;
 /// Bytes of a mebibyte.
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// Why weights that could be on the NPU are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

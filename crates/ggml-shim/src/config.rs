@@ -314,7 +314,14 @@ mod tests {
         }
         let (config, complaints) = parse(&[("GGML_ROCKET_PRECISION", "F16")]);
         assert_eq!(config.precision, PrecisionChoice::Auto);
-        assert!(complaints[0].contains("auto, f16, w8a8-hadamard"));
+        let words = "is not one of auto, f16, w8a8-hadamard, w4a8-hadamard; using auto";
+        assert!(complaints[0].contains(words), "{complaints:?}");
+        // What there was once.
+        for gone in ["w8a8", "w4a8", "w4a4-hadamard"] {
+            let (config, complaints) = parse(&[("GGML_ROCKET_PRECISION", gone)]);
+            assert_eq!(config.precision, PrecisionChoice::Auto);
+            assert!(complaints[0].contains(words), "{complaints:?}");
+        }
         let (config, complaints) = parse(&[("GGML_ROCKET_MEM", "lots")]);
         assert_eq!(config.memory, None);
         assert!(complaints[0].contains("lots"), "{complaints:?}");

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use rocket_uapi::DeviceInfo;
 
+use crate::budget::MIB;
+
 /// Vendor of the chips, in the device tree.
 const VENDOR: &str = "rockchip,";
 /// What the board is compatible with: strings that end with NUL, from the
@@ -16,8 +18,6 @@ const COMPATIBLE: &str = "proc/device-tree/compatible";
 /// Where kernels that scale the NPU's clock say so, one directory a device.
 /// Linux's `rocket` has none: the clock is what the firmware set.
 const DEVFREQ: &str = "sys/class/devfreq";
-/// Bytes of a mebibyte.
-const MIB: u64 = 1 << 20;
 /// Hz of a MHz.
 pub(crate) const MEGAHERTZ: u64 = 1_000_000;
 

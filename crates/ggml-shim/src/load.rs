@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::abi::Tensor;
-use crate::budget::WeightDecision;
+use crate::budget::{MIB, WeightDecision};
 use crate::log::LogLevel;
 use crate::matrix::Matrix;
 use crate::pack::{self, PackedMatrix};
@@ -74,8 +74,6 @@ pub(crate) fn pack_tensor(
 
 /// Time after which a user who waits is told how far the packing is.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Bytes of a mebibyte.
-const MIB: usize = 1 << 20;
 
 /// Tells users who wait how far the packing of weights is.
 #[derive(Debug, Default)]
@@ -105,7 +103,7 @@ impl Progress {
             return None;
         }
         packing.said = now;
-        let (tensors, mib) = (packing.tensors, packing.bytes / MIB);
+        let (tensors, mib) = (packing.tensors, packing.bytes as u64 / MIB);
         Some(format!(
             "packed {tensors} tensors, {mib} MiB of the model, for the NPU"
         ))

@@ -57,8 +57,8 @@ pub(crate) fn load_matrix(
         return Err(MulMatError::Data("weights"));
     }
     let original = keep.then(|| OriginalWeights::of(matrix)).flatten();
-    match precision {
-        ComputeType::Fp16 => {
+    match precision.quantisation() {
+        None => {
             let (halves, factors) = halves(engine, matrix)?;
             let weights = engine.load(Weights::f16(n, k, &halves));
             Ok(PackedMatrix {
@@ -68,7 +68,7 @@ pub(crate) fn load_matrix(
                 counted: None,
             })
         }
-        quantised => {
+        Some(to) => {
             let bad = AtomicUsize::new(usize::MAX);
             let fill = |index: usize, row: &mut [f32]| {
                 decoder.decode(matrix.rows[index], row);
@@ -78,8 +78,7 @@ pub(crate) fn load_matrix(
                     row.fill(0.0);
                 }
             };
-            let options = quantised.quantise_options();
-            let weights = engine.load(Weights::quantised_rows(n, k, options, fill));
+            let weights = engine.load(Weights::quantised_rows(n, k, to, fill));
             match bad.into_inner() {
                 usize::MAX => Ok(PackedMatrix {
                     weights: weights?,

@@ -9,26 +9,9 @@
 //! `[a-f7]` for one of those in the brackets (`[!a-f7]`: for one that is not);
 //! everything else stands for itself. A pattern matches whole names.
 
-/// The patterns of `GGML_ROCKET_TENSORS`, in their order.
+/// The patterns of `GGML_ROCKET_TENSORS`, in their order, each with whether it includes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Patterns(Vec<Pattern>);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Pattern {
-    includes: bool,
-    parts: Vec<Part>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    /// `*`
-    Any,
-    /// One character: of these ranges, or (if `except`) of none of them.
-    One {
-        ranges: Vec<(char, char)>,
-        except: bool,
-    },
-}
+pub(crate) struct Patterns(Vec<(bool, glob::Pattern)>);
 
 /// A list that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,131 +19,48 @@ pub(crate) enum PatternError {
     /// Nothing between two commas, or behind a `!`.
     #[error("a pattern is empty")]
     Empty,
-    /// `[` without `]`.
-    #[error("a bracket in {0:?} is not closed")]
-    Open(String),
+    /// `[` without `]`, or nothing in between.
+    #[error("a bracket in {0:?} is not closed, or has nothing in it")]
+    Bracket(String),
 }
 
 impl Patterns {
     /// Reads a list.
     pub(crate) fn parse(list: &str) -> Result<Self, PatternError> {
-        list.split(',')
-            .map(|text| Pattern::parse(text.trim()))
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let patterns = list.split(',').map(|text| pattern(text.trim()));
+        patterns.collect::<Result<_, _>>().map(Self)
     }
 
     /// Whether the tensor of this name is wanted.
     pub(crate) fn include(&self, name: &str) -> bool {
-        let name: Vec<char> = name.chars().collect();
-        let decides = self.0.iter().rev().find(|pattern| pattern.matches(&name));
+        let decides = self
+            .0
+            .iter()
+            .rev()
+            .find(|(_, pattern)| pattern.matches(name));
         match decides {
-            Some(pattern) => pattern.includes,
-            None => !self.0.iter().any(|pattern| pattern.includes),
+            Some((includes, _)) => *includes,
+            None => !self.0.iter().any(|(includes, _)| *includes),
         }
     }
 }
 
-impl Pattern {
-    fn parse(text: &str) -> Result<Self, PatternError> {
-        let (includes, pattern) = match text.strip_prefix('!') {
-            Some(rest) => (false, rest),
-            None => (true, text),
-        };
-        if pattern.is_empty() {
-            return Err(PatternError::Empty);
-        }
-        let mut parts = Vec::new();
-        let mut rest = pattern.chars();
-        while let Some(letter) = rest.next() {
-            parts.push(match letter {
-                '*' => Part::Any,
-                '?' => Part::One {
-                    ranges: Vec::new(),
-                    except: true,
-                },
-                '[' => {
-                    let (inside, behind) = rest
-                        .as_str()
-                        .split_once(']')
-                        .ok_or_else(|| PatternError::Open(pattern.to_owned()))?;
-                    rest = behind.chars();
-                    Part::set(inside)
-                }
-                _ => Part::One {
-                    ranges: vec![(letter, letter)],
-                    except: false,
-                },
-            });
-        }
-        Ok(Self { includes, parts })
+fn pattern(text: &str) -> Result<(bool, glob::Pattern), PatternError> {
+    let pattern = text.strip_prefix('!').unwrap_or(text);
+    if pattern.is_empty() {
+        return Err(PatternError::Empty);
     }
-
-    fn matches(&self, name: &[char]) -> bool {
-        // Which beginnings of the name the parts so far match.
-        let mut reached = vec![false; name.len() + 1];
-        reached[0] = true;
-        for part in &self.parts {
-            match part {
-                Part::Any => {
-                    let mut before = false;
-                    for reached in &mut reached {
-                        before |= *reached;
-                        *reached = before;
-                    }
-                }
-                Part::One { .. } => {
-                    for index in (0..name.len()).rev() {
-                        reached[index + 1] = reached[index] && part.holds(name[index]);
-                    }
-                    reached[0] = false;
-                }
-            }
-        }
-        reached[name.len()]
+    // Two stars would stand for directories.
+    let mut single = pattern.to_owned();
+    while single.contains("**") {
+        single = single.replace("**", "*");
     }
-}
-
-impl Part {
-    /// The characters that `inside`, the text between brackets, stands for.
-    fn set(inside: &str) -> Self {
-        let (except, inside) = match inside.strip_prefix('!') {
-            Some(rest) => (true, rest),
-            None => (false, inside),
-        };
-        let letters: Vec<char> = inside.chars().collect();
-        let mut ranges = Vec::new();
-        let mut rest = &letters[..];
-        loop {
-            rest = match rest {
-                [first, '-', last, rest @ ..] => {
-                    ranges.push((*first, *last));
-                    rest
-                }
-                [letter, rest @ ..] => {
-                    ranges.push((*letter, *letter));
-                    rest
-                }
-                [] => return Self::One { ranges, except },
-            };
-        }
-    }
-
-    fn holds(&self, letter: char) -> bool {
-        match self {
-            Self::Any => true,
-            Self::One { ranges, except } => {
-                let within = |(first, last): &(char, char)| (*first..=*last).contains(&letter);
-                ranges.iter().any(within) != *except
-            }
-        }
-    }
+    let parsed = glob::Pattern::new(&single).map_err(|_| PatternError::Bracket(pattern.to_owned()));
+    Ok((pattern.len() == text.len(), parsed?))
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn include(list: &str, name: &str) -> bool {
@@ -188,6 +88,8 @@ mod tests {
     fn each_sign_means_what_it_says() {
         for (pattern, name, matches) in [
             ("*", "", true),
+            ("a**c", "abbc", true),
+            ("*", "a/.b", true),
             ("a*b*c", "abc", true),
             ("a*b*c", "aXbXbc", true),
             ("a*b*c", "ab", false),
@@ -209,30 +111,9 @@ mod tests {
     fn what_cannot_be_read_is_an_error() {
         assert_eq!(Patterns::parse("a,,b"), Err(PatternError::Empty));
         assert_eq!(Patterns::parse("!"), Err(PatternError::Empty));
-        let open = Patterns::parse("blk.[0-9.*").unwrap_err();
-        assert!(open.to_string().contains("blk.[0-9.*"));
-    }
-
-    /// The definition, without the table of what was reached.
-    fn simple(parts: &[Part], name: &[char]) -> bool {
-        match (parts, name) {
-            ([], name) => name.is_empty(),
-            ([Part::Any, rest @ ..], name) => {
-                (0..=name.len()).any(|skipped| simple(rest, &name[skipped..]))
-            }
-            ([part, rest @ ..], [letter, name @ ..]) => part.holds(*letter) && simple(rest, name),
-            ([_, ..], []) => false,
-        }
-    }
-
-    proptest! {
-        #![proptest_config(test_support::cases(256))]
-
-        #[test]
-        fn matching_equals_the_definition(pattern in "[ab*?]{1,8}", name in "[abc]{0,8}") {
-            let pattern = Pattern::parse(&pattern).unwrap();
-            let name: Vec<char> = name.chars().collect();
-            prop_assert_eq!(pattern.matches(&name), simple(&pattern.parts, &name));
+        for list in ["blk.[0-9.*", "blk.[]"] {
+            let error = Patterns::parse(list).unwrap_err();
+            assert!(error.to_string().contains(list), "{error}");
         }
     }
 }

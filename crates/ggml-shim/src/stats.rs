@@ -209,8 +209,8 @@ mod tests {
     #[test]
     fn the_table_shows_what_was_counted() {
         let stats = Stats::default();
-        stats.computed(ComputeType::Int8, 5_000_000);
-        stats.computed(ComputeType::Int8, 2_000_000);
+        stats.computed(ComputeType::Int8Hadamard, 5_000_000);
+        stats.computed(ComputeType::Int8Hadamard, 2_000_000);
         stats.declined(DeclineReason::SmallBatch);
         stats.failed();
         let table = stats.table(
@@ -243,7 +243,7 @@ mod tests {
             let line = table.lines().find(|line| line.trim().starts_with(name));
             line.unwrap().split_whitespace().last().unwrap().to_owned()
         };
-        assert_eq!(count("products computed in int8"), "2");
+        assert_eq!(count("products computed in int8-hadamard"), "2");
         assert_eq!(count("products computed in fp16"), "0");
         assert_eq!(count("products failed"), "1");
         assert_eq!(count("multiply-adds"), "7");

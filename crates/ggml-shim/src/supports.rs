@@ -19,7 +19,8 @@
 
 use std::ops::Range;
 
-use npu_offload::{ComputeType, FormatClass, MAX_INT8_K, NumberFormat, OffloadRules};
+use npu_matmul::quantise::INT8_K_MAX;
+use npu_offload::{ComputeType, FormatClass, NumberFormat, OffloadRules};
 
 use crate::abi::{MAX_DIMS, type_id};
 use crate::reason::DeclineReason;
@@ -186,7 +187,7 @@ pub(crate) fn decide(
     ) {
         return Err(worthless(&product.weights, [n, k], rules));
     }
-    if offload.precision.is_quantised() && offload.outputs() < MIN_INT8_OUTPUTS {
+    if offload.precision.quantisation().is_some() && offload.outputs() < MIN_INT8_OUTPUTS {
         return Err(DeclineReason::FewOutputs);
     }
     Ok(offload)
@@ -268,7 +269,7 @@ fn precision(
     rules: &OffloadRules,
 ) -> Result<ComputeType, DeclineReason> {
     let precision = rules.decide(weights.format, [n, k]).precision;
-    if precision.is_quantised() && k > MAX_INT8_K {
+    if precision.quantisation().is_some() && k > INT8_K_MAX {
         return Err(DeclineReason::TooDeep);
     }
     Ok(precision)

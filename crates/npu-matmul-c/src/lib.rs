@@ -293,7 +293,7 @@ pub unsafe extern "C" fn rocket_npu_prepare(
         // SAFETY: the caller's promise.
         let RocketNpuWeights { engine, weights } = unsafe { object(weights, "weights") }?;
         let output = match weights.format() {
-            WeightFormat::Int8 | WeightFormat::Int4 | WeightFormat::Int4Wide => Output::I32,
+            WeightFormat::Int8 | WeightFormat::Int4 => Output::I32,
             WeightFormat::Fp16 | WeightFormat::Quantised(_) => Output::F32,
         };
         engine.prepare(weights, m, output)?;

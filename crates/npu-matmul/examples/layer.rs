@@ -5,6 +5,7 @@
 //! cargo run --release -p npu-matmul --example layer
 //! ```
 
+use npu_matmul::quantise::Quantisation;
 use npu_matmul::{Engine, Output, Weights};
 
 /// Sequences that are decoded together.
@@ -23,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 *weight = ((channel * 7 + k * 3) % 23) as f32 - 11.0;
             }
         };
-        weights.push(engine.load(Weights::quantised_rows(n, K, Default::default(), rows))?);
+        weights.push(engine.load(Weights::quantised_rows(n, K, Quantisation::W8A8, rows))?);
     }
     let mut gemms = Vec::new();
     for weights in &weights {

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::observe::Activity;
 use crate::packed::{PackedWeights, WeightScales};
-use crate::quantise::Operands;
+use crate::quantise::Quantisation;
 use crate::scratch::Scratch;
 use crate::times::Section;
 
@@ -32,19 +32,15 @@ struct QuantisedKind {
     /// Address and length of the floats.
     floats: (usize, usize),
     k: usize,
-    operands: Operands,
-    group: usize,
-    rotated: bool,
+    quantisation: Quantisation,
 }
 
 impl QuantisedKind {
-    fn new(weights: &PackedWeights, scales: &WeightScales, operands: Operands, a: &[f32]) -> Self {
+    fn new(weights: &PackedWeights, quantisation: Quantisation, a: &[f32]) -> Self {
         Self {
             floats: (a.as_ptr().addr(), a.len()),
             k: weights.k(),
-            operands,
-            group: scales.group,
-            rotated: scales.rotation.is_some(),
+            quantisation,
         }
     }
 }
@@ -55,10 +51,10 @@ impl QuantisedRows {
     pub(crate) fn find_or_make(
         done: &mut Vec<Self>,
         engine: &Engine,
-        (weights, scales, operands): (&PackedWeights, &WeightScales, Operands),
+        (weights, scales, quantisation): (&PackedWeights, &WeightScales, Quantisation),
         a: &[f32],
     ) -> Result<usize, Error> {
-        let kind = QuantisedKind::new(weights, scales, operands, a);
+        let kind = QuantisedKind::new(weights, quantisation, a);
         if let Some(found) = done.iter().position(|rows| rows.kind == kind) {
             return Ok(found);
         }
@@ -83,9 +79,12 @@ impl QuantisedRows {
         weights: &WeightScales,
         a: &[f32],
     ) -> Result<Self, Error> {
-        let QuantisedKind { k, group, .. } = kind;
+        let QuantisedKind {
+            k, quantisation, ..
+        } = kind;
+        let group = quantisation.group(k);
         let groups = k.div_ceil(group);
-        let limit = kind.operands.activation_max();
+        let limit = quantisation.activation_max();
         // Each element of both is written below.
         let scratch = engine.quantised();
         let mut integers = scratch.integers.take(a.len())?;

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use npu_kernels::nibble::{SPLIT_MAX, first_outside};
+use npu_kernels::nibble::first_outside;
 use rknpu_regcmd::{MatmulType, ProgramOptions};
 use rocket_uapi::DevicePool;
 
@@ -313,14 +313,8 @@ impl Engine {
 
     /// How INT4 weights are cut: as deep as these allow, and in as many copies as
     /// [`Engine::weight_plan`] says, by which memory was planned.
-    pub(crate) fn int4_plan(
-        &self,
-        format: WeightFormat,
-        n: usize,
-        k: usize,
-        b: &[i8],
-    ) -> Result<Arc<WeightPlan>, Error> {
-        let of_any = match self.weight_plan(format, n, k) {
+    pub(crate) fn int4_plan(&self, n: usize, k: usize, b: &[i8]) -> Result<Arc<WeightPlan>, Error> {
+        let of_any = match self.weight_plan(WeightFormat::Int4, n, k) {
             Ok(plan) => Some(plan.replicas > 1),
             // Tiles that were asked for, which these weights may allow.
             Err(Error::Plan(PlanError::Int4Saturation { .. })) => self.options.replicate,
@@ -331,7 +325,7 @@ impl Engine {
             replicate: of_any,
             ..self.options.clone()
         };
-        self.plan_weights(Dtype::Int4, n, k, &format.plan_options(k, &known))
+        self.plan_weights(Dtype::Int4, n, k, &known)
     }
 
     /// Packs weights into the devices' memory.
@@ -436,17 +430,6 @@ pub(crate) fn check_int4(operand: &'static str, values: &[i8]) -> Result<(), Err
             operand,
             index,
             value: values[index],
-        }),
-    }
-}
-
-/// Checks that two signed nibbles can stand for each activation.
-pub(crate) fn check_split(a: &[i8]) -> Result<(), Error> {
-    match first_outside(a, i8::MIN, SPLIT_MAX) {
-        None => Ok(()),
-        Some(index) => Err(Error::SplitRange {
-            index,
-            value: a[index],
         }),
     }
 }

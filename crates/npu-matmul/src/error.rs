@@ -41,14 +41,6 @@ pub enum Error {
         /// The value.
         value: i8,
     },
-    /// An activation that two signed nibbles cannot stand for.
-    #[error("A[{index}] is {value}; activations of a w4a8 product hold -128 to 119")]
-    SplitRange {
-        /// Index of the first such value.
-        index: usize,
-        /// The value.
-        value: i8,
-    },
     /// The weights were loaded for another kind of product.
     #[error("these weights are {actual}, but this call multiplies {expected} weights")]
     WrongWeights {
@@ -71,8 +63,8 @@ pub enum Error {
     ForeignWeights,
     /// A quantised product so deep that sums could leave 32 bits.
     #[error(
-        "sums of {k} products of these operands could leave 32 bits; those of {max} cannot: \
-         use scales for each group of K"
+        "sums of {k} products of int8 could leave 32 bits; those of {max} cannot: \
+         load these weights as fp16"
     )]
     TooDeep {
         /// Depth of the sums.

@@ -8,7 +8,7 @@ use half::f16;
 
 use crate::activations::QuantisedRows;
 use crate::dtype::{Dtype, Results};
-use crate::engine::{Engine, check_int4, check_split, matrix};
+use crate::engine::{Engine, check_int4, matrix};
 use crate::error::{CallError, Error};
 use crate::exec::{Epilogue, Operand, Product, ProductRun};
 use crate::packed::PackedWeights;
@@ -151,9 +151,7 @@ impl Engine {
     ) -> Result<Gemm<'a>, Error> {
         let format = weights.format();
         let fits = match format {
-            WeightFormat::Int8 | WeightFormat::Int4 | WeightFormat::Int4Wide => {
-                output == Output::I32
-            }
+            WeightFormat::Int8 | WeightFormat::Int4 => output == Output::I32,
             WeightFormat::Fp16 => output != Output::I32,
             WeightFormat::Quantised(_) => output == Output::F32,
         };
@@ -238,8 +236,8 @@ impl<'a> Gemm<'a> {
     /// an ulp of binary16 further.
     ///
     /// Of quantised weights rows of A are quantised as those were, with scales that
-    /// clip nothing, and C is `sum * row scale * channel scale`. With scales for groups
-    /// of K it is the f32 sum of such terms, one for each K tile; with T of these it
+    /// clip nothing, and C is `sum * row scale * channel scale`. Where groups of K have
+    /// scales it is the f32 sum of such terms, one for each group; with T of these it
     /// lies within T * 2^-24 * (1 + T * 2^-22) * sum|terms| of the exact sum of the
     /// terms, if no sum is subnormal, sum|terms| is finite and T is below 2^22.
     ///
@@ -320,10 +318,6 @@ impl<'a> GemmCall<'a> {
                 matrix("A", a, m, k)?;
                 check_int4("A", a)
             }
-            (Activations::I8(a), WeightFormat::Int4Wide) => {
-                matrix("A", a, m, k)?;
-                check_split(a)
-            }
             (Activations::F16(a), WeightFormat::Fp16) => matrix("A", a, m, k).map(drop),
             (Activations::F32(a), WeightFormat::Quantised(_)) => matrix("A", a, m, k).map(drop),
             (a, _) => Err(Error::WrongWeights {
@@ -343,8 +337,8 @@ impl<'a> GemmCall<'a> {
             engine, weights, ..
         } = self.gemm;
         match (self.a, weights.format(), weights.quantised()) {
-            (Activations::F32(a), WeightFormat::Quantised(options), Some(scales)) => {
-                let weights = (*weights, scales, options.operands);
+            (Activations::F32(a), WeightFormat::Quantised(quantisation), Some(scales)) => {
+                let weights = (*weights, scales, quantisation);
                 QuantisedRows::find_or_make(done, engine, weights, a).map(Some)
             }
             _ => Ok(None),
@@ -381,12 +375,23 @@ impl<'a> GemmCall<'a> {
             }
         };
         let epilogue = match (self.c, weights.quantised().zip(rows)) {
-            (OutputRows::F32(c), Some((scales, rows))) => Epilogue::scaled(
-                c,
-                (&rows.scales, &scales.columns),
-                weights.k().div_ceil(scales.group),
-                scales.group / weights.plan().k_tile,
-            ),
+            (OutputRows::F32(c), Some((scales, of_a))) => {
+                let (rows, columns) = (&of_a.scales[..], &scales.columns[..]);
+                match a {
+                    Operand::Int4Wide(_) => Epilogue::Grouped {
+                        c,
+                        rows,
+                        columns,
+                        groups: rows.len() / m.max(1),
+                    },
+                    _ => Epilogue::Dequantised {
+                        // Both have 4 bytes.
+                        c: zerocopy::transmute_mut!(c),
+                        rows,
+                        columns,
+                    },
+                }
+            }
             (OutputRows::I32(c), _) => Epilogue::I32(c),
             (OutputRows::F32(c), None) => Epilogue::F32(c),
             (OutputRows::F16(c), _)

@@ -46,8 +46,6 @@ pub struct PackedWeights {
 pub(crate) struct WeightScales {
     /// Of all output channels for the first group of K, then for the next.
     pub(crate) columns: Vec<f32>,
-    /// Neighbouring channels of K that share a scale; K where all do.
-    pub(crate) group: usize,
     /// How activations are to be rotated.
     pub(crate) rotation: Option<Rotation>,
 }

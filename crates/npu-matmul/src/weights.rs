@@ -15,8 +15,7 @@ use crate::pack::{Fp16, Int4, Int8};
 use crate::packed::{PackedWeights, WeightScales};
 use crate::plan::{PlanOptions, WeightMemory, WeightPlan};
 use crate::quantise::rotate::{self, Rotation};
-use crate::quantise::search::Search;
-use crate::quantise::{Operands, QuantiseOptions};
+use crate::quantise::{INT8_K_MAX, Quantisation};
 use crate::times::Section;
 
 /// What weights are on the devices, and with that what activations they take.
@@ -25,22 +24,18 @@ use crate::times::Section;
 /// |---|---|---|
 /// | `Int8` | `i8` | `i32`, exact; modulo 2^32 where a sum does not fit |
 /// | `Int4` | `i8` of -8..=7 | the same |
-/// | `Int4Wide` | `i8` of -128..=119 | the same |
 /// | `Fp16` | `f16` | `f32` or `f16`; see [`Dtype::Fp16`] |
 /// | `Quantised` | `f32` | `f32`: the exact integer product, times two scales |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightFormat {
     /// 8-bit integers.
     Int8,
-    /// 4-bit integers, for 4-bit activations.
+    /// 4-bit integers.
     Int4,
-    /// 4-bit integers, for 8-bit activations, each 16 h + l with two signed nibbles:
-    /// the NPU multiplies two rows for each row of A, which its plans count.
-    Int4Wide,
     /// IEEE binary16.
     Fp16,
     /// Integers with scales, made of floats.
-    Quantised(QuantiseOptions),
+    Quantised(Quantisation),
 }
 
 impl WeightFormat {
@@ -49,9 +44,9 @@ impl WeightFormat {
     pub const fn dtype(&self) -> Dtype {
         match self {
             Self::Int8 => Dtype::Int8,
-            Self::Int4 | Self::Int4Wide => Dtype::Int4,
+            Self::Int4 => Dtype::Int4,
             Self::Fp16 => Dtype::Fp16,
-            Self::Quantised(options) => options.operands.dtype(),
+            Self::Quantised(quantisation) => quantisation.dtype(),
         }
     }
 
@@ -60,21 +55,17 @@ impl WeightFormat {
     pub const fn passes(&self) -> usize {
         match self {
             Self::Int8 | Self::Int4 | Self::Fp16 => 1,
-            Self::Int4Wide => 2,
-            Self::Quantised(options) => options.operands.passes(),
+            Self::Quantised(quantisation) => quantisation.passes(),
         }
     }
 
-    /// With which options an engine that has `options` plans such weights of `k`
-    /// channels.
+    /// With which options an engine that has `options` plans such weights.
     #[must_use]
-    pub fn plan_options(&self, k: usize, options: &PlanOptions) -> PlanOptions {
+    pub fn plan_options(&self, options: &PlanOptions) -> PlanOptions {
         let mut plan = options.clone();
         plan.conditions.rows = plan.conditions.rows.saturating_mul(self.passes());
-        if let Self::Quantised(quantise) = self
-            && let Some(depth) = quantise.k_tile(k, options)
-        {
-            plan.k_tile = Some(depth);
+        if let Self::Quantised(quantisation) = self {
+            plan.k_tile = quantisation.k_tile().or(plan.k_tile);
         }
         plan
     }
@@ -84,13 +75,10 @@ impl WeightFormat {
         match self {
             Self::Int8 => "int8",
             Self::Int4 => "int4",
-            Self::Int4Wide => "int4 for 8-bit activations",
             Self::Fp16 => "fp16",
-            Self::Quantised(options) => match options.operands {
-                Operands::W8A8 => "quantised int8",
-                Operands::W4A8 => "quantised int4 for 8-bit activations",
-                Operands::W4A4 => "quantised int4",
-            },
+            Self::Quantised(Quantisation::W8A8) => "quantised int8",
+            Self::Quantised(Quantisation::W8A8Hadamard) => "rotated and quantised int8",
+            Self::Quantised(Quantisation::W4A8Hadamard) => "rotated and quantised int4",
         }
     }
 }
@@ -145,12 +133,6 @@ impl<'a> Weights<'a> {
         Self::new(n, k, WeightFormat::Int4, Elements::Integers(b))
     }
 
-    /// Integers of -8 to 7, for products with those of -128 to 119 that are exact.
-    #[must_use]
-    pub const fn i4_wide(n: usize, k: usize, b: &'a [i8]) -> Self {
-        Self::new(n, k, WeightFormat::Int4Wide, Elements::Integers(b))
-    }
-
     /// binary16.
     #[must_use]
     pub const fn f16(n: usize, k: usize, b: &'a [f16]) -> Self {
@@ -159,14 +141,14 @@ impl<'a> Weights<'a> {
 
     /// Floats that become INT8, for activations that do.
     #[must_use]
-    pub fn w8a8(n: usize, k: usize, b: &'a [f32]) -> Self {
-        Self::quantised(n, k, QuantiseOptions::default(), b)
+    pub const fn w8a8(n: usize, k: usize, b: &'a [f32]) -> Self {
+        Self::quantised(n, k, Quantisation::W8A8, b)
     }
 
-    /// Floats that become integers as the options say.
+    /// Floats that become integers.
     #[must_use]
-    pub const fn quantised(n: usize, k: usize, options: QuantiseOptions, b: &'a [f32]) -> Self {
-        Self::new(n, k, WeightFormat::Quantised(options), Elements::Floats(b))
+    pub const fn quantised(n: usize, k: usize, to: Quantisation, b: &'a [f32]) -> Self {
+        Self::new(n, k, WeightFormat::Quantised(to), Elements::Floats(b))
     }
 
     /// The same of weights that are not in memory as floats: `fill(channel, row)`
@@ -176,19 +158,19 @@ impl<'a> Weights<'a> {
     pub fn quantised_rows(
         n: usize,
         k: usize,
-        options: QuantiseOptions,
+        to: Quantisation,
         fill: impl Fn(usize, &mut [f32]) + Sync + 'a,
     ) -> Self {
         let rows = Elements::Rows(Box::new(fill));
-        Self::new(n, k, WeightFormat::Quantised(options), rows)
+        Self::new(n, k, WeightFormat::Quantised(to), rows)
     }
 
-    /// Quantised ones rotated, which spreads the outliers of activations; see
+    /// Those of [`Weights::w8a8`] rotated, which spreads the outliers of activations; see
     /// [`rotate`]. Others are as they were.
     #[must_use]
     pub const fn rotated(mut self) -> Self {
-        if let WeightFormat::Quantised(options) = &mut self.format {
-            options.rotated = true;
+        if let WeightFormat::Quantised(to @ Quantisation::W8A8) = &mut self.format {
+            *to = Quantisation::W8A8Hadamard;
         }
         self
     }
@@ -209,7 +191,7 @@ impl Engine {
     ///
     /// # Errors
     /// Wrong length, a dimension of 0, no memory, [`Error::Int4Range`]; of quantised
-    /// ones [`Error::TooDeep`], and [`Error::Plan`] for a K group that is no tile.
+    /// ones [`Error::TooDeep`].
     pub fn load(&self, weights: Weights<'_>) -> Result<PackedWeights, Error> {
         let Weights {
             n,
@@ -224,20 +206,20 @@ impl Engine {
             }
             (Elements::Integers(b), _) => {
                 check_int4("B", b)?;
-                let plan = self.int4_plan(format, n, k, b)?;
+                let plan = self.int4_plan(n, k, b)?;
                 self.pack::<Int4>(plan, format, b, None)
             }
             (Elements::Halves(b), _) => {
                 let plan = self.weight_plan(format, n, k)?;
                 self.pack::<Fp16>(plan, format, b, None)
             }
-            (Elements::Floats(b), WeightFormat::Quantised(options)) => {
+            (Elements::Floats(b), WeightFormat::Quantised(to)) => {
                 let rows = matrix("B", b, n, k)?;
                 let fill = |channel, row: &mut [f32]| row.copy_from_slice(rows.row(channel));
-                self.load_quantised(n, k, options, &fill)
+                self.load_quantised(n, k, to, &fill)
             }
-            (Elements::Rows(fill), WeightFormat::Quantised(options)) => {
-                self.load_quantised(n, k, options, &fill)
+            (Elements::Rows(fill), WeightFormat::Quantised(to)) => {
+                self.load_quantised(n, k, to, &fill)
             }
             // No constructor makes floats of another format.
             (Elements::Floats(_) | Elements::Rows(_), _) => Err(Error::WrongWeights {
@@ -251,17 +233,16 @@ impl Engine {
         &self,
         n: usize,
         k: usize,
-        options: QuantiseOptions,
+        to: Quantisation,
         fill: &(impl Fn(usize, &mut [f32]) + Sync),
     ) -> Result<PackedWeights, Error> {
-        let format = WeightFormat::Quantised(options);
-        let (group, max) = (options.group(k), options.operands.depth_max());
-        if group > max {
-            return Err(Error::TooDeep { k: group, max });
+        let (format, group) = (WeightFormat::Quantised(to), to.group(k));
+        if group > INT8_K_MAX {
+            return Err(Error::TooDeep { k, max: INT8_K_MAX });
         }
         // Before anything is allocated for sizes that make no sense.
         let plan = self.weight_plan(format, n, k)?;
-        let rotation = Rotation::new(k, rotate::SEED).filter(|_| options.rotated);
+        let rotation = Rotation::new(k, rotate::SEED).filter(|_| to.is_rotated());
         let mut integers = vec![0; n * k];
         let start = || (self.stopwatch(Section::PackWeights), vec![0.0; k]);
         let channels: Vec<Vec<f32>> = self.workers().run(|| {
@@ -271,21 +252,17 @@ impl Engine {
                 if let Some(rotation) = &rotation {
                     rotation.apply(row);
                 }
-                quantise_channel(&options, group, row, out)
+                quantise_channel(to, group, row, out)
             });
             scales.collect()
         });
         let scales = WeightScales {
             columns: group_major(&channels, k.div_ceil(group)),
-            group,
             rotation,
         };
-        match options.operands {
-            Operands::W8A8 => self.pack::<Int8>(plan, format, &integers, Some(scales)),
-            Operands::W4A8 | Operands::W4A4 => {
-                let plan = self.int4_plan(format, n, k, &integers)?;
-                self.pack::<Int4>(plan, format, &integers, Some(scales))
-            }
+        match to.dtype() {
+            Dtype::Int4 => self.pack::<Int4>(plan, format, &integers, Some(scales)),
+            Dtype::Int8 | Dtype::Fp16 => self.pack::<Int8>(plan, format, &integers, Some(scales)),
         }
     }
 
@@ -299,12 +276,7 @@ impl Engine {
         n: usize,
         k: usize,
     ) -> Result<Arc<WeightPlan>, Error> {
-        self.plan_weights(
-            format.dtype(),
-            n,
-            k,
-            &format.plan_options(k, self.options()),
-        )
+        self.plan_weights(format.dtype(), n, k, &format.plan_options(self.options()))
     }
 
     /// The memory that weights, `n x k`, would take.
@@ -318,28 +290,22 @@ impl Engine {
         k: usize,
     ) -> Result<WeightMemory, Error> {
         let plan = self.weight_plan(format, n, k)?;
-        let options = format.plan_options(k, self.options());
+        let options = format.plan_options(self.options());
         let memory = WeightMemory::new(&plan, &options);
         Ok(match format {
-            WeightFormat::Quantised(options) => memory.with_scales(n, k.div_ceil(options.group(k))),
+            WeightFormat::Quantised(to) => memory.with_scales(n, k.div_ceil(to.group(k))),
             _ => memory,
         })
     }
 }
 
 /// Quantises one channel; a scale for each group of K.
-fn quantise_channel(
-    options: &QuantiseOptions,
-    group: usize,
-    row: &[f32],
-    out: &mut [i8],
-) -> Vec<f32> {
-    let limit = options.operands.weight_max();
-    let search: Search = options.search;
+fn quantise_channel(to: Quantisation, group: usize, row: &[f32], out: &mut [i8]) -> Vec<f32> {
+    let limit = to.weight_max();
     row.chunks(group)
         .zip(out.chunks_mut(group))
         .map(|(row, out)| {
-            let scale = search.scale(row, limit);
+            let scale = to.weight_scale(row);
             quantise_scaled(row, scale, limit, out);
             scale
         })

@@ -46,7 +46,7 @@ impl Case {
         let of_b = seed + 1;
         let integers = (random_i8(of_b, n * k), random_i4(of_b, n * k));
         let halves = random_f16(of_b, n * k);
-        let (a, b) = match size(4) {
+        let (a, b) = match size(3) {
             1 => (
                 Rows::Integers(random_i8(seed, m * k)),
                 Weights::i8(n, k, &integers.0),
@@ -55,11 +55,6 @@ impl Case {
                 Rows::Integers(random_i4(seed, m * k)),
                 Weights::i4(n, k, &integers.1),
             ),
-            3 => {
-                let a = random_i8(seed, m * k);
-                let a = a.into_iter().map(|x| x.min(119)).collect();
-                (Rows::Integers(a), Weights::i4_wide(n, k, &integers.1))
-            }
             _ => (
                 Rows::Floats(random_f16(seed, m * k)),
                 Weights::f16(n, k, &halves),

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{DEVICES, multiply, multiply_all, random_f16, random_i4, random_i8};
 use npu_matmul::plan::{JobLimits, MemoryPlan, WeightMemory};
-use npu_matmul::quantise::{Operands, QuantiseOptions};
+use npu_matmul::quantise::Quantisation;
 use npu_matmul::{
     Engine, Error, Observer, PackedWeights, PlanOptions, SubmittedJob, WeightFormat, Weights,
 };
@@ -92,23 +92,11 @@ fn floats(seed: u64, rows: usize) -> Vec<f32> {
 
 /// All formats that differ in memory.
 fn formats() -> Vec<WeightFormat> {
-    let mut all = vec![
-        WeightFormat::Int8,
-        WeightFormat::Int4,
-        WeightFormat::Int4Wide,
-        WeightFormat::Fp16,
-    ];
-    for operands in Operands::ALL {
-        for k_group in [None, Some(128)] {
-            all.push(WeightFormat::Quantised(QuantiseOptions {
-                operands,
-                k_group,
-                rotated: true,
-                ..QuantiseOptions::default()
-            }));
-        }
-    }
-    all
+    let quantised = Quantisation::ALL.map(WeightFormat::Quantised);
+    [WeightFormat::Int8, WeightFormat::Int4, WeightFormat::Fp16]
+        .into_iter()
+        .chain(quantised)
+        .collect()
 }
 
 fn memory(engine: &Engine, format: WeightFormat) -> WeightMemory {
@@ -120,11 +108,8 @@ fn load(engine: &Engine, format: WeightFormat) -> Result<PackedWeights, Error> {
     match format {
         WeightFormat::Int8 => engine.load(Weights::i8(N, K, &random_i8(1, N * K))),
         WeightFormat::Int4 => engine.load(Weights::i4(N, K, &nibbles)),
-        WeightFormat::Int4Wide => engine.load(Weights::i4_wide(N, K, &nibbles)),
         WeightFormat::Fp16 => engine.load(Weights::f16(N, K, &random_f16(1, N * K))),
-        WeightFormat::Quantised(options) => {
-            engine.load(Weights::quantised(N, K, options, &floats(1, N)))
-        }
+        WeightFormat::Quantised(to) => engine.load(Weights::quantised(N, K, to, &floats(1, N))),
     }
 }
 
@@ -132,7 +117,7 @@ fn run(engine: &Engine, weights: &PackedWeights) {
     let (mut sums, mut results) = (vec![0; M * N], vec![0.0; M * N]);
     let (nibbles, halves) = (random_i4(2, M * K), random_f16(2, M * K));
     match weights.format() {
-        WeightFormat::Int8 | WeightFormat::Int4 | WeightFormat::Int4Wide => {
+        WeightFormat::Int8 | WeightFormat::Int4 => {
             multiply(engine, weights, M, &nibbles, &mut sums)
         }
         WeightFormat::Fp16 => multiply(engine, weights, M, &halves, &mut results),
@@ -183,12 +168,7 @@ fn weights_take_what_was_said_and_products_no_more() {
 #[test]
 fn products_of_different_weights_at_once_take_no_more() {
     let (engine, _, peak) = watched(None);
-    let formats = [Operands::W8A8, Operands::W4A8].map(|operands| {
-        WeightFormat::Quantised(QuantiseOptions {
-            operands,
-            ..QuantiseOptions::default()
-        })
-    });
+    let formats = [Quantisation::W8A8, Quantisation::W4A8Hadamard].map(WeightFormat::Quantised);
     let mut plan = engine.ram_plan(u64::MAX);
     let mut weights = Vec::new();
     for _ in 0..8 {

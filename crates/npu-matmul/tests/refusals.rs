@@ -59,7 +59,7 @@ fn operands_that_do_not_fit_are_refused() {
         Err(PlanError::GroupTooLarge { .. })
     ));
     assert!(matches!(
-        engine.load(Weights::w8a8(1, 133_153, &[])),
+        engine.load(Weights::w8a8(1, 133_145, &[])),
         Err(Error::TooDeep { .. } | Error::OperandLength { .. })
     ));
 
@@ -89,9 +89,6 @@ fn weights_of_another_kind_or_engine_are_refused() {
     let engine = common::engine();
     let bytes = engine.load(Weights::i8(2, 3, &[1; 6])).unwrap();
     let nibbles = engine.load(Weights::i4(2, 3, &random_i4(1, 6))).unwrap();
-    let wide = engine
-        .load(Weights::i4_wide(2, 3, &random_i4(1, 6)))
-        .unwrap();
     let halves = engine.load(Weights::f16(2, 3, &random_f16(1, 6))).unwrap();
     let scaled = engine.load(Weights::w8a8(2, 3, &[1.0; 6])).unwrap();
     let (mut ints, mut floats) = ([0_i32; 2], [0.0_f32; 2]);
@@ -121,16 +118,6 @@ fn weights_of_another_kind_or_engine_are_refused() {
             value: -9
         })
     ));
-    let error = multiply(&engine, &wide, 1, &[119_i8, -128, 120], &mut ints);
-    let error = error.unwrap_err();
-    assert!(matches!(
-        error,
-        Error::SplitRange {
-            index: 2,
-            value: 120
-        }
-    ));
-    assert!(error.to_string().starts_with("A[2] is 120"));
     let other = common::engine();
     assert!(matches!(
         multiply(&other, &bytes, 1, &[0_i8; 3], &mut ints),

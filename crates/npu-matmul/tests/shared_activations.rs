@@ -11,8 +11,8 @@ mod slow;
 
 use std::sync::Arc;
 
-use common::{DEVICES, kinds, multiply, multiply_all, random_f16};
-use npu_matmul::quantise::QuantiseOptions;
+use common::{DEVICES, multiply, multiply_all, random_f16};
+use npu_matmul::quantise::Quantisation;
 use npu_matmul::{Engine, PackedWeights, Weights};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::DevicePool;
@@ -26,9 +26,9 @@ fn floats(seed: u64, len: usize) -> Vec<f32> {
     halves.into_iter().map(f32::from).collect()
 }
 
-fn load(engine: &Engine, n: usize, options: QuantiseOptions) -> PackedWeights {
+fn load(engine: &Engine, n: usize, to: Quantisation) -> PackedWeights {
     let b = floats(n as u64, n * K);
-    engine.load(Weights::quantised(n, K, options, &b)).unwrap()
+    engine.load(Weights::quantised(n, K, to, &b)).unwrap()
 }
 
 fn engine() -> (Engine, Arc<Log>) {
@@ -49,8 +49,8 @@ fn quantised(log: &Log) -> usize {
 fn they_give_what_each_product_alone_gives() {
     let (engine, log) = engine();
     let a = floats(99, M * K);
-    for options in kinds() {
-        let weights = [70, 33, 70].map(|n| load(&engine, n, options));
+    for to in Quantisation::ALL {
+        let weights = [70, 33, 70].map(|n| load(&engine, n, to));
         let before = engine.counters();
         let alone = weights.each_ref().map(|weights| {
             let mut c = vec![f32::NAN; M * weights.n()];
@@ -63,7 +63,7 @@ fn they_give_what_each_product_alone_gives() {
         let products = weights.iter().zip(&mut together);
         let products = products.map(|(weights, c)| (weights, M, (&a).into(), c.into()));
         multiply_all(&engine, products.collect()).unwrap();
-        assert!(together == alone, "{options:?}");
+        assert!(together == alone, "{to:?}");
         assert_eq!(quantised(&log), 1);
         let after = engine.counters();
         assert!(after.submits - between.submits < between.submits - before.submits);
@@ -76,7 +76,7 @@ fn they_give_what_each_product_alone_gives() {
 fn those_of_other_weights_are_others() {
     let (engine, log) = engine();
     let (a, other) = (floats(99, M * K), floats(98, M * K));
-    let weights: Vec<_> = (kinds().into_iter())
+    let weights: Vec<_> = (Quantisation::ALL.into_iter())
         .map(|kind| load(&engine, 5, kind))
         .collect();
     let alone = |weights: &PackedWeights, a: &Vec<f32>| {

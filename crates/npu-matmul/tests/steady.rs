@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use common::{DEVICES, multiply, multiply_all, random_f16, random_i4, random_i8};
 use faults::{faulty_pool_on, small_jobs};
 use half::f16;
-use npu_matmul::quantise::{Operands, QuantiseOptions};
+use npu_matmul::quantise::Quantisation;
 use npu_matmul::{Done, Engine, Observer, PackedWeights, PlanOptions, SubmittedJob, Weights};
 use npu_model::ModelOptions;
 
@@ -58,9 +58,8 @@ impl Observer for Threads {
 struct Products {
     int8: PackedWeights,
     int4: PackedWeights,
-    wide: PackedWeights,
     fp16: PackedWeights,
-    quantised: Vec<PackedWeights>,
+    quantised: [PackedWeights; 3],
     bytes: Vec<i8>,
     nibbles: Vec<i8>,
     halves: Vec<f16>,
@@ -73,19 +72,10 @@ impl Products {
             let integers = random_i8(seed, len).into_iter();
             integers.map(f32::from).collect()
         };
-        let mut quantised = Vec::new();
-        for operands in Operands::ALL {
-            for k_group in [None, Some(128)] {
-                let options = QuantiseOptions {
-                    operands,
-                    k_group,
-                    rotated: k_group.is_some(),
-                    ..QuantiseOptions::default()
-                };
-                let weights = engine.load(Weights::quantised(N, K, options, &floats(1, N * K)));
-                quantised.push(weights.unwrap());
-            }
-        }
+        let quantised = Quantisation::ALL.map(|to| {
+            let weights = engine.load(Weights::quantised(N, K, to, &floats(1, N * K)));
+            weights.unwrap()
+        });
         Self {
             int8: engine
                 .load(Weights::i8(N, K, &random_i8(2, N * K)))
@@ -93,14 +83,11 @@ impl Products {
             int4: engine
                 .load(Weights::i4(N, K, &random_i4(3, N * K)))
                 .unwrap(),
-            wide: engine
-                .load(Weights::i4_wide(N, K, &random_i4(3, N * K)))
-                .unwrap(),
             fp16: engine
                 .load(Weights::f16(N, K, &random_f16(4, N * K)))
                 .unwrap(),
             quantised,
-            bytes: random_i8(5, M * K).iter().map(|&x| x.min(119)).collect(),
+            bytes: random_i8(5, M * K),
             nibbles: random_i4(6, M * K),
             halves: random_f16(7, M * K),
             floats: floats(8, M * K),
@@ -112,7 +99,6 @@ impl Products {
         let (mut c, mut c32, mut c16) = (vec![0; M * N], vec![0.0; M * N], vec![f16::ZERO; M * N]);
         multiply(engine, &self.int8, M, &self.bytes, &mut c).unwrap();
         multiply(engine, &self.int4, M, &self.nibbles, &mut c).unwrap();
-        multiply(engine, &self.wide, M, &self.bytes, &mut c).unwrap();
         multiply(engine, &self.fp16, M, &self.halves, &mut c32).unwrap();
         multiply(engine, &self.fp16, M, &self.halves, &mut c16).unwrap();
         for weights in &self.quantised {
@@ -121,7 +107,7 @@ impl Products {
         let mut others = vec![0; M * N];
         let products = vec![
             (&self.int8, M, (&self.bytes).into(), (&mut c).into()),
-            (&self.wide, M, (&self.bytes).into(), (&mut others).into()),
+            (&self.int4, M, (&self.nibbles).into(), (&mut others).into()),
             (&self.fp16, M, (&self.halves).into(), (&mut c16).into()),
         ];
         multiply_all(engine, products).unwrap();

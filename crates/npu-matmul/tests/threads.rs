@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use common::{DEVICES, engine, multiply, pool, random_i8};
-use npu_matmul::quantise::QuantiseOptions;
+use npu_matmul::quantise::Quantisation;
 use npu_matmul::{Engine, Threads, Weights, reference};
 
 const M: usize = 20;
@@ -36,9 +36,8 @@ fn quantised(engine: &Engine) -> (Vec<f32>, HashSet<String>) {
             *out = ((channel * 7 + k * 3) % 23) as f32 - 11.0;
         }
     };
-    let options = QuantiseOptions::default();
     let weights = engine
-        .load(Weights::quantised_rows(N, K, options, fill))
+        .load(Weights::quantised_rows(N, K, Quantisation::W8A8, fill))
         .unwrap();
     let mut a: Vec<f32> = (0..M * K).map(|i| (i % 17) as f32 - 8.0).collect();
     a.iter_mut().skip(5).step_by(K).for_each(|x| *x = 90.0);

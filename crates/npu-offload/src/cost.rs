@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a product takes, by the timing model: the same question always has the same answer.
 
+use npu_matmul::Plan;
 use npu_matmul::plan::{KernelCost, PlanOptions, WeightPlan};
-use npu_matmul::quantise::{Operands, rotate};
-use npu_matmul::{Plan, WeightFormat};
+use npu_matmul::quantise::{INT8_K_MAX, Quantisation, rotate};
 use rknpu_regcmd::timing::Machine;
 
 use crate::precision::ComputeType;
-
-/// Longest dot product in INT8 whose sum surely fits into 32 bits.
-pub const MAX_INT8_K: usize = Operands::W8A8.depth_max();
 
 /// Modelled time of a product, picoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,11 +63,11 @@ impl PlanTarget {
     /// How weights of `n x k` are cut; `None` if they cannot be multiplied in this precision.
     #[must_use]
     pub fn weight_plan(&self, precision: ComputeType, [n, k]: [usize; 2]) -> Option<WeightPlan> {
-        if precision.is_quantised() && k > MAX_INT8_K {
+        if precision.quantisation().is_some() && k > INT8_K_MAX {
             return None;
         }
         let format = precision.format();
-        let options = format.plan_options(k, &self.options);
+        let options = format.plan_options(&self.options);
         WeightPlan::new(format.dtype(), n, k, self.fds, &options).ok()
     }
 
@@ -87,12 +84,12 @@ impl PlanTarget {
         let k = size[1];
         let weights = self.weight_plan(precision, size)?;
         let format = precision.format();
-        let options = format.plan_options(k, &self.options);
+        let options = format.plan_options(&self.options);
         let plan = Plan::new(&weights, m.checked_mul(format.passes())?, &options).ok()?;
-        let stages = match format {
-            WeightFormat::Quantised(quantise) if quantise.rotated => rotate::stages(k),
-            _ => 0,
-        };
+        let is_rotated = precision
+            .quantisation()
+            .is_some_and(Quantisation::is_rotated);
+        let stages = if is_rotated { rotate::stages(k) } else { 0 };
         let host = &options.profile.host;
         let activations = (m as u64).checked_mul(k as u64)?;
         let rounded_ps = host.kernel_ps(activations, KernelCost::round(format.dtype()));
@@ -110,6 +107,8 @@ impl PlanTarget {
 
 #[cfg(test)]
 mod tests {
+    use npu_matmul::Dtype;
+
     use super::*;
 
     const SIZE: [usize; 2] = [1024, 4096];
@@ -123,27 +122,28 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_costs_the_cpu_its_stages_and_the_npu_nothing() {
-        let (plain, rotated) = (
-            cost(ComputeType::Int8, 64),
-            cost(ComputeType::Int8Hadamard, 64),
-        );
-        assert_eq!(plain.npu_ps, rotated.npu_ps);
-        // log2(4096) stages for each of 64 x 4096 activations.
-        let host = &target().options.profile.host;
+    fn a_rotation_costs_the_cpu_its_stages() {
+        let options = ComputeType::Int8Hadamard
+            .format()
+            .plan_options(&target().options);
+        let weights = target().weight_plan(ComputeType::Int8Hadamard, SIZE);
+        let plan = Plan::new(&weights.unwrap(), 64, &options).unwrap();
+        let rotated = cost(ComputeType::Int8Hadamard, 64);
+        let host = &options.profile.host;
+        // log2(4096) stages for each of 64 x 4096 activations, and the rounding.
         let stages = host.kernel_ps(12 * 64 * 4096, KernelCost::ROTATION_STAGE);
-        assert_eq!(rotated.cpu_ps, plain.cpu_ps + stages);
-        assert_eq!(rotated.call_ps, plain.call_ps + stages);
+        let rounded = host.kernel_ps(64 * 4096, KernelCost::round(Dtype::Int8));
+        let call = plan.call(&options);
+        assert_eq!(rotated.cpu_ps, call.cpu_ps() + rounded + stages);
+        assert_eq!(rotated.call_ps, call.call_ps + rounded + stages);
     }
 
+    /// Four bits save memory, not time: twice the rows, and results for each group of K.
     #[test]
-    fn split_activations_are_two_rows_for_the_npu() {
-        // Of the same groups of K.
-        let (one, two) = (
-            cost(ComputeType::Int4Hadamard, 512),
-            cost(ComputeType::W4A8Hadamard, 512),
-        );
-        assert!(4 * two.npu_ps > 5 * one.npu_ps, "{two:?} for {one:?}");
+    fn four_bits_take_longer() {
+        let [eight, four] = [ComputeType::Int8Hadamard, ComputeType::W4A8Hadamard]
+            .map(|precision| cost(precision, 512));
+        assert!(four.npu_ps > 2 * eight.npu_ps, "{four:?} for {eight:?}");
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
         let bytes = |precision| target().packed_bytes(precision, SIZE).unwrap();
         assert_eq!(bytes(ComputeType::Fp16), 2 * 1024 * 4096);
         assert_eq!(bytes(ComputeType::Int8Hadamard), 1024 * 4096);
-        assert_eq!(bytes(ComputeType::W4A8), 1024 * 4096 / 2);
+        assert_eq!(bytes(ComputeType::W4A8Hadamard), 1024 * 4096 / 2);
     }
 
     #[test]
@@ -173,8 +173,9 @@ mod tests {
             }
         }
         assert_eq!(target().cost(ComputeType::Fp16, [64, 64], 0), None);
-        assert_eq!(target().cost(ComputeType::W4A8, [64, 64], usize::MAX), None);
-        let deep = [64, MAX_INT8_K + 32];
-        assert_eq!(target().cost(ComputeType::Int8, deep, 64), None);
+        let split = ComputeType::W4A8Hadamard;
+        assert_eq!(target().cost(split, [64, 64], usize::MAX), None);
+        let deep = [64, INT8_K_MAX + 32];
+        assert_eq!(target().cost(ComputeType::Int8Hadamard, deep, 64), None);
     }
 }

@@ -37,13 +37,13 @@ mod precision;
 mod rows;
 mod rules;
 
-pub use cost::{MAX_INT8_K, OffloadCost, PlanTarget};
+pub use cost::{OffloadCost, PlanTarget};
 pub use cpu::{CpuSpeed, ProductSpeed};
 pub use format::{FORMATS, FormatClass, NumberFormat};
 pub use graph::{Graph, GraphTime};
 pub use memory::{AvailableMemory, default_budget, parse_bytes};
 pub use models::{ARCHITECTURES, ModelShape, WeightMatrix};
 pub use placement::{WeightRole, add_tensor};
-pub use precision::{ComputeType, K_GROUP, PrecisionChoice};
+pub use precision::{ComputeType, PrecisionChoice};
 pub use rows::{FEWEST_ROWS, MOST_ROWS};
 pub use rules::{OffloadRules, ProductDecision};

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-use crate::cost::{MAX_INT8_K, PlanTarget};
+use npu_matmul::quantise::INT8_K_MAX;
+
+use crate::cost::PlanTarget;
 use crate::cpu::CpuSpeed;
 use crate::format::{FormatClass, NumberFormat};
 use crate::precision::{ComputeType, PrecisionChoice};
@@ -89,21 +91,20 @@ impl OffloadRules {
     /// | weights | their rows | computed in |
     /// |---|---|---|
     /// | F32, F16, BF16 | any | FP16: the file has lost nothing |
-    /// | quantised | a multiple of 128, at most [`MAX_INT8_K`] | rotated INT8: half of FP16's memory |
+    /// | quantised | a multiple of 128, at most 133,144 | rotated INT8: half of FP16's memory |
     /// | quantised | others, which hardly rotate | FP16 |
     ///
     /// Rotated INT8 is chosen for its memory. Where times were measured, FP16 is taken for sizes
     /// in which it is faster.
     ///
-    /// INT8 that is not rotated does not keep the promise where activations have outliers, and
-    /// four bits do not with trained weights, even of files of four bits. They are experimental,
-    /// and only [`PrecisionChoice::Always`] makes them.
+    /// Four bits do not keep the promise with trained weights, even of files of four bits. They
+    /// are experimental, and only [`PrecisionChoice::Always`] makes them.
     fn precision(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType {
         if let PrecisionChoice::Always(precision) = self.choice {
             return precision;
         }
         let k = size[1];
-        let rotates = k.is_multiple_of(ROTATED_MIN) && (1..=MAX_INT8_K).contains(&k);
+        let rotates = k.is_multiple_of(ROTATED_MIN) && (1..=INT8_K_MAX).contains(&k);
         if weights.class != FormatClass::Quantised || !rotates {
             return ComputeType::Fp16;
         }
@@ -185,15 +186,14 @@ mod tests {
     #[test]
     fn rows_that_hardly_rotate_are_computed_in_fp16() {
         let rules = rules(600);
-        let deepest = MAX_INT8_K - MAX_INT8_K % ROTATED_MIN;
         for (k, rotates) in [
             (0, false),
             (32, false),
             (2880, false),
             (384, true),
             (11008, true),
-            (deepest, true),
-            (deepest + ROTATED_MIN, false),
+            (INT8_K_MAX / ROTATED_MIN * ROTATED_MIN, true),
+            (INT8_K_MAX.next_multiple_of(ROTATED_MIN), false),
         ] {
             let precision = rules.precision(format("Q4_0"), [64, k]);
             assert_eq!(precision == ComputeType::Int8Hadamard, rotates, "{k}");
@@ -223,10 +223,10 @@ mod tests {
     #[test]
     fn the_user_has_the_last_word() {
         let mut rules = rules(600);
-        rules.choice = PrecisionChoice::Always(ComputeType::W4A8);
+        rules.choice = PrecisionChoice::Always(ComputeType::W4A8Hadamard);
         rules.min_rows = Some(7);
         let decision = rules.decide(format("F16"), SIZE);
-        assert_eq!(decision.precision, ComputeType::W4A8);
+        assert_eq!(decision.precision, ComputeType::W4A8Hadamard);
         assert_eq!(decision.fewest_rows, Some(7));
         for (rows, is_worth) in [(6, false), (7, true)] {
             assert_eq!(rules.is_worth(format("F16"), SIZE, rows, 1), is_worth);

@@ -47,8 +47,6 @@ pub(crate) enum ProductOperands {
     Integers { a: Vec<i8>, b: Vec<i8> },
     /// FP16 operands.
     Floats { a: Vec<f16>, b: Vec<f16> },
-    /// W4A8 operands: A of 8 bits, B of 4, a byte each.
-    Split { a: Vec<i8>, b: Vec<i8> },
     /// Floats that are to be quantised to W8A8.
     Quantised { a: Vec<f32>, b: Vec<f32> },
 }
@@ -90,25 +88,14 @@ impl ProductOperands {
     }
 }
 
-/// The largest activation of W4A8: 16 h + l with h and l from -8 to 7.
-pub(crate) const SPLIT_MAX: i8 = 119;
-
 impl ProductOperands {
-    /// As [`ProductOperands::random`], of any kind. W4A8: activations of -128 to 119;
-    /// W8A8: those of FP16.
+    /// As [`ProductOperands::random`], of any kind. W8A8: those of FP16.
     pub(crate) fn random_of(kind: OperandDtypes, a_len: usize, b_len: usize, seed: u64) -> Self {
         let of = |dtype, a_len, b_len| Self::random(dtype, a_len, b_len, seed);
         match kind {
             OperandDtypes::Int8 | OperandDtypes::Fp16 | OperandDtypes::Int4 => {
                 of(kind.dtype(), a_len, b_len)
             }
-            OperandDtypes::W4a8 => match (of(Dtype::Int8, a_len, 0), of(Dtype::Int4, 0, b_len)) {
-                (Self::Integers { mut a, .. }, Self::Integers { b, .. }) => {
-                    a.iter_mut().for_each(|a| *a = (*a).min(SPLIT_MAX));
-                    Self::Split { a, b }
-                }
-                (other, _) => other,
-            },
             OperandDtypes::W8a8 => match of(Dtype::Fp16, a_len, b_len) {
                 Self::Floats { a, b } => Self::Quantised {
                     a: a.into_iter().map(f32::from).collect(),
@@ -136,7 +123,7 @@ impl ProductOperands {
     /// more than one weight is ever saved up, so that `depth` channels spend no
     /// more than they and one weight may.
     pub(crate) fn allowing(mut self, k: usize, depth: usize) -> Self {
-        let (Self::Integers { b, .. } | Self::Split { b, .. }) = &mut self else {
+        let Self::Integers { b, .. } = &mut self else {
             return self;
         };
         // Shares of one `depth`th.
@@ -172,7 +159,6 @@ impl ProductOperands {
             Self::Floats { b, .. } => Weights::f16(n, k, b),
             Self::Integers { b, .. } if dtype == Dtype::Int4 => Weights::i4(n, k, b),
             Self::Integers { b, .. } => Weights::i8(n, k, b),
-            Self::Split { b, .. } => Weights::i4_wide(n, k, b),
             Self::Quantised { b, .. } => Weights::w8a8(n, k, b),
         })
     }
@@ -180,7 +166,7 @@ impl ProductOperands {
     /// A, for the engine.
     pub(crate) fn activations(&self) -> Activations<'_> {
         match self {
-            Self::Integers { a, .. } | Self::Split { a, .. } => a.into(),
+            Self::Integers { a, .. } => a.into(),
             Self::Floats { a, .. } => a.into(),
             Self::Quantised { a, .. } => a.into(),
         }
@@ -214,18 +200,6 @@ mod tests {
         let mut random = SplitMix64::new(1_234_567);
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
         assert_eq!(random.next(), 3_203_168_211_198_807_973);
-    }
-
-    #[test]
-    fn activations_of_w4a8_are_two_nibbles() {
-        let ProductOperands::Split { a, b } =
-            ProductOperands::random_of(OperandDtypes::W4a8, 9000, 500, 3)
-        else {
-            panic!("w4a8 is split");
-        };
-        assert!(a.contains(&-128) && a.contains(&SPLIT_MAX));
-        assert!(a.iter().all(|&a| a <= SPLIT_MAX));
-        assert!(b.contains(&-8) && b.contains(&7) && b.iter().all(|b| (-8..=7).contains(b)));
     }
 
     #[test]

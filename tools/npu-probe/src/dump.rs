@@ -91,7 +91,7 @@ impl Dump<'_> {
             format!("{m} x {n}"),
         );
         let (ty, a, b) = match self.operands {
-            ProductOperands::Integers { a, b } | ProductOperands::Split { a, b } => (
+            ProductOperands::Integers { a, b } => (
                 "int8",
                 bytes(a, |x| x.to_le_bytes()),
                 bytes(b, |x| x.to_le_bytes()),

@@ -73,7 +73,7 @@ impl CpuResult {
     ) -> Self {
         let (m, of_a) = (rows.len(), rows.start * k..rows.end * k);
         match operands {
-            ProductOperands::Integers { a, b } | ProductOperands::Split { a, b } => {
+            ProductOperands::Integers { a, b } => {
                 Self::Integers(reference::multiply_i32(m, n, k, &a[of_a], b))
             }
             ProductOperands::Floats { a, b } => {

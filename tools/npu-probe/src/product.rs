@@ -23,7 +23,7 @@ impl ProductResult {
     /// The elements of such a product.
     pub(crate) const fn output(operands: &ProductOperands, results: Results) -> Output {
         match (operands, results) {
-            (ProductOperands::Integers { .. } | ProductOperands::Split { .. }, _) => Output::I32,
+            (ProductOperands::Integers { .. }, _) => Output::I32,
             (ProductOperands::Floats { .. }, Results::Sums)
             | (ProductOperands::Quantised { .. }, _) => Output::F32,
             (ProductOperands::Floats { .. }, Results::Halves) => Output::F16,

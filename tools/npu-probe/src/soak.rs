@@ -9,19 +9,18 @@ use npu_matmul::{Error, JobFailure, Results, reference};
 use rocket_uapi::Device;
 
 use crate::cmd::measuring;
-use crate::data::{ProductOperands, SPLIT_MAX, SplitMix64};
+use crate::data::{ProductOperands, SplitMix64};
 use crate::exit::Failure;
 use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
 use crate::shape::ProductShape;
 
 /// What is multiplied, and what is made of the sums.
-const KINDS: [(OperandDtypes, Results); 5] = [
+const KINDS: [(OperandDtypes, Results); 4] = [
     (OperandDtypes::Int8, Results::Sums),
     (OperandDtypes::Fp16, Results::Sums),
     (OperandDtypes::Fp16, Results::Halves),
     (OperandDtypes::Int4, Results::Sums),
-    (OperandDtypes::W4a8, Results::Sums),
 ];
 
 /// Bits of the largest sizes: most products are small, some have several tiles of
@@ -90,9 +89,9 @@ impl SoakProduct {
     ) -> Result<(), Failure> {
         let ProductShape { m, k, n } = self.shape;
         let mut random = SplitMix64::new(self.seed);
-        let b = self.integers(&mut random, n * k, false);
+        let b = self.integers(&mut random, n * k);
         let sides = [(); 2].map(|()| {
-            let a = self.integers(&mut random, m * k, true);
+            let a = self.integers(&mut random, m * k);
             let want = reference::multiply_i32(m, n, k, &a, &b);
             (self.operands(a, b.clone()), want)
         });
@@ -116,14 +115,12 @@ impl SoakProduct {
 
     /// Random numbers that the type has, whole ones also of FP16, so that no sum is
     /// rounded.
-    fn integers(&self, random: &mut SplitMix64, len: usize, is_a: bool) -> Vec<i8> {
-        let (bits, most) = match self.kind {
-            OperandDtypes::Int8 | OperandDtypes::W8a8 => (8, i8::MAX),
-            OperandDtypes::W4a8 if is_a => (8, SPLIT_MAX),
-            OperandDtypes::W4a8 | OperandDtypes::Int4 | OperandDtypes::Fp16 => (4, i8::MAX),
+    fn integers(&self, random: &mut SplitMix64, len: usize) -> Vec<i8> {
+        let bits = match self.kind {
+            OperandDtypes::Int8 | OperandDtypes::W8a8 => 8,
+            OperandDtypes::Int4 | OperandDtypes::Fp16 => 4,
         };
-        let mut next = || (random.signed(bits) as i8).min(most);
-        (0..len).map(|_| next()).collect()
+        (0..len).map(|_| random.signed(bits) as i8).collect()
     }
 
     fn operands(&self, a: Vec<i8>, b: Vec<i8>) -> ProductOperands {
@@ -132,7 +129,6 @@ impl SoakProduct {
             OperandDtypes::Int8 | OperandDtypes::Int4 | OperandDtypes::W8a8 => {
                 ProductOperands::Integers { a, b }
             }
-            OperandDtypes::W4a8 => ProductOperands::Split { a, b },
             OperandDtypes::Fp16 => ProductOperands::Floats {
                 a: halves(a),
                 b: halves(b),

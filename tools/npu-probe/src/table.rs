@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rows of text in columns.
 
+/// Bytes of a mebibyte.
+pub(crate) const MIB: f64 = 1024.0 * 1024.0;
+
 /// Rows of as many cells, the first of which are heads: each column is as wide as it has
 /// to be, and numbers are aligned at their right.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {

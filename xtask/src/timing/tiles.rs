@@ -6,9 +6,7 @@ use anyhow::{Context, Result};
 use rknpu_regcmd::MatmulType::Fp16ToFp16;
 use rknpu_regcmd::regs::{cna, dpu_rdma};
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule, seconds};
-use rknpu_regcmd::{
-    BufferId, ChipProfile, MatmulTask, MatmulType, Register, TaskRegisters, tasks,
-};
+use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask, MatmulType, Register, TaskRegisters, tasks};
 
 /// DPU_RDMA FEATURE_MODE_CFG of librocketnpu's accumulating fp16 programs:
 /// MRDMA and ERDMA share the operand, fp16 in memory.

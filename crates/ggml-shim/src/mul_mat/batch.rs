@@ -333,7 +333,7 @@ impl RowsKey {
         Self {
             tensor: (bytes.as_ptr().addr(), nb),
             size: [k, m, repeats[0]],
-            is_rounded: !product.offload.precision.is_quantised(),
+            is_rounded: product.offload.precision.quantisation().is_none(),
             ids: ids.map(|ids| ids.bytes.as_ptr().addr()),
             rows: part.rows.clone(),
         }

@@ -65,7 +65,7 @@ impl<'a> PreparedRows<'a> {
         k: usize,
         activations: Cow<'a, [f32]>,
     ) -> Result<Self, MulMatError> {
-        if precision.is_quantised() {
+        if precision.quantisation().is_some() {
             return Ok(Self {
                 rows: EngineRows::Floats(activations),
                 mends: Vec::new(),

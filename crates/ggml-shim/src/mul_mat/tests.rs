@@ -193,7 +193,7 @@ fn q8_0_weights() -> Vec<u8> {
 fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> MulMat<'a> {
     MulMat {
         offload: Offload {
-            precision: ComputeType::Int8,
+            precision: ComputeType::Int8Hadamard,
             shape: SQUARE,
             experts: None,
         },
@@ -299,7 +299,7 @@ fn products_of_a_list_share_their_activations() {
     };
     let activations = numbers(M * K, 0);
     let weights: Vec<Vec<f32>> = (1..4).map(|seed| numbers(32 * K, seed)).collect();
-    for precision in [ComputeType::Fp16, ComputeType::Int8] {
+    for precision in [ComputeType::Fp16, ComputeType::Int8Hadamard] {
         let mut tables: Vec<_> = weights.iter().map(|_| kept()).collect();
         let mut multiply = |at: Range<usize>, outs: &mut [Vec<f32>]| {
             let before = OPENED.engine.counters();
@@ -370,7 +370,7 @@ fn a_bad_activation_row_gives_nan_and_leaves_the_others() {
     for bad in [f32::INFINITY, f32::NAN] {
         let (mut activations, _) = lay_out([32, 2, 1, 1], [1, 2, 3], 0, 0.0, activation);
         activations[40] = bad;
-        for precision in [ComputeType::Fp16, ComputeType::Int8] {
+        for precision in [ComputeType::Fp16, ComputeType::Int8Hadamard] {
             let mut out = [0.0; 6];
             let mut product = q8_0(&weights, &activations, &mut out);
             product.offload.precision = precision;

@@ -179,8 +179,9 @@ fn int8_wants_some_outputs_and_whole_blocks() {
         Err(DeclineReason::NotContiguous)
     );
     let mut int8 = policy(1);
-    int8.choice = PrecisionChoice::Always(ComputeType::Int8);
-    let deepest = (MAX_INT8_K - MAX_INT8_K % 32) as i64;
+    int8.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard);
+    // In whole blocks.
+    let deepest = i64::try_from(INT8_K_MAX / 32 * 32).unwrap();
     assert!(decide(&product(Q8_0, 64, 64, deepest), &int8).is_ok());
     assert_eq!(
         decide(&product(Q8_0, 64, 64, deepest + 32), &int8),

@@ -36,7 +36,7 @@ pub(crate) struct Product<'a> {
 pub(crate) enum Operand<'a> {
     Int8(MatrixView<'a, i8>),
     Int4(MatrixView<'a, i8>),
-    /// Each row twice, as high and as low nibbles.
+    /// Each row twice, as high and as low nibbles; scaled group by group of K.
     Int4Wide(MatrixView<'a, i8>),
     Fp16(MatrixView<'a, f16>),
 }
@@ -58,43 +58,16 @@ pub(crate) enum Epilogue<'a> {
         rows: &'a [f32],
         columns: &'a [f32],
     },
-    /// Integers scaled and added up K tile by K tile.
+    /// Integers scaled and added up group by group of K.
     Grouped {
         c: &'a mut [f32],
         /// Of a row, all groups of K; then of the next row.
         rows: &'a [f32],
         /// Of a group of K, all columns; then of the next group.
         columns: &'a [f32],
+        /// A K tile each.
         groups: usize,
-        /// K tiles of each group but the last, which may have less.
-        k_tiles: usize,
     },
-}
-
-impl<'a> Epilogue<'a> {
-    /// With scales of rows and columns for each group of K, of so many K tiles.
-    pub(crate) fn scaled(
-        c: &'a mut [f32],
-        (rows, columns): (&'a [f32], &'a [f32]),
-        groups: usize,
-        k_tiles: usize,
-    ) -> Self {
-        if groups > 1 {
-            return Self::Grouped {
-                c,
-                rows,
-                columns,
-                groups,
-                k_tiles,
-            };
-        }
-        Self::Dequantised {
-            // Both have 4 bytes.
-            c: zerocopy::transmute_mut!(c),
-            rows,
-            columns,
-        }
-    }
 }
 
 /// Tells matrices apart: two products of one matrix pack the same bytes where
@@ -140,28 +113,6 @@ impl OutputTile<'_> {
             columns: self.columns.clone(),
         }
     }
-}
-
-/// Evaluates `$body` with `$T` the partial sums of an integer operand.
-macro_rules! with_partial {
-    ($operand:expr, $T:ident => $body:expr) => {
-        match $operand {
-            Operand::Int8(_) => {
-                type $T = i32;
-                $body
-            }
-            Operand::Int4(_) => {
-                type $T = i16;
-                $body
-            }
-            Operand::Int4Wide(_) => {
-                type $T = Split;
-                $body
-            }
-            // No integers are made of it.
-            Operand::Fp16(_) => {}
-        }
-    };
 }
 
 impl Product<'_> {
@@ -218,9 +169,14 @@ impl Product<'_> {
             completes: job.band.k_tiles.last().map(|k| k.index + 1) == Some(k_tiles),
         };
         match &mut self.epilogue {
-            Epilogue::I32(c) => with_partial!(self.a, T => each.collect::<T, _>(c, |tile, c| {
-                unpack::<T>(tile.rows, tile.mode(), tile.to(c, n));
-            })),
+            Epilogue::I32(c) => match self.a {
+                Operand::Int4(_) => each.collect::<i16, _>(c, |tile, c| {
+                    unpack::<i16>(tile.rows, tile.mode(), tile.to(c, n));
+                }),
+                _ => each.collect::<i32, _>(c, |tile, c| {
+                    unpack::<i32>(tile.rows, tile.mode(), tile.to(c, n));
+                }),
+            },
             Epilogue::F32(c) => each.collect::<f32, _>(c, |tile, c| {
                 unpack::<f32>(tile.rows, tile.mode(), tile.to(c, n));
             }),
@@ -233,30 +189,31 @@ impl Product<'_> {
                 });
                 each.narrow(sums, c);
             }
-            Epilogue::Dequantised { c, rows, columns } => {
-                with_partial!(self.a, T => each.collect::<T, _>(c, |tile, c| {
-                    if !tile.completes {
-                        return unpack::<T>(tile.rows, tile.mode(), tile.to(c, n));
-                    }
-                    let scales = Scales { rows: &rows[tile.row..], row_step: 1, columns };
-                    unpack_dequantised::<T>(tile.rows, tile.mode(), scales, tile.to(c, n));
-                }));
-            }
+            Epilogue::Dequantised { c, rows, columns } => each.collect::<i32, _>(c, |tile, c| {
+                if !tile.completes {
+                    return unpack::<i32>(tile.rows, tile.mode(), tile.to(c, n));
+                }
+                let scales = Scales {
+                    rows: &rows[tile.row..],
+                    row_step: 1,
+                    columns,
+                };
+                unpack_dequantised::<i32>(tile.rows, tile.mode(), scales, tile.to(c, n));
+            }),
             Epilogue::Grouped {
                 c,
                 rows,
                 columns,
                 groups,
-                k_tiles,
-            } => with_partial!(self.a, T => each.collect::<T, _>(c, |tile, c| {
-                let group = tile.k_tile / *k_tiles;
+            } => each.collect::<Split, _>(c, |tile, c| {
+                let group = tile.k_tile;
                 let scales = Scales {
                     rows: &rows[tile.row * *groups + group..],
                     row_step: *groups,
                     columns: &columns[group * n..][..n],
                 };
-                unpack_scaled::<T>(tile.rows, tile.mode(), scales, tile.to(c, n));
-            })),
+                unpack_scaled::<Split>(tile.rows, tile.mode(), scales, tile.to(c, n));
+            }),
         }
     }
 }

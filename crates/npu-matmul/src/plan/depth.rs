@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use super::choose::{candidates, cheapest};
 use super::options::{PlanError, PlanOptions};
-use super::weights::{INT4_K_TILE_MAX, even_k_tile, k_tile_max};
+use super::weights::{INT4_K_TILE_MAX, even_k_tile};
 use crate::dtype::{CHANNEL_GROUP, Dtype};
 
 /// Sums of magnitudes that cannot saturate.
@@ -81,23 +81,6 @@ pub(super) fn with_copies(
             .map(|best| best.weights.replicas > 1);
     }
     Ok(decided)
-}
-
-/// The depth of the K tiles of weights that have a scale for each `group` of K:
-/// all of the group where such a tile is exact, else the most that divides it, so
-/// that each tile has one scale. A group that is no legal depth stays as it is,
-/// for the plan to refuse.
-pub(crate) fn group_k_tile(dtype: Dtype, group: usize, options: &PlanOptions) -> usize {
-    let deepest = k_tile_max(dtype, options);
-    if group <= deepest || !group.is_multiple_of(CHANNEL_GROUP) {
-        return group;
-    }
-    // From the deepest tile: a group may be any number, a tile not.
-    (1..=deepest / CHANNEL_GROUP)
-        .rev()
-        .map(|units| units * CHANNEL_GROUP)
-        .find(|&tile| group.is_multiple_of(tile))
-        .unwrap_or(group)
 }
 
 /// Groups of channels of which any so many consecutive ones are within the sum.
@@ -175,32 +158,6 @@ mod tests {
         ] {
             assert_eq!(int4_depth_within(k, channels), depth, "{k}, {channels}");
         }
-    }
-
-    #[test]
-    fn tiles_divide_their_group() {
-        let known = |depth| PlanOptions {
-            int4_depth: depth,
-            ..PlanOptions::default()
-        };
-        for (group, depth, tile) in [
-            (384, None, 384),
-            (512, None, 256),
-            (512, Some(512), 512),
-            (1024, Some(544), 512),
-            // 31 is prime.
-            (992, None, 32),
-            // Refused, as they were.
-            (0, None, 0),
-            (500, None, 500),
-            (usize::MAX, None, usize::MAX),
-            // No search takes long.
-            (1 << 62, None, 256),
-        ] {
-            let options = known(depth);
-            assert_eq!(group_k_tile(Dtype::Int4, group, &options), tile);
-        }
-        assert_eq!(group_k_tile(Dtype::Int8, 4096, &known(None)), 4096);
     }
 
     proptest! {

@@ -49,7 +49,6 @@ use std::fmt;
 pub use alternatives::{Alternative, alternatives};
 pub use call::{CallTime, batch_call};
 pub use choose::{Candidate, Conditions, candidates, cheapest};
-pub(crate) use depth::group_k_tile;
 pub use depth::{INT4_TYPICAL_CHANNELS, int4_depth, int4_depth_within};
 pub use footprint::{DeviceMemory, WeightMemory};
 pub use host::{HostCores, KernelCost, UnpackTo};

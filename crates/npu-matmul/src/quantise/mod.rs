@@ -13,19 +13,18 @@
 //!   results that depend on it are NaN, as they could be in float arithmetic,
 //!   and no other result is touched.
 //!
-//! [`QuantiseOptions`] has what an engine can do besides: fewer bits, scales
-//! for groups of K. [`search`] finds scales that clip, [`rotate`] makes rows that
-//! need no clipping, and [`loss`] measures both.
+//! [`Quantisation`] has the ways of an engine. [`search`] finds scales that clip,
+//! [`rotate`] makes rows that need no clipping, and [`loss`] measures both.
 
 pub mod loss;
-mod options;
 pub mod rotate;
+mod scheme;
 pub mod search;
 
 use npu_kernels::quantise::quantise_scaled;
 
 pub use npu_kernels::dequantise::dequantise;
-pub use options::{INT4_MAX, Operands, QuantiseOptions, SPLIT_INT8_MAX};
+pub use scheme::{INT8_K_MAX, Quantisation};
 
 /// The largest magnitude of a quantised element; -128 is not used, so that
 /// negation stays in range.

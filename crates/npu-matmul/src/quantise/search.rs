@@ -3,8 +3,8 @@
 //!
 //! A smaller scale than max|x| / limit clips the largest elements and resolves
 //! all others finer. Which is better depends on the data: heavy tails gain
-//! from clipping, even distributions lose. [`Search::MeanSquare`] tries a number of
-//! scales, that of [`Search::AbsMax`] among them, and takes the best.
+//! from clipping, even distributions lose. So a number of scales are tried, that
+//! one among them.
 
 use npu_kernels::quantise::row_scale;
 
@@ -16,30 +16,16 @@ const STEPS: u32 = 80;
 /// The smallest scale tried, of the largest.
 const SMALLEST: f32 = 0.2;
 
-/// How a scale is found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Search {
-    /// max|x| / limit: nothing is clipped.
-    #[default]
-    AbsMax,
-    /// The least mean square error.
-    MeanSquare,
-}
-
-impl Search {
-    /// The scale for `values`, quantised to `-limit..=limit`; `limit` is an
-    /// integer from 1 to 127. 0 and NaN as in [`super::quantise_row`].
-    #[must_use]
-    pub fn scale(self, values: &[f32], limit: f32) -> f32 {
-        let largest = row_scale(values, limit);
-        if largest.is_nan() || largest == 0.0 {
-            return largest;
-        }
-        match self {
-            Self::AbsMax => largest,
-            Self::MeanSquare => least(largest, |scale| square_error(values, scale, limit)),
-        }
+/// The scale of the least square error for `values`, quantised to
+/// `-limit..=limit`; `limit` is an integer from 1 to 127. 0 and NaN as in
+/// [`super::quantise_row`].
+#[must_use]
+pub fn least_square_scale(values: &[f32], limit: f32) -> f32 {
+    let largest = row_scale(values, limit);
+    if largest.is_nan() || largest == 0.0 {
+        return largest;
     }
+    least(largest, |scale| square_error(values, scale, limit))
 }
 
 /// The scale with the least measure; the largest of equals.
@@ -95,9 +81,9 @@ mod tests {
         ) {
             let limit = f32::from(limit);
             let values: Vec<f32> = values.iter().map(|x| (x / 1e3).powi(power)).collect();
-            let largest = Search::AbsMax.scale(&values, limit);
+            let largest = row_scale(&values, limit);
             prop_assume!(largest > 0.0);
-            let found = Search::MeanSquare.scale(&values, limit);
+            let found = least_square_scale(&values, limit);
             let error = |scale| square_error(&values, scale, limit);
             prop_assert!(error(found) <= error(largest));
         }
@@ -106,13 +92,11 @@ mod tests {
         fn any_bits_give_a_scale_that_can_be_used(
             values in prop::collection::vec(any::<u32>().prop_map(f32::from_bits), 0..60),
         ) {
-            for search in [Search::AbsMax, Search::MeanSquare] {
-                let scale = search.scale(&values, 127.0);
-                let usable = scale >= f32::MIN_POSITIVE && scale.is_finite();
-                prop_assert!(usable || scale == 0.0 || scale.is_nan(), "{search:?}: {scale}");
-                let finite = values.iter().all(|x| x.is_finite());
-                prop_assert_eq!(scale.is_nan(), !finite);
-            }
+            let scale = least_square_scale(&values, 127.0);
+            let usable = scale >= f32::MIN_POSITIVE && scale.is_finite();
+            prop_assert!(usable || scale == 0.0 || scale.is_nan(), "{scale}");
+            let finite = values.iter().all(|x| x.is_finite());
+            prop_assert_eq!(scale.is_nan(), !finite);
         }
     }
 
@@ -120,10 +104,9 @@ mod tests {
     fn coarse_integers_of_a_heavy_tail_gain_from_clipping() {
         let values = heavy_tail();
         let limit = 7.0;
-        let largest = Search::AbsMax.scale(&values, limit);
-        let error = |search: Search| square_error(&values, search.scale(&values, limit), limit);
-        let absmax = error(Search::AbsMax);
+        let largest = row_scale(&values, limit);
+        let error = |scale| square_error(&values, scale, limit);
         assert_eq!(largest, 6.0 / 7.0);
-        assert!(error(Search::MeanSquare) < 0.7 * absmax);
+        assert!(error(least_square_scale(&values, limit)) < 0.7 * error(largest));
     }
 }

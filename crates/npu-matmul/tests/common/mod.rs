@@ -11,7 +11,7 @@ use std::sync::Arc;
 use half::f16;
 use npu_matmul::{
     Activations, Engine, Error, Observer, Output, OutputRows, PackedWeights, Plan, PlanOptions,
-    Profile, SubmittedJob, quantise,
+    Profile, SubmittedJob,
 };
 use npu_model::{Level, Model, ModelOptions, Selector};
 use rknpu_regcmd::{Before, LintContext, ReuseRule, Severity, lint, tasks};
@@ -56,24 +56,6 @@ pub(crate) fn reusing(options: PlanOptions) -> PlanOptions {
         profile: Arc::new(profile),
         ..options
     }
-}
-
-/// Options of each kind, for K of 256: they differ in what activations see of them.
-pub(crate) fn kinds() -> Vec<quantise::QuantiseOptions> {
-    let mut all = Vec::new();
-    for operands in quantise::Operands::ALL {
-        for k_group in [None, Some(128)] {
-            for rotated in [false, true] {
-                all.push(quantise::QuantiseOptions {
-                    operands,
-                    k_group,
-                    rotated,
-                    ..quantise::QuantiseOptions::default()
-                });
-            }
-        }
-    }
-    all
 }
 
 /// Operands of a product of so many rows.

@@ -2,7 +2,7 @@
 //! Products that check themselves, for devices that fail.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use npu_matmul::quantise::{Operands, QuantiseOptions};
+use npu_matmul::quantise::Quantisation;
 use npu_matmul::{Engine, Error, PackedWeights, Weights, reference};
 
 use crate::common::{multiply, multiply_all, random_i8};
@@ -34,10 +34,6 @@ impl Problem {
         for row in floats.chunks_mut(K) {
             row[7] *= 40.0;
         }
-        let options = QuantiseOptions {
-            operands: Operands::W4A8,
-            ..QuantiseOptions::default()
-        };
         let fill = |n: usize, row: &mut [f32]| {
             for (to, &from) in row.iter_mut().zip(&b[n * K..]) {
                 *to = from.into();
@@ -46,7 +42,12 @@ impl Problem {
         Ok(Self {
             weights: engine.load(Weights::i8(N, K, &b))?,
             expected: reference::multiply_i32(M, N, K, &a, &b),
-            quantised: engine.load(Weights::quantised_rows(N, K, options, fill))?,
+            quantised: engine.load(Weights::quantised_rows(
+                N,
+                K,
+                Quantisation::W4A8Hadamard,
+                fill,
+            ))?,
             a,
             floats,
         })

@@ -17,8 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::{
-    ATOM_BYTES, Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Program,
-    Word,
+    ATOM_BYTES, Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Program, Word,
 };
 
 use crate::backend::{Backend, RawBo, RawTask};

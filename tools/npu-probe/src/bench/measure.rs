@@ -169,10 +169,7 @@ impl MeasuredProduct {
         let plan_measured = profile.followed_by(plan, self.results).is_some();
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
         let out_bytes = plan.ty.out_bytes();
-        let on_npu = ProductShape {
-            m: self.kind.npu_rows(m),
-            ..self.shape
-        };
+        let on_npu = ProductShape { m, ..self.shape };
 
         let mut product = ProductResult::unwritten(operands, self.results, c);
         // Buffers are made and threads started before anything is measured.

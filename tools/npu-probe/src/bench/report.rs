@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::measure::Measurement;
 use crate::flags::planning::HERTZ_PER_MHZ;
 use crate::report::{DeviceReport, time_of};
+use crate::table::MIB;
 
 /// What the measured figures depend on, besides the product.
 #[derive(Clone, Debug, Serialize)]
@@ -90,8 +91,6 @@ pub(crate) struct BenchReport {
     pub(crate) conditions: MeasuringConditions,
     pub(crate) measurements: Vec<Measurement>,
 }
-
-const MIB: f64 = 1024.0 * 1024.0;
 
 impl MeasuringConditions {
     /// The report as text.

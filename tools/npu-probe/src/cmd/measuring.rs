@@ -38,9 +38,8 @@ impl MeasuringFlags {
         case: &MeasuredProduct,
         options: &PlanOptions,
     ) -> PlanOptions {
-        let rows = case.kind.npu_rows(case.shape.m);
         PlanOptions {
-            conditions: self.planning.conditions(case.kind.dtype(), rows),
+            conditions: self.planning.conditions(case.kind.dtype(), case.shape.m),
             ..options.clone()
         }
     }

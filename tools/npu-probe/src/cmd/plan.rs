@@ -18,7 +18,8 @@ use crate::flags::PlanFlags;
 use crate::flags::planning::HERTZ_PER_MHZ;
 use crate::int4::of_int4;
 use crate::shape::ProductShape;
-use memory::{MIB, MemoryReport};
+use crate::table::MIB;
+use memory::MemoryReport;
 use one::PlanReport;
 
 /// File descriptors of a plan where none are given: one for each core.
@@ -30,8 +31,6 @@ struct Report {
     #[serde(flatten)]
     shape: ProductShape,
     dtype: String,
-    /// Rows that the NPU multiplies: of w4a8 two for each of A.
-    npu_rows: usize,
     /// Name of the board's profile, and its clock of the NPU.
     profile: String,
     clock_mhz: u64,
@@ -68,19 +67,18 @@ pub(crate) fn run(args: &PlanFlags) -> Result<Verdict, Failure> {
 fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
     let ProductShape { m, k, n } = args.shape;
     let dtype = args.dtype.dtype();
-    let rows = args.dtype.npu_rows(m);
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
     let (options, profile_refused) = args.planning.machine.options(info);
     let options = PlanOptions {
         k_tile: args.k_tile.map(NonZeroUsize::get),
-        conditions: args.planning.conditions(dtype, rows),
+        conditions: args.planning.conditions(dtype, m),
         ..options
     };
     let options = match args.planning.int4_depth(dtype, k) {
         Some(depth) => of_int4(&options, n, k, fds, depth)?,
         None => options,
     };
-    let of = |candidate: &Candidate| PlanReport::new(candidate, args.dtype, m, &options);
+    let of = |candidate: &Candidate| PlanReport::new(candidate, m, &options);
     let all = candidates(dtype, n, k, fds, &options)?;
     let best = |whole: bool| {
         let mut of_kind = all.clone();
@@ -90,14 +88,13 @@ fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
     let weights = npu_matmul::plan::WeightPlan::new(dtype, n, k, fds, &options)?;
     let chosen = Candidate::new(weights, &options)?;
     let results = options.conditions.results;
-    let plan = Plan::with_results(&chosen.weights, rows, results, &options)?;
+    let plan = Plan::with_results(&chosen.weights, m, results, &options)?;
     let profile = &options.profile;
     let followed = profile.followed_by(&plan, results);
     let max = args.memory.map(|mib| mib.saturating_mul(MIB as u64));
     Ok(Report {
         shape: args.shape,
         dtype: args.dtype.to_string(),
-        npu_rows: rows,
         profile: profile.name.to_string(),
         clock_mhz: profile.machine.clock_hz / HERTZ_PER_MHZ,
         profile_refused,
@@ -128,13 +125,6 @@ impl Report {
             to(self.results),
             self.cpu_cores
         );
-        if self.npu_rows != shape.m {
-            let _ = writeln!(
-                text,
-                "{} rows of nibbles on the NPU: tiles and bounds are of those, rates of {} rows",
-                self.npu_rows, shape.m
-            );
-        }
         if let Some(depth) = self.int4_depth {
             let _ = writeln!(
                 text,

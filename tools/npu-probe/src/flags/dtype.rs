@@ -18,9 +18,6 @@ pub(crate) enum OperandDtypes {
     Fp16,
     /// Integers from -8 to 7; the result is exact, 32 bits
     Int4,
-    /// Weights from -8 to 7, activations from -128 to 119, of which the NPU
-    /// multiplies both halves: two int4 rows each; the result is exact, 32 bits
-    W4a8,
     /// Floats, which become int8 with a scale for each row of A and of B; the
     /// result is single precision
     W8a8,
@@ -35,15 +32,7 @@ impl OperandDtypes {
         match self {
             Self::Int8 | Self::W8a8 => Dtype::Int8,
             Self::Fp16 => Dtype::Fp16,
-            Self::Int4 | Self::W4a8 => Dtype::Int4,
-        }
-    }
-
-    /// Rows that the NPU multiplies for `m` of A.
-    pub(crate) const fn npu_rows(self, m: usize) -> usize {
-        match self {
-            Self::W4a8 => m.saturating_mul(2),
-            _ => m,
+            Self::Int4 => Dtype::Int4,
         }
     }
 }
@@ -54,7 +43,6 @@ impl fmt::Display for OperandDtypes {
             Self::Int8 => "int8",
             Self::Fp16 => "fp16",
             Self::Int4 => "int4",
-            Self::W4a8 => "w4a8",
             Self::W8a8 => "w8a8",
         })
     }

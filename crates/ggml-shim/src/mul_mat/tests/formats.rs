@@ -63,7 +63,7 @@ fn float_weights_beyond_fp16_are_scaled_exactly() {
 #[test]
 fn any_format_takes_either_precision() {
     let row = [1.0_f32, -0.5, 0.25, 2.0];
-    let sum = row_sum(type_id::F32, ComputeType::Int8, row.as_bytes(), 4).unwrap();
+    let sum = row_sum(type_id::F32, ComputeType::Int8Hadamard, row.as_bytes(), 4).unwrap();
     // Half a step of the weights and of the activations, which are rotated: four terms each.
     assert!((sum - 2.75).abs() <= 4.0 * (4.0 + 4.0) / 254.0, "{sum}");
     let weights = q8_0_weights();

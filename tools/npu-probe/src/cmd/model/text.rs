@@ -6,10 +6,7 @@ use std::fmt::Write;
 use super::ModelReport;
 use super::speed::{SpeedReport, SpeedRow};
 use super::weights::{WeightGroup, WeightPlace};
-use crate::table::table;
-
-/// Bytes of a mebibyte.
-const MIB: f64 = 1024.0 * 1024.0;
+use crate::table::{MIB, table};
 
 fn mib(bytes: u64) -> f64 {
     bytes as f64 / MIB

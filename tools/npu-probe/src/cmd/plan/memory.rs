@@ -7,8 +7,7 @@ use npu_matmul::PlanOptions;
 use npu_matmul::plan::{MemoryPlan, WeightPlan};
 use serde::Serialize;
 
-/// Bytes of a mebibyte.
-pub(super) const MIB: f64 = 1024.0 * 1024.0;
+use crate::table::MIB;
 
 /// The weights of a product, on no device yet.
 #[derive(Debug, Serialize)]

@@ -9,8 +9,7 @@ use rknpu_regcmd::timing::seconds;
 use rknpu_regcmd::{ChipProfile, DmaEngine, MatmulError};
 use serde::Serialize;
 
-use super::memory::MIB;
-use crate::flags::OperandDtypes;
+use crate::table::MIB;
 
 /// One plan and its prediction.
 #[derive(Debug, Serialize)]
@@ -59,13 +58,11 @@ impl PlanReport {
     /// Predicts what a plan takes for a product of `m` rows.
     pub(super) fn new(
         candidate: &Candidate,
-        kind: OperandDtypes,
         m: usize,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
         let weights = &candidate.weights;
-        let rows = kind.npu_rows(m);
-        let plan = Plan::with_results(weights, rows, options.conditions.results, options)?;
+        let plan = Plan::with_results(weights, m, options.conditions.results, options)?;
         let Prediction {
             npu_ps,
             work,
