@@ -181,16 +181,6 @@ pub(super) fn profile(profile: &Profile) -> Markup {
     ];
     html! {
         (facts(rows))
-        @if !profile.plans.is_empty() {
-            h3 { "The fastest plans" }
-            (table(["product", "took", "row tile", "K tile", "column tile"], profile.plans.iter().map(|plan| [
-                format!("{} {}x{}x{}", plan.dtype, plan.m, plan.k, plan.n).into(),
-                time(plan.measured_ns as f64 / NS_PER_US).into(),
-                plan.sizes.row_tile.into(),
-                plan.sizes.k_tile.into(),
-                plan.sizes.n_tile.into(),
-            ])))
-        }
     }
 }
 
