@@ -3,7 +3,7 @@
 //! docs/speed.md and docs/matmul-figures.md.
 
 use anyhow::{Result, ensure};
-use npu_matmul::plan::{Candidate, Conditions, WeightPlan};
+use npu_matmul::plan::{Conditions, WeightPlan};
 use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::timing::seconds;
 
@@ -96,29 +96,23 @@ pub(crate) fn expected() -> Result<String> {
     Ok(table(&format!("modelled | precision{heads}"), rows))
 }
 
-/// The modelled time of a whole call, with the cheapest way to cut the weights.
+/// The modelled time of a whole call.
 fn call_ms(dtype: Dtype, k: usize, n: usize, board: PlanOptions) -> Result<f64> {
-    let any = PlanOptions {
+    let options = PlanOptions {
         conditions: Conditions {
             rows: ROWS,
             ..Conditions::default()
         },
         ..board
     };
-    // How many copies there are stays when values are known, as in an engine.
-    let copies = WeightPlan::new(dtype, n, k, FDS, &any)?.replicas;
-    let options = PlanOptions {
-        replicate: Some(copies > 1),
-        ..any
-    };
-    let best = Candidate::new(WeightPlan::new(dtype, n, k, FDS, &options)?, &options)?;
-    let [needed, passed] =
-        Plan::new(&best.weights, ROWS, &options)?.cache_bytes(&options.profile.choices);
+    let weights = WeightPlan::new(dtype, n, k, FDS, &options)?;
+    let plan = Plan::new(&weights, ROWS, &options)?;
+    let [needed, passed] = plan.cache_bytes(&options.profile.choices);
     let passed = passed as f64 / needed.max(1) as f64;
     ensure!(
         passed <= CACHE_BYTES_MAX,
         "a plan for {ROWS} x {k} x {n} passes {passed:.2} times the bytes through PREP_BO and \
          FINI_BO that must cross"
     );
-    Ok(seconds(best.call.call_ps) * 1e3)
+    Ok(seconds(plan.call(&options).call_ps) * 1e3)
 }

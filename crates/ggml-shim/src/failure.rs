@@ -63,7 +63,7 @@ mod tests {
     use npu_model::ModelOptions;
     use npu_model::event::{KillCause, TaskPlace};
     use rknpu_chip::{Diagnosis, Effect};
-    use rknpu_regcmd::{Layouts, MatmulForm, MatmulType, Reuse};
+    use rknpu_regcmd::{MatmulForm, MatmulType, Reuse};
 
     use super::*;
 
@@ -123,7 +123,6 @@ mod tests {
                 m: 4,
                 k: 64,
                 n: 64,
-                layouts: Layouts::default(),
                 reuse: Reuse::default(),
                 form: MatmulForm::A,
             };

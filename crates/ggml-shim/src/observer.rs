@@ -23,7 +23,6 @@ struct Size {
     n: usize,
     k: usize,
     k_tile: usize,
-    replicas: usize,
 }
 
 /// Watches the engine: adds up the modelled times of its products, and has the trace.
@@ -70,7 +69,6 @@ impl EngineObserver {
             n: plan.weights.n,
             k: plan.weights.k,
             k_tile: plan.weights.k_tile,
-            replicas: plan.weights.replicas,
         };
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(time) = known().get(&size) {

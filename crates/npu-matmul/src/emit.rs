@@ -2,7 +2,7 @@
 //! A job of a plan -> register programs.
 
 use rknpu_regcmd::{
-    BufferId, ChipProfile, LaidOutTask, MatmulError, MatmulTask, MatmulType, Program,
+    BufferId, ChipProfile, LaidOutTask, Layouts, MatmulError, MatmulTask, MatmulType, Program,
     ProgramOptions, Reuse,
 };
 
@@ -73,5 +73,5 @@ fn product(ty: MatmulType, task: &TaskPlan) -> LaidOutTask {
         b: WEIGHTS.at(task.b),
         c: OUTPUT.at(task.c),
     };
-    product.laid_out(task.layouts)
+    product.laid_out(Layouts::default())
 }

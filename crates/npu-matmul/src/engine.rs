@@ -44,7 +44,6 @@ struct WeightPlanKey {
     rows: usize,
     k_tile: Option<usize>,
     int4_depth: Option<usize>,
-    replicate: Option<bool>,
 }
 
 /// Multiplies matrices on a pool of NPU devices.
@@ -305,24 +304,15 @@ impl Engine {
             rows: options.conditions.rows,
             k_tile: options.k_tile,
             int4_depth: options.int4_depth,
-            replicate: options.replicate,
         };
         let make = || WeightPlan::new(dtype, n, k, self.devices.len(), options).map(Arc::new);
         Ok(self.plans.get_or_make(key, make)?)
     }
 
-    /// How INT4 weights are cut: as deep as these allow, and in as many copies as
-    /// [`Engine::weight_plan`] says, by which memory was planned.
+    /// How INT4 weights are cut: as deep as these allow.
     pub(crate) fn int4_plan(&self, n: usize, k: usize, b: &[i8]) -> Result<Arc<WeightPlan>, Error> {
-        let of_any = match self.weight_plan(WeightFormat::Int4, n, k) {
-            Ok(plan) => Some(plan.replicas > 1),
-            // Tiles that were asked for, which these weights may allow.
-            Err(Error::Plan(PlanError::Int4Saturation { .. })) => self.options.replicate,
-            Err(error) => return Err(error),
-        };
         let known = PlanOptions {
             int4_depth: Some(self.workers.run(|| int4_depth(k, b))),
-            replicate: of_any,
             ..self.options.clone()
         };
         self.plan_weights(Dtype::Int4, n, k, &known)

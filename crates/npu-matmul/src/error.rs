@@ -10,7 +10,6 @@ use crate::dtype::Dtype;
 use crate::first_run::WrongResult;
 use crate::gemm::Output;
 use crate::plan::PlanError;
-use crate::staged::StagedError;
 use crate::threads::ThreadsError;
 
 /// Why a product was not computed, or weights not loaded. The engine and its
@@ -78,9 +77,6 @@ pub enum Error {
     /// The engine's threads are not as they were wanted.
     #[error(transparent)]
     Threads(#[from] ThreadsError),
-    /// A staged product cannot do it.
-    #[error(transparent)]
-    Staged(#[from] StagedError),
     /// There is no plan for these sizes.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -11,13 +11,11 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use half::f16;
 use rayon::prelude::*;
-use rknpu_regcmd::{
-    Layouts, MatmulForm, MatmulType, MatrixLayout, ProgramOptions, Reuse, ReuseRule,
-};
+use rknpu_regcmd::{MatmulForm, MatmulType, ProgramOptions, Reuse, ReuseRule};
 
 use crate::dtype::{CHANNEL_GROUP, Dtype};
 use crate::emit;
-use crate::layout::{Order, Position, TileLayout, weight};
+use crate::layout::{Position, activation, output, weight};
 use crate::plan::{JobPlan, TaskPlan};
 use crate::profile::Choices;
 use crate::reference::{Expected, tolerance};
@@ -35,8 +33,6 @@ pub struct TaskKind {
     pub k: u32,
     /// Channels of the tile.
     pub n: u32,
-    /// How rows follow each other.
-    pub layouts: Layouts,
     /// What is not fetched, because the task before left it in CBUF.
     pub reuse: Reuse,
     /// The blocks that the program starts.
@@ -52,7 +48,6 @@ impl TaskKind {
             m: task.m_padded,
             k: task.k_padded,
             n: task.n_padded,
-            layouts: task.layouts,
             reuse: before.map(reuse).unwrap_or_default(),
             form: job.program.form,
         }
@@ -285,24 +280,14 @@ struct Difference {
 fn difference(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Option<Difference> {
     let dtype = kind.dtype();
     let (m, k, n) = (kind.m as usize, kind.k as usize, kind.n as usize);
-    let tile = |matrix, bits, offset: u32| TileLayout {
-        bits,
-        offset: offset as usize,
-        order: match matrix {
-            MatrixLayout::Cube => Order::Native { rows: m },
-            MatrixLayout::RowMajor { pitch } => Order::RowMajor {
-                pitch: pitch as usize,
-            },
-        },
-    };
-    let a = tile(kind.layouts.a, dtype.input_bits(), task.a);
-    let c = tile(kind.layouts.c, kind.ty.out_bytes() as usize * 8, task.c);
+    let a = &memory.a[task.a as usize..];
     let b = &memory.b[task.b as usize..];
+    let c = &memory.c[task.c as usize..];
 
     let last = kind.rows.saturating_sub(1);
     let mut rows = vec![0, kind.rows / 2, last.saturating_sub(1), last];
     rows.dedup();
-    let operand = |row| (0..k).map(move |k| operand(dtype, memory.a, a.position(row, k)));
+    let operand = |row| (0..k).map(move |k| operand(dtype, a, activation(dtype, m, row, k)));
     let rows: Vec<(usize, Vec<f64>)> = (rows.into_iter())
         .map(|row| (row, operand(row).collect()))
         .collect();
@@ -312,8 +297,8 @@ fn difference(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Option
             let products = features.iter().zip(&kernel).map(|(a, b)| a * b);
             // Integers are exact: 2^14 * 2^14 is far below 2^53.
             let (sum, magnitudes) = products.fold((0.0, 0.0), |(v, s), p| (v + p, s + p.abs()));
-            let at = c.position(*row, column).byte;
-            let (got, is_right) = compare(kind.ty, &memory.c[at..], sum, magnitudes);
+            let at = output(kind.ty, m, *row, column);
+            let (got, is_right) = compare(kind.ty, &c[at..], sum, magnitudes);
             (!is_right).then_some(Difference {
                 row: *row,
                 column,

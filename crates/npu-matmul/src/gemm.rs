@@ -192,7 +192,7 @@ impl Engine {
     ///
     /// let q = engine.prepare(&q, 512, Output::I32)?;
     /// let k = engine.prepare(&k, 512, Output::I32)?;
-    /// engine.run([q.call(x, queries), k.call(x, keys)])
+    /// Ok(engine.run([q.call(x, queries), k.call(x, keys)])?)
     /// # }
     /// ```
     ///

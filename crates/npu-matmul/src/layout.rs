@@ -31,11 +31,7 @@
 //!
 //! Sources: E-feature-layout, E-weight-groups, E-weight-order.
 
-mod in_place;
-
 use rknpu_regcmd::MatmulType;
-
-pub use in_place::{Order, TileLayout};
 
 use crate::dtype::{ATOM_BYTES, CHANNEL_GROUP, Dtype};
 

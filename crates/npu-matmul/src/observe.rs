@@ -20,8 +20,7 @@ pub struct SubmittedJob<'a> {
     pub step: &'a Step,
     /// The job's plan.
     pub job: &'a JobPlan,
-    /// The very programs that the device gets, one for each task; one more where
-    /// the result of a staged product is exported.
+    /// The very programs that the device gets, one for each task.
     pub programs: &'a [LinkedProgram],
 }
 

@@ -49,14 +49,13 @@ impl Observer for Tiles {
         for task in &submission.job.tasks {
             let tile = MeasuredTile {
                 dtype: submission.dtype,
-                row_major: false,
                 rows: task.m_padded as usize,
                 k: task.k_padded as usize,
                 n: task.n_padded as usize,
                 evidence: Cow::Borrowed(""),
             };
             let has_run = |known: &MeasuredTile| {
-                (known.dtype, known.row_major) == (tile.dtype, tile.row_major)
+                known.dtype == tile.dtype
                     && known.rows >= tile.rows
                     && known.k >= tile.k
                     && known.n >= tile.n

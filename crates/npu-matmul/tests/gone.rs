@@ -9,8 +9,6 @@
 mod common;
 #[path = "common/faults.rs"]
 mod faults;
-#[path = "common/in_place.rs"]
-mod in_place;
 #[path = "common/problem.rs"]
 mod problem;
 
@@ -18,8 +16,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use faults::{Faults, faulty_engine};
-use npu_matmul::{Engine, Error, JobFailure, StageOptions};
-use problem::{M, Problem};
+use npu_matmul::{Engine, Error, JobFailure};
+use problem::Problem;
 use proptest::prelude::*;
 use rocket_uapi::Error as DeviceError;
 
@@ -27,19 +25,10 @@ use rocket_uapi::Error as DeviceError;
 type Use = fn(&Engine, &Problem) -> Result<(), Error>;
 
 /// What is done with a device, in this order.
-const USES: [Use; 5] = [
+const USES: [Use; 4] = [
     |engine, problem| problem.run(engine),
     |engine, problem| problem.run_quantised(engine).map(drop),
     |engine, problem| problem.run_at_once(engine),
-    |engine, problem| {
-        let mut staged = engine.stage(&problem.weights, M, StageOptions::default())?;
-        staged
-            .activations_mut(0)?
-            .finish()
-            .map_err(|source| Error::Device { device: 0, source })?;
-        staged.copy_activations(0)?;
-        staged.run()
-    },
     |engine, problem| problem.run(engine),
 ];
 

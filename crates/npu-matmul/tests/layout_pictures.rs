@@ -221,7 +221,6 @@ fn pictures_of_several_tiles_are_the_plan() {
         row_tile: Some(4),
         k_tile: Some(64),
         n_tile: Some(32),
-        replicate: Some(false),
         ..PlanOptions::default()
     };
     let dtype = Dtype::Int8;

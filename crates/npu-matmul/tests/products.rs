@@ -98,10 +98,8 @@ proptest! {
         k_tile in 1..10_usize,
         n_tile in 1..4_usize,
         tasks in 1..20_usize,
-        replicate in any::<Option<bool>>(),
     ) {
         let mut options = PlanOptions {
-            replicate,
             row_tile: Some(row_tile * 4),
             k_tile: Some(k_tile * 32),
             n_tile: Some(n_tile * 64),

@@ -23,7 +23,6 @@ fn small(buffer_bytes: usize, tasks: usize) -> PlanOptions {
         limits,
         row_tile: Some(4),
         k_tile: Some(64),
-        replicate: Some(false),
         ..PlanOptions::default()
     }
 }

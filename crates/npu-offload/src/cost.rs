@@ -30,18 +30,10 @@ pub struct PlanTarget {
 }
 
 impl PlanTarget {
-    /// Plans with these options, on so many file descriptors. Weights have one copy: by the timing model one for
-    /// each core would save a quarter of the time of the smallest ones with 512 rows, and with
-    /// 32 rows take twice the time of others; and three times the memory.
+    /// Plans with these options, on so many file descriptors.
     #[must_use]
-    pub fn new(fds: usize, options: PlanOptions) -> Self {
-        Self {
-            fds,
-            options: PlanOptions {
-                replicate: Some(false),
-                ..options
-            },
-        }
+    pub const fn new(fds: usize, options: PlanOptions) -> Self {
+        Self { fds, options }
     }
 
     /// An RK3588 of which nothing was measured, at this clock.

@@ -140,8 +140,7 @@ pub(crate) enum Command {
     /// Measure what this board is like, and write its profile
     ///
     /// The clock, which no driver tells; start costs, memory, the CPU's kernels; which
-    /// tiles work and which plans are the fastest; and on which side of contested facts
-    /// the silicon is: sources contradict each other, and an experiment for each runs on
+    /// tiles work; and on which side of contested facts the silicon is: sources contradict each other, and an experiment for each runs on
     /// the device and on a model of each side. About a minute on a board. The exit code
     /// is 1 if a device is on no side of a fact. Run the self-test first: where that
     /// fails, nothing here says much. Engines, llama.cpp, `plan` and `bench` read the

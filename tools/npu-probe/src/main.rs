@@ -28,7 +28,6 @@ mod flags;
 mod gguf;
 mod host;
 mod html_report;
-mod int4;
 #[cfg(feature = "manual")]
 mod manual;
 mod output;

@@ -503,15 +503,12 @@ fn asm_and_decode_take_each_others_output() {
 }
 
 #[test]
-fn a_plan_needs_no_device_and_knows_its_alternatives() {
+fn a_plan_needs_no_device() {
     let plan = |more: &[&str]| json(&[&["plan", "--json", "512x4096x4096"], more].concat());
     let all = plan(&[]);
     let ms = |plan: &Value| plan["modelled_npu_ms"].as_f64().unwrap();
-    let cost = |plan: &Value| plan["modelled_call_ms"].as_f64().unwrap();
-    let (chosen, whole, cut) = (&all["chosen"], &all["whole_k"], &all["cut_k"]);
-    assert_eq!(whole["k_tiles"], 1);
-    assert!(cut["k_tiles"].as_u64() > Some(1));
-    assert!(cost(chosen) <= cost(whole).min(cost(cut)));
+    let chosen = &all["chosen"];
+    assert!(chosen["k_tiles"].as_u64() > Some(1));
     assert!(chosen["over_bound"].as_f64() >= Some(1.0));
     // A faster clock takes less; what is forced is obeyed.
     assert!(ms(&plan(&["--clock", "600"])["chosen"]) < ms(chosen));
@@ -528,7 +525,7 @@ fn a_plan_needs_no_device_and_knows_its_alternatives() {
 
     let text = stdout(&run(&["plan", "8x64x64", "--dtype", "fp16"]));
     assert!(
-        text.contains("modelled") && text.contains("no such plan"),
+        text.contains("modelled") && text.contains("chosen   1 K tile(s)"),
         "{text}"
     );
     for nonsense in ["0x1x1", "1x1x99999999999999"] {

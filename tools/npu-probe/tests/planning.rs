@@ -128,11 +128,6 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     assert_eq!(refused["bytes_per_fd"], shared["bytes_per_fd"]);
     assert!(refused["why_not"].as_str().unwrap().contains("would take"));
 
-    // A copy on each descriptor.
-    let copies = json("plan 512x1152x256 --dtype int8");
-    assert_eq!(copies["chosen"]["copies"], 3);
-    assert_eq!(copies["memory"]["bytes"], 3 * 1152 * 256);
-
     // What one descriptor cannot address beside its buffers, several can.
     let large = "plan 1x32768x122880 --dtype int8 --k-tile 4096 --fds";
     let one = memory(&format!("{large} 1"));

@@ -25,7 +25,6 @@ use crate::error::CallError;
 use crate::plan::{WaveBuilder, WaveSize};
 use crate::prepared::JobIndex;
 use job::{InputIndex, Inputs};
-pub(crate) use job::{OnDevice, link};
 pub(crate) use product::{Epilogue, Operand, Product};
 use wave::Wave;
 

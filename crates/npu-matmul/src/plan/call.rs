@@ -77,15 +77,6 @@ impl Plan {
     }
 }
 
-/// What the products of a batch would take that are given the same activations:
-/// they are packed once, and the products share SUBMITs.
-#[must_use]
-pub fn batch_call(plans: &[Plan], options: &PlanOptions) -> CallTime {
-    let dtype = plans.first().map_or(Dtype::Int8, |plan| plan.weights.dtype);
-    let steps: Vec<Step> = plans.iter().flat_map(Plan::steps).collect();
-    call_of(&steps, dtype, options, &mut TaskWorks::default())
-}
-
 /// What the steps of products of one precision would take.
 fn call_of(steps: &[Step], dtype: Dtype, options: &PlanOptions, works: &mut TaskWorks) -> CallTime {
     let driver = &options.profile.machine.driver;
@@ -330,58 +321,6 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn a_batch_packs_once_and_submits_once() {
-        let options = options(8, None);
-        let plans = [1024, 256, 256].map(|n| {
-            let weights = WeightPlan::new(Dtype::Int8, n, 1152, 3, &options).unwrap();
-            Plan::new(&weights, 8, &options).unwrap()
-        });
-        let alone = plans.each_ref().map(|plan| plan.call(&options));
-        let batch = batch_call(&plans, &options);
-        assert_eq!(batch_call(&plans[..1], &options), alone[0]);
-        assert!(batch.pack_ps < alone.iter().map(|call| call.pack_ps).sum());
-        let unpacked = alone.iter().map(|call| call.unpack_ps).sum::<u64>();
-        assert_eq!(batch.unpack_ps, unpacked);
-        // Two waits, and their SUBMITs, are saved.
-        let driver = &options.profile.machine.driver;
-        let together: u64 = alone.iter().map(|call| call.call_ps).sum();
-        assert!(batch.call_ps + 2 * driver.wake_ps < together);
-    }
-
-    /// The aim for sequences that are decoded together: the calls of a layer of Gemma-3-1B,
-    /// each list with the same activations, over its bytes at what three cores move.
-    #[test]
-    fn eight_rows_of_a_small_layer_take_little_more_than_its_bytes() {
-        const ROWS: usize = 8;
-        let layer: [&[(usize, usize)]; 4] = [
-            &[(1152, 1024), (1152, 256), (1152, 256)],
-            &[(1024, 1152)],
-            &[(1152, 6912), (1152, 6912)],
-            &[(6912, 1152)],
-        ];
-        let mut options = options(ROWS, None);
-        options.profile = Profile::built_in().at_clock(600_000_000).into();
-        let (mut bytes, mut alone_ps, mut batched_ps) = (0, 0, 0);
-        for batch in layer {
-            let plan = |&(k, n): &(usize, usize)| {
-                let weights = WeightPlan::new(Dtype::Int8, n, k, 3, &options).unwrap();
-                let plan = Plan::new(&weights, ROWS, &options).unwrap();
-                bytes += (ROWS + n) * k + ROWS * n * plan.ty.out_bytes() as usize;
-                plan
-            };
-            let plans: Vec<_> = batch.iter().map(plan).collect();
-            let calls = plans.iter().map(|plan| plan.call(&options).call_ps);
-            alone_ps += calls.sum::<u64>();
-            batched_ps += batch_call(&plans, &options).call_ps;
-        }
-        let machine = &options.profile.machine;
-        let rate = 3 * machine.dram.rate(machine.clock_hz, 3);
-        let least = bytes as f64 / rate as f64;
-        let [alone, batched] = [alone_ps, batched_ps].map(|ps| seconds(ps) / least);
-        assert!(batched < alone && batched <= 1.25, "{alone} {batched}");
     }
 
     #[test]

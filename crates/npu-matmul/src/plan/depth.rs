@@ -10,8 +10,6 @@
 
 use rayon::prelude::*;
 
-use super::choose::{candidates, cheapest};
-use super::options::{PlanError, PlanOptions};
 use super::weights::{INT4_K_TILE_MAX, even_k_tile};
 use crate::dtype::{CHANNEL_GROUP, Dtype};
 
@@ -51,38 +49,6 @@ pub fn int4_depth_within(k: usize, channels: usize) -> usize {
     even_k_tile(Dtype::Int4, k, tiles).max(INT4_K_TILE_MAX)
 }
 
-/// Channels that do not saturate of INT4 weights of magnitude 2 on average: those
-/// of a normal distribution that is scaled by the largest of thousands have less.
-pub const INT4_TYPICAL_CHANNELS: usize =
-    MAGNITUDES_MAX as usize / 2 / CHANNEL_GROUP * CHANNEL_GROUP;
-
-/// The options with the number of copies of INT4 weights decided, where that and
-/// the depth are open and their values are not known. Memory is planned by it and then it
-/// stays, so that it is made for typical weights, not for the worst ones.
-pub(super) fn with_copies(
-    dtype: Dtype,
-    n: usize,
-    k: usize,
-    devices: usize,
-    options: &PlanOptions,
-) -> Result<PlanOptions, PlanError> {
-    let mut decided = options.clone();
-    let open = [
-        options.replicate.is_none(),
-        options.k_tile.is_none(),
-        options.int4_depth.is_none(),
-    ];
-    if dtype == Dtype::Int4 && open == [true; 3] {
-        let typical = PlanOptions {
-            int4_depth: Some(int4_depth_within(k, INT4_TYPICAL_CHANNELS)),
-            ..options.clone()
-        };
-        decided.replicate = cheapest(candidates(dtype, n, k, devices, &typical)?)
-            .map(|best| best.weights.replicas > 1);
-    }
-    Ok(decided)
-}
-
 /// Groups of channels of which any so many consecutive ones are within the sum.
 fn groups_that_fit(row: &[i8]) -> usize {
     let magnitude = |group: &[i8]| {
@@ -110,7 +76,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::plan::WeightPlan;
 
     #[test]
     fn depth_follows_from_magnitudes() {
@@ -124,25 +89,6 @@ mod tests {
         assert_eq!(int4_depth(600, &[7; 600]), INT4_K_TILE_MAX);
         assert_eq!((int4_depth(0, &[]), int4_depth(64, &[])), (384, 384));
         assert_eq!(int4_depth(500, &[-8; 500]), 512);
-    }
-
-    /// What is known of weights later changes nothing of how many copies there are
-    /// room for.
-    #[test]
-    fn copies_are_those_of_typical_weights() {
-        let copies = |n, k, options: &PlanOptions| {
-            let plan = WeightPlan::new(Dtype::Int4, n, k, 3, options).unwrap();
-            plan.replicas
-        };
-        let any = PlanOptions::default();
-        for (n, k, expected) in [(1024, 1152, 3), (256, 1152, 3), (3072, 3072, 1)] {
-            let typical = PlanOptions {
-                int4_depth: Some(int4_depth_within(k, INT4_TYPICAL_CHANNELS)),
-                ..PlanOptions::default()
-            };
-            assert_eq!(copies(n, k, &any), expected, "{n} x {k}");
-            assert_eq!(copies(n, k, &typical), expected, "{n} x {k}");
-        }
     }
 
     #[test]

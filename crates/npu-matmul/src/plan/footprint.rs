@@ -145,7 +145,6 @@ mod tests {
             // As loaded, where their values tell more.
             let known = PlanOptions {
                 int4_depth: Some(depth / 32 * 32),
-                replicate: Some(planned.replicas > 1),
                 ..options
             };
             let weights = WeightPlan::new(dtype, n, k, devices, &known).unwrap();

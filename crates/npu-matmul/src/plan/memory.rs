@@ -54,11 +54,9 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
 /// [`PlanOptions::conditions`] says), activations and results of all steps in
 /// flight, buffers that are kept for later, and what no block has of buffer objects.
 /// Not counted are the caller's matrices
-/// and what they become in the host, operands of [`Engine::stage`], and what loading
-/// takes for a while.
+/// and what they become in the host, and what loading takes for a while.
 ///
 /// [`Engine::run`]: crate::Engine::run
-/// [`Engine::stage`]: crate::Engine::stage
 ///
 /// ```
 /// use npu_matmul::plan::{MemoryPlan, WeightPlan};

@@ -4,8 +4,7 @@
 //! A [`WeightPlan`] cuts B when it is loaded; a [`Plan`] adds M and cuts the
 //! product into [`Step`]s. A step is at most one job for each device, of a
 //! range of rows, a range of K tiles and a range of output channels. Its jobs run
-//! at the same time; the steps follow one another. Devices share N, or where each
-//! has all weights they share M.
+//! at the same time; the steps follow one another. Devices share N.
 //!
 //! ```text
 //!             N: device 0  |  device 1  |  device 2        (blocks of weights)
@@ -23,7 +22,6 @@
 //! CPU pack and unpack while the NPU computes (`parts`). Nothing here touches a device,
 //! and the same arguments give the same plan.
 
-mod alternatives;
 mod caches;
 mod call;
 mod choose;
@@ -35,8 +33,6 @@ mod memory;
 mod options;
 mod parts;
 mod predict;
-mod row_major;
-mod sizes;
 mod stationary;
 mod step;
 #[cfg(test)]
@@ -46,23 +42,18 @@ mod weights;
 
 use std::fmt;
 
-pub use alternatives::{Alternative, alternatives};
-pub use call::{CallTime, batch_call};
+pub use call::CallTime;
 pub use choose::{Candidate, Conditions, candidates, cheapest};
-pub use depth::{INT4_TYPICAL_CHANNELS, int4_depth, int4_depth_within};
+pub use depth::{int4_depth, int4_depth_within};
 pub use footprint::{DeviceMemory, WeightMemory};
 pub use host::{HostCores, KernelCost, UnpackTo};
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use predict::Prediction;
-pub use sizes::PlanSizes;
 pub use step::{ActivationTile, Band, JobPlan, Stationary, Step, TaskPlan};
 pub(crate) use waves::{WaveBuilder, WaveSize};
-pub(crate) use weights::{
-    Cut, DEVICE_BYTES_MAX, N_TILE_MAX, ROW_TILE_MAX, check_sizes, forced_k_tile, k_tile_max,
-    max_rows,
-};
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
+pub(crate) use weights::{N_TILE_MAX, ROW_TILE_MAX, max_rows};
 
 use rknpu_regcmd::{MatmulType, ProgramOptions};
 use serde::{Serialize, Serializer};
@@ -77,8 +68,7 @@ use weights::{check_depth, check_tile};
 const ROWS_MAX: usize = i32::MAX as usize;
 
 /// How one product is computed. What it says can be written down by serde; it is
-/// not read back, since only plans that were made here are legal: a
-/// [`FastestPlan`](crate::profile::FastestPlan) is what keeps the choices of one.
+/// not read back, since only plans that were made here are legal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// How the weights were cut.
@@ -102,9 +92,6 @@ pub struct Plan {
     pub k_tiles_per_job: usize,
     /// Which operand its tasks leave in CBUF for the next.
     pub stationary: Stationary,
-    /// Whether A, and whether C, is row-major. Operands in the NPU's own order are packed
-    /// and unpacked; row-major ones stay in place.
-    pub row_major: [bool; 2],
 }
 
 impl Plan {
@@ -127,20 +114,6 @@ impl Plan {
         results: Results,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
-        match Self::measured(weights, m, results, options) {
-            Some(plan) => Ok(plan),
-            None => Self::predicted(weights, m, results, false, options),
-        }
-    }
-
-    /// The same by the timing model alone, with rows of A in this order.
-    pub(crate) fn predicted(
-        weights: &WeightPlan,
-        m: usize,
-        results: Results,
-        row_major_a: bool,
-        options: &PlanOptions,
-    ) -> Result<Self, PlanError> {
         if m == 0 {
             return Err(PlanError::EmptyDimension { dimension: "M" });
         }
@@ -151,21 +124,17 @@ impl Plan {
         let row_tile = match options.row_tile {
             Some(0) => return Err(PlanError::EmptyTile),
             Some(forced) => forced,
-            None => even_tile(
-                m.div_ceil(weights.replicas),
-                weights.row_tile_max.max(ROW_MULTIPLE),
-                ROW_MULTIPLE,
-            ),
+            None => even_tile(m, weights.row_tile_max.max(ROW_MULTIPLE), ROW_MULTIPLE),
         };
         let n_tile = match options.n_tile {
             Some(0) => return Err(PlanError::EmptyTile),
             Some(forced) => forced,
-            None => options.n_max(dtype, row_major_a, k_tile, row_tile.min(m)),
+            None => options.n_max(dtype, k_tile, row_tile.min(m)),
         };
         check_depth(weights.k_tile, weights.k_tile_max)?;
         check_tile(dtype, row_tile, k_tile, n_tile)?;
         let n = weights.n.next_multiple_of(dtype.kernel_group());
-        options.check_measured(dtype, row_major_a, [row_tile.min(m), k_tile, n_tile.min(n)])?;
+        options.check_measured(dtype, [row_tile.min(m), k_tile, n_tile.min(n)])?;
         let results = if weights.k_tile_count() > 1 {
             Results::Sums
         } else {
@@ -182,7 +151,6 @@ impl Plan {
             groups_per_job: 1,
             k_tiles_per_job: 1,
             stationary: Stationary::Activations,
-            row_major: [false; 2],
         };
         plan.fill_jobs(&options.limits)?;
         Ok(plan.keeping_operands(options).in_parts(options))
@@ -195,7 +163,7 @@ impl Plan {
         let widest = self.weights.blocks.iter().map(|b| b.padded / group).max();
         let widest = widest.unwrap_or(1);
         let k_tiles = self.weights.k_tile_count();
-        let row_tiles = self.row_tiles_per_replica();
+        let row_tiles = self.row_tile_count();
 
         let depth = largest(k_tiles, |k| self.job_fits(limits, 1, 1, k));
         if depth == 0 {
@@ -252,8 +220,8 @@ impl fmt::Display for Plan {
         let steps = self.steps();
         write!(
             f,
-            "{} M={} K={} N={}: tiles of {} x {} x {}, {} K tile(s), {} block(s) of weights in \
-             {} cop{}, {} step(s) of up to {} row tile(s), {} channels, {} K tile(s) a device",
+            "{} M={} K={} N={}: tiles of {} x {} x {}, {} K tile(s), {} block(s) of weights, \
+             {} step(s) of up to {} row tile(s), {} channels, {} K tile(s) a device",
             w.dtype,
             self.m,
             w.k,
@@ -263,8 +231,6 @@ impl fmt::Display for Plan {
             self.n_tile,
             w.k_tile_count(),
             w.blocks.len(),
-            w.replicas,
-            if w.replicas == 1 { "y" } else { "ies" },
             steps.len(),
             self.row_tiles_per_job,
             self.groups_per_job * w.dtype.kernel_group(),

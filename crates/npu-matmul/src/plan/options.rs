@@ -7,7 +7,6 @@ use std::time::Duration;
 use rknpu_regcmd::{MatmulError, ReuseRule};
 use rocket_uapi::DeviceInfo;
 
-use super::PlanSizes;
 use super::choose::Conditions;
 use crate::dtype::Dtype;
 use crate::profile::{Profile, ProfileError};
@@ -49,10 +48,6 @@ pub struct PlanOptions {
     pub int4_depth: Option<usize>,
     /// Output channels of a tile, whole kernel groups.
     pub n_tile: Option<usize>,
-    /// Whether each device gets a copy of the weights and a share of the rows,
-    /// instead of a share of the weights. Fixed when weights are loaded; the
-    /// plan replicates only what is small.
-    pub replicate: Option<bool>,
     /// Most parts that a product is cut into, so that the CPU packs and unpacks while
     /// the NPU computes; `None` for as many as take the least modelled time.
     pub parts: Option<usize>,
@@ -60,8 +55,7 @@ pub struct PlanOptions {
     pub limits: JobLimits,
     /// What choices are made for.
     pub conditions: Conditions,
-    /// The board: how fast its NPU and its CPU are, which plans were the fastest,
-    /// and which tiles have run. [`PlanOptions::for_device`] finds it; by default
+    /// The board: how fast its NPU and its CPU are, and which tiles have run. [`PlanOptions::for_device`] finds it; by default
     /// that of a board of which nothing was measured.
     pub profile: Arc<Profile>,
     /// Whether tiles may be larger than those of the profile's
@@ -82,7 +76,6 @@ impl Default for PlanOptions {
             k_tile: None,
             int4_depth: None,
             n_tile: None,
-            replicate: None,
             parts: None,
             limits: JobLimits::default(),
             conditions: Conditions::default(),
@@ -170,34 +163,6 @@ pub enum PlanError {
         /// The deepest one that cannot saturate.
         max: usize,
     },
-    /// Measured sizes that a plan would not have.
-    #[error("there is no plan with {choice:?}; the nearest is {nearest:?}")]
-    NoSuchChoice {
-        /// The measured sizes.
-        choice: PlanSizes,
-        /// The sizes that a plan would have instead.
-        nearest: PlanSizes,
-    },
-    /// More file descriptors than a process has.
-    #[error("{devices} file descriptors are more than {max}")]
-    TooManyDevices {
-        /// Number of devices asked for.
-        devices: usize,
-        /// Most devices that an engine takes.
-        max: usize,
-    },
-    /// A row-major operand, and a cut of K.
-    #[error(
-        "these weights are cut into {k_tiles} K tiles, and row-major operands need K whole; load \
-         them with `k_tile` set to all of K, or use native ones"
-    )]
-    RowMajorDepth {
-        /// K tiles of the weights.
-        k_tiles: usize,
-    },
-    /// A row-major operand of INT4: nobody has measured such a program.
-    #[error("row-major operands are not known to work with int4; use native ones")]
-    RowMajorInt4,
     /// A tile that is legal, and larger than any that is known to have run on
     /// silicon.
     #[error(

@@ -73,9 +73,7 @@ impl Plan {
 
     /// Parts that it is cut into.
     fn parts(&self) -> usize {
-        let bands = self
-            .row_tiles_per_replica()
-            .div_ceil(self.row_tiles_per_job);
+        let bands = self.row_tile_count().div_ceil(self.row_tiles_per_job);
         bands * self.weights.k_tile_count().div_ceil(self.k_tiles_per_job)
     }
 
@@ -121,18 +119,17 @@ impl Plan {
     /// With jobs of so few rows that there are about `parts` of them, one after the
     /// other; `None` where there are not as many rows.
     fn cut_into(&self, parts: usize, options: &PlanOptions) -> Option<Self> {
-        let share = self.m.div_ceil(self.weights.replicas);
         let mut plan = self.clone();
-        if plan.row_tiles_per_replica() < parts && options.row_tile.is_none() {
-            let rows = share.div_ceil(parts).next_multiple_of(ROW_MULTIPLE);
-            if rows * (parts - 1) >= share {
+        if plan.row_tile_count() < parts && options.row_tile.is_none() {
+            let rows = self.m.div_ceil(parts).next_multiple_of(ROW_MULTIPLE);
+            if rows * (parts - 1) >= self.m {
                 return None;
             }
-            plan.row_tile = even_tile(share, rows, ROW_MULTIPLE);
+            plan.row_tile = even_tile(self.m, rows, ROW_MULTIPLE);
             plan.fill_jobs(&options.limits).ok()?;
             plan = plan.ordered();
         }
-        let tiles = plan.row_tiles_per_replica();
+        let tiles = plan.row_tile_count();
         plan.row_tiles_per_job = plan.row_tiles_per_job.min(tiles.div_ceil(parts));
         Some(plan)
     }

@@ -11,6 +11,7 @@ use rknpu_regcmd::timing::{Machine, Parts, ScheduledJob, TaskWork, schedule, sec
 use rknpu_regcmd::{MatmulType, Program, ProgramOptions, tasks};
 
 use super::host::{PS_PER_SECOND, clamped};
+use super::waves::Packed;
 use super::{JobPlan, Plan, TaskPlan};
 use crate::emit;
 
@@ -82,9 +83,12 @@ impl Plan {
         let mut works = TaskWorks::default();
         let mut jobs = Vec::new();
         let mut devices: BTreeMap<usize, (Parts, u64)> = BTreeMap::new();
+        let mut packed = Packed::default();
         for step in self.steps() {
             for job in &step.jobs {
-                prediction.packed_bytes += job.band.activation_bytes as u64;
+                if packed.is_first(job) {
+                    prediction.packed_bytes += job.band.activation_bytes as u64;
+                }
                 prediction.read_bytes += job.output_bytes as u64;
                 for task in &job.tasks {
                     let a = &job.band.activations[task.activation];

@@ -7,7 +7,7 @@
 //! time.
 
 use rknpu_regcmd::timing::Machine;
-use rknpu_regcmd::{ChipProfile, Layouts, MatmulType, ProgramOptions};
+use rknpu_regcmd::{ChipProfile, MatmulType, ProgramOptions};
 
 use super::predict::task_work;
 use super::step::{Stationary, TaskPlan};
@@ -42,7 +42,6 @@ impl Sweep {
             a: to_u32(self.a_bytes).saturating_mul(index),
             b: 0,
             c: 0,
-            layouts: Layouts::default(),
         }
     }
 
@@ -129,9 +128,8 @@ impl Plan {
         if rows == 0 || rows >= self.row_tile {
             return None;
         }
-        let share = self.m.div_ceil(self.weights.replicas);
         let mut plan = Self {
-            row_tile: even_tile(share, rows, ROW_MULTIPLE),
+            row_tile: even_tile(self.m, rows, ROW_MULTIPLE),
             ..self.clone()
         };
         plan.fill_jobs(&options.limits).ok()?;
@@ -152,7 +150,7 @@ impl Plan {
             rows: self.row_tile,
             k,
             n,
-            tasks: self.row_tiles_per_replica(),
+            tasks: self.row_tile_count(),
             a_bytes: layout::activation_bytes(dtype, self.row_tile, k),
             b_bytes: layout::weight_bytes(dtype, n, k),
         }

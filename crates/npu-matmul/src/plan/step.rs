@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rknpu_regcmd::{Layouts, MatmulType, MatrixLayout, ProgramOptions};
+use rknpu_regcmd::{MatmulType, ProgramOptions};
 use serde::Serialize;
 
 use super::{KTile, Plan, to_u32};
@@ -102,8 +102,6 @@ pub struct TaskPlan {
     pub b: u32,
     /// Byte offset of the tile of C in the output buffer.
     pub c: u32,
-    /// How the rows of the tiles of A and C follow each other.
-    pub layouts: Layouts,
 }
 
 /// A range of channels that one job computes, in a block.
@@ -120,33 +118,22 @@ impl Plan {
         let plan = self.clone();
         let passes = self.passes();
         let waves = passes.iter().map(Vec::len).max().unwrap_or(0);
-        let bands = self
-            .row_tiles_per_replica()
-            .div_ceil(self.row_tiles_per_job);
+        let bands = self.row_tile_count().div_ceil(self.row_tiles_per_job);
         let depths = self.weights.k_tile_count().div_ceil(self.k_tiles_per_job);
         (0..bands * waves * depths).map(move |index| {
             let (band, rest) = (index / (waves * depths), index % (waves * depths));
             let (wave, depth) = (rest / depths, rest % depths);
-            let bands: Vec<_> = (0..plan.weights.replicas)
-                .map(|replica| plan.band(replica, band, depth))
-                .collect();
+            let band = plan.band(band, depth);
             let passes = passes.iter().filter_map(|p| p.get(wave));
-            let jobs = passes.filter_map(|pass| {
-                let band = bands[plan.weights.blocks[pass.block].replica].as_ref()?;
-                Some(plan.job(pass, band))
-            });
+            let jobs = passes.map(|pass| plan.job(pass, &band));
             Step {
                 jobs: jobs.collect(),
             }
         })
     }
 
-    /// Row tiles that each copy of the weights computes; the last may have
-    /// fewer.
-    pub(super) fn row_tiles_per_replica(&self) -> usize {
-        self.m
-            .div_ceil(self.row_tile)
-            .div_ceil(self.weights.replicas)
+    pub(super) fn row_tile_count(&self) -> usize {
+        self.m.div_ceil(self.row_tile)
     }
 
     /// For each device, the ranges of channels that it computes in turn.
@@ -165,17 +152,11 @@ impl Plan {
         passes
     }
 
-    /// Band `band` of the rows that a copy of the weights computes; none where
-    /// it has fewer.
-    fn band(&self, replica: usize, band: usize, depth: usize) -> Option<Arc<Band>> {
-        let share = self.row_tiles_per_replica() * self.row_tile;
-        let end = ((replica + 1) * share).min(self.m);
+    /// Band `band` of the rows, with the K tiles of range `depth` of them.
+    fn band(&self, band: usize, depth: usize) -> Arc<Band> {
         let height = self.row_tile * self.row_tiles_per_job;
-        let start = replica * share + band * height;
-        let rows = start..(start + height).min(end);
-        if rows.is_empty() {
-            return None;
-        }
+        let start = band * height;
+        let rows = start..(start + height).min(self.m);
         let first = depth * self.k_tiles_per_job;
         let end = (first + self.k_tiles_per_job).min(self.weights.k_tile_count());
         let k_tiles: Vec<_> = (first..end).map(|i| self.weights.k_tile(i)).collect();
@@ -196,19 +177,18 @@ impl Plan {
                     layout::activation_bytes(self.weights.dtype, padded, k_tile.padded);
             }
         }
-        Some(Arc::new(Band {
+        Arc::new(Band {
             rows,
             row_tile: self.row_tile,
             k_tiles,
             activations,
             activation_bytes,
-        }))
+        })
     }
 
     fn job(&self, pass: &Pass, band: &Arc<Band>) -> JobPlan {
         let dtype = self.weights.dtype;
         let block = &self.weights.blocks[pass.block];
-        let layouts = self.task_layouts(&pass.n);
         let mut tasks = Vec::new();
         let k_tiles = band.k_tiles.len();
         let mut output_bytes = 0;
@@ -224,13 +204,6 @@ impl Plan {
             let n_padded = n.len().next_multiple_of(dtype.kernel_group());
             let in_block = start - block.n.start;
             let b = self.weights.weight_offset(block, a.k_tile.index, in_block);
-            let c = match layouts.c {
-                MatrixLayout::Cube => output_bytes,
-                MatrixLayout::RowMajor { pitch } => {
-                    let (row, channel) = (a.rows.start - band.rows.start, start - pass.n.start);
-                    row * pitch as usize + layout::output_bytes(self.ty, 1, channel)
-                }
-            };
             tasks.push(TaskPlan {
                 activation,
                 n,
@@ -240,8 +213,7 @@ impl Plan {
                 // Buffers are below 2 GiB, so offsets have 32 bits.
                 a: to_u32(a.offset),
                 b: to_u32(b),
-                c: to_u32(c),
-                layouts,
+                c: to_u32(output_bytes),
             });
             output_bytes += layout::output_bytes(self.ty, a.padded, n_padded);
         }

@@ -43,10 +43,7 @@ fn assert_covers(len: usize, ranges: impl Iterator<Item = std::ops::Range<usize>
 fn check(plan: &Plan, limits: &JobLimits) {
     let w = &plan.weights;
     let p = w.dtype;
-    for replica in 0..w.replicas {
-        let blocks = w.blocks.iter().filter(|b| b.replica == replica);
-        assert_covers(w.n, blocks.map(|b| b.n.clone()));
-    }
+    assert_covers(w.n, w.blocks.iter().map(|b| b.n.clone()));
     assert_covers(w.k, w.k_tiles().map(|t| t.k));
     // (first row, first channel) -> the K tiles computed so far.
     let mut done: HashMap<(usize, usize), usize> = HashMap::new();
@@ -121,9 +118,8 @@ proptest! {
         n in 1..20_000_usize,
         devices in 1..6_usize,
         limits in limits(),
-        replicate in any::<Option<bool>>(),
     ) {
-        let options = PlanOptions { limits, replicate, ..PlanOptions::default() };
+        let options = PlanOptions { limits, ..PlanOptions::default() };
         let weights = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
         match Plan::new(&weights, m, &options) {
             Ok(plan) => check(&plan, &limits),
@@ -199,8 +195,8 @@ fn small_products_are_one_task() {
     assert_eq!(steps[0].jobs[0].tasks.len(), 1);
     assert_eq!(
         plan.to_string(),
-        "int8 M=64 K=64 N=64: tiles of 64 x 64 x 8192, 1 K tile(s), 1 block(s) of weights in \
-         1 copy, 1 step(s) of up to 1 row tile(s), 64 channels, 1 K tile(s) a device"
+        "int8 M=64 K=64 N=64: tiles of 64 x 64 x 8192, 1 K tile(s), 1 block(s) of weights, \
+         1 step(s) of up to 1 row tile(s), 64 channels, 1 K tile(s) a device"
     );
 }
 
@@ -210,11 +206,7 @@ fn channels_are_spread_evenly() {
     let sizes: Vec<_> = w.blocks.iter().map(|b| b.padded / 32).collect();
     assert_eq!(sizes, [43, 43, 42]);
     // Fewer groups than devices: the others have nothing to do.
-    let shared = PlanOptions {
-        replicate: Some(false),
-        ..PlanOptions::default()
-    };
-    let w = WeightPlan::new(Dtype::Int8, 33, 64, 5, &shared).unwrap();
+    let w = weights(Dtype::Int8, 33, 64, 5);
     assert_eq!(w.blocks.len(), 2);
 }
 

@@ -7,8 +7,8 @@ use std::ops::Range;
 use rknpu_regcmd::{BufferId, CbufSplit, ChipProfile, MatmulTask, MatmulType};
 use serde::Serialize;
 
-use super::choose::{candidates, cheapest, of_depth};
-use super::depth::{INT4_MAGNITUDE_MAX, with_copies};
+use super::choose::{candidates, cheapest};
+use super::depth::INT4_MAGNITUDE_MAX;
 use super::options::{PlanError, PlanOptions};
 use super::{largest, to_u32};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
@@ -61,8 +61,6 @@ pub struct KTile {
 pub struct WeightBlock {
     /// Index into the device pool.
     pub device: usize,
-    /// Which copy of the weights it is of.
-    pub replica: usize,
     /// The output channels of the caller's matrix; begins at a kernel group.
     pub n: Range<usize>,
     /// Channels in memory: whole kernel groups.
@@ -87,39 +85,33 @@ pub struct WeightPlan {
     pub row_tile_max: usize,
     /// File descriptors that it is for; of few channels some have none.
     pub devices: usize,
-    /// Copies of the weights: 1, shared by all devices, or one for each device,
-    /// which then computes a share of the rows.
-    pub replicas: usize,
-    /// The blocks, by copy, in the order of their channels.
+    /// The blocks, in the order of their channels.
     pub blocks: Vec<WeightBlock>,
 }
 
 /// The choices that are made when weights are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(super) struct Cut {
     /// As [`WeightPlan::k_tile`].
-    pub(super) k_tile: usize,
+    k_tile: usize,
     /// As [`WeightPlan::k_tile_max`].
     k_tile_max: usize,
     /// As [`WeightPlan::row_tile_max`].
     row_tile_max: usize,
-    /// As [`WeightPlan::replicas`]; divides the number of devices.
-    pub(super) replicas: usize,
 }
 
 impl Cut {
-    pub(crate) fn new(dtype: Dtype, k_tile: usize, replicas: usize, options: &PlanOptions) -> Self {
+    pub(super) fn new(dtype: Dtype, k_tile: usize, options: &PlanOptions) -> Self {
         Self {
             k_tile,
             k_tile_max: k_tile_max(dtype, options),
             row_tile_max: options.rows_max(dtype, k_tile),
-            replicas,
         }
     }
 }
 
 /// The deepest K tile whose results are exact.
-pub(crate) fn k_tile_max(dtype: Dtype, options: &PlanOptions) -> usize {
+pub(super) fn k_tile_max(dtype: Dtype, options: &PlanOptions) -> usize {
     match dtype {
         Dtype::Int4 => options.int4_depth.unwrap_or(0).max(INT4_K_TILE_MAX),
         Dtype::Int8 | Dtype::Fp16 => usize::MAX,
@@ -138,10 +130,7 @@ impl WeightPlan {
     /// Cuts B, `n x k`, for `devices` devices so that a product of as many rows
     /// as [`PlanOptions::conditions`] says takes the least modelled time: K into
     /// tiles, N evenly over the devices (a buffer object has an address only in
-    /// its own file descriptor, so each channel lives on one), or all of a small
-    /// B onto each (INT4 weights whose values are not known: if that is best for
-    /// typical ones). Or as it was measured to be best, where
-    /// [`PlanOptions::profile`] knows that.
+    /// its own file descriptor, so each channel lives on one).
     ///
     /// # Errors
     /// [`PlanError`], in particular the rule that a forced K tile breaks.
@@ -153,34 +142,22 @@ impl WeightPlan {
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
         check_sizes(dtype, n, k, devices)?;
-        if let Some(measured) = Self::measured(dtype, n, k, devices, options) {
-            return Ok(measured);
-        }
-        let options = &with_copies(dtype, n, k, devices, options)?;
-        // As many copies as are asked for, also where no plan keeps to the limits.
-        let replicas = match options.replicate {
-            Some(true) => devices,
-            Some(false) | None => 1,
+        let k_tile = match options.k_tile {
+            Some(forced) => forced_k_tile(dtype, k, forced, options)?,
+            None => match cheapest(candidates(dtype, n, k, devices, options)?) {
+                Some(best) => return Ok(best.weights),
+                // Where nothing keeps to the limits, planning a product says so.
+                None => dtype.k_tile_multiple(),
+            },
         };
-        if let Some(forced) = options.k_tile {
-            let k_tile = forced_k_tile(dtype, k, forced, options)?;
-            let cut = Cut::new(dtype, k_tile, replicas, options);
-            return cheapest(of_depth(dtype, n, k, devices, k_tile, options)?)
-                .map(|best| best.weights)
-                .map_or_else(|| Self::cut(dtype, n, k, devices, cut), Ok);
-        }
-        let shallowest = Cut::new(dtype, dtype.k_tile_multiple(), replicas, options);
-        cheapest(candidates(dtype, n, k, devices, options)?)
-            .map(|best| best.weights)
-            // Where nothing keeps to the limits, planning a product says so.
-            .map_or_else(|| Self::cut(dtype, n, k, devices, shallowest), Ok)
+        Self::cut(dtype, n, k, devices, Cut::new(dtype, k_tile, options))
     }
 
     /// Cuts B in a way that is legal.
     ///
     /// # Errors
     /// [`PlanError`]: what is too large.
-    pub(crate) fn cut(
+    pub(super) fn cut(
         dtype: Dtype,
         n: usize,
         k: usize,
@@ -191,19 +168,10 @@ impl WeightPlan {
             k_tile,
             k_tile_max,
             row_tile_max,
-            replicas,
         } = cut;
-        // Each copy has its own devices.
-        let sharing = devices / replicas.max(1);
-        let group_bytes = check_sizes(dtype, n, k, sharing)?;
+        let group_bytes = check_sizes(dtype, n, k, devices)?;
         let group = dtype.kernel_group();
         let groups_max = BLOCK_BYTES_MAX / group_bytes;
-        let blocks = (0..replicas)
-            .flat_map(|replica| {
-                let devices = replica * sharing..(replica + 1) * sharing;
-                blocks(n, group, groups_max, devices, replica)
-            })
-            .collect();
         Ok(Self {
             dtype,
             n,
@@ -212,8 +180,7 @@ impl WeightPlan {
             k_tile_max,
             row_tile_max,
             devices,
-            replicas,
-            blocks,
+            blocks: blocks(n, group, groups_max, devices),
         })
     }
 
@@ -330,12 +297,12 @@ pub(super) fn max_rows_in(dtype: Dtype, k: usize, banks: u32) -> usize {
 /// The depth of `tiles` even K tiles.
 pub(super) fn even_k_tile(dtype: Dtype, k: usize, tiles: usize) -> usize {
     let unit = dtype.k_tile_multiple();
-    k.div_ceil(unit).div_ceil(tiles) * unit
+    k.div_ceil(unit).div_ceil(tiles).saturating_mul(unit)
 }
 
 /// Checks that weights fit their buffers and devices; returns the bytes of a
 /// kernel group over all of K.
-pub(crate) fn check_sizes(
+pub(super) fn check_sizes(
     dtype: Dtype,
     n: usize,
     k: usize,
@@ -368,7 +335,7 @@ pub(crate) fn check_sizes(
 }
 
 /// A K tile that the caller fixed, cut to what K needs.
-pub(crate) fn forced_k_tile(
+fn forced_k_tile(
     dtype: Dtype,
     k: usize,
     forced: usize,
@@ -385,27 +352,19 @@ pub(crate) fn forced_k_tile(
 
 /// Spreads the kernel groups of `n` channels evenly over the devices, at most
 /// `groups_max` a block.
-fn blocks(
-    n: usize,
-    group: usize,
-    groups_max: usize,
-    devices: Range<usize>,
-    replica: usize,
-) -> Vec<WeightBlock> {
+fn blocks(n: usize, group: usize, groups_max: usize, devices: usize) -> Vec<WeightBlock> {
     let groups = n.div_ceil(group);
-    let sharing = devices.len();
     let mut blocks = Vec::new();
     let mut next = 0;
-    for (index, device) in devices.enumerate() {
+    for device in 0..devices {
         // The first devices take one group more each.
-        let share = groups / sharing + usize::from(index < groups % sharing);
+        let share = groups / devices + usize::from(device < groups % devices);
         let end = next + share;
         while next < end {
             let take = (end - next).min(groups_max);
             let channels = next * group..((next + take) * group).min(n);
             blocks.push(WeightBlock {
                 device,
-                replica,
                 n: channels,
                 padded: take * group,
             });

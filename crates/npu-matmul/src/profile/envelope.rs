@@ -17,8 +17,6 @@ use crate::plan::{N_TILE_MAX, PlanError, PlanOptions, ROW_TILE_MAX, max_rows};
 pub struct MeasuredTile {
     /// Precision of the operands.
     pub dtype: Dtype,
-    /// Whether A is row-major, instead of in the NPU's own order.
-    pub row_major: bool,
     /// Rows of A.
     pub rows: usize,
     /// Channels.
@@ -51,29 +49,20 @@ impl MeasuredTile {
 }
 
 /// What others have run with checked results, in the fetch encoding of our own programs:
-/// native tiles by lines in groups of four. Row-major INT8 beyond K = 3072 is left out: some of it
-/// failed, and nobody knows by which rule (E-deep-int8-rows).
+/// tiles by lines in groups of four.
 pub(super) fn published() -> Vec<MeasuredTile> {
     use Dtype::{Fp16, Int4, Int8};
-    const NATIVE: bool = false;
-    const ROW_MAJOR: bool = true;
     let tiles = [
-        (Int8, NATIVE, [256, 640, 256], "E-resident-tiles"),
-        (Int8, NATIVE, [544, 544, 4096], "E-streamed-tiles"),
-        (Int8, ROW_MAJOR, [128, 2048, 2048], "E-row-major"),
-        (Int8, ROW_MAJOR, [84, 3072, 2048], "E-row-major"),
-        (Int4, NATIVE, [256, 1408, 256], "E-resident-tiles"),
-        (Int4, NATIVE, [64, 3840, 64], "E-resident-tiles"),
-        (Fp16, NATIVE, [256, 384, 256], "E-resident-tiles"),
-        (Fp16, NATIVE, [256, 512, 128], "E-resident-tiles"),
-        (Fp16, NATIVE, [384, 384, 4096], "E-streamed-tiles"),
-        (Fp16, ROW_MAJOR, [160, 1024, 2048], "E-weight-room-block"),
-        (Fp16, ROW_MAJOR, [64, 2048, 2048], "E-weight-room-block"),
-        (Fp16, ROW_MAJOR, [16, 4096, 2048], "E-weight-room-block"),
+        (Int8, [256, 640, 256], "E-resident-tiles"),
+        (Int8, [544, 544, 4096], "E-streamed-tiles"),
+        (Int4, [256, 1408, 256], "E-resident-tiles"),
+        (Int4, [64, 3840, 64], "E-resident-tiles"),
+        (Fp16, [256, 384, 256], "E-resident-tiles"),
+        (Fp16, [256, 512, 128], "E-resident-tiles"),
+        (Fp16, [384, 384, 4096], "E-streamed-tiles"),
     ];
-    let tile = |(dtype, row_major, [rows, k, n], evidence): (_, _, [usize; 3], _)| MeasuredTile {
+    let tile = |(dtype, [rows, k, n], evidence): (_, [usize; 3], _)| MeasuredTile {
         dtype,
-        row_major,
         rows,
         k,
         n,
@@ -98,23 +87,18 @@ impl PlanOptions {
         self.unmeasured_tiles == Some(false)
     }
 
-    /// Most rows of a native tile of depth `k`; 0 if there is none.
+    /// Most rows of a tile of depth `k`; 0 if there is none.
     pub(crate) fn rows_max(&self, dtype: Dtype, k: usize) -> usize {
-        self.rows_max_of(dtype, false, k)
-    }
-
-    /// The same, maybe with a row-major A.
-    pub(crate) fn rows_max_of(&self, dtype: Dtype, row_major: bool, k: usize) -> usize {
         let legal = max_rows(dtype, k);
         if !self.keeps_to_envelope() {
             return legal;
         }
-        let known = |tile: &MeasuredTile| tile.row_major == row_major && tile.k >= k;
+        let known = |tile: &MeasuredTile| tile.k >= k;
         let rows = self.profile.tiles(dtype, known).map(|tile| tile.rows);
         legal.min(rows.max().unwrap_or(0)) / ROW_MULTIPLE * ROW_MULTIPLE
     }
 
-    /// Most rows of a native tile of any depth.
+    /// Most rows of a tile of any depth.
     pub(crate) fn most_rows(&self, dtype: Dtype) -> usize {
         match self.keeps_to_envelope() {
             true => self.rows_max(dtype, dtype.k_tile_multiple()),
@@ -123,40 +107,29 @@ impl PlanOptions {
     }
 
     /// Most output channels of a tile of so many rows and that depth.
-    pub(crate) fn n_max(&self, dtype: Dtype, row_major: bool, k: usize, rows: usize) -> usize {
+    pub(crate) fn n_max(&self, dtype: Dtype, k: usize, rows: usize) -> usize {
         if !self.keeps_to_envelope() {
             return N_TILE_MAX;
         }
-        let known =
-            |tile: &MeasuredTile| tile.row_major == row_major && tile.k >= k && tile.rows >= rows;
+        let known = |tile: &MeasuredTile| tile.k >= k && tile.rows >= rows;
         let group = dtype.kernel_group();
         let most = self.profile.tiles(dtype, known).map(|tile| tile.n).max();
         // One that is not known is refused by name.
         (most.unwrap_or(0) / group * group).clamp(group, N_TILE_MAX)
     }
 
-    /// Checks that a tile of any order may be so deep.
+    /// Checks that a tile may be so deep.
     pub(crate) fn check_depth_measured(&self, dtype: Dtype, k: usize) -> Result<(), PlanError> {
-        self.check_known(dtype, |_| true, [ROW_MULTIPLE, k, dtype.kernel_group()])
+        self.check_measured(dtype, [ROW_MULTIPLE, k, dtype.kernel_group()])
     }
 
     /// Checks that a tile of `[rows, k, n]` may be as large.
     pub(crate) fn check_measured(
         &self,
         dtype: Dtype,
-        row_major: bool,
-        tile: [usize; 3],
-    ) -> Result<(), PlanError> {
-        self.check_known(dtype, |known| known.row_major == row_major, tile)
-    }
-
-    fn check_known(
-        &self,
-        dtype: Dtype,
-        of: impl Fn(&MeasuredTile) -> bool,
         [m, k, n]: [usize; 3],
     ) -> Result<(), PlanError> {
-        let large = |tile: &MeasuredTile| tile.rows >= m && tile.k >= k && tile.n >= n && of(tile);
+        let large = |tile: &MeasuredTile| tile.rows >= m && tile.k >= k && tile.n >= n;
         if self.keeps_to_envelope() && self.profile.tiles(dtype, large).next().is_none() {
             return Err(PlanError::Unmeasured { dtype, m, k, n });
         }

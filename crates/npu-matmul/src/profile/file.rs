@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use rknpu_regcmd::timing::{DriverCosts, Machine};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Profile;
-use crate::dtype::Dtype;
-use crate::plan::{HostCores, PlanError};
+use crate::plan::HostCores;
 
-/// Most bytes of a file: some thousand products.
+/// Most bytes of a file: some thousand tiles.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What the file calls itself.
@@ -87,21 +87,6 @@ pub enum ProfileError {
         /// Its value.
         value: u64,
     },
-    /// A plan that is none.
-    #[error("plan {index} is not legal: {source}")]
-    Plan {
-        /// Which plan, from 0.
-        index: usize,
-        /// Why it is not legal.
-        source: PlanError,
-    },
-    /// A plan for the same product as one before it, or an INT4 plan without a
-    /// depth, or another one with it.
-    #[error("plan {index} is for the same product as another, or for no depth of INT4")]
-    PlanOf {
-        /// Which plan, from 0.
-        index: usize,
-    },
     /// It was measured elsewhere.
     #[error(
         "{}: the profile \"{name}\" is of {theirs}, and this is {here}: calibrate this one",
@@ -162,7 +147,9 @@ impl Profile {
         if format != FORMAT || version != VERSION {
             return Err(ProfileError::Format { format, version });
         }
-        let profile = serde_json::from_slice::<Whole<Self>>(json)?.profile;
+        let mut whole: serde_json::Value = serde_json::from_slice(json)?;
+        whole.get_mut("profile").map(drop_former_fields);
+        let profile = Whole::<Self>::deserialize(whole)?.profile;
         if profile.texts().any(|text| !is_line(text)) {
             return Err(ProfileError::Text);
         }
@@ -173,16 +160,6 @@ impl Profile {
             profile.choices.slack_bytes.value as u64,
             &(0..=SLACK_BYTES_MAX),
         )?;
-        for (index, plan) in profile.plans.iter().enumerate() {
-            let twice = profile.plans[..index]
-                .iter()
-                .any(|other| plan.is_like(other));
-            if twice || plan.int4_depth.is_some() != (plan.dtype == Dtype::Int4) {
-                return Err(ProfileError::PlanOf { index });
-            }
-            plan.check()
-                .map_err(|source| ProfileError::Plan { index, source })?;
-        }
         Ok(profile)
     }
 
@@ -202,7 +179,7 @@ impl Profile {
     /// The profile as JSON, which [`Profile::from_json`] reads.
     ///
     /// # Errors
-    /// [`ProfileError::TooLong`] with more plans than a file may have.
+    /// [`ProfileError::TooLong`] with more tiles than a file may have.
     pub fn to_json(&self) -> Result<String, ProfileError> {
         let json = serde_json::to_string_pretty(&Whole {
             format: FORMAT.to_owned(),
@@ -213,6 +190,21 @@ impl Profile {
             return Err(ProfileError::TooLong);
         }
         Ok(json)
+    }
+}
+
+/// Takes out what earlier programs wrote into such a file, and nobody uses any more: the
+/// fastest plans of some products, and tiles of row-major operands.
+fn drop_former_fields(profile: &mut Value) {
+    let Some(profile) = profile.as_object_mut() else {
+        return;
+    };
+    profile.remove("plans");
+    if let Some(Value::Array(tiles)) = profile.get_mut("envelope") {
+        tiles.retain(|tile| tile["row_major"] != true);
+        for tile in tiles.iter_mut().filter_map(Value::as_object_mut) {
+            tile.remove("row_major");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is known of the board: how fast it is, on which side of contested facts its
-//! silicon is, which tiles have run, and which plans were the fastest.
+//! silicon is, and which tiles have run.
 //!
 //! `npu-probe calibrate` measures it once and writes a file, [`Profile::find`] reads
 //! it, and all that plans takes it as it is: nothing is decided by a measurement made
@@ -10,7 +10,6 @@
 
 mod choices;
 mod envelope;
-mod fastest;
 mod file;
 mod kernel;
 #[cfg(test)]
@@ -30,7 +29,6 @@ use crate::plan::HostCores;
 
 pub use choices::{Choices, ReuseChoices, SourcedChoice};
 pub use envelope::MeasuredTile;
-pub use fastest::FastestPlan;
 pub use file::ProfileError;
 
 /// Names a profile's file, before all other places.
@@ -132,8 +130,6 @@ pub struct Profile {
     pub envelope: Vec<MeasuredTile>,
     /// Contested facts that an experiment has decided.
     pub facts: Vec<ContestedFact>,
-    /// The fastest plans of some products.
-    pub plans: Vec<FastestPlan>,
 }
 
 static BUILT_IN: LazyLock<Arc<Profile>> = LazyLock::new(|| {
@@ -146,7 +142,6 @@ static BUILT_IN: LazyLock<Arc<Profile>> = LazyLock::new(|| {
         choices: Choices::published(),
         envelope: envelope::published(),
         facts: Vec::new(),
-        plans: Vec::new(),
     })
 });
 
@@ -207,14 +202,11 @@ impl Profile {
         }
     }
 
-    /// What would hold at another clock, in Hz; what was measured at its own does not.
+    /// The same at another clock, in Hz.
     #[must_use]
     pub fn at_clock(&self, clock_hz: u64) -> Self {
         let mut profile = self.clone();
-        if clock_hz != self.machine.clock_hz {
-            profile.machine.clock_hz = clock_hz;
-            profile.plans.clear();
-        }
+        profile.machine.clock_hz = clock_hz;
         profile
     }
 

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::file::FILE_BYTES_MAX;
 use super::*;
-use crate::dtype::{Dtype, Results};
-use crate::plan::{Plan, PlanOptions, PlanSizes, WeightPlan, alternatives};
+use crate::dtype::Dtype;
+use crate::plan::{Plan, PlanOptions, WeightPlan};
 
 fn options(m: usize) -> PlanOptions {
     let mut options = PlanOptions::default();
@@ -24,44 +24,15 @@ fn with(profile: &Profile, options: &PlanOptions) -> PlanOptions {
     }
 }
 
-/// Alternative `which` (counted round the end).
-fn candidate(dtype: Dtype, [m, k, n]: [usize; 3], devices: usize, which: usize) -> FastestPlan {
-    let all = alternatives(dtype, n, k, devices, &options(m), usize::MAX).unwrap();
-    let one = &all[which % all.len()];
-    FastestPlan::of(
-        &one.candidate.weights,
-        m,
-        Results::Sums,
-        one.choice,
-        which as u64,
-    )
-}
-
-fn profile(plans: impl IntoIterator<Item = FastestPlan>) -> Profile {
-    let mut profile = Profile {
+fn profile() -> Profile {
+    Profile {
         board: Some(Board {
             board: "Some Board".to_owned(),
             kernel: "7.1.0".to_owned(),
             is_model: false,
         }),
         ..Profile::clone(&Profile::built_in())
-    };
-    for plan in plans {
-        profile.insert(plan).unwrap();
     }
-    profile
-}
-
-/// What an engine with this profile would do.
-fn choice_with(
-    profile: &Profile,
-    dtype: Dtype,
-    [m, k, n]: [usize; 3],
-    devices: usize,
-) -> PlanSizes {
-    let options = with(profile, &options(m));
-    let weights = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
-    PlanSizes::of(&Plan::new(&weights, m, &options).unwrap())
 }
 
 fn dtype() -> impl Strategy<Value = Dtype> {
@@ -73,78 +44,8 @@ fn number() -> impl Strategy<Value = usize> {
     (any::<usize>(), 0..64_u32).prop_map(|(number, shift)| number >> shift)
 }
 
-type Product = (Dtype, [usize; 3], usize, usize);
-
-fn product() -> impl Strategy<Value = Product> {
-    let sizes = (1..1500_usize, 1..9000_usize, 1..3000_usize).prop_map(|(m, k, n)| [m, k, n]);
-    (dtype(), sizes, 1..5_usize, 0..20_usize)
-}
-
 proptest! {
     #![proptest_config(test_support::cases(24))]
-
-    #[test]
-    fn a_profile_is_read_as_it_was_written(products in prop::collection::vec(product(), 0..6)) {
-        let plans = products.iter().map(|&(p, sizes, devices, which)| {
-            candidate(p, sizes, devices, which)
-        });
-        let profile = profile(plans);
-        let json = profile.to_json().unwrap();
-        prop_assert_eq!(Profile::from_json(json.as_bytes()).unwrap(), profile);
-    }
-
-    #[test]
-    fn what_was_measured_is_chosen(product in product()) {
-        let (dtype, sizes, devices, which) = product;
-        let measured = candidate(dtype, sizes, devices, which);
-        let chosen = choice_with(&profile([measured]), dtype, sizes, devices);
-        prop_assert_eq!(chosen, measured.sizes);
-    }
-
-    /// Writing down what is predicted changes no size.
-    #[test]
-    fn the_predicted_choice_makes_the_predicted_plan(product in product()) {
-        let (dtype, [m, k, n], devices, _) = product;
-        let predicted = options(m);
-        let tuned = with(&profile([candidate(dtype, [m, k, n], devices, 0)]), &predicted);
-        let of = |options: &PlanOptions| WeightPlan::new(dtype, n, k, devices, options).unwrap();
-        let weights = of(&predicted);
-        prop_assert_eq!(&of(&tuned), &weights);
-        let [tuned, predicted] =
-            [tuned, predicted].map(|options| Plan::new(&weights, m, &options).unwrap());
-        prop_assert_eq!(PlanSizes::of(&tuned), PlanSizes::of(&predicted));
-    }
-
-    #[test]
-    fn any_numbers_are_a_plan_or_refused(
-        dtype in dtype(),
-        [m, k, n, devices, depth] in prop::array::uniform5(number()),
-        [k_tile, row_tile, n_tile] in prop::array::uniform3(number()),
-        replicate in any::<bool>(),
-        multiples in any::<bool>(),
-    ) {
-        let round = |size: usize, unit: usize| if multiples { size / unit * unit } else { size };
-        let mut profile = profile([]);
-        let added = profile.insert(FastestPlan {
-            dtype,
-            results: Results::Sums,
-            m,
-            k,
-            n,
-            devices,
-            int4_depth: (dtype == Dtype::Int4).then_some(depth),
-            sizes: PlanSizes {
-                k_tile: round(k_tile, 32),
-                replicate,
-                row_tile: round(row_tile, 4),
-                n_tile: round(n_tile, dtype.kernel_group()),
-            },
-            measured_ns: 0,
-        });
-        prop_assert_eq!(profile.plans.len(), usize::from(added.is_ok()));
-        let json = profile.to_json().unwrap();
-        prop_assert_eq!(Profile::from_json(json.as_bytes()).unwrap(), profile);
-    }
 
     #[test]
     fn damage_is_an_error_or_another_profile(
@@ -152,8 +53,7 @@ proptest! {
         byte in any::<u8>(),
         cut in any::<prop::sample::Index>(),
     ) {
-        let plans = [candidate(Dtype::Int8, [64, 4096, 64], 2, 1)];
-        let mut json = profile(plans).to_json().unwrap().into_bytes();
+        let mut json = profile().to_json().unwrap().into_bytes();
         let cut = cut.index(json.len() - 1);
         prop_assert!(Profile::from_json(&json[..cut]).is_err());
         let at = at.index(json.len());
@@ -165,98 +65,9 @@ proptest! {
     }
 }
 
-const SIZES: [usize; 3] = [512, 4096, 4096];
-
-/// A choice that the timing model would not make.
-fn other_choice() -> FastestPlan {
-    candidate(Dtype::Int8, SIZES, 3, 2)
-}
-
-#[test]
-fn elsewhere_the_prediction_holds() {
-    let (of, none) = (profile([other_choice()]), profile([]));
-    let both = |dtype, sizes, devices| {
-        let choice = |profile| choice_with(profile, dtype, sizes, devices);
-        (choice(&of), choice(&none))
-    };
-    let (measured, predicted) = both(Dtype::Int8, SIZES, 3);
-    assert_ne!(measured, predicted);
-    let [m, k, n] = SIZES;
-    for (dtype, sizes, devices) in [
-        (Dtype::Fp16, SIZES, 3),
-        (Dtype::Int8, SIZES, 2),
-        (Dtype::Int8, [m - 1, k, n], 3),
-        (Dtype::Int8, [m, k - 32, n], 3),
-        (Dtype::Int8, [m, k, n + 1], 3),
-    ] {
-        let (measured, predicted) = both(dtype, sizes, devices);
-        assert_eq!(measured, predicted, "{dtype} {sizes:?} {devices}");
-    }
-}
-
-#[test]
-fn what_the_caller_fixes_comes_first() {
-    let measured = other_choice();
-    let options = with(&profile([measured]), &options(SIZES[0]));
-    let forced = PlanOptions {
-        k_tile: Some(measured.sizes.k_tile / 2 / 64 * 64),
-        ..options.clone()
-    };
-    let [m, k, n] = SIZES;
-    let weights = WeightPlan::new(Dtype::Int8, n, k, 3, &forced).unwrap();
-    assert_eq!(Some(weights.k_tile), forced.k_tile);
-    // Of weights that were cut otherwise nothing was measured.
-    let plan = Plan::new(&weights, m, &options).unwrap();
-    let none = with(&profile([]), &options);
-    assert_eq!(plan, Plan::new(&weights, m, &none).unwrap());
-    // A job's limits hold in any case.
-    let mut small = options;
-    small.limits.tasks = 1;
-    small.limits.buffer_bytes = 64 << 10;
-    let weights = WeightPlan::new(Dtype::Int8, n, k, 3, &small).unwrap();
-    let plan = Plan::new(&weights, m, &small).unwrap();
-    let mut steps = plan.steps();
-    assert!(steps.all(|step| step.jobs.iter().all(|job| job.tasks.len() <= 1)));
-}
-
-/// INT4 choices are for weights that allow the same depth.
-#[test]
-fn int4_depths_are_told_apart() {
-    let [m, k, n] = SIZES;
-    let deep = PlanOptions {
-        int4_depth: Some(2048),
-        ..options(m)
-    };
-    let weights = WeightPlan::new(Dtype::Int4, n, k, 3, &deep).unwrap();
-    let all = alternatives(Dtype::Int4, n, k, 3, &deep, usize::MAX).unwrap();
-    let other = all
-        .iter()
-        .find(|one| one.choice.k_tile != weights.k_tile)
-        .unwrap();
-    let plan = FastestPlan::of(&other.candidate.weights, m, Results::Sums, other.choice, 1);
-    let profile = profile([plan]);
-    let cut = |depth| {
-        let options = PlanOptions {
-            int4_depth: depth,
-            ..options(m)
-        };
-        let of = |options| {
-            WeightPlan::new(Dtype::Int4, n, k, 3, options)
-                .unwrap()
-                .k_tile
-        };
-        (of(&with(&profile, &options)), of(&options))
-    };
-    assert_eq!(cut(Some(2048)), (other.choice.k_tile, weights.k_tile));
-    for depth in [None, Some(1024), Some(4096)] {
-        let (tuned, predicted) = cut(depth);
-        assert_eq!(tuned, predicted, "{depth:?}");
-    }
-}
-
 /// The JSON of a good profile, changed.
 fn changed(change: impl FnOnce(&mut Value)) -> Result<Profile, ProfileError> {
-    let json = profile([other_choice()]).to_json().unwrap();
+    let json = profile().to_json().unwrap();
     let mut value: Value = serde_json::from_str(&json).unwrap();
     change(&mut value);
     Profile::from_json(value.to_string().as_bytes())
@@ -276,55 +87,18 @@ fn what_makes_no_sense_is_refused_by_its_name() {
         set("/version", json!(2)),
         Err(ProfileError::Format { version: 2, .. })
     ));
-    assert!(matches!(
-        set("/profile/plans/0/dtype", json!("int2")),
-        Err(ProfileError::Json(_))
-    ));
-    assert!(matches!(
-        set("/profile/plans/0/m", json!(-1)),
-        Err(ProfileError::Json(_))
-    ));
-    assert!(matches!(
-        set("/profile/plans/0/m", json!(1e99)),
-        Err(ProfileError::Json(_))
-    ));
-    assert!(matches!(
-        set("/profile/plans/0/sizes", json!({})),
-        Err(ProfileError::Json(_))
-    ));
-    assert!(matches!(
-        set("/profile/plans/0/dtype", json!("int4")),
-        Err(ProfileError::PlanOf { index: 0 })
-    ));
-    let huge = || json!(u64::MAX);
     for (path, to) in [
-        ("/profile/plans/0/m", json!(0)),
-        ("/profile/plans/0/m", huge()),
-        ("/profile/plans/0/k", huge()),
-        ("/profile/plans/0/n", huge()),
-        ("/profile/plans/0/devices", json!(0)),
-        ("/profile/plans/0/devices", huge()),
-        ("/profile/plans/0/sizes/k_tile", json!(0)),
-        ("/profile/plans/0/sizes/k_tile", json!(33)),
-        ("/profile/plans/0/sizes/k_tile", json!(8192)),
-        ("/profile/plans/0/sizes/row_tile", json!(0)),
-        ("/profile/plans/0/sizes/row_tile", json!(3)),
-        ("/profile/plans/0/sizes/row_tile", json!(1020)),
-        ("/profile/plans/0/sizes/row_tile", huge()),
-        ("/profile/plans/0/sizes/n_tile", json!(31)),
-        ("/profile/plans/0/sizes/n_tile", huge()),
+        ("/profile/envelope/0/dtype", json!("int2")),
+        ("/profile/envelope/0/rows", json!(-1)),
+        ("/profile/envelope/0/rows", json!(1e99)),
+        ("/profile/envelope/0", json!(1)),
+        ("/profile/envelope", json!({})),
+        ("/profile", json!([])),
     ] {
-        let refused = set(path, to.clone());
-        assert!(
-            matches!(refused, Err(ProfileError::Plan { index: 0, .. })),
-            "{path} {to}: {refused:?}"
-        );
+        let refused = set(path, to);
+        assert!(matches!(refused, Err(ProfileError::Json(_))), "{path}");
     }
-    let twice = changed(|value| {
-        let plans = value["profile"]["plans"].as_array_mut().unwrap();
-        plans.push(plans[0].clone());
-    });
-    assert!(matches!(twice, Err(ProfileError::PlanOf { index: 1 })));
+    let huge = || json!(u64::MAX);
     for (path, to) in [
         ("/profile/machine/clock_hz", json!(0)),
         ("/profile/machine/driver/kick_ps", huge()),
@@ -352,7 +126,7 @@ fn what_makes_no_sense_is_refused_by_its_name() {
         set("/profile/machine/chip", json!("rk3576")),
         Err(ProfileError::Json(_))
     ));
-    let unknown = changed(|value| value["profile"]["plans"][0]["colour"] = json!("red"));
+    let unknown = changed(|value| value["profile"]["envelope"][0]["colour"] = json!("red"));
     assert!(matches!(unknown, Err(ProfileError::Json(_))));
     let nested = "[".repeat(100_000);
     assert!(matches!(
@@ -375,7 +149,7 @@ fn files_are_regular_and_short() {
         let refused = Profile::read(unread);
         assert!(matches!(refused, Err(ProfileError::Read { .. })));
     }
-    let written = profile([other_choice()]);
+    let written = profile();
     std::fs::write(&file, written.to_json().unwrap()).unwrap();
     assert_eq!(Profile::read(&file).unwrap(), written);
     std::fs::write(&file, vec![b' '; FILE_BYTES_MAX as usize + 1]).unwrap();
@@ -388,7 +162,8 @@ fn files_are_regular_and_short() {
 fn version_1_reads_on() {
     let json = include_str!("version1.json");
     let read = Profile::from_json(json.as_bytes()).unwrap();
-    assert_eq!((read.plans.len(), read.facts.len()), (2, 1));
+    // Plans, and tiles of row-major operands, are left out.
+    assert_eq!((read.envelope.len(), read.facts.len()), (1, 1));
     assert_eq!(read.choices, Profile::built_in().choices);
     assert_eq!(
         Profile::from_json(read.to_json().unwrap().as_bytes()).unwrap(),
@@ -436,7 +211,7 @@ fn a_profile_is_of_one_board() {
             .info()
     };
     let here = Board::of(&info);
-    let mut own = profile([]);
+    let mut own = profile();
     let mut find = |board: Option<Board>| {
         own.board = board;
         std::fs::write(&file, own.to_json().unwrap()).unwrap();
@@ -469,18 +244,6 @@ fn a_profile_is_of_one_board() {
         );
     }
     assert_eq!(Profile::find_in(None, &info).unwrap(), Profile::built_in());
-}
-
-#[test]
-fn another_clock_has_no_measured_plans() {
-    let profile = profile([other_choice()]);
-    let same = profile.machine.clock_hz;
-    assert_eq!(profile.at_clock(same), profile);
-    let other = profile.at_clock(600_000_000);
-    assert_eq!(
-        (other.machine.clock_hz, other.plans.len()),
-        (600_000_000, 0)
-    );
 }
 
 proptest! {
@@ -532,12 +295,11 @@ proptest! {
         [m, k, n] in prop::array::uniform3(1..5000_usize),
         dtype in dtype(),
     ) {
-        let mut profile = profile([]);
+        let mut profile = profile();
         profile.envelope = tiles
             .into_iter()
             .map(|(dtype, [rows, k, n])| MeasuredTile {
                 dtype,
-                row_major: false,
                 rows,
                 k,
                 n,

@@ -32,8 +32,6 @@ pub(crate) struct Measurement {
     pub(crate) n: usize,
     /// How the product was cut into tiles, in words.
     pub(crate) plan: String,
-    /// Whether it was measured to be the fastest, not predicted.
-    pub(crate) plan_measured: bool,
     /// Products that were measured.
     pub(crate) products: usize,
     /// SUBMIT calls, register programs and bytes of one product, on average.
@@ -134,27 +132,7 @@ impl MeasuredProduct {
         engine: &Engine,
         profile: &Profile,
     ) -> Result<Measurement, Failure> {
-        let (measurement, _) = self.measure_with(engine, profile, &self.operands()?)?;
-        Ok(measurement)
-    }
-
-    /// Random numbers, always the same ones.
-    pub(crate) fn operands(&self) -> Result<ProductOperands, Failure> {
-        let [a, b, _] = self.shape.lengths()?;
-        let random = ProductOperands::random_of(self.kind, a, b, SEED);
-        Ok(match self.int4_depth {
-            Some(depth) => random.allowing(self.shape.k, depth),
-            None => random,
-        })
-    }
-
-    /// The same with [`MeasuredProduct::operands`]; also the result.
-    pub(crate) fn measure_with(
-        &self,
-        engine: &Engine,
-        profile: &Profile,
-        operands: &ProductOperands,
-    ) -> Result<(Measurement, ProductResult), Failure> {
+        let operands = &self.operands()?;
         let ProductShape { m, k, n } = self.shape;
         let [_, _, c] = self.shape.lengths()?;
         let before = engine.counters();
@@ -166,7 +144,6 @@ impl MeasuredProduct {
         let plan = gemm.plan();
         let prediction = plan.predict(&self.machine);
         let [needed, _] = plan.cache_bytes(&profile.choices);
-        let plan_measured = profile.followed_by(plan, self.results).is_some();
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
         let out_bytes = plan.ty.out_bytes();
         let on_npu = ProductShape { m, ..self.shape };
@@ -199,14 +176,13 @@ impl MeasuredProduct {
             wall_ms: wall.median,
         };
         let npu_ms = seconds(prediction.npu_ps) * 1e3;
-        let measurement = Measurement {
+        Ok(Measurement {
             dtype: self.kind,
             results: self.results,
             m,
             k,
             n,
             plan: text,
-            plan_measured,
             products: self.repeat,
             submits,
             tasks: each(|c| c.tasks),
@@ -228,8 +204,17 @@ impl MeasuredProduct {
             share_of_bound: reached.share_of(bound_ms),
             modelled_share_of_bound: bound_ms / npu_ms.max(f64::MIN_POSITIVE),
             operations_per_byte: operations / operand_bytes(self.kind.dtype(), out_bytes, on_npu),
-        };
-        Ok((measurement, product))
+        })
+    }
+
+    /// Random numbers, always the same ones.
+    fn operands(&self) -> Result<ProductOperands, Failure> {
+        let [a, b, _] = self.shape.lengths()?;
+        let random = ProductOperands::random_of(self.kind, a, b, SEED);
+        Ok(match self.int4_depth {
+            Some(depth) => random.allowing(self.shape.k, depth),
+            None => random,
+        })
     }
 }
 

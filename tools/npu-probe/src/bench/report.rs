@@ -128,15 +128,10 @@ impl Measurement {
     pub(crate) fn text(&self) -> String {
         let Self { dtype, m, k, n, .. } = self;
         let mut text = format!(
-            "\n{dtype}{} {m}x{k}x{n}: {} products; {}{}\n",
+            "\n{dtype}{} {m}x{k}x{n}: {} products; {}\n",
             to(self.results),
             self.products,
-            self.plan,
-            if self.plan_measured {
-                " (measured to be the fastest)"
-            } else {
-                ""
-            }
+            self.plan
         );
         let rate = self.gops.map_or_else(
             || "no job ran".to_owned(),

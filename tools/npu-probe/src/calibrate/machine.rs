@@ -7,7 +7,7 @@ use npu_matmul::{Dtype, Profile, Results};
 use rknpu_regcmd::timing::{Dram, DriverCosts, Machine};
 
 use super::Open;
-use super::timed::{TaskTimes, TimedTasks};
+use super::timed::TimedTasks;
 use crate::exit::Failure;
 use crate::flags::planning::HERTZ_PER_MHZ;
 
@@ -65,7 +65,7 @@ pub(super) fn measure(
     let count = if is_model { 2 } else { CLOCK_TASKS };
     let [few, many] = [of_macs(128, count), of_macs(256, count)];
     let more = |of: fn(&TimedTasks) -> u64| of(&many) - of(&few);
-    let hz = per_second(more(clocks), &few.run(open)?, &many.run(open)?)?;
+    let hz = per_second(more(clocks), few.run(open)?, many.run(open)?)?;
     let clock_hz = (hz / HERTZ_PER_MHZ as f64).round() as u64 * HERTZ_PER_MHZ;
     let one = memory(open, 1)?;
     let [computing, moving] = [more(clocks) as f64 / hz, more(bytes) as f64 / one];
@@ -98,12 +98,12 @@ fn bytes(tasks: &TimedTasks) -> u64 {
 fn memory(open: &impl Open, devices: usize) -> Result<f64, Failure> {
     let [few, many] = [of_weights(512, devices), of_weights(1024, devices)];
     let more = bytes(&many) - bytes(&few);
-    per_second(more, &few.run(open)?, &many.run(open)?)
+    per_second(more, few.run(open)?, many.run(open)?)
 }
 
 /// How many a second, of which the longer job has `more`.
-fn per_second(more: u64, few: &TaskTimes, many: &TaskTimes) -> Result<f64, Failure> {
-    let ps = many.ps.saturating_sub(few.ps);
+fn per_second(more: u64, few_ps: u64, many_ps: u64) -> Result<f64, Failure> {
+    let ps = many_ps.saturating_sub(few_ps);
     // A board that is busy elsewhere; nothing can be said of it.
     if ps == 0 {
         return Err(Failure::Device(anyhow!(
@@ -144,8 +144,9 @@ fn driver(open: &impl Open, machine: &Machine) -> Result<DriverCosts, Failure> {
     const MANY: usize = 63;
     let bare = machine.with_driver(DriverCosts::NONE);
     let beside = |count| -> Result<u64, Failure> {
-        let TaskTimes { ps, plan } = of_nothing(count).run(open)?;
-        Ok(ps.saturating_sub(plan.predict(&bare).npu_ps))
+        let tasks = of_nothing(count);
+        let of_tasks = tasks.predicted_ps(&bare).map_err(Failure::Device)?;
+        Ok(tasks.run(open)?.saturating_sub(of_tasks))
     };
     let (few, many) = (beside(FEW)?, beside(MANY)?);
     let kick_ps = many.saturating_sub(few) / (MANY - FEW) as u64;

@@ -4,7 +4,6 @@
 //! ```text
 //! machine   clock, memory, start costs: tasks that have all run on silicon before
 //! host      the CPU's kernels, cache maintenance
-//! fastest   the best plans of some products
 //! facts     experiments on contested facts, the risky ones last
 //! tiles     tiles that grow beyond those that have run, until one is wrong or hangs
 //! ```
@@ -13,7 +12,6 @@
 //! gives the same profile; of its host's CPU nothing is measured.
 
 pub(crate) mod facts;
-mod fastest;
 mod file;
 mod host;
 mod machine;
@@ -26,7 +24,6 @@ use npu_matmul::profile::Board;
 use npu_model::Opened;
 
 use crate::exit::Failure;
-use crate::shape::ProductShape;
 
 pub(crate) use file::write;
 pub(crate) use report::CalibrateReport;
@@ -40,7 +37,6 @@ impl<F: Fn() -> Result<Opened, Failure>> Open for F {}
 /// takes nothing with it.
 pub(crate) fn measured(
     open: &impl Open,
-    products: &[ProductShape],
     tell: &impl Fn(&str),
     keep: &impl Fn(&Profile) -> Result<(), Failure>,
 ) -> Result<Profile, Failure> {
@@ -70,17 +66,13 @@ pub(crate) fn measured(
         tell(&report::host(&profile.host));
         keep(&profile)?;
     }
-    let unmeasured = found.allows_unmeasured_tiles(&info);
-    fastest_plans(open, &mut profile, unmeasured, products, tell, keep)?;
     Ok(profile)
 }
 
-/// Looks for tiles beyond those that are known to run, which may hang a core, and for the
-/// fastest plans with them.
+/// Looks for tiles beyond those that are known to run, which may hang a core.
 pub(crate) fn extended(
     open: &impl Open,
     profile: &mut Profile,
-    products: &[ProductShape],
     tell: &impl Fn(&str),
     keep: &impl Fn(&Profile) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -90,34 +82,7 @@ pub(crate) fn extended(
         return Ok(());
     }
     tell("larger tiles");
-    let before = profile.envelope.len();
     let extended = tiles::extend(&mut profile.envelope, &opened.device, tell);
     keep(profile)?;
-    extended?;
-    match profile.envelope.len() > before {
-        true => fastest_plans(open, profile, false, products, tell, keep),
-        false => Ok(()),
-    }
-}
-
-/// Measures them, of tiles beyond the profile's envelope too if `unmeasured`.
-fn fastest_plans(
-    open: &impl Open,
-    profile: &mut Profile,
-    unmeasured: bool,
-    products: &[ProductShape],
-    tell: &impl Fn(&str),
-    keep: &impl Fn(&Profile) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    tell("the fastest plans");
-    for &shape in products {
-        for plan in fastest::plans(open, profile, unmeasured, shape)? {
-            tell(&report::plan(&plan));
-            profile
-                .insert(plan)
-                .map_err(|error| Failure::Device(error.into()))?;
-        }
-        keep(profile)?;
-    }
-    Ok(())
+    extended
 }

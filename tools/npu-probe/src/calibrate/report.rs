@@ -3,7 +3,6 @@
 
 use npu_matmul::Profile;
 use npu_matmul::plan::HostCores;
-use npu_matmul::profile::FastestPlan;
 use rknpu_regcmd::timing::{DriverCosts, Machine};
 use serde::Serialize;
 
@@ -12,7 +11,6 @@ use crate::flags::planning::HERTZ_PER_MHZ;
 
 const GIGA: f64 = 1e9;
 const PS_PER_US: f64 = 1e6;
-const NS_PER_MS: f64 = 1e6;
 
 /// The report of `calibrate`, which is printed as JSON.
 #[derive(Debug, Serialize)]
@@ -55,17 +53,5 @@ pub(super) fn host(host: &HostCores) -> String {
         host.clock_hz as f64 * f64::from(host.instructions_per_clock) / GIGA,
         rate(host.bytes_per_second),
         rate(host.sync_bytes_per_second)
-    )
-}
-
-/// A line about a plan.
-pub(super) fn plan(plan: &FastestPlan) -> String {
-    let FastestPlan { dtype, m, k, n, .. } = plan;
-    format!(
-        "  {dtype} {m}x{k}x{n}: {:.3} ms with tiles of {} rows, K {}, up to {} columns",
-        plan.measured_ns as f64 / NS_PER_MS,
-        plan.sizes.row_tile,
-        plan.sizes.k_tile,
-        plan.sizes.n_tile
     )
 }

@@ -40,8 +40,7 @@ pub(super) fn extend(
     let start = Instant::now();
     for dtype in Dtype::ALL {
         for k in DEPTHS {
-            let known =
-                |tile: &&MeasuredTile| tile.dtype == dtype && !tile.row_major && tile.k >= k;
+            let known = |tile: &&MeasuredTile| tile.dtype == dtype && tile.k >= k;
             let rows = envelope.iter().filter(known).map(|tile| tile.rows).max();
             let from = rows.unwrap_or(npu_matmul::dtype::ROW_MULTIPLE);
             let found = grow(device, dtype, [from, k], COLUMNS_MAX, || {
@@ -51,7 +50,6 @@ pub(super) fn extend(
             tell(&format!("{dtype}: {rows} rows, K {k}, {n} columns run"));
             envelope.push(MeasuredTile {
                 dtype,
-                row_major: false,
                 rows,
                 k,
                 n,

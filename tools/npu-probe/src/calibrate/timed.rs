@@ -3,14 +3,20 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
-use half::f16;
-use npu_matmul::{Dtype, Error, Plan, PlanOptions, Results, StageOptions, Weights};
+use anyhow::{Context, anyhow};
+use npu_matmul::profile::Choices;
+use npu_matmul::{Dtype, Profile, Results};
 use npu_model::Model;
-use rknpu_regcmd::timing::{ScheduledJob, schedule};
+use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule};
+use rknpu_regcmd::{
+    Binding, BufferId, ChipProfile, LaidOutTask, Layouts, MatmulTask, Program, tasks,
+};
+use rocket_uapi::{
+    Bo, ByteLen, Deadline, Device, DevicePool, FrozenBo, Job, PAGE_BYTES, PendingJob, ProgramBo,
+    witness_program,
+};
 
 use super::Open;
-use crate::cmd::measuring;
 use crate::exit::Failure;
 
 /// Runs on an NPU, of which the shortest counts: what else the machine does makes them
@@ -20,99 +26,195 @@ const REPEAT: usize = 15;
 /// Picoseconds of a nanosecond.
 const PS_PER_NS: u128 = 1000;
 
+/// How long a job may take: the kernel kills jobs that run for half a second.
+const JOB_WAIT: Duration = Duration::from_secs(10);
+
+/// Operands of the programs.
+const A: BufferId = BufferId(0);
+const B: BufferId = BufferId(1);
+const C: BufferId = BufferId(2);
+
 /// A job on each device: tasks that compute the same rows with other weights, of zeros.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimedTasks {
     pub(super) dtype: Dtype,
     pub(super) results: Results,
-    /// Rows, channels and output channels of a task.
+    /// Rows, channels and output channels of a task: a tile that has run on silicon.
     pub(super) tile: [usize; 3],
     /// Tasks of a job.
     pub(super) count: usize,
     pub(super) devices: usize,
 }
 
-/// What they took.
-#[derive(Clone, Debug)]
-pub(super) struct TaskTimes {
-    /// From the client's SUBMIT until it goes on; on the software model modelled.
-    pub(super) ps: u64,
-    pub(super) plan: Plan,
-}
-
 impl TimedTasks {
-    /// Runs them with operands in place: nothing is packed or read.
-    pub(super) fn run(&self, open: &impl Open) -> Result<TaskTimes, Failure> {
+    /// Runs them with operands in place: nothing packs or reads them. Returns picoseconds
+    /// from the client's SUBMIT until it goes on; on the software model they are modelled.
+    pub(super) fn run(&self, open: &impl Open) -> Result<u64, Failure> {
         let opened = open()?;
-        let [rows, k, columns] = self.tile;
-        let n = columns * self.count * self.devices;
-        let mut options = PlanOptions {
-            row_tile: Some(rows),
-            k_tile: Some(k),
-            n_tile: Some(columns),
-            replicate: Some(false),
-            parts: Some(1),
-            unmeasured_tiles: Some(false),
-            ..PlanOptions::default()
-        };
-        options.conditions.rows = rows;
-        let engine = measuring::engine(&opened.device, self.devices, options, None)?;
-        let weights = match self.dtype {
-            Dtype::Fp16 => engine.load(Weights::f16(n, k, &vec![f16::ZERO; n * k]))?,
-            _ => engine.load(Weights::i8(n, k, &vec![0; n * k]))?,
-        };
-        let stage = StageOptions {
-            results: self.results,
-            ..StageOptions::default()
-        };
-        let mut product = engine.stage(&weights, rows, stage)?;
-        let plan = product.plan().clone();
-        let jobs = plan.steps().flat_map(|step| step.jobs);
-        if jobs
-            .map(|job| job.tasks.len())
-            .ne(vec![self.count; self.devices])
-        {
-            return Err(Failure::Device(anyhow!(
-                "{plan} is not what is to be timed"
-            )));
+        let pool = DevicePool::open(&opened.device, self.devices)
+            .context("cannot open the device again")
+            .map_err(Failure::Device)?;
+        let jobs = pool.devices().iter().map(|device| self.prepare(device));
+        let mut jobs: Vec<PreparedJob> = jobs
+            .collect::<anyhow::Result<_>>()
+            .map_err(Failure::Device)?;
+        let mut shortest = run_all(&mut jobs).map_err(Failure::Device)?;
+        if let Some(model) = &opened.model {
+            return modelled_ps(model);
         }
-        let mut run = || -> Result<Duration, Error> {
-            let start = Instant::now();
-            product.run()?;
-            Ok(start.elapsed())
+        for _ in 0..REPEAT {
+            shortest = shortest.min(run_all(&mut jobs).map_err(Failure::Device)?);
+        }
+        Ok(u64::try_from(shortest.as_nanos() * PS_PER_NS).unwrap_or(u64::MAX))
+    }
+
+    /// Picoseconds that `machine` takes for the tasks of one device and their witness.
+    pub(super) fn predicted_ps(&self, machine: &Machine) -> anyhow::Result<u64> {
+        let witness = witness_program().context("there is no witness program")?;
+        let programs = self.programs()?;
+        let works = programs.iter().chain([&witness]).map(work_of);
+        let job = ScheduledJob {
+            tasks: works.collect::<anyhow::Result<_>>()?,
+            ..ScheduledJob::default()
         };
-        let mut shortest = run()?;
-        let ps = match &opened.model {
-            Some(model) => last_product_ps(model, 1)?,
-            None => {
-                for _ in 0..REPEAT {
-                    shortest = shortest.min(run()?);
-                }
-                u64::try_from(shortest.as_nanos() * PS_PER_NS).unwrap_or(u64::MAX)
+        Ok(schedule(&[job], machine)?.end_ps)
+    }
+
+    fn choices() -> Choices {
+        Profile::built_in().choices.clone()
+    }
+
+    /// The tasks of a device: the same A, parts of B one behind the other, and a C each.
+    fn matmuls(&self) -> impl ExactSizeIterator<Item = MatmulTask> {
+        let [m, k, n] = self
+            .tile
+            .map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        let first = MatmulTask {
+            ty: self.dtype.matmul_type_of(self.results),
+            m,
+            k,
+            n,
+            a: A.at(0),
+            b: B.at(0),
+            c: C.at(0),
+        };
+        let [b_bytes, c_bytes] = [first.b_bytes(), first.c_bytes()]
+            .map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        (0..self.count).map(move |index| {
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            MatmulTask {
+                b: B.at(b_bytes.saturating_mul(index)),
+                c: C.at(c_bytes.saturating_mul(index)),
+                ..first
             }
+        })
+    }
+
+    fn programs(&self) -> anyhow::Result<Vec<Program>> {
+        let (chip, options) = (&ChipProfile::RK3588, Self::choices().program(self.dtype));
+        let mut before: Option<LaidOutTask> = None;
+        let programs = self.matmuls().map(|task| {
+            let task = task.laid_out(Layouts::default());
+            let program = match before.replace(task) {
+                None => task.program(&options, chip),
+                Some(before) => task.program_after(&before, &options, chip),
+            };
+            Ok(program?)
+        });
+        programs.collect()
+    }
+
+    /// Buffers of zeros on one file of the device, and programs that use them.
+    fn prepare(&self, device: &Device) -> anyhow::Result<PreparedJob> {
+        let choices = Self::choices();
+        let guard = match choices.guard_page.value {
+            true => Some(device.alloc(ByteLen::new(PAGE_BYTES)?)?),
+            false => None,
         };
-        Ok(TaskTimes { ps, plan })
+        let task = self.matmuls().next().context("a job without tasks")?;
+        let alloc = |bytes: u64, count: usize, slack: usize| -> anyhow::Result<Bo> {
+            let bytes = usize::try_from(bytes)?.saturating_mul(count);
+            Ok(device.alloc(ByteLen::new(bytes.saturating_add(slack))?)?)
+        };
+        let slack = choices.slack_bytes.value;
+        let a = alloc(task.a_bytes(), 1, slack)?;
+        let b = alloc(task.b_bytes(), self.count, slack)?;
+        let c = alloc(task.c_bytes(), self.count, 0)?;
+        let bind = |id, bo: &Bo| Binding {
+            id,
+            iova: bo.iova(),
+            len: u32::try_from(bo.len()).unwrap_or(u32::MAX),
+        };
+        let bindings = [bind(A, &a), bind(B, &b), bind(C, &c)];
+        let programs = self.programs()?;
+        let linked = programs.iter().map(|program| program.link(&bindings));
+        Ok(PreparedJob {
+            device: device.clone(),
+            programs: ProgramBo::new(device, &linked.collect::<Result<Vec<_>, _>>()?)?,
+            reads: [a.freeze(), b.freeze()],
+            writes: Some(c),
+            _guard: guard,
+        })
     }
 }
 
-/// Modelled time of the last of `products` equal products that `model` ran, until the
-/// client goes on: of its jobs as they were recorded, as if no product had been before
-/// it and its client had waited for nothing.
-pub(super) fn last_product_ps(model: &Model, products: usize) -> Result<u64, Failure> {
+/// A job of one file, ready to be submitted again and again.
+struct PreparedJob {
+    device: Device,
+    programs: ProgramBo,
+    reads: [FrozenBo; 2],
+    /// `None` while the job runs, and after a job that did not end.
+    writes: Option<Bo>,
+    /// The page at address 0.
+    _guard: Option<Bo>,
+}
+
+impl PreparedJob {
+    fn submit(&mut self) -> anyhow::Result<PendingJob> {
+        let writes = self.writes.take().context("an earlier job did not end")?;
+        let mut builder = Job::builder(&self.device).program(&self.programs);
+        for bo in &self.reads {
+            builder = builder.reads(bo);
+        }
+        let job = builder.writes(writes).build();
+        let job = job.map_err(|error| error.refusal)?;
+        let mut submitted = self.device.submit(vec![job])?;
+        submitted.pop().context("the driver took no job")
+    }
+}
+
+/// Runs all jobs at the same time. Returns how long that took the client.
+fn run_all(jobs: &mut [PreparedJob]) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    let pending: Vec<_> = jobs
+        .iter_mut()
+        .map(PreparedJob::submit)
+        .collect::<anyhow::Result<_>>()?;
+    let mut ended = Vec::with_capacity(jobs.len());
+    for job in pending {
+        ended.push(job.wait(Deadline::after(JOB_WAIT))?);
+    }
+    let time = start.elapsed();
+    for (job, mut ended) in jobs.iter_mut().zip(ended) {
+        job.writes = ended.writes.pop();
+    }
+    Ok(time)
+}
+
+fn work_of(program: &Program) -> anyhow::Result<TaskWork> {
+    let words = program.words();
+    let task = tasks(words).next().context("a program without a task")?;
+    Ok(TaskWork::of(&task.regs, task.enable)?.fetching(words.len() as u64))
+}
+
+/// Modelled time of the jobs that `model` has run, until the client goes on, as if the
+/// client had waited for nothing between them.
+fn modelled_ps(model: &Model) -> Result<u64, Failure> {
     let timeline = model
         .timeline()
         .ok_or_else(|| Failure::Device(anyhow!("the software model kept no timeline")))?;
-    if timeline.left_out() > 0 {
-        return Err(Failure::Usage(anyhow!(
-            "the software model recorded only {} jobs of this product: take a smaller one",
-            timeline.jobs().len()
-        )));
-    }
-    let each = timeline.jobs().len() / products.max(1);
-    let before = timeline.jobs().len() - each;
     let jobs: Vec<ScheduledJob> = timeline
         .jobs()
-        .skip(before)
         .map(|(record, _)| ScheduledJob {
             file: u32::try_from(record.file).unwrap_or(u32::MAX),
             tasks: record.tasks.clone(),
@@ -129,31 +231,51 @@ pub(super) fn last_product_ps(model: &Model, products: usize) -> Result<u64, Fai
 
 #[cfg(test)]
 mod tests {
-    use npu_model::Selector;
+    use npu_model::{Opened, Selector};
 
     use super::*;
+
+    const TASKS: TimedTasks = TimedTasks {
+        dtype: Dtype::Int8,
+        results: Results::Sums,
+        tile: [4, 32, 32],
+        count: 3,
+        devices: 2,
+    };
+
+    fn model() -> Opened {
+        npu_model::open_with(&Selector::Model, |options| options.timeline = true).unwrap()
+    }
 
     /// An NPU has no model behind it: its time is what passes.
     #[test]
     fn what_is_no_model_is_timed() {
         let open = || {
-            let mut opened = npu_model::open(&Selector::Model).unwrap();
+            let mut opened = model();
             opened.model = None;
             Ok(opened)
         };
+        assert!(TASKS.run(&open).unwrap() > 0);
+    }
+
+    #[test]
+    fn jobs_of_one_device_take_what_is_predicted() {
         let tasks = TimedTasks {
-            dtype: Dtype::Int8,
-            results: Results::Sums,
-            tile: [4, 32, 32],
-            count: 3,
-            devices: 2,
+            devices: 1,
+            ..TASKS
         };
-        assert!(tasks.run(&open).unwrap().ps > 0);
-        // Not the job that was to be timed.
-        let wide = TimedTasks {
-            count: 4096,
-            ..tasks
+        let machine = *model().model.unwrap().timeline().unwrap().machine();
+        let predicted = tasks.predicted_ps(&machine).unwrap() + machine.driver.wake_ps;
+        assert_eq!(tasks.run(&|| Ok(model())).unwrap(), predicted);
+    }
+
+    #[test]
+    fn a_task_that_is_not_legal_is_an_error() {
+        let tasks = TimedTasks {
+            tile: [4, 33, 32],
+            ..TASKS
         };
-        assert!(matches!(wide.run(&open), Err(Failure::Device(_))));
+        let refused = tasks.run(&|| Ok(model()));
+        assert!(matches!(refused, Err(Failure::Device(_))));
     }
 }

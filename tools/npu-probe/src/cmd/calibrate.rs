@@ -27,20 +27,18 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     };
     let open = || super::open_with(&args.device, |options| options.timeline = true);
     let opened = open()?;
-    let is_model = opened.device.info().is_model;
     let device = DeviceReport::new(opened.device.info(), opened.why);
     let progress = ProgressLine::endless("calibrating");
     let say = |text: &str| progress.aside(|| args.report.say(text));
     let tell = |text: &str| progress.aside(|| output::tell(&format!("{text}\n")));
     say(&device.text())?;
     let mut profile = None;
-    let products = args.products(is_model);
     let keep = |profile: &Profile| match &file {
         Some(file) => calibrate::write(file, profile),
         None => Ok(()),
     };
     if file.is_some() {
-        profile = Some(calibrate::measured(&open, products, &tell, &keep)?);
+        profile = Some(calibrate::measured(&open, &tell, &keep)?);
         tell("contested facts");
     }
     progress.doing("running experiments");
@@ -51,7 +49,7 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
         profile.facts.retain(|fact| !known(&fact.id));
         profile.facts.extend(settled);
         keep(profile)?;
-        calibrate::extended(&open, profile, products, &tell, &keep)?;
+        calibrate::extended(&open, profile, &tell, &keep)?;
     }
     drop(progress);
     let report = CalibrateReport {

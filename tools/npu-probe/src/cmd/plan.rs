@@ -7,7 +7,7 @@ mod one;
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 
-use npu_matmul::plan::{Candidate, INT4_K_TILE_MAX, candidates, cheapest};
+use npu_matmul::plan::{INT4_K_TILE_MAX, WeightPlan};
 use npu_matmul::{Dtype, Plan, PlanError, PlanOptions, Results};
 use rocket_uapi::DeviceInfo;
 use serde::Serialize;
@@ -16,7 +16,6 @@ use crate::bench::to;
 use crate::exit::{Failure, Verdict};
 use crate::flags::PlanFlags;
 use crate::flags::planning::HERTZ_PER_MHZ;
-use crate::int4::of_int4;
 use crate::shape::ProductShape;
 use crate::table::MIB;
 use memory::MemoryReport;
@@ -44,16 +43,9 @@ struct Report {
     /// Of int4: how deep a K tile the weights are taken to allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     int4_depth: Option<usize>,
-    /// What it took, if it was measured to be the fastest; on the software model by
-    /// modelled time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    measured_ns: Option<u64>,
-    /// Memory that the weights of the chosen plan take.
+    /// Memory that the weights take.
     memory: MemoryReport,
     chosen: PlanReport,
-    /// The best plan that does not cut K, and the best one that does.
-    whole_k: Option<PlanReport>,
-    cut_k: Option<PlanReport>,
 }
 
 pub(crate) fn run(args: &PlanFlags) -> Result<Verdict, Failure> {
@@ -71,26 +63,14 @@ fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
     let (options, profile_refused) = args.planning.machine.options(info);
     let options = PlanOptions {
         k_tile: args.k_tile.map(NonZeroUsize::get),
+        int4_depth: args.planning.int4_depth(dtype, k),
         conditions: args.planning.conditions(dtype, m),
         ..options
     };
-    let options = match args.planning.int4_depth(dtype, k) {
-        Some(depth) => of_int4(&options, n, k, fds, depth)?,
-        None => options,
-    };
-    let of = |candidate: &Candidate| PlanReport::new(candidate, m, &options);
-    let all = candidates(dtype, n, k, fds, &options)?;
-    let best = |whole: bool| {
-        let mut of_kind = all.clone();
-        of_kind.retain(|candidate| (candidate.weights.k_tile_count() == 1) == whole);
-        cheapest(of_kind).as_ref().map(of).transpose()
-    };
-    let weights = npu_matmul::plan::WeightPlan::new(dtype, n, k, fds, &options)?;
-    let chosen = Candidate::new(weights, &options)?;
+    let weights = WeightPlan::new(dtype, n, k, fds, &options)?;
     let results = options.conditions.results;
-    let plan = Plan::with_results(&chosen.weights, m, results, &options)?;
+    let plan = Plan::with_results(&weights, m, results, &options)?;
     let profile = &options.profile;
-    let followed = profile.followed_by(&plan, results);
     let max = args.memory.map(|mib| mib.saturating_mul(MIB as u64));
     Ok(Report {
         shape: args.shape,
@@ -101,12 +81,9 @@ fn report(args: &PlanFlags, info: &DeviceInfo) -> Result<Report, PlanError> {
         fds,
         results,
         cpu_cores: profile.host.cores,
-        int4_depth: (dtype == Dtype::Int4).then_some(chosen.weights.k_tile_max),
-        measured_ns: followed.map(|plan| plan.measured_ns),
-        memory: MemoryReport::new(&chosen.weights, fds, max, &options),
-        chosen: of(&chosen)?,
-        whole_k: best(true)?,
-        cut_k: best(false)?,
+        int4_depth: (dtype == Dtype::Int4).then_some(weights.k_tile_max),
+        memory: MemoryReport::new(&weights, fds, max, &options),
+        chosen: PlanReport::new(&plan, m, &options),
     })
 }
 
@@ -140,22 +117,7 @@ impl Report {
         if let Some(reason) = &self.profile_refused {
             let _ = writeln!(text, "{reason}");
         }
-        if let Some(ns) = self.measured_ns {
-            let ms = ns as f64 / 1e6;
-            let _ = writeln!(text, "chosen by the profile: the fastest, {ms:.3} ms");
-        }
-        for (name, plan) in [
-            ("chosen", Some(&self.chosen)),
-            ("K whole", self.whole_k.as_ref()),
-            ("K cut", self.cut_k.as_ref()),
-        ] {
-            match plan {
-                Some(plan) => plan.write(name, &mut text),
-                None => {
-                    let _ = writeln!(text, "\n{name:8} no such plan");
-                }
-            }
-        }
+        self.chosen.write(&mut text);
         text.push_str(&self.memory.text());
         text
     }

@@ -6,33 +6,6 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::common::{DeviceFlags, ReportFlags};
-use crate::shape::{self, ProductShape};
-
-/// Projections of an 8B transformer, and of a smaller one, for a prompt of 512 tokens.
-const PRODUCTS: [ProductShape; 3] = [
-    ProductShape {
-        m: 512,
-        k: 4096,
-        n: 4096,
-    },
-    ProductShape {
-        m: 512,
-        k: 4096,
-        n: 1024,
-    },
-    ProductShape {
-        m: 512,
-        k: 2048,
-        n: 2048,
-    },
-];
-
-/// What software multiplies in a moment.
-const MODEL_PRODUCTS: [ProductShape; 1] = [ProductShape {
-    m: 64,
-    k: 512,
-    n: 256,
-}];
 
 /// The word for all facts.
 const ALL: &str = "all";
@@ -40,9 +13,6 @@ const ALL: &str = "all";
 /// Options of `calibrate`.
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateFlags {
-    #[arg(value_name = shape::FORM, help = shape::HELP, conflicts_with = "facts")]
-    shapes: Vec<ProductShape>,
-
     /// The profile's file [default: rocket-npu/profile.json in the user's configuration]
     #[arg(long, value_name = "FILE", conflicts_with = "facts")]
     pub(crate) out: Option<PathBuf>,
@@ -77,14 +47,5 @@ impl CalibrateFlags {
     pub(crate) fn facts(&self) -> Vec<String> {
         let named = self.facts.iter().filter(|name| *name != ALL);
         named.cloned().collect()
-    }
-
-    /// Products whose plans are measured.
-    pub(crate) fn products(&self, is_model: bool) -> &[ProductShape] {
-        match (&self.shapes[..], is_model) {
-            ([], true) => &MODEL_PRODUCTS,
-            ([], false) => &PRODUCTS,
-            (shapes, _) => shapes,
-        }
     }
 }

@@ -12,7 +12,6 @@ use crate::flags::planning::HERTZ_PER_MHZ;
 
 const GIGA: f64 = 1e9;
 const PS_PER_US: f64 = 1e6;
-const NS_PER_US: f64 = 1e3;
 
 impl DoctorFile {
     pub(super) fn section(&self) -> Markup {
@@ -181,16 +180,6 @@ pub(super) fn profile(profile: &Profile) -> Markup {
     ];
     html! {
         (facts(rows))
-        @if !profile.plans.is_empty() {
-            h3 { "The fastest plans" }
-            (table(["product", "took", "row tile", "K tile", "column tile"], profile.plans.iter().map(|plan| [
-                format!("{} {}x{}x{}", plan.dtype, plan.m, plan.k, plan.n).into(),
-                time(plan.measured_ns as f64 / NS_PER_US).into(),
-                plan.sizes.row_tile.into(),
-                plan.sizes.k_tile.into(),
-                plan.sizes.n_tile.into(),
-            ])))
-        }
     }
 }
 

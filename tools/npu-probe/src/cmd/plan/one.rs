@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use npu_matmul::plan::{Candidate, Prediction};
-use npu_matmul::{Dtype, Plan, PlanError, PlanOptions};
+use npu_matmul::plan::Prediction;
+use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::timing::seconds;
 use rknpu_regcmd::{ChipProfile, DmaEngine, MatmulError};
 use serde::Serialize;
@@ -16,8 +16,6 @@ use crate::table::MIB;
 pub(super) struct PlanReport {
     plan: String,
     k_tiles: usize,
-    /// Copies of the weights: several where file descriptors share rows, not columns.
-    copies: usize,
     /// Depth, rows and channels of the largest tile.
     tile: [usize; 3],
     /// Banks of CBUF for features and for weights.
@@ -56,13 +54,9 @@ pub(super) struct PlanReport {
 
 impl PlanReport {
     /// Predicts what a plan takes for a product of `m` rows.
-    pub(super) fn new(
-        candidate: &Candidate,
-        m: usize,
-        options: &PlanOptions,
-    ) -> Result<Self, PlanError> {
-        let weights = &candidate.weights;
-        let plan = Plan::with_results(weights, m, options.conditions.results, options)?;
+    pub(super) fn new(plan: &Plan, m: usize, options: &PlanOptions) -> Self {
+        let weights = &plan.weights;
+        let prediction = plan.predict(&options.profile.machine);
         let Prediction {
             npu_ps,
             work,
@@ -74,14 +68,13 @@ impl PlanReport {
             parts,
             driver_ps,
             ..
-        } = candidate.prediction;
-        let call = candidate.call;
+        } = prediction;
+        let call = plan.call(options);
         let operations = 2.0 * m as f64 * weights.k as f64 * weights.n as f64;
         let tile = [weights.k_tile, plan.row_tile, plan.n_tile];
-        Ok(Self {
+        Self {
             plan: plan.to_string(),
             k_tiles: weights.k_tile_count(),
-            copies: weights.replicas,
             tile,
             banks: banks(weights.dtype, tile).ok(),
             tasks,
@@ -100,17 +93,16 @@ impl PlanReport {
             modelled_dram_ms: seconds(call.memory_ps) * 1e3,
             overlapped: call.overlapped(),
             waits_for: call.waits_for().to_string(),
-            call_over_bound: seconds(call.call_ps)
-                / seconds(candidate.prediction.bound_ps().max(1)),
-            bound_ms: seconds(candidate.prediction.bound_ps()) * 1e3,
-            bound_by: candidate.prediction.bound_by().to_string(),
-            over_bound: candidate.prediction.over_bound(),
+            call_over_bound: seconds(call.call_ps) / seconds(prediction.bound_ps().max(1)),
+            bound_ms: seconds(prediction.bound_ps()) * 1e3,
+            bound_by: prediction.bound_by().to_string(),
+            over_bound: prediction.over_bound(),
             modelled_gops: operations / seconds(npu_ps.max(1)) / 1e9,
             modelled_macs_ms: seconds(parts.computing_ps) * 1e3,
             modelled_memory_ms: seconds(parts.memory_ps) * 1e3,
             modelled_edges_ms: seconds(parts.edges_ps) * 1e3,
             modelled_driver_ms: seconds(driver_ps) * 1e3,
-        })
+        }
     }
 }
 
@@ -133,15 +125,13 @@ fn banks(dtype: Dtype, [k, m, n]: [usize; 3]) -> Result<[u32; 2], MatmulError> {
 
 impl PlanReport {
     /// Adds the report, as a few lines, to `text`.
-    pub(super) fn write(&self, name: &str, text: &mut String) {
+    pub(super) fn write(&self, text: &mut String) {
         let [depth, rows, channels] = self.tile;
         let mib = |bytes: u64| bytes as f64 / MIB;
         let _ = writeln!(
             text,
-            "\n{name:8} {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels; \
-             file descriptors share {}",
+            "\nchosen   {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels",
             self.k_tiles,
-            if self.copies > 1 { "rows" } else { "columns" }
         );
         if let Some([data, weights]) = self.banks {
             let _ = writeln!(
