@@ -32,6 +32,8 @@ const PACKAGES: [&str; 5] = [
 const VALGRIND: (&str, [&str; 2]) = ("valgrind", ["libc6-dbg", "valgrind"]);
 /// The check of whisper.cpp, and what it takes besides.
 const WHISPER: (&str, [&str; 1]) = ("whisper", ["libwhisper1"]);
+/// The check of boards that differ, for which `npu-probe` plays them.
+const BOARDS: &str = "boards";
 /// Checks that measure what is shipped.
 const MEASURING: [&str; 2] = ["quality", "bench"];
 
@@ -114,6 +116,9 @@ fn checks(args: &LlamaArgs, only: &[String], record: bool) -> Result<Command> {
     };
     let for_valgrind = if_asked(has(VALGRIND.0) && arch.is_native(), "-debug", &VALGRIND.1);
     let for_whisper = if_asked(has(WHISPER.0), "-whisper", &WHISPER.1);
+    let probe = (only.is_empty() || has(BOARDS))
+        .then(build::probe)
+        .transpose()?;
     let has_npu = Device::discover().is_ok();
     // The backend's own `auto` is never the software model.
     let device = match Selector::from(args.device.as_ref()) {
@@ -133,6 +138,7 @@ fn checks(args: &LlamaArgs, only: &[String], record: bool) -> Result<Command> {
         "device": device.to_string(),
         "has_npu": has_npu,
         "library": library,
+        "probe": probe,
         "xtask": env::current_exe()?,
         "target": paths::target(),
         "packages": packages.root(),

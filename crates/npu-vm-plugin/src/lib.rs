@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `libnpu_vm_plugin.so`: the NPU as a plugin of stock QEMU.
 //!
-//!     -plugin libnpu_vm_plugin.so,ram=FD,qmp=FD,qtest=FD,cores=N
+//!     -plugin libnpu_vm_plugin.so,ram=FD,qmp=FD,qtest=FD,cores=N,fact=NAME=SIDE,wedged=N
 //!
 //! Each FD is a file descriptor that QEMU inherits: the file that is the
-//! guest's RAM, and the far ends of QEMU's monitor and test server.
+//! guest's RAM, and the far ends of QEMU's monitor and test server. `fact` takes a side of a
+//! contested fact, `wedged` the number of a core whose tasks never end; both may be repeated.
 //!
 //! The plugin looks at the stores of words that the guest's kernel makes, and
 //! hands those to the NPU's registers on before the guest's next instruction.
 
 mod api;
+mod silicon;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
@@ -20,11 +22,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use npu_vm::{GuestNpu, Wires, board};
-use rknpu_chip::{ChipOptions, Core};
+use silicon::{Differences, PlayedCore};
 
-/// The one machine of this process. Another model takes the place of `Core`, here
+/// The one machine of this process. Another model takes the place of `PlayedCore`, here
 /// and below: anything that is `npu_vm::Silicon`.
-static MACHINE: OnceLock<GuestNpu<Core>> = OnceLock::new();
+static MACHINE: OnceLock<GuestNpu<PlayedCore>> = OnceLock::new();
 
 /// The version of the interface that this plugin wants. QEMU reads it before it
 /// calls anything here, and takes none before its oldest or after its own.
@@ -90,11 +92,17 @@ fn fail(reason: &str) -> c_int {
 }
 
 /// The machine that the plugin's arguments describe.
-fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu<Core>, String> {
+fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu<PlayedCore>, String> {
     let [mut ram, mut qmp, mut qtest] = [None; 3];
     let mut cores = board::MAX_CORES;
+    let mut differences = Differences::default();
     for argument in arguments {
         let argument = argument.as_ref();
+        if let Some(fact) = argument.strip_prefix("fact=") {
+            let set = differences.facts.set(fact);
+            set.map_err(|error| error.to_string())?;
+            continue;
+        }
         let parsed = argument
             .split_once('=')
             .and_then(|(name, value)| Some((name, value.parse::<u32>().ok()?)));
@@ -103,6 +111,7 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu<Co
             Some(("qmp", fd)) => qmp = Some(fd),
             Some(("qtest", fd)) => qtest = Some(fd),
             Some(("cores", count)) => cores = count,
+            Some(("wedged", core)) => differences.wedged.push(core),
             _ => return Err(format!("cannot read the argument `{argument}`")),
         }
     }
@@ -117,8 +126,8 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu<Co
         qmp: inherited(qmp)?.into(),
         qtest: inherited(qtest)?.into(),
     };
-    let core = |_| Core::new(&ChipOptions::default());
-    GuestNpu::start((0..cores).map(core).collect(), wires).map_err(|error| error.to_string())
+    let cores = (0..cores).map(|index| differences.core(index));
+    GuestNpu::start(cores.collect(), wires).map_err(|error| error.to_string())
 }
 
 /// A file descriptor that was inherited for this plugin alone.

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rknpu_chip::Contested;
 
 /// Which kernel
 #[derive(Args, Clone, Debug, Default)]
@@ -37,10 +38,25 @@ pub(crate) struct Guest {
     /// Cores of the NPU
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
     pub(super) cores: u32,
+    /// Play a board that differs: a side of a contested fact (`int8-reuse=garbage`), or
+    /// `wedged=N`, a core whose tasks never end; may be repeated
+    #[arg(long, value_name = "NAME=SIDE", value_parser = npu_option)]
+    pub(super) npu: Vec<String>,
     /// Kill the guest after so many seconds [default: 600; a shell: a day]
     #[arg(long, value_name = "SECONDS")]
     pub(super) limit: Option<u64>,
     /// Write what the guest's kernel says to a file
     #[arg(long, value_name = "PATH")]
     pub(super) console: Option<PathBuf>,
+}
+
+/// An option of the guest's NPU as its plugin takes it.
+fn npu_option(text: &str) -> Result<String, String> {
+    if text.starts_with("wedged=") {
+        return Ok(text.to_owned());
+    }
+    match Contested::default().set(text) {
+        Ok(()) => Ok(format!("fact={text}")),
+        Err(error) => Err(error.to_string()),
+    }
 }

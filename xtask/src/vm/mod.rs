@@ -2,6 +2,7 @@
 //! `cargo xtask vm`: programs on the real `rocket` driver, in a virtual machine
 //! whose NPU is the software chip. See docs/vm.md.
 
+mod boards;
 mod console;
 mod guest;
 mod initramfs;
@@ -34,6 +35,8 @@ pub(crate) enum VmCommand {
     Run(RunArgs),
     /// Run the driver suite in guests of its own, and report as KTAP
     Test(test::TestArgs),
+    /// Run `npu-probe first` on boards that differ, and check what it says of them
+    First(boards::FirstArgs),
     /// Run a shell in a guest
     Shell(ShellArgs),
 }
@@ -103,6 +106,7 @@ pub(crate) fn run(command: &VmCommand) -> Result<()> {
         }
         VmCommand::Run(arguments) => run_program(arguments),
         VmCommand::Test(arguments) => test::run(arguments),
+        VmCommand::First(arguments) => boards::run(arguments),
         VmCommand::Shell(arguments) => run_shell(arguments),
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct VirtualMachine<'a> {
     pub(super) directory: &'a Path,
     pub(super) processors: u32,
     pub(super) cores: u32,
+    /// Further arguments of the plugin.
+    pub(super) npu: &'a [String],
     pub(super) limit: Duration,
     pub(super) streams: Streams,
 }
@@ -156,9 +158,11 @@ impl Qemu {
         let qtest = inherited.connect(&mut command, "qtest")?;
         command.args(["-qtest", "chardev:qtest", "-qtest-log", "/dev/null"]);
         let (plugin, cores) = (machine.plugin.display(), machine.cores);
-        command.arg("-plugin").arg(format!(
-            "{plugin},ram={ram},qmp={qmp},qtest={qtest},cores={cores}"
-        ));
+        let mut plugin = format!("{plugin},ram={ram},qmp={qmp},qtest={qtest},cores={cores}");
+        for option in machine.npu {
+            plugin.extend([",", option]);
+        }
+        command.arg("-plugin").arg(plugin);
 
         let file = |name: &str| directory.join(name);
         let to_file = |name| format!("file,id={name},path={}", file(name).display());

@@ -59,6 +59,11 @@ impl GuestRunner {
         })
     }
 
+    /// Guests have an NPU of these options from now on.
+    pub(super) fn play(&mut self, npu: &[&str]) {
+        self.guest.npu = npu.iter().map(ToString::to_string).collect();
+    }
+
     /// What a guest has at least, and the place of the program in it: one of this
     /// workspace, by name, or a path where the caller puts it.
     pub(super) fn files(&self, program: &str) -> Result<(Initramfs, String)> {
@@ -88,6 +93,7 @@ impl GuestRunner {
             directory: &directory,
             processors: guest.smp,
             cores: guest.cores,
+            npu: &guest.npu,
             limit: Duration::from_secs(guest.limit.unwrap_or(limit)),
             streams,
         })?;

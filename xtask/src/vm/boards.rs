@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask vm first`: `npu-probe first` on the real driver, on boards that differ. It
+//! must end, and name what differs and nothing else.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use super::guest::Guest;
+use super::qemu::Streams;
+use super::runner::{GuestRunner, ProgramFailed};
+
+const PROGRAM: &str = "npu-probe";
+/// The guest's processors are slow, and each rung is computed twice.
+const LIMIT: u64 = 1800;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct FirstArgs {
+    #[command(flatten)]
+    guest: Guest,
+    /// Play only these boards: `works`, or a name of those that differ
+    #[arg(value_name = "BOARD")]
+    boards: Vec<String>,
+}
+
+/// A board, and what `first` must say of it.
+struct PlayedBoard {
+    name: &'static str,
+    /// Options of the guest's NPU.
+    npu: &'static [&'static str],
+    verdict: &'static str,
+    /// The rung that is named; none other is.
+    cause: Option<&'static str>,
+    /// What is shown of it.
+    shown: &'static str,
+}
+
+const BOARDS: [PlayedBoard; 6] = [
+    PlayedBoard {
+        name: "works",
+        npu: &[],
+        verdict: "works",
+        cause: None,
+        shown: "",
+    },
+    PlayedBoard {
+        name: "form-a-hangs",
+        npu: &["fact=core-idle-mainline=hangs"],
+        verdict: "works",
+        cause: Some("form-a"),
+        shown: "core-idle-mainline=hangs",
+    },
+    PlayedBoard {
+        name: "int8-reuse",
+        npu: &["fact=int8-reuse=garbage"],
+        verdict: "works",
+        cause: Some("int8-reuse"),
+        shown: "int8-reuse=garbage",
+    },
+    PlayedBoard {
+        name: "slack-bank",
+        npu: &["fact=int8-slack-bank=needed"],
+        verdict: "works-without",
+        cause: Some("int8-exact-banks"),
+        shown: "int8-slack-bank=needed",
+    },
+    PlayedBoard {
+        name: "streaming",
+        npu: &["fact=weight-room=all"],
+        verdict: "works-without",
+        cause: Some("fp16-streams"),
+        shown: "weight-room=all",
+    },
+    PlayedBoard {
+        name: "wedged-core",
+        npu: &["wedged=1"],
+        verdict: "does-not-work",
+        cause: Some("flying-add"),
+        shown: "right jobs fdab0000.npu, fdad0000.npu; wrong jobs none",
+    },
+];
+
+/// What is read of `first --json`.
+#[derive(Deserialize)]
+struct Report {
+    verdict: String,
+    sentence: String,
+    causes: Vec<Cause>,
+}
+
+#[derive(Deserialize)]
+struct Cause {
+    name: String,
+    shown: Vec<String>,
+    as_model_with: Vec<String>,
+}
+
+pub(crate) fn run(arguments: &FirstArgs) -> Result<()> {
+    let is_asked = |board: &&PlayedBoard| {
+        arguments.boards.is_empty() || arguments.boards.iter().any(|name| name == board.name)
+    };
+    if let Some(name) = arguments
+        .boards
+        .iter()
+        .find(|name| !BOARDS.iter().any(|board| board.name == *name))
+    {
+        let known: Vec<_> = BOARDS.iter().map(|board| board.name).collect();
+        bail!("there is no board `{name}`; there are {}", known.join(", "));
+    }
+    let mut runner = GuestRunner::prepare(&arguments.guest)?;
+    let (files, program) = runner.files(PROGRAM)?;
+    let mut all = true;
+    for board in BOARDS.iter().filter(is_asked) {
+        let mut files = files.clone();
+        files.environment(&["XDG_CONFIG_HOME=/config".to_owned()]);
+        files.command(&[&program, "first", "--json", "-o", "/evidence"]);
+        runner.play(board.npu);
+        let finished = runner.run(files, LIMIT, Streams::Kept)?;
+        finished.tell_complaints();
+        finished.status()?;
+        let text = finished.text();
+        let report: Report = serde_json::from_str(&text).with_context(|| {
+            format!("{}: {text}", String::from_utf8_lossy(&finished.left.stderr))
+        })?;
+        let is_right = finished.all_known && board.is_told_by(&report);
+        let word = if is_right { "ok" } else { "not ok" };
+        println!("{word} {}: {}", board.name, report.sentence);
+        if !is_right {
+            println!("{text}");
+        }
+        all &= is_right;
+    }
+    ensure!(all, ProgramFailed(1));
+    Ok(())
+}
+
+impl PlayedBoard {
+    fn is_told_by(&self, report: &Report) -> bool {
+        let names: Vec<_> = report.causes.iter().map(|cause| &*cause.name).collect();
+        let shown = |cause: &Cause| {
+            let mut lines = cause.shown.iter().chain(&cause.as_model_with);
+            lines.any(|line| line.contains(self.shown))
+        };
+        report.verdict == self.verdict
+            && names == Vec::from_iter(self.cause)
+            && report.causes.iter().all(shown)
+    }
+}
