@@ -133,22 +133,22 @@ pub enum Error {
 /// Why one of several products has no result, and with it none of them.
 #[derive(Debug, thiserror::Error)]
 #[error("call {call}: {source}")]
-pub struct CallError {
+pub struct GemmCallError {
     /// Its index among the calls. Of a SUBMIT that failed, the first whose jobs were in it.
     pub call: usize,
     /// What went wrong.
     pub source: Error,
 }
 
-impl CallError {
+impl GemmCallError {
     /// For `map_err`: an error of this call.
     pub(crate) fn of(call: usize) -> impl Fn(Error) -> Self {
         move |source| Self { call, source }
     }
 }
 
-impl From<CallError> for Error {
-    fn from(error: CallError) -> Self {
+impl From<GemmCallError> for Error {
+    fn from(error: GemmCallError) -> Self {
         error.source
     }
 }

@@ -9,7 +9,7 @@ use half::f16;
 use crate::activations::QuantisedRows;
 use crate::dtype::{Dtype, Results};
 use crate::engine::{Engine, check_int4, matrix};
-use crate::error::{CallError, Error};
+use crate::error::{Error, GemmCallError};
 use crate::exec::{Epilogue, Operand, Product, ProductRun};
 use crate::packed::PackedWeights;
 use crate::plan::Plan;
@@ -199,10 +199,13 @@ impl Engine {
     /// # Errors
     /// As [`Gemm::run`], and of which call. Operands that do not fit are found before
     /// anything runs. Of all calls C is worthless then.
-    pub fn run<'a>(&self, calls: impl IntoIterator<Item = GemmCall<'a>>) -> Result<(), CallError> {
+    pub fn run<'a>(
+        &self,
+        calls: impl IntoIterator<Item = GemmCall<'a>>,
+    ) -> Result<(), GemmCallError> {
         let calls: Vec<_> = calls.into_iter().collect();
         for (index, call) in calls.iter().enumerate() {
-            call.check(self).map_err(CallError::of(index))?;
+            call.check(self).map_err(GemmCallError::of(index))?;
         }
         let mut quantised = Vec::new();
         let rows: Vec<_> = calls
@@ -210,13 +213,13 @@ impl Engine {
             .enumerate()
             .map(|(index, call)| {
                 let rows = call.quantise(&mut quantised);
-                rows.map_err(CallError::of(index))
+                rows.map_err(GemmCallError::of(index))
             })
             .collect::<Result<_, _>>()?;
         let calls = calls.into_iter().zip(rows).enumerate();
         let product = |(index, (call, rows)): (usize, (GemmCall<'a>, Option<usize>))| {
             let rows = rows.and_then(|at| quantised.get(at));
-            call.product(rows).map_err(CallError::of(index))
+            call.product(rows).map_err(GemmCallError::of(index))
         };
         let products = calls.map(product).collect::<Result<Vec<_>, _>>()?;
         ProductRun::new(self, products).finish()?;

@@ -72,7 +72,7 @@ pub use npu_kernels::matrix;
 pub use counters::Counters;
 pub use dtype::{Dtype, Results};
 pub use engine::Engine;
-pub use error::{CallError, Error, JobFailure};
+pub use error::{Error, GemmCallError, JobFailure};
 pub use first_run::{Remedy, TaskKind, WrongResult};
 pub use gemm::{Activations, Gemm, GemmCall, Output, OutputRows};
 pub use observe::{Activity, Done, Observer, SubmittedJob};

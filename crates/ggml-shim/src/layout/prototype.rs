@@ -50,13 +50,13 @@ pub(super) struct TensorArg(*mut Tensor);
 #[repr(transparent)]
 pub(super) struct Text(*const c_char);
 
-/// Memory of a host, of [`Size`] bytes; or a graph of no nodes.
+/// Memory of a host, of [`ByteCount`] bytes; or a graph of no nodes.
 #[repr(transparent)]
 pub(super) struct Zeros(*mut c_void);
 
 /// A `T` that the function may write.
 #[repr(transparent)]
-pub(super) struct Written<T>(*mut c_void, PhantomData<*mut T>);
+pub(super) struct OutArg<T>(*mut c_void, PhantomData<*mut T>);
 
 /// The offset of what is changed, or an index: the first.
 #[repr(transparent)]
@@ -64,7 +64,7 @@ pub(super) struct First(usize);
 
 /// Bytes: one.
 #[repr(transparent)]
-pub(super) struct Size(usize);
+pub(super) struct ByteCount(usize);
 
 impl Argument for Object {
     fn of(given: Given) -> Self {
@@ -90,7 +90,7 @@ impl Argument for Zeros {
     }
 }
 
-impl<T> Argument for Written<T> {
+impl<T> Argument for OutArg<T> {
     fn of(given: Given) -> Self {
         const { assert!(size_of::<T>() <= ROOM) };
         Self(given.room, PhantomData)
@@ -103,7 +103,7 @@ impl Argument for First {
     }
 }
 
-impl Argument for Size {
+impl Argument for ByteCount {
     fn of(_: Given) -> Self {
         Self(1)
     }

@@ -13,7 +13,8 @@ use std::ptr::{self, NonNull};
 
 use super::TableLayout;
 use super::prototype::{
-    F1, F2, F3, F4, First, Given, Object, Prototype, ROOM, Size, TensorArg, Text, Written, Zeros,
+    ByteCount, F1, F2, F3, F4, First, Given, Object, OutArg, Prototype, ROOM, TensorArg, Text,
+    Zeros,
 };
 use super::tables::{BackendObject, BufferObject, slots};
 use crate::abi::{DeviceObject, DeviceProps, MAX_DIMS, RegObject, Tensor};
@@ -89,10 +90,10 @@ fn trials<const TWO_D: usize>() -> Vec<Trial> {
     vec![
         // `struct ggml_backend_buffer_type` begins with these two.
         calls::<F1<Object, Pointer>>(c"ggml_backend_buft_name", 0),
-        calls::<F2<Object, Size, Pointer>>(c"ggml_backend_buft_alloc_buffer", 1),
+        calls::<F2<Object, ByteCount, Pointer>>(c"ggml_backend_buft_alloc_buffer", 1),
         calls::<F2<Object, TensorArg, c_int>>(c"ggml_backend_buffer_init_tensor", word!(BufferObject<TWO_D>, iface.init_tensor)),
-        calls::<F4<TensorArg, u8, First, Size, ()>>(c"ggml_backend_tensor_memset", word!(BufferObject<TWO_D>, iface.memset_tensor)),
-        calls::<F4<TensorArg, Zeros, First, Size, ()>>(c"ggml_backend_tensor_set", word!(BufferObject<TWO_D>, iface.set_tensor)),
+        calls::<F4<TensorArg, u8, First, ByteCount, ()>>(c"ggml_backend_tensor_memset", word!(BufferObject<TWO_D>, iface.memset_tensor)),
+        calls::<F4<TensorArg, Zeros, First, ByteCount, ()>>(c"ggml_backend_tensor_set", word!(BufferObject<TWO_D>, iface.set_tensor)),
         calls::<F2<Object, u8, ()>>(c"ggml_backend_buffer_clear", word!(BufferObject<TWO_D>, iface.clear)),
         returns::<F1<Object, Pointer>>(c"ggml_backend_buffer_get_type", word!(BufferObject<TWO_D>, buffer_type)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_name", word!(BackendObject<TWO_D>, iface.get_name)),
@@ -102,12 +103,12 @@ fn trials<const TWO_D: usize>() -> Vec<Trial> {
         returns::<F1<Object, Pointer>>(c"ggml_backend_get_device", word!(BackendObject<TWO_D>, device)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_name", word!(DeviceObject, iface.get_name)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_description", word!(DeviceObject, iface.get_description)),
-        calls::<F3<Object, Written<usize>, Written<usize>, ()>>(c"ggml_backend_dev_memory", word!(DeviceObject, iface.get_memory)),
+        calls::<F3<Object, OutArg<usize>, OutArg<usize>, ()>>(c"ggml_backend_dev_memory", word!(DeviceObject, iface.get_memory)),
         calls::<F1<Object, c_int>>(c"ggml_backend_dev_type", word!(DeviceObject, iface.get_type)),
-        calls::<F2<Object, Written<DeviceProps>, ()>>(c"ggml_backend_dev_get_props", word!(DeviceObject, iface.get_props)),
+        calls::<F2<Object, OutArg<DeviceProps>, ()>>(c"ggml_backend_dev_get_props", word!(DeviceObject, iface.get_props)),
         calls::<F2<Object, Text, Pointer>>(c"ggml_backend_dev_init", word!(DeviceObject, iface.init_backend)),
         calls::<F1<Object, Pointer>>(c"ggml_backend_dev_buffer_type", word!(DeviceObject, iface.get_buffer_type)),
-        calls::<F4<Object, Zeros, Size, Size, Pointer>>(c"ggml_backend_dev_buffer_from_host_ptr", word!(DeviceObject, iface.buffer_from_host_ptr)),
+        calls::<F4<Object, Zeros, ByteCount, ByteCount, Pointer>>(c"ggml_backend_dev_buffer_from_host_ptr", word!(DeviceObject, iface.buffer_from_host_ptr)),
         calls::<F2<Object, TensorArg, bool>>(c"ggml_backend_dev_supports_op", word!(DeviceObject, iface.supports_op)),
         calls::<F2<Object, Object, bool>>(c"ggml_backend_dev_supports_buft", word!(DeviceObject, iface.supports_buft)),
         calls::<F2<Object, TensorArg, bool>>(c"ggml_backend_dev_offload_op", word!(DeviceObject, iface.offload_op)),

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use crate::engine::Engine;
-use crate::error::CallError;
+use crate::error::GemmCallError;
 use crate::plan::{WaveBuilder, WaveSize};
 use crate::prepared::JobIndex;
 use job::{InputIndex, Inputs};
@@ -89,12 +89,12 @@ impl<'a> ProductRun<'a> {
     }
 
     /// Computes all of them.
-    pub(crate) fn finish(self) -> Result<(), CallError> {
+    pub(crate) fn finish(self) -> Result<(), GemmCallError> {
         let engine = self.engine;
         engine.workers().run(|| self.finish_here())
     }
 
-    fn finish_here(mut self) -> Result<(), CallError> {
+    fn finish_here(mut self) -> Result<(), GemmCallError> {
         loop {
             self.start()?;
             let Some(oldest) = self.running.pop_front() else {
@@ -112,7 +112,7 @@ impl<'a> ProductRun<'a> {
     }
 
     /// Submits as much as may be in flight.
-    fn start(&mut self) -> Result<(), CallError> {
+    fn start(&mut self) -> Result<(), GemmCallError> {
         let limits = self.engine.limits();
         while let Some((_, size)) = self.waiting.front() {
             let sizes = self.running.iter().map(|wave| &wave.size);

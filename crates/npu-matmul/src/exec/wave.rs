@@ -12,7 +12,7 @@ use super::PlannedJob;
 use super::job::{Input, InputIndex, Inputs, OnDevice};
 use super::product::Product;
 use crate::engine::Engine;
-use crate::error::{CallError, Error};
+use crate::error::{Error, GemmCallError};
 use crate::observe::Activity;
 use crate::plan::WaveSize;
 
@@ -44,7 +44,7 @@ impl Wave {
         jobs: &[PlannedJob],
         size: WaveSize,
         inputs: &mut Inputs,
-    ) -> Result<Self, CallError> {
+    ) -> Result<Self, GemmCallError> {
         let mut of_devices = vec![Vec::new(); engine.device_count()];
         for job in jobs {
             of_devices[job.input.device].push(*job);
@@ -98,7 +98,7 @@ impl Wave {
         engine: &Engine,
         products: &mut [Product<'_>],
         inputs: &Inputs,
-    ) -> Result<(), CallError> {
+    ) -> Result<(), GemmCallError> {
         let step_of = |job: &RunningJob| (job.planned.product, job.planned.at.step);
         while let Some(first) = self.jobs.first() {
             let of_step = step_of(first);
@@ -107,7 +107,7 @@ impl Wave {
             let jobs = std::mem::replace(&mut self.jobs, later);
             let product = &mut products[of_step.0];
             let finished = finish_step(engine, self.token, product, jobs, inputs);
-            if let Err(error) = finished.map_err(CallError::of(of_step.0)) {
+            if let Err(error) = finished.map_err(GemmCallError::of(of_step.0)) {
                 self.drain(engine);
                 return Err(error);
             }
@@ -180,7 +180,7 @@ fn start_on(
     products: &[Product<'_>],
     planned: &[PlannedJob],
     inputs: &mut [Input],
-) -> Result<Vec<RunningJob>, CallError> {
+) -> Result<Vec<RunningJob>, GemmCallError> {
     let mut jobs: Vec<Job> = Vec::with_capacity(planned.len());
     for job in planned {
         let product = &products[job.product];
@@ -195,13 +195,13 @@ fn start_on(
             Ok(job) => jobs.push(job),
             Err(error) => {
                 on.discard(jobs);
-                return Err(CallError::of(job.product)(error));
+                return Err(GemmCallError::of(job.product)(error));
             }
         }
     }
     let at = Instant::now();
     let first = planned.first().map_or(0, |job| job.product);
-    let submitted = on.submit(jobs).map_err(CallError::of(first))?;
+    let submitted = on.submit(jobs).map_err(GemmCallError::of(first))?;
     let submitted = submitted.into_iter().zip(planned);
     Ok(submitted
         .map(|(pending, &planned)| RunningJob {
