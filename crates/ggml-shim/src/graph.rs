@@ -79,6 +79,9 @@ impl From<String> for GraphFailure {
     }
 }
 
+/// Most nodes of a list: each is compared with all that are on it. Splits of models have a handful.
+const LISTED: usize = 64;
+
 /// Nodes to compute: first products that do not depend on each other, then the other steps in their
 /// order, which may depend on any of them.
 #[derive(Default)]
@@ -119,6 +122,10 @@ unsafe fn compute_nodes(
         // SAFETY: live, by the caller's promise.
         let footprint = unsafe { tensor::footprint(&runtime.context(), *node) }
             .ok_or_else(|| format!("cannot compute {name}: an operand has no data"))?;
+        if list.footprints.len() >= LISTED {
+            // SAFETY: the nodes of the list are live and allocated, by the caller's promise.
+            unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
+        }
         let Some(query) = query else {
             list.steps.push(Step::Cpu(node.cast_mut()));
             list.footprints.push(footprint);
@@ -129,7 +136,7 @@ unsafe fn compute_nodes(
             .iter()
             .any(|earlier| footprint.needs(earlier))
         {
-            // SAFETY: the nodes of the list are live and allocated, by the caller's promise.
+            // SAFETY: as above.
             unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
         }
         // ggml gives the memory of a result to another node when the last reader was computed.
