@@ -11,7 +11,9 @@ use super::runner::{GuestRunner, ProgramFailed};
 
 const PROGRAM: &str = "npu-probe";
 /// The guest's processors are slow, and each rung is computed twice.
-const LIMIT: u64 = 1800;
+const LIMIT: u64 = 3600;
+/// Seconds that a rung may take in the guest, on a busy machine.
+const RUNG_LIMIT: &str = "900";
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct FirstArgs {
@@ -112,7 +114,8 @@ pub(crate) fn run(arguments: &FirstArgs) -> Result<()> {
     for board in BOARDS.iter().filter(is_asked) {
         let mut files = files.clone();
         files.environment(&["XDG_CONFIG_HOME=/config".to_owned()]);
-        files.command(&[&program, "first", "--json", "-o", "/evidence"]);
+        let words = ["first", "--json", "-o", "/evidence", "--limit", RUNG_LIMIT];
+        files.command(&[&[&*program], &words[..]].concat());
         runner.play(board.npu);
         let finished = runner.run(files, LIMIT, Streams::Kept)?;
         finished.tell_complaints();

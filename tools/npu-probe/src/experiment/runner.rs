@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rknpu_regcmd::{
-    BufferId, BufferRef, ChipProfile, Iova, Layouts, MatmulTask, MatmulType, ProgramOptions, Word,
-    extents, tasks,
+    BufferId, BufferRef, ChipProfile, Iova, MatmulTask, MatmulType, Word, extents, tasks,
 };
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, RawTask};
 
@@ -177,9 +176,7 @@ impl ExperimentBuffers {
         };
         let sums = witness.c_bytes() as usize;
         let zeroes = vec![0; witness.a_bytes().max(witness.b_bytes()) as usize];
-        let laid_out = witness.laid_out(Layouts::default());
-        let witness = laid_out.program(&ProgramOptions::default(), &ChipProfile::RK3588)?;
-        let witness = TaskTemplate::of(&witness);
+        let witness = TaskTemplate::of(&witness.program(&ChipProfile::RK3588)?);
         let words = |job: &ExperimentJob| -> usize {
             let tasks = job.tasks.iter().chain([&witness]);
             tasks.map(room_for).sum()

@@ -4,10 +4,11 @@
 //! with other weights.
 
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
-use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precision, Register};
+use rknpu_regcmd::{FieldRangeError, MatmulType, Precision, Register};
 
+use super::products::product;
 use crate::data::SplitMix64;
-use crate::experiment::{ALU_ADD, Experiment, OUT, TaskTemplate, input};
+use crate::experiment::{ALU_ADD, Experiment, TaskTemplate, input};
 
 const CHANNELS: u32 = 64;
 const SIDE: u32 = 8;
@@ -73,17 +74,7 @@ pub(crate) fn captured() -> anyhow::Result<Experiment> {
 
 /// The padding is in the result at every border.
 pub(crate) fn depthwise_pad() -> anyhow::Result<Experiment> {
-    let product = MatmulTask {
-        ty: MatmulType::Int8ToInt32,
-        m: PIXELS,
-        k: CHANNELS,
-        n: CHANNELS,
-        a: input(0).at(0),
-        b: input(1).at(0),
-        c: OUT.at(0),
-    };
-    let product = product.program(&ChipProfile::RK3588)?;
-    let mut task = TaskTemplate::of(&product);
+    let mut task = product(MatmulType::Int8ToInt32, (PIXELS, CHANNELS, CHANNELS))?;
     fetch(&mut task)?;
     write(&mut task)?;
 

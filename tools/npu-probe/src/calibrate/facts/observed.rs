@@ -4,14 +4,14 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
-use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precision};
+use rknpu_regcmd::{FieldRangeError, MatmulType, Precision};
 
 use super::flying::{FlyingOperation, flying};
 use super::pooling::fp16_average;
-use super::products::{fp16_product, int8_product, int16, small};
+use super::products::{fp16_product, int8_product, int16, product, small};
 use crate::data::SplitMix64;
 use crate::experiment::operands::{fp16s, int16s};
-use crate::experiment::{ALU_ADD, Experiment, ExperimentJob, OUT, TaskTemplate, input};
+use crate::experiment::{ALU_ADD, Experiment, ExperimentJob, OUT, TaskTemplate};
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with either kind of
 /// rounding.
@@ -180,17 +180,7 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
     /// Both engines read the same data.
     const COMBINED: u32 = 5;
     const ATOM: u32 = 16;
-    let task = MatmulTask {
-        ty: MatmulType::Fp16ToFp16,
-        m: ROWS,
-        k: DEPTH,
-        n: COLUMNS,
-        a: input(0).at(0),
-        b: input(1).at(0),
-        c: OUT.at(0),
-    };
-    let program = task.program(&ChipProfile::RK3588)?;
-    let mut task = TaskTemplate::of(&program);
+    let mut task = product(MatmulType::Fp16ToFp16, (ROWS, DEPTH, COLUMNS))?;
     task.put(
         dpu::EwCfg::new()
             .with_ew_op_src(1)?

@@ -5,15 +5,13 @@
 //! then differs because of the fact in question.
 
 use rknpu_regcmd::regs::{cna, core, dpu};
-use rknpu_regcmd::{
-    ChipProfile, FieldRangeError, Layouts, MatmulTask, MatmulType, Precision, ProgramOptions,
-};
+use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precision};
 
 use crate::experiment::operands::{fp16s, int8s, int16s};
 use crate::experiment::{Experiment, OUT, TaskTemplate, input};
 
-/// A product as rknpu-regcmd makes it.
-fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<TaskTemplate> {
+/// A product as rknpu-regcmd makes it: of inputs 0 and 1, to the output.
+pub(super) fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<TaskTemplate> {
     let task = MatmulTask {
         ty,
         m,
@@ -23,9 +21,7 @@ fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<TaskTem
         b: input(1).at(0),
         c: OUT.at(0),
     };
-    let laid_out = task.laid_out(Layouts::default());
-    let program = laid_out.program(&ProgramOptions::default(), &ChipProfile::RK3588)?;
-    Ok(TaskTemplate::of(&program))
+    Ok(TaskTemplate::of(&task.program(&ChipProfile::RK3588)?))
 }
 
 /// A product of int8 that is known to work, to be changed.
