@@ -35,7 +35,7 @@
 //!     Binding { id: b, iova: Iova(0x1000), len: 4096 },
 //!     Binding { id: c, iova: Iova(0x2000), len: 4 * 4096 },
 //! ])?;
-//! assert_eq!(linked.words().len(), 108);
+//! assert_eq!(linked.words().len(), 126);
 //! assert_eq!(linked.last_written_atom(), Some(Iova(0x2000 + 4 * 4096 - 16)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

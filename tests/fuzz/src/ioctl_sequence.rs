@@ -522,7 +522,7 @@ fn submission(u: &mut Unstructured<'_>) -> Result<Submission> {
 }
 
 /// Words of a product, as most tasks are submitted with.
-const PRODUCT_WORDS: u32 = 108;
+const PRODUCT_WORDS: u32 = 126;
 
 /// Writes a program to an object: a product on the first pages, where it is
 /// right if the object is the file's first, or one of any family.
