@@ -68,10 +68,15 @@ def test_layers(tensors, stock, reference, seen):
     """With all, some or none of its layers on the NPU a model stays the same, and what was asked
     for is offloaded."""
     choice = {"GGML_ROCKET_TENSORS": tensors}
+    path = WORK / "trace.json"
     output = reference("tiny-3-layers", PROMPT, 24)
-    agreement = output.judge((run := output.run(env=choice)).generated)
+    traced = choice | {"GGML_ROCKET_TRACE": str(path)}
+    agreement = output.judge((run := output.run(env=traced)).generated)
     products, lists = LAYERS[tensors]
     assert (run.stats.products, run.stats["lists of products"]) == (products, lists)
+    # Of each layer whose query and key are ours the rotations are computed for us, and of no other.
+    ops = [e["args"]["nodes"] for e in json.loads(path.read_bytes()) if e.get("cat") == "cpu"]
+    assert sum(ops) == 2 * (products // 7 + (products % 7 > 0)), ops
     model, text = stock.full("tiny-3-layers"), dict(context=64, chunks=2)
     cpu = logits.measure(stock, model, False, **text)
     ours = logits.measure(stock, model, True, choice, **text)

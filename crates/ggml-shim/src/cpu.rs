@@ -12,8 +12,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
-use crate::abi::{BufferFromHostPtr, BufferType, Device, Reg};
+use crate::abi::{BufferFromHostPtr, BufferType, Device, Reg, Tensor};
 use crate::buffer;
+use crate::cpu_ops::{CpuOps, CpuStream, SetThreads};
 use crate::layout::{self, AllocBuffer};
 use crate::shared::GgmlPtr;
 use crate::symbols::{SymbolScope, function};
@@ -25,6 +26,8 @@ const DEVICE_TYPE_CPU: c_int = 0;
 const MOST_EXTRAS: usize = 16;
 /// The CPU backend's own name of its list.
 pub(crate) const EXTRAS_NAME: &CStr = c"ggml_backend_dev_get_extra_bufts";
+/// Its name of what sets the threads of a backend.
+const SET_THREADS_NAME: &CStr = c"ggml_backend_set_n_threads";
 
 type CpuBufferType = unsafe extern "C" fn() -> *mut BufferType;
 type DevByType = unsafe extern "C" fn(c_int) -> *mut Device;
@@ -38,6 +41,8 @@ pub(crate) struct CpuBackend {
     cpu_buffer_type: CpuBufferType,
     device_reg: DevReg,
     proc_address: ProcAddress,
+    /// What else it takes to have it compute; `None` if a function is missing.
+    ops: Option<CpuOps>,
     /// What was replaced, once the CPU device is there.
     replaced: OnceLock<Replaced>,
 }
@@ -67,6 +72,7 @@ impl CpuBackend {
             cpu_buffer_type: function!(place, c"ggml_backend_cpu_buffer_type", CpuBufferType)?,
             device_reg: function!(place, c"ggml_backend_dev_backend_reg", DevReg)?,
             proc_address: function!(place, c"ggml_backend_reg_get_proc_address", ProcAddress)?,
+            ops: CpuOps::find(place),
             replaced: OnceLock::new(),
         })
     }
@@ -92,9 +98,39 @@ impl CpuBackend {
         Some(makers.find(|one| one.is(buffer_type))?.alloc)
     }
 
+    /// Whether the CPU can compute `op` on our behalf.
+    ///
+    /// # Safety
+    /// `op` is a live tensor with live operands.
+    pub(crate) unsafe fn computes(&self, op: *const Tensor) -> bool {
+        let seen = self.ops.zip(self.device());
+        // SAFETY: the caller's promise is the callee's.
+        seen.is_some_and(|(ops, device)| unsafe { ops.supports(device, op) })
+    }
+
+    /// A backend of the CPU for one stream; `None` if it cannot be had.
+    pub(crate) fn stream(&self) -> Option<CpuStream> {
+        let (ops, device) = self.ops.zip(self.device())?;
+        let set_threads = self.own_function(device, SET_THREADS_NAME);
+        // SAFETY: a function of that type is what is behind this name; a function pointer has the
+        // size of a data pointer on every Linux target.
+        let set_threads = set_threads.map(|function| unsafe {
+            std::mem::transmute::<NonNull<c_void>, SetThreads>(function)
+        });
+        ops.stream(device, set_threads)
+    }
+
     /// The CPU's device, if it was seen.
-    pub(crate) fn device(&self) -> Option<GgmlPtr<Device>> {
+    fn device(&self) -> Option<GgmlPtr<Device>> {
         self.replaced.get().map(|replaced| replaced.device)
+    }
+
+    /// A function that the CPU backend gives by name.
+    fn own_function(&self, device: GgmlPtr<Device>, name: &CStr) -> Option<NonNull<c_void>> {
+        // SAFETY: a live device of the host.
+        let reg = NonNull::new(unsafe { (self.device_reg)(device.get()) })?;
+        // SAFETY: a live registry object; the name is NUL-terminated.
+        NonNull::new(unsafe { (self.proc_address)(reg.as_ptr(), name.as_ptr()) })
     }
 
     /// The `buffer_from_host_ptr` that the device had.
@@ -142,14 +178,7 @@ impl CpuBackend {
 
     /// Replaces those of the extra buffer types.
     fn extras(&self, device: GgmlPtr<Device>) -> Vec<BufferMaker> {
-        // SAFETY: a live device of the host.
-        let reg = unsafe { (self.device_reg)(device.get()) };
-        if reg.is_null() {
-            return Vec::new();
-        }
-        // SAFETY: a live registry object; the name is NUL-terminated.
-        let extras = unsafe { (self.proc_address)(reg, EXTRAS_NAME.as_ptr()) };
-        let Some(extras) = NonNull::new(extras) else {
+        let Some(extras) = self.own_function(device, EXTRAS_NAME) else {
             return Vec::new();
         };
         // SAFETY: `ggml_backend_dev_get_extra_bufts_t` of ggml-backend.h is

@@ -6,17 +6,15 @@
 //! that operation, ggml would hand over the query's product alone. So our device takes it, and has
 //! it computed by a CPU backend of its own, in the same thread.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
-use crate::abi::{Backend, Device, Graph, Reg, Tensor};
+use crate::abi::{Backend, Device, Graph, Tensor};
 use crate::shared::GgmlPtr;
 use crate::symbols::{SymbolScope, function};
 
 /// Most nodes of one graph.
 const NODES: usize = 64;
-/// The CPU backend's own name of the function.
-const SET_THREADS: &CStr = c"ggml_backend_set_n_threads";
 
 /// `struct ggml_init_params`.
 #[repr(C)]
@@ -25,6 +23,9 @@ struct ContextParams {
     mem_buffer: *mut c_void,
     no_alloc: bool,
 }
+
+/// `ggml_backend_set_n_threads_t` of ggml-backend.h.
+pub(crate) type SetThreads = unsafe extern "C" fn(*mut Backend, c_int);
 
 /// `struct ggml_context`, an address here.
 type Context = c_void;
@@ -36,9 +37,6 @@ mod c {
 
     pub(super) type DevInit = unsafe extern "C" fn(*mut Device, *const c_char) -> *mut Backend;
     pub(super) type DevSupports = unsafe extern "C" fn(*mut Device, *const Tensor) -> bool;
-    pub(super) type DevReg = unsafe extern "C" fn(*mut Device) -> *mut Reg;
-    pub(super) type ProcAddress = unsafe extern "C" fn(*mut Reg, *const c_char) -> *mut c_void;
-    pub(super) type SetThreads = unsafe extern "C" fn(*mut Backend, c_int);
     pub(super) type Free = unsafe extern "C" fn(*mut Backend);
     pub(super) type Compute = unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int;
     pub(super) type Init = unsafe extern "C" fn(ContextParams) -> *mut Context;
@@ -54,8 +52,6 @@ mod c {
 pub(crate) struct CpuOps {
     dev_init: c::DevInit,
     dev_supports: c::DevSupports,
-    dev_reg: c::DevReg,
-    proc_address: c::ProcAddress,
     free: c::Free,
     compute: c::Compute,
     init: c::Init,
@@ -72,8 +68,6 @@ impl CpuOps {
         Some(Self {
             dev_init: function!(place, c"ggml_backend_dev_init", c::DevInit)?,
             dev_supports: function!(place, c"ggml_backend_dev_supports_op", c::DevSupports)?,
-            dev_reg: function!(place, c"ggml_backend_dev_backend_reg", c::DevReg)?,
-            proc_address: function!(place, c"ggml_backend_reg_get_proc_address", c::ProcAddress)?,
             free: function!(place, c"ggml_backend_free", c::Free)?,
             compute: function!(place, c"ggml_backend_graph_compute", c::Compute)?,
             init: function!(place, c"ggml_init", c::Init)?,
@@ -94,14 +88,19 @@ impl CpuOps {
         unsafe { (self.dev_supports)(device.get(), op) }
     }
 
-    /// A CPU backend for one stream; `None` if there is no memory for it.
-    pub(crate) fn stream(self, device: GgmlPtr<Device>) -> Option<CpuStream> {
+    /// A backend of the CPU's `device` for one stream, and what sets its threads; `None` if there is
+    /// no memory for it.
+    pub(crate) fn stream(
+        self,
+        device: GgmlPtr<Device>,
+        set_threads: Option<SetThreads>,
+    ) -> Option<CpuStream> {
         // SAFETY: a device lives for ever; no parameters are its defaults.
         let backend = NonNull::new(unsafe { (self.dev_init)(device.get(), ptr::null()) })?;
         let mut stream = CpuStream {
             ops: self,
             backend,
-            set_threads: self.set_threads(device),
+            set_threads,
             context: ptr::null_mut(),
             graph: ptr::null_mut(),
         };
@@ -121,17 +120,6 @@ impl CpuOps {
         stream.graph = unsafe { (self.new_graph)(stream.context, NODES, false) };
         (!stream.graph.is_null()).then_some(stream)
     }
-
-    fn set_threads(&self, device: GgmlPtr<Device>) -> Option<c::SetThreads> {
-        // SAFETY: a device lives for ever.
-        let reg = NonNull::new(unsafe { (self.dev_reg)(device.get()) })?;
-        // SAFETY: a registry object lives for ever; the name is NUL-terminated.
-        let address = unsafe { (self.proc_address)(reg.as_ptr(), SET_THREADS.as_ptr()) };
-        let address = NonNull::new(address)?;
-        // SAFETY: `ggml_backend_set_n_threads_t` of ggml-backend.h is what is behind this name; a
-        // function pointer has the size of a data pointer on every Linux target.
-        Some(unsafe { std::mem::transmute::<NonNull<c_void>, c::SetThreads>(address) })
-    }
 }
 
 /// A CPU backend, and a graph for it.
@@ -139,7 +127,7 @@ impl CpuOps {
 pub(crate) struct CpuStream {
     ops: CpuOps,
     backend: NonNull<Backend>,
-    set_threads: Option<c::SetThreads>,
+    set_threads: Option<SetThreads>,
     context: *mut Context,
     graph: *mut Graph,
 }

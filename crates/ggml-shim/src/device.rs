@@ -130,15 +130,10 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         let answer = match node {
             GraphNode::NoWork => return true,
             // SAFETY: as above.
-            GraphNode::RowOp(product) => unsafe { row_op(runtime, op, &product) },
+            GraphNode::RowOp { node, product } => unsafe { row_op(runtime, op, (node, &product)) },
             GraphNode::Other => Err(DeclineReason::NotAProduct),
-            GraphNode::MulMat(product) => {
-                supports::decide(&product, &runtime.rules).and_then(|offload| {
-                    trusted(runtime, offload.precision)?;
-                    // SAFETY: as above; `classify` found a product.
-                    unsafe { placed(runtime, op, &product) }
-                })
-            }
+            // SAFETY: as above; `classify` found a product.
+            GraphNode::MulMat(product) => unsafe { takes(runtime, op, &product) },
         };
         match answer {
             Ok(()) => true,
@@ -150,24 +145,38 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
     })
 }
 
-/// Whether our device takes an operation on the rows of `product`, to have the CPU compute it: if it
+/// Whether our device takes the product `node`.
+///
+/// # Safety
+/// `node` is a live tensor with live operands, of which [`tensor::classify`] made `product`.
+unsafe fn takes(
+    runtime: &Runtime,
+    node: *const Tensor,
+    product: &MulMatQuery,
+) -> Result<(), DeclineReason> {
+    let offload = supports::decide(product, &runtime.rules)?;
+    trusted(runtime, offload.precision)?;
+    // SAFETY: the caller's promise is the callee's.
+    unsafe { placed(runtime, node, product) }
+}
+
+/// Whether our device takes an operation on the rows of a product, to have the CPU compute it: if it
 /// takes that product.
 ///
 /// # Safety
-/// `op` is a live tensor with live operands.
+/// `op` is a live tensor with live operands; of the product as [`takes`].
 unsafe fn row_op(
     runtime: &Runtime,
     op: *const Tensor,
-    product: &MulMatQuery,
+    (node, product): (*const Tensor, &MulMatQuery),
 ) -> Result<(), DeclineReason> {
-    let cpu = runtime.cpu_ops.zip(runtime.cpu.device());
     // SAFETY: live, by the caller's promise.
-    if !cpu.is_some_and(|(ops, device)| unsafe { ops.supports(device, op) }) {
-        return Err(DeclineReason::NotAProduct);
+    let is_computed = unsafe { runtime.cpu.computes(op) };
+    // SAFETY: the caller's promise is the callee's.
+    if is_computed && unsafe { takes(runtime, node, product) }.is_ok() {
+        return Ok(());
     }
-    let offload = supports::decide(product, &runtime.rules);
-    let offload = offload.map_err(|_| DeclineReason::NotAProduct)?;
-    trusted(runtime, offload.precision)
+    Err(DeclineReason::NotAProduct)
 }
 
 /// Leaves weights that `op` writes to the CPU: ggml asks us about the operations of all graphs that

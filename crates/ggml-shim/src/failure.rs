@@ -50,10 +50,13 @@ pub(crate) fn is_out_of_memory(error: &MulMatError) -> bool {
     matches!(
         error,
         MulMatError::Memory(_)
-            | MulMatError::Engine(Error::Device {
-                source: rocket_uapi::Error::OutOfMemory { .. },
-                ..
-            })
+            | MulMatError::Engine(
+                Error::Memory(_)
+                    | Error::Device {
+                        source: rocket_uapi::Error::OutOfMemory { .. },
+                        ..
+                    }
+            )
     )
 }
 
@@ -149,6 +152,10 @@ mod tests {
         let full = device(rocket_uapi::Error::OutOfMemory { len });
         assert!(is_out_of_memory(&full));
         assert!(is_out_of_memory(&OutOfMemory::Bytes(1).into()));
+        let no_room = Vec::<u8>::new().try_reserve_exact(usize::MAX).unwrap_err();
+        assert!(is_out_of_memory(&MulMatError::Engine(Error::Memory(
+            no_room
+        ))));
         assert!(!is_out_of_memory(&device(rocket_uapi::Error::OtherDevice)));
         assert!(!is_out_of_memory(&MulMatError::NotPacked));
     }

@@ -22,6 +22,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::abi::{self, Tensor, status};
+use crate::cpu_ops::CpuStream;
 use crate::failure;
 use crate::log::LogLevel;
 use crate::mul_mat::{self, KeptWeights, MulMat, ProductError};
@@ -145,7 +146,7 @@ unsafe fn compute_nodes(
         // SAFETY: allocated, and accessed by nobody else but to read operands, by the caller's
         // promise; what products of the list write at once no node of the list reads or writes
         // before they are there.
-        let product = unsafe { product(runtime, *node, &name, &query, is_aside) }?;
+        let product = unsafe { product(runtime, *node, &name, &query, &footprint, is_aside) }?;
         if is_aside {
             list.steps.push(Step::Place(list.products.len(), *node));
         }
@@ -177,7 +178,7 @@ unsafe fn work_of(
     match unsafe { tensor::classify(&runtime.context(), node) } {
         GraphNode::NoWork => Ok(None),
         GraphNode::MulMat(query) => Ok(Some((name, Some(query)))),
-        GraphNode::RowOp(_) => Ok(Some((name, None))),
+        GraphNode::RowOp { .. } => Ok(Some((name, None))),
         GraphNode::Other => {
             let line = format!("asked to compute {name}, an operation that supports_op declines");
             Err(line.into())
@@ -194,6 +195,7 @@ unsafe fn product<'a>(
     node: *const Tensor,
     name: &str,
     query: &MulMatQuery,
+    footprint: &Footprint,
     is_aside: bool,
 ) -> Result<MulMat<'a>, GraphFailure> {
     let offload = supports::computable(query, &runtime.rules)
@@ -211,7 +213,8 @@ unsafe fn product<'a>(
         ),
     };
     // SAFETY: the caller's promise is the callee's.
-    let product = unsafe { tensor::product_data(&runtime.context(), node, offload, aside) };
+    let product =
+        unsafe { tensor::product_data(&runtime.context(), node, offload, footprint, aside) };
     let mut product =
         product.ok_or_else(|| format!("cannot compute {name}: its output overlaps an operand"))?;
     // SAFETY: live, by the caller's promise.
@@ -262,14 +265,11 @@ fn compute_on_cpu(
         return Ok(());
     }
     let began = Instant::now();
-    let make = || {
-        let (ops, device) = runtime.cpu_ops.zip(runtime.cpu.device())?;
-        ops.stream(device)
-    };
     // SAFETY: `classify` found operations of live and allocated tensors, which the CPU computes, as
     // `supports_op` asked it; no slice of their data is left, and others keep away by the promise
     // of `compute`'s caller.
-    let status = stream.on_cpu(make, |cpu, threads| unsafe { cpu.compute(nodes, threads) });
+    let compute = |cpu: &mut CpuStream, threads| unsafe { cpu.compute(nodes, threads) };
+    let status = stream.on_cpu(|| runtime.cpu.stream(), compute);
     if let Some(trace) = runtime.trace() {
         let span = (began, Instant::now());
         trace.slice("cpu", "CPU", span, json!({ "nodes": nodes.len() }));

@@ -16,7 +16,6 @@ use crate::abi::{Device, Reg};
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
-use crate::cpu_ops::CpuOps;
 use crate::describe::StartLine;
 use crate::engine;
 use crate::host::Host;
@@ -44,8 +43,6 @@ pub(crate) struct Runtime {
     pub(crate) types: FormatTable,
     /// The host's CPU backend.
     pub(crate) cpu: CpuBackend,
-    /// What the CPU's backend computes for us, if the host has the functions.
-    pub(crate) cpu_ops: Option<CpuOps>,
     /// The host's buffers of which weights were packed.
     pub(crate) weight_buffers: WeightBuffers,
     /// The memory that weights may take, and what they take of it.
@@ -227,7 +224,6 @@ impl Runtime {
             host,
             types,
             cpu,
-            cpu_ops: CpuOps::find(place),
             weight_buffers: WeightBuffers::default(),
             budget,
             progress: Progress::default(),

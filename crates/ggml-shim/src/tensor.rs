@@ -22,9 +22,13 @@ pub(crate) enum GraphNode {
     NoWork,
     /// A matrix product.
     MulMat(MulMatQuery),
-    /// An operation of the CPU on the rows of this product, which reads nothing else but stored
+    /// An operation of the CPU on the rows of the product `node`, which reads nothing else but stored
     /// tensors and inputs.
-    RowOp(MulMatQuery),
+    RowOp {
+        /// Live as long as the operation is.
+        node: *const Tensor,
+        product: MulMatQuery,
+    },
     /// Anything else.
     Other,
 }
@@ -54,10 +58,12 @@ pub(crate) unsafe fn classify(context: &TensorContext<'_>, tensor: *const Tensor
     }
     if tensor.op != ops.mul_mat && tensor.op != ops.mul_mat_id {
         // SAFETY: live, by the caller's promise, as what it is computed from.
-        let product = unsafe { product_of_rows(context, tensor) };
+        let Some(node) = (unsafe { product_of_rows(context, tensor) }) else {
+            return GraphNode::Other;
+        };
         // SAFETY: as above.
-        return match product.map(|product| unsafe { classify(context, product) }) {
-            Some(GraphNode::MulMat(product)) => GraphNode::RowOp(product),
+        return match unsafe { classify(context, node) } {
+            GraphNode::MulMat(product) => GraphNode::RowOp { node, product },
             _ => GraphNode::Other,
         };
     }
@@ -344,20 +350,19 @@ pub(crate) unsafe fn footprint(
 ///
 /// # Safety
 /// `tensor` is a live tensor for which [`classify`] gave the product that
-/// `offload` was computed from; it and its operands are allocated, and during `'a` nobody
+/// `offload` was computed from, and [`footprint`] this `footprint`; it and its operands are allocated, and during `'a` nobody
 /// else writes to any of them, nor reads the output unless outputs are set aside.
 pub(crate) unsafe fn product_data<'a>(
     context: &TensorContext<'_>,
     tensor: *const Tensor,
     offload: Offload,
+    footprint: &Footprint,
     aside: Option<Vec<f32>>,
 ) -> Option<MulMat<'a>> {
-    // SAFETY: live, by the caller's promise.
-    let footprint = unsafe { footprint(context, tensor) }?;
     if footprint.is_in_place() {
         return None;
     }
-    // SAFETY: as above.
+    // SAFETY: live, by the caller's promise.
     let output: &'a Tensor = unsafe { tensor.as_ref() }?;
     // SAFETY: a product's operands are live, by the caller's promise.
     let (weights, activations) = unsafe { operands(output) }?;

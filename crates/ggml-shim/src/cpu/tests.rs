@@ -39,6 +39,7 @@ fn cpu(proc_address: ProcAddress) -> CpuBackend {
         cpu_buffer_type: plain,
         device_reg: reg,
         proc_address,
+        ops: None,
         replaced: OnceLock::new(),
     }
 }

@@ -121,15 +121,17 @@ impl<'e, 'a> Batch<'e, 'a> {
         part: Part,
     ) -> Result<(), ProductError> {
         let key = RowsKey::of(&products[part.product], &part);
-        let more = self.held_by(&products[part.product], &part, &key);
+        let mut rows = self.rows.iter().position(|(other, _)| *other == key);
+        let mut more = self.held_by(&products[part.product], &part, rows.is_some());
         if !self.parts.is_empty() && !self.held.fits(more, self.most) {
             self.flush(products)?;
-            return self.push(products, part);
+            rows = None;
+            more = self.held_by(&products[part.product], &part, false);
         }
         let product = &products[part.product];
         let failed = ProductError::of(part.product);
         let packed = self.weights(product, &part).map_err(&failed)?;
-        let rows = match self.rows.iter().position(|(other, _)| *other == key) {
+        let rows = match rows {
             Some(rows) => rows,
             None => {
                 let rows = self.prepare(product, &part).map_err(&failed)?;
@@ -142,8 +144,8 @@ impl<'e, 'a> Batch<'e, 'a> {
         Ok(())
     }
 
-    /// What the batch would hold for this part.
-    fn held_by(&self, product: &MulMat<'_>, part: &Part, key: &RowsKey) -> BatchLimits {
+    /// What the batch would hold for this part, whose rows it may have.
+    fn held_by(&self, product: &MulMat<'_>, part: &Part, has_rows: bool) -> BatchLimits {
         let Shape { n, k, .. } = product.offload.shape;
         let is_held =
             product.kept.is_some() || self.loaded.contains_key(&(part.product, part.matrix));
@@ -151,7 +153,6 @@ impl<'e, 'a> Batch<'e, 'a> {
             PartRows::Run(_) => 0,
             PartRows::Scattered(rows) => rows.len() * n,
         };
-        let has_rows = self.rows.iter().any(|(other, _)| other == key);
         let made = if has_rows { 0 } else { part.rows.len() * k };
         BatchLimits {
             weights: if is_held { 0 } else { n * k },
@@ -186,10 +187,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         let parts = std::mem::take(&mut self.parts);
         let rows = std::mem::take(&mut self.rows);
         self.loaded.clear();
-        self.held = BatchLimits {
-            weights: 0,
-            rows: 0,
-        };
+        self.held = BatchLimits::default();
         if parts.is_empty() {
             return Ok(());
         }
@@ -354,17 +352,15 @@ fn verify(product: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Resul
         out.extend_from_slice(&product.out.values()[row * n..][..n]);
     }
     let now = Matrix::new(product.decoder, &product.weights, [n, k], part.matrix);
-    match (now, &packed.original) {
-        (Some(now), _) => {
-            let decode = |row: usize, out: &mut [f32]| now.decoder.decode(now.rows[row], out);
-            errors.add(decode, k, &activations, &out);
-        }
-        (None, Some(original)) => {
-            let decode = |row: usize, out: &mut [f32]| original.row(row, out);
-            errors.add(decode, k, &activations, &out);
-        }
-        (None, None) => {}
+    if now.is_none() && packed.original.is_none() {
+        return Ok(());
     }
+    let decode = |row: usize, out: &mut [f32]| match (&now, &packed.original) {
+        (Some(now), _) => now.decoder.decode(now.rows[row], out),
+        (None, Some(original)) => original.row(row, out),
+        (None, None) => {}
+    };
+    errors.add(decode, k, &activations, &out);
     product.errors = Some(errors);
     Ok(())
 }

@@ -246,9 +246,20 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     }
     output.src[0] = &raw mut weights;
     output.src[1] = &raw mut activations;
+    let host = fake_host();
     // SAFETY: the tensors and the array live until the end of this function,
     // each tensor lies within the array, and nobody else accesses it.
-    let product = unsafe { product_data(&context(&fake_host()), &raw const output, offload, None) };
+    let footprint = unsafe { footprint(&context(&host), &raw const output) }?;
+    // SAFETY: as above.
+    let product = unsafe {
+        product_data(
+            &context(&host),
+            &raw const output,
+            offload,
+            &footprint,
+            None,
+        )
+    };
     product.map(|mut product| body(&mut product))
 }
 
@@ -293,7 +304,7 @@ fn operations_on_a_products_rows_are_told_from_others() {
     let is_row_op = |operation: &Tensor| {
         // SAFETY: all tensors live until the end of this function.
         let node = unsafe { classify(&context(&host), operation) };
-        matches!(node, GraphNode::RowOp(query) if query.output.ne == [96, 32, 1, 1])
+        matches!(node, GraphNode::RowOp { product, .. } if product.output.ne == [96, 32, 1, 1])
     };
     let operation = |op: u32, ne: [i64; 4], operands: &[&mut Tensor]| {
         let mut result = tensor(type_id::F32, ne);

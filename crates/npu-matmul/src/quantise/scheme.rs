@@ -25,8 +25,8 @@ pub enum Quantisation {
     /// The same of rotated operands. It loses less where activations have outliers, and
     /// costs the CPU the rotation of activations in each call.
     W8A8Hadamard,
-    /// INT4 times 8 bits of rotated operands. Of four-bit forms that were tried this loses
-    /// least (docs/quantisation.md).
+    /// INT4 times 8 bits of rotated operands: of the four-bit forms that were tried the one that
+    /// loses least where activations have outliers (docs/quantisation.md).
     ///
     /// Of the 8 bits +-119 are used, so that two signed nibbles make an activation: two
     /// INT4 products. Each [`Quantisation::group`] of K has scales of its own, those of
