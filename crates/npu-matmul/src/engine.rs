@@ -32,8 +32,7 @@ use crate::weights::WeightFormat;
 static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
 
 /// Plans of weights that are kept: several times the different matrices of a model,
-/// whose layers have the same few sizes. A plan tries many cuts against the timing
-/// model: milliseconds, which hundreds of matrices add up to seconds.
+/// whose layers have the same few sizes.
 const PLANS_KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// All that plans of an engine's weights depend on: its options differ in no more.

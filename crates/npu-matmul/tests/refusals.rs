@@ -9,7 +9,7 @@
 mod common;
 
 use common::{multiply, random_f16, random_i4};
-use npu_matmul::plan::{PlanOptions, candidates};
+use npu_matmul::plan::{PlanOptions, WeightPlan};
 use npu_matmul::{Dtype, Error, Output, PackedWeights, PlanError, Weights};
 
 #[test]
@@ -55,7 +55,7 @@ fn operands_that_do_not_fit_are_refused() {
         Err(Error::Plan(_))
     ));
     assert!(matches!(
-        candidates(Dtype::Int4, 1, usize::MAX, 1, &PlanOptions::default()),
+        WeightPlan::new(Dtype::Int4, 1, usize::MAX, 1, &PlanOptions::default()),
         Err(PlanError::GroupTooLarge { .. })
     ));
     assert!(matches!(

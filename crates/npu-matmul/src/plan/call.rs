@@ -68,12 +68,13 @@ impl Plan {
     /// What a call would take under the options' conditions.
     #[must_use]
     pub fn call(&self, options: &PlanOptions) -> CallTime {
-        self.call_with(options, &mut TaskWorks::default())
-    }
-
-    pub(super) fn call_with(&self, options: &PlanOptions, works: &mut TaskWorks) -> CallTime {
         let steps: Vec<Step> = self.steps().collect();
-        call_of(&steps, self.weights.dtype, options, works)
+        call_of(
+            &steps,
+            self.weights.dtype,
+            options,
+            &mut TaskWorks::default(),
+        )
     }
 }
 
@@ -301,26 +302,6 @@ mod tests {
         assert!(apart.call_ps < shared.call_ps && apart.memory_ps < apart.call_ps);
         assert_ne!(apart.waits_for(), "memory");
         assert_eq!(apart.npu_ps, shared.npu_ps);
-    }
-
-    /// Tiles of fewer channels are tried, and a forced width is kept.
-    #[test]
-    fn no_narrower_tiles_are_faster() {
-        let mut options = options(512, None);
-        for (n, k) in [(6912, 1152), (1024, 3072), (3072, 3072)] {
-            let weights = WeightPlan::new(Dtype::Int8, n, k, 3, &options).unwrap();
-            options.n_tile = None;
-            let chosen = Plan::new(&weights, 512, &options).unwrap().call(&options);
-            for n_tile in [64, 512, 1024] {
-                options.n_tile = Some(n_tile);
-                let plan = Plan::new(&weights, 512, &options).unwrap();
-                assert_eq!(plan.n_tile, n_tile);
-                assert!(
-                    chosen.call_ps <= plan.call(&options).call_ps,
-                    "{n} {n_tile}"
-                );
-            }
-        }
     }
 
     #[test]

@@ -19,20 +19,19 @@
 //! ```
 //!
 //! A product that fits into one job per device is cut all the same where that lets the
-//! CPU pack and unpack while the NPU computes (`parts`). Nothing here touches a device,
+//! CPU pack and unpack while the NPU computes (`rule`). Nothing here touches a device,
 //! and the same arguments give the same plan.
 
 mod caches;
 mod call;
-mod choose;
 mod cost;
 mod depth;
 mod footprint;
 mod host;
 mod memory;
 mod options;
-mod parts;
 mod predict;
+mod rule;
 mod stationary;
 mod step;
 #[cfg(test)]
@@ -43,17 +42,16 @@ mod weights;
 use std::fmt;
 
 pub use call::CallTime;
-pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub use depth::{int4_depth, int4_depth_within};
 pub use footprint::{DeviceMemory, WeightMemory};
 pub use host::{HostCores, KernelCost, UnpackTo};
 pub use memory::{DoesNotFit, MemoryPlan};
-pub use options::{JobLimits, PlanError, PlanOptions};
+pub use options::{Conditions, JobLimits, PlanError, PlanOptions};
 pub use predict::Prediction;
 pub use step::{ActivationTile, Band, JobPlan, Stationary, Step, TaskPlan};
 pub(crate) use waves::{WaveBuilder, WaveSize};
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
-pub(crate) use weights::{N_TILE_MAX, ROW_TILE_MAX, max_rows};
+pub(crate) use weights::{N_TILE_MAX, max_rows};
 
 use rknpu_regcmd::{MatmulType, ProgramOptions};
 use serde::{Serialize, Serializer};
@@ -152,18 +150,20 @@ impl Plan {
             k_tiles_per_job: 1,
             stationary: Stationary::Activations,
         };
-        plan.fill_jobs(&options.limits)?;
-        Ok(plan.keeping_operands(options).in_parts(options))
+        let parts = plan.cut_into_parts(options);
+        plan.fill_jobs(parts, &options.limits)?;
+        Ok(plan.ordered())
     }
 
-    /// Makes jobs as large as the limits allow: first all of K, so that each
-    /// result is read once, then N, then M.
-    fn fill_jobs(&mut self, limits: &JobLimits) -> Result<(), PlanError> {
+    /// Makes jobs of these parts of M, N and K, smaller where the limits say so: first K is
+    /// filled, so that each result is read once, then N, then M.
+    fn fill_jobs(&mut self, parts: [usize; 3], limits: &JobLimits) -> Result<(), PlanError> {
+        let [m_parts, n_parts, k_parts] = parts;
         let group = self.weights.dtype.kernel_group();
         let widest = self.weights.blocks.iter().map(|b| b.padded / group).max();
         let widest = widest.unwrap_or(1);
-        let k_tiles = self.weights.k_tile_count();
-        let row_tiles = self.row_tile_count();
+        let k_tiles = self.weights.k_tile_count().div_ceil(k_parts);
+        let row_tiles = self.row_tile_count().div_ceil(m_parts);
 
         let depth = largest(k_tiles, |k| self.job_fits(limits, 1, 1, k));
         if depth == 0 {
@@ -175,11 +175,23 @@ impl Plan {
             });
         }
         self.k_tiles_per_job = depth;
-        let width = largest(widest, |n| self.job_fits(limits, 1, n, depth));
-        self.groups_per_job = even_tile(widest, width, 1);
+        let width = largest(widest.div_ceil(n_parts), |n| {
+            self.job_fits(limits, 1, n, depth)
+        });
+        self.groups_per_job = self.in_whole_tiles(widest, width);
         let height = |m: usize| self.job_fits(limits, m, self.groups_per_job, depth);
         self.row_tiles_per_job = even_tile(row_tiles, largest(row_tiles, height), 1);
         Ok(())
+    }
+
+    /// Kernel groups of a job, at most `most` of `all`: even numbers of whole tiles, where that
+    /// is one at least. A tile that is smaller than the one before it fetches the rows again.
+    fn in_whole_tiles(&self, all: usize, most: usize) -> usize {
+        let of_tile = self.n_tile / self.weights.dtype.kernel_group();
+        match (of_tile..all).contains(&most) {
+            true => even_tile(all, most / of_tile * of_tile, of_tile),
+            false => even_tile(all, most, 1),
+        }
     }
 
     /// Whether a job of this many row tiles, kernel groups and K tiles stays

@@ -7,8 +7,7 @@ use std::time::Duration;
 use rknpu_regcmd::{MatmulError, ReuseRule};
 use rocket_uapi::DeviceInfo;
 
-use super::choose::Conditions;
-use crate::dtype::Dtype;
+use crate::dtype::{Dtype, Results};
 use crate::profile::{Profile, ProfileError};
 
 /// Bounds of one job. A product that exceeds them is cut into several jobs.
@@ -35,6 +34,25 @@ impl Default for JobLimits {
     }
 }
 
+/// Products that plans are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conditions {
+    /// Rows that weights will mostly be multiplied with: a prompt's batch.
+    pub rows: usize,
+    /// What those products will mostly be made into.
+    pub results: Results,
+}
+
+impl Default for Conditions {
+    /// llama.cpp's default batch of 512 rows.
+    fn default() -> Self {
+        Self {
+            rows: 512,
+            results: Results::Sums,
+        }
+    }
+}
+
 /// What the caller fixes; the plan chooses what is `None`. Results of integer
 /// products do not depend on any of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +67,7 @@ pub struct PlanOptions {
     /// Output channels of a tile, whole kernel groups.
     pub n_tile: Option<usize>,
     /// Most parts that a product is cut into, so that the CPU packs and unpacks while
-    /// the NPU computes; `None` for as many as take the least modelled time.
+    /// the NPU computes; `None` for as many as the rule of `rule` says.
     pub parts: Option<usize>,
     /// Bounds of one job.
     pub limits: JobLimits,

@@ -4,12 +4,12 @@
 
 use std::ops::Range;
 
-use rknpu_regcmd::{BufferId, CbufSplit, ChipProfile, MatmulTask, MatmulType};
+use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask, MatmulType};
 use serde::Serialize;
 
-use super::choose::{candidates, cheapest};
 use super::depth::INT4_MAGNITUDE_MAX;
 use super::options::{PlanError, PlanOptions};
+use super::rule;
 use super::{largest, to_u32};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout;
@@ -23,7 +23,7 @@ pub const INT4_K_TILE_MAX: usize = {
 };
 
 /// Most rows of a tile: all of them and one more must be counted as lines.
-pub(crate) const ROW_TILE_MAX: usize =
+const ROW_TILE_MAX: usize =
     (ChipProfile::RK3588.grains_max as usize - 1) / ROW_MULTIPLE * ROW_MULTIPLE;
 
 /// Output channels of one task: whole kernel groups of each precision.
@@ -89,27 +89,6 @@ pub struct WeightPlan {
     pub blocks: Vec<WeightBlock>,
 }
 
-/// The choices that are made when weights are loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
-    /// As [`WeightPlan::k_tile`].
-    k_tile: usize,
-    /// As [`WeightPlan::k_tile_max`].
-    k_tile_max: usize,
-    /// As [`WeightPlan::row_tile_max`].
-    row_tile_max: usize,
-}
-
-impl Cut {
-    pub(super) fn new(dtype: Dtype, k_tile: usize, options: &PlanOptions) -> Self {
-        Self {
-            k_tile,
-            k_tile_max: k_tile_max(dtype, options),
-            row_tile_max: options.rows_max(dtype, k_tile),
-        }
-    }
-}
-
 /// The deepest K tile whose results are exact.
 pub(super) fn k_tile_max(dtype: Dtype, options: &PlanOptions) -> usize {
     match dtype {
@@ -127,10 +106,10 @@ pub(super) fn check_depth(k: usize, max: usize) -> Result<(), PlanError> {
 }
 
 impl WeightPlan {
-    /// Cuts B, `n x k`, for `devices` devices so that a product of as many rows
-    /// as [`PlanOptions::conditions`] says takes the least modelled time: K into
-    /// tiles, N evenly over the devices (a buffer object has an address only in
-    /// its own file descriptor, so each channel lives on one).
+    /// Cuts B, `n x k`, for `devices` devices, for products of as many rows as
+    /// [`PlanOptions::conditions`] says: K into tiles by the rule of `rule`, N evenly over the
+    /// devices (a buffer object has an address only in its own file descriptor, so each
+    /// channel lives on one).
     ///
     /// # Errors
     /// [`PlanError`], in particular the rule that a forced K tile breaks.
@@ -141,46 +120,21 @@ impl WeightPlan {
         devices: usize,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
-        check_sizes(dtype, n, k, devices)?;
+        let group_bytes = check_sizes(dtype, n, k, devices)?;
         let k_tile = match options.k_tile {
             Some(forced) => forced_k_tile(dtype, k, forced, options)?,
-            None => match cheapest(candidates(dtype, n, k, devices, options)?) {
-                Some(best) => return Ok(best.weights),
-                // Where nothing keeps to the limits, planning a product says so.
-                None => dtype.k_tile_multiple(),
-            },
+            None => rule::k_tile(dtype, [n, k], devices, options),
         };
-        Self::cut(dtype, n, k, devices, Cut::new(dtype, k_tile, options))
-    }
-
-    /// Cuts B in a way that is legal.
-    ///
-    /// # Errors
-    /// [`PlanError`]: what is too large.
-    pub(super) fn cut(
-        dtype: Dtype,
-        n: usize,
-        k: usize,
-        devices: usize,
-        cut: Cut,
-    ) -> Result<Self, PlanError> {
-        let Cut {
-            k_tile,
-            k_tile_max,
-            row_tile_max,
-        } = cut;
-        let group_bytes = check_sizes(dtype, n, k, devices)?;
-        let group = dtype.kernel_group();
         let groups_max = BLOCK_BYTES_MAX / group_bytes;
         Ok(Self {
             dtype,
             n,
             k,
             k_tile,
-            k_tile_max,
-            row_tile_max,
+            k_tile_max: k_tile_max(dtype, options),
+            row_tile_max: options.rows_max(dtype, k_tile),
             devices,
-            blocks: blocks(n, group, groups_max, devices),
+            blocks: blocks(n, dtype.kernel_group(), groups_max, devices),
         })
     }
 
@@ -248,14 +202,9 @@ impl WeightPlan {
 
 /// Checks one tile against the rules of the hardware.
 pub(super) fn check_tile(dtype: Dtype, m: usize, k: usize, n: usize) -> Result<(), PlanError> {
-    tile_split(dtype, m, k, n).map(|_| ())
-}
-
-/// Likewise, and how CBUF is divided.
-fn tile_split(dtype: Dtype, m: usize, k: usize, n: usize) -> Result<CbufSplit, PlanError> {
-    tile_task(dtype.matmul_type(), m, k, n)
-        .check(&ChipProfile::RK3588)
-        .map_err(|source| PlanError::IllegalTile { m, k, n, source })
+    let checked = tile_task(dtype.matmul_type(), m, k, n).check(&ChipProfile::RK3588);
+    let refused = |source| PlanError::IllegalTile { m, k, n, source };
+    checked.map(drop).map_err(refused)
 }
 
 /// The task of a tile, to be checked: its operands are anywhere.
@@ -283,15 +232,6 @@ pub(crate) fn max_rows(dtype: Dtype, k: usize) -> usize {
     let n = enough_kernels(dtype);
     let legal = |fours: usize| check_tile(dtype, fours * ROW_MULTIPLE, k, n).is_ok();
     largest(ROW_TILE_MAX / ROW_MULTIPLE, legal) * ROW_MULTIPLE
-}
-
-/// The same, of tiles that take at most `banks` banks of CBUF.
-pub(super) fn max_rows_in(dtype: Dtype, k: usize, banks: u32) -> usize {
-    let n = enough_kernels(dtype);
-    let fits = |fours: usize| {
-        tile_split(dtype, fours * ROW_MULTIPLE, k, n).is_ok_and(|split| split.data_banks <= banks)
-    };
-    largest(ROW_TILE_MAX / ROW_MULTIPLE, fits) * ROW_MULTIPLE
 }
 
 /// The depth of `tiles` even K tiles.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Profile;
 use crate::dtype::{Dtype, ROW_MULTIPLE};
-use crate::plan::{N_TILE_MAX, PlanError, PlanOptions, ROW_TILE_MAX, max_rows};
+use crate::plan::{N_TILE_MAX, PlanError, PlanOptions, max_rows};
 
 /// A tile that has run, and with it all smaller ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,14 +96,6 @@ impl PlanOptions {
         let known = |tile: &MeasuredTile| tile.k >= k;
         let rows = self.profile.tiles(dtype, known).map(|tile| tile.rows);
         legal.min(rows.max().unwrap_or(0)) / ROW_MULTIPLE * ROW_MULTIPLE
-    }
-
-    /// Most rows of a tile of any depth.
-    pub(crate) fn most_rows(&self, dtype: Dtype) -> usize {
-        match self.keeps_to_envelope() {
-            true => self.rows_max(dtype, dtype.k_tile_multiple()),
-            false => ROW_TILE_MAX,
-        }
     }
 
     /// Most output channels of a tile of so many rows and that depth.

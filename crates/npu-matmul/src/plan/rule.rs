@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rule by which K is cut, and into how many parts a product is.
+//!
+//! *K.* Deep tiles write fewer partial sums. But the deeper a tile, the fewer rows of A fit
+//! into CBUF beside it, and all of B is fetched again for every such few rows.
+//!
+//! *Parts.* A part is a job of each device. The CPU packs one part and unpacks another while
+//! the NPU computes a third:
+//!
+//! ```text
+//!   CPU   pack 0 | pack 1 | pack 2 |        unpack 0 | unpack 1 | unpack 2
+//!   NPU          | part 0     | part 1     | part 2     |
+//! ```
+//!
+//! Parts of M fetch B again and parts of N fetch A again; parts of K add to sums that have left
+//! the caches; each part costs a job.
+//!
+//! The bytes, multiplications, kicks and jobs of all these can be counted without a plan. The
+//! rule takes the cut whose counts, divided by the rates of the board's profile, take the least
+//! time.
+
+use super::host::{KernelCost, UnpackTo};
+use super::stationary::{Tile, stays};
+use super::weights::{even_k_tile, k_tile_max};
+use super::{Plan, PlanOptions, even_tile};
+use crate::dtype::{Dtype, ROW_MULTIPLE};
+
+/// Numbers of K tiles are tried one by one up to this, then in steps that grow with them:
+/// one more of many changes little.
+const ALL_UP_TO: usize = 8;
+
+/// Batches that K is cut for: so many times fewer rows than the conditions', as at the end of a
+/// prompt, and how much each counts.
+const BATCHES: [(usize, f64); 3] = [(1, 2.0), (4, 1.0), (16, 1.0)];
+
+/// Numbers of parts of M, of N and of K.
+const PARTS: [usize; 5] = [1, 2, 3, 4, 6];
+
+const PS_PER_SECOND: f64 = 1e12;
+
+/// A way to cut a product.
+#[derive(Clone, Copy)]
+struct Cut<'o> {
+    options: &'o PlanOptions,
+    dtype: Dtype,
+    /// M, N and K.
+    size: [usize; 3],
+    devices: usize,
+    /// Rows, output channels and depth of a tile, at most.
+    tile: [usize; 3],
+    /// Parts of N and of K.
+    parts: [usize; 2],
+}
+
+impl Cut<'_> {
+    /// Seconds that the call takes, about. The NPU's tasks follow each other; CPU and NPU work at
+    /// the same time but for what no part hides; the DRAM serves both.
+    fn seconds(&self) -> f64 {
+        let Self {
+            dtype,
+            size: [m, n, k],
+            tile: [m_tile, n_tile, k_tile],
+            devices,
+            parts: [n_parts, k_parts],
+            ..
+        } = *self;
+        let profile = &self.options.profile;
+        let (machine, host) = (&profile.machine, &profile.host);
+        let group = dtype.kernel_group();
+        let sharing = devices.min(n.div_ceil(group));
+        // Of one device, as the others are.
+        let channels = n.div_ceil(group).div_ceil(devices) * group;
+        let of_job = channels.div_ceil(n_parts).div_ceil(n_tile);
+        let n_tiles = n_parts.max(channels.div_ceil(n_tile));
+        let is_even = channels.is_multiple_of(n_tile.min(channels));
+        let (m_tiles, k_tiles) = (m.div_ceil(m_tile), k.div_ceil(k_tile));
+        let n_tile = channels.div_ceil(n_tiles).next_multiple_of(group);
+
+        let tile = Tile {
+            rows: m.div_ceil(m_tiles).next_multiple_of(ROW_MULTIPLE),
+            k: k_tile,
+            n: n_tile,
+        };
+        let program = profile.choices.program(dtype);
+        let [a_stays, _] = stays(dtype, tile, &program);
+        let a_fetches = match a_stays {
+            true => (n_parts + usize::from(!is_even && of_job > 1)).min(n_tiles),
+            false => n_tiles,
+        };
+
+        let bytes_in = dtype.input_bits() as f64 / 8.0;
+        let bytes_out = dtype.output_bytes() as f64;
+        let [rows, columns, depth] = [m, channels, k].map(|size| size as f64);
+        let tasks = (m_tiles * n_tiles * k_tiles) as f64;
+        let a = rows * depth * bytes_in * a_fetches as f64;
+        let b = columns * depth * bytes_in * m_tiles as f64;
+        let c = rows * columns * bytes_out * k_tiles as f64;
+        // What a task cannot fetch or write while it computes: its rows, the first kernels, the
+        // results of the last.
+        let of_group = group as f64 / n_tile as f64;
+        let edges = a + (b + c) * of_group;
+        let rate = machine.dram.rate(machine.clock_hz, sharing as u64) as f64;
+        let macs = dtype.macs_per_clock() as f64 * machine.clock_hz.max(1) as f64;
+        let flow = (rows * columns * depth / macs).max((b + c) * (1.0 - of_group) / rate);
+        let jobs = (m_tiles * n_parts * k_parts) as f64;
+        // The witness of a job is a task too.
+        let kicks = (tasks + jobs) * machine.driver.kick_ps as f64;
+        let driver = jobs * machine.driver.attach_ps as f64 + kicks;
+        let npu = edges / rate + flow + driver / PS_PER_SECOND;
+
+        let of_all = sharing as f64;
+        let ty = dtype.matmul_type();
+        let results = rows * n as f64;
+        let cpu = |work: &[(f64, KernelCost)], synced: f64| {
+            let (mut ps, mut moved) = (0.0, 0.0);
+            for &(elements, kernel) in work {
+                const MANY: u64 = 1 << 20;
+                ps += elements * host.kernel_ps(MANY, kernel) as f64 / MANY as f64;
+                moved += elements * f64::from(kernel.bits) / 8.0;
+            }
+            let synced = synced / host.sync_bytes_per_second.max(1) as f64;
+            (ps / PS_PER_SECOND + synced, moved)
+        };
+        let packed = rows * depth;
+        let (pack, pack_bytes) = cpu(
+            &[(packed * of_all, KernelCost::pack(dtype))],
+            packed * bytes_in,
+        );
+        let unpacked = [
+            (1, UnpackTo::Result),
+            (k_tiles - k_parts, UnpackTo::CachedSum),
+            (k_parts - 1, UnpackTo::Sum),
+        ]
+        .map(|(times, to)| (results * times as f64, KernelCost::unpack(ty, to)));
+        let (unpack, unpack_bytes) = cpu(&unpacked, c);
+
+        let moved = (a + b + c) * of_all + pack_bytes + unpack_bytes;
+        let dram = moved / profile.memory_bytes_per_second().max(1) as f64;
+        let alone = pack / (m_tiles * k_parts) as f64 + unpack / jobs;
+        (npu + alone).max(pack + unpack).max(dram)
+    }
+
+    /// The parts that take the least time, and that time: at most so many of M, N and K.
+    fn in_parts(self, most: [usize; 3]) -> (f64, Self) {
+        let all = self.options.parts.unwrap_or(usize::MAX);
+        let mut best = (self.seconds(), self);
+        for m_parts in PARTS.into_iter().filter(|&m| m <= most[0]) {
+            let rows = self.size[0]
+                .div_ceil(m_parts)
+                .next_multiple_of(ROW_MULTIPLE);
+            let m_tile = even_tile(self.size[0], rows.min(self.tile[0]), ROW_MULTIPLE);
+            let m_tiles = self.size[0].div_ceil(m_tile);
+            let cuts = PARTS.into_iter().flat_map(|n| PARTS.map(|k| [n, k]));
+            for parts in cuts.filter(|&[n, k]| n <= most[1] && k <= most[2]) {
+                if m_tiles * parts[0] * parts[1] > all {
+                    continue;
+                }
+                let [_, n_tile, k_tile] = self.tile;
+                let tile = [m_tile, n_tile, k_tile];
+                let cut = Self {
+                    tile,
+                    parts,
+                    ..self
+                };
+                let seconds = cut.seconds();
+                if seconds < best.0 {
+                    best = (seconds, cut);
+                }
+            }
+        }
+        best
+    }
+}
+
+/// The depth of K tiles for B, `n x k`, on so many devices.
+pub(super) fn k_tile(
+    dtype: Dtype,
+    [n, k]: [usize; 2],
+    devices: usize,
+    options: &PlanOptions,
+) -> usize {
+    let rows = options.conditions.rows.max(1);
+    let (mut tiles, mut best) = (1, None::<(f64, usize)>);
+    loop {
+        let k_tile = even_k_tile(dtype, k, tiles);
+        let fitting = match k_tile <= k_tile_max(dtype, options) {
+            true => options.rows_max(dtype, k_tile),
+            false => 0,
+        };
+        if fitting > 0 {
+            let slowness = BATCHES.map(|(fewer, counts)| {
+                let rows = rows.div_ceil(fewer);
+                let row_tile = even_tile(rows, fitting, ROW_MULTIPLE);
+                let n_tile = options.n_max(dtype, k_tile, row_tile.min(rows));
+                let cut = Cut {
+                    options,
+                    dtype,
+                    size: [rows, n, k],
+                    devices,
+                    tile: [row_tile, n_tile, k_tile],
+                    parts: [1, 1],
+                };
+                let most = [rows.div_ceil(ROW_MULTIPLE), n, k.div_ceil(k_tile)];
+                // A tenth more counts as much of a short time as of a long one.
+                counts * cut.in_parts(most).0.ln()
+            });
+            let slowness = slowness.iter().sum();
+            if best.is_none_or(|(least, _)| slowness < least) {
+                best = Some((slowness, k_tile));
+            }
+        }
+        // Shallower tiles let no more rows share a pass, are no wider, and add sums.
+        let width = |k_tile| options.n_max(dtype, k_tile, rows).min(n);
+        let is_enough = fitting >= rows && width(k_tile) == width(dtype.k_tile_multiple());
+        if is_enough || k_tile <= dtype.k_tile_multiple() {
+            break;
+        }
+        tiles += tiles.div_ceil(ALL_UP_TO);
+    }
+    // Where no tile is allowed, planning a product says so.
+    best.map_or(dtype.k_tile_multiple(), |(_, k_tile)| k_tile)
+}
+
+impl Plan {
+    /// In how many parts M, N and K are computed; the rows of a tile may become fewer for it.
+    pub(super) fn cut_into_parts(&mut self, options: &PlanOptions) -> [usize; 3] {
+        let w = &self.weights;
+        let cut = Cut {
+            options,
+            dtype: w.dtype,
+            size: [self.m, w.n, w.k],
+            devices: w.devices,
+            tile: [self.row_tile, self.n_tile, w.k_tile],
+            parts: [1, 1],
+        };
+        let rows = match options.row_tile {
+            None => self.m.div_ceil(ROW_MULTIPLE),
+            Some(_) => 1,
+        };
+        let (_, cut) = cut.in_parts([rows, w.n.div_ceil(w.dtype.kernel_group()), w.k_tile_count()]);
+        self.row_tile = cut.tile[0];
+        let [n_parts, k_parts] = cut.parts;
+        let m_parts = self
+            .row_tile_count()
+            .min(options.parts.unwrap_or(usize::MAX));
+        [m_parts.max(1), n_parts, k_parts]
+    }
+}
