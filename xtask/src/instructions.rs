@@ -129,7 +129,7 @@ fn told(command: Command) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use npu_matmul::Dtype;
-    use npu_matmul::plan::{KernelCost, UnpackTo};
+    use npu_matmul::profile::{KernelCost, UnpackTo};
     use rknpu_regcmd::MatmulType::{Int4ToInt16, Int8ToInt32};
 
     use super::*;

@@ -7,7 +7,8 @@ use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use npu_matmul::plan::{DoesNotFit, MemoryPlan, WeightPlan};
+use npu_matmul::memory::{DoesNotFit, MemoryPlan};
+use npu_matmul::plan::WeightPlan;
 use npu_offload::{MOST_ROWS, add_tensor};
 
 /// Picoseconds of a second.

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::observe::Activity;
 use crate::packed::{PackedWeights, WeightScales};
 use crate::quantise::Quantisation;
-use crate::scratch::Scratch;
+use crate::scratch::QuantisedScratch;
 use crate::times::Section;
 
 /// Quantised rows of A, for all weights that take them alike: the query, key and
@@ -118,11 +118,4 @@ impl QuantisedRows {
             scales,
         })
     }
-}
-
-/// Memory for rows of later calls.
-#[derive(Debug, Default)]
-pub(crate) struct QuantisedScratch {
-    integers: Scratch<i8>,
-    scales: Scratch<f32>,
 }

@@ -10,8 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use rknpu_regcmd::Iova;
 use rocket_uapi::{Bo, Deadline, Error, FrozenBo};
 
-use crate::buffers::Buffers;
-
 /// Bytes of a buffer object that several blocks share. FINI_BO cleans all of it for
 /// each block that comes.
 pub(crate) const CHUNK_BYTES: usize = 4 << 20;
@@ -90,13 +88,14 @@ fn write(bo: &mut Bo, start: usize, bytes: &[u8]) -> Result<(), Error> {
 }
 
 impl WeightArena {
-    /// Makes a block of `bytes` bytes, which `fill` is shown zeroed.
+    /// Makes a block of `bytes` bytes, which `fill` is shown zeroed, in a buffer object from
+    /// `alloc` if no other has room.
     ///
     /// # Errors
     /// What the driver says of its memory.
     pub(crate) fn load(
         &self,
-        buffers: &Buffers,
+        alloc: impl FnOnce(usize) -> Result<Bo, Error>,
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<ResidentBlock, Error> {
@@ -104,9 +103,9 @@ impl WeightArena {
             // Filled outside the locks: who fills may wait for others, who want them.
             let mut packed = vec![0; bytes];
             fill(&mut packed);
-            return self.share(buffers, &packed);
+            return self.share(alloc, &packed);
         }
-        let mut bo = buffers.alloc_operands(bytes)?;
+        let mut bo = alloc(bytes)?;
         let mut memory = bo.write(Deadline::FOREVER)?;
         fill(&mut memory[..bytes]);
         memory.finish()?;
@@ -115,7 +114,11 @@ impl WeightArena {
     }
 
     /// Puts a small block where there is room.
-    fn share(&self, buffers: &Buffers, packed: &[u8]) -> Result<ResidentBlock, Error> {
+    fn share(
+        &self,
+        alloc: impl FnOnce(usize) -> Result<Bo, Error>,
+        packed: &[u8],
+    ) -> Result<ResidentBlock, Error> {
         let mut chunks = lock(&self.0);
         chunks.retain(|chunk| chunk.strong_count() > 0);
         for chunk in chunks.iter().filter_map(Weak::upgrade) {
@@ -123,7 +126,7 @@ impl WeightArena {
                 return Ok(ResidentBlock::new(chunk, range));
             }
         }
-        let (mut bo, taken) = (buffers.alloc_operands(CHUNK_BYTES)?, aligned(packed.len()));
+        let (mut bo, taken) = (alloc(CHUNK_BYTES)?, aligned(packed.len()));
         write(&mut bo, 0, packed)?;
         let free = std::iter::once(taken..CHUNK_BYTES).collect();
         let chunk = Arc::new(Chunk::new(bo, free));
@@ -207,6 +210,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::buffers::Buffers;
     use crate::profile::Profile;
 
     fn buffers() -> Buffers {
@@ -216,7 +220,11 @@ mod tests {
 
     fn load(arena: &WeightArena, buffers: &Buffers, bytes: usize, value: u8) -> ResidentBlock {
         arena
-            .load(buffers, bytes, |memory| memory.fill(value))
+            .load(
+                |bytes| buffers.alloc_operands(bytes),
+                bytes,
+                |memory| memory.fill(value),
+            )
             .unwrap()
     }
 

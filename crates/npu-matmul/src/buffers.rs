@@ -14,7 +14,7 @@ use rknpu_regcmd::LinkedProgram;
 use rocket_uapi::{Bo, ByteLen, Device, Error, PAGE_BYTES, ProgramBo};
 
 use crate::arena::WeightArena;
-use crate::prepared::{JobPrograms, ProgramCache, ProgramsKey};
+use crate::prepared::{IDLE_PROGRAMS, IdleLimits, JobPrograms, ProgramCache, ProgramsKey};
 use crate::profile::Choices;
 
 /// Bytes that a device keeps for later. Beyond it, those unused for longest
@@ -24,23 +24,10 @@ pub(crate) const IDLE_BYTES_MAX: usize = 256 << 20;
 /// Buffers that a device keeps for later: each is a mapping of the process.
 pub(crate) const IDLE_BUFFERS_MAX: usize = 512;
 
-/// The same of buffers of programs, which others do not get: programs name the
-/// addresses of buffers, and stay where these are used in the same roles.
-pub(crate) const IDLE_PROGRAMS: IdleLimits = IdleLimits {
-    bytes: 16 << 20,
-    buffers: 64,
-};
-
 const IDLE: IdleLimits = IdleLimits {
     bytes: IDLE_BYTES_MAX,
     buffers: IDLE_BUFFERS_MAX,
 };
-
-/// Most that waits for its next use.
-pub(crate) struct IdleLimits {
-    pub(crate) bytes: usize,
-    pub(crate) buffers: usize,
-}
 
 /// Buffers that wait for their next use, those that came first in front.
 #[derive(Default)]

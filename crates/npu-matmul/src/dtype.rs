@@ -154,6 +154,19 @@ pub enum Results {
     Halves,
 }
 
+/// The elements of C, as a caller gets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Output {
+    /// Of integer weights.
+    I32,
+    /// Of FP16 weights, and of quantised ones.
+    F32,
+    /// Of FP16 weights. Where the plan leaves K whole, the NPU rounds and writes half
+    /// the bytes; else the CPU adds the K tiles up in binary32 and rounds once. What is
+    /// too large becomes an infinity.
+    F16,
+}
+
 impl fmt::Display for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.operand().fmt(f)

@@ -8,25 +8,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use npu_kernels::nibble::first_outside;
-use rknpu_regcmd::{MatmulType, ProgramOptions};
+use rknpu_regcmd::ProgramOptions;
 use rocket_uapi::DevicePool;
 
-use crate::activations::QuantisedScratch;
 use crate::buffers::Buffers;
 use crate::cache::LruMap;
 use crate::counters::{AtomicCounters, Counters};
-use crate::dtype::{Dtype, Results};
+use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::first_run::FirstRuns;
 use crate::matrix::MatrixView;
+use crate::memory::MemoryPlan;
 use crate::observe::{Observer, Watched};
-use crate::pack::Format;
-use crate::packed::{PackedWeights, WeightScales};
-use crate::plan::{JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, WeightPlan, int4_depth};
-use crate::prepared::{Prepared, ProductCache, ProductKey};
+use crate::plan::{JobLimits, PlanError, PlanOptions, WeightPlan};
+use crate::prepared::ProductCache;
+use crate::scratch::QuantisedScratch;
 use crate::threads::{Threads, Workers};
 use crate::times::{Section, SectionTimes, Stopwatch, Times};
-use crate::weights::WeightFormat;
 
 /// Distinguishes engines, so that weights are not used with another one.
 static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
@@ -193,56 +191,6 @@ impl Engine {
         self.clock.stopwatch(section)
     }
 
-    /// A product of `m` rows to the last offset; planned once for the latest shapes.
-    pub(crate) fn prepared(
-        &self,
-        weights: &PackedWeights,
-        m: usize,
-        results: Results,
-    ) -> Result<Arc<Prepared>, Error> {
-        if weights.engine() != self.id {
-            return Err(Error::ForeignWeights);
-        }
-        let dtype = weights.dtype();
-        if !self.is_usable(dtype) {
-            return Err(Error::Distrusted { dtype });
-        }
-        let key = ProductKey {
-            weights: Arc::clone(weights.shared_plan()),
-            m,
-            results,
-            program: self.program(dtype),
-        };
-        let plan = || Plan::with_results(weights.plan(), m, results, &self.current_options());
-        let make = || {
-            let prepared = Arc::new(Prepared::new(plan()?));
-            self.count(&Counters {
-                plans: 1,
-                ..Counters::default()
-            });
-            Ok(prepared)
-        };
-        self.products.get_or_make(key, make)
-    }
-
-    /// A product as it is computed now: what was prepared before a result was found wrong
-    /// is prepared again.
-    pub(crate) fn up_to_date(
-        &self,
-        weights: &PackedWeights,
-        prepared: &Arc<Prepared>,
-    ) -> Result<Arc<Prepared>, Error> {
-        let (dtype, plan) = (weights.dtype(), &prepared.plan);
-        if self.is_usable(dtype) && self.program(dtype) == plan.program {
-            return Ok(Arc::clone(prepared));
-        }
-        let results = match plan.ty {
-            MatmulType::Fp16ToFp16 => Results::Halves,
-            _ => Results::Sums,
-        };
-        self.prepared(weights, plan.m, results)
-    }
-
     /// Whether products of this precision are computed. A wrong result may have ended
     /// that; see [`Error::WrongResult`].
     #[must_use]
@@ -264,7 +212,7 @@ impl Engine {
     }
 
     /// The options, without what was found wrong.
-    fn current_options(&self) -> Cow<'_, PlanOptions> {
+    pub(crate) fn current_options(&self) -> Cow<'_, PlanOptions> {
         let choices = self.first_runs.as_ref().map(FirstRuns::choices);
         match choices {
             Some(choices) if choices != self.options.profile.choices => {
@@ -308,31 +256,8 @@ impl Engine {
         Ok(self.plans.get_or_make(key, make)?)
     }
 
-    /// How INT4 weights are cut: as deep as these allow.
-    pub(crate) fn int4_plan(&self, n: usize, k: usize, b: &[i8]) -> Result<Arc<WeightPlan>, Error> {
-        let known = PlanOptions {
-            int4_depth: Some(self.workers.run(|| int4_depth(k, b))),
-            ..self.options.clone()
-        };
-        self.plan_weights(Dtype::Int4, n, k, &known)
-    }
-
-    /// Packs weights into the devices' memory.
-    pub(crate) fn pack<F: Format>(
-        &self,
-        plan: Arc<WeightPlan>,
-        format: WeightFormat,
-        b: &[F::Host],
-        scales: Option<WeightScales>,
-    ) -> Result<PackedWeights, Error> {
-        let b = matrix("B", b, plan.n, plan.k)?;
-        let pack = || PackedWeights::new::<F>(self, plan, format, b, scales);
-        let weights = self.workers.run(pack)?;
-        self.count(&Counters {
-            bytes_to_device: weights.device_bytes(),
-            ..Counters::default()
-        });
-        Ok(weights)
+    pub(crate) const fn products(&self) -> &ProductCache {
+        &self.products
     }
 
     pub(crate) const fn id(&self) -> u64 {

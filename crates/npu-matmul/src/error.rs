@@ -7,8 +7,8 @@ use rknpu_regcmd::{LinkError, MatmulError};
 use rocket_uapi::{FinishedJob, Refusal, WaitError};
 
 use crate::dtype::Dtype;
+use crate::dtype::Output;
 use crate::first_run::WrongResult;
-use crate::gemm::Output;
 use crate::plan::PlanError;
 use crate::threads::ThreadsError;
 

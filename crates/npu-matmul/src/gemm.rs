@@ -4,119 +4,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-use half::f16;
+use rknpu_regcmd::MatmulType;
 
 use crate::activations::QuantisedRows;
-use crate::dtype::{Dtype, Results};
+use crate::counters::Counters;
+use crate::dtype::{Dtype, Output, Results};
 use crate::engine::{Engine, check_int4, matrix};
 use crate::error::{Error, GemmCallError};
 use crate::exec::{Epilogue, Operand, Product, ProductRun};
+use crate::operands::{Activations, OutputRows};
 use crate::packed::PackedWeights;
 use crate::plan::Plan;
-use crate::prepared::Prepared;
-use crate::weights::WeightFormat;
-
-/// The elements of C.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Output {
-    /// Of integer weights.
-    I32,
-    /// Of FP16 weights, and of quantised ones.
-    F32,
-    /// Of FP16 weights. Where the plan leaves K whole, the NPU rounds and writes half
-    /// the bytes; else the CPU adds the K tiles up in binary32 and rounds once. What is
-    /// too large becomes an infinity.
-    F16,
-}
-
-/// A: M x K, row after row.
-#[derive(Clone, Copy, Debug)]
-pub enum Activations<'a> {
-    /// For integer weights.
-    I8(&'a [i8]),
-    /// For FP16 weights.
-    F16(&'a [f16]),
-    /// For quantised weights.
-    F32(&'a [f32]),
-}
-
-/// C: M x N, row after row.
-#[derive(Debug)]
-pub enum OutputRows<'a> {
-    /// As [`Output::I32`].
-    I32(&'a mut [i32]),
-    /// As [`Output::F32`].
-    F32(&'a mut [f32]),
-    /// As [`Output::F16`].
-    F16(&'a mut [f16]),
-}
-
-macro_rules! from_slices {
-    ($($to:ident::$variant:ident($slice:ty)),+) => {
-        $(impl<'a> From<$slice> for $to<'a> {
-            fn from(slice: $slice) -> Self {
-                Self::$variant(slice)
-            }
-        })+
-    };
-}
-
-from_slices!(
-    Activations::I8(&'a [i8]),
-    Activations::F16(&'a [f16]),
-    Activations::F32(&'a [f32]),
-    OutputRows::I32(&'a mut [i32]),
-    OutputRows::F32(&'a mut [f32]),
-    OutputRows::F16(&'a mut [f16])
-);
-
-impl<'a, T, const N: usize> From<&'a [T; N]> for Activations<'a>
-where
-    Self: From<&'a [T]>,
-{
-    fn from(rows: &'a [T; N]) -> Self {
-        Self::from(&rows[..])
-    }
-}
-
-impl<'a, T, const N: usize> From<&'a mut [T; N]> for OutputRows<'a>
-where
-    Self: From<&'a mut [T]>,
-{
-    fn from(rows: &'a mut [T; N]) -> Self {
-        Self::from(&mut rows[..])
-    }
-}
-
-impl<'a, T> From<&'a Vec<T>> for Activations<'a>
-where
-    Self: From<&'a [T]>,
-{
-    fn from(rows: &'a Vec<T>) -> Self {
-        Self::from(&rows[..])
-    }
-}
-
-impl<'a, T> From<&'a mut Vec<T>> for OutputRows<'a>
-where
-    Self: From<&'a mut [T]>,
-{
-    fn from(rows: &'a mut Vec<T>) -> Self {
-        Self::from(&mut rows[..])
-    }
-}
-
-impl OutputRows<'_> {
-    /// The type of the results.
-    #[must_use]
-    pub const fn output(&self) -> Output {
-        match self {
-            Self::I32(_) => Output::I32,
-            Self::F32(_) => Output::F32,
-            Self::F16(_) => Output::F16,
-        }
-    }
-}
+use crate::prepared::{Prepared, ProductKey};
+use crate::weight_format::WeightFormat;
 
 /// C = A x B^T for given weights and rows, planned to the last offset.
 ///
@@ -227,6 +127,58 @@ impl Engine {
             rows.recycle(self);
         }
         Ok(())
+    }
+}
+
+impl Engine {
+    /// A product of `m` rows to the last offset; planned once for the latest shapes.
+    fn prepared(
+        &self,
+        weights: &PackedWeights,
+        m: usize,
+        results: Results,
+    ) -> Result<Arc<Prepared>, Error> {
+        if weights.engine() != self.id() {
+            return Err(Error::ForeignWeights);
+        }
+        let dtype = weights.dtype();
+        if !self.is_usable(dtype) {
+            return Err(Error::Distrusted { dtype });
+        }
+        let key = ProductKey {
+            weights: Arc::clone(weights.shared_plan()),
+            m,
+            results,
+            program: self.program(dtype),
+        };
+        let plan = || Plan::with_results(weights.plan(), m, results, &self.current_options());
+        let make = || {
+            let prepared = Arc::new(Prepared::new(plan()?));
+            self.count(&Counters {
+                plans: 1,
+                ..Counters::default()
+            });
+            Ok(prepared)
+        };
+        self.products().get_or_make(key, make)
+    }
+
+    /// A product as it is computed now: what was prepared before a result was found wrong
+    /// is prepared again.
+    fn up_to_date(
+        &self,
+        weights: &PackedWeights,
+        prepared: &Arc<Prepared>,
+    ) -> Result<Arc<Prepared>, Error> {
+        let (dtype, plan) = (weights.dtype(), &prepared.plan);
+        if self.is_usable(dtype) && self.program(dtype) == plan.program {
+            return Ok(Arc::clone(prepared));
+        }
+        let results = match plan.ty {
+            MatmulType::Fp16ToFp16 => Results::Halves,
+            _ => Results::Sums,
+        };
+        self.prepared(weights, plan.m, results)
     }
 }
 

@@ -53,10 +53,13 @@ mod exec;
 mod first_run;
 mod gemm;
 pub mod layout;
+pub mod memory;
 mod observe;
+mod operands;
 pub mod pack;
 mod packed;
 pub mod plan;
+pub mod predict;
 mod prepared;
 pub mod profile;
 pub mod quantise;
@@ -65,24 +68,27 @@ mod scratch;
 mod threads;
 mod times;
 pub mod unpack;
+mod weight_format;
 mod weights;
 
 pub use npu_kernels::matrix;
 
 pub use counters::Counters;
-pub use dtype::{Dtype, Results};
+pub use dtype::{Dtype, Output, Results};
 pub use engine::Engine;
 pub use error::{Error, GemmCallError, JobFailure};
 pub use first_run::{Remedy, TaskKind, WrongResult};
-pub use gemm::{Activations, Gemm, GemmCall, Output, OutputRows};
+pub use gemm::{Gemm, GemmCall};
 pub use observe::{Activity, Done, Observer, SubmittedJob};
+pub use operands::{Activations, OutputRows};
 pub use packed::PackedWeights;
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use profile::Profile;
 pub use scratch::Scratch;
 pub use threads::{Pinning, THREADS_VARIABLE, Threads, ThreadsError, run_parallel};
 pub use times::{Section, Stopwatch, Times};
-pub use weights::{WeightFormat, Weights};
+pub use weight_format::WeightFormat;
+pub use weights::Weights;
 
 /// The program of docs/matmul.md runs.
 #[cfg(doctest)]

@@ -16,7 +16,7 @@ use crate::pack::{Format, pack_weight};
 use crate::plan::{WeightBlock, WeightPlan};
 use crate::quantise::rotate::Rotation;
 use crate::times::Section;
-use crate::weights::WeightFormat;
+use crate::weight_format::WeightFormat;
 
 /// Kernel groups that one thread packs at a time.
 const GROUPS_PER_CHUNK: usize = 8;
@@ -63,7 +63,11 @@ impl PackedWeights {
             let buffers = engine.buffers(block.device);
             let fill = |memory: &mut [u8]| pack_block::<F>(engine, &plan, block, b, memory);
             (buffers.weights())
-                .load(buffers, plan.block_bytes(block), fill)
+                .load(
+                    |bytes| buffers.alloc_operands(bytes),
+                    plan.block_bytes(block),
+                    fill,
+                )
                 .map_err(Error::on_device(block.device))
         };
         let blocks = plan.blocks.iter().map(load).collect::<Result<_, _>>()?;

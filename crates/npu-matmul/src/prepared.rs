@@ -14,7 +14,6 @@ use lru::LruCache;
 use rknpu_regcmd::{Iova, LinkedProgram, ProgramOptions};
 use rocket_uapi::{Bo, ProgramBo};
 
-use crate::buffers::IDLE_PROGRAMS;
 use crate::cache::LruMap;
 use crate::dtype::Results;
 use crate::plan::{JobPlan, Plan, Step, WeightPlan};
@@ -29,6 +28,19 @@ pub(crate) const PROGRAM_BYTES_KEPT: u64 = 256 << 20;
 
 /// Jobs of which they are kept: each has a buffer object, which is a mapping.
 pub(crate) const PROGRAMS_KEPT: usize = 8192;
+
+/// Most that waits for its next use.
+pub(crate) struct IdleLimits {
+    pub(crate) bytes: usize,
+    pub(crate) buffers: usize,
+}
+
+/// Buffers of programs that a device keeps for later. Others do not get them: programs name the
+/// addresses of buffers, and stay where these are used in the same roles.
+pub(crate) const IDLE_PROGRAMS: IdleLimits = IdleLimits {
+    bytes: 16 << 20,
+    buffers: 64,
+};
 
 /// Distinguishes what was prepared, so that programs are of one plan.
 static NEXT_PREPARED: AtomicU64 = AtomicU64::new(0);

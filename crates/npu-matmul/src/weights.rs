@@ -8,80 +8,18 @@ use half::f16;
 use npu_kernels::quantise::quantise_scaled;
 use rayon::prelude::*;
 
+use crate::counters::Counters;
 use crate::dtype::Dtype;
 use crate::engine::{Engine, check_int4, matrix};
 use crate::error::Error;
-use crate::pack::{Fp16, Int4, Int8};
+use crate::memory::WeightMemory;
+use crate::pack::{Format, Fp16, Int4, Int8};
 use crate::packed::{PackedWeights, WeightScales};
-use crate::plan::{PlanOptions, WeightMemory, WeightPlan};
+use crate::plan::{PlanOptions, WeightPlan, int4_depth};
 use crate::quantise::rotate::{self, Rotation};
 use crate::quantise::{INT8_K_MAX, Quantisation};
 use crate::times::Section;
-
-/// What weights are on the devices, and with that what activations they take.
-///
-/// | weights | activations | result |
-/// |---|---|---|
-/// | `Int8` | `i8` | `i32`, exact; modulo 2^32 where a sum does not fit |
-/// | `Int4` | `i8` of -8..=7 | the same |
-/// | `Fp16` | `f16` | `f32` or `f16`; see [`Dtype::Fp16`] |
-/// | `Quantised` | `f32` | `f32`: the exact integer product, times two scales |
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WeightFormat {
-    /// 8-bit integers.
-    Int8,
-    /// 4-bit integers.
-    Int4,
-    /// IEEE binary16.
-    Fp16,
-    /// Integers with scales, made of floats.
-    Quantised(Quantisation),
-}
-
-impl WeightFormat {
-    /// What the NPU multiplies.
-    #[must_use]
-    pub const fn dtype(&self) -> Dtype {
-        match self {
-            Self::Int8 => Dtype::Int8,
-            Self::Int4 => Dtype::Int4,
-            Self::Fp16 => Dtype::Fp16,
-            Self::Quantised(quantisation) => quantisation.dtype(),
-        }
-    }
-
-    /// Rows that the NPU multiplies for each row of A.
-    #[must_use]
-    pub const fn passes(&self) -> usize {
-        match self {
-            Self::Int8 | Self::Int4 | Self::Fp16 => 1,
-            Self::Quantised(quantisation) => quantisation.passes(),
-        }
-    }
-
-    /// With which options an engine that has `options` plans such weights.
-    #[must_use]
-    pub fn plan_options(&self, options: &PlanOptions) -> PlanOptions {
-        let mut plan = options.clone();
-        plan.conditions.rows = plan.conditions.rows.saturating_mul(self.passes());
-        if let Self::Quantised(quantisation) = self {
-            plan.k_tile = quantisation.k_tile().or(plan.k_tile);
-        }
-        plan
-    }
-
-    /// For messages.
-    pub(crate) const fn name(&self) -> &'static str {
-        match self {
-            Self::Int8 => "int8",
-            Self::Int4 => "int4",
-            Self::Fp16 => "fp16",
-            Self::Quantised(Quantisation::W8A8) => "quantised int8",
-            Self::Quantised(Quantisation::W8A8Hadamard) => "rotated and quantised int8",
-            Self::Quantised(Quantisation::W4A8Hadamard) => "rotated and quantised int4",
-        }
-    }
-}
+use crate::weight_format::WeightFormat;
 
 /// Weights in the host's memory, `n x k`: one row for each output channel.
 /// [`Engine::load`] checks and prepacks them.
@@ -227,6 +165,33 @@ impl Engine {
                 actual: format.name(),
             }),
         }
+    }
+
+    /// How INT4 weights are cut: as deep as these allow.
+    fn int4_plan(&self, n: usize, k: usize, b: &[i8]) -> Result<Arc<WeightPlan>, Error> {
+        let known = PlanOptions {
+            int4_depth: Some(self.workers().run(|| int4_depth(k, b))),
+            ..self.options().clone()
+        };
+        self.plan_weights(Dtype::Int4, n, k, &known)
+    }
+
+    /// Packs weights into the devices' memory.
+    fn pack<F: Format>(
+        &self,
+        plan: Arc<WeightPlan>,
+        format: WeightFormat,
+        b: &[F::Host],
+        scales: Option<WeightScales>,
+    ) -> Result<PackedWeights, Error> {
+        let b = matrix("B", b, plan.n, plan.k)?;
+        let pack = || PackedWeights::new::<F>(self, plan, format, b, scales);
+        let weights = self.workers().run(pack)?;
+        self.count(&Counters {
+            bytes_to_device: weights.device_bytes(),
+            ..Counters::default()
+        });
+        Ok(weights)
     }
 
     fn load_quantised(

@@ -225,7 +225,7 @@ fn pictures_of_several_tiles_are_the_plan() {
     };
     let dtype = Dtype::Int8;
     let weights = WeightPlan::new(dtype, 64, 128, 1, &options).unwrap();
-    let plan = Plan::new(&weights, 8, &options).unwrap();
+    let plan = Plan::new(&weights, 4, &options).unwrap();
     let steps: Vec<_> = plan.steps().collect();
     let [step] = &steps[..] else {
         panic!("one step");
@@ -238,7 +238,7 @@ fn pictures_of_several_tiles_are_the_plan() {
         let bytes = tile.offset..tile.offset + bytes;
         [tile.rows.clone(), tile.k_tile.k.clone(), bytes]
     });
-    let shown = tiles(&pictures, "A in tiles, int8: 8 rows by 4, K = 128 by 64");
+    let shown = tiles(&pictures, "A in tiles, int8: 4 rows, K = 128 by 64");
     assert_eq!(shown, a.collect::<Vec<_>>());
 
     let mut shown_b = tiles(&pictures, "B in tiles, int8: N = 64 by 32, K = 128 by 64");
@@ -254,7 +254,7 @@ fn pictures_of_several_tiles_are_the_plan() {
     assert_eq!(shown_b, b);
 
     for k_tile in 0..2 {
-        let title = format!("C of K tile {k_tile}, int32: 8 rows by 4, N = 64 by 32");
+        let title = format!("C of K tile {k_tile}, int32: 4 rows, N = 64 by 32");
         let tasks = job.tasks.iter();
         let mut c: Vec<_> = tasks
             .filter(|task| job.band.activations[task.activation].k_tile.index == k_tile)
@@ -268,7 +268,7 @@ fn pictures_of_several_tiles_are_the_plan() {
         c.sort_by_key(|[m, n, _]| (m.start, n.start));
         assert_eq!(tiles(&pictures, &title), c);
     }
-    assert_eq!(job.tasks.len(), 8);
+    assert_eq!(job.tasks.len(), 4);
 }
 
 #[test]

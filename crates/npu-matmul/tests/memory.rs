@@ -10,7 +10,8 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{DEVICES, multiply, multiply_all, random_f16, random_i4, random_i8};
-use npu_matmul::plan::{JobLimits, MemoryPlan, WeightMemory};
+use npu_matmul::memory::{MemoryPlan, WeightMemory};
+use npu_matmul::plan::JobLimits;
 use npu_matmul::quantise::Quantisation;
 use npu_matmul::{
     Engine, Error, Observer, PackedWeights, PlanOptions, SubmittedJob, WeightFormat, Weights,

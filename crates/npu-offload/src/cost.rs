@@ -2,7 +2,8 @@
 //! What a product takes, by the timing model: the same question always has the same answer.
 
 use npu_matmul::Plan;
-use npu_matmul::plan::{KernelCost, PlanOptions, WeightPlan};
+use npu_matmul::plan::{PlanOptions, WeightPlan};
+use npu_matmul::profile::KernelCost;
 use npu_matmul::quantise::{INT8_K_MAX, Quantisation, rotate};
 use rknpu_regcmd::timing::Machine;
 

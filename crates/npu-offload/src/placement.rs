@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which weights get memory first, and that a tensor gets it in whole.
 
-use npu_matmul::plan::{DoesNotFit, MemoryPlan, WeightPlan};
+use npu_matmul::memory::{DoesNotFit, MemoryPlan};
+use npu_matmul::plan::WeightPlan;
 
 /// What weights are for, in the order of their turns for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,7 +6,7 @@
 use std::iter;
 
 use anyhow::Result;
-use npu_matmul::plan::HostCores;
+use npu_matmul::profile::HostCores;
 use rknpu_regcmd::MatmulType;
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule, seconds};
 

@@ -4,7 +4,8 @@
 use std::ptr;
 
 use npu_matmul::Dtype;
-use npu_matmul::plan::{MemoryPlan, PlanOptions, WeightPlan};
+use npu_matmul::memory::MemoryPlan;
+use npu_matmul::plan::{PlanOptions, WeightPlan};
 
 use super::*;
 use crate::abi::type_id;

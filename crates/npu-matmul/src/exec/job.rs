@@ -45,6 +45,16 @@ pub(super) struct InputIndex {
     pub(super) index: usize,
 }
 
+/// A job to be submitted.
+#[derive(Clone, Copy)]
+pub(super) struct PlannedJob {
+    /// Index of the product.
+    pub(super) product: usize,
+    pub(super) at: JobIndex,
+    /// The activations that it reads.
+    pub(super) input: InputIndex,
+}
+
 /// The activations of a run, by device.
 pub(super) struct Inputs(Vec<Vec<Input>>);
 

@@ -260,16 +260,12 @@ impl JobTiles<'_> {
         collect: impl Fn(&OutputTile<'_>, &mut [S]) + Sync,
     ) {
         let (n, band) = (self.n, &*self.job.band);
-        let depth = band.k_tiles.len();
-        // Tiles have a multiple of four rows and begin at one, and the plan a
-        // multiple of TILE_ROWS: all of these divide.
+        // A band begins at a multiple of four rows, and the plan has a multiple of TILE_ROWS:
+        // all of these divide.
         let rows = band.rows.start / T::TILE_ROWS..band.rows.end / T::TILE_ROWS;
-        let row_tile_rows = band.row_tile / T::TILE_ROWS;
-        let collect_rows = |row_tile: usize, chunk: usize, c: &mut [S]| {
+        let collect_rows = |chunk: usize, c: &mut [S]| {
             let first_row = chunk * ROWS;
-            let first = row_tile * depth;
-            for at in first..first + depth {
-                let a = &band.activations[at];
+            for (at, a) in band.activations.iter().enumerate() {
                 for task in self.job.tasks_of(at) {
                     let tile = OutputTile {
                         rows: TileRows {
@@ -278,10 +274,10 @@ impl JobTiles<'_> {
                             rows: a.padded / T::TILE_ROWS,
                             first: first_row,
                         },
-                        row: rows.start + row_tile * row_tile_rows + first_row,
+                        row: rows.start + first_row,
                         columns: task.n.clone(),
                         k_tile: a.k_tile.index,
-                        completes: self.completes && at + 1 == first + depth,
+                        completes: self.completes && at + 1 == band.activations.len(),
                     };
                     collect(&tile, c);
                 }
@@ -289,13 +285,9 @@ impl JobTiles<'_> {
         };
         let watch = || self.clock.stopwatch(Section::Unpack);
         c[rows.start * n..rows.end * n]
-            .par_chunks_mut(row_tile_rows * n)
+            .par_chunks_mut(ROWS * n)
             .enumerate()
-            .for_each(|(row_tile, c)| {
-                c.par_chunks_mut(ROWS * n)
-                    .enumerate()
-                    .for_each_init(watch, |_, (chunk, c)| collect_rows(row_tile, chunk, c));
-            });
+            .for_each_init(watch, |_, (chunk, c)| collect_rows(chunk, c));
     }
 
     /// Rounds what will not change any more.

@@ -8,8 +8,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 use rocket_uapi::{Job, PendingJob};
 
-use super::PlannedJob;
-use super::job::{Input, InputIndex, Inputs, OnDevice};
+use super::job::{Input, InputIndex, Inputs, OnDevice, PlannedJob};
 use super::product::Product;
 use crate::engine::Engine;
 use crate::error::{Error, GemmCallError};

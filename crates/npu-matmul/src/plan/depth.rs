@@ -10,14 +10,11 @@
 
 use rayon::prelude::*;
 
-use super::weights::{INT4_K_TILE_MAX, even_k_tile};
+use super::tiles::{INT4_K_TILE_MAX, INT4_MAGNITUDE_MAX, even_k_tile};
 use crate::dtype::{CHANNEL_GROUP, Dtype};
 
 /// Sums of magnitudes that cannot saturate.
 const MAGNITUDES_MAX: u32 = i16::MAX as u32 / INT4_MAGNITUDE_MAX as u32;
-
-/// Largest magnitude of an INT4 operand.
-pub(super) const INT4_MAGNITUDE_MAX: usize = 1 << (Dtype::Int4.input_bits() - 1);
 
 /// The depth of even K tiles, as few as can be, that cannot saturate with the
 /// INT4 weights `b`, rows of `k`; at least [`INT4_K_TILE_MAX`]. No tile that is

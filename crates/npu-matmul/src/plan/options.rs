@@ -67,7 +67,8 @@ pub struct PlanOptions {
     /// Output channels of a tile, whole kernel groups.
     pub n_tile: Option<usize>,
     /// Most parts that a product is cut into, so that the CPU packs and unpacks while
-    /// the NPU computes; `None` for as many as the rule of `rule` says.
+    /// the NPU computes, but never fewer than row tiles; `None` for as many as the rule of
+    /// `rule` says.
     pub parts: Option<usize>,
     /// Bounds of one job.
     pub limits: JobLimits,

@@ -19,11 +19,11 @@
 //! rule takes the cut whose counts, divided by the rates of the board's profile, take the least
 //! time.
 
-use super::host::{KernelCost, UnpackTo};
-use super::stationary::{Tile, stays};
-use super::weights::{even_k_tile, k_tile_max};
-use super::{Plan, PlanOptions, even_tile};
+use super::options::PlanOptions;
+use super::stationary::rows_stay;
+use super::tiles::{even_k_tile, even_tile, k_tile_max};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
+use crate::profile::{KernelCost, UnpackTo};
 
 /// Numbers of K tiles are tried one by one up to this, then in steps that grow with them:
 /// one more of many changes little.
@@ -76,13 +76,9 @@ impl Cut<'_> {
         let (m_tiles, k_tiles) = (m.div_ceil(m_tile), k.div_ceil(k_tile));
         let n_tile = channels.div_ceil(n_tiles).next_multiple_of(group);
 
-        let tile = Tile {
-            rows: m.div_ceil(m_tiles).next_multiple_of(ROW_MULTIPLE),
-            k: k_tile,
-            n: n_tile,
-        };
+        let m_tile = m.div_ceil(m_tiles).next_multiple_of(ROW_MULTIPLE);
         let program = profile.choices.program(dtype);
-        let [a_stays, _] = stays(dtype, tile, &program);
+        let a_stays = rows_stay(dtype, [m_tile, n_tile, k_tile], &program);
         let a_fetches = match a_stays {
             true => (n_parts + usize::from(!is_even && of_job > 1)).min(n_tiles),
             false => n_tiles,
@@ -221,28 +217,29 @@ pub(super) fn k_tile(
     best.map_or(dtype.k_tile_multiple(), |(_, k_tile)| k_tile)
 }
 
-impl Plan {
-    /// In how many parts M, N and K are computed; the rows of a tile may become fewer for it.
-    pub(super) fn cut_into_parts(&mut self, options: &PlanOptions) -> [usize; 3] {
-        let w = &self.weights;
-        let cut = Cut {
-            options,
-            dtype: w.dtype,
-            size: [self.m, w.n, w.k],
-            devices: w.devices,
-            tile: [self.row_tile, self.n_tile, w.k_tile],
-            parts: [1, 1],
-        };
-        let rows = match options.row_tile {
-            None => self.m.div_ceil(ROW_MULTIPLE),
-            Some(_) => 1,
-        };
-        let (_, cut) = cut.in_parts([rows, w.n.div_ceil(w.dtype.kernel_group()), w.k_tile_count()]);
-        self.row_tile = cut.tile[0];
-        let [n_parts, k_parts] = cut.parts;
-        let m_parts = self
-            .row_tile_count()
-            .min(options.parts.unwrap_or(usize::MAX));
-        [m_parts.max(1), n_parts, k_parts]
-    }
+/// Rows of a tile of a product of `size`, and into how many parts its N and K are cut, with tiles
+/// of at most `tile`.
+pub(super) fn parts(
+    dtype: Dtype,
+    size: [usize; 3],
+    tile: [usize; 3],
+    devices: usize,
+    options: &PlanOptions,
+) -> (usize, [usize; 2]) {
+    let cut = Cut {
+        options,
+        dtype,
+        size,
+        devices,
+        tile,
+        parts: [1, 1],
+    };
+    let [m, n, k] = size;
+    let rows = match options.row_tile {
+        None => m.div_ceil(ROW_MULTIPLE),
+        Some(_) => 1,
+    };
+    let most = [rows, n.div_ceil(dtype.kernel_group()), k.div_ceil(tile[2])];
+    let (_, cut) = cut.in_parts(most);
+    (cut.tile[0], cut.parts)
 }

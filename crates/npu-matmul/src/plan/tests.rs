@@ -9,8 +9,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rknpu_regcmd::MatmulError;
 
+use super::cost::task_time_bound_ns;
+use super::tiles::check_tile;
 use super::*;
 use crate::dtype::{Dtype, Results};
+use crate::layout;
 
 fn dtype() -> impl Strategy<Value = Dtype> {
     prop::sample::select(&Dtype::ALL[..])
@@ -94,7 +97,7 @@ fn check(plan: &Plan, limits: &JobLimits) {
             }
             assert_eq!(c_end, job.output_bytes);
             let of_tiles = (0..band.activations.len()).flat_map(|a| {
-                let tasks: Vec<_> = job.tasks_of(a).collect();
+                let tasks = job.tasks_of(a);
                 assert!(tasks.iter().all(|task| task.activation == a));
                 assert!(tasks.is_sorted_by_key(|task| task.n.start));
                 tasks
@@ -196,7 +199,7 @@ fn small_products_are_one_task() {
     assert_eq!(
         plan.to_string(),
         "int8 M=64 K=64 N=64: tiles of 64 x 64 x 8192, 1 K tile(s), 1 block(s) of weights, \
-         1 step(s) of up to 1 row tile(s), 64 channels, 1 K tile(s) a device"
+         1 step(s) of up to 64 channels, 1 K tile(s) a device"
     );
 }
 

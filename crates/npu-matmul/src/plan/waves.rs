@@ -9,18 +9,19 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::{JobLimits, JobPlan, Plan, Step};
+use super::options::JobLimits;
+use super::step::{JobPlan, Step};
 
 /// Most jobs of a wave.
-pub(super) const WAVE_JOBS: usize = 64;
+pub(crate) const WAVE_JOBS: usize = 64;
 
 /// Waves of the largest size that are in flight: one computes while the CPU works
 /// on the other. Of smaller ones there are more.
-pub(super) const WAVES_IN_FLIGHT: usize = 2;
+pub(crate) const WAVES_IN_FLIGHT: usize = 2;
 
 /// Activation and output buffer: most that the largest job has of
 /// [`JobLimits::buffer_bytes`].
-pub(super) const BUFFERS_OF_A_JOB: usize = 2;
+pub(crate) const BUFFERS_OF_A_JOB: usize = 2;
 
 /// Bytes that a wave packs on a device before it is submitted, bytes. They take the
 /// CPU some 10 us; less would not be worth a SUBMIT of its own.
@@ -124,32 +125,32 @@ impl WaveBuilder {
 /// Tells which jobs find their activations packed by an earlier one, of products of the
 /// same activations.
 #[derive(Debug, Default)]
-pub(super) struct Packed(HashSet<(usize, Range<usize>, usize, [usize; 3])>);
+pub(crate) struct Packed(HashSet<(usize, Range<usize>, [usize; 3])>);
 
 impl Packed {
     /// Whether `job` is the first that needs its activations.
-    pub(super) fn is_first(&mut self, job: &JobPlan) -> bool {
+    pub(crate) fn is_first(&mut self, job: &JobPlan) -> bool {
         let band = &job.band;
         let tiles = &band.k_tiles;
         let depth = tiles
             .first()
             .map_or([0; 3], |tile| [tile.k.start, tile.padded, tiles.len()]);
-        let key = (job.device, band.rows.clone(), band.row_tile, depth);
+        let key = (job.device, band.rows.clone(), depth);
         self.0.insert(key)
     }
 }
 
 /// Steps that are submitted together.
-pub(super) struct PlannedWave<'s> {
-    pub(super) steps: &'s [Step],
-    pub(super) size: WaveSize,
+pub(crate) struct PlannedWave<'s> {
+    pub(crate) steps: &'s [Step],
+    pub(crate) size: WaveSize,
     /// Of each of their jobs, whether it packs its activations.
-    pub(super) packs: Vec<bool>,
+    pub(crate) packs: Vec<bool>,
 }
 
 /// The waves of these steps, of one product or of a batch, run on their own within
 /// these limits.
-pub(super) fn waves<'s>(steps: &'s [Step], limits: &JobLimits) -> Vec<PlannedWave<'s>> {
+pub(crate) fn waves<'s>(steps: &'s [Step], limits: &JobLimits) -> Vec<PlannedWave<'s>> {
     let (mut packed, mut builder) = (Packed::default(), WaveBuilder::default());
     let (mut waves, mut wave_packs, mut first) = (Vec::new(), Vec::new(), 0);
     for (index, step) in steps.iter().enumerate() {
@@ -170,14 +171,4 @@ pub(super) fn waves<'s>(steps: &'s [Step], limits: &JobLimits) -> Vec<PlannedWav
         packs: wave_packs,
     });
     waves
-}
-
-impl Plan {
-    /// SUBMIT calls of this product, run on its own within these limits.
-    #[must_use]
-    pub fn submits(&self, limits: &JobLimits) -> usize {
-        let steps: Vec<_> = self.steps().collect();
-        let waves = waves(&steps, limits);
-        waves.iter().map(|wave| wave.size.submits()).sum()
-    }
 }

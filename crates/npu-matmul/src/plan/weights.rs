@@ -4,37 +4,14 @@
 
 use std::ops::Range;
 
-use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask, MatmulType};
 use serde::Serialize;
 
-use super::depth::INT4_MAGNITUDE_MAX;
 use super::options::{PlanError, PlanOptions};
 use super::rule;
-use super::{largest, to_u32};
+use super::step::KTile;
+use super::tiles::{check_depth, check_tile, even_k_tile, k_tile_max};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout;
-
-/// The deepest INT4 tile whose 16-bit results cannot saturate, whatever the
-/// weights, rounded down to [`Dtype::k_tile_multiple`]. Weights that are known may have deeper ones:
-/// [`int4_depth`](super::int4_depth).
-pub const INT4_K_TILE_MAX: usize = {
-    let unit = Dtype::Int4.k_tile_multiple();
-    i16::MAX as usize / INT4_MAGNITUDE_MAX.pow(2) / unit * unit
-};
-
-/// Most rows of a tile: all of them and one more must be counted as lines.
-const ROW_TILE_MAX: usize =
-    (ChipProfile::RK3588.grains_max as usize - 1) / ROW_MULTIPLE * ROW_MULTIPLE;
-
-/// Output channels of one task: whole kernel groups of each precision.
-pub(crate) const N_TILE_MAX: usize = ChipProfile::RK3588.output_channels_max as usize;
-const _: () = {
-    let mut index = 0;
-    while index < Dtype::ALL.len() {
-        assert!(N_TILE_MAX.is_multiple_of(Dtype::ALL[index].kernel_group()));
-        index += 1;
-    }
-};
 
 /// Bytes that a file descriptor can address (mainline `drivers/accel/rocket`:
 /// one 32-bit address space for each).
@@ -44,17 +21,6 @@ pub(crate) const DEVICE_BYTES_MAX: u64 = 1 << 32;
 /// leaves the address space of a file descriptor, 4 GiB, room to be filled
 /// without large gaps.
 const BLOCK_BYTES_MAX: usize = 1 << 30;
-
-/// A part of K: `padded` channels in memory, of which `k` exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KTile {
-    /// Its place in the sequence of K tiles.
-    pub index: usize,
-    /// The channels of the caller's matrices.
-    pub k: Range<usize>,
-    /// Depth in memory: a multiple of [`WeightPlan::k_multiple`].
-    pub padded: usize,
-}
 
 /// Output channels that lie in one buffer on one device, over all of K.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -87,22 +53,6 @@ pub struct WeightPlan {
     pub devices: usize,
     /// The blocks, in the order of their channels.
     pub blocks: Vec<WeightBlock>,
-}
-
-/// The deepest K tile whose results are exact.
-pub(super) fn k_tile_max(dtype: Dtype, options: &PlanOptions) -> usize {
-    match dtype {
-        Dtype::Int4 => options.int4_depth.unwrap_or(0).max(INT4_K_TILE_MAX),
-        Dtype::Int8 | Dtype::Fp16 => usize::MAX,
-    }
-}
-
-/// Checks that the results of a tile are exact.
-pub(super) fn check_depth(k: usize, max: usize) -> Result<(), PlanError> {
-    if k > max {
-        return Err(PlanError::Int4Saturation { k, max });
-    }
-    Ok(())
 }
 
 impl WeightPlan {
@@ -198,46 +148,6 @@ impl WeightPlan {
     pub fn device_bytes(&self) -> u64 {
         self.blocks.iter().map(|b| self.block_bytes(b) as u64).sum()
     }
-}
-
-/// Checks one tile against the rules of the hardware.
-pub(super) fn check_tile(dtype: Dtype, m: usize, k: usize, n: usize) -> Result<(), PlanError> {
-    let checked = tile_task(dtype.matmul_type(), m, k, n).check(&ChipProfile::RK3588);
-    let refused = |source| PlanError::IllegalTile { m, k, n, source };
-    checked.map(drop).map_err(refused)
-}
-
-/// The task of a tile, to be checked: its operands are anywhere.
-pub(super) fn tile_task(ty: MatmulType, m: usize, k: usize, n: usize) -> MatmulTask {
-    MatmulTask {
-        ty,
-        m: to_u32(m),
-        k: to_u32(k),
-        n: to_u32(n),
-        a: BufferId(0).at(0),
-        b: BufferId(1).at(0),
-        c: BufferId(2).at(0),
-    }
-}
-
-/// Kernels of a tile for which the rule of the weight banks is not milder than for
-/// more of them.
-fn enough_kernels(dtype: Dtype) -> usize {
-    let resident = ChipProfile::RK3588.resident_kernels as usize;
-    dtype.kernel_group().max(resident)
-}
-
-/// Most rows of a legal tile of depth `k`; 0 if there is none.
-pub(crate) fn max_rows(dtype: Dtype, k: usize) -> usize {
-    let n = enough_kernels(dtype);
-    let legal = |fours: usize| check_tile(dtype, fours * ROW_MULTIPLE, k, n).is_ok();
-    largest(ROW_TILE_MAX / ROW_MULTIPLE, legal) * ROW_MULTIPLE
-}
-
-/// The depth of `tiles` even K tiles.
-pub(super) fn even_k_tile(dtype: Dtype, k: usize, tiles: usize) -> usize {
-    let unit = dtype.k_tile_multiple();
-    k.div_ceil(unit).div_ceil(tiles).saturating_mul(unit)
 }
 
 /// Checks that weights fit their buffers and devices; returns the bytes of a

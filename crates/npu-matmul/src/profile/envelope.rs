@@ -7,9 +7,7 @@ use std::borrow::Cow;
 use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask};
 use serde::{Deserialize, Serialize};
 
-use super::Profile;
-use crate::dtype::{Dtype, ROW_MULTIPLE};
-use crate::plan::{N_TILE_MAX, PlanError, PlanOptions, max_rows};
+use crate::dtype::Dtype;
 
 /// A tile that has run, and with it all smaller ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,62 +67,4 @@ pub(super) fn published() -> Vec<MeasuredTile> {
         evidence: Cow::Borrowed(evidence),
     };
     tiles.map(tile).into()
-}
-
-impl Profile {
-    fn tiles(
-        &self,
-        dtype: Dtype,
-        of: impl Fn(&MeasuredTile) -> bool,
-    ) -> impl Iterator<Item = &MeasuredTile> {
-        let tiles = self.envelope.iter();
-        tiles.filter(move |tile| tile.dtype == dtype && of(tile))
-    }
-}
-
-impl PlanOptions {
-    fn keeps_to_envelope(&self) -> bool {
-        self.unmeasured_tiles == Some(false)
-    }
-
-    /// Most rows of a tile of depth `k`; 0 if there is none.
-    pub(crate) fn rows_max(&self, dtype: Dtype, k: usize) -> usize {
-        let legal = max_rows(dtype, k);
-        if !self.keeps_to_envelope() {
-            return legal;
-        }
-        let known = |tile: &MeasuredTile| tile.k >= k;
-        let rows = self.profile.tiles(dtype, known).map(|tile| tile.rows);
-        legal.min(rows.max().unwrap_or(0)) / ROW_MULTIPLE * ROW_MULTIPLE
-    }
-
-    /// Most output channels of a tile of so many rows and that depth.
-    pub(crate) fn n_max(&self, dtype: Dtype, k: usize, rows: usize) -> usize {
-        if !self.keeps_to_envelope() {
-            return N_TILE_MAX;
-        }
-        let known = |tile: &MeasuredTile| tile.k >= k && tile.rows >= rows;
-        let group = dtype.kernel_group();
-        let most = self.profile.tiles(dtype, known).map(|tile| tile.n).max();
-        // One that is not known is refused by name.
-        (most.unwrap_or(0) / group * group).clamp(group, N_TILE_MAX)
-    }
-
-    /// Checks that a tile may be so deep.
-    pub(crate) fn check_depth_measured(&self, dtype: Dtype, k: usize) -> Result<(), PlanError> {
-        self.check_measured(dtype, [ROW_MULTIPLE, k, dtype.kernel_group()])
-    }
-
-    /// Checks that a tile of `[rows, k, n]` may be as large.
-    pub(crate) fn check_measured(
-        &self,
-        dtype: Dtype,
-        [m, k, n]: [usize; 3],
-    ) -> Result<(), PlanError> {
-        let large = |tile: &MeasuredTile| tile.rows >= m && tile.k >= k && tile.n >= n;
-        if self.keeps_to_envelope() && self.profile.tiles(dtype, large).next().is_none() {
-            return Err(PlanError::Unmeasured { dtype, m, k, n });
-        }
-        Ok(())
-    }
 }

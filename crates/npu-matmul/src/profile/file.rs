@@ -12,8 +12,8 @@ use rknpu_regcmd::timing::{DriverCosts, Machine};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Profile;
-use crate::plan::HostCores;
+use super::host::HostCores;
+use super::values::Profile;
 
 /// Most bytes of a file: some thousand tiles.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::file::FILE_BYTES_MAX;
+use super::find::{PLACE, PROFILE_VARIABLE};
 use super::*;
 use crate::dtype::Dtype;
 use crate::plan::{Plan, PlanOptions, WeightPlan};

@@ -5,7 +5,8 @@
 use npu_kernels::nibble::SPLIT_MAX;
 use npu_kernels::quantise::row_scale;
 
-use super::{INT8_MAX, search};
+use super::rows::INT8_MAX;
+use super::search;
 use crate::dtype::{CHANNEL_GROUP, Dtype};
 
 /// The largest magnitude of a quantised INT4 element; -8 is not used, as -128

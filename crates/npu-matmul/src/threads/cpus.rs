@@ -2,11 +2,12 @@
 //! Which CPUs there are, and which of them are fast.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::ThreadsError;
+use super::setting::ThreadsError;
 
 /// Where the kernel tells of CPUs.
 const SYSFS: &str = "/sys/devices/system/cpu";
@@ -71,6 +72,11 @@ impl Cpus {
 
 fn number_in(file: &PathBuf) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// CPUs for this process, by its affinity mask and the limits of its cgroup.
+pub(super) fn available() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use std::thread;
 
 use rayon::{ThreadBuilder, ThreadPool, ThreadPoolBuilder};
 
+use super::cpus::available;
+
 /// The variable by which rayon's users set the size of the global pool.
 const RAYON_VARIABLE: &str = "RAYON_NUM_THREADS";
 
@@ -78,9 +80,7 @@ pub(super) fn own_pool(count: usize, name: impl Fn(usize) -> String) -> io::Resu
 fn start_global() -> bool {
     let set = std::env::var(RAYON_VARIABLE).ok();
     let set = set.and_then(|text| text.parse().ok());
-    let count = set
-        .filter(|&count| count > 0)
-        .unwrap_or_else(super::available);
+    let count = set.filter(|&count| count > 0).unwrap_or_else(available);
     let Ok(waiting) = start(count, |index| format!("npu-cpu-{index}"), spawn) else {
         tracing::warn!("no thread could be started: each caller does its parallel work alone");
         return false;

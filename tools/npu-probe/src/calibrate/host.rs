@@ -7,7 +7,7 @@ use anyhow::Context;
 use npu_matmul::dtype::Dtype;
 use npu_matmul::matrix::MatrixView;
 use npu_matmul::pack::{Int8, pack_activation};
-use npu_matmul::plan::{HostCores, KernelCost, UnpackTo};
+use npu_matmul::profile::{HostCores, KernelCost, UnpackTo};
 use npu_matmul::unpack::{Destination, Mode, TileRows, unpack};
 use rknpu_regcmd::MatmulType;
 use rocket_uapi::{ByteLen, Deadline, Device};

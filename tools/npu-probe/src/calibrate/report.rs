@@ -2,7 +2,7 @@
 //! What was found, in words and as JSON.
 
 use npu_matmul::Profile;
-use npu_matmul::plan::HostCores;
+use npu_matmul::profile::HostCores;
 use rknpu_regcmd::timing::{DriverCosts, Machine};
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use npu_matmul::plan::{DoesNotFit, MemoryPlan};
+use npu_matmul::memory::{DoesNotFit, MemoryPlan};
 use npu_offload::{FormatClass, NumberFormat, OffloadRules, WeightMatrix, WeightRole, add_tensor};
 use serde::Serialize;
 

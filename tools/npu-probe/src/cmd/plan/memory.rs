@@ -4,7 +4,8 @@
 use std::fmt::Write;
 
 use npu_matmul::PlanOptions;
-use npu_matmul::plan::{MemoryPlan, WeightPlan};
+use npu_matmul::memory::MemoryPlan;
+use npu_matmul::plan::WeightPlan;
 use serde::Serialize;
 
 use crate::table::MIB;

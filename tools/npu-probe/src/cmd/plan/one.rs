@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use npu_matmul::plan::Prediction;
+use npu_matmul::predict::Prediction;
 use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::timing::seconds;
 use rknpu_regcmd::{ChipProfile, DmaEngine, MatmulError};

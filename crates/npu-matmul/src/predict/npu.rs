@@ -10,10 +10,9 @@ use std::sync::LazyLock;
 use rknpu_regcmd::timing::{Machine, Parts, ScheduledJob, TaskWork, schedule, seconds};
 use rknpu_regcmd::{MatmulType, Program, ProgramOptions, tasks};
 
-use super::host::{PS_PER_SECOND, clamped};
-use super::waves::Packed;
-use super::{JobPlan, Plan, TaskPlan};
 use crate::emit;
+use crate::plan::{JobPlan, Packed, Plan, TaskPlan};
+use crate::profile::{PS_PER_SECOND, clamped};
 
 /// What a plan would take on a machine, with operands in place and nothing for
 /// the CPU to do in between. Times are modelled, in picoseconds.
@@ -182,7 +181,7 @@ impl TaskWorks {
 
 /// What a task's program moves and computes; `None` if there is no such
 /// program, which no plan contains.
-pub(super) fn task_work(
+fn task_work(
     ty: MatmulType,
     task: &TaskPlan,
     before: Option<&TaskPlan>,

@@ -13,10 +13,9 @@ use rknpu_regcmd::MatmulType;
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::Dtype;
-use crate::profile::Profile;
 
 /// Picoseconds of a second.
-pub(super) const PS_PER_SECOND: u128 = 1_000_000_000_000;
+pub(crate) const PS_PER_SECOND: u128 = 1_000_000_000_000;
 
 /// The processor that packs and unpacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +39,7 @@ impl HostCores {
     /// * 2.2 GHz, the lowest of the maxima that boards set.
     /// * Two instructions a clock: an A76 has two vector pipes. Chosen, not measured.
     /// * 17 GB/s: what the board's LPDDR gives (E-time-lpddr). The NPU moves its bytes
-    ///   through the same LPDDR: [`Profile::memory_bytes_per_second`] limits both together.
+    ///   through the same LPDDR: [`Profile::memory_bytes_per_second`](super::Profile::memory_bytes_per_second) limits both together.
     /// * 127 ms in 200 synchronisations of 64 tiles of 128 KiB (E-time-client).
     pub const RK3588: Self = Self {
         cores: 4,
@@ -72,16 +71,6 @@ impl HostCores {
 impl Default for HostCores {
     fn default() -> Self {
         Self::RK3588
-    }
-}
-
-impl Profile {
-    /// Bytes a second that CPU and NPU together move: they share one DRAM, which gives at
-    /// least what either of them was seen to move without the other.
-    #[must_use]
-    pub fn memory_bytes_per_second(&self) -> u64 {
-        let npu = self.machine.dram.shared_bytes_per_second;
-        npu.max(self.host.bytes_per_second)
     }
 }
 
@@ -169,13 +158,13 @@ impl KernelCost {
 }
 
 /// Picoseconds to move `bytes` at so many bytes a second, rounded up.
-pub(super) fn bytes_ps(bytes: u64, per_second: u64) -> u64 {
+pub(crate) fn bytes_ps(bytes: u64, per_second: u64) -> u64 {
     let rate = u128::from(per_second.max(1));
     clamped((u128::from(bytes) * PS_PER_SECOND).div_ceil(rate))
 }
 
 /// Beyond 64 bits, the most that they hold.
-pub(super) fn clamped(ps: u128) -> u64 {
+pub(crate) fn clamped(ps: u128) -> u64 {
     u64::try_from(ps).unwrap_or(u64::MAX)
 }
 

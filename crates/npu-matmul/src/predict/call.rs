@@ -4,18 +4,17 @@
 //!
 //! The CPU packs one wave after the other and submits each, then unpacks the jobs of
 //! one step after the other as they end. The NPU's side is the timing model's, the CPU's is
-//! [`HostCores`](super::HostCores)'s. Both move their bytes through one DRAM: a call takes
+//! [`HostCores`](crate::profile::HostCores)'s. Both move their bytes through one DRAM: a call takes
 //! at least as long as the DRAM takes for the bytes of both ([`CallTime::memory_ps`]).
-//! A product of more than [`JobLimits`](super::JobLimits) allow in flight waits for room,
+//! A product of more than [`JobLimits`](crate::plan::JobLimits) allow in flight waits for room,
 //! which is not modelled.
 
 use rknpu_regcmd::timing::{ScheduledJob, TaskWork, schedule};
 
-use super::host::{KernelCost, UnpackTo, bytes_ps};
-use super::predict::TaskWorks;
-use super::waves::waves;
-use super::{Plan, PlanOptions, Step};
+use super::npu::TaskWorks;
 use crate::dtype::Dtype;
+use crate::plan::{JobLimits, Plan, PlanOptions, Step, waves};
+use crate::profile::{KernelCost, UnpackTo, bytes_ps};
 
 /// What a call would take. Times are modelled, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +74,14 @@ impl Plan {
             options,
             &mut TaskWorks::default(),
         )
+    }
+
+    /// SUBMIT calls of this product, run on its own within these limits.
+    #[must_use]
+    pub fn submits(&self, limits: &JobLimits) -> usize {
+        let steps: Vec<_> = self.steps().collect();
+        let waves = waves(&steps, limits);
+        waves.iter().map(|wave| wave.size.submits()).sum()
     }
 }
 
@@ -209,9 +216,9 @@ mod tests {
     use proptest::prelude::*;
     use rknpu_regcmd::timing::seconds;
 
-    use super::super::{Conditions, WeightPlan};
     use super::*;
     use crate::Profile;
+    use crate::plan::{Conditions, WeightPlan};
 
     fn options(rows: usize, parts: Option<usize>) -> PlanOptions {
         PlanOptions {

@@ -6,8 +6,7 @@
 
 use rocket_uapi::PAGE_BYTES;
 
-use super::Plan;
-use super::waves::Packed;
+use crate::plan::{Packed, Plan};
 use crate::profile::Choices;
 
 impl Plan {

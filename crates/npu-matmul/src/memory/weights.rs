@@ -3,9 +3,8 @@
 
 use rocket_uapi::PAGE_BYTES;
 
-use super::options::PlanOptions;
-use super::{Plan, WeightPlan};
 use crate::arena::SHARED_BYTES_MAX;
+use crate::plan::{Plan, PlanOptions, WeightPlan};
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;

@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::WeightPlan;
-use super::footprint::{DeviceMemory, PAGE, WeightMemory};
-use super::options::PlanOptions;
-use super::waves::{BUFFERS_OF_A_JOB, WAVE_JOBS, WAVES_IN_FLIGHT};
-use super::weights::DEVICE_BYTES_MAX;
+use super::weights::{DeviceMemory, PAGE, WeightMemory};
 use crate::arena::{CHUNK_BYTES, SHARED_BYTES_MAX};
 use crate::buffers::{IDLE_BUFFERS_MAX, IDLE_BYTES_MAX};
+use crate::plan::{
+    BUFFERS_OF_A_JOB, DEVICE_BYTES_MAX, PlanOptions, WAVE_JOBS, WAVES_IN_FLIGHT, WeightPlan,
+};
 use crate::prepared::{PROGRAM_BYTES_KEPT, PROGRAMS_KEPT};
 
 /// Mappings that a process may have, where the kernel does not say (Linux,
@@ -59,7 +58,8 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
 /// [`Engine::run`]: crate::Engine::run
 ///
 /// ```
-/// use npu_matmul::plan::{MemoryPlan, WeightPlan};
+/// use npu_matmul::memory::MemoryPlan;
+/// use npu_matmul::plan::WeightPlan;
 /// use npu_matmul::{Dtype, PlanOptions};
 ///
 /// let options = PlanOptions::default();

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waves of products, started and finished.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use super::job::{Inputs, PlannedJob};
+use super::product::Product;
+use super::wave::Wave;
+use crate::engine::Engine;
+use crate::error::GemmCallError;
+use crate::plan::{WaveBuilder, WaveSize};
+use crate::prepared::JobIndex;
+
+/// Products in progress. Dropping it waits for what was submitted.
+pub(crate) struct ProductRun<'a> {
+    engine: &'a Engine,
+    products: Vec<Product<'a>>,
+    /// Waves that are not submitted yet, and what each needs.
+    waiting: VecDeque<(Vec<PlannedJob>, WaveSize)>,
+    running: VecDeque<Wave>,
+    /// Packed activations.
+    inputs: Inputs,
+    /// For the observer.
+    token: u64,
+}
+
+impl<'a> ProductRun<'a> {
+    pub(crate) fn new(engine: &'a Engine, products: Vec<Product<'a>>) -> Self {
+        let token = engine.watched().token();
+        let limits = engine.limits();
+        let mut inputs = Inputs::new(engine.device_count());
+        let mut waiting = VecDeque::new();
+        let (mut builder, mut wave) = (WaveBuilder::default(), Vec::new());
+        for (index, product) in products.iter().enumerate() {
+            engine.watched().planned(token, &product.prepared.plan);
+            for (step, of_step) in product.prepared.steps.iter().enumerate() {
+                let jobs = of_step.jobs.iter();
+                let of_jobs: Vec<_> = jobs.map(|job| inputs.of(product, job)).collect();
+                let packs: Vec<_> = of_jobs.iter().map(|(_, is_new)| *is_new).collect();
+                if let Some(size) = builder.push(of_step, &packs, &limits) {
+                    waiting.push_back((std::mem::take(&mut wave), size));
+                }
+                let jobs = of_jobs.into_iter().enumerate();
+                wave.extend(jobs.map(|(job, (input, _))| PlannedJob {
+                    product: index,
+                    at: JobIndex { step, job },
+                    input,
+                }));
+            }
+        }
+        if !wave.is_empty() {
+            waiting.push_back((wave, builder.finish()));
+        }
+        Self {
+            engine,
+            products,
+            waiting,
+            running: VecDeque::new(),
+            inputs,
+            token,
+        }
+    }
+
+    /// Computes all of them.
+    pub(crate) fn finish(self) -> Result<(), GemmCallError> {
+        let engine = self.engine;
+        engine.workers().run(|| self.finish_here())
+    }
+
+    fn finish_here(mut self) -> Result<(), GemmCallError> {
+        loop {
+            self.start()?;
+            let Some(oldest) = self.running.pop_front() else {
+                break;
+            };
+            let needed = oldest.inputs();
+            oldest.finish(self.engine, &mut self.products, &self.inputs)?;
+            self.inputs.release(self.engine, &needed);
+        }
+        for product in &self.products {
+            self.engine.count(&product.counters());
+            product.prepared.is_checked.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Submits as much as may be in flight.
+    fn start(&mut self) -> Result<(), GemmCallError> {
+        let limits = self.engine.limits();
+        while let Some((_, size)) = self.waiting.front() {
+            let sizes = self.running.iter().map(|wave| &wave.size);
+            let results: usize = sizes.clone().map(WaveSize::result_bytes).sum();
+            let jobs = sizes.map(|size| size.jobs).sum();
+            let in_flight = [results + self.inputs.packed_bytes(), jobs];
+            if !self.running.is_empty() && !size.fits(in_flight, &limits) {
+                break;
+            }
+            let Some((jobs, size)) = self.waiting.pop_front() else {
+                break;
+            };
+            let (products, inputs) = (&self.products, &mut self.inputs);
+            let wave = Wave::start(self.engine, self.token, products, &jobs, size, inputs)?;
+            self.running.push_back(wave);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ProductRun<'_> {
+    fn drop(&mut self) {
+        for wave in self.running.drain(..) {
+            wave.drain(self.engine);
+        }
+        self.inputs.release_all(self.engine);
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tiles that the profile's envelope allows.
+
+use super::options::{PlanError, PlanOptions};
+use super::tiles::{N_TILE_MAX, max_rows};
+use crate::dtype::{Dtype, ROW_MULTIPLE};
+use crate::profile::MeasuredTile;
+
+impl PlanOptions {
+    fn measured(
+        &self,
+        dtype: Dtype,
+        of: impl Fn(&MeasuredTile) -> bool,
+    ) -> impl Iterator<Item = &MeasuredTile> {
+        let tiles = self.profile.envelope.iter();
+        tiles.filter(move |tile| tile.dtype == dtype && of(tile))
+    }
+
+    fn keeps_to_envelope(&self) -> bool {
+        self.unmeasured_tiles == Some(false)
+    }
+
+    /// Most rows of a tile of depth `k`; 0 if there is none.
+    pub(crate) fn rows_max(&self, dtype: Dtype, k: usize) -> usize {
+        let legal = max_rows(dtype, k);
+        if !self.keeps_to_envelope() {
+            return legal;
+        }
+        let known = |tile: &MeasuredTile| tile.k >= k;
+        let rows = self.measured(dtype, known).map(|tile| tile.rows);
+        legal.min(rows.max().unwrap_or(0)) / ROW_MULTIPLE * ROW_MULTIPLE
+    }
+
+    /// Most output channels of a tile of so many rows and that depth.
+    pub(crate) fn n_max(&self, dtype: Dtype, k: usize, rows: usize) -> usize {
+        if !self.keeps_to_envelope() {
+            return N_TILE_MAX;
+        }
+        let known = |tile: &MeasuredTile| tile.k >= k && tile.rows >= rows;
+        let group = dtype.kernel_group();
+        let most = self.measured(dtype, known).map(|tile| tile.n).max();
+        // One that is not known is refused by name.
+        (most.unwrap_or(0) / group * group).clamp(group, N_TILE_MAX)
+    }
+
+    /// Checks that a tile may be so deep.
+    pub(crate) fn check_depth_measured(&self, dtype: Dtype, k: usize) -> Result<(), PlanError> {
+        self.check_measured(dtype, [ROW_MULTIPLE, k, dtype.kernel_group()])
+    }
+
+    /// Checks that a tile of `[rows, k, n]` may be as large.
+    pub(crate) fn check_measured(
+        &self,
+        dtype: Dtype,
+        [m, k, n]: [usize; 3],
+    ) -> Result<(), PlanError> {
+        let large = |tile: &MeasuredTile| tile.rows >= m && tile.k >= k && tile.n >= n;
+        if self.keeps_to_envelope() && self.measured(dtype, large).next().is_none() {
+            return Err(PlanError::Unmeasured { dtype, m, k, n });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How one product is cut.
+
+use std::fmt;
+
+use rknpu_regcmd::{MatmulType, ProgramOptions};
+use serde::{Serialize, Serializer};
+
+use super::cost::task_time_bound_ns;
+use super::options::{JobLimits, PlanError, PlanOptions};
+use super::rule;
+use super::tiles::{check_depth, check_tile, even_tile, largest};
+use super::weights::WeightPlan;
+use crate::dtype::{ROW_MULTIPLE, Results};
+use crate::layout;
+
+/// Most rows of one product: far beyond any memory, and small enough that no
+/// sum of row numbers overflows.
+const ROWS_MAX: usize = i32::MAX as usize;
+
+/// How one product is computed. What it says can be written down by serde; it is
+/// not read back, since only plans that were made here are legal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// How the weights were cut.
+    pub weights: WeightPlan,
+    /// What its tasks compute.
+    #[serde(serialize_with = "type_name")]
+    pub ty: MatmulType,
+    /// How its programs are made.
+    pub program: ProgramOptions,
+    /// Rows of A and C.
+    pub m: usize,
+    /// Rows of every tile but the last.
+    pub row_tile: usize,
+    /// Most output channels of a tile.
+    pub n_tile: usize,
+    /// Kernel groups of a job, at most.
+    pub groups_per_job: usize,
+    /// K tiles of a job.
+    pub k_tiles_per_job: usize,
+}
+
+impl Plan {
+    /// Plans the product of `m` rows with these weights.
+    ///
+    /// # Errors
+    /// [`PlanError`], in particular the rule that a forced tile breaks.
+    pub fn new(weights: &WeightPlan, m: usize, options: &PlanOptions) -> Result<Self, PlanError> {
+        Self::with_results(weights, m, Results::Sums, options)
+    }
+
+    /// The same with results of choice, as far as the NPU can make them:
+    /// [`Plan::ty`] tells.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn with_results(
+        weights: &WeightPlan,
+        m: usize,
+        results: Results,
+        options: &PlanOptions,
+    ) -> Result<Self, PlanError> {
+        if m == 0 {
+            return Err(PlanError::EmptyDimension { dimension: "M" });
+        }
+        if m > ROWS_MAX {
+            return Err(PlanError::TooManyRows { m, max: ROWS_MAX });
+        }
+        let (dtype, k_tile) = (weights.dtype, weights.k_tile);
+        let row_tile = match options.row_tile {
+            Some(0) => return Err(PlanError::EmptyTile),
+            Some(forced) => forced,
+            None => even_tile(m, weights.row_tile_max.max(ROW_MULTIPLE), ROW_MULTIPLE),
+        };
+        let n_tile = match options.n_tile {
+            Some(0) => return Err(PlanError::EmptyTile),
+            Some(forced) => forced,
+            None => options.n_max(dtype, k_tile, row_tile.min(m)),
+        };
+        check_depth(weights.k_tile, weights.k_tile_max)?;
+        check_tile(dtype, row_tile, k_tile, n_tile)?;
+        let n = weights.n.next_multiple_of(dtype.kernel_group());
+        options.check_measured(dtype, [row_tile.min(m), k_tile, n_tile.min(n)])?;
+        let results = if weights.k_tile_count() > 1 {
+            Results::Sums
+        } else {
+            results
+        };
+        let mut plan = Self {
+            weights: weights.clone(),
+            ty: dtype.matmul_type_of(results),
+            program: options.profile.choices.program(dtype),
+            m,
+            row_tile: m.min(row_tile).next_multiple_of(ROW_MULTIPLE),
+            n_tile,
+            groups_per_job: 1,
+            k_tiles_per_job: 1,
+        };
+        let (size, tile) = ([m, weights.n, weights.k], [plan.row_tile, n_tile, k_tile]);
+        let (row_tile, parts) = rule::parts(dtype, size, tile, weights.devices, options);
+        plan.row_tile = row_tile;
+        plan.fill_jobs(parts, &options.limits)?;
+        Ok(plan)
+    }
+
+    /// Makes jobs of these parts of N and K, smaller where the limits say so: first K is filled,
+    /// so that each result is read once.
+    fn fill_jobs(&mut self, parts: [usize; 2], limits: &JobLimits) -> Result<(), PlanError> {
+        let [n_parts, k_parts] = parts;
+        let group = self.weights.dtype.kernel_group();
+        let widest = self.weights.blocks.iter().map(|b| b.padded / group).max();
+        let widest = widest.unwrap_or(1);
+        let k_tiles = self.weights.k_tile_count().div_ceil(k_parts);
+
+        let depth = largest(k_tiles, |k| self.job_fits(limits, 1, k));
+        if depth == 0 {
+            return Err(PlanError::JobLimits {
+                m: self.row_tile,
+                k: self.weights.k_tile,
+                n: group,
+                limits: *limits,
+            });
+        }
+        self.k_tiles_per_job = depth;
+        let width = largest(widest.div_ceil(n_parts), |n| {
+            self.job_fits(limits, n, depth)
+        });
+        self.groups_per_job = self.in_whole_tiles(widest, width);
+        Ok(())
+    }
+
+    /// Kernel groups of a job, at most `most` of `all`: even numbers of whole tiles, where that
+    /// is one at least. A tile that is smaller than the one before it fetches the rows again.
+    fn in_whole_tiles(&self, all: usize, most: usize) -> usize {
+        let of_tile = self.n_tile / self.weights.dtype.kernel_group();
+        match (of_tile..all).contains(&most) {
+            true => even_tile(all, most / of_tile * of_tile, of_tile),
+            false => even_tile(all, most, 1),
+        }
+    }
+
+    /// Whether a job of this many kernel groups and K tiles stays within the limits; grows with
+    /// each of them.
+    fn job_fits(&self, limits: &JobLimits, groups: usize, k_tiles: usize) -> bool {
+        let dtype = self.weights.dtype;
+        let (m, k) = (self.row_tile, self.weights.k_tile);
+        let n = groups * dtype.kernel_group();
+        let time = task_time_bound_ns(dtype, m, k, n.min(self.n_tile));
+        // Wide enough for the product of two counts and a size.
+        let k_tiles = k_tiles as u128;
+        let tasks = k_tiles * n.div_ceil(self.n_tile) as u128;
+        let a_bytes = k_tiles * layout::activation_bytes(dtype, m, k) as u128;
+        let c_bytes = k_tiles * layout::output_bytes(self.ty, m, n) as u128;
+        tasks <= limits.tasks as u128
+            && tasks * u128::from(time) <= limits.time.as_nanos()
+            && a_bytes.max(c_bytes) <= limits.buffer_bytes as u128
+    }
+
+    /// Most tasks of a job.
+    pub(crate) fn job_tasks_at_most(&self) -> usize {
+        let width = self.groups_per_job * self.weights.dtype.kernel_group();
+        self.k_tiles_per_job * width.div_ceil(self.n_tile)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let w = &self.weights;
+        let steps = self.steps();
+        write!(
+            f,
+            "{} M={} K={} N={}: tiles of {} x {} x {}, {} K tile(s), {} block(s) of weights, \
+             {} step(s) of up to {} channels, {} K tile(s) a device",
+            w.dtype,
+            self.m,
+            w.k,
+            w.n,
+            self.row_tile,
+            w.k_tile,
+            self.n_tile,
+            w.k_tile_count(),
+            w.blocks.len(),
+            steps.len(),
+            self.groups_per_job * w.dtype.kernel_group(),
+            self.k_tiles_per_job,
+        )
+    }
+}
+
+/// The name of what tasks compute.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn type_name<S: Serializer>(ty: &MatmulType, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{ty:?}"))
+}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a plan would take: modelled times, and bytes.
+
+mod caches;
+mod call;
+mod npu;
+
+pub use call::CallTime;
+pub use npu::Prediction;

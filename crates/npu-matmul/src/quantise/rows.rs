@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rows in 8 bits.
+
+use npu_kernels::quantise::quantise_scaled;
+
+/// The largest magnitude of a quantised element; -128 is not used, so that
+/// negation stays in range.
+pub const INT8_MAX: f32 = 127.0;
+
+/// Quantises one row into `out` and returns its scale. Elements beyond the
+/// shorter of the two slices are left alone.
+#[must_use]
+pub fn quantise_row(row: &[f32], out: &mut [i8]) -> f32 {
+    let scale = row_scale(row);
+    // All within the limit: |x / scale| is at most 127 * (1 + 2^-22).
+    quantise_scaled(row, scale, INT8_MAX, out);
+    scale
+}
+
+/// The scale of a row: max|x| / 127, or 0 or NaN as the module says.
+#[must_use]
+pub fn row_scale(row: &[f32]) -> f32 {
+    npu_kernels::quantise::row_scale(row, INT8_MAX)
+}
+
+/// Quantises the rows of a row-major matrix with `columns` columns; returns
+/// the integers and one scale a row.
+#[must_use]
+pub fn quantise_rows(matrix: &[f32], columns: usize) -> (Vec<i8>, Vec<f32>) {
+    let mut integers = vec![0; matrix.len()];
+    let scales = matrix
+        .chunks(columns.max(1))
+        .zip(integers.chunks_mut(columns.max(1)))
+        .map(|(row, out)| quantise_row(row, out))
+        .collect();
+    (integers, scales)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The definition, word for word.
+    fn quantise_row_reference(row: &[f32]) -> (Vec<i8>, f32) {
+        if row.iter().any(|x| !x.is_finite()) {
+            return (vec![0; row.len()], f32::NAN);
+        }
+        let largest = row.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+        let scale = largest / 127.0;
+        if scale < f32::MIN_POSITIVE {
+            return (vec![0; row.len()], 0.0);
+        }
+        let inverse = 1.0 / scale;
+        let q = row.iter().map(|x| (x * inverse).round_ties_even() as i8);
+        (q.collect(), scale)
+    }
+
+    proptest! {
+        #[test]
+        fn fast_equals_reference(row in prop::collection::vec(any::<f32>(), 0..70)) {
+            let mut fast = vec![1; row.len()];
+            let scale = quantise_row(&row, &mut fast);
+            let (expected, expected_scale) = quantise_row_reference(&row);
+            prop_assert_eq!(fast, expected);
+            prop_assert_eq!(scale.to_bits(), expected_scale.to_bits());
+        }
+
+        #[test]
+        fn error_is_half_a_step(row in prop::collection::vec(-1e3_f32..1e3, 1..70)) {
+            let mut q = vec![0; row.len()];
+            let scale = quantise_row(&row, &mut q);
+            for (&x, &q) in row.iter().zip(&q) {
+                prop_assert!(q != i8::MIN);
+                let back = f64::from(q) * f64::from(scale);
+                let step = f64::from(scale);
+                prop_assert!((back - f64::from(x)).abs() <= step * 0.5001, "{x} became {back}");
+            }
+        }
+    }
+
+    #[test]
+    fn halves_go_to_even() {
+        let mut q = [0; 5];
+        assert_eq!(quantise_row(&[127.0, 0.5, 1.5, -0.5, -2.5], &mut q), 1.0);
+        assert_eq!(q, [127, 0, 2, 0, -2]);
+    }
+
+    #[test]
+    fn rows_that_cannot_be_scaled() {
+        let mut q = [1; 3];
+        assert_eq!(quantise_row(&[0.0, -0.0, 0.0], &mut q), 0.0);
+        assert_eq!(q, [0; 3]);
+        q = [1; 3];
+        assert_eq!(quantise_row(&[1e-40, 0.0, -1e-38], &mut q), 0.0);
+        assert_eq!(q, [0; 3]);
+        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            q = [1; 3];
+            assert!(quantise_row(&[1.0, poison, 2.0], &mut q).is_nan());
+            assert_eq!(q, [0; 3]);
+        }
+        let mut extremes = [0; 2];
+        let scale = quantise_row(&[f32::MAX, -f32::MAX], &mut extremes);
+        assert!(scale.is_finite());
+        assert_eq!(extremes, [127, -127]);
+    }
+
+    #[test]
+    fn a_row_a_scale() {
+        let (q, scales) = quantise_rows(&[127.0, 1.0, 254.0, 2.0], 2);
+        assert_eq!((q, scales), (vec![127, 1, 127, 1], vec![1.0, 2.0]));
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What weights are on the devices.
+
+use crate::dtype::Dtype;
+use crate::plan::PlanOptions;
+use crate::quantise::Quantisation;
+
+/// What weights are on the devices, and with that what activations they take.
+///
+/// | weights | activations | result |
+/// |---|---|---|
+/// | `Int8` | `i8` | `i32`, exact; modulo 2^32 where a sum does not fit |
+/// | `Int4` | `i8` of -8..=7 | the same |
+/// | `Fp16` | `f16` | `f32` or `f16`; see [`Dtype::Fp16`] |
+/// | `Quantised` | `f32` | `f32`: the exact integer product, times two scales |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WeightFormat {
+    /// 8-bit integers.
+    Int8,
+    /// 4-bit integers.
+    Int4,
+    /// IEEE binary16.
+    Fp16,
+    /// Integers with scales, made of floats.
+    Quantised(Quantisation),
+}
+
+impl WeightFormat {
+    /// What the NPU multiplies.
+    #[must_use]
+    pub const fn dtype(&self) -> Dtype {
+        match self {
+            Self::Int8 => Dtype::Int8,
+            Self::Int4 => Dtype::Int4,
+            Self::Fp16 => Dtype::Fp16,
+            Self::Quantised(quantisation) => quantisation.dtype(),
+        }
+    }
+
+    /// Rows that the NPU multiplies for each row of A.
+    #[must_use]
+    pub const fn passes(&self) -> usize {
+        match self {
+            Self::Int8 | Self::Int4 | Self::Fp16 => 1,
+            Self::Quantised(quantisation) => quantisation.passes(),
+        }
+    }
+
+    /// With which options an engine that has `options` plans such weights.
+    #[must_use]
+    pub fn plan_options(&self, options: &PlanOptions) -> PlanOptions {
+        let mut plan = options.clone();
+        plan.conditions.rows = plan.conditions.rows.saturating_mul(self.passes());
+        if let Self::Quantised(quantisation) = self {
+            plan.k_tile = quantisation.k_tile().or(plan.k_tile);
+        }
+        plan
+    }
+
+    /// For messages.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
+            Self::Fp16 => "fp16",
+            Self::Quantised(Quantisation::W8A8) => "quantised int8",
+            Self::Quantised(Quantisation::W8A8Hadamard) => "rotated and quantised int8",
+            Self::Quantised(Quantisation::W4A8Hadamard) => "rotated and quantised int4",
+        }
+    }
+}
