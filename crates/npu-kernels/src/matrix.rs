@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// A block of a row-major matrix.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MatrixView<'a, T> {
     data: &'a [T],
     stride: usize,

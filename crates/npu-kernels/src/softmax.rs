@@ -49,7 +49,7 @@ const POWERS: [f32; 3] = [0.693_282_96, 0.242_211_06, 0.055_008_937];
 
 /// The same of degree 5, off by 1e-7, for what is subtracted from something of its size.
 const FINE_POWERS: [f32; 5] = [
-    0.693_147,
+    std::f32::consts::LN_2,
     0.240_222_42,
     0.055_507_336,
     0.009_671_514,
@@ -133,6 +133,10 @@ fn reference(surfaces: &mut [Atom], offsets: &[f32]) {
 
 /// 2^(log2(e) * score + offset), 1 at most; what is no number counts as -infinity.
 #[cfg(any(test, not(target_arch = "aarch64")))]
+#[expect(
+    clippy::manual_clamp,
+    reason = "what is no number becomes the minimum, which `clamp` would keep"
+)]
 fn exponential(score: f32, offset: f32) -> f32 {
     let y = score.mul_add(std::f32::consts::LOG2_E, offset);
     let y = y.max(EXPONENT_MIN).min(0.0);
@@ -150,7 +154,7 @@ pub fn cut_row(tile: &mut [Atom], rows: usize, row: usize, mask: &[f16]) {
     let (whole, rest) = mask.as_chunks::<LANES>();
     let mut last = [f16::NEG_INFINITY; LANES];
     last[..rest.len()].copy_from_slice(rest);
-    let masks = whole.iter().chain(std::iter::repeat(&last).take(1));
+    let masks = whole.iter().chain(std::iter::once(&last));
     let beyond = [f16::NEG_INFINITY; LANES];
     let masks = masks.chain(std::iter::repeat(&beyond));
     let atoms = tile.iter_mut().skip(row).step_by(rows.max(1));
@@ -190,17 +194,11 @@ pub fn bias_row(
         masks,
     } = scratch;
     halves.clear();
-    let atoms = tile.iter().skip(row).step_by(rows.max(1));
-    halves.extend(atoms.flat_map(|atom| {
-        *atom
-            .as_chunks::<2>()
-            .0
-            .as_array::<LANES>()
-            .unwrap_or(&[[0; 2]; LANES])
-    }));
-    let keys = keys.min(halves.len());
+    halves.extend(tile.iter().skip(row).step_by(rows.max(1)));
+    let halves = halves.as_flattened_mut();
+    let keys = keys.min(halves.len() / 2);
     scores.resize(keys, 0.0);
-    from_f16(&halves.as_flattened()[..2 * keys], scores);
+    from_f16(&halves[..2 * keys], scores);
     if bias.softcap != 0.0 {
         cap(scores, bias.softcap);
     }
@@ -209,18 +207,19 @@ pub fn bias_row(
         from_f16(zerocopy::IntoBytes::as_bytes(&mask[..keys]), masks);
         add_masks(scores, masks, bias.slope);
     }
-    to_f16(scores, &mut halves.as_flattened_mut()[..2 * keys]);
-    halves[keys..].fill(f16::NEG_INFINITY.to_le_bytes());
+    to_f16(scores, &mut halves[..2 * keys]);
+    let beyond = halves[2 * keys..].as_chunks_mut::<2>().0;
+    beyond.fill(f16::NEG_INFINITY.to_le_bytes());
     let atoms = tile.iter_mut().skip(row).step_by(rows.max(1));
-    for (atom, halves) in atoms.zip(halves.as_chunks::<LANES>().0) {
-        atom.copy_from_slice(halves.as_flattened());
+    for (atom, halves) in atoms.zip(halves.as_chunks().0) {
+        *atom = *halves;
     }
 }
 
 /// Memory of [`bias_row`].
 #[derive(Debug, Default)]
 pub struct BiasScratch {
-    halves: Vec<[u8; 2]>,
+    halves: Vec<Atom>,
     scores: Vec<f32>,
     masks: Vec<f32>,
 }
@@ -240,7 +239,7 @@ fn cap_body(scores: &mut [f32], softcap: f32) {
 /// (e^2x - 1) / (e^2x + 1). Beyond 16 that is 1 in binary32.
 #[inline(always)]
 fn tanh(x: f32) -> f32 {
-    let y = (x * (2.0 * std::f32::consts::LOG2_E)).max(-48.0).min(48.0);
+    let y = (x * (2.0 * std::f32::consts::LOG2_E)).clamp(-48.0, 48.0);
     let rounded = y + ROUND;
     let f = y - (rounded - ROUND);
     let [c1, c2, c3, c4, c5] = FINE_POWERS;
