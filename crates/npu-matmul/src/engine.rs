@@ -12,6 +12,7 @@ use rknpu_regcmd::{MatmulType, ProgramOptions};
 use rocket_uapi::DevicePool;
 
 use crate::activations::QuantisedScratch;
+use crate::attention::AttentionState;
 use crate::buffers::Buffers;
 use crate::cache::LruMap;
 use crate::counters::{AtomicCounters, Counters};
@@ -77,6 +78,7 @@ pub struct Engine {
     clock: Arc<SectionTimes>,
     workers: Arc<Workers>,
     quantised: QuantisedScratch,
+    attention: AttentionState,
 }
 
 impl Engine {
@@ -134,6 +136,7 @@ impl Engine {
             clock: Arc::default(),
             workers: Arc::default(),
             quantised: QuantisedScratch::default(),
+            attention: AttentionState::default(),
         })
     }
 
@@ -350,6 +353,10 @@ impl Engine {
 
     pub(crate) const fn quantised(&self) -> &QuantisedScratch {
         &self.quantised
+    }
+
+    pub(crate) const fn attention(&self) -> &AttentionState {
+        &self.attention
     }
 
     pub(crate) const fn options(&self) -> &PlanOptions {

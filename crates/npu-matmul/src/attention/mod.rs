@@ -47,7 +47,12 @@
 //! # }
 //! ```
 
+mod mask;
+mod operands;
+mod plan;
 mod reference;
+mod run;
+mod scores;
 
 use half::f16;
 
@@ -55,6 +60,7 @@ use crate::engine::Engine;
 use crate::error::{Error, GemmCallError};
 
 pub use reference::reference;
+pub(crate) use run::AttentionState;
 
 /// One vector for each head and row, in memory of any strides: queries, keys, values, or
 /// the rows of a mask. The elements of a vector lie together.
@@ -235,12 +241,6 @@ impl Engine {
         for (index, call) in calls.iter().enumerate() {
             call.check().map_err(GemmCallError::of(index))?;
         }
-        for call in calls {
-            let results = reference(&call);
-            for (out, x) in call.out.iter_mut().zip(results) {
-                *out = x as f32;
-            }
-        }
-        Ok(())
+        run::attend(self, calls)
     }
 }

@@ -25,6 +25,7 @@ use crate::error::GemmCallError;
 use crate::plan::{WaveBuilder, WaveSize};
 use crate::prepared::JobIndex;
 use job::{InputIndex, Inputs};
+pub(crate) use job::{OnDevice, link};
 pub(crate) use product::{Epilogue, Operand, Product};
 use wave::Wave;
 

@@ -60,7 +60,7 @@ use serde::{Serialize, Serializer};
 
 use crate::dtype::{ROW_MULTIPLE, Results};
 use crate::layout;
-use cost::task_time_bound_ns;
+pub(crate) use cost::task_time_bound_ns;
 use weights::{check_depth, check_tile};
 
 /// Most rows of one product: far beyond any memory, and small enough that no
