@@ -10,7 +10,7 @@ each; all tokens, 32 bits each; then for each token in the second half of each c
 one the logarithms of all probabilities, as a scale and a smallest one (f32) with 16 bits for each.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -65,13 +65,16 @@ def measure(
     adapter: Path | None = None,
     context: int = 128,
     chunks: int = 16,
+    options: Sequence[object] = (),
 ) -> Run:
     """The logits of `model` on the beginning of a text of the repository: so many chunks of so
-    many tokens, each in one batch. With a LoRA adapter, if one is given."""
+    many tokens, each in one batch unless `options` say otherwise. With a LoRA adapter, if one is
+    given."""
     file = WORK / "logits.unread"
     words = ["-f", ROOT / "LICENSE-APACHE", "--chunks", chunks, "--save-all-logits", file]
     words += ["-c", context, "-b", context, "-ub", context]
     words += ["--lora", adapter] if adapter else []
+    words += options
     output = stock.run("llama-perplexity", *words, model=model, ours=ours, env=env, limit=600)
     logits = parse(file.read_bytes())
     file.unlink()

@@ -128,9 +128,9 @@ class Server:
         """The tokens of a prompt, as llama-completion makes them."""
         return self.ask("/tokenize", content=prompt, add_special=True)["tokens"]
 
-    def complete(self, tokens: list[int], count: int) -> list[Step]:
-        """What is written after `tokens`: `count` steps, greedily."""
-        # Each answer from scratch, as llama-completion computes it.
+    def complete(self, tokens: list[int], count: int, cached: bool = False) -> list[Step]:
+        """What is written after `tokens`: `count` steps, greedily; from scratch, as
+        llama-completion computes it, or with the keys that are `cached`."""
         answer = self.ask(
             "/completion",
             prompt=tokens,
@@ -138,7 +138,7 @@ class Server:
             n_probs=CANDIDATES,
             temperature=0,
             ignore_eos=True,
-            cache_prompt=False,
+            cache_prompt=cached,
         )
         steps = [read_step(choice) for choice in answer["completion_probabilities"]]
         assert len(steps) == count, f"llama-server wrote {len(steps)} tokens, not {count}"

@@ -54,6 +54,12 @@ class Stats(dict[str, float]):
     def products(self) -> int:
         return sum(self.computed.values())
 
+    @property
+    def attention(self) -> int:
+        """Nodes of attention that were computed."""
+        assert self["products failed"] == 0, self.text
+        return int(self["attention nodes computed"])
+
     def offloaded(self, precision: str = "") -> int:
         """The number of products, in `precision` or any: at least one, with a job behind it."""
         products = self.computed.get(precision, 0) if precision else self.products

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""ggml's own comparison of backends, on the products that we take."""
+"""ggml's own comparison of backends, on the products and attention that we take."""
 
 import csv
 import math
@@ -27,11 +27,15 @@ PARTS = [
     ("MUL_MAT", "w8a8-hadamard", "type_a=(q8_0|q4_1|q4_K),type_b=f32,m=16,n=[0-9]{1,2},"),
     ("MUL_MAT_ID", "w8a8-hadamard", "type_a=q8_0,type_b=f32,.*,m=[0-9]{1,3},n=[0-9]{1,2},"),
 ]
+# Attention of three rows: each size of heads, each type of keys and values, sinks, softcap and ALiBi
+# with few keys; with more some heads that share them; and sizes that are no multiple of anything.
+ATTENTION = "kv=113,nb=3,|nr23=.(4,3|12,1|16,1).,kv=512,nb=3,mask=1,sinks=1|hsk=65,|kv=(96|128),"
 # All cases but the largest, and those of 4096 output channels, whose 128 experts have a thousand
 # million weights: making these takes the program minutes.
 ALL = [
     ("MUL_MAT", "auto", ROWS),
     ("MUL_MAT_ID", "auto", "type_b=f32,.*,m=([0-9]{1,3}|1024|2880),"),
+    ("FLASH_ATTN_EXT", "auto", "kv=[0-9]{1,4},"),
 ]
 
 # Which errors above the program's bound, a normalised mean square of 5e-4, chance may make: such a
@@ -55,9 +59,9 @@ EXCESS = 2.0
 # the median of this ratio was 2.5e-4, from which follows a square above the bound in
 # 2/pi * 2.5e-4 / sqrt(5e-4) = 0.7 % of the runs; it was in 5, and once 5.3.
 SINGLE = re.compile(r"\bm=1,n=1,.*bs=\[1,1\],nr=\[1,1\]")
-# Weights that `auto` computes in FP16, whose error is far below the bound.
-FLOATS = re.compile(r"type_a=(f32|f16|bf16),")
-FAILED = re.compile(r"(?:ERR = (\S+) > (\S+)\s+)?(MUL_MAT\w*\(.*FAIL)")
+# Weights that `auto` computes in FP16, and attention, whose error is far below the bound.
+FLOATS = re.compile(r"type_a=(f32|f16|bf16),|FLASH_ATTN_EXT")
+FAILED = re.compile(r"(?:ERR = (\S+) > (\S+)\s+)?((?:MUL_MAT|FLASH_ATTN)\w*\(.*FAIL)")
 
 
 def counts_of(text: str) -> tuple[int, int] | None:
@@ -81,13 +85,17 @@ def failed_by_chance(text: str) -> set[str]:
     return {case for _, _, case in failed} if all(is_chance(*each) for each in failed) else set()
 
 
+# The settings with which all is taken that can be.
+EVERY_ROW = {"GGML_ROCKET_MIN_M": "1", "GGML_ROCKET_ATTENTION": "1"}
+
+
 @pytest.fixture
 def compare(stock, seen) -> Callable[..., None]:
     """Runs the cases of an operation with a precision."""
 
     def compare(operation: str, precision: str, cases: str, limit: float = 420) -> None:
         words = ["test", "-o", operation, "-b", stock.device_name, "-p", cases]
-        env = {"GGML_ROCKET_MIN_M": "1", "GGML_ROCKET_PRECISION": precision}
+        env = EVERY_ROW | {"GGML_ROCKET_PRECISION": precision}
         ended = lambda output: output.status or counts_of(output.text)
         how = dict(env=env, whole=ended, check=False, limit=limit)
         run = lambda: stock.run("test-backend-ops", *words, **how)
@@ -102,7 +110,8 @@ def compare(stock, seen) -> Callable[..., None]:
         failed = [line for line in output.text.splitlines() if FAILED.search(line)]
         assert passed == all_cases and output.status == 0, f"{passed}/{all_cases}: {failed[:5]}"
         stats = output.stats
-        assert stats.products >= all_cases, "not all products were ours"
+        computed = stats.attention if operation == "FLASH_ATTN_EXT" else stats.products
+        assert computed >= all_cases, "not all of it was ours"
         if precision != "auto":
             assert set(stats.computed) == {"int8-hadamard"}
         seen(
@@ -117,6 +126,10 @@ def test_test_backend_ops(part, compare):
     compare(*part)
 
 
+def test_attention_ops(compare):
+    compare("FLASH_ATTN_EXT", "auto", ATTENTION)
+
+
 @pytest.mark.on_request
 @pytest.mark.parametrize("part", ALL, ids=lambda part: part[0])
 def test_all_backend_ops(part, compare):
@@ -124,9 +137,9 @@ def test_all_backend_ops(part, compare):
 
 
 def supported(text: str) -> Counter[tuple[str, str, bool]]:
-    """Cases by operation, type of weights, and whether they are supported."""
+    """Cases by operation, type of weights or keys, and whether they are supported."""
     rows = csv.DictReader(text[text.index('"backend_name"') :].splitlines())
-    kind = lambda row: re.search(r"type_a=(\w+)", row["op_params"])[1]
+    kind = lambda row: re.search(r"type_[aK]=(\w+)", row["op_params"])[1]
     return Counter((row["op_name"], kind(row), row["supported"] == "1") for row in rows)
 
 
@@ -136,14 +149,12 @@ RECORD = "`cargo xtask llama test-backend-ops --record` writes it"
 
 @pytest.mark.check("test_backend_ops")
 def test_backend_ops_support(stock, seen):
-    """Which cases the backend takes, by type of weights, is as in a file that says which it took
+    """Which cases the backend takes, by type of weights or keys, is as in a file that says which it took
     before: a case that is quietly declined passes every test."""
     lines = [f"Cases of ggml {stock.ggml_version}", "operation type supported declined"]
-    for operation in ["MUL_MAT", "MUL_MAT_ID"]:
+    for operation in ["MUL_MAT", "MUL_MAT_ID", "FLASH_ATTN_EXT"]:
         words = ["support", "-o", operation, "-b", stock.device_name, "--output", "csv"]
-        run = lambda: stock.run(
-            "test-backend-ops", *words, env={"GGML_ROCKET_MIN_M": "1"}, told=False
-        )
+        run = lambda: stock.run("test-backend-ops", *words, env=EVERY_ROW, told=False)
         # The longest of several answers is the one that lost nothing.
         cases = supported(max((run().text for _ in range(5)), key=len))
         for name, kind in sorted({case[:2] for case in cases}):

@@ -23,6 +23,10 @@ def check_trace(events: list[dict], stats: Stats) -> None:
         sizes = [product["args"][size] for size in ("rows", "k", "n")]
         assert min(sizes) > 0 and product["name"] and product["dur"] > 0, product
         assert isinstance(product["args"]["precision"], str), product
+    assert len(of("attention")) == stats.attention
+    for node in of("attention"):
+        assert min(node["args"][size] for size in ("rows", "keys", "heads")) > 0, node
+        assert node["name"] and node["dur"] > 0, node
     for kind in ("job", "wait", "unpack"):
         assert len(of(kind)) == stats["jobs"], f"not as many times {kind} as jobs"
     for kind in ("graph", "pack", "submit"):

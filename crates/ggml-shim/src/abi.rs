@@ -107,6 +107,19 @@ pub(crate) mod type_id {
     pub(crate) const I32: u32 = 26;
 }
 
+/// Where the parameters of `GGML_OP_FLASH_ATTN_EXT` are in [`Tensor::op_params`], the same in every
+/// version from 0.9.1 on. All are binary32.
+pub(crate) mod flash_attn {
+    /// `scale`
+    pub(crate) const SCALE: usize = 0;
+    /// `max_bias`
+    pub(crate) const MAX_BIAS: usize = 1;
+    /// `logit_softcap`
+    pub(crate) const SOFTCAP: usize = 2;
+    /// Operands that are known: queries, keys, values, mask, sinks.
+    pub(crate) const OPERANDS: usize = 5;
+}
+
 /// `GGML_TENSOR_FLAG_INPUT`: what a program gives a graph before it is computed.
 pub(crate) const FLAG_INPUT: i32 = 1;
 

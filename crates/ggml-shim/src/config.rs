@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use npu_matmul::{THREADS_VARIABLE, Threads};
 use npu_model::Selector;
-use npu_offload::PrecisionChoice;
+use npu_offload::{AttentionChoice, PrecisionChoice};
 
 use crate::patterns::Patterns;
 use crate::spelling;
@@ -19,6 +19,7 @@ const NO_DEVICE: [&str; 2] = ["none", "off"];
 const COMPUTED: &str = "auto";
 
 const MIN_M: &str = "GGML_ROCKET_MIN_M";
+const ATTENTION: &str = "GGML_ROCKET_ATTENTION";
 const PRECISION: &str = "GGML_ROCKET_PRECISION";
 const MEM: &str = "GGML_ROCKET_MEM";
 const TENSORS: &str = "GGML_ROCKET_TENSORS";
@@ -28,7 +29,9 @@ const VERIFY: &str = "GGML_ROCKET_VERIFY";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
 
 /// All of ours.
-const VARIABLES: [&str; 8] = [MIN_M, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE];
+const VARIABLES: [&str; 9] = [
+    MIN_M, ATTENTION, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE,
+];
 
 /// What the user set in the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub(crate) struct Config {
     /// `GGML_ROCKET_MIN_M`: fewest activation rows (tokens of a batch) of a
     /// product that is offloaded; `None` leaves it to the times.
     pub(crate) min_m: Option<usize>,
+    /// `GGML_ROCKET_ATTENTION`: which attention is offloaded.
+    pub(crate) attention: AttentionChoice,
     /// `GGML_ROCKET_PRECISION`: in what to compute.
     pub(crate) precision: PrecisionChoice,
     /// `GGML_ROCKET_MEM`: bytes that packed weights may take; `None` leaves it
@@ -95,6 +100,20 @@ impl Config {
                     MIN_M,
                     &value,
                     "a number of rows from 1 on, or auto",
+                    "the default",
+                ),
+            }
+        }
+        let mut attention = AttentionChoice::default();
+        if let Some(value) = text(ATTENTION) {
+            match value.parse::<usize>() {
+                _ if value == COMPUTED => {}
+                Ok(0) => attention = AttentionChoice::Never,
+                Ok(rows) => attention = AttentionChoice::From(rows),
+                Err(_) => complain(
+                    ATTENTION,
+                    &value,
+                    "0, a number of rows, or auto",
                     "the default",
                 ),
             }
@@ -168,6 +187,7 @@ impl Config {
         (
             Self {
                 min_m,
+                attention,
                 precision,
                 memory,
                 tensors,
@@ -302,6 +322,24 @@ mod tests {
         }
         let (config, _) = parse(&[("GGML_ROCKET_DEVICE", "model"), ("ROCKET_DEVICE", "none")]);
         assert_eq!(config.device, Some(Selector::Model));
+    }
+
+    #[test]
+    fn attention_is_off_with_zero() {
+        for (value, expected) in [
+            ("0", AttentionChoice::Never),
+            ("32", AttentionChoice::From(32)),
+            ("auto", AttentionChoice::Auto),
+        ] {
+            let (config, complaints) = parse(&[("GGML_ROCKET_ATTENTION", value)]);
+            assert_eq!((config.attention, complaints.len()), (expected, 0));
+        }
+        let (config, complaints) = parse(&[("GGML_ROCKET_ATTENTION", "off")]);
+        assert_eq!(config.attention, AttentionChoice::Auto);
+        assert!(
+            complaints[0].contains("not 0, a number of rows"),
+            "{complaints:?}"
+        );
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! The device object: ROCKET0, or ROCKET-MODEL0 if it is software.
 //!
 //! Its type is ACCEL: an accelerator used together with the CPU backend. ggml
-//! then keeps the layers, the KV cache and flash attention with the CPU, without
-//! any flag. Its buffer type is the CPU's plain memory, where a backend's scratch
+//! then keeps the layers and the KV cache with the CPU, without any flag, and flash attention
+//! switched on as long as the CPU has that of single tokens. Its buffer type is the CPU's plain memory, where a backend's scratch
 //! memory lies; weights lie where the CPU wants them, see [`crate::buffer`].
 
 use std::ffi::{c_char, c_int};
@@ -20,7 +20,7 @@ use crate::log::LogLevel;
 use crate::names;
 use crate::reason::DeclineReason;
 use crate::runtime::{Runtime, guard, own_name};
-use crate::supports::{self, MulMatQuery, WeightLocation};
+use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation};
 use crate::tensor::{self, GraphNode};
 
 /// Makes the device object of `reg`, for ever.
@@ -132,6 +132,7 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
             // SAFETY: as above.
             GraphNode::RowOp { node, product } => unsafe { row_op(runtime, op, (node, &product)) },
             GraphNode::Other => Err(DeclineReason::NotAProduct),
+            GraphNode::Attention(attention) => attends(runtime, &attention),
             // SAFETY: as above; `classify` found a product.
             GraphNode::MulMat(product) => unsafe { takes(runtime, op, &product) },
         };
@@ -158,6 +159,13 @@ unsafe fn takes(
     trusted(runtime, offload.precision)?;
     // SAFETY: the caller's promise is the callee's.
     unsafe { placed(runtime, node, product) }
+}
+
+/// Whether our device takes attention. Its operands need no place of ours: keys and values lie in a
+/// KV cache of the CPU, and the CPU writes them.
+fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineReason> {
+    supports::decide_attention(attention, &runtime.rules)?;
+    trusted(runtime, ComputeType::Fp16)
 }
 
 /// Whether our device takes an operation on the rows of a product, to have the CPU compute it: if it

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! for each node                                   (compute_nodes)
-//!     what is it, can it be computed              (work_of, product)
-//!     run the list, if a product needs its results  (needs)
+//!     what is it, can it be computed              (work_of, product, attention)
+//!     run the list, if a call needs its results   (needs)
 //!     put the node on the list
 //! run the list                                    (run)
-//!     all of its products at once                 (multiply)
+//!     all of its products at once, and attention  (NamedCalls::compute)
 //!     then its operations of the CPU              (compute_on_cpu)
 //! ```
 //!
@@ -15,22 +15,24 @@
 //! its feed-forward network. They read the same activations, which are then prepared once, and the
 //! CPU waits once for all of them.
 
+mod calls;
+
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
 
+use self::calls::NamedCalls;
 use crate::abi::{self, Tensor, status};
+use crate::attention::Attention;
 use crate::cpu_ops::CpuStream;
-use crate::failure;
 use crate::log::LogLevel;
-use crate::mul_mat::{self, KeptWeights, MulMat, ProductError};
+use crate::mul_mat::{KeptWeights, MulMat};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
-use crate::supports::{self, MulMatQuery, Offload, Shape};
+use crate::supports::{self, AttentionQuery, MulMatQuery};
 use crate::tensor::{self, Footprint, GraphNode};
-use crate::trace::{Trace, TracedList};
 
 /// Computes nodes; what it returns is of [`status`].
 ///
@@ -83,23 +85,37 @@ impl From<String> for GraphFailure {
 /// Most nodes of a list: each is compared with all that are on it. Splits of models have a handful.
 const LISTED: usize = 64;
 
-/// Nodes to compute: first products that do not depend on each other, then the other steps in their
-/// order, which may depend on any of them.
+/// Nodes to compute: first products and attention that do not depend on each other, then the other
+/// steps in their order, which may depend on any of them.
 #[derive(Default)]
 struct NodeList<'a> {
     footprints: Vec<Footprint>,
-    names: Vec<String>,
-    products: Vec<MulMat<'a>>,
+    products: NamedCalls<MulMat<'a>>,
+    attention: NamedCalls<Attention<'a>>,
     steps: Vec<Step>,
 }
 
-/// What is done when the products of a list are there.
+/// What is done when the results of a list are there.
 enum Step {
     /// The CPU's own backend computes this node.
     Cpu(*mut Tensor),
-    /// The outputs of this product, which are set aside, go where they belong: to the data of this
+    /// The outputs of this call, which are set aside, go where they belong: to the data of this
     /// node.
-    Place(usize, *const Tensor),
+    Place(ListedCall, *const Tensor),
+}
+
+/// Which call of a list.
+enum ListedCall {
+    Product(usize),
+    Attention(usize),
+}
+
+/// What a node asks for.
+enum Work {
+    Product(MulMatQuery),
+    Attention(AttentionQuery),
+    /// An operation of the CPU.
+    OnCpu,
 }
 
 /// Computes nodes, as many at once as do not depend on each other.
@@ -117,7 +133,7 @@ unsafe fn compute_nodes(
             return Err(GraphFailure::Aborted);
         }
         // SAFETY: live, by the caller's promise.
-        let Some((name, query)) = (unsafe { work_of(runtime, *node) })? else {
+        let Some((name, work)) = (unsafe { work_of(runtime, *node) })? else {
             continue;
         };
         // SAFETY: live, by the caller's promise.
@@ -127,11 +143,11 @@ unsafe fn compute_nodes(
             // SAFETY: the nodes of the list are live and allocated, by the caller's promise.
             unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
         }
-        let Some(query) = query else {
+        if matches!(work, Work::OnCpu) {
             list.steps.push(Step::Cpu(node.cast_mut()));
             list.footprints.push(footprint);
             continue;
-        };
+        }
         if list
             .footprints
             .iter()
@@ -143,30 +159,40 @@ unsafe fn compute_nodes(
         // ggml gives the memory of a result to another node when the last reader was computed.
         let overwrites = |earlier: &Footprint| footprint.overwrites(earlier);
         let is_aside = list.footprints.iter().any(overwrites);
-        // SAFETY: allocated, and accessed by nobody else but to read operands, by the caller's
-        // promise; what products of the list write at once no node of the list reads or writes
-        // before they are there.
-        let product = unsafe { product(runtime, *node, &name, &query, &footprint, is_aside) }?;
+        let listed = match work {
+            Work::OnCpu => continue,
+            Work::Product(query) => {
+                // SAFETY: allocated, and accessed by nobody else but to read operands, by the
+                // caller's promise; what calls of the list write at once no node of the list reads
+                // or writes before they are there.
+                let product =
+                    unsafe { product(runtime, *node, &name, &query, &footprint, is_aside) }?;
+                ListedCall::Product(list.products.push(name, product))
+            }
+            Work::Attention(query) => {
+                // SAFETY: as above.
+                let attention =
+                    unsafe { attention(runtime, *node, &name, &query, &footprint, is_aside) }?;
+                ListedCall::Attention(list.attention.push(name, attention))
+            }
+        };
         if is_aside {
-            list.steps.push(Step::Place(list.products.len(), *node));
+            list.steps.push(Step::Place(listed, *node));
         }
-        list.names.push(name);
         list.footprints.push(footprint);
-        list.products.push(product);
     }
     // SAFETY: as above.
     unsafe { run(runtime, stream, list) }
 }
 
-/// Name of a node, and its sizes if it is a product, not an operation of the CPU; `None` if there is
-/// nothing to compute.
+/// Name of a node, and what it asks for; `None` if there is nothing to compute.
 ///
 /// # Safety
 /// As [`tensor::classify`].
 unsafe fn work_of(
     runtime: &Runtime,
     node: *const Tensor,
-) -> Result<Option<(String, Option<MulMatQuery>)>, GraphFailure> {
+) -> Result<Option<(String, Work)>, GraphFailure> {
     // SAFETY: null or live, by the caller's promise.
     let tensor = unsafe { node.as_ref() };
     let flags = tensor.map_or(0, |tensor| tensor.flags);
@@ -177,8 +203,9 @@ unsafe fn work_of(
     // SAFETY: live, by the caller's promise.
     match unsafe { tensor::classify(&runtime.context(), node) } {
         GraphNode::NoWork => Ok(None),
-        GraphNode::MulMat(query) => Ok(Some((name, Some(query)))),
-        GraphNode::RowOp { .. } => Ok(Some((name, None))),
+        GraphNode::MulMat(query) => Ok(Some((name, Work::Product(query)))),
+        GraphNode::Attention(query) => Ok(Some((name, Work::Attention(query)))),
+        GraphNode::RowOp { .. } => Ok(Some((name, Work::OnCpu))),
         GraphNode::Other => {
             let line = format!("asked to compute {name}, an operation that supports_op declines");
             Err(line.into())
@@ -200,18 +227,7 @@ unsafe fn product<'a>(
 ) -> Result<MulMat<'a>, GraphFailure> {
     let offload = supports::computable(query, &runtime.rules)
         .map_err(|reason| format!("cannot compute {name}: {}", reason.words()))?;
-    let aside = match is_aside {
-        false => None,
-        true => Some(
-            runtime
-                .row_scratch
-                .aside(offload.outputs())
-                .map_err(|error| GraphFailure::Node {
-                    status: status::ALLOC_FAILED,
-                    line: format!("computing {name} failed: {error}"),
-                })?,
-        ),
-    };
+    let aside = aside(runtime, name, is_aside, offload.outputs())?;
     // SAFETY: the caller's promise is the callee's.
     let product =
         unsafe { tensor::product_data(&runtime.context(), node, offload, footprint, aside) };
@@ -223,29 +239,76 @@ unsafe fn product<'a>(
     Ok(product)
 }
 
+/// Attention of `node` with its data; with memory of its own for the outputs if these are set aside.
+///
+/// # Safety
+/// As [`tensor::attention_data`]; `query` is what [`tensor::classify`] made of `node`.
+unsafe fn attention<'a>(
+    runtime: &Runtime,
+    node: *const Tensor,
+    name: &str,
+    query: &AttentionQuery,
+    footprint: &Footprint,
+    is_aside: bool,
+) -> Result<Attention<'a>, GraphFailure> {
+    let shape = supports::attention_shape(query)
+        .map_err(|reason| format!("cannot compute {name}: {}", reason.words()))?;
+    let aside = aside(runtime, name, is_aside, shape.outputs())?;
+    let numbers = (shape, query.params);
+    // SAFETY: the caller's promise is the callee's.
+    let attention =
+        unsafe { tensor::attention_data(&runtime.context(), node, numbers, footprint, aside) };
+    let mut attention = attention
+        .ok_or_else(|| format!("cannot compute {name}: its output overlaps an operand"))?;
+    attention.errors = runtime.verify.next_product();
+    Ok(attention)
+}
+
+/// Memory for outputs, if they are set aside.
+fn aside(
+    runtime: &Runtime,
+    name: &str,
+    is_aside: bool,
+    outputs: usize,
+) -> Result<Option<Vec<f32>>, GraphFailure> {
+    if !is_aside {
+        return Ok(None);
+    }
+    let memory = runtime.row_scratch.aside(outputs);
+    memory.map(Some).map_err(|error| GraphFailure::Node {
+        status: status::ALLOC_FAILED,
+        line: format!("computing {name} failed: {error}"),
+    })
+}
+
 /// Computes a list.
 ///
 /// # Safety
 /// Its nodes are live and allocated, and nobody else accesses their data but to read operands.
 unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
-    let products = multiply(runtime, stream, &list.names, list.products)?;
+    let products = list.products.compute(runtime, stream)?;
+    let attention = list.attention.compute(runtime, stream)?;
     // No slice of the nodes' data is left, but of what is set aside.
-    let mut aside: Vec<_> = products
-        .into_iter()
-        .map(|product| product.out.aside())
-        .collect();
+    let products = products.into_iter().map(|product| product.out.aside());
+    let mut products: Vec<_> = products.collect();
+    let attention = attention.into_iter().map(|attention| attention.out.aside());
+    let mut attention: Vec<_> = attention.collect();
     let mut cpu_ops = Vec::new();
     for step in list.steps {
         match step {
             Step::Cpu(node) => cpu_ops.push(node),
-            Step::Place(product, node) => {
+            Step::Place(listed, node) => {
                 compute_on_cpu(runtime, stream, &std::mem::take(&mut cpu_ops))?;
-                let values = aside.get_mut(product).and_then(Option::take);
-                // SAFETY: an allocated product's node, by the caller's promise; the slice ends
+                let values = match listed {
+                    ListedCall::Product(index) => products.get_mut(index),
+                    ListedCall::Attention(index) => attention.get_mut(index),
+                };
+                let values = values.and_then(Option::take);
+                // SAFETY: an allocated node of the list, by the caller's promise; the slice ends
                 // here, and no other is left.
                 let out = unsafe { tensor::output(&runtime.context(), node) };
                 let (Some(values), Some(out)) = (values, out) else {
-                    return Err("a product's output is lost".to_owned().into());
+                    return Err("the output of a node is lost".to_owned().into());
                 };
                 out.copy_from_slice(&values);
                 runtime.row_scratch.put_aside(values);
@@ -284,95 +347,6 @@ fn compute_on_cpu(
             .to_owned()
             .into()),
     }
-}
-
-/// Computes products that do not depend on each other.
-fn multiply<'a>(
-    runtime: &Runtime,
-    stream: &Stream,
-    names: &[String],
-    mut products: Vec<MulMat<'a>>,
-) -> Result<Vec<MulMat<'a>>, GraphFailure> {
-    let Some(first) = names.first() else {
-        return Ok(products);
-    };
-    let engine = runtime
-        .engine()
-        .ok_or_else(|| format!("cannot compute {first}: the process is ending"))?;
-    let began = Instant::now();
-    let number = runtime.trace().map_or(0, Trace::next_list);
-    let computed = loop {
-        let computed = stream.run(|| {
-            let _computing = TracedList::new(number);
-            mul_mat::compute(&engine, &runtime.row_scratch, &mut products)
-        });
-        match computed {
-            // Each time less is left that may be wrong.
-            Err(ProductError { product, error }) if failure::may_run_again(&error) => {
-                let line = format!("computing {} again: {error}", names[product]);
-                runtime.log(LogLevel::Warn, &line);
-                for errors in products
-                    .iter_mut()
-                    .filter_map(|product| product.errors.as_mut())
-                {
-                    *errors = Default::default();
-                }
-            }
-            computed => break computed,
-        }
-    };
-    if let Some(trace) = runtime.trace() {
-        let span = (began, Instant::now());
-        let category = if computed.is_ok() {
-            "product"
-        } else {
-            "failed product"
-        };
-        for (name, product) in names.iter().zip(&products) {
-            let Offload {
-                shape, precision, ..
-            } = product.offload;
-            let args = json!({
-                "list": number,
-                "rows": product.offload.rows(),
-                "k": shape.k,
-                "n": shape.n,
-                "precision": precision.name(),
-            });
-            trace.slice(category, name, span, args);
-        }
-    }
-    computed.map_err(|ProductError { product, error }| {
-        let error = failure::explain(error, runtime.model.as_deref());
-        let (name, what) = (&names[product], describe(products[product].offload));
-        GraphFailure::Node {
-            status: match failure::is_out_of_memory(&error) {
-                true => status::ALLOC_FAILED,
-                false => status::FAILED,
-            },
-            line: format!("computing {name} ({what}) failed: {error}"),
-        }
-    })?;
-    runtime.stats.list();
-    for (name, product) in names.iter().zip(&products) {
-        let offload = product.offload;
-        if let Some(errors) = product.errors {
-            let what = describe(offload);
-            let line = format!("verified {name} ({what}): NMSE {:.3e}", errors.nmse());
-            runtime.log(LogLevel::Info, &line);
-        }
-        let macs = offload.outputs() as u64 * offload.shape.k as u64;
-        runtime.stats.computed(offload.precision, macs);
-    }
-    Ok(products)
-}
-
-/// Sizes and precision, for people.
-fn describe(offload: Offload) -> String {
-    let Shape { n, k, .. } = offload.shape;
-    let rows = offload.rows();
-    let precision = offload.precision.name();
-    format!("{rows} x {k} times {k} x {n}, {precision}")
 }
 
 /// Where the packed weights of the product `node` may be kept, and the yes to that: only for

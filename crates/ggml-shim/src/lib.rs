@@ -8,7 +8,8 @@
 //!
 //! ggml loads the library, calls [`ggml_backend_init`], and finds one device,
 //! ROCKET0, if there is an NPU. Matrix products with stored weights and many activation rows (the
-//! prompt) run on the NPU; everything else stays with the CPU backend.
+//! prompt) run on the NPU, and so does attention of many rows; everything else stays with the CPU
+//! backend.
 //!
 //! | file | idea |
 //! |---|---|
@@ -24,7 +25,9 @@
 //! | `tensor`, `tensor_bytes` | follows ggml's pointers, once, into safe values |
 //! | `types` | its number formats and their decoders |
 //! | `supports`, `reason` | pure: which products are offloaded, by the rules of [`npu_offload`], and why not |
-//! | `mul_mat`, `mul_mat_error`, `pack`, `matrix`, `quants` | operands to the engine's products |
+//! | `mul_mat`, `pack`, `matrix`, `quants` | operands to the engine's products |
+//! | `attention` | operands to the engine's attention |
+//! | `node_output`, `mul_mat_error` | where outputs go, and why there are none |
 //! | `buffer`, `buffer_hooks`, `weight_buffers` | looks at the buffers that the CPU makes, and decides about the weights in them |
 //! | `load`, `pieces`, `resident` | packed weights: from when, until when |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
@@ -34,9 +37,10 @@
 //! | `observer`, `trace` | look on while the engine works; the file of it |
 //!
 //! The flow of one prompt: `backend::graph_compute` -> `graph::compute` ->
-//! `mul_mat::compute` -> `npu_matmul::Engine`.
+//! `mul_mat::compute` or `attention::compute` -> `npu_matmul::Engine`.
 
 mod abi;
+mod attention;
 mod backend;
 mod budget;
 mod buffer;
@@ -60,6 +64,7 @@ mod memory;
 mod mul_mat;
 mod mul_mat_error;
 mod names;
+mod node_output;
 mod observer;
 mod pack;
 mod patterns;

@@ -27,7 +27,8 @@ use zerocopy::FromBytes;
 use self::batch::{Batch, BatchLimits, Part, PartRows};
 pub(crate) use self::rows::RowScratch;
 use crate::budget::WeightDecision;
-use crate::mul_mat_error::MulMatError;
+use crate::mul_mat_error::ListError;
+use crate::node_output::NodeOutput;
 use crate::pack::PackedMatrix;
 use crate::resident::ResidentMatrices;
 use crate::supports::{Offload, Shape, TensorDescriptor};
@@ -71,58 +72,9 @@ pub(crate) struct MulMat<'a> {
     /// src2: which experts each token chose.
     pub(crate) ids: Option<TensorBytes<'a>>,
     /// dst: `outputs()` numbers.
-    pub(crate) out: ProductOutput<'a>,
+    pub(crate) out: NodeOutput<'a>,
     /// How far its outputs are from the CPU's, if it is computed again.
     pub(crate) errors: Option<OutputErrors>,
-}
-
-/// Where outputs are written.
-#[derive(Debug)]
-pub(crate) enum ProductOutput<'a> {
-    /// To where they belong.
-    InPlace(&'a mut [f32]),
-    /// To memory of ours, because others still need what is where they belong.
-    Aside(Vec<f32>),
-}
-
-impl ProductOutput<'_> {
-    fn values(&self) -> &[f32] {
-        match self {
-            Self::InPlace(values) => values,
-            Self::Aside(values) => values,
-        }
-    }
-
-    fn values_mut(&mut self) -> &mut [f32] {
-        match self {
-            Self::InPlace(values) => values,
-            Self::Aside(values) => values,
-        }
-    }
-
-    /// The outputs, if they are set aside.
-    pub(crate) fn aside(self) -> Option<Vec<f32>> {
-        match self {
-            Self::InPlace(_) => None,
-            Self::Aside(values) => Some(values),
-        }
-    }
-}
-
-/// Why a list of products has no results.
-#[derive(Debug)]
-pub(crate) struct ProductError {
-    /// Index of the product that failed.
-    pub(crate) product: usize,
-    /// What went wrong.
-    pub(crate) error: MulMatError,
-}
-
-impl ProductError {
-    /// For `map_err`: an error of this product.
-    fn of(product: usize) -> impl Fn(MulMatError) -> Self {
-        move |error| Self { product, error }
-    }
 }
 
 /// Computes products that do not depend on each other.
@@ -133,7 +85,7 @@ pub(crate) fn compute(
     engine: &Engine,
     scratch: &RowScratch,
     products: &mut [MulMat<'_>],
-) -> Result<(), ProductError> {
+) -> Result<(), ListError> {
     compute_within(engine, scratch, products, batch::MOST)
 }
 
@@ -143,7 +95,7 @@ fn compute_within(
     scratch: &RowScratch,
     products: &mut [MulMat<'_>],
     most: BatchLimits,
-) -> Result<(), ProductError> {
+) -> Result<(), ListError> {
     let mut batch = Batch::new(engine, scratch, most);
     for index in 0..products.len() {
         let product = &products[index];
@@ -151,7 +103,7 @@ fn compute_within(
             Some(experts) => by_expert::parts(product, index, experts),
             None => Ok(parts(product, index)),
         };
-        for part in parts.map_err(ProductError::of(index))? {
+        for part in parts.map_err(ListError::of(index))? {
             batch.push(products, part)?;
         }
     }
@@ -215,4 +167,4 @@ impl<'a> MulMat<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

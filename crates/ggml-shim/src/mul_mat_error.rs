@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a product has no result.
+//! Why a product, or attention, has no result.
 
 use std::collections::TryReserveError;
 
@@ -8,7 +8,7 @@ use npu_matmul::Error;
 use crate::memory::OutOfMemory;
 use crate::quants::NotFinite;
 
-/// Why a product has no result.
+/// Why a product, or attention, has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MulMatError {
     /// The device or the engine.
@@ -39,5 +39,21 @@ pub(crate) enum MulMatError {
 impl From<TryReserveError> for MulMatError {
     fn from(_: TryReserveError) -> Self {
         OutOfMemory::Rows.into()
+    }
+}
+
+/// Why a list of calls has no results.
+#[derive(Debug)]
+pub(crate) struct ListError {
+    /// Index of the call that failed.
+    pub(crate) call: usize,
+    /// What went wrong.
+    pub(crate) error: MulMatError,
+}
+
+impl ListError {
+    /// For `map_err`: an error of this call.
+    pub(crate) fn of(call: usize) -> impl Fn(MulMatError) -> Self {
+        move |error| Self { call, error }
     }
 }

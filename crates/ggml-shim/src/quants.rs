@@ -117,17 +117,21 @@ pub(crate) fn is_finite(row: &[f32]) -> bool {
 /// Elements that are scaled before they are rounded, at a time.
 const SCALED_AT_ONCE: usize = 256;
 
-/// Rounds one row to FP16 into `out`, of the same length.
-pub(crate) fn round_to_f16(row: &[f32], out: &mut [f16]) -> RowCorrection {
-    let Some(largest) = magnitude(row) else {
-        out.fill(f16::ZERO);
-        return RowCorrection::NotANumber;
-    };
-    if largest == 0.0 || (SMALLEST_PLAIN..=LARGEST_PLAIN).contains(&largest) {
-        to_f16(row, out.as_mut_bytes());
-        return RowCorrection::Nothing;
+/// The power of two by which numbers are multiplied before they are rounded to FP16, if `largest` is
+/// the largest magnitude of them. 1 if some are no numbers, which stay what they are.
+pub(crate) fn factor_to_f16(largest: f32) -> f32 {
+    let is_plain = largest == 0.0 || (SMALLEST_PLAIN..=LARGEST_PLAIN).contains(&largest);
+    match is_plain || !largest.is_finite() {
+        true => 1.0,
+        false => power_of_two_to_unit(largest),
     }
-    let factor = power_of_two_to_unit(largest);
+}
+
+/// Rounds one row times a power of two to FP16 into `out`, of the same length.
+pub(crate) fn round_scaled(row: &[f32], factor: f32, out: &mut [f16]) {
+    if factor == 1.0 {
+        return to_f16(row, out.as_mut_bytes());
+    }
     let mut scaled = [0.0; SCALED_AT_ONCE];
     let parts = row.chunks(SCALED_AT_ONCE);
     for (row, out) in parts.zip(out.chunks_mut(SCALED_AT_ONCE)) {
@@ -136,7 +140,20 @@ pub(crate) fn round_to_f16(row: &[f32], out: &mut [f16]) -> RowCorrection {
         }
         to_f16(&scaled[..row.len()], out.as_mut_bytes());
     }
-    RowCorrection::Scale(1.0 / factor)
+}
+
+/// Rounds one row to FP16 into `out`, of the same length.
+pub(crate) fn round_to_f16(row: &[f32], out: &mut [f16]) -> RowCorrection {
+    let Some(largest) = magnitude(row) else {
+        out.fill(f16::ZERO);
+        return RowCorrection::NotANumber;
+    };
+    let factor = factor_to_f16(largest);
+    round_scaled(row, factor, out);
+    match factor == 1.0 {
+        true => RowCorrection::Nothing,
+        false => RowCorrection::Scale(1.0 / factor),
+    }
 }
 
 /// The power of two that brings `largest` near one: into [1, 2), or as near as

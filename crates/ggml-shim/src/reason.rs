@@ -54,11 +54,25 @@ pub(crate) enum DeclineReason {
     TooDeep,
     /// The NPU has computed this precision wrong.
     Distrusted,
+    /// GGML_ROCKET_ATTENTION=0.
+    AttentionOff,
+    /// Attention of too few rows.
+    AttentionRows,
+    /// The NPU is slower with this attention, whatever the batch.
+    AttentionSlower,
+    /// Operands of attention of a type that is not read.
+    AttentionType,
+    /// Heads that are too long.
+    AttentionHead,
+    /// Operands of attention that cannot be read in place.
+    AttentionPlace,
+    /// Operands or numbers of attention that are not known.
+    AttentionKind,
 }
 
 impl DeclineReason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::NotAProduct,
         Self::Computed,
         Self::Input,
@@ -83,12 +97,19 @@ impl DeclineReason {
         Self::FewOutputs,
         Self::TooDeep,
         Self::Distrusted,
+        Self::AttentionOff,
+        Self::AttentionRows,
+        Self::AttentionSlower,
+        Self::AttentionType,
+        Self::AttentionHead,
+        Self::AttentionPlace,
+        Self::AttentionKind,
     ];
 
     /// A few words for the statistics.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::NotAProduct => "not a matrix product",
+            Self::NotAProduct => "neither a matrix product nor attention",
             Self::Computed => "no stored weights (attention)",
             Self::Input => "weights are an input of the graph (rotations of a KV cache)",
             Self::Asked => "asked where weights shall lie: where the CPU wants them",
@@ -112,6 +133,13 @@ impl DeclineReason {
             Self::FewOutputs => "too few outputs for INT8",
             Self::TooDeep => "dot products too long for INT8",
             Self::Distrusted => "a precision that the NPU computed wrong, see the log",
+            Self::AttentionOff => "attention excluded by GGML_ROCKET_ATTENTION",
+            Self::AttentionRows => "attention of few rows",
+            Self::AttentionSlower => "attention with which the CPU is faster (modelled)",
+            Self::AttentionType => "attention with operands of another type",
+            Self::AttentionHead => "attention with heads of more than 576",
+            Self::AttentionPlace => "attention with operands not in plain memory",
+            Self::AttentionKind => "attention of another kind",
         }
     }
 }

@@ -168,6 +168,7 @@ impl Runtime {
         let mut rules = OffloadRules::new(opened.target);
         rules.choice = config.precision;
         rules.min_rows = config.min_m;
+        rules.attention = config.attention;
         let budget = || npu_offload::default_budget(Path::new("/")).unwrap_or(u64::MAX);
         let limit = config.memory.unwrap_or_else(budget);
         let start = StartLine {

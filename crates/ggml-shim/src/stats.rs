@@ -54,6 +54,9 @@ pub(crate) struct Stats {
     computed: [AtomicU64; ComputeType::ALL.len()],
     lists: AtomicU64,
     macs: AtomicU64,
+    attentions: AtomicU64,
+    attention_pairs: AtomicU64,
+    attention_ns: AtomicU64,
     failed: AtomicU64,
     declined: [AtomicU64; DeclineReason::ALL.len()],
 }
@@ -71,7 +74,19 @@ impl Stats {
         self.macs.fetch_add(macs, Ordering::Relaxed);
     }
 
-    /// Counts a product that ended in an error.
+    /// Counts attention of a node: `pairs` of rows and keys, in each head.
+    pub(crate) fn attended(&self, pairs: u64) {
+        self.attentions.fetch_add(1, Ordering::Relaxed);
+        self.attention_pairs.fetch_add(pairs, Ordering::Relaxed);
+    }
+
+    /// Counts the time of attention of a list.
+    pub(crate) fn attention_time(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.attention_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Counts a product, or attention, that ended in an error.
     pub(crate) fn failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
@@ -103,6 +118,12 @@ impl Stats {
             "multiply-adds (millions)".to_owned(),
             read(&self.macs) / 1_000_000,
         ));
+        let attentions = read(&self.attentions);
+        rows.push(("attention nodes computed".to_owned(), attentions));
+        rows.push((
+            "attention rows x keys (thousands)".to_owned(),
+            read(&self.attention_pairs) / 1_000,
+        ));
         for (place, count) in [
             ("on the NPU", weights.npu),
             ("left to the CPU", weights.cpu),
@@ -125,6 +146,10 @@ impl Stats {
             .into_iter()
             .map(|(name, count)| (name, count.to_string()));
         let mut rows: Vec<_> = rows.chain(times(counts.times, npu)).collect();
+        if attentions > 0 {
+            let time = Duration::from_nanos(read(&self.attention_ns));
+            rows.push(("ms in attention (measured)".to_owned(), measured(time)));
+        }
         for reason in DeclineReason::ALL {
             let count = read(&self.declined[reason as usize]);
             if count > 0 {
@@ -154,10 +179,14 @@ impl Stats {
 const MS: f64 = 1e3;
 const PS_PER_MS: f64 = 1e9;
 
+/// Milliseconds, as text.
+fn measured(time: Duration) -> String {
+    format!("{:.3}", time.as_secs_f64() * MS)
+}
+
 /// Rows about times. A thread's time is what passed on the clock on the wall
 /// while it worked; of several threads all of it counts.
 fn times(times: Times, npu: NpuTime) -> Vec<(String, String)> {
-    let measured = |time: Duration| format!("{:.3}", time.as_secs_f64() * MS);
     let mut rows = vec![
         (
             "thread-ms packing weights (measured)",
@@ -213,6 +242,9 @@ mod tests {
         stats.computed(ComputeType::Int8Hadamard, 2_000_000);
         stats.declined(DeclineReason::SmallBatch);
         stats.failed();
+        stats.attended(1_500_000);
+        stats.attended(2_500_000);
+        stats.attention_time(Duration::from_micros(2_500));
         let table = stats.table(
             "software model: for testing",
             DeviceCounts {
@@ -252,7 +284,10 @@ mod tests {
         assert_eq!(count("weight tensors left to the CPU"), "0");
         assert_eq!(count("jobs"), "9");
         assert_eq!(count("declined: fewer rows"), "1");
-        assert!(!table.contains("attention"));
+        assert_eq!(count("attention nodes computed"), "2");
+        assert_eq!(count("attention rows x keys"), "4000");
+        assert_eq!(count("ms in attention (measured)"), "2.500");
+        assert!(!table.contains("declined: attention"));
         assert!(!table.contains("checking first tasks"));
         assert_eq!(count("thread-ms packing activations (measured)"), "1.500");
         assert_eq!(count("thread-ms unpacking outputs (measured)"), "0.000");

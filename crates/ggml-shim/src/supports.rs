@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which products run on the NPU: a pure function of shapes, types and places.
+//! Which products run on the NPU: a pure function of shapes, types and places. Attention is in
+//! `supports/attention.rs`.
 //!
 //! ggml asks `supports_op` for each node of each graph, again and again, with
 //! tensors that may have no data yet. Hence the answer is computed from a
@@ -17,11 +18,16 @@
 //! `MUL_MAT_ID`, with experts, has its picture in `mul_mat/by_expert.rs`; its
 //! M is the number of tokens.
 
+mod attention;
+
 use std::ops::Range;
 
 use npu_matmul::quantise::INT8_K_MAX;
 use npu_offload::{ComputeType, FormatClass, NumberFormat, OffloadRules};
 
+pub(crate) use self::attention::{
+    AttentionParams, AttentionQuery, AttentionShape, attention_shape, decide_attention,
+};
 use crate::abi::{MAX_DIMS, type_id};
 use crate::reason::DeclineReason;
 use crate::resident::MatrixKey;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads ggml's tensors: the one file that follows their pointers.
 
+mod attention;
+
 use std::ffi::CStr;
 use std::ops::Range;
 use std::slice;
@@ -8,10 +10,14 @@ use std::slice;
 use npu_offload::NumberFormat;
 use zerocopy::FromBytes;
 
+pub(crate) use self::attention::attention_data;
 use crate::abi::{self, Buffer, Tensor, usage};
 use crate::host::Host;
-use crate::mul_mat::{MulMat, ProductOutput, StoredWeights};
-use crate::supports::{MulMatQuery, Offload, TensorDescriptor, WeightLocation, WeightOrigin};
+use crate::mul_mat::{MulMat, StoredWeights};
+use crate::node_output::NodeOutput;
+use crate::supports::{
+    AttentionQuery, MulMatQuery, Offload, TensorDescriptor, WeightLocation, WeightOrigin,
+};
 use crate::tensor_bytes::TensorBytes;
 use crate::types::FormatTable;
 
@@ -22,6 +28,8 @@ pub(crate) enum GraphNode {
     NoWork,
     /// A matrix product.
     MulMat(MulMatQuery),
+    /// Attention.
+    Attention(AttentionQuery),
     /// An operation of the CPU on the rows of the product `node`, which reads nothing else but stored
     /// tensors and inputs.
     RowOp {
@@ -55,6 +63,11 @@ pub(crate) unsafe fn classify(context: &TensorContext<'_>, tensor: *const Tensor
     let ops = context.host.ops();
     if tensor.op == ops.none || ops.views.contains(&tensor.op) {
         return GraphNode::NoWork;
+    }
+    if tensor.op == ops.flash_attn {
+        // SAFETY: live, by the caller's promise, as its operands are.
+        let query = unsafe { attention::query(context, tensor) };
+        return query.map_or(GraphNode::Other, GraphNode::Attention);
     }
     if tensor.op != ops.mul_mat && tensor.op != ops.mul_mat_id {
         // SAFETY: live, by the caller's promise, as what it is computed from.
@@ -402,9 +415,9 @@ pub(crate) unsafe fn product_data<'a>(
     // SAFETY: as above.
     let activation_rows = unsafe { activations.rows(&activation_format) }?;
     let out = match aside {
-        Some(values) => ProductOutput::Aside(values),
+        Some(values) => NodeOutput::Aside(values),
         // SAFETY: by the caller's promise, and it overlaps none of the slices above.
-        None => ProductOutput::InPlace(unsafe { self::output(context, tensor) }?),
+        None => NodeOutput::InPlace(unsafe { self::output(context, tensor) }?),
     };
     Some(MulMat {
         offload,
@@ -419,7 +432,7 @@ pub(crate) unsafe fn product_data<'a>(
     })
 }
 
-/// Where the outputs of the product `tensor` belong; `None` if they are no binary32 numbers in memory.
+/// Where the outputs of the product, or attention, `tensor` belong; `None` if they are no binary32 numbers in memory.
 ///
 /// # Safety
 /// `tensor` is a live and allocated tensor of the host, and nobody else accesses its data during `'a`.

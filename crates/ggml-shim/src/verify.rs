@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `GGML_ROCKET_VERIFY=N`: every Nth product once more, on the CPU, in floats.
+//! `GGML_ROCKET_VERIFY=N`: every Nth product, or attention, once more, on the CPU, in floats.
 //!
 //! Weights are read where they lie, as they are then: what has changed since they were packed
 //! shows. Of those that the CPU has rearranged, the bytes of the model file are kept beside the
@@ -35,7 +35,7 @@ impl Verification {
         self.every.is_some()
     }
 
-    /// Counts a product: where its errors are added up, if it is one of them. The first is.
+    /// Counts a product, or attention: where its errors are added up, if it is one of them. The first is.
     pub(crate) fn next_product(&self) -> Option<OutputErrors> {
         let every = self.every?;
         // A counter only: no other data is published through it.

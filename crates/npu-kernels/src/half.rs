@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! f32 -> binary16, halves to even.
+//! f32 -> binary16, halves to even, and back.
 
 use ::half::f16;
 
@@ -26,6 +26,35 @@ pub fn to_f16(row: &[f32], out: &mut [u8]) {
     reference(row, out);
 }
 
+/// The f32 of each binary16, little endian. Elements beyond the shorter slice are left
+/// alone.
+#[allow(unsafe_code)]
+pub fn from_f16(bytes: &[u8], out: &mut [f32]) {
+    let (halves, _) = bytes.as_chunks::<2>();
+    let len = halves.len().min(out.len());
+    let (halves, out) = (&halves[..len], &mut out[..len]);
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx") && is_x86_feature_detected!("f16c") {
+        // SAFETY: the host has AVX and F16C.
+        return unsafe { x86::from_f16(halves, out) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        const { assert!(cfg!(target_feature = "neon")) }
+        // SAFETY: this target has NEON in its baseline, as was just asserted.
+        unsafe { neon::from_f16(halves, out) }
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    widen(halves, out);
+}
+
+/// The definition of [`from_f16`].
+fn widen(halves: &[[u8; 2]], out: &mut [f32]) {
+    for (x, &half) in out.iter_mut().zip(halves) {
+        *x = f16::from_le_bytes(half).to_f32();
+    }
+}
+
 /// The definition.
 fn reference(row: &[f32], out: &mut [[u8; 2]]) {
     for (half, &x) in out.iter_mut().zip(row) {
@@ -35,7 +64,7 @@ fn reference(row: &[f32], out: &mut [[u8; 2]]) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_cvtps_ph};
+    use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_cvtph_ps, _mm256_cvtps_ph};
 
     use zerocopy::transmute;
 
@@ -49,12 +78,24 @@ mod x86 {
         }
         super::reference(row, out);
     }
+
+    #[target_feature(enable = "avx,f16c")]
+    pub(super) fn from_f16(halves: &[[u8; 2]], out: &mut [f32]) {
+        let (eights, halves) = halves.as_chunks::<8>();
+        let (singles, out) = out.as_chunks_mut::<8>();
+        for (singles, &eight) in singles.iter_mut().zip(eights) {
+            let widened = _mm256_cvtph_ps(transmute!(eight));
+            *singles = transmute!(widened);
+        }
+        super::widen(halves, out);
+    }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod neon {
     use std::arch::aarch64::{
-        float32x4_t, uint16x8_t, vcvt_f16_f32, vcvt_high_f16_f32, vreinterpretq_u16_f16,
+        float32x4_t, uint16x8_t, vcvt_f16_f32, vcvt_f32_f16, vcvt_high_f16_f32, vcvt_high_f32_f16,
+        vget_low_f16, vreinterpretq_f16_u16, vreinterpretq_u16_f16,
     };
 
     use zerocopy::transmute;
@@ -70,6 +111,19 @@ mod neon {
             *halves = transmute!(rounded);
         }
         super::reference(row, out);
+    }
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn from_f16(halves: &[[u8; 2]], out: &mut [f32]) {
+        let (eights, halves) = halves.as_chunks::<8>();
+        let (singles, out) = out.as_chunks_mut::<8>();
+        for (singles, &eight) in singles.iter_mut().zip(eights) {
+            let bits: uint16x8_t = transmute!(eight);
+            let eight = vreinterpretq_f16_u16(bits);
+            let widened = [vcvt_f32_f16(vget_low_f16(eight)), vcvt_high_f32_f16(eight)];
+            *singles = transmute!(widened);
+        }
+        super::widen(halves, out);
     }
 }
 
@@ -95,6 +149,17 @@ mod tests {
         fn any_bits(row in prop::collection::vec(any::<u32>().prop_map(f32::from_bits), 0..40)) {
             check(&row);
         }
+    }
+
+    #[test]
+    fn every_half_widens() {
+        let halves: Vec<_> = (0..=u16::MAX).map(u16::to_le_bytes).collect();
+        let mut fast = vec![0.0; halves.len() - 3];
+        from_f16(halves.as_flattened(), &mut fast);
+        let mut slow = vec![0.0; fast.len()];
+        widen(&halves, &mut slow);
+        let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+        assert!(fast.iter().zip(&slow).all(same));
     }
 
     /// Every binary16, the halves between neighbours, and the f32 next to

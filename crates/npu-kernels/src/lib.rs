@@ -5,6 +5,7 @@
 //! rows of A or B --(encode: quantise, to f16, nibbles)--> runs --(order)--> tile
 //! tile of C --(order, add up, dequantise)--> rows of sums or floats
 //! rows of floats --(Hadamard)--> rows that quantise better
+//! tile of scores --(mask, softmax)--> tile of probabilities, in place
 //! ```
 //!
 //! [`pack`] and [`mod@unpack`] put things in order: they move data between
@@ -16,8 +17,9 @@
 //! How a kernel gets its vector instructions: its body is plain Rust in a shape
 //! that compilers vectorise, compiled once for each instruction set and chosen
 //! at run time (`dispatch.rs`): AVX-512, AVX2 or the baseline on x86-64; on
-//! aarch64 NEON, which is the baseline. Only the conversion to f16, for NEON the
-//! Hadamard transform, and what asks for cache lines ahead need intrinsics. The
+//! aarch64 NEON, which is the baseline. Only the conversions to and from f16, the
+//! exponentials, for NEON the Hadamard transform, and what asks for cache lines ahead need
+//! intrinsics. The
 //! dot products of ARMv8.2 and arithmetic in f16 have no use here: nothing is
 //! multiplied and added up but by the NPU.
 //!
@@ -39,6 +41,8 @@ pub mod nibble;
 pub mod pack;
 mod prefetch;
 pub mod quantise;
+pub mod softmax;
+pub mod transpose;
 pub mod unpack;
 
 pub use matrix::MatrixView;

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// A block of a row-major matrix.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MatrixView<'a, T> {
     data: &'a [T],
     stride: usize,
@@ -24,6 +24,24 @@ impl<'a, T> MatrixView<'a, T> {
         (rows.checked_mul(columns)? == data.len()).then_some(Self {
             data,
             stride: columns,
+            times: 1,
+            skipped: 0,
+            rows,
+            columns,
+        })
+    }
+
+    /// Rows that lie `stride` elements apart, with others or gaps between them; `None` if
+    /// the last one ends behind `data`.
+    #[must_use]
+    pub fn strided(data: &'a [T], rows: usize, columns: usize, stride: usize) -> Option<Self> {
+        if let Some(last) = rows.checked_sub(1) {
+            let end = last.checked_mul(stride)?.checked_add(columns)?;
+            data.get(..end)?;
+        }
+        Some(Self {
+            data,
+            stride,
             times: 1,
             skipped: 0,
             rows,
@@ -104,6 +122,17 @@ mod tests {
         assert_eq!((empty.rows(), empty.row(0)), (0, &[][..]));
         let no_columns = matrix.block(2..3, 4..9);
         assert_eq!((no_columns.columns(), no_columns.row(0)), (0, &[][..]));
+    }
+
+    #[test]
+    fn rows_apart() {
+        let data: Vec<u32> = (0..12).collect();
+        let matrix = MatrixView::strided(&data, 3, 2, 5).unwrap();
+        assert_eq!((matrix.row(1), matrix.row(2)), (&[5, 6][..], &[10, 11][..]));
+        assert_eq!(matrix.block(1..3, 1..2).row(1), [11]);
+        assert!(MatrixView::strided(&data, 3, 3, 5).is_none());
+        assert!(MatrixView::strided(&data, usize::MAX, 3, 5).is_none());
+        assert!(MatrixView::strided(&data, 0, 30, 5).is_some());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use npu_kernels::nibble::first_outside;
 use rknpu_regcmd::ProgramOptions;
 use rocket_uapi::DevicePool;
 
+use crate::attention::AttentionState;
 use crate::buffers::Buffers;
 use crate::cache::LruMap;
 use crate::counters::{AtomicCounters, Counters};
@@ -74,6 +75,7 @@ pub struct Engine {
     clock: Arc<SectionTimes>,
     workers: Arc<Workers>,
     quantised: QuantisedScratch,
+    attention: AttentionState,
 }
 
 impl Engine {
@@ -131,6 +133,7 @@ impl Engine {
             clock: Arc::default(),
             workers: Arc::default(),
             quantised: QuantisedScratch::default(),
+            attention: AttentionState::default(),
         })
     }
 
@@ -274,6 +277,10 @@ impl Engine {
 
     pub(crate) const fn quantised(&self) -> &QuantisedScratch {
         &self.quantised
+    }
+
+    pub(crate) const fn attention(&self) -> &AttentionState {
+        &self.attention
     }
 
     pub(crate) const fn options(&self) -> &PlanOptions {

@@ -30,6 +30,16 @@ pub enum Error {
         /// Elements passed.
         actual: usize,
     },
+    /// Operands of attention do not fit each other.
+    #[error("attention: {what} is {actual}; with the other operands it must be {expected}")]
+    AttentionShape {
+        /// Which size.
+        what: &'static str,
+        /// What it is.
+        actual: usize,
+        /// What fits.
+        expected: usize,
+    },
     /// An INT4 operand holds a value that has no four bits.
     #[error("{operand}[{index}] is {value}; int4 operands hold -8 to 7")]
     Int4Range {
@@ -130,7 +140,8 @@ pub enum Error {
     },
 }
 
-/// Why one of several products has no result, and with it none of them.
+/// Why one of several products, or calls of attention, has no result, and with it none of
+/// them.
 #[derive(Debug, thiserror::Error)]
 #[error("call {call}: {source}")]
 pub struct GemmCallError {

@@ -42,6 +42,7 @@ compile_error!("the RK3588 is little endian, and so are the buffers shared with 
 
 mod activations;
 mod arena;
+pub mod attention;
 mod buffers;
 mod cache;
 mod counters;

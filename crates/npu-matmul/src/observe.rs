@@ -51,6 +51,11 @@ pub enum Activity {
     },
     /// The caller did nothing but wait for a job.
     Wait,
+    /// Scores of attention were turned into probabilities, in place.
+    Softmax {
+        /// Bytes of the scores.
+        bytes: usize,
+    },
     /// Outputs were read and added up.
     Unpack {
         /// Bytes of the buffer.

@@ -57,11 +57,16 @@ pub(crate) struct Prepared {
     pub(crate) is_checked: AtomicBool,
 }
 
+/// A number that nothing else which is prepared has.
+pub(crate) fn next_id() -> u64 {
+    // Only uniqueness matters.
+    NEXT_PREPARED.fetch_add(1, Ordering::Relaxed)
+}
+
 impl Prepared {
     pub(crate) fn new(plan: Plan) -> Self {
         Self {
-            // Only uniqueness matters.
-            id: NEXT_PREPARED.fetch_add(1, Ordering::Relaxed),
+            id: next_id(),
             steps: plan.steps().collect(),
             plan,
             is_checked: AtomicBool::new(false),
@@ -128,8 +133,13 @@ impl ProgramsKey {
     /// Of a job whose activations, weights and output are at these addresses of its
     /// device.
     pub(crate) const fn new(prepared: &Prepared, job: JobIndex, addresses: [Iova; 3]) -> Self {
+        Self::of(prepared.id, job, addresses)
+    }
+
+    /// The same of what has this [`next_id`].
+    pub(crate) const fn of(prepared: u64, job: JobIndex, addresses: [Iova; 3]) -> Self {
         Self {
-            prepared: prepared.id,
+            prepared,
             job,
             addresses,
         }

@@ -17,8 +17,8 @@ pub struct Times {
     /// Quantising activations and laying them out; the threads' times added
     /// up.
     pub pack: Duration,
-    /// Reading outputs, adding them up and scaling them; the threads' times
-    /// added up.
+    /// Reading outputs, adding them up and scaling them, and the softmax of attention; the
+    /// threads' times added up.
     pub unpack: Duration,
     /// Comparing the first task of each kind with the CPU's results
     /// ([`PlanOptions::check_first`](crate::PlanOptions::check_first)), in callers; added

@@ -5,6 +5,7 @@
 //! | question | answer |
 //! |---|---|
 //! | what is a weight matrix computed in, and from how many rows on? | [`OffloadRules::decide`] |
+//! | from how many rows on is attention computed there? | [`OffloadRules::fewest_attention_rows`] |
 //! | what does it take once packed, and a product with it? | [`PlanTarget::packed_bytes`], [`PlanTarget::cost`] |
 //! | what may all weights take, and which come first? | [`AvailableMemory, default_budget`], [`WeightRole`] |
 //! | what does a whole prompt take, attention and all else on the CPU included? | [`Graph::prompt`] |
@@ -26,6 +27,7 @@
 //! assert_eq!(bytes, Some(16 << 20));
 //! ```
 
+mod attention;
 mod cost;
 mod cpu;
 mod format;
@@ -37,6 +39,7 @@ mod precision;
 mod rows;
 mod rules;
 
+pub use attention::{AttentionChoice, AttentionSize};
 pub use cost::{OffloadCost, PlanTarget};
 pub use cpu::{CpuSpeed, ProductSpeed};
 pub use format::{FORMATS, FormatClass, NumberFormat};

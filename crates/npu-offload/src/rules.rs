@@ -6,6 +6,7 @@ use std::sync::{PoisonError, RwLock};
 
 use npu_matmul::quantise::INT8_K_MAX;
 
+use crate::attention::{AttentionChoice, AttentionSize};
 use crate::cost::PlanTarget;
 use crate::cpu::CpuSpeed;
 use crate::format::{FormatClass, NumberFormat};
@@ -25,6 +26,8 @@ pub struct OffloadRules {
     pub choice: PrecisionChoice,
     /// From how many rows on the user wants products offloaded; `None` leaves it to the times.
     pub min_rows: Option<usize>,
+    /// Which attention the user wants offloaded.
+    pub attention: AttentionChoice,
     /// The NPU, and the CPU's share of its products.
     pub target: PlanTarget,
     /// The CPU without the NPU.
@@ -33,6 +36,7 @@ pub struct OffloadRules {
     pub is_calibrated: bool,
     /// What was decided, since each answer takes milliseconds of planning.
     known: RwLock<HashMap<(NumberFormat, [usize; 2]), ProductDecision>>,
+    known_attention: RwLock<HashMap<AttentionSize, Option<usize>>>,
 }
 
 /// What is decided about products with the same weights.
@@ -54,10 +58,12 @@ impl OffloadRules {
         Self {
             choice: PrecisionChoice::Auto,
             min_rows: None,
+            attention: AttentionChoice::Auto,
             is_calibrated: target.options.profile.is_calibrated(),
             target,
             cpu: CpuSpeed::RK3588,
             known: RwLock::default(),
+            known_attention: RwLock::default(),
         }
     }
 
@@ -152,6 +158,32 @@ impl OffloadRules {
         }
         let pays = |fewest| tokens >= MOST_ROWS || together >= fewest;
         tokens >= FEWEST_ROWS && self.decide(weights, size).fewest_rows.is_some_and(pays)
+    }
+
+    /// From how many rows on attention of this size is offloaded; `None` if it never is. One row,
+    /// the token of a single sequence, only where the user says so: llama.cpp asks with one row
+    /// whether the CPU computes attention, and if not switches flash attention off.
+    #[must_use]
+    pub fn fewest_attention_rows(&self, size: AttentionSize) -> Option<usize> {
+        match (self.attention, self.min_rows) {
+            (AttentionChoice::Never, _) => return None,
+            (AttentionChoice::From(rows), _) => return Some(rows),
+            (AttentionChoice::Auto, Some(rows)) => return Some(rows.max(FEWEST_ROWS)),
+            (AttentionChoice::Auto, None) => {}
+        }
+        let size = size.rounded();
+        // As for products.
+        let known = self.known_attention.read();
+        let known = known.unwrap_or_else(PoisonError::into_inner);
+        if let Some(fewest) = known.get(&size) {
+            return *fewest;
+        }
+        drop(known);
+        let fewest = size.fewest_rows(&self.target, &self.cpu);
+        let known = self.known_attention.write();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        known.insert(size, fewest);
+        fewest
     }
 }
 
@@ -279,6 +311,41 @@ mod tests {
         assert!(!rules.is_worth(format("Q8_0"), SIZE, 1, MOST_ROWS));
         rules.min_rows = Some(4);
         assert!(!rules.is_worth(format("Q8_0"), SIZE, 3, MOST_ROWS));
+    }
+
+    const HEADS: AttentionSize = AttentionSize {
+        head: [64, 64],
+        heads: 32,
+        kv_heads: 8,
+        keys: 2048,
+    };
+
+    #[test]
+    fn attention_is_offloaded_from_as_many_rows_on_as_pay_and_never_one_by_itself() {
+        let mut rules = rules(600);
+        let fewest = rules.fewest_attention_rows(HEADS);
+        assert!(fewest.is_some_and(|rows| rows >= FEWEST_ROWS), "{fewest:?}");
+        // Sizes up to the next power of two share an answer.
+        let keys = 1280;
+        assert_eq!(
+            rules.fewest_attention_rows(AttentionSize { keys, ..HEADS }),
+            fewest
+        );
+        for (min_rows, expected) in [(1, FEWEST_ROWS), (32, 32)] {
+            rules.min_rows = Some(min_rows);
+            assert_eq!(rules.fewest_attention_rows(HEADS), Some(expected));
+        }
+        rules.attention = AttentionChoice::From(1);
+        assert_eq!(rules.fewest_attention_rows(HEADS), Some(1));
+        rules.attention = AttentionChoice::Never;
+        assert_eq!(rules.fewest_attention_rows(HEADS), None);
+    }
+
+    #[test]
+    fn a_faster_cpu_keeps_attention() {
+        let mut rules = rules(600);
+        rules.cpu.attention = u64::MAX;
+        assert_eq!(rules.fewest_attention_rows(HEADS), None);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(crate) struct OpIds {
     pub(crate) mul_mat: u32,
     /// The matrix product whose rows choose their weights.
     pub(crate) mul_mat_id: u32,
+    /// Attention in one operation.
+    pub(crate) flash_attn: u32,
     /// Rows rotated by their positions.
     pub(crate) rope: u32,
     /// Rows scaled to the same mean square.
@@ -59,6 +61,7 @@ impl OpIds {
             none: number("NONE")?,
             mul_mat: number("MUL_MAT")?,
             mul_mat_id: number("MUL_MAT_ID")?,
+            flash_attn: number("FLASH_ATTN_EXT")?,
             rope: number("ROPE")?,
             rms_norm: number("RMS_NORM")?,
             elementwise: [number("ADD")?, number("MUL")?],
@@ -91,11 +94,12 @@ mod tests {
                 13 => c"RMS_NORM".as_ptr(),
                 14 => c"ADD".as_ptr(),
                 15 => c"MUL".as_ptr(),
+                16 => c"FLASH_ATTN_EXT".as_ptr(),
                 _ => c"OTHER".as_ptr(),
             }
         }
         let ops = OpIds::find(shuffled, &GgmlVersion::from("x")).unwrap();
-        assert_eq!((ops.mul_mat, ops.mul_mat_id), (7, 6));
+        assert_eq!((ops.mul_mat, ops.mul_mat_id, ops.flash_attn), (7, 6, 16));
         assert_eq!(ops.views, [11, 9, 10, 8]);
 
         extern "C" fn none(_: c_int) -> *const c_char {

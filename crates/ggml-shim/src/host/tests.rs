@@ -47,6 +47,7 @@ pub(crate) fn fake_host() -> Host {
             none: 0,
             mul_mat: 29,
             mul_mat_id: 30,
+            flash_attn: 70,
             rope: 50,
             rms_norm: 24,
             elementwise: [2, 7],

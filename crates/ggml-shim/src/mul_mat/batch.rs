@@ -9,10 +9,11 @@ use std::sync::Arc;
 use npu_matmul::{Engine, Output};
 
 use super::rows::{PreparedRows, RowScratch};
-use super::{KeptWeights, MulMat, ProductError, ProductOutput, StoredWeights};
+use super::{KeptWeights, MulMat, StoredWeights};
 use crate::abi::MAX_DIMS;
 use crate::matrix::Matrix;
-use crate::mul_mat_error::MulMatError;
+use crate::mul_mat_error::{ListError, MulMatError};
+use crate::node_output::NodeOutput;
 use crate::pack::{self, PackedMatrix};
 use crate::supports::Shape;
 use crate::tensor_bytes::TensorBytes;
@@ -119,7 +120,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         &mut self,
         products: &mut [MulMat<'a>],
         part: Part,
-    ) -> Result<(), ProductError> {
+    ) -> Result<(), ListError> {
         let key = RowsKey::of(&products[part.product], &part);
         let mut rows = self.rows.iter().position(|(other, _)| *other == key);
         let mut more = self.held_by(&products[part.product], &part, rows.is_some());
@@ -129,7 +130,7 @@ impl<'e, 'a> Batch<'e, 'a> {
             more = self.held_by(&products[part.product], &part, false);
         }
         let product = &products[part.product];
-        let failed = ProductError::of(part.product);
+        let failed = ListError::of(part.product);
         let packed = self.weights(product, &part).map_err(&failed)?;
         let rows = match rows {
             Some(rows) => rows,
@@ -183,7 +184,7 @@ impl<'e, 'a> Batch<'e, 'a> {
     }
 
     /// Computes what it has.
-    pub(super) fn flush(&mut self, products: &mut [MulMat<'a>]) -> Result<(), ProductError> {
+    pub(super) fn flush(&mut self, products: &mut [MulMat<'a>]) -> Result<(), ListError> {
         let parts = std::mem::take(&mut self.parts);
         let rows = std::mem::take(&mut self.rows);
         self.loaded.clear();
@@ -195,7 +196,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         let mut gemms = Vec::with_capacity(parts.len());
         for (part, packed, _) in &parts {
             let gemm = (self.engine).prepare(&packed.weights, part.rows.len(), Output::F32);
-            gemms.push(gemm.map_err(|error| ProductError::of(part.product)(error.into()))?);
+            gemms.push(gemm.map_err(|error| ListError::of(part.product)(error.into()))?);
         }
         let calls = gemms.iter().zip(&parts).zip(&mut outputs);
         let calls = calls.map(|((gemm, (_, _, at)), out)| {
@@ -203,7 +204,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         });
         self.engine.run(calls).map_err(|error| {
             let product = parts[error.call].0.product;
-            ProductError::of(product)(error.source.into())
+            ListError::of(product)(error.source.into())
         })?;
         drop(gemms);
         let mut scattered = Vec::new();
@@ -211,19 +212,19 @@ impl<'e, 'a> Batch<'e, 'a> {
             rows[*at]
                 .1
                 .mend(&packed.factors, packed.weights.n(), out.values_mut());
-            if let ProductOutput::Aside(values) = out {
+            if let NodeOutput::Aside(values) = out {
                 scattered.push((part, values));
             }
         }
         for (part, values) in scattered {
             let product = &mut products[part.product];
             let copied = self.scatter(product, part, values);
-            copied.map_err(ProductError::of(part.product))?;
+            copied.map_err(ListError::of(part.product))?;
         }
         for (part, packed, _) in &parts {
             let product = &mut products[part.product];
             let verified = verify(product, part, packed);
-            verified.map_err(ProductError::of(part.product))?;
+            verified.map_err(ListError::of(part.product))?;
         }
         for (_, rows) in rows {
             rows.recycle(self.scratch);
@@ -237,7 +238,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         &self,
         products: &'p mut [MulMat<'a>],
         parts: &[(Part, Arc<PackedMatrix>, usize)],
-    ) -> Result<Vec<ProductOutput<'p>>, ProductError> {
+    ) -> Result<Vec<NodeOutput<'p>>, ListError> {
         // What is left of each product's output, and from which element on.
         let outputs = products.iter_mut();
         let mut left: Vec<_> = outputs
@@ -248,7 +249,7 @@ impl<'e, 'a> Batch<'e, 'a> {
                 PartRows::Run(rows) => rows,
                 PartRows::Scattered(rows) => {
                     let values = self.scratch.floats.take(rows.len() * n);
-                    return Ok(ProductOutput::Aside(values?));
+                    return Ok(NodeOutput::Aside(values?));
                 }
             };
             let (start, out) = std::mem::take(&mut left[part.product]);
@@ -257,11 +258,11 @@ impl<'e, 'a> Batch<'e, 'a> {
             let split = behind.and_then(|behind| behind.split_at_mut_checked(rows.len() * n));
             let (values, behind) = split.ok_or(MulMatError::Data("outputs"))?;
             left[part.product] = (rows.end * n, behind);
-            Ok(ProductOutput::InPlace(values))
+            Ok(NodeOutput::InPlace(values))
         };
         let each = parts.iter().map(|(part, packed, _)| {
             let output = of_part(part, packed.weights.n());
-            output.map_err(ProductError::of(part.product))
+            output.map_err(ListError::of(part.product))
         });
         each.collect()
     }

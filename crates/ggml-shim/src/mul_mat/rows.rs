@@ -33,6 +33,19 @@ impl RowScratch {
     pub(crate) fn put_aside(&self, outputs: Vec<f32>) {
         self.floats.put(outputs);
     }
+
+    /// Memory for numbers in FP16.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn take_halves(&self, len: usize) -> Result<Vec<f16>, MulMatError> {
+        Ok(self.halves.take(len)?)
+    }
+
+    /// Keeps such memory for later ones.
+    pub(crate) fn put_halves(&self, halves: Vec<f16>) {
+        self.halves.put(halves);
+    }
 }
 
 /// Activations in the form that their weights are multiplied with.

@@ -15,19 +15,20 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::abi::type_id;
 use crate::engine::{self, OpenedEngine};
+use crate::mul_mat_error::MulMatError;
 use crate::types::tests::{Q8_0, decoder, format};
 
-static OPENED: LazyLock<OpenedEngine> =
+pub(crate) static OPENED: LazyLock<OpenedEngine> =
     LazyLock::new(|| engine::open(&Selector::Model, false, None).unwrap());
-static SCRATCH: LazyLock<RowScratch> = LazyLock::new(RowScratch::default);
+pub(crate) static SCRATCH: LazyLock<RowScratch> = LazyLock::new(RowScratch::default);
 
-fn run(products: &mut [MulMat<'_>]) -> Result<(), ProductError> {
+fn run(products: &mut [MulMat<'_>]) -> Result<(), ListError> {
     compute(&OPENED.engine, &SCRATCH, products)
 }
 
 fn run_one(product: MulMat<'_>) -> Result<Option<OutputErrors>, MulMatError> {
     let mut products = [product];
-    run(&mut products).map_err(|ProductError { error, .. }| error)?;
+    run(&mut products).map_err(|ListError { error, .. }| error)?;
     Ok(products[0].errors)
 }
 
@@ -83,7 +84,7 @@ fn activation([k, m, i2, i3]: [usize; 4]) -> f32 {
 
 /// Lays out a tensor in memory whose dimensions 1 to 3 are stored in `order`,
 /// with `gap` unused elements behind each row.
-fn lay_out<T: Copy + IntoBytes + zerocopy::Immutable>(
+pub(crate) fn lay_out<T: Copy + IntoBytes + zerocopy::Immutable>(
     ne: [usize; 4],
     order: [usize; 3],
     gap: usize,
@@ -110,7 +111,7 @@ fn lay_out<T: Copy + IntoBytes + zerocopy::Immutable>(
     (data, stride.map(|stride| stride * size_of::<T>()))
 }
 
-const ORDERS: [[usize; 3]; 4] = [[1, 2, 3], [2, 1, 3], [1, 3, 2], [3, 2, 1]];
+pub(crate) const ORDERS: [[usize; 3]; 4] = [[1, 2, 3], [2, 1, 3], [1, 3, 2], [3, 2, 1]];
 
 fn run_f16(shape: Shape, order: [usize; 3], gap: usize) -> Vec<f32> {
     let Shape {
@@ -145,7 +146,7 @@ fn run_f16(shape: Shape, order: [usize; 3], gap: usize) -> Vec<f32> {
             row_bytes: 4 * k,
             nb: activations_nb,
         },
-        out: ProductOutput::InPlace(&mut out),
+        out: NodeOutput::InPlace(&mut out),
         kept: None,
         errors: Some(OutputErrors::default()),
     };
@@ -210,7 +211,7 @@ fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> Mu
             row_bytes: 128,
             nb: [4, 128, 256, 256],
         },
-        out: ProductOutput::InPlace(out),
+        out: NodeOutput::InPlace(out),
         kept: None,
         errors: None,
     }
@@ -333,7 +334,7 @@ fn products_of_a_list_share_their_activations() {
                         row_bytes: 4 * K,
                         nb: nb_of_rows,
                     },
-                    out: ProductOutput::InPlace(out),
+                    out: NodeOutput::InPlace(out),
                     kept: Some(kept.clone()),
                     errors: None,
                 }
@@ -394,7 +395,7 @@ fn damaged_weights_are_an_error_that_names_their_product() {
         q8_0(&bad, &activations, second),
     ]);
     let error = error.unwrap_err();
-    assert_eq!(error.product, 1);
+    assert_eq!(error.call, 1);
     let line = error.error.to_string();
     assert!(line.contains("row 1"), "{line}");
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One good product, and what makes it none.
 
+pub(crate) mod attention;
+
 use npu_offload::{PlanTarget, PrecisionChoice};
 
 use super::*;

@@ -2,6 +2,8 @@
 //! Tensors as llama.cpp and test-backend-ops build them, against a host of a
 //! few lines.
 
+mod attention;
+
 use std::ffi::c_int;
 use std::ptr;
 
@@ -266,7 +268,7 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
 #[test]
 fn data_is_seen_where_it_lies() {
     let sizes = with_array([0, 128, 256], |product| {
-        let ProductOutput::InPlace(out) = &mut product.out else {
+        let NodeOutput::InPlace(out) = &mut product.out else {
             panic!("set aside");
         };
         out.fill(2.0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One job, from the plan to its end: buffers, programs, submission, wait.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,7 +16,6 @@ use crate::engine::Engine;
 use crate::error::{Error, JobFailure};
 use crate::first_run::JobMemory;
 use crate::observe::{Activity, SubmittedJob};
-use crate::packed::PackedWeights;
 use crate::plan::{Band, JobPlan};
 use crate::prepared::{JobIndex, ProgramsKey};
 
@@ -198,7 +198,13 @@ impl OnDevice<'_> {
         let c = buffers.take(job.output_bytes).map_err(self.failed())?;
         let b = weights.block(job.block);
         let key = ProgramsKey::new(prepared, at, [a.iova(), b.iova(), c.iova()]);
-        let link = || link(weights, job, (a.iova(), a.len()), (c.iova(), c.len()));
+        let link = || {
+            link(
+                job,
+                [a.iova(), b.iova(), c.iova()],
+                [a.len(), b.len(), c.len()],
+            )
+        };
         let (programs, written) = buffers.programs(key, link, self.failed())?;
         self.engine.count(&Counters {
             bytes_to_device: written as u64,
@@ -227,7 +233,7 @@ impl OnDevice<'_> {
 
     /// Hands jobs to the driver, all at once; keeps the buffers of those that it
     /// does not take.
-    pub(super) fn submit(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, Error> {
+    pub(crate) fn submit(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, Error> {
         self.hand_over(jobs).map_err(|(error, jobs)| {
             self.discard(jobs);
             error
@@ -252,7 +258,7 @@ impl OnDevice<'_> {
     }
 
     /// Waits for a job. The buffers of one that failed are kept.
-    pub(super) fn wait(self, pending: PendingJob) -> Result<FinishedJob, Error> {
+    pub(crate) fn wait(self, pending: PendingJob) -> Result<FinishedJob, Error> {
         match self.end_of(pending) {
             (done, Ok(())) => Ok(done),
             (done, Err(error)) => {
@@ -292,25 +298,39 @@ impl OnDevice<'_> {
         a: Option<&FrozenBo>,
         results: &[Bo],
     ) -> Result<(), Error> {
-        let (Some(runs), Some(a), Some(c)) = (self.engine.first_runs(), a, results.first()) else {
+        let (Some(a), Some(c)) = (a, results.first()) else {
             return Ok(());
         };
-        if product.prepared.is_checked.load(Ordering::Relaxed) {
+        let is_checked = &product.prepared.is_checked;
+        if self.engine.first_runs().is_none() || is_checked.load(Ordering::Relaxed) {
             return Ok(());
         }
+        let block = product.weights.block(job.block);
+        self.check_tasks(job, a, (&block.buffer(), block.range()), c)
+    }
+
+    /// The same for a job that has read its weights in a range of `b`.
+    pub(crate) fn check_tasks(
+        self,
+        job: &JobPlan,
+        a: &FrozenBo,
+        (b, range): (&FrozenBo, Range<usize>),
+        c: &Bo,
+    ) -> Result<(), Error> {
+        let Some(runs) = self.engine.first_runs() else {
+            return Ok(());
+        };
         let tasks = runs.unchecked(job);
         if tasks.is_empty() {
             return Ok(());
         }
         let _checking = self.engine.clock().checking();
-        let block = product.weights.block(job.block);
-        let b = block.buffer();
         let until = Deadline::FOREVER;
-        let [a, b] = [a, &b].map(|bo| bo.read(until).map_err(self.failed()));
+        let [a, b] = [a, b].map(|bo| bo.read(until).map_err(self.failed()));
         let (a, b, c) = (a?, b?, c.read(until).map_err(self.failed())?);
         let memory = JobMemory {
             a: &a,
-            b: &b[block.range()],
+            b: &b[range],
             c: &c,
         };
         let device = self.device;
@@ -357,31 +377,25 @@ impl OnDevice<'_> {
     }
 
     /// Keeps the buffers of a job for later ones.
-    pub(super) fn keep(self, reads: Vec<Bo>, writes: Vec<Bo>) {
+    pub(crate) fn keep(self, reads: Vec<Bo>, writes: Vec<Bo>) {
         for bo in reads.into_iter().chain(writes) {
             self.engine.buffers(self.device).put(bo);
         }
     }
 }
 
-/// The job's programs, with the addresses and lengths of A and C.
+/// The job's programs, with the addresses and lengths of A, B and C.
 pub(crate) fn link(
-    weights: &PackedWeights,
     job: &JobPlan,
-    a: (Iova, usize),
-    c: (Iova, usize),
+    addresses: [Iova; 3],
+    lengths: [usize; 3],
 ) -> Result<Vec<LinkedProgram>, Error> {
-    let b = weights.block(job.block);
-    let bind = |id, (iova, len)| Binding {
-        id,
-        iova,
-        len: u32::try_from(len).unwrap_or(u32::MAX),
-    };
-    let bindings = [
-        bind(emit::ACTIVATIONS, a),
-        bind(emit::WEIGHTS, (b.iova(), b.len())),
-        bind(emit::OUTPUT, c),
-    ];
+    let ids = [emit::ACTIVATIONS, emit::WEIGHTS, emit::OUTPUT];
+    let bindings: [_; 3] = std::array::from_fn(|at| Binding {
+        id: ids[at],
+        iova: addresses[at],
+        len: u32::try_from(lengths[at]).unwrap_or(u32::MAX),
+    });
     emit::programs(job)?
         .iter()
         .map(|program| program.link(&bindings).map_err(Error::from))

@@ -18,5 +18,6 @@ mod product;
 mod run;
 mod wave;
 
+pub(crate) use job::{OnDevice, link};
 pub(crate) use product::{Epilogue, Operand, Product};
 pub(crate) use run::ProductRun;

@@ -23,7 +23,7 @@ const TASK_OVERHEAD_NS: u64 = 100_000;
 
 /// Nanoseconds that a task over one tile takes at most; the sum of computing
 /// and moving, although the hardware overlaps them. Sizes are padded ones.
-pub(super) fn task_time_bound_ns(dtype: Dtype, m: usize, k: usize, n: usize) -> u64 {
+pub(crate) fn task_time_bound_ns(dtype: Dtype, m: usize, k: usize, n: usize) -> u64 {
     let macs = (m as u64) * (k as u64) * (n as u64);
     let clocks = macs / dtype.macs_per_clock();
     let compute = clocks * (1_000_000_000 / CLOCK_HZ);

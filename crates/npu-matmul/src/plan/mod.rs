@@ -37,6 +37,7 @@ mod tiles;
 mod waves;
 mod weights;
 
+pub(crate) use cost::task_time_bound_ns;
 pub use depth::{int4_depth, int4_depth_within};
 pub use options::{Conditions, JobLimits, PlanError, PlanOptions};
 pub use product::Plan;

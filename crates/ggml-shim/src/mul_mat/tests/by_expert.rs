@@ -63,13 +63,13 @@ fn run_by_expert(
             row_bytes: 4 * used,
             nb: ids_nb,
         }),
-        out: ProductOutput::InPlace(&mut out),
+        out: NodeOutput::InPlace(&mut out),
         kept: None,
         errors: Some(OutputErrors::default()),
     };
     let mut products = [product];
     let computed = compute_within(&OPENED.engine, &SCRATCH, &mut products, most);
-    computed.map_err(|ProductError { error, .. }| error)?;
+    computed.map_err(|ListError { error, .. }| error)?;
     // Held against the experts that were asked for.
     let errors = products[0].errors.unwrap();
     let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();

@@ -35,7 +35,7 @@ fn row_sum(id: u32, precision: ComputeType, row: &[u8], k: usize) -> Result<f32,
             row_bytes: 4 * k,
             nb: [4, 4 * k, 4 * k, 4 * k],
         },
-        out: ProductOutput::InPlace(&mut out),
+        out: NodeOutput::InPlace(&mut out),
         kept: None,
         errors: None,
     };

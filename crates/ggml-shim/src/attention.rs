@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! ggml's attention to the engine's calls, all of a list at once.
+//!
+//! ```text
+//! for each attention of the list
+//!     round keys and values to FP16, unless they are       (once where values are a part of the keys)
+//!     for each of its streams a call
+//! compute all calls                                        (the engine packs, tiles and has the softmax)
+//! scale the outputs back, where values were scaled
+//! ```
+
+use half::f16;
+use npu_kernels::quantise::largest_magnitude;
+use npu_matmul::attention::{AttentionCall, HeadRows, reference};
+use npu_matmul::{Engine, Section};
+use rayon::prelude::*;
+use zerocopy::FromBytes;
+
+use crate::abi::type_id;
+use crate::mul_mat::RowScratch;
+use crate::mul_mat_error::{ListError, MulMatError};
+use crate::node_output::NodeOutput;
+use crate::quants;
+use crate::supports::{AttentionParams, AttentionShape};
+use crate::tensor_bytes::TensorBytes;
+use crate::types::Decoder;
+use crate::verify::OutputErrors;
+
+/// Attention and its data.
+#[derive(Debug)]
+pub(crate) struct Attention<'a> {
+    /// Sizes.
+    pub(crate) shape: AttentionShape,
+    /// Scale, ALiBi and cap.
+    pub(crate) params: AttentionParams,
+    /// src0
+    pub(crate) queries: TensorBytes<'a>,
+    /// src1
+    pub(crate) keys: CachedRows<'a>,
+    /// src2
+    pub(crate) values: CachedRows<'a>,
+    /// src3
+    pub(crate) mask: Option<TensorBytes<'a>>,
+    /// src4
+    pub(crate) sinks: Option<TensorBytes<'a>>,
+    /// dst: `outputs()` numbers.
+    pub(crate) out: NodeOutput<'a>,
+    /// How far its outputs are from the definition's, if it is computed again.
+    pub(crate) errors: Option<OutputErrors>,
+}
+
+/// Keys or values, which lie in a KV cache.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CachedRows<'a> {
+    /// Decodes them.
+    pub(crate) decoder: Decoder,
+    /// Their data.
+    pub(crate) rows: TensorBytes<'a>,
+}
+
+/// Computes attention of nodes that do not depend on each other.
+///
+/// # Errors
+/// See [`MulMatError`]; all outputs are then worthless.
+pub(crate) fn compute(
+    engine: &Engine,
+    scratch: &RowScratch,
+    nodes: &mut [Attention<'_>],
+) -> Result<(), ListError> {
+    let mut prepared = Vec::with_capacity(nodes.len());
+    for (index, node) in nodes.iter().enumerate() {
+        let operands = Operands::of(node, engine, scratch).map_err(ListError::of(index))?;
+        prepared.push(operands);
+    }
+    let mut calls = Vec::new();
+    let mut node_of = Vec::new();
+    for (index, (node, operands)) in nodes.iter_mut().zip(&prepared).enumerate() {
+        let outputs = node.shape.outputs() / node.shape.streams;
+        let (shape, scale, softcap) = (node.shape, node.params.scale, node.params.softcap);
+        for (stream, out) in node.out.values_mut().chunks_exact_mut(outputs).enumerate() {
+            let call = operands.call(&shape, [scale, softcap], stream, out);
+            calls.push(call.map_err(ListError::of(index))?);
+            node_of.push(index);
+        }
+    }
+    engine.attend(calls).map_err(|error| ListError {
+        call: node_of[error.call],
+        error: error.source.into(),
+    })?;
+    for (index, (node, operands)) in nodes.iter_mut().zip(&prepared).enumerate() {
+        operands.scale_back(node.out.values_mut());
+        verify(node, operands).map_err(ListError::of(index))?;
+    }
+    for operands in prepared {
+        operands.recycle(scratch);
+    }
+    Ok(())
+}
+
+/// Holds the outputs against the definition in binary64 of the operands that the NPU has, if that is
+/// asked for.
+fn verify(node: &mut Attention<'_>, operands: &Operands<'_>) -> Result<(), MulMatError> {
+    let Some(mut errors) = node.errors else {
+        return Ok(());
+    };
+    let (shape, scale, softcap) = (node.shape, node.params.scale, node.params.softcap);
+    let outputs = shape.outputs() / shape.streams;
+    for (stream, out) in node.out.values().chunks_exact(outputs).enumerate() {
+        let call = operands.call(&shape, [scale, softcap], stream, &mut [])?;
+        for (exact, out) in reference(&call).into_iter().zip(out) {
+            let exact = exact * f64::from(operands.value_factor());
+            if exact.is_finite() {
+                errors.differences += (f64::from(*out) - exact).powi(2);
+                errors.outputs += exact.powi(2);
+            }
+        }
+    }
+    node.errors = Some(errors);
+    Ok(())
+}
+
+/// The operands of an attention in the numbers that the engine takes.
+#[derive(Debug)]
+struct Operands<'a> {
+    queries: HeadVectors<'a, f32>,
+    keys: HalfRows<'a>,
+    /// `None` if the values are the beginnings of the keys.
+    values: Option<HalfRows<'a>>,
+    mask: Option<HeadVectors<'a, f16>>,
+    sinks: Option<&'a [f32]>,
+    slopes: Option<Vec<f32>>,
+}
+
+/// Vectors of all heads, rows and streams, and the elements from one to the next.
+#[derive(Debug)]
+struct HeadVectors<'a, T> {
+    data: &'a [T],
+    strides: [usize; 3],
+}
+
+/// Keys or values in FP16.
+#[derive(Debug)]
+enum HalfRows<'a> {
+    /// As they lie in the cache.
+    InPlace(HeadVectors<'a, f16>),
+    /// Rounded, times a power of two whose inverse is the factor.
+    Rounded {
+        data: Vec<f16>,
+        strides: [usize; 3],
+        factor: f32,
+    },
+}
+
+impl<'a> Operands<'a> {
+    fn of(
+        node: &Attention<'a>,
+        engine: &Engine,
+        scratch: &RowScratch,
+    ) -> Result<Self, MulMatError> {
+        let AttentionShape {
+            keys,
+            kv_heads,
+            kv_streams,
+            heads,
+            head: [d, dv],
+            ..
+        } = node.shape;
+        let cached = |rows: &CachedRows<'a>, len, what| {
+            HalfRows::of(
+                rows,
+                [len, keys, kv_heads, kv_streams],
+                engine,
+                scratch,
+                what,
+            )
+        };
+        let floats = |rows: &TensorBytes<'a>, what| {
+            <[f32]>::ref_from_bytes(rows.bytes).map_err(|_| MulMatError::Data(what))
+        };
+        // Rounded once: a cache of compressed keys has the values in their first channels.
+        let is_part = dv <= d && node.values.begins(&node.keys);
+        let mask = node.mask.as_ref().map(|mask| {
+            let data = quants::as_f16(mask.bytes).ok_or(MulMatError::Data("mask"))?;
+            Ok::<_, MulMatError>(HeadVectors::new(data, mask.nb))
+        });
+        let sinks = node.sinks.as_ref().map(|sinks| {
+            let sinks = floats(sinks, "sinks")?;
+            sinks.get(..heads).ok_or(MulMatError::Data("sinks"))
+        });
+        Ok(Self {
+            queries: HeadVectors::new(floats(&node.queries, "queries")?, node.queries.nb),
+            keys: cached(&node.keys, d, "keys")?,
+            values: match is_part {
+                true => None,
+                false => Some(cached(&node.values, dv, "values")?),
+            },
+            mask: mask.transpose()?,
+            sinks: sinks.transpose()?,
+            slopes: node.params.slopes(heads),
+        })
+    }
+
+    /// What the outputs of the engine are multiplied by.
+    fn value_factor(&self) -> f32 {
+        self.values.as_ref().unwrap_or(&self.keys).factor()
+    }
+
+    /// The call for one stream, with its outputs.
+    fn call<'c>(
+        &'c self,
+        shape: &AttentionShape,
+        [scale, softcap]: [f32; 2],
+        stream: usize,
+        out: &'c mut [f32],
+    ) -> Result<AttentionCall<'c>, MulMatError> {
+        let AttentionShape {
+            rows,
+            keys,
+            heads,
+            kv_heads,
+            head: [d, dv],
+            ..
+        } = *shape;
+        let kv_stream = stream / (shape.streams / shape.kv_streams);
+        let values = self.values.as_ref().unwrap_or(&self.keys);
+        let mask = self.mask.as_ref().map(|mask| {
+            let [heads, streams] = shape.mask;
+            let of_stream = mask.stream(stream % streams, [heads, rows, keys]);
+            of_stream.ok_or(MulMatError::Data("mask"))
+        });
+        let missing = |what| move || MulMatError::Data(what);
+        let queries = self.queries.stream(stream, [heads, rows, d]);
+        let key_vectors = self.keys.stream(kv_stream, [kv_heads, keys, d]);
+        let value_vectors = values.stream(kv_stream, [kv_heads, keys, dv]);
+        Ok(AttentionCall {
+            q: queries.ok_or_else(missing("queries"))?,
+            k: key_vectors.ok_or_else(missing("keys"))?,
+            v: value_vectors.ok_or_else(missing("values"))?,
+            mask: mask.transpose()?,
+            sinks: self.sinks,
+            slopes: self.slopes.as_deref(),
+            scale: scale * self.keys.factor(),
+            softcap,
+            out,
+        })
+    }
+
+    fn scale_back(&self, out: &mut [f32]) {
+        let factor = self.value_factor();
+        if factor != 1.0 {
+            out.iter_mut().for_each(|output| *output *= factor);
+        }
+    }
+
+    /// Keeps their memory for later ones.
+    fn recycle(self, scratch: &RowScratch) {
+        for rows in [Some(self.keys), self.values].into_iter().flatten() {
+            if let HalfRows::Rounded { data, .. } = rows {
+                scratch.put_halves(data);
+            }
+        }
+    }
+}
+
+impl<'a, T> HeadVectors<'a, T> {
+    /// With ggml's strides in bytes, which are whole elements.
+    fn new(data: &'a [T], nb: [usize; 4]) -> Self {
+        let [_, row, head, stream] = nb.map(|bytes| bytes / size_of::<T>());
+        Self {
+            data,
+            strides: [row, head, stream],
+        }
+    }
+
+    /// The vectors of one stream: heads, rows and length of them. `None` if there is less data.
+    fn stream(&self, stream: usize, sizes: [usize; 3]) -> Option<HeadRows<'a, T>> {
+        let [row, head, of_stream] = self.strides;
+        let start = stream.checked_mul(of_stream)?;
+        HeadRows::new(self.data.get(start..)?, sizes, [head, row])
+    }
+}
+
+impl CachedRows<'_> {
+    /// Whether each of its rows begins where one of `other` does, in the same format.
+    fn begins(&self, other: &Self) -> bool {
+        self.rows.bytes.as_ptr() == other.rows.bytes.as_ptr()
+            && self.rows.nb == other.rows.nb
+            && self.decoder.format() == other.decoder.format()
+    }
+}
+
+impl<'a> HalfRows<'a> {
+    /// Of so many elements, rows, heads and streams.
+    fn of(
+        cached: &CachedRows<'a>,
+        [len, rows, heads, streams]: [usize; 4],
+        engine: &Engine,
+        scratch: &RowScratch,
+        what: &'static str,
+    ) -> Result<Self, MulMatError> {
+        let CachedRows {
+            decoder,
+            rows: from,
+        } = cached;
+        if decoder.format().id == type_id::F16 {
+            let data = quants::as_f16(from.bytes).ok_or(MulMatError::Data(what))?;
+            return Ok(Self::InPlace(HeadVectors::new(data, from.nb)));
+        }
+        let mut data = scratch.take_halves(len * rows * heads * streams)?;
+        // Into `data`, times a power of two; the largest magnitude of what was decoded.
+        let mut round = |factor: f32| {
+            let of_row = |(decoded, _): &mut (Vec<f32>, _), (index, to): (usize, &mut [f16])| {
+                let (row, head) = (index % rows, index / rows);
+                let bytes = from.row([row, head % heads, head / heads])?;
+                if !decoder.is_aligned(bytes) {
+                    return None;
+                }
+                decoder.decode(bytes, decoded);
+                quants::round_scaled(decoded, factor, to);
+                Some(largest_magnitude(decoded))
+            };
+            data.par_chunks_exact_mut(len)
+                .enumerate()
+                .map_init(|| (vec![0.0; len], engine.stopwatch(Section::Pack)), of_row)
+                .try_reduce(|| 0, |a, b| Some(a.max(b)))
+                .map(f32::from_bits)
+                .ok_or(MulMatError::Data(what))
+        };
+        let factor = quants::factor_to_f16(round(1.0)?);
+        if factor != 1.0 {
+            round(factor)?;
+        }
+        Ok(Self::Rounded {
+            data,
+            strides: [len, len * rows, len * rows * heads],
+            factor: 1.0 / factor,
+        })
+    }
+
+    /// What they are to be multiplied by.
+    fn factor(&self) -> f32 {
+        match self {
+            Self::InPlace(_) => 1.0,
+            Self::Rounded { factor, .. } => *factor,
+        }
+    }
+
+    fn stream(&self, stream: usize, sizes: [usize; 3]) -> Option<HeadRows<'_, f16>> {
+        match self {
+            Self::InPlace(vectors) => vectors.stream(stream, sizes),
+            Self::Rounded { data, strides, .. } => HeadVectors {
+                data,
+                strides: *strides,
+            }
+            .stream(stream, sizes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

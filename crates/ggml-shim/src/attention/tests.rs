@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! ggml's attention by its definition, in binary64, against what is computed on the software model.
+
+use half::bf16;
+use proptest::prelude::*;
+use zerocopy::IntoBytes;
+
+use super::*;
+use crate::mul_mat::tests::{OPENED, ORDERS, SCRATCH, lay_out};
+use crate::types::tests::{BF16, Q8_0, decoder};
+
+/// Largest normalised mean square error.
+const MOST_NMSE: f64 = 1e-5;
+
+/// An attention to build.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    shape: AttentionShape,
+    params: AttentionParams,
+    /// Type of keys and values.
+    cache: u32,
+    /// Whether there is a mask.
+    is_masked: bool,
+    has_sinks: bool,
+    /// Whether the values are the first channels of the keys.
+    is_part: bool,
+    /// The order of dimensions 1 to 3 of all operands, and elements behind each row.
+    layout: ([usize; 3], usize),
+    /// Factors of keys and values.
+    magnitudes: [f32; 2],
+}
+
+const PLAIN: Case = Case {
+    shape: AttentionShape {
+        rows: 5,
+        keys: 7,
+        heads: 4,
+        kv_heads: 2,
+        streams: 1,
+        kv_streams: 1,
+        head: [32, 64],
+        mask: [1, 1],
+    },
+    params: AttentionParams {
+        scale: 0.5,
+        max_bias: 0.0,
+        softcap: 0.0,
+    },
+    cache: type_id::F16,
+    is_masked: true,
+    has_sinks: false,
+    is_part: false,
+    layout: ([2, 1, 3], 0),
+    magnitudes: [1.0, 1.0],
+};
+
+/// Numbers from -1 to 1 in steps of 1/64, which each type has exactly.
+fn number(seed: usize, [a, b, c, d]: [usize; 4]) -> f32 {
+    let mixed = ((seed + 31 * a + 101 * b + 57 * c + 23 * d) * 2_654_435_761) >> 7;
+    f32::from(i16::try_from(mixed % 129).unwrap()) / 64.0 - 1.0
+}
+
+fn query(at: [usize; 4]) -> f32 {
+    2.0 * number(1, at)
+}
+
+fn mask(at @ [key, row, ..]: [usize; 4]) -> f32 {
+    // Of row 3 no key is left.
+    match row == 3 || (key + 2 * row).is_multiple_of(3) {
+        true => f32::NEG_INFINITY,
+        false => number(4, at),
+    }
+}
+
+fn sink(head: usize) -> f32 {
+    2.0 * number(5, [head, 0, 0, 0])
+}
+
+/// The bytes of a tensor, aligned, and its strides.
+struct Data {
+    words: Vec<u64>,
+    nb: [usize; 4],
+}
+
+impl Data {
+    fn of<T: IntoBytes + zerocopy::Immutable>((data, nb): (Vec<T>, [usize; 4])) -> Self {
+        let bytes = data.as_slice().as_bytes();
+        let mut words = vec![0; bytes.len().div_ceil(8)];
+        words.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+        Self { words, nb }
+    }
+
+    fn rows(&self, row_bytes: usize) -> TensorBytes<'_> {
+        TensorBytes {
+            bytes: self.words.as_bytes(),
+            row_bytes,
+            nb: self.nb,
+        }
+    }
+}
+
+/// As FP16 has it.
+fn rounded(value: f32) -> f32 {
+    f16::from_f32(value).into()
+}
+
+impl Case {
+    fn key(&self, at: [usize; 4]) -> f32 {
+        self.magnitudes[0] * number(2, at)
+    }
+
+    fn value(&self, at: [usize; 4]) -> f32 {
+        match self.is_part {
+            true => self.key(at),
+            false => self.magnitudes[1] * number(3, at),
+        }
+    }
+
+    /// The definition, as the outputs lie.
+    fn reference(&self) -> Vec<f64> {
+        let AttentionShape {
+            rows,
+            keys,
+            heads,
+            kv_heads,
+            streams,
+            kv_streams,
+            head: [d, dv],
+            mask: [mask_heads, mask_streams],
+        } = self.shape;
+        let below = f64::from(heads.ilog2()).exp2();
+        let slope = |head: usize| {
+            let (bias, at) = (f64::from(self.params.max_bias), head as f64);
+            match bias > 0.0 {
+                false => 1.0,
+                true if at < below => (-bias / below * (at + 1.0)).exp2(),
+                true => (-bias / 2.0 / below * (2.0 * (at - below) + 1.0)).exp2(),
+            }
+        };
+        let mut out = Vec::new();
+        for stream in 0..streams {
+            for row in 0..rows {
+                for head in 0..heads {
+                    let kv = [head * kv_heads / heads, stream * kv_streams / streams];
+                    let score = |key: usize| {
+                        let term = |c: usize| {
+                            f64::from(query([c, row, head, stream]))
+                                * f64::from(self.key([c, key, kv[0], kv[1]]))
+                        };
+                        let dot: f64 = (0..d).map(term).sum();
+                        let mut score = dot * f64::from(self.params.scale);
+                        if self.params.softcap != 0.0 {
+                            let cap = f64::from(self.params.softcap);
+                            score = cap * (score / cap).tanh();
+                        }
+                        if self.is_masked {
+                            let at = [key, row, head % mask_heads, stream % mask_streams];
+                            score += slope(head) * f64::from(rounded(mask(at)));
+                        }
+                        score.exp()
+                    };
+                    let weights: Vec<f64> = (0..keys).map(score).collect();
+                    let mut sum: f64 = weights.iter().sum();
+                    if self.has_sinks {
+                        sum += f64::from(sink(head)).exp();
+                    }
+                    out.extend((0..dv).map(|c| {
+                        let term = |(key, weight): (usize, &f64)| {
+                            weight * f64::from(self.value([c, key, kv[0], kv[1]]))
+                        };
+                        let mixed: f64 = weights.iter().enumerate().map(term).sum();
+                        if sum == 0.0 { 0.0 } else { mixed / sum }
+                    }));
+                }
+            }
+        }
+        out
+    }
+
+    /// Keys or values.
+    fn cached(&self, len: usize, value: impl Fn([usize; 4]) -> f32) -> Data {
+        let AttentionShape {
+            keys,
+            kv_heads,
+            kv_streams,
+            ..
+        } = self.shape;
+        let (order, gap) = self.layout;
+        let ne = [len, keys, kv_heads, kv_streams];
+        match self.cache {
+            type_id::F32 => Data::of(lay_out(ne, order, gap, f32::NAN, value)),
+            type_id::F16 => Data::of(lay_out(ne, order, gap, f16::NAN, |at| {
+                f16::from_f32(value(at))
+            })),
+            BF16 => {
+                let bits = |at| bf16::from_f32(value(at)).to_bits();
+                Data::of(lay_out(ne, order, gap, 0xffff_u16, bits))
+            }
+            Q8_0 => {
+                // Sixty-fourths.
+                let block = |[block, key, head, stream]: [usize; 4]| {
+                    let mut bytes = [0; 34];
+                    bytes[..2].copy_from_slice(&f16::from_f32(1.0 / 64.0).to_le_bytes());
+                    for (at, byte) in bytes[2..].iter_mut().enumerate() {
+                        let element = 64.0 * value([32 * block + at, key, head, stream]);
+                        #[allow(clippy::cast_possible_truncation)]
+                        let element = element as i8;
+                        *byte = element.cast_unsigned();
+                    }
+                    bytes
+                };
+                let ne = [len / 32, keys, kv_heads, kv_streams];
+                Data::of(lay_out(ne, order, gap, [0xff; 34], block))
+            }
+            other => panic!("type {other}"),
+        }
+    }
+
+    /// Computes it; the outputs, and how far they are from the check's.
+    fn run(&self) -> Result<(Vec<f32>, OutputErrors), MulMatError> {
+        let AttentionShape {
+            rows,
+            keys,
+            heads,
+            streams,
+            head: [d, dv],
+            mask: [mask_heads, mask_streams],
+            ..
+        } = self.shape;
+        let (order, gap) = self.layout;
+        let queries = lay_out([d, rows, heads, streams], order, gap, f32::NAN, query);
+        let queries = Data::of(queries);
+        let cache = self.cached(d, |at| self.key(at));
+        let values = self.cached(dv, |at| self.value(at));
+        let values = if self.is_part { &cache } else { &values };
+        let ne = [keys, rows, mask_heads, mask_streams];
+        let masked = |at| f16::from_f32(mask(at));
+        let masked = Data::of(lay_out(ne, order, gap, f16::NAN, masked));
+        let sinks: Vec<f32> = (0..heads).map(sink).collect();
+        let sinks = Data::of((sinks, [4, 4 * heads, 4 * heads, 4 * heads]));
+        let decoder = decoder(self.cache);
+        let row_bytes_of = |len: usize| decoder.format().row_bytes(len).unwrap();
+        let mut out = vec![f32::NAN; self.shape.outputs()];
+        let mut node = Attention {
+            shape: self.shape,
+            params: self.params,
+            queries: queries.rows(4 * d),
+            keys: CachedRows {
+                decoder,
+                rows: cache.rows(row_bytes_of(d)),
+            },
+            values: CachedRows {
+                decoder,
+                rows: values.rows(row_bytes_of(dv)),
+            },
+            mask: self.is_masked.then(|| masked.rows(2 * keys)),
+            sinks: self.has_sinks.then(|| sinks.rows(4 * heads)),
+            out: NodeOutput::InPlace(&mut out),
+            errors: Some(OutputErrors::default()),
+        };
+        let nodes = std::slice::from_mut(&mut node);
+        compute(&OPENED.engine, &SCRATCH, nodes).map_err(|ListError { error, .. }| error)?;
+        let errors = node.errors.unwrap();
+        Ok((out, errors))
+    }
+
+    /// Computes it, and compares.
+    fn check(&self) {
+        let (out, errors) = self.run().unwrap();
+        let exact = self.reference();
+        assert_eq!(out.len(), exact.len());
+        let pairs = || out.iter().map(|out| f64::from(*out)).zip(&exact);
+        let apart: f64 = pairs().map(|(out, exact)| (out - exact).powi(2)).sum();
+        let energy: f64 = exact.iter().map(|exact| exact * exact).sum();
+        assert!(apart <= MOST_NMSE * energy, "{self:?}: {}", apart / energy);
+        assert!(errors.nmse() <= MOST_NMSE, "{self:?}: {}", errors.nmse());
+    }
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(48))]
+
+    #[test]
+    fn any_layout_and_sharing_equals_the_definition(
+        rows in 1..6_usize, keys in 1..20_usize,
+        kv_heads in 1..3_usize, group in 1..4_usize,
+        kv_streams in 1..3_usize, repeats in 1..3_usize,
+        d in 1..3_usize, dv in 1..3_usize,
+        masks in (any::<bool>(), any::<bool>(), any::<bool>()), has_sinks: bool,
+        order in 0..ORDERS.len(), gap in 0..3_usize, cache in 0..4_usize,
+    ) {
+        let (heads, streams) = (kv_heads * group, kv_streams * repeats);
+        let (is_masked, by_head, by_stream) = masks;
+        let case = Case {
+            shape: AttentionShape {
+                rows,
+                keys,
+                heads,
+                kv_heads,
+                streams,
+                kv_streams,
+                head: [32 * d, 32 * dv],
+                mask: [if by_head { heads } else { 1 }, if by_stream { streams } else { 1 }],
+            },
+            cache: [type_id::F32, type_id::F16, BF16, Q8_0][cache],
+            is_masked,
+            has_sinks,
+            layout: (ORDERS[order], gap),
+            ..PLAIN
+        };
+        case.check();
+    }
+}
+
+#[test]
+fn rows_without_a_key_are_zero() {
+    let (out, _) = PLAIN.run().unwrap();
+    let row = PLAIN.shape.heads * PLAIN.shape.head[1];
+    assert!(out[3 * row..4 * row].iter().all(|output| *output == 0.0));
+    assert!(out[2 * row..3 * row].iter().all(|output| *output != 0.0));
+}
+
+#[test]
+fn scores_are_capped_and_biased() {
+    let mut case = PLAIN;
+    case.shape.heads = 6;
+    for (max_bias, softcap) in [(8.0, 0.0), (0.0, 3.0), (8.0, 0.5)] {
+        case.params.max_bias = max_bias;
+        case.params.softcap = softcap;
+        case.check();
+        case.has_sinks = !case.has_sinks;
+    }
+}
+
+/// A cache of compressed keys: values are their first channels, and are rounded once.
+#[test]
+fn values_may_be_a_part_of_the_keys() {
+    let mut case = PLAIN;
+    case.shape.head = [96, 64];
+    case.is_part = true;
+    for cache in [type_id::F16, type_id::F32, BF16, Q8_0] {
+        case.cache = cache;
+        case.check();
+    }
+}
+
+/// FP16 ends at 65504, and has few bits below 2^-14.
+#[test]
+fn keys_and_values_beyond_fp16_are_scaled() {
+    let mut case = PLAIN;
+    for (cache, [key, value]) in [
+        (type_id::F32, [1e6, 1.0]),
+        (type_id::F32, [1e-9, 1e-9]),
+        (BF16, [1.0, 3.2e30]),
+        (type_id::F32, [1e9, 1e30]),
+    ] {
+        case.cache = cache;
+        // Powers of two, which BF16 has.
+        case.magnitudes = [key, value].map(|size: f32| size.log2().round().exp2());
+        case.params.scale = 1.0 / case.magnitudes[0];
+        case.check();
+    }
+}
+
+#[test]
+fn several_nodes_are_computed_at_once_and_an_error_names_its_own() {
+    let data = vec![0.0_f32; 64];
+    let (halves, values) = (vec![f16::ONE; 64], vec![f16::ONE; 64]);
+    let shape = AttentionShape {
+        rows: 2,
+        keys: 2,
+        heads: 1,
+        kv_heads: 1,
+        streams: 1,
+        kv_streams: 1,
+        head: [8, 8],
+        mask: [1, 1],
+    };
+    fn rows(bytes: &[u8], size: usize) -> TensorBytes<'_> {
+        TensorBytes {
+            bytes,
+            row_bytes: 8 * size,
+            nb: [size, 8 * size, 16 * size, 16 * size],
+        }
+    }
+    let compute_with = |values: [&[f16]; 2]| {
+        let mut outs = [[f32::NAN; 16]; 2];
+        let mut nodes = Vec::new();
+        for (values, out) in values.into_iter().zip(&mut outs) {
+            nodes.push(Attention {
+                shape,
+                params: PLAIN.params,
+                queries: rows(data.as_bytes(), 4),
+                keys: CachedRows {
+                    decoder: decoder(type_id::F16),
+                    rows: rows(halves.as_slice().as_bytes(), 2),
+                },
+                values: CachedRows {
+                    decoder: decoder(type_id::F16),
+                    rows: rows(values.as_bytes(), 2),
+                },
+                mask: None,
+                sinks: None,
+                out: NodeOutput::InPlace(out),
+                errors: None,
+            });
+        }
+        let computed = compute(&OPENED.engine, &SCRATCH, &mut nodes);
+        drop(nodes);
+        computed.map(|()| outs)
+    };
+    let outs = compute_with([&values, &values]).unwrap();
+    assert!(outs.as_flattened().iter().all(|output| *output == 1.0));
+    let error = compute_with([&values, &values[..15]]).unwrap_err();
+    assert_eq!(error.call, 1);
+    assert!(
+        matches!(error.error, MulMatError::Data("values")),
+        "{error:?}"
+    );
+}

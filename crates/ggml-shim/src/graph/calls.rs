@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls of the engine that do not depend on each other: computed at once, again where less may be
+//! wrong then, and counted.
+
+use std::time::{Duration, Instant};
+
+use npu_matmul::Engine;
+use serde_json::{Value, json};
+
+use super::GraphFailure;
+use crate::abi::status;
+use crate::attention::{self, Attention};
+use crate::failure;
+use crate::log::LogLevel;
+use crate::mul_mat::{self, MulMat, RowScratch};
+use crate::mul_mat_error::ListError;
+use crate::runtime::Runtime;
+use crate::stats::Stats;
+use crate::stream::Stream;
+use crate::supports::{AttentionShape, Offload, Shape};
+use crate::trace::{Trace, TracedList};
+use crate::verify::OutputErrors;
+
+/// What nodes ask of the engine.
+pub(super) trait EngineCall: Sized + Send {
+    /// Categories in the trace: of those that were computed, and of those that failed.
+    const CATEGORIES: [&'static str; 2];
+
+    /// Computes calls that do not depend on each other.
+    fn compute(engine: &Engine, scratch: &RowScratch, calls: &mut [Self]) -> Result<(), ListError>;
+
+    /// How far its outputs are from the CPU's, if it is computed again.
+    fn errors(&mut self) -> &mut Option<OutputErrors>;
+
+    /// Sizes and precision, for people.
+    fn describe(&self) -> String;
+
+    /// The same for the trace.
+    fn args(&self) -> Value;
+
+    /// Counts calls that were computed together in `time`.
+    fn count(calls: &[Self], time: Duration, stats: &Stats);
+}
+
+/// Calls, and the names of their nodes.
+pub(super) struct NamedCalls<T> {
+    names: Vec<String>,
+    calls: Vec<T>,
+}
+
+impl<T> Default for NamedCalls<T> {
+    fn default() -> Self {
+        Self {
+            names: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
+}
+
+impl<T: EngineCall> NamedCalls<T> {
+    /// Adds a call; its index.
+    pub(super) fn push(&mut self, name: String, call: T) -> usize {
+        self.names.push(name);
+        self.calls.push(call);
+        self.calls.len() - 1
+    }
+
+    /// Computes all of them.
+    pub(super) fn compute(
+        self,
+        runtime: &Runtime,
+        stream: &Stream,
+    ) -> Result<Vec<T>, GraphFailure> {
+        let Self { names, mut calls } = self;
+        let Some(first) = names.first() else {
+            return Ok(calls);
+        };
+        let engine = runtime
+            .engine()
+            .ok_or_else(|| format!("cannot compute {first}: the process is ending"))?;
+        let began = Instant::now();
+        let number = runtime.trace().map_or(0, Trace::next_list);
+        let computed = loop {
+            let computed = stream.run(|| {
+                let _computing = TracedList::new(number);
+                T::compute(&engine, &runtime.row_scratch, &mut calls)
+            });
+            match computed {
+                // Each time less is left that may be wrong.
+                Err(ListError { call, error }) if failure::may_run_again(&error) => {
+                    let line = format!("computing {} again: {error}", names[call]);
+                    runtime.log(LogLevel::Warn, &line);
+                    for errors in calls.iter_mut().filter_map(|call| call.errors().as_mut()) {
+                        *errors = OutputErrors::default();
+                    }
+                }
+                computed => break computed,
+            }
+        };
+        let ended = Instant::now();
+        if let Some(trace) = runtime.trace() {
+            let category = T::CATEGORIES[usize::from(computed.is_err())];
+            for (name, call) in names.iter().zip(&calls) {
+                let mut args = call.args();
+                args["list"] = number.into();
+                trace.slice(category, name, (began, ended), args);
+            }
+        }
+        computed.map_err(|ListError { call, error }| {
+            let error = failure::explain(error, runtime.model.as_deref());
+            let (name, what) = (&names[call], calls[call].describe());
+            GraphFailure::Node {
+                status: match failure::is_out_of_memory(&error) {
+                    true => status::ALLOC_FAILED,
+                    false => status::FAILED,
+                },
+                line: format!("computing {name} ({what}) failed: {error}"),
+            }
+        })?;
+        T::count(&calls, ended - began, &runtime.stats);
+        for (name, call) in names.iter().zip(&mut calls) {
+            if let Some(errors) = *call.errors() {
+                let (nmse, what) = (errors.nmse(), call.describe());
+                let line = format!("verified {name} ({what}): NMSE {nmse:.3e}");
+                runtime.log(LogLevel::Info, &line);
+            }
+        }
+        Ok(calls)
+    }
+}
+
+impl EngineCall for MulMat<'_> {
+    const CATEGORIES: [&'static str; 2] = ["product", "failed product"];
+
+    fn compute(engine: &Engine, scratch: &RowScratch, calls: &mut [Self]) -> Result<(), ListError> {
+        mul_mat::compute(engine, scratch, calls)
+    }
+
+    fn errors(&mut self) -> &mut Option<OutputErrors> {
+        &mut self.errors
+    }
+
+    fn describe(&self) -> String {
+        let Offload {
+            shape: Shape { n, k, .. },
+            precision,
+            ..
+        } = self.offload;
+        let (rows, precision) = (self.offload.rows(), precision.name());
+        format!("{rows} x {k} times {k} x {n}, {precision}")
+    }
+
+    fn args(&self) -> Value {
+        let Offload {
+            shape, precision, ..
+        } = self.offload;
+        json!({
+            "rows": self.offload.rows(),
+            "k": shape.k,
+            "n": shape.n,
+            "precision": precision.name(),
+        })
+    }
+
+    fn count(calls: &[Self], _time: Duration, stats: &Stats) {
+        stats.list();
+        for Self { offload, .. } in calls {
+            let macs = offload.outputs() as u64 * offload.shape.k as u64;
+            stats.computed(offload.precision, macs);
+        }
+    }
+}
+
+impl EngineCall for Attention<'_> {
+    const CATEGORIES: [&'static str; 2] = ["attention", "failed attention"];
+
+    fn compute(engine: &Engine, scratch: &RowScratch, calls: &mut [Self]) -> Result<(), ListError> {
+        attention::compute(engine, scratch, calls)
+    }
+
+    fn errors(&mut self) -> &mut Option<OutputErrors> {
+        &mut self.errors
+    }
+
+    fn describe(&self) -> String {
+        let AttentionShape {
+            rows, keys, heads, ..
+        } = self.shape;
+        format!("{rows} rows of {heads} heads, {keys} keys")
+    }
+
+    fn args(&self) -> Value {
+        let AttentionShape {
+            rows,
+            keys,
+            heads,
+            kv_heads,
+            streams,
+            head: [d, dv],
+            ..
+        } = self.shape;
+        json!({
+            "rows": rows,
+            "keys": keys,
+            "heads": heads,
+            "kv heads": kv_heads,
+            "streams": streams,
+            "head": d,
+            "value": dv,
+        })
+    }
+
+    fn count(calls: &[Self], time: Duration, stats: &Stats) {
+        stats.attention_time(time);
+        for Self { shape, .. } in calls {
+            let rows = shape.rows as u64 * shape.streams as u64;
+            stats.attended(rows * shape.keys as u64);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which attention runs on the NPU: as for products, a pure function of shapes, types and places.
+//!
+//! ggml's `FLASH_ATTN_EXT` in its own terms (`ne`, fastest dimension first):
+//!
+//! ```text
+//! queries  [D,  rows, heads,    streams]   F32
+//! keys     [D,  keys, kv_heads, kv_streams]
+//! values   [DV, keys, kv_heads, kv_streams]
+//! mask     [keys, >= rows, divisor of heads, divisor of streams]   F16, optional
+//! sinks    [heads]   F32, optional
+//! output   [DV, heads, rows, streams]      F32 without gaps
+//!
+//! s[n]   = slope(head) * mask[n] + cap * tanh(scale / cap * (q . k[n]))    without cap: scale * (q . k[n])
+//! output = sum over n of exp(s[n]) * v[n] / (sum over n of exp(s[n]) + exp(sink(head)))
+//! ```
+//!
+//! A row of which the mask leaves no key gives zeros.
+
+use npu_offload::{AttentionChoice, AttentionSize, FormatClass, OffloadRules};
+
+use super::{TensorDescriptor, check_sizes};
+use crate::abi::{MAX_DIMS, type_id};
+use crate::reason::DeclineReason;
+
+/// Longest head: DeepSeek's, 512 compressed channels and 64 with positions.
+const LONGEST_HEAD: usize = 576;
+
+/// All that the decision depends on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct AttentionQuery {
+    /// ggml's src0.
+    pub(crate) queries: TensorDescriptor,
+    /// ggml's src1.
+    pub(crate) keys: TensorDescriptor,
+    /// ggml's src2.
+    pub(crate) values: TensorDescriptor,
+    /// ggml's src3.
+    pub(crate) mask: Option<TensorDescriptor>,
+    /// ggml's src4.
+    pub(crate) sinks: Option<TensorDescriptor>,
+    /// ggml's dst.
+    pub(crate) output: TensorDescriptor,
+    /// Scale, ALiBi and cap.
+    pub(crate) params: AttentionParams,
+    /// Whether all operands lie in plain memory, or nowhere yet.
+    pub(crate) is_readable: bool,
+    /// Whether it has an operand that none of the above is.
+    pub(crate) has_more: bool,
+}
+
+/// Numbers of an attention.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct AttentionParams {
+    /// Factor of the products of queries and keys.
+    pub(crate) scale: f32,
+    /// Largest slope exponent of ALiBi, which makes each head's slope; 0 for slopes of 1.
+    pub(crate) max_bias: f32,
+    /// Bound of the scores; 0 for none.
+    pub(crate) softcap: f32,
+}
+
+/// Dimensions of an attention, see the module's picture. None is zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AttentionShape {
+    /// Queries of one head of one stream.
+    pub(crate) rows: usize,
+    /// Keys that each of them meets, masked ones too.
+    pub(crate) keys: usize,
+    /// Heads of the queries.
+    pub(crate) heads: usize,
+    /// Heads of keys and values, each shared by equally many heads of the queries.
+    pub(crate) kv_heads: usize,
+    /// Sequences.
+    pub(crate) streams: usize,
+    /// Sequences of keys and values, each shared by equally many of the queries.
+    pub(crate) kv_streams: usize,
+    /// Elements of a query and of a key (D), and of a value (DV).
+    pub(crate) head: [usize; 2],
+    /// Heads and streams of the mask; 1 without one.
+    pub(crate) mask: [usize; 2],
+}
+
+impl AttentionShape {
+    /// Elements of the output.
+    pub(crate) fn outputs(&self) -> usize {
+        self.rows * self.heads * self.streams * self.head[1]
+    }
+}
+
+/// Decides about attention that ggml asks for.
+///
+/// # Errors
+/// The reason for which it stays with the CPU.
+pub(crate) fn decide_attention(
+    query: &AttentionQuery,
+    rules: &OffloadRules,
+) -> Result<AttentionShape, DeclineReason> {
+    let shape = attention_shape(query)?;
+    let size = AttentionSize {
+        head: shape.head,
+        heads: shape.heads,
+        kv_heads: shape.kv_heads,
+        keys: shape.keys,
+    };
+    match rules.fewest_attention_rows(size) {
+        Some(fewest) if shape.rows >= fewest => Ok(shape),
+        Some(_) => Err(DeclineReason::AttentionRows),
+        None if rules.attention == AttentionChoice::Never => Err(DeclineReason::AttentionOff),
+        None => Err(DeclineReason::AttentionSlower),
+    }
+}
+
+/// Whether attention can be computed at all, whatever it is worth: what `graph_compute` relies on.
+///
+/// # Errors
+/// The reason for which it cannot.
+pub(crate) fn attention_shape(query: &AttentionQuery) -> Result<AttentionShape, DeclineReason> {
+    if query.has_more || !query.params.are_finite() {
+        return Err(DeclineReason::AttentionKind);
+    }
+    let is_decoded = |operand: &TensorDescriptor| operand.format.class != FormatClass::Other;
+    if !is_decoded(&query.keys) || !is_decoded(&query.values) {
+        return Err(DeclineReason::AttentionType);
+    }
+    let of_type = |operand: &Option<TensorDescriptor>, id: u32| {
+        operand.is_none_or(|operand| operand.format.id == id)
+    };
+    if query.queries.format.id != type_id::F32
+        || !of_type(&query.mask, type_id::F16)
+        || !of_type(&query.sinks, type_id::F32)
+    {
+        return Err(DeclineReason::AttentionType);
+    }
+    let shape = shape(query)?;
+    let has_rows =
+        |operand: &Option<TensorDescriptor>, len| operand.is_none_or(|op| op.has_rows(len));
+    let [d, dv] = shape.head;
+    if !query.queries.has_rows(d)
+        || !query.keys.has_rows(d)
+        || !query.values.has_rows(dv)
+        || !has_rows(&query.mask, shape.keys)
+        || !has_rows(&query.sinks, shape.heads)
+        || !query.output.is_packed()
+    {
+        return Err(DeclineReason::NotContiguous);
+    }
+    if !query.is_readable {
+        return Err(DeclineReason::AttentionPlace);
+    }
+    Ok(shape)
+}
+
+fn shape(query: &AttentionQuery) -> Result<AttentionShape, DeclineReason> {
+    let [d, rows, heads, streams] = query.queries.dimensions()?;
+    let [d_of_keys, keys, kv_heads, kv_streams] = query.keys.dimensions()?;
+    let values = query.values.dimensions()?;
+    let dv = values[0];
+    let fits = d == d_of_keys
+        && values[1..] == [keys, kv_heads, kv_streams]
+        && heads.is_multiple_of(kv_heads)
+        && streams.is_multiple_of(kv_streams)
+        && query.output.dimensions()? == [dv, heads, rows, streams];
+    // A mask may have more rows: older versions of llama.cpp pad it.
+    let masks = |[n, m, x, y]: [usize; MAX_DIMS]| {
+        n == keys && m >= rows && heads.is_multiple_of(x) && streams.is_multiple_of(y)
+    };
+    let mask = query.mask.map(|mask| mask.dimensions()).transpose()?;
+    let fits_sinks = query.sinks.map_or(Ok(true), |sinks| {
+        sinks.dimensions().map(|sizes| sizes == [heads, 1, 1, 1])
+    })?;
+    if !fits || !mask.is_none_or(masks) || !fits_sinks {
+        return Err(DeclineReason::Shape);
+    }
+    if d > LONGEST_HEAD || dv > LONGEST_HEAD {
+        return Err(DeclineReason::AttentionHead);
+    }
+    check_sizes([
+        [rows, d.max(dv), heads, streams],
+        [keys, d.max(dv), kv_heads, kv_streams],
+        [rows, keys, heads, streams],
+    ])?;
+    Ok(AttentionShape {
+        rows,
+        keys,
+        heads,
+        kv_heads,
+        streams,
+        kv_streams,
+        head: [d, dv],
+        mask: mask.map_or([1, 1], |[_, _, heads, streams]| [heads, streams]),
+    })
+}
+
+impl AttentionParams {
+    fn are_finite(self) -> bool {
+        [self.scale, self.max_bias, self.softcap]
+            .iter()
+            .all(|number| number.is_finite())
+    }
+
+    /// The slope of each head, by which its mask is multiplied: ALiBi's, a geometric sequence over
+    /// the heads up to a power of two, and between its terms for the heads above; `None` if all are 1.
+    pub(crate) fn slopes(self, heads: usize) -> Option<Vec<f32>> {
+        if self.max_bias <= 0.0 {
+            return None;
+        }
+        let below = 1_usize << heads.ilog2();
+        let base = |bias: f32| (-f64::from(bias) / below as f64).exp2();
+        let (even, odd) = (base(self.max_bias), base(self.max_bias / 2.0));
+        let slope = |head: usize| {
+            let exponent = |steps: usize| i32::try_from(steps).unwrap_or(i32::MAX);
+            let slope = match head < below {
+                true => even.powi(exponent(head + 1)),
+                false => odd.powi(exponent(2 * (head - below) + 1)),
+            };
+            slope as f32
+        };
+        Some((0..heads).map(slope).collect())
+    }
+}

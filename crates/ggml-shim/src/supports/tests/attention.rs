@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One good attention, and what makes it none.
+
+use npu_offload::AttentionChoice;
+
+use super::*;
+
+/// Attention that is offloaded: `rows` rows of 8 heads, which share 2 heads of keys and values of
+/// type `cache`, 256 of them.
+pub(crate) fn attention(cache: u32, rows: i64) -> AttentionQuery {
+    AttentionQuery {
+        queries: packed(type_id::F32, [64, rows, 8, 1]),
+        keys: packed(cache, [64, 256, 2, 1]),
+        values: packed(cache, [128, 256, 2, 1]),
+        mask: Some(packed(type_id::F16, [256, rows, 1, 1])),
+        sinks: Some(packed(type_id::F32, [8, 1, 1, 1])),
+        output: packed(type_id::F32, [128, 8, rows, 1]),
+        params: AttentionParams {
+            scale: 0.125,
+            max_bias: 0.0,
+            softcap: 0.0,
+        },
+        is_readable: true,
+        has_more: false,
+    }
+}
+
+#[test]
+fn attention_is_offloaded_from_as_many_rows_on_as_products() {
+    let decide =
+        |rows, rules: &OffloadRules| decide_attention(&attention(type_id::F16, rows), rules);
+    let shape = decide(32, &policy(32)).unwrap();
+    let expected = AttentionShape {
+        rows: 32,
+        keys: 256,
+        heads: 8,
+        kv_heads: 2,
+        streams: 1,
+        kv_streams: 1,
+        head: [64, 128],
+        mask: [1, 1],
+    };
+    assert_eq!(shape, expected);
+    assert_eq!(shape.outputs(), 32 * 8 * 128);
+    assert_eq!(decide(31, &policy(32)), Err(DeclineReason::AttentionRows));
+    // llama.cpp asks with one row whether the CPU has it.
+    assert_eq!(decide(1, &policy(1)), Err(DeclineReason::AttentionRows));
+    assert!(decide(2, &policy(1)).is_ok());
+}
+
+#[test]
+fn attention_has_a_switch_for_itself() {
+    let mut rules = policy(1);
+    let decide =
+        |rows, rules: &OffloadRules| decide_attention(&attention(type_id::F16, rows), rules);
+    rules.attention = AttentionChoice::Never;
+    assert_eq!(decide(512, &rules), Err(DeclineReason::AttentionOff));
+    rules.attention = AttentionChoice::From(1);
+    assert!(decide(1, &rules).is_ok());
+    let mut rules = OffloadRules::new(PlanTarget::at_clock(600_000_000));
+    rules.cpu.attention = u64::MAX;
+    assert_eq!(decide(512, &rules), Err(DeclineReason::AttentionSlower));
+}
+
+#[test]
+fn keys_and_values_of_every_type_that_is_decoded() {
+    for cache in [type_id::F32, type_id::F16, BF16, Q8_0] {
+        let mut asked = attention(cache, 32);
+        assert!(
+            decide_attention(&asked, &policy(32)).is_ok(),
+            "type {cache}"
+        );
+        asked.keys = packed(type_id::F16, [64, 256, 2, 1]);
+        assert!(
+            decide_attention(&asked, &policy(32)).is_ok(),
+            "type {cache}"
+        );
+    }
+}
+
+/// Layouts as llama.cpp has them: heads of a token lie together, a cache is longer than what is
+/// used of it, and a mask is padded.
+#[test]
+fn strided_operands_are_read_where_they_lie() {
+    let mut asked = attention(type_id::F16, 32);
+    asked.queries.nb = [4, 4 * 64 * 8, 4 * 64, 4 * 64 * 8 * 32];
+    asked.keys.nb = [2, 2 * 64 * 2, 2 * 64, 2 * 64 * 2 * 4096];
+    asked.mask = Some(packed(type_id::F16, [256, 64, 1, 1]));
+    assert!(decide_attention(&asked, &policy(32)).is_ok());
+}
+
+#[test]
+fn streams_and_heads_are_shared() {
+    let mut asked = attention(type_id::F16, 32);
+    asked.queries = packed(type_id::F32, [64, 32, 8, 6]);
+    asked.keys = packed(type_id::F16, [64, 256, 2, 3]);
+    asked.values = packed(type_id::F16, [128, 256, 2, 3]);
+    asked.mask = Some(packed(type_id::F16, [256, 32, 4, 2]));
+    asked.output = packed(type_id::F32, [128, 8, 32, 6]);
+    let shape = decide_attention(&asked, &policy(32)).unwrap();
+    assert_eq!((shape.streams, shape.kv_streams), (6, 3));
+    assert_eq!(shape.mask, [4, 2]);
+    (asked.mask, asked.sinks) = (None, None);
+    assert!(decide_attention(&asked, &policy(32)).is_ok());
+}
+
+/// Each line: what is changed in a good attention, and why it is declined.
+#[test]
+fn each_reason_to_decline_attention() {
+    type Change = fn(&mut AttentionQuery);
+    let table: &[(Change, DeclineReason)] = &[
+        (|a| a.has_more = true, DeclineReason::AttentionKind),
+        (|a| a.params.scale = f32::NAN, DeclineReason::AttentionKind),
+        (|a| a.is_readable = false, DeclineReason::AttentionPlace),
+        (
+            |a| a.keys.format = format(type_id::I32),
+            DeclineReason::AttentionType,
+        ),
+        (
+            |a| a.values.format = format(u32::MAX),
+            DeclineReason::AttentionType,
+        ),
+        (
+            |a| a.queries = packed(type_id::F16, [64, 32, 8, 1]),
+            DeclineReason::AttentionType,
+        ),
+        (
+            |a| a.mask = Some(packed(type_id::F32, [256, 32, 1, 1])),
+            DeclineReason::AttentionType,
+        ),
+        (
+            |a| a.sinks = Some(packed(type_id::F16, [8, 1, 1, 1])),
+            DeclineReason::AttentionType,
+        ),
+        (|a| a.keys.nb.swap(0, 1), DeclineReason::NotContiguous),
+        (|a| a.values.nb.swap(0, 1), DeclineReason::NotContiguous),
+        (|a| a.queries.nb[2] += 2, DeclineReason::NotContiguous),
+        (|a| a.output.nb[1] += 4, DeclineReason::NotContiguous),
+        (
+            |a| a.mask.as_mut().unwrap().nb[1] += 1,
+            DeclineReason::NotContiguous,
+        ),
+        (
+            |a| a.sinks.as_mut().unwrap().nb[0] = 8,
+            DeclineReason::NotContiguous,
+        ),
+        (
+            |a| a.keys = packed(type_id::F16, [32, 256, 2, 1]),
+            DeclineReason::Shape,
+        ),
+        (
+            |a| a.values = packed(type_id::F16, [128, 255, 2, 1]),
+            DeclineReason::Shape,
+        ),
+        (
+            |a| a.values = packed(type_id::F16, [128, 256, 1, 1]),
+            DeclineReason::Shape,
+        ),
+        (
+            |a| a.queries = packed(type_id::F32, [64, 32, 7, 1]),
+            DeclineReason::Shape,
+        ),
+        (
+            |a| a.queries = packed(type_id::F32, [64, 0, 8, 1]),
+            DeclineReason::Shape,
+        ),
+        (
+            |a| a.mask = Some(packed(type_id::F16, [256, 31, 1, 1])),
+            DeclineReason::Shape,
+        ),
+        (
+            |a| a.mask = Some(packed(type_id::F16, [256, 32, 3, 1])),
+            DeclineReason::Shape,
+        ),
+        (
+            |a| a.sinks = Some(packed(type_id::F32, [7, 1, 1, 1])),
+            DeclineReason::Shape,
+        ),
+        (
+            |a| a.output = packed(type_id::F32, [128, 32, 8, 1]),
+            DeclineReason::Shape,
+        ),
+        (
+            |a| {
+                a.values = packed(type_id::F16, [577, 256, 2, 1]);
+                a.output = packed(type_id::F32, [577, 8, 32, 1]);
+            },
+            DeclineReason::AttentionHead,
+        ),
+    ];
+    for (index, (change, reason)) in table.iter().enumerate() {
+        let mut asked = attention(type_id::F16, 32);
+        change(&mut asked);
+        let answer = decide_attention(&asked, &policy(32));
+        assert_eq!(answer, Err(*reason), "line {index}");
+    }
+}
+
+#[test]
+fn dimensions_that_overflow_are_declined() {
+    let mut asked = attention(type_id::F16, 32);
+    let many = 1 << 40;
+    asked.keys.ne[1] = many;
+    asked.values.ne[1] = many;
+    asked.mask = None;
+    asked.queries.ne[1] = many;
+    asked.output.ne[2] = many;
+    asked.output.nb[3] = (4 * 128 * 8) << 40;
+    assert_eq!(attention_shape(&asked), Err(DeclineReason::Shape));
+}
+
+/// ALiBi's slopes for 8 heads are 2^-1 ... 2^-8 where the largest exponent is 8; the heads above a
+/// power of two take the terms between.
+#[test]
+fn slopes_are_a_geometric_sequence() {
+    let params = |max_bias| AttentionParams {
+        max_bias,
+        ..attention(type_id::F16, 32).params
+    };
+    assert_eq!(params(0.0).slopes(8), None);
+    let expected: Vec<f32> = (1..=8).map(|exponent| 0.5_f32.powi(exponent)).collect();
+    assert_eq!(params(8.0).slopes(8), Some(expected));
+    let slopes = params(8.0).slopes(6).unwrap();
+    let expected = [0.25, 0.0625, 0.015_625, 0.003_906_25, 0.5, 0.125];
+    assert_eq!(slopes, expected);
+    assert_eq!(params(8.0).slopes(1), Some(vec![0.003_906_25]));
+}

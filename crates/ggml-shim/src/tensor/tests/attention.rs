@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attention as llama.cpp builds it: a view of the KV cache, and heads that lie side by side.
+
+use super::*;
+use crate::attention::Attention;
+use crate::supports::attention_shape;
+
+const FLASH_ATTN: u32 = 70;
+
+/// Four rows of two heads of 8 elements over six keys, with its data in one array from these places
+/// on (in elements of f32): queries, keys, values, mask, sinks, output.
+struct Node {
+    operands: [Tensor; 5],
+    output: Tensor,
+}
+
+const PLACES: [usize; 6] = [0, 64, 128, 192, 256, 320];
+
+fn node() -> Node {
+    let operands = [
+        tensor(type_id::F32, [8, 4, 2, 1]),
+        tensor(type_id::F16, [8, 6, 1, 1]),
+        tensor(type_id::F16, [16, 6, 1, 1]),
+        tensor(type_id::F16, [6, 4, 1, 1]),
+        tensor(type_id::F32, [2, 1, 1, 1]),
+    ];
+    let mut output = tensor(type_id::F32, [16, 2, 4, 1]);
+    output.op = FLASH_ATTN;
+    output.op_params[..3]
+        .copy_from_slice(&[0.25_f32, 8.0, 30.0].map(|x| x.to_bits().cast_signed()));
+    Node { operands, output }
+}
+
+impl Node {
+    /// Its node, with these of its operands.
+    fn with(&mut self, operands: &[usize]) -> &Tensor {
+        for index in operands {
+            self.output.src[*index] = &raw mut self.operands[*index];
+        }
+        &self.output
+    }
+}
+
+fn classify_node(tensor: &Tensor) -> GraphNode {
+    // SAFETY: all tensors live during the call.
+    unsafe { classify(&context(&fake_host()), tensor) }
+}
+
+#[test]
+fn attention_is_seen_with_its_parameters() {
+    let mut node = node();
+    let GraphNode::Attention(query) = classify_node(node.with(&[0, 1, 2, 3, 4])) else {
+        panic!("no attention");
+    };
+    let params = query.params;
+    assert_eq!(
+        (params.scale, params.max_bias, params.softcap),
+        (0.25, 8.0, 30.0)
+    );
+    assert!(query.is_readable && !query.has_more);
+    assert_eq!(query.values.ne, [16, 6, 1, 1]);
+    assert!(query.mask.is_some() && query.sinks.is_some());
+    assert!(attention_shape(&query).is_ok());
+    let mut node = self::node();
+    let GraphNode::Attention(query) = classify_node(node.with(&[0, 1, 2])) else {
+        panic!("no attention");
+    };
+    assert!(query.mask.is_none() && query.sinks.is_none());
+}
+
+#[test]
+fn attention_without_values_is_not_ours() {
+    let mut node = node();
+    let found = classify_node(node.with(&[0, 1, 3]));
+    assert!(matches!(found, GraphNode::Other), "{found:?}");
+}
+
+#[test]
+fn what_later_versions_add_and_what_cannot_be_read_is_seen() {
+    let mut node = node();
+    let mut more = tensor(type_id::I32, [6, 1, 1, 1]);
+    node.output.src[5] = &raw mut more;
+    let GraphNode::Attention(query) = classify_node(node.with(&[0, 1, 2])) else {
+        panic!("no attention");
+    };
+    assert!(query.has_more);
+    let rearranged = REARRANGED.as_ptr().cast_mut().cast();
+    for operand in 0..5 {
+        let mut buffer = buffer(rearranged, 0, 4096);
+        let mut node = self::node();
+        node.operands[operand].buffer = (&raw mut buffer).cast();
+        let GraphNode::Attention(query) = classify_node(node.with(&[0, 1, 2, 3, 4])) else {
+            panic!("no attention");
+        };
+        assert!(!query.is_readable, "operand {operand}");
+    }
+}
+
+/// Looks at the data of [`node`], its operands and output at these places.
+fn with_data<T>(places: [usize; 6], body: impl FnOnce(Attention<'_>) -> T) -> Option<T> {
+    let mut array = vec![1.0_f32; 1024];
+    let base = array.as_mut_ptr();
+    let mut node = node();
+    let tensors = node.operands.iter_mut().chain([&mut node.output]);
+    for (tensor, place) in tensors.zip(places) {
+        tensor.data = base.wrapping_add(place).cast();
+    }
+    let tensor = node.with(&[0, 1, 2, 3, 4]);
+    let GraphNode::Attention(query) = classify_node(tensor) else {
+        panic!("no attention");
+    };
+    let shape = attention_shape(&query).unwrap();
+    let host = fake_host();
+    // SAFETY: the tensors and the array live until the end of this function, each tensor lies within
+    // the array, and nobody else accesses it.
+    let footprint = unsafe { footprint(&context(&host), tensor) }?;
+    let numbers = (shape, query.params);
+    // SAFETY: as above.
+    unsafe { attention_data(&context(&host), tensor, numbers, &footprint, None) }.map(body)
+}
+
+#[test]
+fn data_of_attention_is_seen_where_it_lies() {
+    let lengths = with_data(PLACES, |attention| {
+        let mask = attention.mask.unwrap().bytes.len();
+        let sinks = attention.sinks.unwrap().bytes.len();
+        let operands = [
+            attention.queries,
+            attention.keys.rows,
+            attention.values.rows,
+        ];
+        let mut out = attention.out;
+        out.values_mut().fill(2.0);
+        (
+            operands.map(|operand| operand.bytes.len()),
+            mask,
+            sinks,
+            out.values().len(),
+        )
+    });
+    let operands = [4 * 8 * 4 * 2, 2 * 8 * 6, 2 * 16 * 6];
+    assert_eq!(lengths, Some((operands, 2 * 6 * 4, 4 * 2, 16 * 2 * 4)));
+}
+
+#[test]
+fn an_output_over_an_operand_of_attention_is_refused() {
+    assert!(with_data(PLACES, |_| ()).is_some());
+    for operand in 0..5 {
+        let mut places = PLACES;
+        places[operand] = PLACES[5] + 16 * 2 * 4 - 1;
+        assert!(with_data(places, |_| ()).is_none(), "{operand}");
+    }
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Softmax in place on a tile of FP16 scores, as the NPU wrote it and will read it.
+//!
+//! The tile has surfaces of eight keys, and a surface has an atom for each row:
+//!
+//! ```text
+//!   surface 0: | row 0: keys 0..8  | row 1: keys 0..8  | ...
+//!   surface 1: | row 0: keys 8..16 | row 1: keys 8..16 | ...
+//! ```
+//!
+//! Three passes, each over whole surfaces: masks and caps where there are any, the maximum
+//! of each row, then `2^(log2(e) * (score - maximum))`, rounded to FP16. Nobody adds up
+//! here: the NPU multiplies by a column of ones.
+//!
+//! An exponential is within 2^-11.6 of the true one (half an ulp of FP16, and 1.02e-4 of
+//! the polynomial), and 0 below 2^-26. All versions give the bits of [`exponential`], which
+//! fuses each multiplication with its addition.
+
+use half::f16;
+
+use crate::half::{from_f16, to_f16};
+
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+/// Keys of an atom.
+pub const LANES: usize = 8;
+
+/// The scores of one row for eight keys: binary16, little endian.
+pub type Atom = [u8; 2 * LANES];
+
+/// The largest score of each lane, in the order of [`ordered`].
+pub type Maxima = [i16; LANES];
+
+/// No score yet: minus infinity.
+pub const NO_MAXIMUM: Maxima = [ordered(f16::NEG_INFINITY.to_bits().cast_signed()); LANES];
+
+/// Exponents below this are rounded to 0 in binary16, whose smallest number is 2^-24.
+const EXPONENT_MIN: f32 = -26.0;
+
+/// Added to a float, rounds it to an integer, which is then in its low bits.
+const ROUND: f32 = 12_582_912.0;
+
+/// 2^f for f from -1/2 to 1/2, 1 at 0: the cubic whose largest relative error, 1.02e-4, is
+/// least.
+const POWERS: [f32; 3] = [0.693_282_96, 0.242_211_06, 0.055_008_937];
+
+/// The same of degree 5, off by 1e-7, for what is subtracted from something of its size.
+const FINE_POWERS: [f32; 5] = [
+    std::f32::consts::LN_2,
+    0.240_222_42,
+    0.055_507_336,
+    0.009_671_514,
+    0.001_326_472_8,
+];
+
+/// binary16 as integers that are in the same order. Its own inverse.
+#[inline(always)]
+const fn ordered(half: i16) -> i16 {
+    half ^ ((half >> 15).cast_unsigned() >> 1).cast_signed()
+}
+
+fastest! {
+    /// Takes the scores of whole surfaces, of as many rows as there are maxima, into these.
+    pub fn take_maxima(surfaces: &[Atom], maxima: &mut [Maxima]) = take_maxima_body;
+}
+
+#[inline(always)]
+fn take_maxima_body(surfaces: &[Atom], maxima: &mut [Maxima]) {
+    for surface in surfaces.chunks_exact(maxima.len().max(1)) {
+        for (most, atom) in maxima.iter_mut().zip(surface) {
+            let scores: [i16; LANES] = zerocopy::transmute!(*atom);
+            for (most, score) in most.iter_mut().zip(scores) {
+                *most = (*most).max(ordered(score));
+            }
+        }
+    }
+}
+
+/// The largest score of a row.
+#[must_use]
+pub fn maximum(maxima: &Maxima) -> f16 {
+    let most = maxima.iter().copied().fold(NO_MAXIMUM[0], i16::max);
+    f16::from_bits(ordered(most).cast_unsigned())
+}
+
+/// What [`exponentials`] adds to the scaled scores of a row whose maximum is this.
+#[must_use]
+pub fn offset(maximum: f16) -> f32 {
+    if maximum == f16::NEG_INFINITY {
+        return 0.0;
+    }
+    let most = maximum.to_f32().clamp(f16::MIN.to_f32(), f16::MAX.to_f32());
+    -(most * std::f32::consts::LOG2_E)
+}
+
+/// Turns the scores of whole surfaces into exponentials. Row `r` has `offsets[r]`, see
+/// [`offset`].
+#[allow(unsafe_code)]
+pub fn exponentials(surfaces: &mut [Atom], offsets: &[f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+    {
+        // SAFETY: the host has AVX2, FMA and F16C.
+        return unsafe { x86::exponentials(surfaces, offsets) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        const { assert!(cfg!(target_feature = "neon")) }
+        // SAFETY: this target has NEON in its baseline, as was just asserted.
+        unsafe { neon::exponentials(surfaces, offsets) }
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    reference(surfaces, offsets);
+}
+
+/// The definition.
+#[cfg(any(test, not(target_arch = "aarch64")))]
+fn reference(surfaces: &mut [Atom], offsets: &[f32]) {
+    for surface in surfaces.chunks_exact_mut(offsets.len().max(1)) {
+        for (atom, &offset) in surface.iter_mut().zip(offsets) {
+            for half in atom.as_chunks_mut::<2>().0 {
+                let score = f16::from_le_bytes(*half).to_f32();
+                *half = f16::from_f32(exponential(score, offset)).to_le_bytes();
+            }
+        }
+    }
+}
+
+/// 2^(log2(e) * score + offset), 1 at most; what is no number counts as -infinity.
+#[cfg(any(test, not(target_arch = "aarch64")))]
+#[expect(
+    clippy::manual_clamp,
+    reason = "what is no number becomes the minimum, which `clamp` would keep"
+)]
+fn exponential(score: f32, offset: f32) -> f32 {
+    let y = score.mul_add(std::f32::consts::LOG2_E, offset);
+    let y = y.max(EXPONENT_MIN).min(0.0);
+    let rounded = y + ROUND;
+    let f = y - (rounded - ROUND);
+    let [c1, c2, c3] = POWERS;
+    let power = c3.mul_add(f, c2).mul_add(f, c1).mul_add(f, 1.0);
+    f32::from_bits(power.to_bits().wrapping_add(rounded.to_bits() << 23))
+}
+
+/// Cuts keys off a row of a tile of `rows` rows: those whose mask is negative (-inf), and
+/// those beyond it, get -inf. The others, whose mask is 0, stay as they are.
+pub fn cut_row(tile: &mut [Atom], rows: usize, row: usize, mask: &[f16]) {
+    const CUT: u16 = f16::NEG_INFINITY.to_bits();
+    let (whole, rest) = mask.as_chunks::<LANES>();
+    let mut last = [f16::NEG_INFINITY; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    let masks = whole.iter().chain(std::iter::once(&last));
+    let beyond = [f16::NEG_INFINITY; LANES];
+    let masks = masks.chain(std::iter::repeat(&beyond));
+    let atoms = tile.iter_mut().skip(row).step_by(rows.max(1));
+    for (atom, mask) in atoms.zip(masks) {
+        let mut scores: [u16; LANES] = zerocopy::transmute!(*atom);
+        for (score, mask) in scores.iter_mut().zip(mask) {
+            let is_cut = (mask.to_bits().cast_signed() >> 15).cast_unsigned();
+            *score = (*score & !is_cut) | (CUT & is_cut);
+        }
+        *atom = zerocopy::transmute!(scores);
+    }
+}
+
+/// What is done to the scores of a row besides cutting keys off.
+#[derive(Clone, Copy, Debug)]
+pub struct Bias {
+    /// The bound `c` of `c * tanh(score / c)`; 0 for none.
+    pub softcap: f32,
+    /// What the mask is multiplied by.
+    pub slope: f32,
+}
+
+/// Caps the scores of a row of a tile of `rows` rows, then adds the mask to them. `mask`
+/// has `keys` elements, or there is none. Keys from `keys` on, and those whose mask is
+/// -inf, get -inf. `scratch` is memory that is used again.
+pub fn bias_row(
+    tile: &mut [Atom],
+    [rows, row]: [usize; 2],
+    keys: usize,
+    mask: Option<&[f16]>,
+    bias: Bias,
+    scratch: &mut BiasScratch,
+) {
+    let BiasScratch {
+        halves,
+        scores,
+        masks,
+    } = scratch;
+    halves.clear();
+    halves.extend(tile.iter().skip(row).step_by(rows.max(1)));
+    let halves = halves.as_flattened_mut();
+    let keys = keys.min(halves.len() / 2);
+    scores.resize(keys, 0.0);
+    from_f16(&halves[..2 * keys], scores);
+    if bias.softcap != 0.0 {
+        cap(scores, bias.softcap);
+    }
+    if let Some(mask) = mask {
+        masks.resize(keys, 0.0);
+        from_f16(zerocopy::IntoBytes::as_bytes(&mask[..keys]), masks);
+        add_masks(scores, masks, bias.slope);
+    }
+    to_f16(scores, &mut halves[..2 * keys]);
+    let beyond = halves[2 * keys..].as_chunks_mut::<2>().0;
+    beyond.fill(f16::NEG_INFINITY.to_le_bytes());
+    let atoms = tile.iter_mut().skip(row).step_by(rows.max(1));
+    for (atom, halves) in atoms.zip(halves.as_chunks().0) {
+        *atom = *halves;
+    }
+}
+
+/// Memory of [`bias_row`].
+#[derive(Debug, Default)]
+pub struct BiasScratch {
+    halves: Vec<Atom>,
+    scores: Vec<f32>,
+    masks: Vec<f32>,
+}
+
+fastest! {
+    /// `c * tanh(x / c)` of each.
+    fn cap(scores: &mut [f32], softcap: f32) = cap_body;
+}
+
+#[inline(always)]
+fn cap_body(scores: &mut [f32], softcap: f32) {
+    for x in scores {
+        *x = softcap * tanh(*x / softcap);
+    }
+}
+
+/// (e^2x - 1) / (e^2x + 1). Beyond 16 that is 1 in binary32.
+#[inline(always)]
+fn tanh(x: f32) -> f32 {
+    let y = (x * (2.0 * std::f32::consts::LOG2_E)).clamp(-48.0, 48.0);
+    let rounded = y + ROUND;
+    let f = y - (rounded - ROUND);
+    let [c1, c2, c3, c4, c5] = FINE_POWERS;
+    let power = ((((c5 * f + c4) * f + c3) * f + c2) * f + c1) * f + 1.0;
+    let power = f32::from_bits(power.to_bits().wrapping_add(rounded.to_bits() << 23));
+    (power - 1.0) / (power + 1.0)
+}
+
+fastest! {
+    /// Adds `slope` times the mask; where that is -inf, the result is.
+    fn add_masks(scores: &mut [f32], masks: &[f32], slope: f32) = add_masks_body;
+}
+
+#[inline(always)]
+fn add_masks_body(scores: &mut [f32], masks: &[f32], slope: f32) {
+    for (score, &mask) in scores.iter_mut().zip(masks) {
+        let biased = *score + slope * mask;
+        *score = if mask == f32::NEG_INFINITY {
+            mask
+        } else {
+            biased
+        };
+    }
+}
+
+/// Adds the scores of `more`, rounded to binary16.
+pub fn add_scores(surfaces: &mut [Atom], more: &[Atom]) {
+    let mut sums = [[0.0; LANES]; 2];
+    for (atom, more) in surfaces.iter_mut().zip(more) {
+        let [sum, other] = &mut sums;
+        from_f16(atom, sum);
+        from_f16(more, other);
+        for (sum, other) in sum.iter_mut().zip(other) {
+            *sum += *other;
+        }
+        to_f16(sum, atom);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Q, K and V to the NPU's layouts, on all CPUs.
+
+use half::f16;
+use npu_kernels::half::to_f16;
+use npu_kernels::transpose::pack_columns;
+use rayon::prelude::*;
+use zerocopy::IntoBytes;
+
+use super::plan::{HALF, Tiling};
+use super::run::Tile;
+use super::{AttentionCall, HeadRows};
+use crate::error::Error;
+use crate::layout;
+use crate::matrix::MatrixView;
+use crate::pack::{Fp16, pack_activation, pack_weight};
+use crate::plan::JobPlan;
+use crate::scratch::Scratch;
+use crate::times::{Section, SectionTimes};
+
+impl<'a, T: Default> HeadRows<'a, T> {
+    /// The rows of one head.
+    fn matrix(&self, head: usize) -> MatrixView<'a, T> {
+        let data = self.data.get(head * self.head_stride..).unwrap_or_default();
+        // There is one: the last vector ends within the data.
+        MatrixView::strided(data, self.rows, self.len, self.row_stride).unwrap_or_default()
+    }
+}
+
+/// Packs the blocks of K and V that are used, of one head, each a part of `memory`.
+pub(super) fn pack_keys_and_values(
+    call: &AttentionCall<'_>,
+    kv_head: usize,
+    tiling: &Tiling,
+    used: &[bool],
+    clock: &SectionTimes,
+    memory: &mut [u8],
+) {
+    let (k, v) = (call.k.matrix(kv_head), call.v.matrix(kv_head));
+    let parts = tiling.parts.len();
+    // K by part, then V; each by block of keys.
+    let blocks = (0..=parts).flat_map(|part| (0..tiling.blocks()).map(move |block| (part, block)));
+    let mut rest = memory;
+    let mut pieces = Vec::with_capacity((parts + 1) * tiling.blocks());
+    for (part, block) in blocks {
+        let bytes = match part == parts {
+            true => tiling.value_offset(block + 1) - tiling.value_offset(block),
+            false => tiling.key_offset(part, block + 1) - tiling.key_offset(part, block),
+        };
+        let (piece, behind) = rest.split_at_mut(bytes);
+        rest = behind;
+        if used[block] {
+            pieces.push((part, block, piece));
+        }
+    }
+    let watch = || clock.stopwatch(Section::PackWeights);
+    pieces
+        .into_par_iter()
+        .for_each_init(watch, |_, (part, block, piece)| {
+            let keys = tiling.key_block(block);
+            match tiling.parts.get(part) {
+                Some(part) => {
+                    let depth = piece.len() / keys.padded / 2;
+                    pack_weight::<Fp16>(k.block(keys.k, part.clone()), depth, piece);
+                }
+                None => {
+                    let values = 0..tiling.value_dim;
+                    pack_columns(v.block(keys.k, values), keys.padded, piece);
+                    add_ones(tiling.value_dim, keys.padded, piece);
+                }
+            }
+        });
+}
+
+/// Makes every weight of kernel `n` 1: its result is the sum of the features.
+fn add_ones(n: usize, k_padded: usize, tile: &mut [u8]) {
+    for k in 0..k_padded {
+        let at = layout::weight(HALF, k_padded, n, k).byte;
+        tile[at..at + 2].copy_from_slice(&f16::ONE.to_le_bytes());
+    }
+}
+
+/// Packs the queries of a tile, scaled and rounded to binary16. What leaves its range
+/// becomes the largest number of it.
+pub(super) fn pack_queries(
+    call: &AttentionCall<'_>,
+    tile: &Tile,
+    job: &JobPlan,
+    scratch: &Scratch<f16>,
+    clock: &SectionTimes,
+    memory: &mut [u8],
+) -> Result<(), Error> {
+    const PIECE: usize = 64;
+    let (m, depth) = (tile.m(), call.q.vector_len());
+    let most = f16::MAX.to_f32();
+    let _packing = clock.stopwatch(Section::Pack);
+    let mut rows = scratch.take(m * depth)?;
+    for (at, out) in rows.chunks_mut(depth.max(1)).enumerate() {
+        let (head, row) = tile.head_and_row(at);
+        let q = call.q.vector(head, row);
+        for (q, out) in q.chunks(PIECE).zip(out.chunks_mut(PIECE)) {
+            let mut scaled = [0.0; PIECE];
+            for (scaled, q) in scaled.iter_mut().zip(q) {
+                *scaled = (q * call.scale).clamp(-most, most);
+            }
+            to_f16(&scaled[..q.len()], out.as_mut_bytes());
+        }
+    }
+    if let Some(matrix) = MatrixView::new(&rows, m, depth) {
+        for a in &job.band.activations {
+            let bytes = layout::activation_bytes(HALF, a.padded, a.k_tile.padded);
+            let part = matrix.block(0..m, a.k_tile.k.clone());
+            pack_activation::<Fp16>(part, a.padded, &mut memory[a.offset..][..bytes]);
+        }
+    }
+    scratch.put(rows);
+    Ok(())
+}

@@ -1,0 +1,605 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs attention: tile after tile on each device, its two jobs and the CPU's work between
+//! them overlapped with those of its neighbours.
+//!
+//! ```text
+//! round:          0       1       2       3
+//! device  scores  tile 0  tile 1  tile 2  ...
+//!         values          tile 0  tile 1  ...
+//! CPU     softmax         tile 0  tile 1  ...     while the device has the next scores
+//!         collect                 tile 0  ...
+//! ```
+//!
+//! Devices have tiles of their own; rounds go in step, so that results, buffers and with
+//! them programs do not depend on who is faster.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use half::f16;
+use rayon::prelude::*;
+use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob};
+
+use super::AttentionCall;
+use super::mask::{MaskBlocks, VisibleBlock};
+use super::operands::{pack_keys_and_values, pack_queries};
+use super::plan::{HALF, Sizes, TileJobs, TileKey, Tiling};
+use super::scores::{self, ScoreScratch};
+use crate::cache::LruMap;
+use crate::counters::Counters;
+use crate::dtype::ROW_MULTIPLE;
+use crate::engine::Engine;
+use crate::error::{Error, GemmCallError, JobFailure};
+use crate::exec::{OnDevice, link};
+use crate::observe::{Activity, SubmittedJob};
+use crate::plan::JobPlan;
+use crate::prepared::{JobIndex, ProgramsKey};
+use crate::scratch::Scratch;
+
+/// Shapes of tiles whose jobs are kept: those of a long prompt, whose batches see more and
+/// more keys.
+const TILES_KEPT: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+
+/// What an engine keeps for attention from call to call.
+#[derive(Debug)]
+pub(crate) struct AttentionState {
+    tiles: LruMap<TileKey, Arc<TileJobs>>,
+    masks: Scratch<u8>,
+    queries: Scratch<f16>,
+    scores: ScoreScratch,
+}
+
+impl Default for AttentionState {
+    fn default() -> Self {
+        Self {
+            tiles: LruMap::new(TILES_KEPT),
+            masks: Default::default(),
+            queries: Default::default(),
+            scores: ScoreScratch::default(),
+        }
+    }
+}
+
+/// Some rows of some heads that share a KV head.
+pub(super) struct Tile {
+    /// Index of the call.
+    call: usize,
+    kv_head: usize,
+    pub(super) tiling: Arc<Tiling>,
+    /// Of the call.
+    pub(super) heads: Range<usize>,
+    /// Of each of these heads.
+    pub(super) rows: Range<usize>,
+    pub(super) blocks: Vec<VisibleBlock>,
+}
+
+impl Tile {
+    /// Rows of the tile: all heads of the first row, then those of the next.
+    pub(super) fn m(&self) -> usize {
+        self.heads.len() * self.rows.len()
+    }
+
+    pub(super) fn m_padded(&self) -> usize {
+        self.m().next_multiple_of(ROW_MULTIPLE)
+    }
+
+    /// The head and the row of the call that row `at` of the tile is.
+    pub(super) fn head_and_row(&self, at: usize) -> (usize, usize) {
+        let heads = self.heads.len();
+        (self.heads.start + at % heads, self.rows.start + at / heads)
+    }
+
+    /// How much there is to multiply.
+    fn work(&self) -> u64 {
+        (self.m() * self.blocks.len()) as u64 * self.tiling.block as u64
+    }
+}
+
+/// K and V of one head on a device.
+struct PackedHead {
+    call: usize,
+    kv_head: usize,
+    bo: FrozenBo,
+}
+
+/// A submitted job of a tile.
+struct Running {
+    /// Index among the tiles of the device.
+    tile: usize,
+    pending: PendingJob,
+    at: Instant,
+    /// What it reads besides K and V.
+    a: FrozenBo,
+    /// K and V.
+    kv: FrozenBo,
+    /// Of each row; not known before the scores are.
+    maxima: Vec<f32>,
+}
+
+/// A job of a tile that has ended.
+struct Ended {
+    tile: usize,
+    /// What it has written.
+    c: Bo,
+    maxima: Vec<f32>,
+}
+
+/// The tiles of one device, and what of them is in flight.
+struct DeviceRun {
+    device: usize,
+    tiles: Vec<(Tile, Arc<TileJobs>)>,
+    head: Option<PackedHead>,
+    scores: VecDeque<Running>,
+    values: VecDeque<Running>,
+    ended: Option<Ended>,
+}
+
+/// Calls in progress.
+struct Run<'e, 'c> {
+    engine: &'e Engine,
+    calls: Vec<AttentionCall<'c>>,
+    /// By call, which blocks of keys any tile sees.
+    used: Vec<Vec<bool>>,
+    /// For the observer.
+    token: u64,
+}
+
+/// Computes calls that were checked.
+pub(super) fn attend(engine: &Engine, calls: Vec<AttentionCall<'_>>) -> Result<(), GemmCallError> {
+    let run = Run {
+        engine,
+        used: Vec::with_capacity(calls.len()),
+        calls,
+        token: engine.watched().token(),
+    };
+    engine.workers().run(|| run.finish())
+}
+
+impl Run<'_, '_> {
+    fn finish(mut self) -> Result<(), GemmCallError> {
+        let mut tiles = Vec::new();
+        for index in 0..self.calls.len() {
+            let of_call = self.add_tiles(index, &mut tiles);
+            of_call.map_err(GemmCallError::of(index))?;
+        }
+        let mut devices = share(tiles, self.engine);
+        let done = self.rounds(&mut devices);
+        for device in devices {
+            device.end(self.engine, self.token);
+        }
+        done?;
+        for call in &self.calls {
+            self.engine.count(&Counters {
+                products: 1,
+                macs: macs(call),
+                ..Counters::default()
+            });
+        }
+        Ok(())
+    }
+
+    /// Adds the tiles of a call that see any key; the results of the others are zeros.
+    fn add_tiles(&mut self, index: usize, tiles: &mut Vec<Tile>) -> Result<(), Error> {
+        let engine = self.engine;
+        let call = &mut self.calls[index];
+        call.out.fill(0.0);
+        self.used.push(Vec::new());
+        if call.out.is_empty() || call.k.rows() == 0 {
+            return Ok(());
+        }
+        if !engine.is_usable(HALF) {
+            return Err(Error::Distrusted { dtype: HALF });
+        }
+        let sizes = Sizes {
+            group: call.group(),
+            rows: call.q.rows(),
+            keys: call.k.rows(),
+            head_dim: call.q.vector_len(),
+            value_dim: call.v.vector_len(),
+        };
+        let tiling = Arc::new(Tiling::new(sizes, engine.options(), engine.program(HALF))?);
+        let masks = &engine.attention().masks;
+        let visible = MaskBlocks::new(call, tiling.block, masks)?;
+        let mut used = vec![false; tiling.blocks()];
+        for kv_head in 0..call.k.heads() {
+            let group = kv_head * sizes.group..(kv_head + 1) * sizes.group;
+            for heads in pieces(group, tiling.heads) {
+                for rows in pieces(0..sizes.rows, tiling.rows) {
+                    let blocks = visible.visible(heads.clone(), rows.clone());
+                    for block in &blocks {
+                        used[block.block] = true;
+                    }
+                    if !blocks.is_empty() {
+                        tiles.push(Tile {
+                            call: index,
+                            kv_head,
+                            tiling: Arc::clone(&tiling),
+                            heads: heads.clone(),
+                            rows,
+                            blocks,
+                        });
+                    }
+                }
+            }
+        }
+        visible.recycle(masks);
+        self.used[index] = used;
+        Ok(())
+    }
+
+    fn rounds(&mut self, devices: &mut [DeviceRun]) -> Result<(), GemmCallError> {
+        let tiles = devices.iter().map(|device| device.tiles.len()).max();
+        // The last tile is collected two rounds after its first job.
+        for round in 0..tiles.map_or(0, |tiles| tiles + 2) {
+            let run = &*self;
+            each(devices, |device| device.start_scores(run, round))?;
+            each(devices, |device| device.start_values(run, round))?;
+            each(devices, |device| device.end_values(run, round))?;
+            for device in &mut *devices {
+                device.collect(self)?;
+            }
+        }
+        Ok(())
+    }
+
+    const fn on(&self, device: usize) -> OnDevice<'_> {
+        OnDevice {
+            engine: self.engine,
+            device,
+            token: self.token,
+        }
+    }
+}
+
+/// Multiply-accumulates of a call, without what masks spare.
+fn macs(call: &AttentionCall<'_>) -> u64 {
+    let dims = call.q.vector_len() + call.v.vector_len();
+    let rows = call.q.heads() as u64 * call.q.rows() as u64;
+    rows.saturating_mul(call.k.rows() as u64)
+        .saturating_mul(dims as u64)
+}
+
+/// Pieces of a range, of `len` each but for the last.
+fn pieces(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range
+        .step_by(len)
+        .map(move |start| start..(start + len).min(end))
+}
+
+/// Does something on all devices at the same time; the first error of a device is the
+/// error.
+fn each(
+    devices: &mut [DeviceRun],
+    work: impl Fn(&mut DeviceRun) -> Result<(), GemmCallError> + Sync,
+) -> Result<(), GemmCallError> {
+    let done: Vec<_> = devices.par_iter_mut().map(&work).collect();
+    done.into_iter().collect()
+}
+
+/// Gives each device as much to multiply, and tiles of as few heads as that allows.
+fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
+    let count = engine.device_count();
+    let mut devices: Vec<_> = (0..count).map(DeviceRun::new).collect();
+    let total = tiles.iter().map(Tile::work).sum::<u64>().max(1);
+    let mut before = 0;
+    for tile in tiles {
+        let work = tile.work();
+        // By the middle of its work.
+        let middle = u128::from(2 * before + work) * count as u128 / u128::from(2 * total);
+        before += work;
+        let device = usize::try_from(middle).unwrap_or(0).min(count - 1);
+        let key = TileKey {
+            tiling: Arc::clone(&tile.tiling),
+            device,
+            m: tile.m(),
+            blocks: tile.blocks.iter().map(|block| block.block).collect(),
+        };
+        let jobs = engine.attention().jobs(&key, engine);
+        devices[device].tiles.push((tile, jobs));
+    }
+    devices
+}
+
+impl AttentionState {
+    /// The jobs of a tile, kept or made.
+    fn jobs(&self, key: &TileKey, engine: &Engine) -> Arc<TileJobs> {
+        let make = || {
+            engine.count(&Counters {
+                plans: 1,
+                ..Counters::default()
+            });
+            Ok::<_, std::convert::Infallible>(Arc::new(TileJobs::new(key)))
+        };
+        let Ok(jobs) = self.tiles.get_or_make(key.clone(), make);
+        jobs
+    }
+}
+
+impl DeviceRun {
+    const fn new(device: usize) -> Self {
+        Self {
+            device,
+            tiles: Vec::new(),
+            head: None,
+            scores: VecDeque::new(),
+            values: VecDeque::new(),
+            ended: None,
+        }
+    }
+
+    /// Packs the operands of tile `round`, and submits the job of its scores.
+    fn start_scores(&mut self, run: &Run<'_, '_>, round: usize) -> Result<(), GemmCallError> {
+        let Some((tile, jobs)) = self.tiles.get(round) else {
+            return Ok(());
+        };
+        let (call, on) = (&run.calls[tile.call], run.on(self.device));
+        let mut start = || {
+            let kv = packed_head(&mut self.head, on, run, tile)?;
+            let job = jobs.scores();
+            let state = run.engine.attention();
+            let a = filled(on, job.band.activation_bytes, |memory| {
+                pack_queries(call, tile, job, &state.queries, run.engine.clock(), memory)
+            })?;
+            // The second job reads what this one writes.
+            let buffers = run.engine.buffers(self.device);
+            let c = buffers
+                .take_operand(job.output_bytes)
+                .map_err(on.failed())?;
+            submit(on, (jobs, SCORES), a, kv, c)
+        };
+        let (pending, a, kv) = start().map_err(GemmCallError::of(tile.call))?;
+        self.scores.push_back(Running {
+            tile: round,
+            pending,
+            at: Instant::now(),
+            a,
+            kv,
+            maxima: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Makes probabilities of the scores of the tile before `round`, and submits the job
+    /// that multiplies them by the values.
+    fn start_values(&mut self, run: &Run<'_, '_>, round: usize) -> Result<(), GemmCallError> {
+        let Some(running) = due(&mut self.scores, round, 1) else {
+            return Ok(());
+        };
+        let (index, on) = (running.tile, run.on(self.device));
+        let (tile, jobs) = &self.tiles[index];
+        let (call, engine) = (&run.calls[tile.call], run.engine);
+        let start = || {
+            let kv = running.kv.clone();
+            let mut ended = end(on, jobs.scores(), running)?;
+            let mut memory = ended.c.write(Deadline::FOREVER).map_err(on.failed())?;
+            let from = Instant::now();
+            let (job, scratch) = (jobs.scores(), &engine.attention().scores);
+            let maxima = scores::softmax(call, tile, job, scratch, engine.clock(), &mut memory)?;
+            let bytes = job.output_bytes;
+            on.done(Activity::Softmax { bytes }, from);
+            memory.finish().map_err(on.failed())?;
+            let buffers = engine.buffers(self.device);
+            let c = buffers
+                .take(jobs.values().output_bytes)
+                .map_err(on.failed())?;
+            let submitted = submit(on, (jobs, VALUES), ended.c.freeze(), kv, c)?;
+            Ok((submitted, maxima))
+        };
+        let ((pending, a, kv), maxima) = start().map_err(GemmCallError::of(tile.call))?;
+        self.values.push_back(Running {
+            tile: index,
+            pending,
+            at: Instant::now(),
+            a,
+            kv,
+            maxima,
+        });
+        Ok(())
+    }
+
+    /// Waits for the results of the tile two before `round`.
+    fn end_values(&mut self, run: &Run<'_, '_>, round: usize) -> Result<(), GemmCallError> {
+        let Some(running) = due(&mut self.values, round, 2) else {
+            return Ok(());
+        };
+        let (tile, jobs) = &self.tiles[running.tile];
+        let ended = end(run.on(self.device), jobs.values(), running);
+        self.ended = Some(ended.map_err(GemmCallError::of(tile.call))?);
+        Ok(())
+    }
+
+    /// Takes the results that were waited for to where they belong.
+    fn collect(&mut self, run: &mut Run<'_, '_>) -> Result<(), GemmCallError> {
+        let Some(ended) = self.ended.take() else {
+            return Ok(());
+        };
+        let (tile, jobs) = &self.tiles[ended.tile];
+        let (engine, job) = (run.engine, jobs.values());
+        let failed = |error| GemmCallError::of(tile.call)(Error::on_device(self.device)(error));
+        let memory = ended.c.read(Deadline::FOREVER).map_err(failed)?;
+        let from = Instant::now();
+        let call = &mut run.calls[tile.call];
+        scores::collect(call, tile, job, &ended.maxima, engine.clock(), &memory);
+        let bytes = job.output_bytes;
+        run.on(self.device).done(Activity::Unpack { bytes }, from);
+        engine.buffers(self.device).put(ended.c);
+        engine.attention().scores.floats.put(ended.maxima);
+        Ok(())
+    }
+
+    /// Waits for what is still in flight, which nobody wants any more, and keeps all
+    /// buffers.
+    fn end(mut self, engine: &Engine, token: u64) {
+        let on = OnDevice {
+            engine,
+            device: self.device,
+            token,
+        };
+        for running in self.scores.drain(..).chain(self.values.drain(..)) {
+            let (done, ended) = on.end_of(running.pending);
+            if let Err(error) = ended {
+                tracing::debug!(%error, "one more job failed");
+            }
+            on.keep(done.reads, done.writes);
+            release(on, running.a);
+            release(on, running.kv);
+        }
+        if let Some(head) = self.head {
+            release(on, head.bo);
+        }
+    }
+}
+
+/// Index of the step of the scores in [`TileJobs`].
+const SCORES: usize = 0;
+
+/// The same of what is added up with them.
+const VALUES: usize = 1;
+
+/// The job in front, if it is of the tile so many before `round`.
+fn due(running: &mut VecDeque<Running>, round: usize, before: usize) -> Option<Running> {
+    let is_due = running.front()?.tile + before == round;
+    is_due.then(|| running.pop_front())?
+}
+
+/// K and V of the tile's head: those of the tile before, or packed now.
+fn packed_head(
+    head: &mut Option<PackedHead>,
+    on: OnDevice<'_>,
+    run: &Run<'_, '_>,
+    tile: &Tile,
+) -> Result<FrozenBo, Error> {
+    let of_tile = (tile.call, tile.kv_head);
+    if let Some(head) = head
+        && (head.call, head.kv_head) == of_tile
+    {
+        return Ok(head.bo.clone());
+    }
+    if let Some(head) = head.take() {
+        release(on, head.bo);
+    }
+    let (call, used) = (&run.calls[tile.call], &run.used[tile.call][..]);
+    let bo = filled(on, tile.tiling.kv_bytes(), |memory| {
+        let clock = run.engine.clock();
+        pack_keys_and_values(call, tile.kv_head, &tile.tiling, used, clock, memory);
+        Ok(())
+    })?;
+    *head = Some(PackedHead {
+        call: tile.call,
+        kv_head: tile.kv_head,
+        bo: bo.clone(),
+    });
+    Ok(bo)
+}
+
+/// A buffer for the NPU to read.
+fn filled(
+    on: OnDevice<'_>,
+    bytes: usize,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), Error>,
+) -> Result<FrozenBo, Error> {
+    let buffers = on.engine.buffers(on.device);
+    let mut bo = buffers.take_operand(bytes).map_err(on.failed())?;
+    let mut memory = bo.write(Deadline::FOREVER).map_err(on.failed())?;
+    let from = Instant::now();
+    fill(&mut memory[..bytes])?;
+    on.done(Activity::Pack { bytes }, from);
+    memory.finish().map_err(on.failed())?;
+    on.engine.count(&Counters {
+        bytes_to_device: bytes as u64,
+        ..Counters::default()
+    });
+    Ok(bo.freeze())
+}
+
+/// Keeps a buffer, unless another has it, who will.
+fn release(on: OnDevice<'_>, bo: FrozenBo) {
+    if let Ok(bo) = bo.thaw() {
+        on.engine.buffers(on.device).put(bo);
+    }
+}
+
+/// Builds and submits one of the jobs of a tile.
+fn submit(
+    on: OnDevice<'_>,
+    (jobs, step): (&TileJobs, usize),
+    a: FrozenBo,
+    kv: FrozenBo,
+    c: Bo,
+) -> Result<(PendingJob, FrozenBo, FrozenBo), Error> {
+    let (step, at) = (&jobs.steps[step], JobIndex { step, job: 0 });
+    let job = &step.jobs[0];
+    let buffers = on.engine.buffers(on.device);
+    let addresses = [a.iova(), kv.iova(), c.iova()];
+    let key = ProgramsKey::of(jobs.id, at, addresses);
+    let lengths = [a.len(), kv.len(), c.len()];
+    let programs = || link(job, addresses, lengths);
+    let (programs, written) = buffers.programs(key, programs, on.failed())?;
+    on.engine.count(&Counters {
+        bytes_to_device: written as u64,
+        ..Counters::default()
+    });
+    on.engine.watched().submitting(&SubmittedJob {
+        dtype: HALF,
+        step,
+        job,
+        programs: &programs.linked,
+    });
+    let built = Job::builder(buffers.device())
+        .program(&programs.bo)
+        .reads(&a)
+        .reads(&kv)
+        .writes(c)
+        .build();
+    let built = built.map_err(|error| {
+        on.keep(error.reads, error.writes);
+        Error::Build {
+            device: on.device,
+            source: error.refusal,
+        }
+    })?;
+    let pending = on.submit(vec![built])?.pop();
+    // One was handed over.
+    let pending = pending.ok_or_else(|| missing(on))?;
+    Ok((pending, a, kv))
+}
+
+/// A job is not there any more, which the driver's client does not let happen.
+fn missing(on: OnDevice<'_>) -> Error {
+    Error::Job {
+        device: on.device,
+        source: JobFailure::Unknown("a job was lost, which is a bug in npu-matmul".into()),
+    }
+}
+
+/// Waits for a job, and checks its first tasks where the engine does that.
+fn end(on: OnDevice<'_>, job: &JobPlan, running: Running) -> Result<Ended, Error> {
+    let done = {
+        let _waiting = on.engine.clock().waiting();
+        on.wait(running.pending)?
+    };
+    let tasks = job.tasks.len();
+    on.done(Activity::Job { tasks }, running.at);
+    on.engine.count(&Counters {
+        jobs: 1,
+        tasks: tasks as u64,
+        bytes_from_device: job.output_bytes as u64,
+        ..Counters::default()
+    });
+    let FinishedJob { mut writes, .. } = done;
+    let c = writes.pop().ok_or_else(|| missing(on))?;
+    let kv = (&running.kv, 0..running.kv.len());
+    let checked = on.check_tasks(job, &running.a, kv, &c);
+    release(on, running.a);
+    release(on, running.kv);
+    checked?;
+    Ok(Ended {
+        tile: running.tile,
+        c,
+        maxima: running.maxima,
+    })
+}

@@ -1,0 +1,601 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attention on the NPU against its definition in float64.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use common::{DEVICES, engine, strict_engine, watched};
+use half::f16;
+use npu_matmul::attention::{AttentionCall, HeadRows, reference};
+use npu_matmul::{Engine, Error, PlanOptions};
+use proptest::prelude::*;
+
+/// Numbers that look random, the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    /// Between 0 and 1.
+    fn unit(&mut self) -> f64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Normally distributed, of variance 1.
+    fn normal(&mut self) -> f32 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        (radius * (std::f64::consts::TAU * self.unit()).cos()) as f32
+    }
+
+    fn halves(&mut self, count: usize) -> Vec<f16> {
+        (0..count).map(|_| f16::from_f32(self.normal())).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mask {
+    None,
+    /// The rows are the last ones of the keys.
+    Causal,
+    /// The same, and no further back than so many.
+    Window(usize),
+    /// Row and key belong to one of so many sequences.
+    Sequences(usize),
+    /// As causal, but every third row sees nothing.
+    EmptyRows,
+    /// Any numbers, one mask for each head.
+    AnyOfHeads,
+}
+
+impl Mask {
+    fn heads(self, heads: usize) -> usize {
+        match self {
+            Self::AnyOfHeads => heads,
+            _ => 1,
+        }
+    }
+
+    fn at(self, row: usize, key: usize, before: usize, numbers: &mut Numbers) -> f16 {
+        let causal = key <= row + before;
+        let is_seen = match self {
+            Self::None => true,
+            Self::Causal => causal,
+            Self::Window(keys) => causal && key + keys > row + before,
+            Self::Sequences(count) => row % count == key / 40 % count,
+            Self::EmptyRows => causal && row % 3 != 1,
+            Self::AnyOfHeads => {
+                return match numbers.unit() {
+                    x if x < 0.3 => f16::NEG_INFINITY,
+                    _ => f16::from_f32(numbers.normal()),
+                };
+            }
+        };
+        if is_seen {
+            f16::ZERO
+        } else {
+            f16::NEG_INFINITY
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    rows: usize,
+    keys: usize,
+    head_dim: usize,
+    value_dim: usize,
+    mask: Mask,
+    alibi: bool,
+    softcap: f32,
+    sinks: bool,
+    /// Standard deviation of the logits.
+    logits: f32,
+}
+
+const CASE: Case = Case {
+    heads: 4,
+    kv_heads: 2,
+    rows: 33,
+    keys: 70,
+    head_dim: 64,
+    value_dim: 64,
+    mask: Mask::Causal,
+    alibi: false,
+    softcap: 0.0,
+    sinks: false,
+    logits: 1.0,
+};
+
+/// Operands of a case, and its result.
+struct Operands {
+    case: Case,
+    q: Vec<f32>,
+    k: Vec<f16>,
+    v: Vec<f16>,
+    mask: Vec<f16>,
+    sinks: Vec<f32>,
+    slopes: Vec<f32>,
+    out: Vec<f32>,
+}
+
+impl Operands {
+    fn new(case: &Case, seed: u64) -> Self {
+        let mut numbers = Numbers(seed);
+        let c = case.clone();
+        let before = c.keys.saturating_sub(c.rows);
+        let mut mask = Vec::new();
+        for _ in 0..c.mask.heads(c.heads) {
+            for row in 0..c.rows {
+                mask.extend((0..c.keys).map(|key| c.mask.at(row, key, before, &mut numbers)));
+            }
+        }
+        Self {
+            q: (0..c.heads * c.rows * c.head_dim)
+                .map(|_| numbers.normal())
+                .collect(),
+            k: numbers.halves(c.kv_heads * c.keys * c.head_dim),
+            v: numbers.halves(c.kv_heads * c.keys * c.value_dim),
+            mask,
+            sinks: (0..c.heads).map(|_| numbers.normal()).collect(),
+            slopes: (0..c.heads)
+                .map(|head| 0.5_f32.powi(head as i32 + 1))
+                .collect(),
+            out: vec![f32::NAN; c.rows * c.heads * c.value_dim],
+            case: c,
+        }
+    }
+
+    /// As ggml has them: the heads of a row of Q lie together, and so do those of a key.
+    fn call(&mut self) -> AttentionCall<'_> {
+        let c = &self.case;
+        let of_rows = |heads: usize, dim: usize| [dim, heads * dim];
+        AttentionCall {
+            q: HeadRows::new(
+                &self.q,
+                [c.heads, c.rows, c.head_dim],
+                of_rows(c.heads, c.head_dim),
+            )
+            .unwrap(),
+            k: HeadRows::new(
+                &self.k,
+                [c.kv_heads, c.keys, c.head_dim],
+                of_rows(c.kv_heads, c.head_dim),
+            )
+            .unwrap(),
+            v: HeadRows::new(
+                &self.v,
+                [c.kv_heads, c.keys, c.value_dim],
+                of_rows(c.kv_heads, c.value_dim),
+            )
+            .unwrap(),
+            mask: (c.mask != Mask::None).then(|| {
+                HeadRows::contiguous(&self.mask, c.mask.heads(c.heads), c.rows, c.keys).unwrap()
+            }),
+            sinks: c.sinks.then_some(&self.sinks),
+            slopes: c.alibi.then_some(&self.slopes),
+            scale: c.logits / (c.head_dim.max(1) as f32).sqrt(),
+            softcap: c.softcap,
+            out: &mut self.out,
+        }
+    }
+
+    /// Of all rows and keys.
+    fn largest_logit(&mut self) -> f32 {
+        let call = self.call();
+        let group = call.q.heads() / call.k.heads();
+        let rows = 0..call.q.rows() * call.q.heads();
+        let vectors = rows.map(|at| {
+            let head = at % call.q.heads();
+            (call.q.vector(head, at / call.q.heads()), head / group)
+        });
+        let dots = vectors.flat_map(|(q, kv_head)| {
+            let keys = (0..call.k.rows()).map(move |key| call.k.vector(kv_head, key));
+            keys.map(move |k| q.iter().zip(k).map(|(q, k)| q * k.to_f32()).sum::<f32>())
+        });
+        dots.fold(0.0, f32::max) * call.scale
+    }
+
+    /// Of the result against the definition: squared error over squared result.
+    fn nmse(&mut self) -> f64 {
+        let expected = reference(&self.call());
+        let error = self
+            .out
+            .iter()
+            .zip(&expected)
+            .map(|(&x, e)| (f64::from(x) - e).powi(2));
+        let (error, power): (f64, f64) = (error.sum(), expected.iter().map(|e| e * e).sum());
+        if power == 0.0 { error } else { error / power }
+    }
+}
+
+/// Computes a case, and compares it.
+fn check(engine: &Engine, case: &Case) {
+    let mut operands = Operands::new(case, 1);
+    engine.attend([operands.call()]).unwrap();
+    let nmse = operands.nmse();
+    println!("NMSE {nmse:.1e}: {case:?}");
+    assert!(nmse <= 1e-5, "NMSE {nmse:e}: {case:?}");
+}
+
+/// Programs of a board's default tiles pass the strict model and the lint.
+fn on_a_board(cases: &[Case]) {
+    watched(PlanOptions::uncalibrated(600_000_000), |engine| {
+        for case in cases {
+            check(engine, case);
+        }
+    });
+}
+
+#[test]
+fn head_sizes() {
+    let sizes = [40, 64, 80, 96, 128, 192, 256].map(|size| [size; 2]);
+    let cases = sizes.into_iter().chain([[576, 512], [192, 128], [1, 1]]);
+    let cases = cases.map(|[head_dim, value_dim]| Case {
+        head_dim,
+        value_dim,
+        ..CASE
+    });
+    let cases: Vec<_> = cases.collect();
+    on_a_board(&cases);
+    // And with tiles as large as is legal.
+    let engine = engine();
+    cases.iter().for_each(|case| check(&engine, case));
+}
+
+#[test]
+fn heads_share_keys_and_values() {
+    let of = |heads, kv_heads| Case {
+        heads,
+        kv_heads,
+        rows: 17,
+        ..CASE
+    };
+    on_a_board(&[
+        of(4, 4),
+        of(8, 2),
+        of(6, 1),
+        of(71, 1),
+        of(1, 1),
+        of(300, 1),
+    ]);
+}
+
+#[test]
+fn masks() {
+    let masks = [
+        Mask::None,
+        Mask::Causal,
+        Mask::Window(100),
+        Mask::Sequences(3),
+        Mask::EmptyRows,
+        Mask::AnyOfHeads,
+    ];
+    let of = |mask| Case {
+        mask,
+        rows: 130,
+        keys: 900,
+        ..CASE
+    };
+    on_a_board(&masks.map(of));
+}
+
+#[test]
+fn rows_and_keys_of_any_number() {
+    let mut cases = Vec::new();
+    for (rows, keys) in [
+        (1, 1),
+        (1, 300),
+        (2, 63),
+        (7, 64),
+        (33, 65),
+        (97, 511),
+        (5, 1025),
+    ] {
+        for mask in [Mask::None, Mask::Causal] {
+            cases.push(Case {
+                rows,
+                keys,
+                mask,
+                ..CASE
+            });
+        }
+    }
+    on_a_board(&cases);
+}
+
+#[test]
+fn slopes_caps_and_sinks() {
+    let case = Case { keys: 500, ..CASE };
+    on_a_board(&[
+        Case {
+            alibi: true,
+            mask: Mask::AnyOfHeads,
+            ..case.clone()
+        },
+        Case {
+            softcap: 50.0,
+            logits: 10.0,
+            ..case.clone()
+        },
+        Case {
+            softcap: 20.0,
+            mask: Mask::None,
+            ..case.clone()
+        },
+        Case {
+            sinks: true,
+            ..case.clone()
+        },
+        Case {
+            sinks: true,
+            mask: Mask::EmptyRows,
+            ..case.clone()
+        },
+        Case {
+            alibi: true,
+            softcap: 30.0,
+            sinks: true,
+            mask: Mask::AnyOfHeads,
+            ..case
+        },
+    ]);
+}
+
+/// The largest logit is 80: scores have the coarsest steps, and most rows see one key.
+#[test]
+fn logits_up_to_80() {
+    let cases = [64, 512, 2048].map(|keys| {
+        let case = Case {
+            keys,
+            mask: Mask::None,
+            ..CASE
+        };
+        let mut operands = Operands::new(&case, 1);
+        let logits = 80.0 / operands.largest_logit();
+        Case { logits, ..case }
+    });
+    on_a_board(&cases);
+}
+
+#[test]
+fn rows_without_keys_are_zeros() {
+    let (engine, _) = strict_engine(PlanOptions::default(), DEVICES);
+    let mut operands = Operands::new(
+        &Case {
+            sinks: true,
+            mask: Mask::EmptyRows,
+            ..CASE
+        },
+        2,
+    );
+    engine.attend([operands.call()]).unwrap();
+    let row = CASE.heads * CASE.value_dim;
+    for (index, row) in operands.out.chunks(row).enumerate() {
+        assert_eq!(row.iter().all(|&x| x == 0.0), index % 3 == 1, "{index}");
+    }
+    // And where there is no key at all.
+    let mut operands = Operands::new(
+        &Case {
+            keys: 0,
+            mask: Mask::None,
+            ..CASE
+        },
+        2,
+    );
+    engine.attend([operands.call()]).unwrap();
+    assert!(operands.out.iter().all(|&x| x == 0.0));
+}
+
+/// Several calls at once, of different sizes.
+#[test]
+fn calls_together() {
+    let (engine, _) = strict_engine(PlanOptions::default(), DEVICES);
+    let cases = [
+        CASE,
+        Case {
+            keys: 400,
+            mask: Mask::None,
+            ..CASE
+        },
+        Case {
+            heads: 6,
+            kv_heads: 3,
+            rows: 1,
+            ..CASE
+        },
+    ];
+    let mut operands = cases.map(|case| Operands::new(&case, 3));
+    engine
+        .attend(operands.iter_mut().map(Operands::call))
+        .unwrap();
+    for operands in &mut operands {
+        let together = operands.out.clone();
+        assert!(operands.nmse() <= 1e-5);
+        engine.attend([operands.call()]).unwrap();
+        assert_eq!(operands.out, together);
+    }
+    engine.attend([]).unwrap();
+}
+
+/// The same bits with any number of threads and devices.
+#[test]
+fn threads_change_no_bit() {
+    let case = Case {
+        heads: 8,
+        rows: 150,
+        keys: 700,
+        ..CASE
+    };
+    let run = |threads: &str, devices| {
+        let (engine, _) = strict_engine(PlanOptions::default(), devices);
+        let engine = engine.with_threads(threads.parse().unwrap()).unwrap();
+        let mut operands = Operands::new(&case, 4);
+        engine.attend([operands.call()]).unwrap();
+        operands.out
+    };
+    let expected = run("1", 3);
+    for (threads, devices) in [("4", 3), ("4", 1), ("2", 2)] {
+        assert_eq!(run(threads, devices), expected);
+    }
+}
+
+/// The second time nothing is planned, and no buffer or program made.
+#[test]
+fn the_second_time_nothing_is_made() {
+    let (engine, model) = strict_engine(PlanOptions::default(), DEVICES);
+    let mut operands = Operands::new(
+        &Case {
+            rows: 300,
+            keys: 600,
+            ..CASE
+        },
+        5,
+    );
+    let mut run = || {
+        engine.attend([operands.call()]).unwrap();
+        engine.counters()
+    };
+    let [first, second, third] = [(); 3].map(|()| run());
+    assert!(first.plans > 0 && first.jobs > 0);
+    assert_eq!(third.plans, first.plans);
+    // Operands each time, but programs once.
+    let written = second.bytes_to_device - first.bytes_to_device;
+    assert_eq!(third.bytes_to_device - second.bytes_to_device, written);
+    assert!(0 < written && written < first.bytes_to_device);
+    assert_eq!(model.events(), []);
+}
+
+#[test]
+fn operands_that_do_not_fit() {
+    let (engine, _) = strict_engine(PlanOptions::default(), DEVICES);
+    let mut operands = Operands::new(&CASE, 6);
+    let mut fails = |change: fn(&mut AttentionCall<'_>)| {
+        let mut call = operands.call();
+        change(&mut call);
+        let error = engine.attend([call]).unwrap_err();
+        assert_eq!(error.call, 0);
+        match error.source {
+            Error::AttentionShape { what, .. } => what,
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!(
+        fails(|call| call.sinks = Some(&[0.0])),
+        "the number of sinks"
+    );
+    assert_eq!(
+        fails(|call| call.slopes = Some(&[])),
+        "the number of slopes"
+    );
+    assert_eq!(fails(|call| call.out = &mut []), "the length of the result");
+    let one = |heads, rows, len| HeadRows::new(&[f16::ONE], [heads, rows, len], [0, 0]);
+    assert!(one(1, 1, 2).is_none() && one(usize::MAX, usize::MAX, 1).is_some());
+    assert_eq!(
+        fails(|call| call.k = HeadRows::new(&[f16::ONE], [2, 70, 1], [0, 0]).unwrap()),
+        "the length of K's vectors"
+    );
+    assert_eq!(
+        fails(|call| call.v = HeadRows::new(&[f16::ONE], [2, 71, 1], [0, 0]).unwrap()),
+        "V's number of keys"
+    );
+    assert_eq!(
+        fails(|call| call.v = HeadRows::new(&[f16::ONE], [1, 70, 1], [0, 0]).unwrap()),
+        "V's number of heads"
+    );
+    assert_eq!(
+        fails(|call| call.mask = HeadRows::new(&[f16::ONE], [1, 2, 1], [0, 0])),
+        "the mask's number of rows"
+    );
+    assert_eq!(
+        fails(|call| call.mask = HeadRows::new(&[f16::ONE], [1, 33, 1], [0, 0])),
+        "the length of the mask's rows"
+    );
+    // What was refused leaves the engine as it was.
+    engine.attend([operands.call()]).unwrap();
+    assert!(operands.nmse() <= 1e-5);
+}
+
+/// Queries and scores beyond binary16 are as large as it has numbers, and not NaN.
+#[test]
+fn what_leaves_the_range_saturates() {
+    let (engine, _) = strict_engine(PlanOptions::default(), DEVICES);
+    let mut operands = Operands::new(
+        &Case {
+            mask: Mask::None,
+            ..CASE
+        },
+        7,
+    );
+    operands.q.iter_mut().for_each(|x| *x *= 1e30);
+    engine.attend([operands.call()]).unwrap();
+    assert!(operands.out.iter().all(|x| x.is_finite()));
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let mask = prop_oneof![
+        Just(Mask::None),
+        Just(Mask::Causal),
+        (1..300_usize).prop_map(Mask::Window),
+        (1..5_usize).prop_map(Mask::Sequences),
+        Just(Mask::EmptyRows),
+        Just(Mask::AnyOfHeads),
+    ];
+    let sizes = (
+        1..5_usize,
+        1..4_usize,
+        1..80_usize,
+        1..500_usize,
+        1..140_usize,
+        1..140_usize,
+    );
+    let extras = (
+        mask,
+        any::<bool>(),
+        prop::sample::select(&[0.0_f32, 25.0][..]),
+        any::<bool>(),
+        0.1_f32..8.0,
+    );
+    (sizes, extras).prop_map(
+        |(
+            (group, kv_heads, rows, keys, head_dim, value_dim),
+            (mask, alibi, softcap, sinks, logits),
+        )| Case {
+            heads: group * kv_heads,
+            kv_heads,
+            rows,
+            keys,
+            head_dim,
+            value_dim,
+            mask,
+            alibi,
+            softcap,
+            sinks,
+            logits,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(24))]
+
+    #[test]
+    fn any_attention_is_near_its_definition(case in any_case(), seed in any::<u64>(), board in any::<bool>()) {
+        let options = match board {
+            true => PlanOptions::uncalibrated(600_000_000),
+            false => PlanOptions::default(),
+        };
+        let (engine, model) = strict_engine(options, DEVICES);
+        let mut operands = Operands::new(&case, seed);
+        engine.attend([operands.call()]).unwrap();
+        let nmse = operands.nmse();
+        prop_assert!(nmse <= 1e-5, "NMSE {:e}", nmse);
+        prop_assert_eq!(model.events(), []);
+    }
+}

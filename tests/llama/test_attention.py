@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Attention of prompts is ours, with every kind of cache and of batch, and changes no text."""
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import logits
+from options import WORK
+from reference import MODEL, PROMPT, PROMPTS, Reference, explain
+from server import Server, text_of
+
+LAYERS = 4
+OURS = {"GGML_ROCKET_ATTENTION": "auto"}
+OFF = {"GGML_ROCKET_ATTENTION": "0"}
+EXCLUDED = "declined: attention excluded by GGML_ROCKET_ATTENTION"
+FEW = "declined: attention of few rows"
+# Mean KL divergence from the CPU of a model in F16, nats a token: what differs are the orders of
+# sums, and the 16 bits that logits are kept with.
+NOISE = 1e-5
+# Normalised mean square error of attention, and of the logits of random models.
+NMSE = 1e-5
+
+
+def test_attention(reference, seen):
+    """The prompt's attention is ours, a node a layer, and that of tokens the CPU's; with 0 or
+    without flash attention all of it is the CPU's. The text is the same."""
+    text = reference(MODEL, PROMPT, 24)
+    runs = {
+        "auto": text.run(env=OURS),
+        "0": text.run(env=OFF),
+        "-fa off": text.run("-fa", "off", env=OURS),
+    }
+    agreements = {name: text.judge(run.generated) for name, run in runs.items()}
+    assert [run.stats.attention for run in runs.values()] == [LAYERS, 0, 0]
+    auto, off, _ = (run.stats for run in runs.values())
+    assert auto[FEW] > 0 and not auto[EXCLUDED] and off[EXCLUDED] > 0
+    assert auto.products == off.products
+    verified = dict(env=OURS | {"GGML_ROCKET_VERIFY": "1"}, log="verified ")
+    lines = text.run("-v", **verified).lines("verified ", " heads, ")
+    errors = [float(line.rpartition("NMSE ")[2]) for line in lines]
+    # The last lines of a log may be lost.
+    assert errors and max(errors) <= NMSE, lines
+    seen(f"{auto.attention} nodes, NMSE {max(errors)}, {agreements}")
+
+
+def batches(stock, seen, options: list[object], chunks: int = 2) -> list[dict]:
+    """Compares logits of batches that `options` make; what the trace has of attention."""
+    path, model = WORK / "trace.json", stock.full(MODEL)
+    text = dict(context=256, chunks=chunks, options=options)
+    cpu = logits.measure(stock, model, False, **text)
+    ours = logits.measure(stock, model, True, {"GGML_ROCKET_TRACE": str(path)}, **text)
+    apart = logits.divergence(cpu.logits, ours.logits)
+    assert abs(apart) <= NOISE, f"a mean KL divergence of {apart} from the CPU"
+    nodes = [e["args"] for e in json.loads(path.read_bytes()) if e.get("cat") == "attention"]
+    assert len(nodes) == ours.stats.attention > 0
+    sizes = {(node["rows"], node["keys"], node["streams"]) for node in nodes}
+    seen(f"rows, keys and streams {sorted(sizes)}: KL divergence {apart:.7f}")
+    return nodes
+
+
+def test_attention_in_batches(stock, seen):
+    """A text in several batches meets the keys of those before."""
+    nodes = batches(stock, seen, ["-b", 256, "-ub", 64])
+    assert {node["rows"] for node in nodes} == {64}
+    assert len(nodes) == LAYERS * 2 * 256 // 64
+
+
+def test_attention_of_sequences(stock, seen):
+    """Several sequences together, in a cache for each and in one."""
+    nodes = batches(stock, seen, ["-b", 1024, "-ub", 1024], chunks=4)
+    both = {node["streams"] for node in nodes}
+    nodes = batches(stock, seen, ["-b", 1024, "-ub", 1024, "-kvu"], chunks=4)
+    assert both | {node["streams"] for node in nodes} == {1, 4}
+
+
+@pytest.mark.parametrize("kinds", [("q8_0", "q8_0"), ("q4_0", "q5_1"), ("bf16", "f32")], ids="-".join)
+def test_attention_of_caches(kinds, stock, seen):
+    """With keys and values of other types nothing is lost that the CPU does not lose with them."""
+    keys, values = kinds
+    model, text = stock.full(MODEL), dict(context=128, chunks=2)
+    exact = logits.measure(stock, model, False, **text).logits
+    text["options"] = ["-ctk", keys, "-ctv", values, "-fa", "on"]
+    cpu = logits.measure(stock, model, False, **text)
+    ours = logits.measure(stock, model, True, **text)
+    assert ours.stats.attention == 2 * LAYERS
+    loss, own = (logits.divergence(exact, run.logits) for run in (ours, cpu))
+    assert loss <= 1.05 * own + NOISE, f"a loss of {loss}, on the CPU of {own}"
+    seen(f"loss {loss:.6f}, on the CPU {own:.6f}")
+
+
+# Random models of llama.cpp's own: ALiBi, softcap, windows, sinks, and heads whose values are a part
+# of compressed keys.
+ARCHITECTURES = ["bloom", "mpt", "gemma2", "gemma3", "gpt-oss", "deepseek2"]
+
+
+def test_attention_of_architectures(stock, seen):
+    names = "|".join(ARCHITECTURES)
+    words = ["-b", stock.device_name, "-s", "1", "-a", f"^({names})$"]
+    colour = re.compile("\x1b\\[[0-9;]*m")
+    row = re.compile(r"^\|\s*(\S+)\|.*?\|\s*\w+\|\s*(\w+) \(([0-9.e+-]+)\)", re.M)
+    rows = lambda output: row.findall(colour.sub("", output.text))
+    whole = lambda output: len(rows(output)) == len(ARCHITECTURES)
+    output = stock.run("test-llama-archs", *words, whole=whole)
+    assert sorted(name for name, _, _ in rows(output)) == sorted(ARCHITECTURES)
+    errors = {name: float(error) for name, verdict, error in rows(output) if verdict == "OK"}
+    assert len(errors) == len(ARCHITECTURES) and max(errors.values()) <= NMSE, rows(output)
+    # Two layers each, in two of the contexts that are compared.
+    assert output.stats.attention >= 2 * len(ARCHITECTURES)
+    seen(f"{output.stats.attention} nodes, {errors}")
+
+
+def test_attention_of_slots(stock, reference, seen):
+    """A server with several slots answers as one without us, also what begins as before."""
+    texts: list[Reference] = [reference(MODEL, prompt, 8) for prompt in PROMPTS.values()]
+    with Server(stock, stock.full(MODEL), "-np", "3", ours=True) as server:
+        with ThreadPoolExecutor(len(texts)) as pool:
+            written = list(pool.map(lambda text: server.complete(text.tokens, text.count), texts))
+        agreements = [text.judge(text_of(steps)) for text, steps in zip(texts, written)]
+        # The prompt once more with another behind it: a slot has its keys.
+        longer = texts[0].tokens + texts[1].tokens
+        reused = text_of(server.complete(longer, 8, cached=True))
+        fresh = lambda prefix, count: server.complete(longer + prefix, count)
+        assert explain(fresh, reused, 8) is not None, f"with keys of the slot: {reused!r}"
+        output = server.stop()
+    assert output.stats.attention > 2 * LAYERS
+    seen(f"{output.stats.attention} nodes, {agreements}")
