@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From how many rows on attention pays.
 
+use npu_matmul::attention::AttentionBatch;
+
 use crate::cost::PlanTarget;
 use crate::cpu::{CpuSpeed, ps};
-use crate::precision::ComputeType;
 use crate::rows;
 
 /// Size of attention, but for its rows.
@@ -43,21 +44,29 @@ impl AttentionSize {
         }
     }
 
+    /// The last `rows` of a sequence of so many keys, of which each sees itself and those before it.
+    pub(crate) const fn batch(self, rows: usize) -> AttentionBatch {
+        let [head_dim, value_dim] = self.head;
+        AttentionBatch {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            rows,
+            keys: self.keys,
+            head_dim,
+            value_dim,
+            window: Some(usize::MAX),
+        }
+    }
+
     /// The fewest rows from which on the NPU takes no longer than the CPU.
     pub(crate) fn fewest_rows(self, target: &PlanTarget, cpu: &CpuSpeed) -> Option<usize> {
-        let pairs = |rows: usize| (rows * self.heads) as u64 * self.keys as u64;
-        let [d, dv] = self.head;
-        let cpu_ps = |rows| ps(pairs(rows).saturating_mul((d + dv) as u64), cpu.attention);
-        let npu_ps = |rows: usize| {
-            let together = rows * (self.heads / self.kv_heads.max(1));
-            let cost = |size| Some(target.cost(ComputeType::Fp16, size, together)?.call_ps);
-            let head_ps = cost([self.keys, d])?.checked_add(cost([dv, self.keys])?)?;
-            // The softmax, which reads and writes each score once in FP16.
-            let softmax_ps = ps(pairs(rows).checked_mul(4)?, cpu.bytes);
-            head_ps
-                .checked_mul(self.kv_heads as u64)?
-                .checked_add(softmax_ps)
+        let elements = self.head.iter().sum::<usize>() as u64;
+        let cpu_ps = |rows: usize| {
+            let seen = rows * self.keys - (rows * rows.saturating_sub(1) / 2).min(rows * self.keys);
+            let macs = (seen as u64).saturating_mul(self.heads as u64);
+            ps(macs.saturating_mul(elements), cpu.attention)
         };
+        let npu_ps = |rows| Some(target.attention(&self.batch(rows))?.call_ps);
         rows::fewest(npu_ps, cpu_ps)
     }
 }

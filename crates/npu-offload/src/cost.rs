@@ -2,7 +2,9 @@
 //! What a product takes, by the timing model: the same question always has the same answer.
 
 use npu_matmul::Plan;
+use npu_matmul::attention::AttentionBatch;
 use npu_matmul::plan::{PlanOptions, WeightPlan};
+use npu_matmul::predict::CallTime;
 use npu_matmul::profile::KernelCost;
 use npu_matmul::quantise::{INT8_K_MAX, Quantisation, rotate};
 use rknpu_regcmd::timing::Machine;
@@ -68,6 +70,12 @@ impl PlanTarget {
     #[must_use]
     pub fn packed_bytes(&self, precision: ComputeType, size: [usize; 2]) -> Option<u64> {
         Some(self.weight_plan(precision, size)?.device_bytes())
+    }
+
+    /// What attention of these rows takes; `None` if it cannot be computed.
+    #[must_use]
+    pub fn attention(&self, batch: &AttentionBatch) -> Option<CallTime> {
+        batch.call(self.fds, &self.options).ok()
     }
 
     /// `m` rows of activations times weights of `n x k`; `None` if they cannot

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a whole prompt takes: products on the NPU, and all else on the CPU.
 
+use npu_matmul::attention::AttentionBatch;
+
 use crate::cpu::{CpuSpeed, ps};
 use crate::format::NumberFormat;
 use crate::models::{ModelShape, WeightMatrix};
@@ -14,7 +16,9 @@ pub struct GraphTime {
     pub offloaded: u64,
     /// Products on the CPU.
     pub products: u64,
-    /// Attention, on the CPU.
+    /// Attention on the NPU, with the CPU's share of it, which overlaps.
+    pub offloaded_attention: u64,
+    /// Attention on the CPU.
     pub attention: u64,
     /// Norms, positions, activations, sums: on the CPU.
     pub other: u64,
@@ -25,8 +29,9 @@ impl GraphTime {
     #[must_use]
     pub const fn total(&self) -> u64 {
         let products = self.offloaded.saturating_add(self.products);
+        let attention = self.offloaded_attention.saturating_add(self.attention);
         products
-            .saturating_add(self.attention)
+            .saturating_add(attention)
             .saturating_add(self.other)
     }
 
@@ -42,7 +47,8 @@ impl GraphTime {
         let parts = [
             (self.products, "products on the CPU"),
             (self.other, "norms, positions and activations"),
-            (self.attention, "attention"),
+            (self.attention, "attention on the CPU"),
+            (self.offloaded_attention, "attention on the NPU"),
         ];
         let largest = (self.offloaded, "products on the NPU");
         parts.into_iter().fold(
@@ -54,6 +60,8 @@ impl GraphTime {
     fn add(&mut self, other: Self) {
         self.offloaded = self.offloaded.saturating_add(other.offloaded);
         self.products = self.products.saturating_add(other.products);
+        self.offloaded_attention =
+            (self.offloaded_attention).saturating_add(other.offloaded_attention);
         self.attention = self.attention.saturating_add(other.attention);
         self.other = self.other.saturating_add(other.other);
     }
@@ -110,7 +118,8 @@ impl<'a> Graph<'a> {
         let mut from = 0;
         while from < tokens {
             let to = tokens.min(from + MOST_ROWS);
-            sum.add(self.batch(to - from, self.shape.attention_macs(from, to), 1));
+            let attention = self.attention(from, to);
+            sum.add(self.batch(to - from, attention, 1));
             from = to;
         }
         sum
@@ -120,15 +129,49 @@ impl<'a> Graph<'a> {
     #[must_use]
     pub fn step(&self, sequences: usize, context: usize) -> GraphTime {
         let macs = self.shape.attention_macs(context, context + 1);
-        self.batch(sequences, macs * sequences as u64, sequences)
+        let attention = GraphTime {
+            attention: ps(macs * sequences as u64, self.cpu.attention),
+            ..GraphTime::default()
+        };
+        self.batch(sequences, attention, sequences)
+    }
+
+    /// Attention of the tokens of a prompt from `from` to before `to`.
+    fn attention(&self, from: usize, to: usize) -> GraphTime {
+        let offloaded = self.rules.and_then(|rules| {
+            let mut sum = 0_u64;
+            for (layers, window) in self.shape.layers_by_window() {
+                let size = self.shape.attention_size(to);
+                let fewest = rules.fewest_attention_rows(size)?;
+                let batch = AttentionBatch {
+                    window,
+                    ..size.batch(to - from)
+                };
+                let call = rules
+                    .target
+                    .attention(&batch)
+                    .filter(|_| to - from >= fewest)?;
+                sum = sum.saturating_add(call.call_ps.saturating_mul(layers as u64));
+            }
+            Some(sum)
+        });
+        match offloaded {
+            Some(offloaded_attention) => GraphTime {
+                offloaded_attention,
+                ..GraphTime::default()
+            },
+            None => GraphTime {
+                attention: ps(self.shape.attention_macs(from, to), self.cpu.attention),
+                ..GraphTime::default()
+            },
+        }
     }
 
     /// `rows` tokens together, of which `outputs` are followed by others.
-    fn batch(&self, rows: usize, attention_macs: u64, outputs: usize) -> GraphTime {
+    fn batch(&self, rows: usize, attention: GraphTime, outputs: usize) -> GraphTime {
         let mut time = GraphTime {
-            attention: ps(attention_macs, self.cpu.attention),
             other: ps(self.shape.other_bytes() * rows as u64, self.cpu.bytes),
-            ..GraphTime::default()
+            ..attention
         };
         for weights in &self.weights {
             let rows = if weights.is_output { outputs } else { rows };
@@ -245,7 +288,7 @@ mod tests {
             let graph = Graph::new(shape, format("Q8_0"), &rules);
             let (npu, cpu) = (graph.prompt(512), graph.on_cpu().prompt(512));
             assert!(npu.total() < cpu.total(), "{}", shape.name);
-            assert_eq!(npu.attention, cpu.attention);
+            assert_eq!(cpu.offloaded_attention, 0);
             assert_eq!(graph.step(1, 100), graph.on_cpu().step(1, 100));
             let many = graph.step(32, 100);
             assert!(many.total() < graph.on_cpu().step(32, 100).total());
@@ -253,11 +296,15 @@ mod tests {
     }
 
     #[test]
-    fn long_prompts_are_limited_by_attention() {
+    fn long_prompts_gain_most_from_attention() {
         let rules = rules(1000);
         let graph = Graph::new(ModelShape::LLAMA32_1B, format("Q8_0"), &rules);
         assert_eq!(graph.prompt(128).largest().1, "products on the NPU");
-        assert_eq!(graph.prompt(8192).largest().1, "attention");
+        let mut on_cpu = OffloadRules::new(rules.target.clone());
+        on_cpu.attention = crate::AttentionChoice::Never;
+        let without = Graph::new(ModelShape::LLAMA32_1B, format("Q8_0"), &on_cpu);
+        assert_eq!(without.prompt(8192).largest().1, "attention on the CPU");
+        assert!(3 * graph.prompt(8192).total() < without.prompt(8192).total());
         // Of the tokens before them most layers see a few only.
         let window = Graph::new(ModelShape::GEMMA3_1B, format("Q8_0"), &rules);
         let all = ModelShape {
@@ -265,7 +312,11 @@ mod tests {
             ..ModelShape::GEMMA3_1B
         };
         let all = Graph::new(all, format("Q8_0"), &rules);
-        assert!(3 * window.prompt(8192).attention < all.prompt(8192).attention);
+        let attention = |graph: &Graph<'_>| {
+            let time = graph.prompt(8192);
+            time.attention + time.offloaded_attention
+        };
+        assert!(2 * attention(&window) < attention(&all));
         assert_eq!(window.prompt(512), all.prompt(512));
     }
 
@@ -284,7 +335,8 @@ mod tests {
         for weights in &mut graph.weights {
             weights.is_placed = false;
         }
-        assert_eq!(graph.prompt(512), graph.on_cpu().prompt(512));
+        let (npu, cpu) = (graph.prompt(512), graph.on_cpu().prompt(512));
+        assert_eq!((npu.offloaded, npu.products), (0, cpu.products));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shapes of language models.
 
+use crate::attention::AttentionSize;
 use crate::format::NumberFormat;
 
 /// The shape of a llama-like model: attention, and a gated feed-forward network.
@@ -135,6 +136,28 @@ impl ModelShape {
                 is_placed: true,
             },
         ]
+    }
+
+    /// Numbers of layers, and how many tokens those see.
+    pub(crate) fn layers_by_window(&self) -> Vec<(usize, Option<usize>)> {
+        let all = Some(usize::MAX);
+        match self.window {
+            None => vec![(self.layers, all)],
+            Some([every, window]) => {
+                let global = self.layers / every;
+                vec![(global, all), (self.layers - global, Some(window))]
+            }
+        }
+    }
+
+    /// Its attention, with so many keys.
+    pub(crate) const fn attention_size(&self, keys: usize) -> AttentionSize {
+        AttentionSize {
+            head: [self.head_dim; 2],
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            keys,
+        }
     }
 
     /// Multiply-adds of attention for the tokens of a prompt from `from` to before `to`, each of

@@ -53,6 +53,7 @@ mod plan;
 mod reference;
 mod run;
 mod scores;
+mod time;
 
 use half::f16;
 
@@ -61,6 +62,7 @@ use crate::error::{Error, GemmCallError};
 
 pub use reference::reference;
 pub(crate) use run::AttentionState;
+pub use time::AttentionBatch;
 
 /// One vector for each head and row, in memory of any strides: queries, keys, values, or
 /// the rows of a mask. The elements of a vector lie together.

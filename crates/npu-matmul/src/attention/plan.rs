@@ -360,6 +360,21 @@ pub(super) struct TileKey {
     pub(super) blocks: Vec<usize>,
 }
 
+impl TileKey {
+    /// How much there is to multiply.
+    pub(super) fn work(&self) -> u64 {
+        (self.m * self.blocks.len()) as u64 * self.tiling.block as u64
+    }
+}
+
+/// Which of `count` devices computes a tile of so much work, with so much before it of `total`:
+/// each has as much to multiply, and tiles of as few heads as that allows.
+pub(super) fn device_of(before: u64, work: u64, total: u64, count: usize) -> usize {
+    // By the middle of its work.
+    let middle = u128::from(2 * before + work) * count as u128 / u128::from(2 * total.max(1));
+    usize::try_from(middle).unwrap_or(0).min(count - 1)
+}
+
 /// The jobs of tiles that see the same blocks of keys.
 #[derive(Debug)]
 pub(super) struct TileJobs {

@@ -26,7 +26,7 @@ use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob};
 use super::AttentionCall;
 use super::mask::{MaskBlocks, VisibleBlock};
 use super::operands::{pack_keys_and_values, pack_queries};
-use super::plan::{HALF, Sizes, TileJobs, TileKey, Tiling};
+use super::plan::{HALF, Sizes, TileJobs, TileKey, Tiling, device_of};
 use super::scores::{self, ScoreScratch};
 use crate::cache::LruMap;
 use crate::counters::Counters;
@@ -280,18 +280,16 @@ fn each(
     done.into_iter().collect()
 }
 
-/// Gives each device as much to multiply, and tiles of as few heads as that allows.
+/// Shares tiles among the devices.
 fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
     let count = engine.device_count();
     let mut devices: Vec<_> = (0..count).map(DeviceRun::new).collect();
-    let total = tiles.iter().map(Tile::work).sum::<u64>().max(1);
+    let total = tiles.iter().map(Tile::work).sum();
     let mut before = 0;
     for tile in tiles {
         let work = tile.work();
-        // By the middle of its work.
-        let middle = u128::from(2 * before + work) * count as u128 / u128::from(2 * total);
+        let device = device_of(before, work, total, count);
         before += work;
-        let device = usize::try_from(middle).unwrap_or(0).min(count - 1);
         let key = TileKey {
             tiling: Arc::clone(&tile.tiling),
             device,

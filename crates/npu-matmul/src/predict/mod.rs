@@ -7,3 +7,4 @@ mod npu;
 
 pub use call::CallTime;
 pub use npu::Prediction;
+pub(crate) use npu::TaskWorks;

@@ -156,11 +156,11 @@ type WorkKey = (MatmulType, [u32; 3], Option<([u32; 3], [bool; 2])>);
 
 /// The work of plans' tasks, all made with the same options: they have few different ones.
 #[derive(Default)]
-pub(super) struct TaskWorks(HashMap<WorkKey, TaskWork>);
+pub(crate) struct TaskWorks(HashMap<WorkKey, TaskWork>);
 
 impl TaskWorks {
     /// What the tasks of a job do, in order; the last is its witness.
-    pub(super) fn of(&mut self, job: &JobPlan) -> Vec<TaskWork> {
+    pub(crate) fn of(&mut self, job: &JobPlan) -> Vec<TaskWork> {
         let size = |task: &TaskPlan| [task.m_padded, task.k_padded, task.n_padded];
         let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
         let tasks = job.tasks.iter().zip(before);

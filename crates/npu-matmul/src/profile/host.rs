@@ -142,6 +142,15 @@ impl KernelCost {
         }
     }
 
+    /// The softmax of attention, a score: the maximum of its row, and its exponential in place.
+    pub const SOFTMAX: Self = Self::new(0, 48);
+
+    /// Adding a score of a further part of the vectors.
+    pub const ADD_SCORES: Self = Self::new(100, 48);
+
+    /// Packing a key or a value, the latter transposed.
+    pub const PACK_COLUMNS: Self = Self::new(0, 32);
+
     /// One stage of a Hadamard rotation, of which a block of 2^s elements has s.
     pub const ROTATION_STAGE: Self = Self::new(53, 0);
 

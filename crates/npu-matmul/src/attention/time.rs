@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a call of attention would take, by the timing model.
+//!
+//! ```text
+//! round:  0             1                     2
+//! NPU     scores 0      values 0, scores 1    values 1, scores 2
+//! CPU     pack 0        softmax 0, pack 1     collect 0, softmax 1, pack 2
+//! ```
+//!
+//! A round takes as long as the CPU, or as the device with most to do. No call is shorter than
+//! the DRAM takes for the bytes of both.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::plan::{HALF, Sizes, TileJobs, TileKey, Tiling, device_of};
+use crate::plan::{JobPlan, PlanError, PlanOptions};
+use crate::predict::{CallTime, TaskWorks};
+use crate::profile::{KernelCost, UnpackTo, bytes_ps};
+
+/// Attention of a batch of rows, the last ones of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AttentionBatch {
+    /// Heads of the queries.
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Rows of a head.
+    pub rows: usize,
+    /// Keys of a head, those of the rows themselves too.
+    pub keys: usize,
+    /// Elements of a query and of a key.
+    pub head_dim: usize,
+    /// Elements of a value.
+    pub value_dim: usize,
+    /// Most keys that a row sees, itself and those before it; `None` if it sees all, also those
+    /// behind it.
+    pub window: Option<usize>,
+}
+
+/// What a tile takes, picoseconds, and the bytes that it moves.
+#[derive(Clone, Copy, Default)]
+struct TileTime {
+    /// The NPU, for scores and for values.
+    npu_ps: [u64; 2],
+    /// The CPU: queries, softmax, results.
+    cpu_ps: [u64; 3],
+    bytes: u64,
+}
+
+impl AttentionBatch {
+    /// Keys that one of these rows sees.
+    fn seen(&self, rows: &Range<usize>) -> Range<usize> {
+        let Some(window) = self.window else {
+            return 0..self.keys;
+        };
+        // Row r has the key behind as many as came before it.
+        let own = |row: usize| (self.keys + row).saturating_sub(self.rows);
+        let first = (own(rows.start) + 1).saturating_sub(window);
+        first..(own(rows.end.saturating_sub(1)) + 1).min(self.keys)
+    }
+
+    /// What the call would take on so many devices, under the options' conditions.
+    ///
+    /// # Errors
+    /// Why there are no such tiles.
+    pub fn call(&self, devices: usize, options: &PlanOptions) -> Result<CallTime, PlanError> {
+        let sizes = Sizes {
+            group: self.heads / self.kv_heads.max(1),
+            rows: self.rows,
+            keys: self.keys,
+            head_dim: self.head_dim,
+            value_dim: self.value_dim,
+        };
+        let tiling = Tiling::new(sizes, options, options.profile.choices.program(HALF))?;
+        let tiling = Arc::new(tiling);
+        let host = &options.profile.host;
+        let mut times = Times {
+            size: self,
+            options,
+            works: TaskWorks::default(),
+            known: HashMap::new(),
+        };
+        // By device, and whether a tile is the first of its head.
+        let mut tiles = Vec::new();
+        for kv_head in 0..self.kv_heads {
+            for heads in (0..sizes.group).step_by(tiling.heads.max(1)) {
+                let heads = tiling.heads.min(sizes.group - heads);
+                for start in (0..self.rows).step_by(tiling.rows.max(1)) {
+                    let rows = start..(start + tiling.rows).min(self.rows);
+                    let seen = self.seen(&rows);
+                    let blocks = seen.start / tiling.block..seen.end.div_ceil(tiling.block);
+                    let key = TileKey {
+                        tiling: Arc::clone(&tiling),
+                        device: 0,
+                        m: heads * rows.len(),
+                        blocks: blocks.collect(),
+                    };
+                    tiles.push((kv_head, key.work(), times.of(key)));
+                }
+            }
+        }
+        let total = tiles.iter().map(|(_, work, _)| work).sum();
+        let mut rounds: Vec<Vec<TileTime>> = vec![Vec::new(); devices.max(1)];
+        let (mut before, mut moved) = (0, 0_u64);
+        let mut heads = vec![None; devices.max(1)];
+        // K and V of a head: each element read, and written for the NPU.
+        let kv = self.keys as u64 * (self.head_dim + self.value_dim) as u64;
+        let kv_ps = host.kernel_ps(kv, KernelCost::PACK_COLUMNS) + host.sync_ps(2 * kv);
+        for (kv_head, work, mut tile) in tiles {
+            let device = device_of(before, work, total, devices.max(1));
+            before += work;
+            if heads[device].replace(kv_head) != Some(kv_head) {
+                tile.cpu_ps[0] += kv_ps;
+                tile.bytes += KernelCost::PACK_COLUMNS.bytes(kv);
+            }
+            moved = moved.saturating_add(tile.bytes);
+            rounds[device].push(tile);
+        }
+        let mut call = CallTime::default();
+        let count = rounds.iter().map(Vec::len).max().unwrap_or(0);
+        for round in 0..count + 2 {
+            let tile = |device: &Vec<TileTime>, before: usize| {
+                let index = round.checked_sub(before)?;
+                device.get(index).copied()
+            };
+            let stage = |before, of: &dyn Fn(TileTime) -> u64| {
+                let each = rounds.iter().filter_map(|device| tile(device, before));
+                each.map(of).fold(0, u64::saturating_add)
+            };
+            let npu_ps = rounds.iter().map(|device| {
+                let scores = tile(device, 0).map_or(0, |tile| tile.npu_ps[0]);
+                scores.saturating_add(tile(device, 1).map_or(0, |tile| tile.npu_ps[1]))
+            });
+            let npu_ps = npu_ps.max().unwrap_or(0);
+            let pack_ps = stage(0, &|tile| tile.cpu_ps[0]);
+            let softmax_ps = stage(1, &|tile| tile.cpu_ps[1]);
+            let unpack_ps = softmax_ps.saturating_add(stage(2, &|tile| tile.cpu_ps[2]));
+            let cpu_ps = pack_ps.saturating_add(unpack_ps);
+            call.npu_ps += npu_ps;
+            call.pack_ps += pack_ps;
+            call.unpack_ps += unpack_ps;
+            call.overlap_ps += npu_ps.min(cpu_ps);
+            call.call_ps += npu_ps.max(cpu_ps);
+        }
+        call.memory_ps = bytes_ps(moved, options.profile.memory_bytes_per_second());
+        call.call_ps = call.call_ps.max(call.memory_ps);
+        Ok(call)
+    }
+}
+
+/// Times of tiles, most of which are alike.
+struct Times<'a> {
+    size: &'a AttentionBatch,
+    options: &'a PlanOptions,
+    works: TaskWorks,
+    known: HashMap<TileKey, TileTime>,
+}
+
+impl Times<'_> {
+    fn of(&mut self, key: TileKey) -> TileTime {
+        if let Some(known) = self.known.get(&key) {
+            return *known;
+        }
+        let jobs = TileJobs::new(&key);
+        let (scores, values) = (jobs.scores(), jobs.values());
+        let (scores_ps, score_bytes) = self.job(scores);
+        let (values_ps, value_bytes) = self.job(values);
+        let host = &self.options.profile.host;
+        let m = key.m as u64;
+        let queries = m * self.size.head_dim as u64;
+        let rounding = KernelCost::round(HALF);
+        let pack = KernelCost::pack(HALF);
+        let elements = scores.output_bytes as u64 / 2;
+        let parts = scores.band.activations.len().max(1) as u64;
+        let results = m * (self.size.value_dim as u64 + 1);
+        let sums = key.blocks.len().saturating_sub(1) as u64 * results;
+        let [first, more] = [UnpackTo::Result, UnpackTo::CachedSum]
+            .map(|to| KernelCost::unpack(HALF.matmul_type(), to));
+        let synced = |bytes: usize| host.sync_ps(bytes as u64);
+        let time = TileTime {
+            npu_ps: [scores_ps, values_ps],
+            cpu_ps: [
+                host.kernel_ps(queries, rounding)
+                    + host.kernel_ps(queries, pack)
+                    + synced(scores.band.activation_bytes),
+                host.kernel_ps(elements, KernelCost::SOFTMAX)
+                    + host.kernel_ps(elements - elements / parts, KernelCost::ADD_SCORES)
+                    + 2 * synced(scores.output_bytes),
+                host.kernel_ps(results, first)
+                    + host.kernel_ps(sums, more)
+                    + synced(values.output_bytes),
+            ],
+            bytes: score_bytes
+                + value_bytes
+                + rounding.bytes(queries)
+                + pack.bytes(queries)
+                // Scores are in the last-level cache after the first look.
+                + 2 * scores.output_bytes as u64
+                + first.bytes(results)
+                + more.bytes(sums),
+        };
+        self.known.insert(key, time);
+        time
+    }
+
+    /// What a job takes on the NPU, and the bytes that it moves.
+    fn job(&mut self, job: &JobPlan) -> (u64, u64) {
+        let machine = &self.options.profile.machine;
+        let driver = &machine.driver;
+        let tasks = self.works.of(job);
+        let each = tasks.iter().map(|task| task.duration_ps(machine));
+        let fixed = driver.attach_ps + driver.kick_ps * tasks.len() as u64 + driver.wake_ps;
+        let bytes = tasks.iter().map(|task| task.total_bytes());
+        (each.fold(fixed, u64::saturating_add), bytes.sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADS: AttentionBatch = AttentionBatch {
+        heads: 32,
+        kv_heads: 8,
+        rows: 512,
+        keys: 2048,
+        head_dim: 64,
+        value_dim: 64,
+        window: Some(usize::MAX),
+    };
+
+    fn call(size: AttentionBatch) -> CallTime {
+        size.call(3, &PlanOptions::uncalibrated(600_000_000))
+            .unwrap()
+    }
+
+    #[test]
+    fn rows_see_themselves_and_what_was_before() {
+        assert_eq!(HEADS.seen(&(0..1)), 0..1537);
+        assert_eq!(HEADS.seen(&(100..512)), 0..2048);
+        let windowed = AttentionBatch {
+            window: Some(512),
+            ..HEADS
+        };
+        assert_eq!(windowed.seen(&(0..1)), 1025..1537);
+        assert_eq!(windowed.seen(&(511..512)), 1536..2048);
+        let all = AttentionBatch {
+            window: None,
+            ..HEADS
+        };
+        assert_eq!(all.seen(&(0..1)), 0..2048);
+    }
+
+    #[test]
+    fn masks_and_fewer_keys_spare_time() {
+        let whole = call(AttentionBatch {
+            window: None,
+            ..HEADS
+        });
+        let causal = call(HEADS);
+        let windowed = call(AttentionBatch {
+            window: Some(256),
+            ..HEADS
+        });
+        assert!(causal.call_ps < whole.call_ps);
+        assert!(windowed.call_ps < causal.call_ps);
+        for call in [whole, causal, windowed] {
+            assert!(call.call_ps >= call.npu_ps.max(call.cpu_ps()).max(call.memory_ps));
+            assert!(call.call_ps <= call.npu_ps + call.cpu_ps() + call.memory_ps);
+        }
+    }
+
+    #[test]
+    fn what_has_no_tiles_has_no_time() {
+        let size = AttentionBatch {
+            head_dim: usize::MAX,
+            ..HEADS
+        };
+        assert!(size.call(3, &PlanOptions::default()).is_err());
+    }
+}
