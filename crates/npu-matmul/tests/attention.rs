@@ -23,6 +23,7 @@ fn check(engine: &Engine, case: &Case) {
     let nmse = operands.nmse();
     println!("NMSE {nmse:.1e}: {case:?}");
     assert!(nmse <= 1e-5, "NMSE {nmse:e}: {case:?}");
+    operands.check_bound(case.head_dim.div_ceil(512));
 }
 
 /// Programs of a board's default tiles pass the strict model and the lint.
@@ -397,6 +398,7 @@ proptest! {
         engine.attend([operands.call()]).unwrap();
         let nmse = operands.nmse();
         prop_assert!(nmse <= 1e-5, "NMSE {:e}", nmse);
+        operands.check_bound(1);
         prop_assert_eq!(model.events(), []);
     }
 }

@@ -209,4 +209,105 @@ impl Operands {
         let (error, power): (f64, f64) = (error.sum(), expected.iter().map(|e| e * e).sum());
         if power == 0.0 { error } else { error / power }
     }
+
+    /// Asserts that each element is within the bound that docs/attention.md derives, where
+    /// vectors of Q and K were cut into so many parts.
+    pub(crate) fn check_bound(&mut self, parts: usize) {
+        let out = self.out.clone();
+        let call = self.call();
+        let expected = reference(&call);
+        let (heads, dim) = (call.q.heads(), call.v.vector_len());
+        // Some rows of each head, the first and the last among them.
+        let all = expected.len() / dim.max(1);
+        let compared = |at: &usize| at.is_multiple_of(all / 32 + 1) || at + heads >= all;
+        for at in (0..all).filter(compared) {
+            let expected = &expected[at * dim..][..dim];
+            let (row, head) = (at / heads, at % heads);
+            let bounds = bounds(&call, [head, row], expected, parts as f64);
+            for (n, (&expected, bound)) in expected.iter().zip(bounds).enumerate() {
+                let got = f64::from(out[at * dim + n]);
+                let error = (got - expected).abs();
+                assert!(
+                    error <= bound,
+                    "{got} {expected} {bound:e}: row {row}, {head}, {n}"
+                );
+            }
+        }
+    }
+}
+
+/// How far each element of a row of a head may be off.
+fn bounds(
+    call: &AttentionCall<'_>,
+    [head, row]: [usize; 2],
+    expected: &[f64],
+    parts: f64,
+) -> Vec<f64> {
+    let kv_head = head * call.k.heads() / call.q.heads();
+    let q = call.q.vector(head, row);
+    let mask = call.mask.map(|mask| mask.vector(head % mask.heads(), row));
+    let cap = f64::from(call.softcap);
+    let slope = call.slopes.map_or(1.0, |slopes| f64::from(slopes[head]));
+    let is_plain = |m: &f16| m.to_bits() == 0 || *m == f16::NEG_INFINITY;
+    let is_biased = cap != 0.0 || mask.is_some_and(|mask| !mask.iter().all(is_plain));
+    let further = f64::from(u8::from(is_biased));
+    let half = 2_f64.powi(-11);
+
+    let mut keys = Vec::new();
+    for n in 0..call.k.rows() {
+        let m = mask.map_or(0.0, |mask| mask[n].to_f64());
+        if m == f64::NEG_INFINITY {
+            continue;
+        }
+        let k = call.k.vector(kv_head, n);
+        let products = q.iter().zip(k).map(|(&q, k)| f64::from(q) * k.to_f64());
+        let (dot, sum) = products.fold((0.0, 0.0), |(d, s), x| (d + x, s + x.abs()));
+        let scale = f64::from(call.scale);
+        let (score, sum) = (scale * dot, scale * sum);
+        let capped = if cap == 0.0 {
+            score
+        } else {
+            cap * (score / cap).tanh()
+        };
+        let last = capped + slope * m;
+        let largest = score.abs().max(capped.abs()).max(last.abs());
+        let norm: f64 = k.iter().map(|k| k.to_f64().abs()).sum();
+        let error = (parts * half + 2_f64.powi(-20)) * sum
+            + 2_f64.powi(-25) * (parts + norm)
+            + (1.0 + further) * half * largest
+            // Of tanh.
+            + cap * 1e-6;
+        keys.push((n, last, error));
+    }
+    if keys.is_empty() {
+        return vec![0.0; expected.len()];
+    }
+    let most = keys
+        .iter()
+        .map(|key| key.1)
+        .fold(f64::NEG_INFINITY, f64::max);
+    let worst = keys.iter().map(|key| key.2).fold(0.0, f64::max);
+    let e = worst + half + 1.1e-4 + 2_f64.powi(-21) * most.abs().min(1e6);
+    let sink = call
+        .sinks
+        .map_or(0.0, |sinks| (f64::from(sinks[head]) - most).exp());
+    let total: f64 = keys.iter().map(|key| (key.1 - most).exp()).sum::<f64>() + sink;
+    let blocks = (keys.len() as f64 / 64.0).ceil();
+    let sums = 2.0 * (2_f64.powi(-20) + blocks * 2_f64.powi(-24));
+    let element = |(at, out): (usize, &f64)| {
+        // A sink is a key whose value is 0.
+        let (mut spread, mut values, mut largest) = (sink / total * out.abs(), 0.0, 0.0_f64);
+        for &(n, score, _) in &keys {
+            let (w, v) = (
+                (score - most).exp() / total,
+                call.v.vector(kv_head, n)[at].to_f64(),
+            );
+            spread += w * (v - out).abs();
+            values += w * v.abs();
+            largest = largest.max(v.abs());
+        }
+        let tiny = keys.len() as f64 * 2_f64.powi(-24) * largest;
+        ((2.0 * e).exp() - e.exp()) * spread + sums * values + tiny
+    };
+    expected.iter().enumerate().map(element).collect()
 }
