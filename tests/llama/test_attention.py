@@ -5,6 +5,7 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 import logits
@@ -63,9 +64,16 @@ def batches(stock, seen, options: list[object], chunks: int = 2) -> list[dict]:
 
 def test_attention_in_batches(stock, seen):
     """A text in several batches meets the keys of those before."""
-    nodes = batches(stock, seen, ["-b", 256, "-ub", 64])
+    cut = ["-b", 256, "-ub", 64]
+    nodes = batches(stock, seen, cut)
     assert {node["rows"] for node in nodes} == {64}
     assert len(nodes) == LAYERS * 2 * 256 // 64
+    # The same bits, whatever the number of threads.
+    run = lambda threads: logits.measure(
+        stock, stock.full(MODEL), True, context=256, chunks=2, options=[*cut, "-t", threads]
+    )
+    one, *others = (run(threads).logits for threads in (1, 2, 3))
+    assert all(np.array_equal(one, other) for other in others)
 
 
 def test_attention_of_sequences(stock, seen):

@@ -19,6 +19,9 @@ NMSE = 1e-5
 # and the output.
 PRODUCTS = (6 + 2 + 8) * ggml_whisper.LAYERS + 1
 
+# The encoder's, without a mask, and the decoder's, of its tokens and of the sound.
+ATTENTION = 3 * ggml_whisper.LAYERS
+
 
 @pytest.mark.on_request
 def test_whisper(stock, seen):
@@ -47,4 +50,5 @@ def test_whisper(stock, seen):
     error = np.mean((ours - cpu) ** 2) / cpu.var()
     assert error < NMSE and ours.argmax() == cpu.argmax(), f"NMSE {error}"
     assert output.stats.offloaded("fp16") == PRODUCTS
-    seen(f"{PRODUCTS} products, NMSE {error:.1e}")
+    assert output.stats.attention == ATTENTION
+    seen(f"{PRODUCTS} products, {output.stats.attention} nodes of attention, NMSE {error:.1e}")

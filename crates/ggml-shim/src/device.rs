@@ -9,6 +9,7 @@
 use std::ffi::{c_char, c_int};
 use std::ptr::{self, NonNull};
 
+use npu_matmul::Engine;
 use npu_offload::ComputeType;
 
 use crate::abi::{
@@ -20,7 +21,7 @@ use crate::log::LogLevel;
 use crate::names;
 use crate::reason::DeclineReason;
 use crate::runtime::{Runtime, guard, own_name};
-use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation};
+use crate::supports::{self, AttentionQuery, AttentionShape, MulMatQuery, WeightLocation};
 use crate::tensor::{self, GraphNode};
 
 /// Makes the device object of `reg`, for ever.
@@ -164,8 +165,20 @@ unsafe fn takes(
 /// Whether our device takes attention. Its operands need no place of ours: keys and values lie in a
 /// KV cache of the CPU, and the CPU writes them.
 fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineReason> {
-    supports::decide_attention(attention, &runtime.rules)?;
-    trusted(runtime, ComputeType::Fp16)
+    let AttentionShape {
+        rows,
+        keys,
+        heads,
+        kv_heads,
+        head,
+        ..
+    } = supports::decide_attention(attention, &runtime.rules)?;
+    trusted(runtime, ComputeType::Fp16)?;
+    let can_attend = |engine: &Engine| engine.can_attend([heads, kv_heads], [rows, keys], head);
+    match runtime.engine().map(|engine| can_attend(&engine)) {
+        Some(Err(_)) => Err(DeclineReason::AttentionPlan),
+        Some(Ok(())) | None => Ok(()),
+    }
 }
 
 /// Whether our device takes an operation on the rows of a product, to have the CPU compute it: if it

@@ -66,13 +66,15 @@ pub(crate) enum DeclineReason {
     AttentionHead,
     /// Operands of attention that cannot be read in place.
     AttentionPlace,
+    /// Attention that cannot be cut into tiles.
+    AttentionPlan,
     /// Operands or numbers of attention that are not known.
     AttentionKind,
 }
 
 impl DeclineReason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 32] = [
         Self::NotAProduct,
         Self::Computed,
         Self::Input,
@@ -103,6 +105,7 @@ impl DeclineReason {
         Self::AttentionType,
         Self::AttentionHead,
         Self::AttentionPlace,
+        Self::AttentionPlan,
         Self::AttentionKind,
     ];
 
@@ -139,6 +142,7 @@ impl DeclineReason {
             Self::AttentionType => "attention with operands of another type",
             Self::AttentionHead => "attention with heads of more than 576",
             Self::AttentionPlace => "attention with operands not in plain memory",
+            Self::AttentionPlan => "attention of a size without a plan",
             Self::AttentionKind => "attention of another kind",
         }
     }

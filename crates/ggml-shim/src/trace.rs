@@ -151,6 +151,7 @@ impl Trace {
             Activity::Pack { bytes } => ("pack", json!({ "bytes": bytes })),
             Activity::Submit { jobs } => ("submit", json!({ "jobs": jobs })),
             Activity::Wait => ("wait", json!({})),
+            Activity::Softmax { bytes } => ("softmax", json!({ "bytes": bytes })),
             Activity::Unpack { bytes } => ("unpack", json!({ "bytes": bytes })),
             Activity::Job { tasks } => return self.job(done, tasks),
             _ => return,

@@ -9,6 +9,7 @@
 mod common;
 
 use common::{multiply, random_f16, random_i4};
+use npu_matmul::attention::{AttentionCall, HeadRows};
 use npu_matmul::plan::{PlanOptions, WeightPlan};
 use npu_matmul::{Dtype, Error, Output, PackedWeights, PlanError, Weights};
 
@@ -123,4 +124,42 @@ fn weights_of_another_kind_or_engine_are_refused() {
         multiply(&other, &bytes, 1, &[0_i8; 3], &mut ints),
         Err(Error::ForeignWeights)
     ));
+}
+
+#[test]
+fn attention_without_a_plan_is_known_before_there_are_operands() {
+    let (keys, dim) = (4096, 64);
+    let mut options = PlanOptions::default();
+    let heads = [4, 1];
+    assert!(
+        common::engine_with(options.clone(), 1)
+            .can_attend(heads, [8, keys], [dim, dim])
+            .is_ok()
+    );
+    // Less than its keys take.
+    options.limits.buffer_bytes = keys * dim;
+    let engine = common::engine_with(options, 1);
+    let refused = engine.can_attend(heads, [8, keys], [dim, dim]);
+    assert!(
+        matches!(refused, Err(Error::Plan(PlanError::JobLimits { .. }))),
+        "{refused:?}"
+    );
+    assert!(engine.can_attend(heads, [8, 64], [dim, dim]).is_ok());
+    let q = vec![0.5; 4 * 8 * dim];
+    let kv = random_f16(3, keys * dim);
+    let mut out = vec![0.0; 4 * 8 * dim];
+    let rows = HeadRows::contiguous(&kv, 1, keys, dim).unwrap();
+    let computed = engine.attend([AttentionCall {
+        q: HeadRows::contiguous(&q, 4, 8, dim).unwrap(),
+        k: rows,
+        v: rows,
+        mask: None,
+        sinks: None,
+        slopes: None,
+        scale: 0.125,
+        softcap: 0.0,
+        out: &mut out,
+    }]);
+    let error = computed.unwrap_err();
+    assert_eq!(error.source.to_string(), refused.unwrap_err().to_string());
 }

@@ -7,6 +7,9 @@ use crate::cost::PlanTarget;
 use crate::cpu::{CpuSpeed, ps};
 use crate::rows;
 
+/// Keys beyond which a decision does not change any more: both times grow with them alike.
+const MOST_KEYS: usize = 4096;
+
 /// Size of attention, but for its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionSize {
@@ -39,7 +42,7 @@ impl AttentionSize {
     #[must_use]
     pub(crate) fn rounded(self) -> Self {
         Self {
-            keys: self.keys.checked_next_power_of_two().unwrap_or(self.keys),
+            keys: self.keys.min(MOST_KEYS).next_power_of_two(),
             ..self
         }
     }

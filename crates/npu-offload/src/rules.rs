@@ -325,12 +325,10 @@ mod tests {
         let mut rules = rules(600);
         let fewest = rules.fewest_attention_rows(HEADS);
         assert!(fewest.is_some_and(|rows| rows >= FEWEST_ROWS), "{fewest:?}");
-        // Sizes up to the next power of two share an answer.
-        let keys = 1280;
-        assert_eq!(
-            rules.fewest_attention_rows(AttentionSize { keys, ..HEADS }),
-            fewest
-        );
+        // Sizes up to the next power of two share an answer, and all that are very long.
+        let with = |keys| rules.fewest_attention_rows(AttentionSize { keys, ..HEADS });
+        assert_eq!(with(1280), fewest);
+        assert_eq!(with(4096), with(1 << 20));
         for (min_rows, expected) in [(1, FEWEST_ROWS), (32, 32)] {
             rules.min_rows = Some(min_rows);
             assert_eq!(rules.fewest_attention_rows(HEADS), Some(expected));

@@ -14,6 +14,8 @@ use npu_kernels::pack::{
     Bytes, Encode, Halves, LowNibbles, QuantisedBytes, RoundedHalves, SplitNibbles, pack,
 };
 use npu_kernels::quantise::largest_magnitude;
+use npu_kernels::softmax::{self, Atom, NO_MAXIMUM, offset, take_maxima};
+use npu_kernels::transpose::pack_columns;
 use npu_kernels::unpack::{
     Destination, Mode, Partial, ROWS, Scales, TileRows, unpack, unpack_dequantised,
 };
@@ -58,7 +60,7 @@ impl fmt::Debug for Kernel {
 
 /// All of them. Their memory is there from the first run on.
 pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
-    let makers: [fn(Size) -> Kernel; 13] = [
+    let makers: [fn(Size) -> Kernel; 16] = [
         |size| packing::<32, Bytes>("pack int8 weights", size, 32, 1),
         |size| packing::<64, Halves>("pack f16 weights", size, 16, f16::ONE),
         |size| packing::<16, LowNibbles>("pack int4 weights", size, 64, 1),
@@ -72,6 +74,9 @@ pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
         |size| unpacking::<i16>("unpack int16 to int32", size, Mode::Store, false),
         |size| unpacking::<i32>("unpack int32, dequantise", size, Mode::Store, true),
         hadamard,
+        maxima,
+        exponentials,
+        transposing,
     ];
     makers.into_iter().map(move |make| make(size))
 }
@@ -228,6 +233,72 @@ fn hadamard(size: Size) -> Kernel {
         run: Box::new(move || {
             rows.par_chunks_mut(size.tile_rows * K)
                 .for_each(|rows| transform.transform(rows));
+        }),
+    }
+}
+
+/// Scores of attention, as many tiles as fill a buffer.
+fn scores(size: Size) -> Vec<Atom> {
+    let mut atoms = vec![Atom::default(); size.bytes / size_of::<Atom>()];
+    let halves = atoms.as_flattened_mut().as_chunks_mut::<2>().0;
+    for (at, half) in halves.iter_mut().enumerate() {
+        *half = f16::from_f32((at % 251) as f32 / 8.0 - 20.0).to_le_bytes();
+    }
+    atoms
+}
+
+/// The largest score of each row.
+fn maxima(size: Size) -> Kernel {
+    let scores = scores(size);
+    let rows = size.tile_rows;
+    let mut maxima = vec![NO_MAXIMUM; scores.len() / K * 8];
+    Kernel {
+        name: "softmax: maxima of f16",
+        elements: size.bytes / 2,
+        bytes: size.bytes,
+        run: Box::new(move || {
+            maxima
+                .par_chunks_mut(rows)
+                .zip(scores.par_chunks(rows * K / 8))
+                .for_each(|(maxima, scores)| take_maxima(scores, maxima));
+            std::hint::black_box(&maxima);
+        }),
+    }
+}
+
+/// Scores to probabilities, in place.
+fn exponentials(size: Size) -> Kernel {
+    let mut scores = scores(size);
+    let rows = size.tile_rows;
+    let offsets = vec![offset(f16::from_f32(11.25)); rows];
+    Kernel {
+        name: "softmax: exponentials of f16",
+        elements: size.bytes / 2,
+        bytes: 2 * size.bytes,
+        run: Box::new(move || {
+            scores
+                .par_chunks_mut(rows * K / 8)
+                .for_each(|scores| softmax::exponentials(scores, &offsets));
+        }),
+    }
+}
+
+/// The columns of a matrix as weights.
+fn transposing(size: Size) -> Kernel {
+    let source = vec![f16::ONE; size.bytes / 2];
+    let mut tiles = vec![0; size.bytes];
+    Kernel {
+        name: "pack f16 columns as weights",
+        elements: source.len(),
+        bytes: 2 * size.bytes,
+        run: Box::new(move || {
+            tiles
+                .par_chunks_mut(32 * K * 2)
+                .zip(source.par_chunks(32 * K))
+                .for_each(|(tile, source)| {
+                    let matrix = MatrixView::new(source, 32, K).unwrap();
+                    pack_columns(matrix, 32, tile);
+                });
         }),
     }
 }

@@ -47,6 +47,7 @@
 //! # }
 //! ```
 
+mod feasible;
 mod mask;
 mod operands;
 mod plan;

@@ -405,3 +405,121 @@ impl TileJobs {
         &self.steps[1].jobs[0]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tiling(sizes: Sizes, options: &PlanOptions) -> Result<Tiling, PlanError> {
+        Tiling::new(sizes, options, options.profile.choices.program(HALF))
+    }
+
+    fn board() -> PlanOptions {
+        PlanOptions::uncalibrated(600_000_000)
+    }
+
+    const LLAMA: Sizes = Sizes {
+        group: 4,
+        rows: 512,
+        keys: 2048,
+        head_dim: 64,
+        value_dim: 64,
+    };
+
+    /// Llama-3.2-1B: tiles are as large as the envelope lets them be, and scores of more
+    /// keys are of fewer rows.
+    #[test]
+    fn tiles_of_a_model() {
+        let short = tiling(LLAMA, &board()).unwrap();
+        assert_eq!((short.heads, short.rows, short.block), (4, 86, 352));
+        let keys = 8192;
+        let long = tiling(Sizes { keys, ..LLAMA }, &board()).unwrap();
+        assert_eq!((long.heads, long.rows, long.block), (4, 32, 384));
+        let job = long.score_job(0, 128, &[0, 1, 2, 7, 8, 21]);
+        assert_eq!(job.output_bytes, 128 * (5 * 384 + 128) * 2);
+        // A task for each run of blocks.
+        assert_eq!(job.tasks.len(), 3);
+    }
+
+    /// The scores that the first job writes are the features that the second one reads.
+    fn check_layout(tiling: &Tiling, blocks: &[usize]) {
+        let m = tiling.heads * tiling.rows;
+        let (scores, values) = (
+            tiling.score_job(0, m, blocks),
+            tiling.value_job(0, m, blocks),
+        );
+        let per_part = scores.output_bytes / tiling.parts.len();
+        assert_eq!(values.band.activation_bytes, per_part);
+        let mut at = 0;
+        for (tile, &block) in values.band.activations.iter().zip(blocks) {
+            let keys = tiling.key_block(block);
+            assert_eq!((&tile.k_tile, tile.offset), (&keys, at));
+            let same = |task: &&TaskPlan| {
+                let is_first = task.activation == 0;
+                is_first && task.n.start <= keys.k.start && keys.k.start < task.n.end
+            };
+            let task = scores.tasks.iter().find(same).unwrap();
+            let surface = tile.padded * 2;
+            let into = (keys.k.start - task.n.start) * surface;
+            assert_eq!(task.c as usize + into, at);
+            at += keys.padded * surface;
+        }
+        // No task reads beyond K and V, nor writes what another does.
+        for job in [&scores, &values] {
+            let mut end = 0;
+            for task in &job.tasks {
+                let bytes = 2 * task.n_padded as usize * task.k_padded as usize;
+                assert!(task.b as usize + bytes <= tiling.kv_bytes());
+                assert_eq!(task.c as usize, end);
+                end += (task.m_padded * task.n_padded * job.ty.out_bytes()) as usize;
+            }
+            assert_eq!(end, job.output_bytes);
+        }
+    }
+
+    #[test]
+    fn contexts_of_131072_keys_fit() {
+        for head_dim in [64, 128] {
+            for options in [board(), PlanOptions::default()] {
+                let sizes = Sizes {
+                    keys: 131_072,
+                    head_dim,
+                    value_dim: head_dim,
+                    ..LLAMA
+                };
+                tiling(sizes, &options).unwrap();
+            }
+        }
+        let keys = 1 << 24;
+        let refused = tiling(Sizes { keys, ..LLAMA }, &board()).unwrap_err();
+        assert!(matches!(refused, PlanError::JobLimits { .. }), "{refused}");
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn scores_are_features(
+            group in 1..300_usize,
+            rows in 1..700_usize,
+            keys in 1..5000_usize,
+            head_dim in 0..700_usize,
+            value_dim in 1..700_usize,
+            seen in prop::collection::vec(any::<bool>(), 14),
+            on_board in any::<bool>(),
+        ) {
+            let sizes = Sizes { group, rows, keys, head_dim, value_dim };
+            let options = if on_board { board() } else { PlanOptions::default() };
+            let tiling = tiling(sizes, &options).unwrap();
+            prop_assert!(tiling.heads * tiling.rows <= 1024 && tiling.blocks() <= seen.len());
+            let blocks: Vec<_> = (0..tiling.blocks()).filter(|&block| seen[block]).collect();
+            if !blocks.is_empty() {
+                check_layout(&tiling, &blocks);
+            }
+            let elements: usize = tiling.parts.iter().map(Range::len).sum();
+            prop_assert_eq!(elements, head_dim);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Operands of attention, and how near a result is.
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+use half::f16;
+use npu_matmul::attention::{AttentionCall, HeadRows, reference};
+
+/// Numbers that look random, the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    /// Between 0 and 1.
+    fn unit(&mut self) -> f64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Normally distributed, of variance 1.
+    fn normal(&mut self) -> f32 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        (radius * (std::f64::consts::TAU * self.unit()).cos()) as f32
+    }
+
+    fn halves(&mut self, count: usize) -> Vec<f16> {
+        (0..count).map(|_| f16::from_f32(self.normal())).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Mask {
+    None,
+    /// The rows are the last ones of the keys.
+    Causal,
+    /// The same, and no further back than so many.
+    Window(usize),
+    /// Row and key belong to one of so many sequences.
+    Sequences(usize),
+    /// As causal, but every third row sees nothing.
+    EmptyRows,
+    /// Any numbers, one mask for each head.
+    AnyOfHeads,
+}
+
+impl Mask {
+    fn heads(self, heads: usize) -> usize {
+        match self {
+            Self::AnyOfHeads => heads,
+            _ => 1,
+        }
+    }
+
+    fn at(self, row: usize, key: usize, before: usize, numbers: &mut Numbers) -> f16 {
+        let causal = key <= row + before;
+        let is_seen = match self {
+            Self::None => true,
+            Self::Causal => causal,
+            Self::Window(keys) => causal && key + keys > row + before,
+            Self::Sequences(count) => row % count == key / 40 % count,
+            Self::EmptyRows => causal && row % 3 != 1,
+            Self::AnyOfHeads => {
+                return match numbers.unit() {
+                    x if x < 0.3 => f16::NEG_INFINITY,
+                    _ => f16::from_f32(numbers.normal()),
+                };
+            }
+        };
+        if is_seen {
+            f16::ZERO
+        } else {
+            f16::NEG_INFINITY
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) rows: usize,
+    pub(crate) keys: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) value_dim: usize,
+    pub(crate) mask: Mask,
+    pub(crate) alibi: bool,
+    pub(crate) softcap: f32,
+    pub(crate) sinks: bool,
+    /// Standard deviation of the logits.
+    pub(crate) logits: f32,
+}
+
+pub(crate) const CASE: Case = Case {
+    heads: 4,
+    kv_heads: 2,
+    rows: 33,
+    keys: 70,
+    head_dim: 64,
+    value_dim: 64,
+    mask: Mask::Causal,
+    alibi: false,
+    softcap: 0.0,
+    sinks: false,
+    logits: 1.0,
+};
+
+/// Operands of a case, and its result.
+pub(crate) struct Operands {
+    case: Case,
+    pub(crate) q: Vec<f32>,
+    k: Vec<f16>,
+    v: Vec<f16>,
+    mask: Vec<f16>,
+    sinks: Vec<f32>,
+    slopes: Vec<f32>,
+    pub(crate) out: Vec<f32>,
+}
+
+impl Operands {
+    pub(crate) fn new(case: &Case, seed: u64) -> Self {
+        let mut numbers = Numbers(seed);
+        let c = case.clone();
+        let before = c.keys.saturating_sub(c.rows);
+        let mut mask = Vec::new();
+        for _ in 0..c.mask.heads(c.heads) {
+            for row in 0..c.rows {
+                mask.extend((0..c.keys).map(|key| c.mask.at(row, key, before, &mut numbers)));
+            }
+        }
+        Self {
+            q: (0..c.heads * c.rows * c.head_dim)
+                .map(|_| numbers.normal())
+                .collect(),
+            k: numbers.halves(c.kv_heads * c.keys * c.head_dim),
+            v: numbers.halves(c.kv_heads * c.keys * c.value_dim),
+            mask,
+            sinks: (0..c.heads).map(|_| numbers.normal()).collect(),
+            slopes: (0..c.heads)
+                .map(|head| 0.5_f32.powi(head as i32 + 1))
+                .collect(),
+            out: vec![f32::NAN; c.rows * c.heads * c.value_dim],
+            case: c,
+        }
+    }
+
+    /// As ggml has them: the heads of a row of Q lie together, and so do those of a key.
+    pub(crate) fn call(&mut self) -> AttentionCall<'_> {
+        let c = &self.case;
+        let of_rows = |heads: usize, dim: usize| [dim, heads * dim];
+        AttentionCall {
+            q: HeadRows::new(
+                &self.q,
+                [c.heads, c.rows, c.head_dim],
+                of_rows(c.heads, c.head_dim),
+            )
+            .unwrap(),
+            k: HeadRows::new(
+                &self.k,
+                [c.kv_heads, c.keys, c.head_dim],
+                of_rows(c.kv_heads, c.head_dim),
+            )
+            .unwrap(),
+            v: HeadRows::new(
+                &self.v,
+                [c.kv_heads, c.keys, c.value_dim],
+                of_rows(c.kv_heads, c.value_dim),
+            )
+            .unwrap(),
+            mask: (c.mask != Mask::None).then(|| {
+                HeadRows::contiguous(&self.mask, c.mask.heads(c.heads), c.rows, c.keys).unwrap()
+            }),
+            sinks: c.sinks.then_some(&self.sinks),
+            slopes: c.alibi.then_some(&self.slopes),
+            scale: c.logits / (c.head_dim.max(1) as f32).sqrt(),
+            softcap: c.softcap,
+            out: &mut self.out,
+        }
+    }
+
+    /// Of all rows and keys.
+    pub(crate) fn largest_logit(&mut self) -> f32 {
+        let call = self.call();
+        let group = call.q.heads() / call.k.heads();
+        let rows = 0..call.q.rows() * call.q.heads();
+        let vectors = rows.map(|at| {
+            let head = at % call.q.heads();
+            (call.q.vector(head, at / call.q.heads()), head / group)
+        });
+        let dots = vectors.flat_map(|(q, kv_head)| {
+            let keys = (0..call.k.rows()).map(move |key| call.k.vector(kv_head, key));
+            keys.map(move |k| q.iter().zip(k).map(|(q, k)| q * k.to_f32()).sum::<f32>())
+        });
+        dots.fold(0.0, f32::max) * call.scale
+    }
+
+    /// Of the result against the definition: squared error over squared result.
+    pub(crate) fn nmse(&mut self) -> f64 {
+        let expected = reference(&self.call());
+        let error = self
+            .out
+            .iter()
+            .zip(&expected)
+            .map(|(&x, e)| (f64::from(x) - e).powi(2));
+        let (error, power): (f64, f64) = (error.sum(), expected.iter().map(|e| e * e).sum());
+        if power == 0.0 { error } else { error / power }
+    }
+
+    /// Asserts that each element is within the bound that docs/attention.md derives, where
+    /// vectors of Q and K were cut into so many parts.
+    pub(crate) fn check_bound(&mut self, parts: usize) {
+        let out = self.out.clone();
+        let call = self.call();
+        let expected = reference(&call);
+        let (heads, dim) = (call.q.heads(), call.v.vector_len());
+        // Some rows of each head, the first and the last among them.
+        let all = expected.len() / dim.max(1);
+        let compared = |at: &usize| at.is_multiple_of(all / 32 + 1) || at + heads >= all;
+        for at in (0..all).filter(compared) {
+            let expected = &expected[at * dim..][..dim];
+            let (row, head) = (at / heads, at % heads);
+            let bounds = bounds(&call, [head, row], expected, parts as f64);
+            for (n, (&expected, bound)) in expected.iter().zip(bounds).enumerate() {
+                let got = f64::from(out[at * dim + n]);
+                let error = (got - expected).abs();
+                assert!(
+                    error <= bound,
+                    "{got} {expected} {bound:e}: row {row}, {head}, {n}"
+                );
+            }
+        }
+    }
+}
+
+/// How far each element of a row of a head may be off.
+fn bounds(
+    call: &AttentionCall<'_>,
+    [head, row]: [usize; 2],
+    expected: &[f64],
+    parts: f64,
+) -> Vec<f64> {
+    let kv_head = head * call.k.heads() / call.q.heads();
+    let q = call.q.vector(head, row);
+    let mask = call.mask.map(|mask| mask.vector(head % mask.heads(), row));
+    let cap = f64::from(call.softcap);
+    let slope = call.slopes.map_or(1.0, |slopes| f64::from(slopes[head]));
+    let is_plain = |m: &f16| m.to_bits() == 0 || *m == f16::NEG_INFINITY;
+    let is_biased = cap != 0.0 || mask.is_some_and(|mask| !mask.iter().all(is_plain));
+    let further = f64::from(u8::from(is_biased));
+    let half = 2_f64.powi(-11);
+
+    let mut keys = Vec::new();
+    for n in 0..call.k.rows() {
+        let m = mask.map_or(0.0, |mask| mask[n].to_f64());
+        if m == f64::NEG_INFINITY {
+            continue;
+        }
+        let k = call.k.vector(kv_head, n);
+        let products = q.iter().zip(k).map(|(&q, k)| f64::from(q) * k.to_f64());
+        let (dot, sum) = products.fold((0.0, 0.0), |(d, s), x| (d + x, s + x.abs()));
+        let scale = f64::from(call.scale);
+        let (score, sum) = (scale * dot, scale * sum);
+        let capped = if cap == 0.0 {
+            score
+        } else {
+            cap * (score / cap).tanh()
+        };
+        let last = capped + slope * m;
+        let largest = score.abs().max(capped.abs()).max(last.abs());
+        let norm: f64 = k.iter().map(|k| k.to_f64().abs()).sum();
+        let error = (parts * half + 2_f64.powi(-20)) * sum
+            + 2_f64.powi(-25) * (parts + norm)
+            + (1.0 + further) * half * largest
+            // Of tanh.
+            + cap * 1e-6;
+        keys.push((n, last, error));
+    }
+    if keys.is_empty() {
+        return vec![0.0; expected.len()];
+    }
+    let most = keys
+        .iter()
+        .map(|key| key.1)
+        .fold(f64::NEG_INFINITY, f64::max);
+    let worst = keys.iter().map(|key| key.2).fold(0.0, f64::max);
+    let e = worst + half + 1.1e-4 + 2_f64.powi(-21) * most.abs().min(1e6);
+    let sink = call
+        .sinks
+        .map_or(0.0, |sinks| (f64::from(sinks[head]) - most).exp());
+    let total: f64 = keys.iter().map(|key| (key.1 - most).exp()).sum::<f64>() + sink;
+    let blocks = (keys.len() as f64 / 64.0).ceil();
+    let sums = 2.0 * (2_f64.powi(-20) + blocks * 2_f64.powi(-24));
+    let element = |(at, out): (usize, &f64)| {
+        // A sink is a key whose value is 0.
+        let (mut spread, mut values, mut largest) = (sink / total * out.abs(), 0.0, 0.0_f64);
+        for &(n, score, _) in &keys {
+            let (w, v) = (
+                (score - most).exp() / total,
+                call.v.vector(kv_head, n)[at].to_f64(),
+            );
+            spread += w * (v - out).abs();
+            values += w * v.abs();
+            largest = largest.max(v.abs());
+        }
+        let tiny = keys.len() as f64 * 2_f64.powi(-24) * largest;
+        ((2.0 * e).exp() - e.exp()) * spread + sums * values + tiny
+    };
+    expected.iter().enumerate().map(element).collect()
+}
