@@ -36,9 +36,13 @@ pub enum AttentionChoice {
     From(usize),
 }
 
+/// Sequences that a server decodes together, at most. As many rows may be a token of each, which
+/// sees the keys of its own sequence alone: the CPU skips what a mask hides from a row, the NPU
+/// only what it hides from all rows of a tile.
+const SEQUENCES: usize = 32;
+
 impl AttentionSize {
-    /// The size whose decision this one shares: a KV cache grows, and each answer takes
-    /// milliseconds of planning.
+    /// The size whose decision this one shares: a KV cache grows, and each answer takes planning.
     #[must_use]
     pub(crate) fn rounded(self) -> Self {
         Self {
@@ -61,7 +65,8 @@ impl AttentionSize {
         }
     }
 
-    /// The fewest rows from which on the NPU takes no longer than the CPU.
+    /// The fewest rows from which on the NPU takes no longer than the CPU; more than the
+    /// [`SEQUENCES`] of a server.
     pub(crate) fn fewest_rows(self, target: &PlanTarget, cpu: &CpuSpeed) -> Option<usize> {
         let elements = self.head.iter().sum::<usize>() as u64;
         let cpu_ps = |rows: usize| {
@@ -70,6 +75,7 @@ impl AttentionSize {
             ps(macs.saturating_mul(elements), cpu.attention)
         };
         let npu_ps = |rows| Some(target.attention(&self.batch(rows))?.call_ps);
-        rows::fewest(npu_ps, cpu_ps)
+        let fewest = rows::fewest(npu_ps, cpu_ps)?;
+        Some(fewest.max(SEQUENCES + 1))
     }
 }

@@ -324,7 +324,7 @@ mod tests {
     fn attention_is_offloaded_from_as_many_rows_on_as_pay_and_never_one_by_itself() {
         let mut rules = rules(600);
         let fewest = rules.fewest_attention_rows(HEADS);
-        assert!(fewest.is_some_and(|rows| rows >= FEWEST_ROWS), "{fewest:?}");
+        assert!(fewest.is_some_and(|rows| rows > 32), "{fewest:?}");
         // Sizes up to the next power of two share an answer, and all that are very long.
         let with = |keys| rules.fewest_attention_rows(AttentionSize { keys, ..HEADS });
         assert_eq!(with(1280), fewest);

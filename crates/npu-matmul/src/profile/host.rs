@@ -143,10 +143,11 @@ impl KernelCost {
     }
 
     /// The softmax of attention, a score: the maximum of its row, and its exponential in place.
-    pub const SOFTMAX: Self = Self::new(0, 48);
+    pub const SOFTMAX: Self = Self::new(646, 48);
 
-    /// Adding a score of a further part of the vectors.
-    pub const ADD_SCORES: Self = Self::new(100, 48);
+    /// Adding a score of a further part of the vectors: what it moves. Its instructions were
+    /// not counted.
+    pub const ADD_SCORES: Self = Self::new(0, 48);
 
     /// Packing a key or a value, the latter transposed.
     pub const PACK_COLUMNS: Self = Self::new(0, 32);
