@@ -366,14 +366,14 @@ pub(super) struct TileKey {
 
 /// The jobs of tiles that see the same blocks of keys.
 #[derive(Debug)]
-pub(super) struct TileJobs {
+pub(super) struct TileSteps {
     /// For their programs.
     pub(super) id: u64,
     /// The scores, and what they are for: a job each.
     pub(super) steps: [Step; 2],
 }
 
-impl TileJobs {
+impl TileSteps {
     pub(super) fn new(key: &TileKey) -> Self {
         let step = |job| Step { jobs: vec![job] };
         let (tiling, m, blocks) = (&key.tiling, key.m, &key.blocks[..]);
