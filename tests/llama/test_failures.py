@@ -119,12 +119,14 @@ def test_killed_job(stock, seen):
     result; the server serves the next request."""
     model = stock.full("tiny-1")
     words = [*completion(LONG, 4), "-c", 2048, *BATCH]
-    output = stock.run("llama-completion", *words, model=model, env=SLOW, check=False)
-    assert output.status == 1 and not output.text.strip(), output
-    [said] = output.lines("ROCKET: ", "failed")
-    assert "computing ffn_gate-0 " in said and "the driver killed the job" in said
-    stats = output.stats
-    assert stats["products computed in fp16"] > 0 and stats["products failed"] == 1, stats.text
+    for attention, killed in [("auto", " rows of 4 heads, 2048 keys) "), ("0", "ffn_gate-0 ")]:
+        env = SLOW | {"GGML_ROCKET_ATTENTION": attention}
+        output = stock.run("llama-completion", *words, model=model, env=env, check=False)
+        assert output.status == 1 and not output.text.strip(), output
+        [said] = output.lines("ROCKET: ", "failed")
+        assert killed in said and "the driver killed the job" in said
+        stats = output.stats
+        assert stats["products computed in fp16"] > 0 and stats["products failed"] == 1, stats.text
     with Server(stock, model, *BATCH, ours=True, env=SLOW) as server, Server(stock, model) as cpu:
         short, long = cpu.tokenize("Hello"), cpu.tokenize(LONG)
         expected = [step[0].id for step in cpu.complete(short, 4)]

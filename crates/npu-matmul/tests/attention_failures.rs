@@ -117,6 +117,17 @@ proptest! {
     }
 }
 
+#[test]
+fn the_second_time_no_buffer_is_made() {
+    let (engine, faults) = faulty_engine(3);
+    let made = || {
+        run(&engine).unwrap();
+        faults.made.load(Ordering::Relaxed)
+    };
+    let first = made();
+    assert_eq!([made(), made()], [first; 2]);
+}
+
 /// On an NPU that nobody has calibrated the first task of each kind is checked.
 #[test]
 fn wrong_scores_and_wrong_values_are_found() {

@@ -234,8 +234,9 @@ impl Engine {
     /// sequences of a batch.
     ///
     /// # Errors
-    /// [`Error::AttentionShape`] before anything runs, or what a device says; and of which
-    /// call. The results of all calls are worthless then.
+    /// Before anything runs [`Error::AttentionShape`], and [`Error::Plan`] where all keys
+    /// are more than one job may have; then what a device says. And of which call. The
+    /// results of all calls are worthless then.
     pub fn attend<'a>(
         &self,
         calls: impl IntoIterator<Item = AttentionCall<'a>>,

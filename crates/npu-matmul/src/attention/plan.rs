@@ -377,14 +377,14 @@ pub(super) fn device_of(before: u64, work: u64, total: u64, count: usize) -> usi
 
 /// The jobs of tiles that see the same blocks of keys.
 #[derive(Debug)]
-pub(super) struct TileJobs {
+pub(super) struct TileSteps {
     /// For their programs.
     pub(super) id: u64,
     /// The scores, and what they are for: a job each.
     pub(super) steps: [Step; 2],
 }
 
-impl TileJobs {
+impl TileSteps {
     pub(super) fn new(key: &TileKey) -> Self {
         let step = |job| Step { jobs: vec![job] };
         let (tiling, m, blocks) = (&key.tiling, key.m, &key.blocks[..]);

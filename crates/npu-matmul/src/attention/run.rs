@@ -26,7 +26,7 @@ use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob};
 use super::AttentionCall;
 use super::mask::{MaskBlocks, VisibleBlock};
 use super::operands::{pack_keys_and_values, pack_queries};
-use super::plan::{HALF, Sizes, TileJobs, TileKey, Tiling, device_of};
+use super::plan::{HALF, Sizes, TileKey, TileSteps, Tiling, device_of};
 use super::scores::{self, ScoreScratch};
 use crate::cache::LruMap;
 use crate::counters::Counters;
@@ -46,7 +46,7 @@ const TILES_KEPT: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// What an engine keeps for attention from call to call.
 #[derive(Debug)]
 pub(crate) struct AttentionState {
-    tiles: LruMap<TileKey, Arc<TileJobs>>,
+    tiles: LruMap<TileKey, Arc<TileSteps>>,
     masks: Scratch<u8>,
     queries: Scratch<f16>,
     scores: ScoreScratch,
@@ -130,7 +130,7 @@ struct Ended {
 /// The tiles of one device, and what of them is in flight.
 struct DeviceRun {
     device: usize,
-    tiles: Vec<(Tile, Arc<TileJobs>)>,
+    tiles: Vec<(Tile, Arc<TileSteps>)>,
     head: Option<PackedHead>,
     scores: VecDeque<Running>,
     values: VecDeque<Running>,
@@ -304,13 +304,13 @@ fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
 
 impl AttentionState {
     /// The jobs of a tile, kept or made.
-    fn jobs(&self, key: &TileKey, engine: &Engine) -> Arc<TileJobs> {
+    fn jobs(&self, key: &TileKey, engine: &Engine) -> Arc<TileSteps> {
         let make = || {
             engine.count(&Counters {
                 plans: 1,
                 ..Counters::default()
             });
-            Ok::<_, std::convert::Infallible>(Arc::new(TileJobs::new(key)))
+            Ok::<_, std::convert::Infallible>(Arc::new(TileSteps::new(key)))
         };
         let Ok(jobs) = self.tiles.get_or_make(key.clone(), make);
         jobs
@@ -452,7 +452,7 @@ impl DeviceRun {
     }
 }
 
-/// Index of the step of the scores in [`TileJobs`].
+/// Index of the step of the scores in [`TileSteps`].
 const SCORES: usize = 0;
 
 /// The same of what is added up with them.
@@ -524,7 +524,7 @@ fn release(on: OnDevice<'_>, bo: FrozenBo) {
 /// Builds and submits one of the jobs of a tile.
 fn submit(
     on: OnDevice<'_>,
-    (jobs, step): (&TileJobs, usize),
+    (jobs, step): (&TileSteps, usize),
     a: FrozenBo,
     kv: FrozenBo,
     c: Bo,

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::plan::{HALF, Sizes, TileJobs, TileKey, Tiling, device_of};
+use super::plan::{HALF, Sizes, TileSteps, TileKey, Tiling, device_of};
 use crate::plan::{JobPlan, PlanError, PlanOptions};
 use crate::predict::{CallTime, TaskWorks};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};
@@ -163,7 +163,7 @@ impl Times<'_> {
         if let Some(known) = self.known.get(&key) {
             return *known;
         }
-        let jobs = TileJobs::new(&key);
+        let jobs = TileSteps::new(&key);
         let (scores, values) = (jobs.scores(), jobs.values());
         let (scores_ps, score_bytes) = self.job(scores);
         let (values_ps, value_bytes) = self.job(values);
