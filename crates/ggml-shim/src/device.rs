@@ -9,8 +9,6 @@
 use std::ffi::{c_char, c_int};
 use std::ptr::{self, NonNull};
 
-use npu_offload::ComputeType;
-
 use crate::abi::{
     Backend, BufferType, DEVICE_TYPE_ACCEL, Device, DeviceCaps, DeviceInterface, DeviceObject,
     DeviceProps, Reg, Tensor,
@@ -155,7 +153,9 @@ unsafe fn takes(
     product: &MulMatQuery,
 ) -> Result<(), DeclineReason> {
     let offload = supports::decide(product, &runtime.rules)?;
-    trusted(runtime, offload.precision)?;
+    if !runtime.trusts(offload.precision) {
+        return Err(DeclineReason::Distrusted);
+    }
     // SAFETY: the caller's promise is the callee's.
     unsafe { placed(runtime, node, product) }
 }
@@ -194,16 +194,6 @@ unsafe fn leave_written(runtime: &Runtime, op: *const Tensor) {
     if entry.is_some_and(|entry| entry.leave_written(&range)) {
         let line = format!("{name} stays on the CPU from now on: a graph writes it");
         runtime.log(LogLevel::Info, &line);
-    }
-}
-
-/// Whether the NPU has not computed this precision wrong.
-fn trusted(runtime: &Runtime, precision: ComputeType) -> Result<(), DeclineReason> {
-    match runtime.engine() {
-        Some(engine) if !engine.is_usable(precision.format().dtype()) => {
-            Err(DeclineReason::Distrusted)
-        }
-        _ => Ok(()),
     }
 }
 

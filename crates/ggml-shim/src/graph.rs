@@ -9,6 +9,7 @@
 //! run the list                                    (run)
 //!     all of its products at once                 (multiply)
 //!     then its operations of the CPU              (compute_on_cpu)
+//!     or all of it on the CPU, if the NPU computed a precision wrong
 //! ```
 //!
 //! llama.cpp hands over several products together: query, key and value of a layer, gate and up of
@@ -45,7 +46,7 @@ pub(crate) unsafe fn compute(runtime: &Runtime, stream: &Stream, nodes: &[*const
     let status = match computed {
         Ok(()) => status::SUCCESS,
         Err(GraphFailure::Aborted) => status::ABORTED,
-        Err(GraphFailure::Node { status, line }) => {
+        Err(GraphFailure::Node { status, line, .. }) => {
             runtime.stats.failed();
             runtime.log(LogLevel::Error, &line);
             status
@@ -70,13 +71,25 @@ enum GraphFailure {
         status: c_int,
         /// A sentence that names the node, for people.
         line: String,
+        /// Whether the NPU is not trusted with the node's precision any more.
+        distrusted: bool,
     },
+}
+
+impl GraphFailure {
+    const fn node(status: c_int, line: String) -> Self {
+        let distrusted = false;
+        Self::Node {
+            status,
+            line,
+            distrusted,
+        }
+    }
 }
 
 impl From<String> for GraphFailure {
     fn from(line: String) -> Self {
-        let status = status::FAILED;
-        Self::Node { status, line }
+        Self::node(status::FAILED, line)
     }
 }
 
@@ -87,6 +100,8 @@ const LISTED: usize = 64;
 /// order, which may depend on any of them.
 #[derive(Default)]
 struct NodeList<'a> {
+    /// All of them, in their order.
+    nodes: Vec<*mut Tensor>,
     footprints: Vec<Footprint>,
     names: Vec<String>,
     products: Vec<MulMat<'a>>,
@@ -128,6 +143,7 @@ unsafe fn compute_nodes(
             unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
         }
         let Some(query) = query else {
+            list.nodes.push(node.cast_mut());
             list.steps.push(Step::Cpu(node.cast_mut()));
             list.footprints.push(footprint);
             continue;
@@ -150,6 +166,7 @@ unsafe fn compute_nodes(
         if is_aside {
             list.steps.push(Step::Place(list.products.len(), *node));
         }
+        list.nodes.push(node.cast_mut());
         list.names.push(name);
         list.footprints.push(footprint);
         list.products.push(product);
@@ -158,8 +175,8 @@ unsafe fn compute_nodes(
     unsafe { run(runtime, stream, list) }
 }
 
-/// Name of a node, and its sizes if it is a product, not an operation of the CPU; `None` if there is
-/// nothing to compute.
+/// Name of a node, and its sizes if it is a product for the NPU, not an operation of the CPU; `None`
+/// if there is nothing to compute.
 ///
 /// # Safety
 /// As [`tensor::classify`].
@@ -177,13 +194,33 @@ unsafe fn work_of(
     // SAFETY: live, by the caller's promise.
     match unsafe { tensor::classify(&runtime.context(), node) } {
         GraphNode::NoWork => Ok(None),
-        GraphNode::MulMat(query) => Ok(Some((name, Some(query)))),
+        GraphNode::MulMat(query) => {
+            // SAFETY: as above.
+            let left = unsafe { is_left_to_cpu(runtime, node, &query) };
+            Ok(Some((name, (!left).then_some(query))))
+        }
         GraphNode::RowOp { .. } => Ok(Some((name, None))),
         GraphNode::Other => {
             let line = format!("asked to compute {name}, an operation that supports_op declines");
             Err(line.into())
         }
     }
+}
+
+/// Whether the CPU computes the product `node`, since the NPU computed its precision wrong. ggml asks
+/// `supports_op` for each new graph, but a program may compute the graph that it has again.
+///
+/// # Safety
+/// `node` is a live tensor with live operands, of which [`tensor::classify`] made `query`.
+unsafe fn is_left_to_cpu(runtime: &Runtime, node: *const Tensor, query: &MulMatQuery) -> bool {
+    let offload = supports::computable(query, &runtime.rules);
+    let distrusted = offload.is_ok_and(|offload| !runtime.trusts(offload.precision));
+    // SAFETY: the caller's promise is the callee's.
+    let left = distrusted && unsafe { runtime.cpu.computes(node) };
+    if left {
+        runtime.stats.left_to_cpu(1);
+    }
+    left
 }
 
 /// The product `node` with its data; with memory of its own for the outputs if these are set aside.
@@ -206,9 +243,9 @@ unsafe fn product<'a>(
             runtime
                 .row_scratch
                 .aside(offload.outputs())
-                .map_err(|error| GraphFailure::Node {
-                    status: status::ALLOC_FAILED,
-                    line: format!("computing {name} failed: {error}"),
+                .map_err(|error| {
+                    let line = format!("computing {name} failed: {error}");
+                    GraphFailure::node(status::ALLOC_FAILED, line)
                 })?,
         ),
     };
@@ -228,7 +265,21 @@ unsafe fn product<'a>(
 /// # Safety
 /// Its nodes are live and allocated, and nobody else accesses their data but to read operands.
 unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
-    let products = multiply(runtime, stream, &list.names, list.products)?;
+    // SAFETY: live, by the caller's promise.
+    let is_for_cpu = |node: &*mut Tensor| unsafe { runtime.cpu.computes(*node) };
+    let products = match multiply(runtime, stream, &list.names, list.products) {
+        Err(GraphFailure::Node {
+            line,
+            distrusted: true,
+            ..
+        }) if list.nodes.iter().all(is_for_cpu) => {
+            runtime.log(LogLevel::Error, &format!("{line}. The CPU computes it"));
+            runtime.stats.left_to_cpu(list.names.len() as u64);
+            // What the NPU has written is written again: nothing of the list has read it.
+            return compute_on_cpu(runtime, stream, &list.nodes);
+        }
+        products => products?,
+    };
     // No slice of the nodes' data is left, but of what is set aside.
     let mut aside: Vec<_> = products
         .into_iter()
@@ -265,9 +316,9 @@ fn compute_on_cpu(
         return Ok(());
     }
     let began = Instant::now();
-    // SAFETY: `classify` found operations of live and allocated tensors, which the CPU computes, as
-    // `supports_op` asked it; no slice of their data is left, and others keep away by the promise
-    // of `compute`'s caller.
+    // SAFETY: `classify` found operations of live and allocated tensors, which the CPU computes:
+    // `supports_op` asked it about operations, our callers about products. No slice of their data is
+    // left, and others keep away by the promise of `compute`'s caller.
     let compute = |cpu: &mut CpuStream, threads| unsafe { cpu.compute(nodes, threads) };
     let status = stream.on_cpu(|| runtime.cpu.stream(), compute);
     if let Some(trace) = runtime.trace() {
@@ -276,10 +327,10 @@ fn compute_on_cpu(
     }
     match status {
         Some(status::SUCCESS) => Ok(()),
-        Some(status) => Err(GraphFailure::Node {
-            status,
-            line: format!("ggml's CPU backend failed with {status}"),
-        }),
+        Some(status) => {
+            let line = format!("ggml's CPU backend failed with {status}");
+            Err(GraphFailure::node(status, line))
+        }
         None => Err("cannot make a CPU backend: out of memory?"
             .to_owned()
             .into()),
@@ -343,6 +394,7 @@ fn multiply<'a>(
         }
     }
     computed.map_err(|ProductError { product, error }| {
+        let distrusted = failure::is_distrusted(&error);
         let error = failure::explain(error, runtime.model.as_deref());
         let (name, what) = (&names[product], describe(products[product].offload));
         GraphFailure::Node {
@@ -351,6 +403,7 @@ fn multiply<'a>(
                 false => status::FAILED,
             },
             line: format!("computing {name} ({what}) failed: {error}"),
+            distrusted,
         }
     })?;
     runtime.stats.list();
