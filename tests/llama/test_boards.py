@@ -118,9 +118,9 @@ BATCH = ["-b", "128", "-ub", "128"]
 @pytest.mark.on_request
 def test_distrusted_precision(stock, tmp_path, seen):
     """A profile leaves INT8 features no bank to spare on a board that needs one, and nothing can
-    be done about it: the request fails, and the CPU serves the next ones. llama.cpp asks what the
-    backend supports when it makes a graph, and makes none for a batch like the last one: until
-    another batch comes, the requests fail."""
+    be done about it: the CPU computes that product and all later ones, and no request fails.
+    llama.cpp asks what the backend supports when it makes a graph, and makes none for a batch like
+    the last one: there our backend has the CPU compute its products."""
     board = "int8-slack-bank=needed"
     profile = changed(first(board, tmp_path), no_spare_bank)
     env = played(board, profile, PRECISION="w8a8-hadamard")
@@ -128,15 +128,16 @@ def test_distrusted_precision(stock, tmp_path, seen):
     served = Server(stock, model, *BATCH, ours=True, env=env)
     with served as server, Server(stock, model, *BATCH) as cpu:
         long = cpu.tokenize(EXACT)[: 4 * 128]
-        assert server.status_of(long, 4) == 500
-        # Never a wrong text.
-        for tokens in [long[:100], long, long]:
+        # The first finds the wrong result, and its later batches are like the one that did.
+        for tokens in [long, long[:100], long]:
             expected = [step[0].id for step in cpu.complete(tokens, 4)]
             assert [step[0].id for step in server.complete(tokens, 4)] == expected
         output = server.stop()
-    assert output.lines("int8 is not used on this NPU from now on"), output.stderr
+    said = output.lines("int8 is not used on this NPU from now on", "The CPU computes it")
+    assert len(said) == 1, output.stderr
     stats = output.stats
-    assert stats["products failed"] == 1, stats.text
-    declined = "declined: a precision that the NPU computed wrong, see the log"
-    assert stats[declined] > 0, stats.text
-    seen(f"{stats[declined]:.0f} products declined")
+    assert stats["products failed"] == 0, stats.text
+    inside = stats["products left to the CPU (precision off, see the log)"]
+    declined = stats["declined: a precision that the NPU computed wrong, see the log"]
+    assert inside > 0 and declined > 0, stats.text
+    seen(f"{inside:.0f} products left to the CPU, {declined:.0f} times declined")

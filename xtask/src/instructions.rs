@@ -180,10 +180,7 @@ mod tests {
                 KernelCost::SOFTMAX,
                 of("softmax: maxima of f16") + of("softmax: exponentials of f16"),
             ),
-            (
-                KernelCost::PACK_COLUMNS,
-                of("pack f16 columns as weights"),
-            ),
+            (KernelCost::PACK_COLUMNS, of("pack f16 columns as weights")),
             // A block of 4096 has 12 stages.
             (
                 KernelCost::ROTATION_STAGE,

@@ -157,7 +157,9 @@ unsafe fn takes(
     product: &MulMatQuery,
 ) -> Result<(), DeclineReason> {
     let offload = supports::decide(product, &runtime.rules)?;
-    trusted(runtime, offload.precision)?;
+    if !runtime.trusts(offload.precision) {
+        return Err(DeclineReason::Distrusted);
+    }
     // SAFETY: the caller's promise is the callee's.
     unsafe { placed(runtime, node, product) }
 }
@@ -173,7 +175,9 @@ fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineR
         head,
         ..
     } = supports::decide_attention(attention, &runtime.rules)?;
-    trusted(runtime, ComputeType::Fp16)?;
+    if !runtime.trusts(ComputeType::Fp16) {
+        return Err(DeclineReason::Distrusted);
+    }
     let can_attend = |engine: &Engine| engine.can_attend([heads, kv_heads], [rows, keys], head);
     match runtime.engine().map(|engine| can_attend(&engine)) {
         Some(Err(_)) => Err(DeclineReason::AttentionPlan),
@@ -215,16 +219,6 @@ unsafe fn leave_written(runtime: &Runtime, op: *const Tensor) {
     if entry.is_some_and(|entry| entry.leave_written(&range)) {
         let line = format!("{name} stays on the CPU from now on: a graph writes it");
         runtime.log(LogLevel::Info, &line);
-    }
-}
-
-/// Whether the NPU has not computed this precision wrong.
-fn trusted(runtime: &Runtime, precision: ComputeType) -> Result<(), DeclineReason> {
-    match runtime.engine() {
-        Some(engine) if !engine.is_usable(precision.format().dtype()) => {
-            Err(DeclineReason::Distrusted)
-        }
-        _ => Ok(()),
     }
 }
 

@@ -99,6 +99,7 @@ pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
         submits: counters.submits,
         jobs: counters.jobs,
         tasks: counters.tasks,
+        checked_tasks: counters.checked_tasks,
         bytes_to_device: counters.bytes_to_device,
         bytes_from_device: counters.bytes_from_device,
         times: engine.times(),

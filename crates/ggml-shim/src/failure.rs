@@ -45,6 +45,15 @@ pub(crate) fn may_run_again(error: &MulMatError) -> bool {
     }
 }
 
+/// Whether the precision of a product is not used on the NPU from now on.
+pub(crate) fn is_distrusted(error: &MulMatError) -> bool {
+    match error {
+        MulMatError::Engine(Error::WrongResult { source, .. }) => !source.remedy.may_run_again(),
+        MulMatError::Engine(Error::Distrusted { .. }) => true,
+        _ => false,
+    }
+}
+
 /// Whether the host, or the driver, has no memory left.
 pub(crate) fn is_out_of_memory(error: &MulMatError) -> bool {
     matches!(
@@ -118,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_run_again() {
+    fn only_what_changed_is_run_again_and_only_what_is_refused_is_left_to_the_cpu() {
         let wrong = |remedy| {
             let kind = TaskKind {
                 ty: MatmulType::Int8ToInt32,
@@ -143,6 +152,15 @@ mod tests {
         assert!(may_run_again(&wrong(Remedy::NoReuse(Dtype::Int8))));
         assert!(!may_run_again(&wrong(Remedy::Refuse(Dtype::Int8))));
         assert!(!may_run_again(&MulMatError::NotPacked));
+
+        let dtype = Dtype::Int8;
+        assert!(is_distrusted(&wrong(Remedy::Refuse(dtype))));
+        let refused = Error::Distrusted { dtype };
+        assert!(is_distrusted(&MulMatError::Engine(refused)));
+        // These go on without the CPU, or are faults that it would hide.
+        assert!(!is_distrusted(&wrong(Remedy::FormB)));
+        assert!(!is_distrusted(&wrong(Remedy::NoReuse(dtype))));
+        assert!(!is_distrusted(&MulMatError::NotPacked));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! run the list                                    (run)
 //!     all of its products at once, and attention  (NamedCalls::compute)
 //!     then its operations of the CPU              (compute_on_cpu)
+//!     or all of it on the CPU, if the NPU computed a precision wrong
 //! ```
 //!
 //! llama.cpp hands over several products together: query, key and value of a layer, gate and up of
@@ -21,6 +22,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Instant;
 
+use npu_offload::ComputeType;
 use serde_json::json;
 
 use self::calls::NamedCalls;
@@ -47,7 +49,7 @@ pub(crate) unsafe fn compute(runtime: &Runtime, stream: &Stream, nodes: &[*const
     let status = match computed {
         Ok(()) => status::SUCCESS,
         Err(GraphFailure::Aborted) => status::ABORTED,
-        Err(GraphFailure::Node { status, line }) => {
+        Err(GraphFailure::Node { status, line, .. }) => {
             runtime.stats.failed();
             runtime.log(LogLevel::Error, &line);
             status
@@ -72,13 +74,25 @@ enum GraphFailure {
         status: c_int,
         /// A sentence that names the node, for people.
         line: String,
+        /// Whether the NPU is not trusted with the node's precision any more.
+        distrusted: bool,
     },
+}
+
+impl GraphFailure {
+    const fn node(status: c_int, line: String) -> Self {
+        let distrusted = false;
+        Self::Node {
+            status,
+            line,
+            distrusted,
+        }
+    }
 }
 
 impl From<String> for GraphFailure {
     fn from(line: String) -> Self {
-        let status = status::FAILED;
-        Self::Node { status, line }
+        Self::node(status::FAILED, line)
     }
 }
 
@@ -89,6 +103,8 @@ const LISTED: usize = 64;
 /// steps in their order, which may depend on any of them.
 #[derive(Default)]
 struct NodeList<'a> {
+    /// All of them, in their order.
+    nodes: Vec<*mut Tensor>,
     footprints: Vec<Footprint>,
     products: NamedCalls<MulMat<'a>>,
     attention: NamedCalls<Attention<'a>>,
@@ -144,6 +160,7 @@ unsafe fn compute_nodes(
             unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
         }
         if matches!(work, Work::OnCpu) {
+            list.nodes.push(node.cast_mut());
             list.steps.push(Step::Cpu(node.cast_mut()));
             list.footprints.push(footprint);
             continue;
@@ -179,6 +196,7 @@ unsafe fn compute_nodes(
         if is_aside {
             list.steps.push(Step::Place(listed, *node));
         }
+        list.nodes.push(node.cast_mut());
         list.footprints.push(footprint);
     }
     // SAFETY: as above.
@@ -203,14 +221,53 @@ unsafe fn work_of(
     // SAFETY: live, by the caller's promise.
     match unsafe { tensor::classify(&runtime.context(), node) } {
         GraphNode::NoWork => Ok(None),
-        GraphNode::MulMat(query) => Ok(Some((name, Work::Product(query)))),
-        GraphNode::Attention(query) => Ok(Some((name, Work::Attention(query)))),
+        GraphNode::MulMat(query) => {
+            let precision = supports::computable(&query, &runtime.rules);
+            let precision = precision.map(|offload| offload.precision).ok();
+            // SAFETY: as above.
+            let left = unsafe { is_left_to_cpu(runtime, node, precision) };
+            let work = if left {
+                Work::OnCpu
+            } else {
+                Work::Product(query)
+            };
+            Ok(Some((name, work)))
+        }
+        GraphNode::Attention(query) => {
+            // SAFETY: as above.
+            let left = unsafe { is_left_to_cpu(runtime, node, Some(ComputeType::Fp16)) };
+            let work = if left {
+                Work::OnCpu
+            } else {
+                Work::Attention(query)
+            };
+            Ok(Some((name, work)))
+        }
         GraphNode::RowOp { .. } => Ok(Some((name, Work::OnCpu))),
         GraphNode::Other => {
             let line = format!("asked to compute {name}, an operation that supports_op declines");
             Err(line.into())
         }
     }
+}
+
+/// Whether the CPU computes `node`, since the NPU computed its precision wrong. ggml asks
+/// `supports_op` for each new graph, but a program may compute the graph that it has again.
+///
+/// # Safety
+/// `node` is a live tensor with live operands.
+unsafe fn is_left_to_cpu(
+    runtime: &Runtime,
+    node: *const Tensor,
+    precision: Option<ComputeType>,
+) -> bool {
+    let distrusted = precision.is_some_and(|precision| !runtime.trusts(precision));
+    // SAFETY: the caller's promise is the callee's.
+    let left = distrusted && unsafe { runtime.cpu.computes(node) };
+    if left {
+        runtime.stats.left_to_cpu(1);
+    }
+    left
 }
 
 /// The product `node` with its data; with memory of its own for the outputs if these are set aside.
@@ -275,9 +332,9 @@ fn aside(
         return Ok(None);
     }
     let memory = runtime.row_scratch.aside(outputs);
-    memory.map(Some).map_err(|error| GraphFailure::Node {
-        status: status::ALLOC_FAILED,
-        line: format!("computing {name} failed: {error}"),
+    memory.map(Some).map_err(|error| {
+        let line = format!("computing {name} failed: {error}");
+        GraphFailure::node(status::ALLOC_FAILED, line)
     })
 }
 
@@ -286,15 +343,38 @@ fn aside(
 /// # Safety
 /// Its nodes are live and allocated, and nobody else accesses their data but to read operands.
 unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
-    let products = list.products.compute(runtime, stream)?;
-    let attention = list.attention.compute(runtime, stream)?;
+    let NodeList {
+        nodes,
+        products,
+        attention,
+        steps,
+        ..
+    } = list;
+    // SAFETY: live, by the caller's promise.
+    let is_for_cpu = |node: &*mut Tensor| unsafe { runtime.cpu.computes(*node) };
+    let calls = products.len() + attention.len();
+    let computed = products.compute(runtime, stream);
+    let computed = computed.and_then(|done| Ok((done, attention.compute(runtime, stream)?)));
+    let (products, attention) = match computed {
+        Err(GraphFailure::Node {
+            line,
+            distrusted: true,
+            ..
+        }) if nodes.iter().all(is_for_cpu) => {
+            runtime.log(LogLevel::Error, &format!("{line}. The CPU computes it"));
+            runtime.stats.left_to_cpu(calls as u64);
+            // What the NPU has written is written again: nothing of the list has read it.
+            return compute_on_cpu(runtime, stream, &nodes);
+        }
+        computed => computed?,
+    };
     // No slice of the nodes' data is left, but of what is set aside.
     let products = products.into_iter().map(|product| product.out.aside());
     let mut products: Vec<_> = products.collect();
     let attention = attention.into_iter().map(|attention| attention.out.aside());
     let mut attention: Vec<_> = attention.collect();
     let mut cpu_ops = Vec::new();
-    for step in list.steps {
+    for step in steps {
         match step {
             Step::Cpu(node) => cpu_ops.push(node),
             Step::Place(listed, node) => {
@@ -328,9 +408,9 @@ fn compute_on_cpu(
         return Ok(());
     }
     let began = Instant::now();
-    // SAFETY: `classify` found operations of live and allocated tensors, which the CPU computes, as
-    // `supports_op` asked it; no slice of their data is left, and others keep away by the promise
-    // of `compute`'s caller.
+    // SAFETY: `classify` found operations of live and allocated tensors, which the CPU computes:
+    // `supports_op` asked it about operations, our callers about products. No slice of their data is
+    // left, and others keep away by the promise of `compute`'s caller.
     let compute = |cpu: &mut CpuStream, threads| unsafe { cpu.compute(nodes, threads) };
     let status = stream.on_cpu(|| runtime.cpu.stream(), compute);
     if let Some(trace) = runtime.trace() {
@@ -339,10 +419,10 @@ fn compute_on_cpu(
     }
     match status {
         Some(status::SUCCESS) => Ok(()),
-        Some(status) => Err(GraphFailure::Node {
-            status,
-            line: format!("ggml's CPU backend failed with {status}"),
-        }),
+        Some(status) => {
+            let line = format!("ggml's CPU backend failed with {status}");
+            Err(GraphFailure::node(status, line))
+        }
         None => Err("cannot make a CPU backend: out of memory?"
             .to_owned()
             .into()),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use npu_matmul::Engine;
 use npu_model::{Model, Selector};
-use npu_offload::OffloadRules;
+use npu_offload::{ComputeType, OffloadRules};
 
 use crate::abi::{Device, Reg};
 use crate::budget::Budget;
@@ -263,6 +263,12 @@ impl Runtime {
         let engine = self.engine.lock();
         // The lock only guards a pointer, which a panic cannot tear.
         engine.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the NPU has not computed this precision wrong.
+    pub(crate) fn trusts(&self, precision: ComputeType) -> bool {
+        let dtype = precision.format().dtype();
+        self.engine().is_none_or(|engine| engine.is_usable(dtype))
     }
 
     fn take_engine(&self) -> Option<Arc<Engine>> {

@@ -22,6 +22,8 @@ pub(crate) struct DeviceCounts {
     pub(crate) jobs: u64,
     /// Tasks in them.
     pub(crate) tasks: u64,
+    /// First tasks of their kind that the CPU computed again.
+    pub(crate) checked_tasks: u64,
     /// Bytes written for the device.
     pub(crate) bytes_to_device: u64,
     /// Bytes read back.
@@ -58,6 +60,7 @@ pub(crate) struct Stats {
     attention_pairs: AtomicU64,
     attention_ns: AtomicU64,
     failed: AtomicU64,
+    left_to_cpu: AtomicU64,
     declined: [AtomicU64; DeclineReason::ALL.len()],
 }
 
@@ -91,6 +94,11 @@ impl Stats {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts products of a list whose precision the NPU computed wrong.
+    pub(crate) fn left_to_cpu(&self, products: u64) {
+        self.left_to_cpu.fetch_add(products, Ordering::Relaxed);
+    }
+
     /// Counts a question answered with no.
     pub(crate) fn declined(&self, reason: DeclineReason) {
         self.declined[reason as usize].fetch_add(1, Ordering::Relaxed);
@@ -113,6 +121,13 @@ impl Stats {
             ));
         }
         rows.push(("products failed".to_owned(), read(&self.failed)));
+        let left = read(&self.left_to_cpu);
+        if left > 0 {
+            rows.push((
+                "products left to the CPU (precision off, see the log)".to_owned(),
+                left,
+            ));
+        }
         rows.push(("lists of products".to_owned(), read(&self.lists)));
         rows.push((
             "multiply-adds (millions)".to_owned(),
@@ -134,6 +149,10 @@ impl Stats {
         rows.push(("submits".to_owned(), counts.submits));
         rows.push(("jobs".to_owned(), counts.jobs));
         rows.push(("tasks".to_owned(), counts.tasks));
+        // Only where nobody has calibrated the NPU.
+        if counts.checked_tasks > 0 {
+            rows.push(("first tasks checked".to_owned(), counts.checked_tasks));
+        }
         rows.push((
             "KiB to the device".to_owned(),
             counts.bytes_to_device / 1024,
@@ -201,7 +220,7 @@ fn times(times: Times, npu: NpuTime) -> Vec<(String, String)> {
             measured(times.unpack),
         ),
     ];
-    // Only where nobody has calibrated the NPU.
+    // As the checks themselves.
     if !times.check.is_zero() {
         rows.push((
             "thread-ms checking first tasks (measured)",
@@ -245,10 +264,12 @@ mod tests {
         stats.attended(1_500_000);
         stats.attended(2_500_000);
         stats.attention_time(Duration::from_micros(2_500));
+        stats.left_to_cpu(2);
         let table = stats.table(
             "software model: for testing",
             DeviceCounts {
                 jobs: 9,
+                checked_tasks: 4,
                 times: Times {
                     pack: Duration::from_micros(1_500),
                     wait: Duration::from_secs(2),
@@ -283,6 +304,8 @@ mod tests {
         assert_eq!(count("KiB of weights on the NPU"), "5");
         assert_eq!(count("weight tensors left to the CPU"), "0");
         assert_eq!(count("jobs"), "9");
+        assert_eq!(count("first tasks checked"), "4");
+        assert_eq!(count("products left to the CPU"), "2");
         assert_eq!(count("declined: fewer rows"), "1");
         assert_eq!(count("attention nodes computed"), "2");
         assert_eq!(count("attention rows x keys"), "4000");

@@ -198,6 +198,14 @@ fn told((device, code, verdict, cause, side): Case) {
             serde_json::json!([side])
         );
     }
+    if device == "model:core-idle-mainline=hangs" {
+        // The register that makes the difference, and no other that does not.
+        let registers = report["causes"][0]["registers"].as_array().unwrap();
+        let mask = "OPERATION_ENABLE 0x1d -> 0xd";
+        let names_mask = |one: &Value| one.as_str().unwrap().contains(mask);
+        assert!(registers.iter().any(names_mask), "{device}: {registers:?}");
+        assert!(registers.len() <= 2, "{device}: {registers:?}");
+    }
     for (_, sentence) in SENTENCES.iter().filter(|(of, _)| *of == device) {
         let told = report["sentence"].as_str().unwrap();
         assert!(told.starts_with(sentence), "{device}: {told}");
@@ -234,24 +242,6 @@ fn told((device, code, verdict, cause, side): Case) {
             assert_eq!(board.json(&line, 0)["result"], "PASS", "{device}, {dtype}");
         }
     }
-}
-
-#[test]
-fn the_registers_that_make_the_difference_are_named() {
-    if test_support::emulated() {
-        return;
-    }
-    let board = Board::new("model:core-idle-mainline=hangs");
-    let report = board.json(&["first", "--json"], 0);
-    let registers = report["causes"][0]["registers"].as_array().unwrap();
-    let named = registers.iter().map(|one| one.as_str().unwrap());
-    assert!(
-        named
-            .clone()
-            .any(|one| one.contains("OPERATION_ENABLE 0x1d -> 0xd")),
-        "{registers:?}"
-    );
-    assert!(named.clone().count() <= 2, "{registers:?}");
 }
 
 /// A rung that leaves a core behind which only a power cycle cures: nothing else is run on
@@ -302,7 +292,7 @@ fn a_wedged_core_is_told_from_no_power() {
         assert_eq!(output.status.code(), Some(1));
         let record: Value = serde_json::from_slice(&output.stdout).unwrap();
         let jobs = record["jobs"].as_array().unwrap();
-        assert_eq!(jobs.len(), 9);
+        assert_eq!(jobs.len(), 3);
         for (index, job) in jobs.iter().enumerate() {
             let ended = job["completed"] == true;
             assert_eq!(ended, wanted && index % 3 != 1, "{device}, {index}");
@@ -328,7 +318,12 @@ fn a_reboot_goes_on_behind_the_culprit() {
     let mut down = state.clone();
     down["steps"]["rung-fp16-streams"] =
         serde_json::json!({ "outcome": "begun", "boot": "another" });
-    for later in ["rung-int8-streams", "rung-int8-full", "rung-tasks"] {
+    for later in [
+        "rung-fp16-streams-large",
+        "rung-int8-streams",
+        "rung-int8-full",
+        "rung-tasks",
+    ] {
         down["steps"].as_object_mut().unwrap().remove(later);
     }
     fs::write(folder.join("state.json"), down.to_string()).unwrap();

@@ -58,6 +58,10 @@ impl<T> Default for NamedCalls<T> {
 }
 
 impl<T: EngineCall> NamedCalls<T> {
+    pub(super) const fn len(&self) -> usize {
+        self.calls.len()
+    }
+
     /// Adds a call; its index.
     pub(super) fn push(&mut self, name: String, call: T) -> usize {
         self.names.push(name);
@@ -107,6 +111,7 @@ impl<T: EngineCall> NamedCalls<T> {
             }
         }
         computed.map_err(|ListError { call, error }| {
+            let distrusted = failure::is_distrusted(&error);
             let error = failure::explain(error, runtime.model.as_deref());
             let (name, what) = (&names[call], calls[call].describe());
             GraphFailure::Node {
@@ -115,6 +120,7 @@ impl<T: EngineCall> NamedCalls<T> {
                     false => status::FAILED,
                 },
                 line: format!("computing {name} ({what}) failed: {error}"),
+                distrusted,
             }
         })?;
         T::count(&calls, ended - began, &runtime.stats);

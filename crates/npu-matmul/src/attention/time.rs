@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::plan::{HALF, Sizes, TileSteps, TileKey, Tiling, device_of};
+use super::plan::{HALF, Sizes, TileKey, TileSteps, Tiling, device_of};
 use crate::plan::{JobPlan, PlanError, PlanOptions};
 use crate::predict::{CallTime, TaskWorks};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};

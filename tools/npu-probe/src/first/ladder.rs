@@ -3,6 +3,7 @@
 
 use npu_matmul::Dtype;
 use rknpu_regcmd::MatmulType::{Fp16ToFp32, Int4ToInt16, Int8ToInt32};
+use rocket_uapi::DeviceInfo;
 
 use super::experiments::{
     form_a, form_a_behind_flying, idle, placed, reusing, subnormals, tasks, weight_reusing,
@@ -304,10 +305,20 @@ pub(crate) const LADDER: &[Rung] = &[
         "fp16-streams",
         &["fp16-large"],
         (
-            "fp16 384x384x4096: weights stream through their banks (E-streamed-tiles)",
+            "fp16 64x512x512: weights stream through their banks (E-streamed-tiles, of larger ones)",
             "weights that do not fit CBUF do not stream through it",
         ),
         Streaming(&Dtype::ALL),
+        || RungProduct::new(Fp16ToFp32, 64, 512, &[512]).experiment(),
+    ),
+    rung(
+        "fp16-streams-large",
+        &["fp16-streams"],
+        (
+            "fp16 384x384x4096: weights stream through three banks (E-streamed-tiles)",
+            "the largest fp16 tile is wrong",
+        ),
+        Streaming(&[Dtype::Fp16]),
         || RungProduct::new(Fp16ToFp32, 384, 384, &[4096]).experiment(),
     ),
     rung(
@@ -513,14 +524,20 @@ pub(crate) const LADDER: &[Rung] = &[
 ];
 
 impl Rung {
-    /// The rung runs three times on each of `cores`, large ones once.
-    pub(crate) const fn rounds(&self, experiment: &Experiment, cores: u32) -> CoreRounds {
+    /// The rung runs three times on each core, large ones once. What the model computes of the
+    /// same bytes is always the same: there each core runs it once, and one the large ones.
+    pub(crate) fn rounds(&self, experiment: &Experiment, device: &DeviceInfo) -> CoreRounds {
         const TIMES: u32 = 3;
         /// Bytes of results that take long to compare on a board.
         const LARGE: usize = 1 << 20;
+        let is_large = experiment.output > LARGE;
+        let is_once = is_large || device.is_model;
         CoreRounds {
-            files: if cores == 0 { 1 } else { cores },
-            rounds: if experiment.output > LARGE { 1 } else { TIMES },
+            files: match is_large && device.is_model {
+                true => 1,
+                false => device.cores.max(1),
+            },
+            rounds: if is_once { 1 } else { TIMES },
             at_once: self.at_once,
         }
     }

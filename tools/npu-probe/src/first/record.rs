@@ -127,7 +127,7 @@ impl RungRecord {
                 .then(|| "a software model interrupts no processor".to_owned()),
             ..ExperimentLog::default()
         };
-        let rounds = rung.rounds(&experiment, info.cores);
+        let rounds = rung.rounds(&experiment, &info);
         let seen = runner::run_on_cores(device, &experiment, rounds, &mut log);
         record.no_interrupts = log.no_interrupts;
         record.kernel_log = tail.lines();

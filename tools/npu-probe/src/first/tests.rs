@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use npu_model::{Model, ModelOptions};
 use rknpu_chip::Contested;
 use rknpu_regcmd::regs::{cna, dpu};
+use rocket_uapi::DeviceInfo;
 
 use super::experiments::{form_a_behind_flying, subnormals};
 use super::record::{data, expected};
@@ -45,7 +46,7 @@ fn rungs_of_reuse_and_streaming_do_so() {
             rung.name
         );
     }
-    for rung in LADDER.iter().filter(|rung| rung.name.ends_with("streams")) {
+    for rung in LADDER.iter().filter(|rung| rung.name.contains("streams")) {
         let task = last_task(rung.name);
         let bytes = task.value::<cna::WeightSize0>().weight_bytes();
         let banks = task.value::<cna::CbufCon0>().weight_bank();
@@ -66,26 +67,30 @@ fn rungs_of_reuse_and_streaming_do_so() {
 /// Files that stay open reach all cores equally often; a lone one takes two in turn.
 #[test]
 fn a_rung_runs_three_times_on_each_core() {
-    let rung = Rung::named("fp16").unwrap();
+    let [rung, large] = ["fp16", "fp16-streams-large"].map(|name| Rung::named(name).unwrap());
     let experiment = (rung.build)().unwrap();
     let model = Model::new(ModelOptions {
         trace: true,
         ..ModelOptions::default()
     });
     let device = model.open_device();
+    let software = device.info();
+    let board = DeviceInfo {
+        is_model: false,
+        ..software.clone()
+    };
+    let at_once = CoreRounds {
+        at_once: true,
+        ..rung.rounds(&experiment, &board)
+    };
     for (rounds, wanted) in [
-        (rung.rounds(&experiment, 3), [3, 3, 3]),
-        (
-            CoreRounds {
-                at_once: true,
-                ..rung.rounds(&experiment, 3)
-            },
-            [3, 3, 3],
-        ),
+        (rung.rounds(&experiment, &board), 3),
+        (at_once, 3),
+        (rung.rounds(&experiment, &software), 1),
     ] {
         let mut log = ExperimentLog::default();
         let seen = run_on_cores(&device, &experiment, rounds, &mut log).unwrap();
-        assert_eq!(seen.len(), 9);
+        assert_eq!(seen.len(), 3 * wanted);
         let mut runs = [0; 3];
         // A job is one product and the witness.
         for trace in model
@@ -95,7 +100,13 @@ fn a_rung_runs_three_times_on_each_core() {
         {
             runs[trace.place.core as usize] += 1;
         }
-        assert_eq!(runs, wanted, "{rounds:?}");
+        assert_eq!(runs, [wanted; 3], "{rounds:?}");
+    }
+    // What takes long to compare runs once on each core, and once on the model.
+    let experiment = (large.build)().unwrap();
+    for (device, files) in [(board, 3), (software, 1)] {
+        let rounds = large.rounds(&experiment, &device);
+        assert_eq!((rounds.files, rounds.rounds), (files, 1));
     }
 }
 
