@@ -45,6 +45,7 @@ def played(board: str, profile: Path, **more: str) -> dict[str, str]:
 
 CHECKING = "thread-ms checking first tasks (measured)"
 PACKING = "thread-ms packing weights (measured)"
+CHECKED = "first tasks checked"
 
 
 @pytest.mark.check("boards")
@@ -59,8 +60,9 @@ def test_profile_of_first(board, reference, tmp_path, seen):
     floats = output.stats.offloaded("fp16")
     # The board has not been calibrated, so the first task of each kind was checked.
     checking, packing = output.stats[CHECKING], output.stats[PACKING]
-    assert checking > 0, output.stats.text
-    cost = f"checks took {checking:.2f} thread-ms, packing weights {packing:.2f}"
+    checked = output.stats[CHECKED]
+    assert checking > 0 and checked > 0, output.stats.text
+    cost = f"{checked:.0f} checks took {checking:.2f} thread-ms, packing weights {packing:.2f}"
     # The same integers give the same sums whatever the tiles are.
     expected = text.run(env={"GGML_ROCKET_PRECISION": "w8a8-hadamard"}).generated
     output = text.run(env=played(board, profile, PRECISION="w8a8-hadamard"))
