@@ -70,11 +70,10 @@ fastest! {
 #[inline(always)]
 fn take_maxima_body(surfaces: &[Atom], maxima: &mut [Maxima]) {
     for surface in surfaces.chunks_exact(maxima.len().max(1)) {
-        for (most, atom) in maxima.iter_mut().zip(surface) {
-            let scores: [i16; LANES] = zerocopy::transmute!(*atom);
-            for (most, score) in most.iter_mut().zip(scores) {
-                *most = (*most).max(ordered(score));
-            }
+        // One long loop, which compilers vectorise.
+        let scores = surface.as_flattened().as_chunks::<2>().0;
+        for (most, score) in maxima.as_flattened_mut().iter_mut().zip(scores) {
+            *most = (*most).max(ordered(i16::from_le_bytes(*score)));
         }
     }
 }
