@@ -7,7 +7,7 @@ use std::ops::Range;
 use half::f16;
 use rayon::prelude::*;
 
-use super::AttentionCall;
+use super::call::AttentionCall;
 use crate::scratch::Scratch;
 
 /// What has to be done to the scores of a block before the softmax.

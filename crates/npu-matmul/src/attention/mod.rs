@@ -47,6 +47,7 @@
 //! # }
 //! ```
 
+mod call;
 mod feasible;
 mod mask;
 mod operands;
@@ -54,187 +55,24 @@ mod plan;
 mod reference;
 mod run;
 mod scores;
+mod state;
+mod tile;
 mod time;
 
-use half::f16;
-
 use crate::engine::Engine;
-use crate::error::{Error, GemmCallError};
+use crate::error::GemmCallError;
 
+pub use call::{AttentionCall, HeadRows};
 pub use reference::reference;
-pub(crate) use run::AttentionState;
+pub(crate) use state::AttentionState;
 pub use time::AttentionBatch;
-
-/// One vector for each head and row, in memory of any strides: queries, keys, values, or
-/// the rows of a mask. The elements of a vector lie together.
-#[derive(Clone, Copy, Debug)]
-pub struct HeadRows<'a, T> {
-    data: &'a [T],
-    heads: usize,
-    rows: usize,
-    len: usize,
-    head_stride: usize,
-    row_stride: usize,
-}
-
-impl<'a, T> HeadRows<'a, T> {
-    /// Vectors of `len` elements for `heads` heads with `rows` rows each. From the first
-    /// element of a vector to that of the next head are `head_stride` elements, and
-    /// `row_stride` to that of the next row. Vectors may overlap: a stride may be 0.
-    ///
-    /// `None` if the last vector ends behind `data`.
-    #[must_use]
-    pub fn new(
-        data: &'a [T],
-        [heads, rows, len]: [usize; 3],
-        [head_stride, row_stride]: [usize; 2],
-    ) -> Option<Self> {
-        if heads > 0 && rows > 0 {
-            let last_head = (heads - 1).checked_mul(head_stride)?;
-            let last_row = (rows - 1).checked_mul(row_stride)?;
-            let end = last_head.checked_add(last_row)?.checked_add(len)?;
-            if end > data.len() {
-                return None;
-            }
-        }
-        Some(Self {
-            data,
-            heads,
-            rows,
-            len,
-            head_stride,
-            row_stride,
-        })
-    }
-
-    /// The same without gaps: all rows of the first head, then those of the next.
-    ///
-    /// `None` if `data` has too few elements.
-    #[must_use]
-    pub fn contiguous(data: &'a [T], heads: usize, rows: usize, len: usize) -> Option<Self> {
-        let head_stride = rows.checked_mul(len)?;
-        Self::new(data, [heads, rows, len], [head_stride, len])
-    }
-
-    /// Heads.
-    #[must_use]
-    pub const fn heads(&self) -> usize {
-        self.heads
-    }
-
-    /// Rows of a head.
-    #[must_use]
-    pub const fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Elements of a vector.
-    #[must_use]
-    pub const fn vector_len(&self) -> usize {
-        self.len
-    }
-
-    /// The vector of `row` of `head`; empty where there is none.
-    #[must_use]
-    pub fn vector(&self, head: usize, row: usize) -> &'a [T] {
-        if head >= self.heads || row >= self.rows {
-            return &[];
-        }
-        // Below the last vector, which ends within the data.
-        let at = head * self.head_stride + row * self.row_stride;
-        &self.data[at..at + self.len]
-    }
-}
-
-/// The operands of attention for one sequence of a batch: all heads of a layer.
-///
-/// Sizes are those of the operands: heads and rows of `q`, KV heads and keys of `k`, the
-/// length of `q`'s and `k`'s vectors (the head size), and that of `v`'s vectors.
-#[derive(Debug)]
-#[must_use = "attention is computed by `Engine::attend`"]
-pub struct AttentionCall<'a> {
-    /// Queries.
-    pub q: HeadRows<'a, f32>,
-    /// Keys: KV heads divide the heads of `q`, a row for each key.
-    pub k: HeadRows<'a, f16>,
-    /// Values: as many as keys, of any length.
-    pub v: HeadRows<'a, f16>,
-    /// Added to the scores: for each row of `q` a vector with an element for each key.
-    /// Head `h` has the mask of `h % mask.heads()`. -inf removes the key for that row.
-    pub mask: Option<HeadRows<'a, f16>>,
-    /// A logit for each head that takes part in the softmax and has no value.
-    pub sinks: Option<&'a [f32]>,
-    /// For each head what its mask is multiplied by (ALiBi); 1 without.
-    pub slopes: Option<&'a [f32]>,
-    /// What dot products are multiplied by.
-    pub scale: f32,
-    /// The bound `c` of `c * tanh(s / c)`; 0 for none.
-    pub softcap: f32,
-    /// The result: for each row the vectors of all heads, `[rows][heads][value length]`.
-    pub out: &'a mut [f32],
-}
-
-impl AttentionCall<'_> {
-    /// Elements of the result.
-    fn out_len(&self) -> Option<usize> {
-        let heads = self.q.rows().checked_mul(self.q.heads())?;
-        heads.checked_mul(self.v.vector_len())
-    }
-
-    /// Query heads of each KV head.
-    const fn group(&self) -> usize {
-        match self.k.heads() {
-            0 => 0,
-            kv_heads => self.q.heads() / kv_heads,
-        }
-    }
-
-    /// Whether the operands fit each other.
-    fn check(&self) -> Result<(), Error> {
-        let expect = |what, actual, expected| match actual == expected {
-            true => Ok(()),
-            false => Err(Error::AttentionShape {
-                what,
-                actual,
-                expected,
-            }),
-        };
-        let (heads, kv_heads, keys) = (self.q.heads(), self.k.heads(), self.k.rows());
-        expect(
-            "the length of K's vectors",
-            self.k.vector_len(),
-            self.q.vector_len(),
-        )?;
-        expect("V's number of heads", self.v.heads(), kv_heads)?;
-        expect("V's number of keys", self.v.rows(), keys)?;
-        let whole_groups = heads.checked_next_multiple_of(kv_heads);
-        expect("Q's number of heads", heads, whole_groups.unwrap_or(0))?;
-        if let Some(mask) = &self.mask {
-            expect("the mask's number of rows", mask.rows(), self.q.rows())?;
-            expect("the length of the mask's rows", mask.vector_len(), keys)?;
-            expect(
-                "the mask's number of heads",
-                mask.heads(),
-                mask.heads().max(1),
-            )?;
-        }
-        if let Some(sinks) = self.sinks {
-            expect("the number of sinks", sinks.len(), heads)?;
-        }
-        if let Some(slopes) = self.slopes {
-            expect("the number of slopes", slopes.len(), heads)?;
-        }
-        let out = self.out_len().unwrap_or(usize::MAX);
-        expect("the length of the result", self.out.len(), out)
-    }
-}
 
 impl Engine {
     /// Computes attention for several calls that do not depend on each other: the
     /// sequences of a batch.
     ///
     /// # Errors
-    /// Before anything runs [`Error::AttentionShape`], and [`Error::Plan`] where all keys
+    /// Before anything runs [`Error::AttentionShape`](crate::Error::AttentionShape), and [`Error::Plan`](crate::Error::Plan) where all keys
     /// are more than one job may have; then what a device says. And of which call. The
     /// results of all calls are worthless then.
     pub fn attend<'a>(

@@ -7,9 +7,9 @@ use npu_kernels::transpose::pack_columns;
 use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
+use super::call::AttentionCall;
 use super::plan::{HALF, Tiling};
-use super::run::Tile;
-use super::{AttentionCall, HeadRows};
+use super::tile::Tile;
 use crate::error::Error;
 use crate::layout;
 use crate::matrix::MatrixView;
@@ -17,15 +17,6 @@ use crate::pack::{Fp16, pack_activation, pack_weight};
 use crate::plan::JobPlan;
 use crate::scratch::Scratch;
 use crate::times::{Section, SectionTimes};
-
-impl<'a, T: Default> HeadRows<'a, T> {
-    /// The rows of one head.
-    fn matrix(&self, head: usize) -> MatrixView<'a, T> {
-        let data = self.data.get(head * self.head_stride..).unwrap_or_default();
-        // There is one: the last vector ends within the data.
-        MatrixView::strided(data, self.rows, self.len, self.row_stride).unwrap_or_default()
-    }
-}
 
 /// Packs the blocks of K and V that are used, of one head, each a part of `memory`.
 pub(super) fn pack_keys_and_values(

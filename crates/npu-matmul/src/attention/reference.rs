@@ -3,7 +3,7 @@
 
 use half::f16;
 
-use super::AttentionCall;
+use super::call::AttentionCall;
 
 /// The result of `call`, as its `out` is laid out. `call.out` is not touched.
 ///

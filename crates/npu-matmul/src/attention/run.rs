@@ -14,89 +14,27 @@
 //! them programs do not depend on who is faster.
 
 use std::collections::VecDeque;
-use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use half::f16;
 use rayon::prelude::*;
 use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob};
 
-use super::AttentionCall;
-use super::mask::{MaskBlocks, VisibleBlock};
+use super::call::AttentionCall;
+use super::mask::MaskBlocks;
 use super::operands::{pack_keys_and_values, pack_queries};
 use super::plan::{HALF, Sizes, TileKey, TileSteps, Tiling, device_of};
-use super::scores::{self, ScoreScratch};
-use crate::cache::LruMap;
+use super::scores;
+use super::state::AttentionState;
+use super::tile::Tile;
 use crate::counters::Counters;
-use crate::dtype::ROW_MULTIPLE;
 use crate::engine::Engine;
 use crate::error::{Error, GemmCallError, JobFailure};
 use crate::exec::{OnDevice, link};
 use crate::observe::{Activity, SubmittedJob};
 use crate::plan::JobPlan;
 use crate::prepared::{JobIndex, ProgramsKey};
-use crate::scratch::Scratch;
-
-/// Shapes of tiles whose jobs are kept: those of a long prompt, whose batches see more and
-/// more keys.
-const TILES_KEPT: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
-
-/// What an engine keeps for attention from call to call.
-#[derive(Debug)]
-pub(crate) struct AttentionState {
-    tiles: LruMap<TileKey, Arc<TileSteps>>,
-    masks: Scratch<u8>,
-    queries: Scratch<f16>,
-    scores: ScoreScratch,
-}
-
-impl Default for AttentionState {
-    fn default() -> Self {
-        Self {
-            tiles: LruMap::new(TILES_KEPT),
-            masks: Default::default(),
-            queries: Default::default(),
-            scores: ScoreScratch::default(),
-        }
-    }
-}
-
-/// Some rows of some heads that share a KV head.
-pub(super) struct Tile {
-    /// Index of the call.
-    call: usize,
-    kv_head: usize,
-    pub(super) tiling: Arc<Tiling>,
-    /// Of the call.
-    pub(super) heads: Range<usize>,
-    /// Of each of these heads.
-    pub(super) rows: Range<usize>,
-    pub(super) blocks: Vec<VisibleBlock>,
-}
-
-impl Tile {
-    /// Rows of the tile: all heads of the first row, then those of the next.
-    pub(super) fn m(&self) -> usize {
-        self.heads.len() * self.rows.len()
-    }
-
-    pub(super) fn m_padded(&self) -> usize {
-        self.m().next_multiple_of(ROW_MULTIPLE)
-    }
-
-    /// The head and the row of the call that row `at` of the tile is.
-    pub(super) fn head_and_row(&self, at: usize) -> (usize, usize) {
-        let heads = self.heads.len();
-        (self.heads.start + at % heads, self.rows.start + at / heads)
-    }
-
-    /// How much there is to multiply.
-    fn work(&self) -> u64 {
-        (self.m() * self.blocks.len()) as u64 * self.tiling.block as u64
-    }
-}
 
 /// K and V of one head on a device.
 struct PackedHead {

@@ -8,9 +8,9 @@ use npu_kernels::softmax::{
 };
 use rayon::prelude::*;
 
-use super::AttentionCall;
+use super::call::AttentionCall;
 use super::mask::Treatment;
-use super::run::Tile;
+use super::tile::Tile;
 use crate::error::Error;
 use crate::plan::JobPlan;
 use crate::scratch::Scratch;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What an engine keeps for attention from call to call.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use half::f16;
+
+use super::plan::{TileKey, TileSteps};
+use super::scores::ScoreScratch;
+use crate::cache::LruMap;
+use crate::scratch::Scratch;
+
+/// Shapes of tiles whose jobs are kept: those of a long prompt, whose batches see more and
+/// more keys.
+const TILES_KEPT: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+
+/// What an engine keeps for attention from call to call.
+#[derive(Debug)]
+pub(crate) struct AttentionState {
+    pub(super) tiles: LruMap<TileKey, Arc<TileSteps>>,
+    pub(super) masks: Scratch<u8>,
+    pub(super) queries: Scratch<f16>,
+    pub(super) scores: ScoreScratch,
+}
+
+impl Default for AttentionState {
+    fn default() -> Self {
+        Self {
+            tiles: LruMap::new(TILES_KEPT),
+            masks: Default::default(),
+            queries: Default::default(),
+            scores: ScoreScratch::default(),
+        }
+    }
+}
