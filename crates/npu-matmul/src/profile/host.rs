@@ -143,14 +143,14 @@ impl KernelCost {
     }
 
     /// The softmax of attention, a score: the maximum of its row, and its exponential in place.
-    pub const SOFTMAX: Self = Self::new(646, 48);
+    pub const SOFTMAX: Self = Self::new(621, 48);
 
     /// Adding a score of a further part of the vectors: what it moves. Its instructions were
     /// not counted.
     pub const ADD_SCORES: Self = Self::new(0, 48);
 
     /// Packing a key or a value, the latter transposed.
-    pub const PACK_COLUMNS: Self = Self::new(0, 32);
+    pub const PACK_COLUMNS: Self = Self::new(359, 32);
 
     /// One stage of a Hadamard rotation, of which a block of 2^s elements has s.
     pub const ROTATION_STAGE: Self = Self::new(53, 0);
