@@ -4,7 +4,7 @@
 use alloc::format;
 
 use super::rdma::OPERAND;
-use super::{Dpu, Found, Shows};
+use super::row::{Dpu, Found, Shows};
 use crate::ATOM_BYTES;
 use crate::extent::{self, DmaEngine, Extent};
 use crate::precision::Precision;

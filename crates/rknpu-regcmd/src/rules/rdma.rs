@@ -3,7 +3,7 @@
 
 use alloc::format;
 
-use super::{Dpu, Found, Shows};
+use super::row::{Dpu, Found, Shows};
 use crate::precision::Precision;
 use crate::regs::{dpu, dpu_rdma};
 use crate::task::{ChannelRead, ElementRead, MainRead, PER_CHANNEL, Reads, takes_operand};

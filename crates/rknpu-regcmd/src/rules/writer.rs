@@ -3,7 +3,7 @@
 
 use alloc::format;
 
-use super::{Dpu, Found};
+use super::row::{Dpu, Found, Shows};
 use crate::precision::Precision;
 use crate::regs::dpu;
 use crate::task::{TO_MEMORY, surfaces};
@@ -15,14 +15,14 @@ const TRANSPOSED_CHANNELS_KNOWN: usize = 32;
 /// Pixels from which on it hangs with groups that are too small.
 const TRANSPOSED_PIXELS_HANG: usize = 16;
 
-const GROUP: super::Shows = shows![
+const GROUP: Shows = shows![
     dpu::BsOwCfg,
     dpu::SurfaceAdd,
     dpu::DstSurfStride,
     dpu::DataFormat
 ];
 
-const TRANSPOSER: super::Shows = shows![dpu::BsOwCfg, dpu::WdmaSize0, dpu::FeatureModeCfg];
+const TRANSPOSER: Shows = shows![dpu::BsOwCfg, dpu::WdmaSize0, dpu::FeatureModeCfg];
 
 rules! { pub,
     "H05-output-mode" [] [dpu::FeatureModeCfg] Error Hang:
