@@ -137,12 +137,12 @@ pub(super) enum Check {
     Elsewhere,
     Conv(fn(&ConvTask, &RegisterFile) -> Found),
     /// A convolution or a flying task.
-    Dpu(fn(&Dpu<'_>) -> Found),
+    Dpu(fn(&DpuPart<'_>) -> Found),
     Pool(fn(&PoolTask, &RegisterFile) -> Found),
 }
 
 /// The part of a task that the DPU does.
-pub(super) struct Dpu<'a> {
+pub(super) struct DpuPart<'a> {
     pub(super) regs: &'a RegisterFile,
     /// DPU_RDMA, if it runs.
     pub(super) reads: Option<&'a Reads>,
@@ -157,13 +157,13 @@ impl Rule {
     pub(super) fn broken_by(&self, task: &Task, regs: &RegisterFile) -> Found {
         match (self.check, task) {
             (Check::Conv(broken), Task::Conv(conv)) => broken(conv, regs),
-            (Check::Dpu(broken), Task::Conv(conv)) => broken(&Dpu {
+            (Check::Dpu(broken), Task::Conv(conv)) => broken(&DpuPart {
                 regs,
                 reads: conv.reads.as_ref(),
                 output: &conv.output,
                 conv: Some(conv),
             }),
-            (Check::Dpu(broken), Task::Flying { reads, output }) => broken(&Dpu {
+            (Check::Dpu(broken), Task::Flying { reads, output }) => broken(&DpuPart {
                 regs,
                 reads: Some(reads),
                 output,
