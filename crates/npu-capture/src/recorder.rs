@@ -2,6 +2,7 @@
 //! Recording: jobs as they are handed over, into a file.
 
 mod device;
+mod input;
 mod reach;
 mod state;
 
@@ -12,59 +13,19 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use rknpu_regcmd::Iova;
-use rocket_uapi::{DeviceInfo, RawTask};
+use rocket_uapi::DeviceInfo;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
 use self::device::device_payload;
-use self::state::State;
+use self::state::{BegunJob, State};
 use crate::capture::JobOutcome;
-use crate::delta::BoBytes;
 use crate::error::RecordError;
 use crate::fields::push_text;
 use crate::format::{FLAG_ZERO_DATA, SectionKind};
 use crate::writer::CaptureWriter;
 
-/// What can be chosen about a recording.
-#[derive(Clone, Debug, Default)]
-pub struct RecorderOptions {
-    /// Leaves out all contents but command words.
-    pub zero_data: bool,
-    /// Has the file on the disk before each job runs, so that it survives a
-    /// machine that the job takes down. Slow.
-    pub durable: bool,
-    /// Texts to put into the file: names and values.
-    pub notes: Vec<(String, String)>,
-}
-
-/// A buffer object as a recorder sees it.
-#[derive(Clone, Copy)]
-pub struct BoView<'a> {
-    /// Its GEM handle.
-    pub handle: u32,
-    /// Where the NPU sees it; `None` for one that was imported, whose contents
-    /// are not recorded.
-    pub iova: Option<Iova>,
-    /// Its length in bytes, whole pages.
-    pub len: u64,
-    /// Reads its contents, as the CPU sees them now.
-    pub bytes: &'a dyn BoBytes,
-}
-
-/// A job as it is handed over.
-#[derive(Clone, Copy)]
-pub struct JobView<'a> {
-    /// Its register programs: where each lies, and how long it is.
-    pub tasks: &'a [RawTask],
-    /// The handles that it only reads, as they were given.
-    pub reads: &'a [u32],
-    /// The handles that it writes, as they were given.
-    pub writes: &'a [u32],
-    /// All buffer objects of its file. Those are recorded that the job names
-    /// or its programs reach.
-    pub bos: &'a [BoView<'a>],
-}
+pub use input::{BoView, JobView, RecorderOptions};
 
 /// Records jobs into a file. Clones record into the same one.
 ///
@@ -151,9 +112,11 @@ impl Recorder {
         let objects = state.keep_going(recorded);
         JobToken {
             recorder: self.clone(),
-            job: state.jobs,
-            file,
-            objects,
+            begun: BegunJob {
+                job: state.jobs,
+                file,
+                objects,
+            },
             ended: false,
         }
     }
@@ -210,9 +173,7 @@ impl Drop for Inner {
 #[derive(Debug)]
 pub struct JobToken {
     recorder: Recorder,
-    job: u32,
-    file: u32,
-    objects: Vec<u32>,
+    begun: BegunJob,
     ended: bool,
 }
 
@@ -221,8 +182,9 @@ impl JobToken {
     #[must_use]
     pub fn handles(&self) -> BTreeSet<u32> {
         let state = self.recorder.0.lock();
-        let ours = state.current.range((self.file, 0)..=(self.file, u32::MAX));
-        ours.filter(|(_, object)| self.objects.contains(object))
+        let BegunJob { file, objects, .. } = &self.begun;
+        let ours = state.current.range((*file, 0)..=(*file, u32::MAX));
+        ours.filter(|(_, object)| objects.contains(object))
             .map(|(&(_, handle), _)| handle)
             .collect()
     }
@@ -237,7 +199,7 @@ impl JobToken {
         self.ended = true;
         let ended_ns = self.recorder.0.now();
         let mut state = self.recorder.0.lock();
-        let recorded = state.end(self, outcome, ended_ns, bos);
+        let recorded = state.end(&self.begun, outcome, ended_ns, bos);
         state.keep_going(recorded);
         state.running = false;
         drop(state);

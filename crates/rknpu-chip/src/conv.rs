@@ -17,10 +17,10 @@ use rknpu_regcmd::rules::program::CORE_IDLE;
 use rknpu_regcmd::rules::{GROUP_ATOMS_MAX, INT16_WITHOUT_SUM, PARTIAL_GROUP};
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
-use super::cbuf::Cbuf;
 use super::check::{self, Broken, TileReport};
 use super::cna::FeatureCube;
 use super::conv_config::ConvConfig;
+use super::core_parts::CoreParts;
 use super::dma::Dma;
 use super::dpu::Dpu;
 use super::dpu::lut::Lut;
@@ -29,13 +29,12 @@ use super::dpu::tile::DpuTile;
 use super::mac::{Mac, MacInput};
 use super::precision::{ATOM, Precision};
 use super::rows::OperandRows;
-use super::time;
 use super::transpose;
-use super::trap::{DiagnosisReport, Stop};
+use super::trap::Stop;
 use super::vectors::Vectors;
 use super::weight_stream::WeightStream;
 use super::writer::{GroupPlacement, OutputWriter};
-use super::{Contested, CoreIdleMainline, DepthwisePad, Tf32Operand};
+use super::{CoreIdleMainline, DepthwisePad, Tf32Operand};
 
 /// Elements of gathered windows that stay in a host's second-level cache.
 const WINDOW_ELEMENTS: usize = 1 << 18;
@@ -43,16 +42,6 @@ const WINDOW_ELEMENTS: usize = 1 << 18;
 const BLOCKS: EnableMask = task::CONVOLUTION.union(EnableMask::DPU_RDMA);
 /// Pixels of a tile: enough that decoding the kernels does not count.
 const TILE_PIXELS: std::ops::RangeInclusive<usize> = 16..=256;
-
-/// The parts of a core that a task works with.
-pub(crate) struct CoreParts<'a> {
-    pub(crate) dma: Dma<'a>,
-    pub(crate) cbuf: &'a mut Cbuf,
-    pub(crate) lut: &'a Lut,
-    pub(crate) report: &'a mut DiagnosisReport,
-    pub(crate) clock: &'a mut time::DeviceClock,
-    pub(crate) contested: &'a Contested,
-}
 
 /// Runs the task that `regs` describe.
 pub(crate) fn run(

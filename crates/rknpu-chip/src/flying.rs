@@ -9,7 +9,7 @@ use rknpu_regcmd::rules::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
 use rknpu_regcmd::task::{DpuOutput, FLYING, Reads, Task};
 
 use super::check::{self, TileReport};
-use super::conv::CoreParts;
+use super::core_parts::CoreParts;
 use super::dpu::Dpu;
 use super::dpu::gather;
 use super::dpu::tile::{DpuTile, Values};

@@ -28,7 +28,8 @@
 use super::dma;
 use super::rows::{MacOperand, OperandRows};
 use super::trap::Stop;
-use super::vectors::{self, Loop, Vectors};
+use super::vector_loop::{self, Loop};
+use super::vectors::Vectors;
 
 /// Running sums of a pair of rows.
 pub(crate) const LANES: usize = 8;
@@ -281,7 +282,7 @@ pub(crate) fn products<T: DotElement>(
         sums: &mut sums,
         emit,
     };
-    vectors::run(vectors, work);
+    vector_loop::run(vectors, work);
     Ok(())
 }
 

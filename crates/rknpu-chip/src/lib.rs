@@ -23,6 +23,7 @@ mod cna;
 mod contested;
 mod conv;
 mod conv_config;
+mod core_parts;
 mod dcomp;
 mod dma;
 mod dpu;
@@ -43,6 +44,8 @@ mod rows;
 mod time;
 mod transpose;
 mod trap;
+#[allow(unsafe_code)]
+mod vector_loop;
 mod vectors;
 mod weight_stream;
 mod weights;

@@ -12,7 +12,8 @@ use super::gemm::{self, DotElement};
 use super::mac_array::{INT8_ROW_MAX, INT8_TAPS_MAX, IntRange, dot_int, round_sum};
 use super::rows::{MacOperand, OperandRows};
 use super::trap::Stop;
-use super::vectors::{self, Loop, Vectors};
+use super::vector_loop::{self, Loop};
+use super::vectors::Vectors;
 
 /// What a tile is computed from.
 pub(crate) struct MacInput<'a, T> {
@@ -194,7 +195,7 @@ where
             *out = weight(w, c);
         }
     }
-    vectors::run(
+    vector_loop::run(
         input.vectors,
         SumTaps {
             windows: input.windows,

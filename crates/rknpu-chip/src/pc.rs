@@ -11,7 +11,8 @@ use rknpu_regcmd::task::{FLYING, Task};
 use rknpu_regcmd::{Block, EnableMask, Register, RegisterFile, Word};
 
 use super::check;
-use super::conv::{self, CoreParts};
+use super::conv;
+use super::core_parts::CoreParts;
 use super::dma::{self, Dma};
 use super::dpu::lut::Lut;
 use super::precision::ATOM;

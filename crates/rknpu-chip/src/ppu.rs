@@ -10,214 +10,21 @@
 //! reciprocals make of the sum (E-pooling-int8).
 
 mod extremes;
+mod pooling;
 
-use std::collections::VecDeque;
-use std::ops::Range;
-
-use half::f16;
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::regs::ppu;
 use rknpu_regcmd::rules::POOLING_PRECISION;
-use rknpu_regcmd::task::{Cube, POOL_AVERAGE, POOL_MAX, POOLING, PoolTask, Task};
+use rknpu_regcmd::task::{POOLING, PoolTask, Task};
 
-use extremes::Extreme;
+use pooling::{Element, Method, Pooling};
 
 use super::check;
-use super::conv::CoreParts;
-use super::dma::{self, Dma};
-use super::mac_array::{Ties, shift_right_rounded};
-use super::precision::{ATOM, Precision, fp16_to_fp32, u16_at};
+use super::core_parts::CoreParts;
+use super::dma::Dma;
+use super::precision::Precision;
 use super::trap::Stop;
-use super::{AverageRounding, BytePooling, Contested, Master};
-
-/// Most elements of an atom that is pooled: bytes. fp16 has half of them.
-const LANES: usize = 16;
-/// Scale of a reciprocal: it is 65536 / size.
-const RECIPROCAL_SCALE: f64 = 1.0 / 65_536.0;
-/// Fractional bits of two integer reciprocals together.
-const RECIPROCAL_BITS: u32 = 32;
-
-/// Type of what is pooled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Element {
-    Fp16,
-    Int8,
-    Int16,
-}
-
-impl Element {
-    /// By what the registers say, unless all is taken for fp16 (E-pooling-int8,
-    /// E-pool-width).
-    fn of(task: &PoolTask, contested: &Contested) -> Self {
-        match task.element() {
-            _ if contested.byte_pooling == BytePooling::AsFp16 => Self::Fp16,
-            Precision::Int8 => Self::Int8,
-            Precision::Int16 => Self::Int16,
-            _ => Self::Fp16,
-        }
-    }
-
-    /// Elements of an atom.
-    fn lanes(self) -> usize {
-        match self {
-            Self::Int8 => LANES,
-            Self::Fp16 | Self::Int16 => LANES / size_of::<u16>(),
-        }
-    }
-
-    /// The value of an element.
-    fn value(self, atom: &[u8], lane: usize) -> f32 {
-        match self {
-            Self::Fp16 => fp16_to_fp32(u16_at(atom, lane)),
-            Self::Int8 => f32::from(atom[lane] as i8),
-            Self::Int16 => f32::from(u16_at(atom, lane) as i16),
-        }
-    }
-
-    /// What a padded cell holds.
-    fn padding(self, register: u32) -> f32 {
-        match self {
-            Self::Fp16 => fp16_to_fp32(register as u16),
-            Self::Int8 => f32::from(register as i8),
-            Self::Int16 => f32::from(register as i16),
-        }
-    }
-}
-
-/// What a window becomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Method {
-    Average,
-    Extreme(Extreme),
-    /// Code 3 has no known meaning; passes on the first element.
-    Unknown,
-}
-
-/// The pooling as the registers describe it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Pooling {
-    source: Cube,
-    target: Cube,
-    method: Method,
-    kernel: (usize, usize),
-    stride: (usize, usize),
-    pad: (usize, usize),
-    /// PADDING_VALUE_1.
-    pad_value: u32,
-    element: Element,
-    /// RECIP_KERNEL_WIDTH and HEIGHT.
-    reciprocal: (u32, u32),
-    /// Rounded after each step instead of once.
-    rounds_each: bool,
-}
 
 impl Pooling {
-    fn new(task: &PoolTask, regs: &RegisterFile, contested: &Contested) -> Self {
-        let kernel = regs.get::<ppu::PoolingKernelCfg>();
-        let pad = regs.get::<ppu::PoolingPaddingCfg>();
-        Self {
-            source: task.source(),
-            target: task.target(),
-            method: match task.method {
-                POOL_AVERAGE => Method::Average,
-                POOL_MAX => Method::Extreme(Extreme::Max),
-                2 => Method::Extreme(Extreme::Min),
-                _ => Method::Unknown,
-            },
-            kernel: (task.kernel[0], task.kernel[1]),
-            stride: (
-                kernel.kernel_stride_width() as usize + 1,
-                kernel.kernel_stride_height() as usize + 1,
-            ),
-            pad: (pad.pad_left() as usize, pad.pad_top() as usize),
-            pad_value: regs.get::<ppu::PaddingValue1>().pad_value_0(),
-            element: Element::of(task, contested),
-            reciprocal: (
-                regs.get::<ppu::RecipKernelWidth>().recip_kernel_width(),
-                regs.get::<ppu::RecipKernelHeight>().recip_kernel_height(),
-            ),
-            rounds_each: contested.average_rounding == AverageRounding::Each,
-        }
-    }
-
-    /// A line of a surface as numbers ordered (x, lane).
-    fn line(&self, bytes: &[u8]) -> Result<Vec<f32>, Stop> {
-        let mut values = dma::buffer::<f32>(self.source.width * LANES)?;
-        for (values, atom) in values.chunks_exact_mut(LANES).zip(bytes.chunks_exact(ATOM)) {
-            for (lane, value) in values.iter_mut().enumerate().take(self.element.lanes()) {
-                *value = self.element.value(atom, lane);
-            }
-        }
-        Ok(values)
-    }
-
-    /// The value of an average, of the sum of a window.
-    fn average(&self, sum: f64) -> f32 {
-        let (width, height) = self.reciprocal;
-        if self.element != Element::Fp16 {
-            // Sums of integers are exact in float64.
-            let product = sum as i64 * i64::from(width) * i64::from(height);
-            return shift_right_rounded(product, RECIPROCAL_BITS, Ties::Even) as f32;
-        }
-        let factor = |bits: u32| f64::from(fp16_to_fp32(bits as u16)) * RECIPROCAL_SCALE;
-        let (width, height) = (factor(width), factor(height));
-        let round = |x: f64| f64::from(f16::from_f64(x).to_f32());
-        if self.rounds_each {
-            round(round(round(sum) * width) * height) as f32
-        } else {
-            round(sum * width * height) as f32
-        }
-    }
-
-    /// Appends an atom to `out` as it lies in memory.
-    fn store(&self, values: [f32; LANES], out: &mut Vec<u8>) {
-        for &value in &values[..self.element.lanes()] {
-            // Integer values are whole; `as` saturates.
-            match self.element {
-                // One NaN, whatever the host makes of it.
-                Element::Fp16 if value.is_nan() => {
-                    out.extend_from_slice(&f16::NAN.to_le_bytes());
-                }
-                Element::Fp16 => out.extend_from_slice(&f16::from_f32(value).to_le_bytes()),
-                Element::Int8 => out.push(value as i8 as u8),
-                Element::Int16 => out.extend_from_slice(&(value as i16).to_le_bytes()),
-            }
-        }
-    }
-
-    /// Input lines under the windows of output line `oy`.
-    fn lines_under(&self, oy: usize) -> Range<usize> {
-        let start = oy * self.stride.1;
-        let within = |y: usize| y.saturating_sub(self.pad.1).min(self.source.lines.count);
-        within(start)..within(start + self.kernel.1)
-    }
-
-    /// The atom of the window at (oy, ox), of an average or an unknown method.
-    /// `lines` are those under `oy`.
-    fn window(&self, lines: &VecDeque<Vec<f32>>, oy: usize, ox: usize) -> [f32; LANES] {
-        let under = self.lines_under(oy);
-        let taps = (0..self.kernel.1).flat_map(|ky| (0..self.kernel.0).map(move |kx| (ky, kx)));
-        let mut inside = taps.map(|(ky, kx)| {
-            let y = (oy * self.stride.1 + ky).checked_sub(self.pad.1)?;
-            let x = (ox * self.stride.0 + kx).checked_sub(self.pad.0)?;
-            let line = lines.get(y.checked_sub(under.start)?)?;
-            line[x.min(self.source.width) * LANES..].first_chunk::<LANES>()
-        });
-        if self.method == Method::Unknown {
-            let pad = [self.element.padding(self.pad_value); LANES];
-            return inside
-                .next()
-                .map_or([0.0; LANES], |first| *first.unwrap_or(&pad));
-        }
-        let mut sums = [0f64; LANES];
-        for values in inside.flatten() {
-            for (sum, &value) in sums.iter_mut().zip(values) {
-                *sum += f64::from(value);
-            }
-        }
-        sums.map(|sum| self.average(sum))
-    }
-
     fn run(&self, dma: &Dma<'_>) -> Result<(), Stop> {
         match (self.method, self.element) {
             (Method::Extreme(extreme), Element::Int8) => self.run_extremes::<16>(dma, extreme),
@@ -232,38 +39,6 @@ impl Pooling {
                 },
             ),
         }
-    }
-
-    /// Writes what `pool` appends for each line of the output, of the lines under
-    /// it as `decode` has them.
-    fn each_line<T>(
-        &self,
-        dma: &Dma<'_>,
-        decode: impl Fn(&[u8]) -> Result<Vec<T>, Stop>,
-        mut pool: impl FnMut(&VecDeque<Vec<T>>, usize, &mut Vec<u8>),
-    ) -> Result<(), Stop> {
-        let mut bytes = dma::buffer::<u8>(self.source.width * ATOM)?;
-        let mut out = Vec::with_capacity(self.target.width * ATOM);
-        for c1 in 0..self.source.surfaces.count {
-            let mut lines = VecDeque::new();
-            let mut next = 0;
-            for oy in 0..self.target.lines.count {
-                let under = self.lines_under(oy);
-                let held = next - lines.len();
-                lines.drain(..(under.start.max(held) - held).min(lines.len()));
-                next = next.max(under.start);
-                while next < under.end {
-                    let at = self.source.address(0, next, c1);
-                    dma.read(Master::PpuRead, at, &mut bytes)?;
-                    lines.push_back(decode(&bytes)?);
-                    next += 1;
-                }
-                out.clear();
-                pool(&lines, oy, &mut out);
-                dma.write(Master::PpuWrite, self.target.address(0, oy, c1), &out)?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -5,7 +5,8 @@
 use super::dma;
 use super::precision::{Precision, decode_operand, each, each_nibble, fp16_to_fp32, u16_at};
 use super::trap::Stop;
-use super::vectors::{self, Loop, Vectors};
+use super::vector_loop::{self, Loop};
+use super::vectors::Vectors;
 
 /// A number that the MAC array multiplies: `i16` for the integer precisions,
 /// `f32` for fp16, `f64` for the other float ones.
@@ -40,7 +41,7 @@ impl MacOperand for f32 {
         if precision == Precision::Fp16 {
             let halves = from_element(bytes, first, 2);
             let (out, rest) = out.split_at_mut((halves.len() / 2).min(out.len()));
-            vectors::run(Vectors::detect(), Widen { halves, out });
+            vector_loop::run(Vectors::detect(), Widen { halves, out });
             rest.fill(0.0);
         } else {
             decode_float(precision, bytes, first, out);

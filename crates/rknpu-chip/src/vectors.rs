@@ -62,18 +62,3 @@ impl Float for f64 {
         self.mul_add(b, c)
     }
 }
-
-/// A loop to run. `run` should be `#[inline(always)]`, so that it is compiled
-/// for the vectors of where it is called.
-pub(crate) trait Loop {
-    fn run(self, vectors: Vectors);
-}
-
-/// Runs `work` with these vectors.
-pub(crate) fn run(vectors: Vectors, work: impl Loop) {
-    match vectors {
-        #[cfg(target_arch = "x86_64")]
-        Vectors::Avx2(host) => x86::run(host, work),
-        _ => work.run(Vectors::Plain),
-    }
-}

@@ -18,8 +18,40 @@ use std::sync::atomic::AtomicU64;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::bo::Bo;
+use crate::bo::{Bo, FrozenBo};
 use crate::error::Error;
+use crate::units::Deadline;
+
+impl Bo {
+    /// Lets the CPU read it.
+    ///
+    /// # Errors
+    /// When PREP_BO fails, or a job that was submitted by other ways than
+    /// [`crate::Device::submit`] still writes it at the deadline.
+    pub fn read(&self, until: Deadline) -> Result<CpuRead<'_>, Error> {
+        self.prepare(until)?;
+        Ok(CpuRead { bo: self })
+    }
+
+    /// Lets the CPU read and write it.
+    ///
+    /// # Errors
+    /// As [`Bo::read`].
+    pub fn write(&mut self, until: Deadline) -> Result<CpuWrite<'_>, Error> {
+        self.prepare_write(until)?;
+        Ok(CpuWrite { bo: self })
+    }
+}
+
+impl FrozenBo {
+    /// Lets the CPU read it, also while jobs do.
+    ///
+    /// # Errors
+    /// As [`Bo::read`].
+    pub fn read(&self, until: Deadline) -> Result<CpuRead<'_>, Error> {
+        self.bo().read(until)
+    }
+}
 
 /// Read access. Nothing is to be done at its end: the CPU's caches hold nothing
 /// that memory does not.
@@ -29,10 +61,6 @@ pub struct CpuRead<'a> {
 }
 
 impl<'a> CpuRead<'a> {
-    pub(crate) fn new(bo: &'a Bo) -> Self {
-        Self { bo }
-    }
-
     /// The bytes as values of `T`, as many as fit.
     #[must_use]
     pub fn as_slice_of<T: FromBytes + Immutable + KnownLayout>(&self) -> &[T] {
@@ -56,10 +84,6 @@ pub struct CpuWrite<'a> {
 }
 
 impl<'a> CpuWrite<'a> {
-    pub(crate) fn new(bo: &'a mut Bo) -> Self {
-        Self { bo }
-    }
-
     /// The bytes as values of `T`, as many as fit.
     #[must_use]
     pub fn as_slice_of<T: FromBytes + Immutable + KnownLayout>(&self) -> &[T] {

@@ -7,19 +7,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::Iova;
 
-use crate::access::{CpuRead, CpuWrite};
 use crate::backend::RawBo;
 use crate::device::Device;
 use crate::error::Error;
 use crate::handles::GemHandle;
 use crate::mapped::MappedMemory;
-use crate::shared::DmaBuf;
 use crate::sharing::BufferAccess;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
 
 /// One past the last address that the NPU can use.
 const IOVA_END: u64 = 1 << 32;
+
+impl Device {
+    /// A new buffer object of zeroes.
+    ///
+    /// # Errors
+    /// Out of memory, NPU addresses or file descriptors; device gone.
+    pub fn alloc(&self, len: ByteLen) -> Result<Bo, Error> {
+        let len = len.page_rounded();
+        Bo::new(self, self.backend().create_bo(len)?, len)
+    }
+}
 
 /// A buffer object with a unique owner.
 ///
@@ -121,50 +130,10 @@ impl Bo {
         self.gem.get()
     }
 
-    /// Lets the CPU read it.
-    ///
-    /// # Errors
-    /// When PREP_BO fails, or a job that was submitted by other ways than
-    /// [`Device::submit`] still writes it at the deadline.
-    pub fn read(&self, until: Deadline) -> Result<CpuRead<'_>, Error> {
-        self.prepare(until)?;
-        Ok(CpuRead::new(self))
-    }
-
-    /// Lets the CPU read and write it.
-    ///
-    /// # Errors
-    /// As [`Bo::read`].
-    pub fn write(&mut self, until: Deadline) -> Result<CpuWrite<'_>, Error> {
-        self.prepare(until)?;
-        self.dirty.store(true, Ordering::Release);
-        Ok(CpuWrite::new(self))
-    }
-
     /// Makes it read-only and shareable: weights, programs.
     #[must_use]
     pub fn freeze(self) -> FrozenBo {
         FrozenBo(Arc::new(self))
-    }
-
-    /// Exports it as a dma-buf for others (PRIME).
-    ///
-    /// The dma-buf keeps the object and its file open: kernels of today use
-    /// freed memory if the file of an object that was ever exported goes before
-    /// the object. So they do where the process is killed meanwhile, which no
-    /// program can prevent (docs/uapi.md). Jobs and their proofs export nothing.
-    ///
-    /// # Errors
-    /// When the driver refuses, or there is no file descriptor left.
-    pub fn export(self) -> Result<DmaBuf, (Error, Self)> {
-        // Of what others have, nobody knows who wrote it last.
-        let exported = self
-            .give_back()
-            .and_then(|()| self.device().backend().export_bo(self.handle()));
-        match exported {
-            Ok(fd) => Ok(DmaBuf::new(self, fd)),
-            Err(error) => Err((error, self)),
-        }
     }
 
     /// What an access would have to wait for now.
@@ -206,6 +175,13 @@ impl Bo {
         self.device().prep(self.handle(), self.len(), until)?;
         self.stale.store(false, Ordering::Release);
         self.device().note_wait();
+        Ok(())
+    }
+
+    /// [`Bo::prepare`] for a CPU that is going to write it.
+    pub(crate) fn prepare_write(&self, until: Deadline) -> Result<(), Error> {
+        self.prepare(until)?;
+        self.dirty.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -286,16 +262,8 @@ impl FrozenBo {
         Arc::get_mut(&mut self.0)
     }
 
-    /// See [`Bo::give_back`].
-    pub(crate) fn give_back(&self) -> Result<(), Error> {
-        self.0.give_back()
-    }
-
-    /// Lets the CPU read it, also while jobs do.
-    ///
-    /// # Errors
-    /// As [`Bo::read`].
-    pub fn read(&self, until: Deadline) -> Result<CpuRead<'_>, Error> {
-        self.0.read(until)
+    /// The buffer object that jobs and the CPU read.
+    pub(crate) fn bo(&self) -> &Bo {
+        &self.0
     }
 }

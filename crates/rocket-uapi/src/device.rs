@@ -2,7 +2,7 @@
 //! An open device, and several of them.
 
 use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,19 +10,17 @@ use std::thread;
 use std::time::Instant;
 
 use crate::backend::{Backend, DeviceInfo, RawBo, RawJob};
-use crate::bo::Bo;
 use crate::cache_traffic::{CacheCounters, CacheTraffic};
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
 use crate::error::{Call, Error};
 use crate::file::FileOperations;
-use crate::handles::HandleUse;
+use crate::handle_use::HandleUse;
 use crate::ioctls::IoctlBackend;
-use crate::job::{IdleWitness, Job, PendingJob, SubmitError};
+use crate::job::IdleWitness;
 use crate::raw::RawDevice;
-use crate::shared::ImportedBo;
 use crate::shared_files::SharedFiles;
 use crate::sync_file::SyncFile;
-use crate::units::{ByteLen, Deadline, Handle};
+use crate::units::{Deadline, Handle};
 
 /// One open file of the driver: its own NPU addresses, its own place in the
 /// queue for cores. Clones share the file.
@@ -152,28 +150,10 @@ impl Device {
         raw
     }
 
-    /// Not public: closing a handle under a live [`Bo`] would let the next one
+    /// Not public: closing a handle under a live [`crate::Bo`] would let the next one
     /// have its number.
     pub(crate) fn backend(&self) -> &dyn Backend {
         &*self.0.backend
-    }
-
-    /// A new buffer object of zeroes.
-    ///
-    /// # Errors
-    /// Out of memory, NPU addresses or file descriptors; device gone.
-    pub fn alloc(&self, len: ByteLen) -> Result<Bo, Error> {
-        let len = len.page_rounded();
-        Bo::new(self, self.backend().create_bo(len)?, len)
-    }
-
-    /// Takes a dma-buf that another file of the same device exported.
-    ///
-    /// # Errors
-    /// A dma-buf of another device (the driver cannot map their pages) or of
-    /// this very file, no dma-buf at all; no file descriptor left.
-    pub fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<ImportedBo, Error> {
-        ImportedBo::new(self, dma_buf)
     }
 
     /// A sync_file that came from somewhere else, to be used with this device.
@@ -192,16 +172,6 @@ impl Device {
 
     pub(crate) fn handles(&self) -> &HandleUse {
         &self.0.handles
-    }
-
-    /// Hands jobs to the driver in one call. The driver keeps them in order and,
-    /// as long as one of them is unfinished, on one core.
-    ///
-    /// # Errors
-    /// When the driver refuses the call; the jobs, none of which runs, come
-    /// back with the error.
-    pub fn submit(&self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, SubmitError> {
-        PendingJob::submit(self, jobs)
     }
 
     /// Hands register programs of any kind to the driver.
@@ -262,7 +232,7 @@ impl Device {
         self.backend().fini_bo(handle)
     }
 
-    /// What PREP_BO and FINI_BO were called for so far, by [`Bo`],
+    /// What PREP_BO and FINI_BO were called for so far, by [`crate::Bo`],
     /// [`crate::SharedBuffer`] and jobs, each of which has a page of its own.
     #[must_use]
     pub fn cache_traffic(&self) -> CacheTraffic {

@@ -1,36 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who uses which handle of a file.
-//!
-//! PRIME import gives a handle that the file has already, without a second
-//! reference: closing it once closes it for all. So the file's handles are
-//! counted here, and a handle is closed and forgotten in one step. Else a
-//! number could be closed under a live buffer and given to another one.
+//! Handles of a file that close themselves. `handle_use.rs` has who uses which.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::device::Device;
 use crate::error::Error;
 use crate::units::Handle;
-
-/// The handles of a file that are in use.
-#[derive(Debug, Default)]
-pub(crate) struct HandleUse(Mutex<Uses>);
-
-#[derive(Debug, Default)]
-struct Uses {
-    /// Made by CREATE_BO.
-    own: BTreeSet<Handle>,
-    /// Imported, and how many there are of each.
-    imported: BTreeMap<Handle, usize>,
-}
-
-impl HandleUse {
-    fn lock(&self) -> MutexGuard<'_, Uses> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 fn close(device: &Device, handle: Handle) {
     if let Err(error) = device.backend().close_bo(handle) {

@@ -2,15 +2,19 @@
 //! Jobs: programs, and the buffers that they may touch.
 
 mod builder;
-mod error;
 #[allow(unsafe_code)]
 mod hand_over;
+mod idle;
 mod pending;
+mod refusal;
 mod submission;
+mod wait;
 mod witness;
 
 pub use builder::{Job, JobBuilder};
-pub use error::{BuildError, Refusal, SubmitError, WaitError};
+pub(crate) use idle::IdleWitness;
 pub use pending::{FinishedJob, PendingJob};
-pub(crate) use witness::IdleWitness;
+pub use refusal::{BuildError, Refusal};
+pub use submission::SubmitError;
+pub use wait::WaitError;
 pub use witness::witness_program;

@@ -52,6 +52,7 @@ mod discover;
 mod error;
 #[allow(unsafe_code)]
 mod file;
+mod handle_use;
 mod handles;
 #[allow(unsafe_code)]
 mod ioctls;

@@ -110,6 +110,39 @@ fn prepared<T: SharedBuffer + ?Sized>(
     device.fini(buffer.handle(), buffer.len())
 }
 
+impl Bo {
+    /// Exports it as a dma-buf for others (PRIME).
+    ///
+    /// The dma-buf keeps the object and its file open: kernels of today use
+    /// freed memory if the file of an object that was ever exported goes before
+    /// the object. So they do where the process is killed meanwhile, which no
+    /// program can prevent (docs/uapi.md). Jobs and their proofs export nothing.
+    ///
+    /// # Errors
+    /// When the driver refuses, or there is no file descriptor left.
+    pub fn export(self) -> Result<DmaBuf, (Error, Self)> {
+        // Of what others have, nobody knows who wrote it last.
+        let exported = self
+            .give_back()
+            .and_then(|()| self.device().backend().export_bo(self.handle()));
+        match exported {
+            Ok(fd) => Ok(DmaBuf::new(self, fd)),
+            Err(error) => Err((error, self)),
+        }
+    }
+}
+
+impl Device {
+    /// Takes a dma-buf that another file of the same device exported.
+    ///
+    /// # Errors
+    /// A dma-buf of another device (the driver cannot map their pages) or of
+    /// this very file, no dma-buf at all; no file descriptor left.
+    pub fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<ImportedBo, Error> {
+        ImportedBo::new(self, dma_buf)
+    }
+}
+
 /// A buffer object that was exported as a dma-buf. Clones share it.
 ///
 /// Jobs of the file that made it may read and write it

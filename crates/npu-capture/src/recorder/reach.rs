@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::JobView;
+use super::input::JobView;
 use crate::format::IOVA_END;
 use crate::programs::{Programs, words_range};
 

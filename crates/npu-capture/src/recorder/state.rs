@@ -9,8 +9,8 @@ use rknpu_regcmd::Iova;
 use rocket_uapi::RawTask;
 use zerocopy::IntoBytes;
 
+use super::input::{BoView, JobView, RecorderOptions};
 use super::reach::reached;
-use super::{BoView, JobToken, JobView, RecorderOptions};
 use crate::capture::{JobOutcome, Role};
 use crate::delta::{Keep, StoredPages, changes};
 use crate::error::RecordError;
@@ -34,6 +34,15 @@ pub(super) struct State {
     /// The object that a handle of a file stands for.
     pub(super) current: BTreeMap<(u32, u32), u32>,
     pub(super) objects: Vec<WrittenObject>,
+}
+
+/// A job whose end is not in the file yet.
+#[derive(Debug)]
+pub(super) struct BegunJob {
+    pub(super) job: u32,
+    pub(super) file: u32,
+    /// The objects whose contents are recorded.
+    pub(super) objects: Vec<u32>,
 }
 
 /// An object that is in the file.
@@ -243,7 +252,7 @@ impl State {
 
     pub(super) fn end(
         &mut self,
-        token: &JobToken,
+        begun: &BegunJob,
         outcome: JobOutcome,
         ended_ns: u64,
         bos: &[BoView<'_>],
@@ -252,18 +261,18 @@ impl State {
             return Ok(());
         }
         for bo in bos {
-            let known = self.known(token.file, bo.handle);
+            let known = self.known(begun.file, bo.handle);
             // The handle may have been closed and given again meanwhile.
             let same = known.is_some_and(|(object, known)| {
-                token.objects.contains(&object) && known.iova == bo.iova && known.len == bo.len
+                begun.objects.contains(&object) && known.iova == bo.iova && known.len == bo.len
             });
             if same {
-                self.contents(token.file, bo)?;
+                self.contents(begun.file, bo)?;
             }
         }
         let (code, errno) = outcome::encode(outcome);
         let record = DoneRecord {
-            job: token.job.into(),
+            job: begun.job.into(),
             outcome: code.into(),
             errno: errno.into(),
             reserved: 0.into(),

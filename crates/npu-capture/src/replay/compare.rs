@@ -4,7 +4,7 @@
 use half::{bf16, f16};
 use rknpu_regcmd::{Precision, WrittenElement, written_element};
 
-use super::{ByteDifference, ContentsComparison, ElementDifference, Value};
+use super::report::{ByteDifference, ContentsComparison, ElementDifference, Value};
 use crate::capture::{Capture, CapturedJob};
 use crate::contents::Contents;
 use crate::error::CaptureError;

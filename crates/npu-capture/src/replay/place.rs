@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use rocket_uapi::{Bo, ByteLen, Device};
 
-use super::ReplayError;
+use super::error::ReplayError;
 use crate::capture::{Capture, CapturedJob};
 
 /// An open file with objects where they were recorded.

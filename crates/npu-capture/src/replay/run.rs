@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use rocket_uapi::{Bo, BufferAccess, Deadline, Device, Error, FenceStatus, Handle, RawJob};
 
 use super::compare::{self, PIECE};
+use super::error::ReplayError;
+use super::options::ReplayOptions;
 use super::place::{PlacedFile, bytes_needed};
-use super::{ContentsComparison, ReplayError, ReplayOptions, ReplayReport, ReplayedJob};
+use super::report::{ContentsComparison, ReplayReport, ReplayedJob};
 use crate::capture::{Capture, CapturedJob, JobOutcome, Role};
 use crate::contents::{Contents, Moment};
 use crate::drops::why_dropped;

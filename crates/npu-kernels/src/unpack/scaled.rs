@@ -3,7 +3,8 @@
 
 use std::array;
 
-use super::{Destination, LINE, Mode, Partial, Take, TileRows, each_line};
+use super::lines::{Destination, LINE, Mode, Take, TileRows, each_line};
+use super::partial::Partial;
 use crate::dequantise::{add_scaled, scaled};
 
 /// The scales of a result. What has none becomes NaN.

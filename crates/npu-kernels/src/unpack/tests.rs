@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::ops::Range;
+
 use proptest::prelude::*;
 use zerocopy::{Immutable, IntoBytes};
 

@@ -10,6 +10,7 @@ use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
 use super::super::cna::{self, FeatureCube};
 use super::super::conv_config::{ConvConfig, FeatureSource};
+use super::super::core_parts::CoreParts;
 use super::super::dcomp;
 use super::super::dma;
 use super::super::precision::{ATOM, Precision};
@@ -18,7 +19,6 @@ use super::super::weight_stream::{self, WeightSource};
 use super::super::{
     FewGrains, Int8Reuse, Int8SlackBank, LineRounding, Master, OverRead, ShortHeight,
 };
-use super::CoreParts;
 use super::features::{self, Spilled};
 
 /// Brings the features into CBUF. They are returned if all of them can be held

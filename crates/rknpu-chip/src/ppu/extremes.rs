@@ -8,20 +8,13 @@
 
 use half::f16;
 
-use super::{Element, Pooling};
+use super::pooling::{Element, Extreme, Pooling};
 use crate::dma::{self, Dma};
 use crate::precision::each;
 use crate::trap::Stop;
 
 /// Bits of infinity: what is above, sign aside, is no number.
 const INFINITY: u16 = f16::INFINITY.to_bits();
-
-/// Order of fp16 as integers, for one of the two extremes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extreme {
-    Max,
-    Min,
-}
 
 impl Extreme {
     /// The integer that loses against all others; no fp16 number has it.

@@ -9,8 +9,6 @@ use std::arch::x86_64::{
 
 use zerocopy::transmute;
 
-use super::{Loop, Vectors};
-
 /// The host has AVX2, FMA and F16C. Nobody but [`Self::detect`] makes one, so
 /// that a function that is given one may use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,16 +43,6 @@ impl Avx2 {
         // SAFETY: as above.
         unsafe { widen(*halves) }
     }
-}
-
-pub(super) fn run(host: Avx2, work: impl Loop) {
-    // SAFETY: as above.
-    unsafe { run_avx2(host, work) }
-}
-
-#[target_feature(enable = "avx2,fma,f16c")]
-fn run_avx2(host: Avx2, work: impl Loop) {
-    work.run(Vectors::Avx2(host));
 }
 
 #[inline]

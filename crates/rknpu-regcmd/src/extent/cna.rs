@@ -3,7 +3,8 @@
 
 use alloc::vec::Vec;
 
-use super::{DmaEngine, Extent, ExtentError, Reader, bytes, known, touched};
+use super::engine::{DmaEngine, Extent, ExtentError};
+use super::reader::{Reader, bytes, known, touched};
 use crate::chip::ATOM_BYTES;
 use crate::field::Register;
 use crate::regs::cna;

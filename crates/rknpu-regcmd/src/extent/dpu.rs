@@ -3,7 +3,9 @@
 
 use alloc::vec::Vec;
 
-use super::{DmaEngine, Extent, ExtentError, Reader, Written, known, must_agree, touched, unknown};
+use super::element::Written;
+use super::engine::{DmaEngine, Extent, ExtentError};
+use super::reader::{Reader, known, must_agree, touched, unknown};
 use crate::precision::Precision;
 use crate::regs::{cna, core, dpu, dpu_rdma};
 use crate::task::{DEPTHWISE, DpuOutput, ReadRegisters, Reads, TO_MEMORY};

@@ -6,7 +6,9 @@
 
 use alloc::vec::Vec;
 
-use super::{DmaEngine, Extent, ExtentError, Reader, Written, known, must_agree, touched};
+use super::element::Written;
+use super::engine::{DmaEngine, Extent, ExtentError};
+use super::reader::{Reader, known, must_agree, touched};
 use crate::precision::Precision;
 use crate::regs::{ppu, ppu_rdma};
 use crate::task::{PoolCube, ReadRegisters};

@@ -3,7 +3,8 @@
 
 use alloc::vec::Vec;
 
-use super::{DmaEngine, Extent, ExtentError, Reader, known, touched, unknown};
+use super::engine::{DmaEngine, Extent, ExtentError};
+use super::reader::{Reader, known, touched, unknown};
 use crate::field::Register;
 use crate::regs::dpu_rdma;
 use crate::task::{ChannelRead, DEPTHWISE, PER_CHANNEL, PER_PIXEL, ReadRegisters, Reads};

@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::View;
+use super::view::View;
 use crate::field::Register;
 use crate::regs::{self, cna, dpu};
 use crate::rules::{STALE_DECOMPRESSION, STALE_REGISTERS, words as rules};

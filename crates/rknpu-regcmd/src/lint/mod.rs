@@ -14,55 +14,20 @@
 mod delta;
 mod reuse;
 mod structure;
+mod view;
 
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
-use core::fmt;
 
 use crate::extent::{self, ExtentError};
-use crate::field::{Register, RegisterInfo};
 use crate::regfile::RegisterFile;
 use crate::rules::words as rules;
 use crate::task::{ConvTask, Task, TaskRegisters, tasks_after};
 use crate::word::{EnableMask, Iova, Word};
 
 pub use crate::rules::{Rule, Severity};
-
-/// One thing that is wrong with a program.
-#[derive(Clone, Debug)]
-pub struct Finding {
-    /// The stable name of the rule that is broken.
-    pub rule: &'static str,
-    /// How bad it is to break the rule.
-    pub severity: Severity,
-    /// Index of the task.
-    pub task: usize,
-    /// Index of the word, where it is about one.
-    pub word: Option<usize>,
-    /// The registers that show it.
-    pub registers: Vec<&'static RegisterInfo>,
-    /// What is wrong, with the values.
-    pub message: String,
-    /// The change of the program that avoids it.
-    pub remedy: &'static str,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { severity, rule, .. } = self;
-        write!(f, "{severity}[{rule}]: task {}", self.task)?;
-        if let Some(word) = self.word {
-            write!(f, ", word {word}")?;
-        }
-        write!(f, ": {}", self.message)?;
-        for (index, register) in self.registers.iter().enumerate() {
-            let gap = if index == 0 { " [" } else { ", " };
-            write!(f, "{gap}{register}")?;
-        }
-        let close = if self.registers.is_empty() { "" } else { "]" };
-        write!(f, "{close}; {}", self.remedy)
-    }
-}
+pub use view::Finding;
+use view::View;
 
 /// What the registers hold before the program.
 #[derive(Clone, Debug, Default)]
@@ -133,22 +98,6 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
     findings
 }
 
-/// A task, what surrounds it, and what is wrong with it.
-struct View<'a> {
-    index: usize,
-    /// The task's own words.
-    words: &'a [Word],
-    task: &'a TaskRegisters,
-    first_in_job: bool,
-    /// What filled CBUF before it in the same job.
-    left: Option<ConvTask>,
-    /// Blocks that earlier tasks of the same chain started.
-    chained: EnableMask,
-    /// What the task asks for, if it is a convolution, with DPU_RDMA.
-    conv: ConvTask,
-    findings: &'a mut Vec<Finding>,
-}
-
 impl View<'_> {
     /// The rows of the table that the registers show.
     fn check_registers(&mut self) {
@@ -178,41 +127,5 @@ impl View<'_> {
             ExtentError::OutOfRange { .. } => &rules::OUT_OF_RANGE,
         };
         self.report(rule, &[], error.to_string());
-    }
-
-    fn get<R: Register>(&self) -> R {
-        self.task.regs.get()
-    }
-
-    fn runs(&self, blocks: EnableMask) -> bool {
-        self.task.enable.contains(blocks)
-    }
-
-    fn writes(&self, register: &RegisterInfo) -> bool {
-        self.task.regs.was_written(register.offset)
-    }
-
-    fn report(
-        &mut self,
-        rule: &Rule,
-        registers: &[&'static RegisterInfo],
-        message: impl Into<String>,
-    ) {
-        let finding = Finding::of(rule, self.index, registers, message.into());
-        self.findings.push(finding);
-    }
-}
-
-impl Finding {
-    fn of(rule: &Rule, task: usize, registers: &[&'static RegisterInfo], message: String) -> Self {
-        Self {
-            rule: rule.id,
-            severity: rule.severity,
-            task,
-            word: None,
-            registers: registers.to_vec(),
-            message,
-            remedy: rule.remedy,
-        }
     }
 }

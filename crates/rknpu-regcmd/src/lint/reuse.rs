@@ -3,7 +3,7 @@
 
 use alloc::format;
 
-use super::View;
+use super::view::View;
 use crate::chip::ChipProfile;
 use crate::field::Register;
 use crate::regs::cna;

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{Finding, View};
+use super::view::{Finding, View};
 use crate::chip::ATOM_BYTES;
 use crate::decode::{Item, decode};
 use crate::field::{Register, RegisterAccess, RegisterInfo};

@@ -5,7 +5,12 @@
 //! programs of any process. Which values were chosen by sources without a
 //! stated reason is said at the constant.
 
-use super::{CbufSplit, LaidOutTask, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse};
+use super::error::MatmulError;
+use super::layouts::{LaidOutTask, Layouts};
+use super::options::{MatmulForm, ProgramOptions, Reuse};
+use super::task::{CbufSplit, MatmulTask};
+use super::types::MatmulType;
+use crate::chip::ChipProfile;
 use crate::field::FieldRangeError;
 use crate::passive::{self, BURST_16, SCALE_ONE};
 use crate::program::{Program, RegisterSet, set};
@@ -13,7 +18,61 @@ use crate::regs::{cna, core, dpu, dpu_rdma};
 use crate::task::{CONVOLUTION, TO_MEMORY};
 use crate::word::EnableMask;
 
-pub(super) fn program(
+impl MatmulTask {
+    /// The register program, in the form that ran on the mainline driver.
+    ///
+    /// # Errors
+    /// The rule of legality that the task breaks.
+    pub fn program(&self, chip: &ChipProfile) -> Result<Program, MatmulError> {
+        self.program_in(MatmulForm::default(), chip)
+    }
+
+    /// The register program, in a form of choice.
+    ///
+    /// # Errors
+    /// The rule of legality that the task breaks.
+    pub fn program_in(&self, form: MatmulForm, chip: &ChipProfile) -> Result<Program, MatmulError> {
+        let split = self.check(chip)?;
+        program(
+            &self.laid_out(Layouts::default()),
+            form,
+            split,
+            Reuse::default(),
+        )
+    }
+}
+
+impl LaidOutTask {
+    /// The register program.
+    ///
+    /// # Errors
+    /// The rule of legality that the task breaks.
+    pub fn program(
+        &self,
+        options: &ProgramOptions,
+        chip: &ChipProfile,
+    ) -> Result<Program, MatmulError> {
+        let split = self.split(options, chip)?;
+        program(self, options.form, split, Reuse::default())
+    }
+
+    /// The register program of the task that follows `before` in its job: what that one
+    /// left in CBUF, and [`ProgramOptions::reuse`] allows to use, is not fetched again.
+    ///
+    /// # Errors
+    /// The rule of legality that one of the tasks breaks.
+    pub fn program_after(
+        &self,
+        before: &Self,
+        options: &ProgramOptions,
+        chip: &ChipProfile,
+    ) -> Result<Program, MatmulError> {
+        let reuse = self.reuse_after(before, options, chip)?;
+        program(self, options.form, self.split(options, chip)?, reuse)
+    }
+}
+
+fn program(
     laid_out: &LaidOutTask,
     form: MatmulForm,
     split: CbufSplit,

@@ -3,7 +3,7 @@
 
 use thiserror::Error;
 
-use super::MatmulType;
+use super::types::MatmulType;
 use crate::field::FieldRangeError;
 
 /// The rule that a product breaks.
@@ -108,7 +108,7 @@ pub enum MatmulError {
         max: u32,
     },
     /// More rows of a row-major A than were measured to work; see
-    /// [`row_major_rows`](super::row_major_rows).
+    /// [`row_major_rows`](crate::row_major_rows).
     #[error(
         "{m} rows of a row-major A with K = {k} are more than the {max} that are known to work; \
          split M, or use a cube"

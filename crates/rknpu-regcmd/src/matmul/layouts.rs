@@ -14,11 +14,11 @@
 //! Sources: E-row-major, for INT8 and 16-bit floats; E-line-pitch. Cubes there are
 //! lines where ours are columns; what the DPU gets is the same stream of pixels.
 
-use super::{
-    CbufSplit, MatmulError, MatmulTask, MatmulType, ProgramOptions, Reuse, ReuseRule, emit,
-};
+use super::error::MatmulError;
+use super::options::{ProgramOptions, Reuse, ReuseRule};
+use super::task::{CbufSplit, MatmulTask};
+use super::types::MatmulType;
 use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
-use crate::program::Program;
 
 /// Longest pitch of lines that was measured to work, bytes (E-line-pitch).
 const LINE_PITCH_MAX: u32 = 4096 * ATOM_BYTES;
@@ -90,36 +90,8 @@ impl LaidOutTask {
         Ok(split)
     }
 
-    /// The register program.
-    ///
-    /// # Errors
-    /// The rule of legality that the task breaks.
-    pub fn program(
-        &self,
-        options: &ProgramOptions,
-        chip: &ChipProfile,
-    ) -> Result<Program, MatmulError> {
-        let split = self.split(options, chip)?;
-        emit::program(self, options.form, split, Reuse::default())
-    }
-
-    /// The register program of the task that follows `before` in its job: what that one
-    /// left in CBUF, and [`ProgramOptions::reuse`] allows to use, is not fetched again.
-    ///
-    /// # Errors
-    /// The rule of legality that one of the tasks breaks.
-    pub fn program_after(
-        &self,
-        before: &Self,
-        options: &ProgramOptions,
-        chip: &ChipProfile,
-    ) -> Result<Program, MatmulError> {
-        let reuse = self.reuse_after(before, options, chip)?;
-        emit::program(self, options.form, self.split(options, chip)?, reuse)
-    }
-
     /// How the task divides CBUF.
-    fn split(
+    pub(super) fn split(
         &self,
         options: &ProgramOptions,
         chip: &ChipProfile,

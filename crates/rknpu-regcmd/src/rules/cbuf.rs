@@ -3,7 +3,7 @@
 
 use alloc::format;
 
-use super::{Found, Shows};
+use super::row::{Found, Shows};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision::Precision;
 use crate::regs::cna;

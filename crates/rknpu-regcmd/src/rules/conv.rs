@@ -3,7 +3,7 @@
 
 use alloc::format;
 
-use super::Shows;
+use super::row::Shows;
 use crate::precision::Precision;
 use crate::regs::{cna, core, dpu};
 use crate::task::{DEPTHWISE, Reads};

@@ -4,7 +4,7 @@
 use alloc::format;
 
 use super::rdma::OPERAND;
-use super::{Dpu, Found, Shows};
+use super::row::{DpuPart, Found, Shows};
 use crate::ATOM_BYTES;
 use crate::extent::{self, DmaEngine, Extent};
 use crate::precision::Precision;
@@ -100,7 +100,7 @@ rules! { pub,
         Dpu in_place;
 }
 
-impl Dpu<'_> {
+impl DpuPart<'_> {
     /// The operand that MRDMA and ERDMA share behind CORE.
     fn pair(&self) -> Option<Pair> {
         let reads = self.reads.filter(|_| self.shares())?;
@@ -135,7 +135,7 @@ impl Pair {
     }
 }
 
-fn in_place(task: &Dpu<'_>) -> Found {
+fn in_place(task: &DpuPart<'_>) -> Found {
     task.pair()?;
     let extents = extent::extents(task.regs, CONVOLUTION | FLYING).ok()?;
     let of = |engine: DmaEngine| extents.iter().find(|extent| extent.engine == engine);

@@ -4,7 +4,7 @@
 
 use alloc::format;
 
-use super::{Found, Shows};
+use super::row::{Found, Shows};
 use crate::precision::Precision;
 use crate::regs::cna;
 use crate::task::{ConvTask, Cube};

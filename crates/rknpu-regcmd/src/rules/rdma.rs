@@ -3,7 +3,7 @@
 
 use alloc::format;
 
-use super::{Dpu, Found, Shows};
+use super::row::{DpuPart, Found, Shows};
 use crate::precision::Precision;
 use crate::regs::{dpu, dpu_rdma};
 use crate::task::{ChannelRead, ElementRead, MainRead, PER_CHANNEL, Reads, takes_operand};
@@ -144,12 +144,12 @@ rules! { pub,
 const FLYING_WIDTH_KNOWN: usize = 4096;
 const FLYING_WIDTH_FAILED: usize = 8191;
 
-fn unused(task: &Dpu<'_>) -> Found {
+fn unused(task: &DpuPart<'_>) -> Found {
     (task.element().is_some() && !task.takes())
         .then(|| "ERDMA is on, EW takes no operand from memory".into())
 }
 
-impl<'a> Dpu<'a> {
+impl<'a> DpuPart<'a> {
     pub(super) fn ew(&self) -> dpu::EwCfg {
         self.regs.get()
     }
@@ -198,7 +198,7 @@ struct Stage {
 
 impl Stage {
     /// BS and BN.
-    fn of(task: &Dpu<'_>) -> [Self; 2] {
+    fn of(task: &DpuPart<'_>) -> [Self; 2] {
         let (bs, bs_mul) = (
             task.regs.get::<dpu::BsCfg>(),
             task.regs.get::<dpu::BsMulCfg>(),

@@ -3,7 +3,7 @@
 
 use alloc::format;
 
-use super::{Dpu, Found};
+use super::row::{DpuPart, Found, Shows};
 use crate::precision::Precision;
 use crate::regs::dpu;
 use crate::task::{TO_MEMORY, surfaces};
@@ -15,14 +15,14 @@ const TRANSPOSED_CHANNELS_KNOWN: usize = 32;
 /// Pixels from which on it hangs with groups that are too small.
 const TRANSPOSED_PIXELS_HANG: usize = 16;
 
-const GROUP: super::Shows = shows![
+const GROUP: Shows = shows![
     dpu::BsOwCfg,
     dpu::SurfaceAdd,
     dpu::DstSurfStride,
     dpu::DataFormat
 ];
 
-const TRANSPOSER: super::Shows = shows![dpu::BsOwCfg, dpu::WdmaSize0, dpu::FeatureModeCfg];
+const TRANSPOSER: Shows = shows![dpu::BsOwCfg, dpu::WdmaSize0, dpu::FeatureModeCfg];
 
 rules! { pub,
     "H05-output-mode" [] [dpu::FeatureModeCfg] Error Hang:
@@ -109,7 +109,7 @@ struct Group {
 
 impl Group {
     /// Behind a convolution; the transposing writer has none.
-    fn of(task: &Dpu<'_>) -> Option<Self> {
+    fn of(task: &DpuPart<'_>) -> Option<Self> {
         let output = task.conv.map(|_| task.output)?;
         let bits = output.precision.bits();
         (!transposes(task)).then(|| Self {
@@ -156,7 +156,7 @@ struct Steps {
 }
 
 impl Steps {
-    fn of(task: &Dpu<'_>) -> Option<Self> {
+    fn of(task: &DpuPart<'_>) -> Option<Self> {
         let output = task.output;
         let [width, height, _] = output.cube;
         let channels = task.channels();
@@ -195,7 +195,7 @@ impl Steps {
     }
 }
 
-impl Dpu<'_> {
+impl DpuPart<'_> {
     /// Channels that are written.
     pub(super) fn channels(&self) -> usize {
         self.output.channels(self.conv.is_none())
@@ -203,13 +203,13 @@ impl Dpu<'_> {
 }
 
 /// The transposing writer, in the one form that is known.
-fn transposes(task: &Dpu<'_>) -> bool {
+fn transposes(task: &DpuPart<'_>) -> bool {
     task.regs.get::<dpu::BsOwCfg>().tp_org_en() == 1
         && task.regs.get::<dpu::WdmaSize0>().tp_precision() == 1
         && task.output.input == Precision::Int16
 }
 
-fn transposing(task: &Dpu<'_>) -> Found {
+fn transposing(task: &DpuPart<'_>) -> Found {
     let mode = task.regs.get::<dpu::FeatureModeCfg>().tp_en();
     let asked = task.regs.get::<dpu::BsOwCfg>().tp_org_en() == 1 || mode == 1;
     let channels = task.channels();
@@ -220,7 +220,7 @@ fn transposing(task: &Dpu<'_>) -> Found {
         .then(|| format!("{channels} channels of a product of {ty} are transposed"))
 }
 
-fn partial_group(task: &Dpu<'_>) -> Found {
+fn partial_group(task: &DpuPart<'_>) -> Found {
     let output = task.conv.map(|_| task.output)?;
     let bytes = [output.input, output.precision] == [Precision::Int8; 2];
     let (channels, group) = (output.written[2], output.group);
@@ -228,7 +228,7 @@ fn partial_group(task: &Dpu<'_>) -> Found {
         .then(|| format!("{channels} channels in groups of {group}"))
 }
 
-fn writer_size(task: &Dpu<'_>) -> Found {
+fn writer_size(task: &DpuPart<'_>) -> Found {
     let (cube, written) = (task.output.cube, task.output.written);
     let notch = task.regs.get::<dpu::DataCubeNotchAddr>();
     let notches = [notch.notch_addr_0(), notch.notch_addr_1()];

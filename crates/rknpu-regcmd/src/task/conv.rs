@@ -4,8 +4,8 @@
 use super::features::FeatureFetch;
 use super::output::DpuOutput;
 use super::reads::Reads;
+use super::registers::{ReadRegisters, sizes};
 use super::window::WindowSteps;
-use super::{ReadRegisters, sizes};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision::Precision;
 use crate::regs::{cna, core};

@@ -8,8 +8,8 @@
 //! G = 4, or 1 with GROUP_LINE_OFF;  W = width;  SURF_STRIDE signed
 //! ```
 
-use super::ReadRegisters;
 use super::cube::{Cube, Walk};
+use super::registers::ReadRegisters;
 use crate::chip::ChipProfile;
 use crate::precision::Precision;
 use crate::regs::cna;

@@ -11,6 +11,7 @@ mod features;
 mod output;
 mod pool;
 mod reads;
+mod registers;
 mod uses;
 mod window;
 mod words;
@@ -20,8 +21,6 @@ use core::fmt;
 
 use thiserror::Error;
 
-use crate::chip::ATOM_BYTES;
-use crate::field::Register;
 use crate::regfile::RegisterFile;
 use crate::regs::dpu;
 use crate::word::EnableMask;
@@ -34,21 +33,10 @@ pub use pool::{POOL_AVERAGE, POOL_MAX, PoolCube, PoolTask};
 pub(crate) use reads::takes_operand;
 pub use reads::{COMB_SHARED, PER_CHANNEL, PER_PIXEL};
 pub use reads::{ChannelRead, ElementRead, MainRead, Read, Reads};
+pub(crate) use registers::{ReadRegisters, surfaces};
 pub use uses::{RegisterUse, use_of};
 pub use window::WindowSteps;
 pub use words::{TaskRegisters, tasks, tasks_after};
-
-/// A source of register values: a file of them, or one that takes note.
-pub(crate) trait ReadRegisters {
-    /// The register `R`.
-    fn get<R: Register>(&self) -> R;
-}
-
-impl ReadRegisters for RegisterFile {
-    fn get<R: Register>(&self) -> R {
-        Self::get(self)
-    }
-}
 
 /// The blocks of a convolution.
 pub const CONVOLUTION: EnableMask = EnableMask::CNA
@@ -177,16 +165,6 @@ impl fmt::Display for Task {
             }
         }
     }
-}
-
-/// Sizes that registers hold less one.
-fn sizes<const N: usize>(less_one: [u32; N]) -> [usize; N] {
-    less_one.map(|size| size as usize + 1)
-}
-
-/// Atoms that hold `channels` elements of `bits` bits.
-pub(crate) const fn surfaces(channels: usize, bits: u32) -> usize {
-    channels.div_ceil((ATOM_BYTES * 8 / bits) as usize)
 }
 
 #[cfg(test)]

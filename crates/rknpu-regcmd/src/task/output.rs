@@ -11,7 +11,7 @@
 //! channels as its atoms hold where the DPU is fed from memory.
 
 use super::cube::{Cube, Walk};
-use super::{ReadRegisters, sizes};
+use super::registers::{ReadRegisters, sizes};
 use crate::precision::Precision;
 use crate::regs::dpu;
 

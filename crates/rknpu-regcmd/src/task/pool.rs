@@ -9,7 +9,7 @@
 //! Source: E-pooling; E-pool-notch.
 
 use super::cube::Cube;
-use super::{ReadRegisters, sizes};
+use super::registers::{ReadRegisters, sizes, surfaces};
 use crate::chip::ATOM_BYTES;
 use crate::field::Register;
 use crate::precision::{Precision, size_bits};
@@ -74,7 +74,7 @@ impl PoolCube {
     /// The atoms of the cube, of elements of `bits` bits.
     pub(crate) fn atoms(&self, bits: u32) -> Cube {
         let [width, height, channels] = self.size;
-        let size = [width, height, super::surfaces(channels, bits)];
+        let size = [width, height, surfaces(channels, bits)];
         Cube::plain(self.base, size, self.line, self.surface)
     }
 }

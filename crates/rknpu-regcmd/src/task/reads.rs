@@ -15,7 +15,7 @@
 //! the larger reading.
 
 use super::cube::Cube;
-use super::{ReadRegisters, sizes};
+use super::registers::{ReadRegisters, sizes, surfaces};
 use crate::chip::ATOM_BYTES;
 use crate::precision::{Precision, size_bits};
 use crate::regs::{dpu, dpu_rdma};
@@ -223,7 +223,7 @@ impl Reads {
         let notch = element.surface_notch;
         let shared = self.surfaces(element.bits, flying);
         if element.mode == PER_CHANNEL {
-            let all = super::surfaces(self.cube[2], element.bits);
+            let all = surfaces(self.cube[2], element.bits);
             let atoms = |pitch| Cube::plain(element.base, [1, 1, all], 0, pitch);
             return Some(Read {
                 near: atoms(1),
@@ -244,7 +244,7 @@ impl Reads {
 
     /// Surfaces of the cube in elements of `bits` bits: an engine's share.
     fn surfaces(&self, bits: u32, flying: bool) -> usize {
-        let all = super::surfaces(self.cube[2], bits);
+        let all = surfaces(self.cube[2], bits);
         if self.shares(flying) {
             all.div_ceil(2)
         } else {

@@ -6,7 +6,7 @@
 //! for padding right and below: it follows from the number of output pixels.
 //! (E-window; outside of the input is the pad value.)
 
-use super::ReadRegisters;
+use super::registers::ReadRegisters;
 use crate::regs::cna;
 
 /// How the window moves over the input, as (across, down).

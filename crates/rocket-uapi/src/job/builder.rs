@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use rknpu_regcmd::{Direction, Extent};
 
-use super::error::{BuildError, MAX_PROGRAMS, Refusal};
+use super::refusal::{BuildError, MAX_PROGRAMS, Refusal};
 use crate::backend::RawTask;
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;

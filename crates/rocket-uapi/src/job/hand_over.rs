@@ -2,7 +2,8 @@
 //! Jobs into the driver's hands: the one place where the safe interface
 //! promises what a program may touch.
 
-use super::submission::Submission;
+use super::builder::Job;
+use super::witness::Witness;
 use crate::backend::{RawJob, RawTask};
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
@@ -17,8 +18,7 @@ struct Lists {
 }
 
 impl Lists {
-    fn new(submission: &Submission) -> Self {
-        let Submission { job, witness, .. } = submission;
+    fn new((job, witness): &(Job, Witness)) -> Self {
         let mut tasks = job.tasks.clone();
         tasks.push(witness.task());
         let mut writes = job.write_handles();
@@ -34,8 +34,8 @@ impl Lists {
 }
 
 /// Gives the jobs' buffers to the NPU, then the jobs to the driver, in one SUBMIT.
-pub(super) fn hand_over(device: &Device, submissions: &[Submission]) -> Result<(), Error> {
-    let lists: Vec<_> = submissions.iter().map(Lists::new).collect();
+pub(super) fn hand_over(device: &Device, jobs: &[(Job, Witness)]) -> Result<(), Error> {
+    let lists: Vec<_> = jobs.iter().map(Lists::new).collect();
     let raw: Vec<_> = lists
         .iter()
         .map(|lists| RawJob {
@@ -44,12 +44,13 @@ pub(super) fn hand_over(device: &Device, submissions: &[Submission]) -> Result<(
             writes: &lists.writes,
         })
         .collect();
-    for Submission { job, witness, .. } in submissions {
+    for (job, witness) in jobs {
         job.writes
             .iter()
             .chain(&job.reads)
             .try_for_each(Bo::give_back)?;
-        job.frozen.iter().try_for_each(FrozenBo::give_back)?;
+        let mut frozen = job.frozen.iter().map(FrozenBo::bo);
+        frozen.try_for_each(Bo::give_back)?;
         job.writes.iter().for_each(Bo::note_writer);
         witness.note_writer();
         let mut after = job.after.iter();

@@ -7,8 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::builder::Job;
-use super::error::{SubmitError, WaitError};
-use super::submission::{JobEnd, Submission};
+use super::submission::{Submission, SubmitError};
 use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::{Call, Error};
@@ -42,46 +41,29 @@ pub struct FinishedJob {
 #[derive(Debug)]
 pub struct PendingJob {
     /// None once the job has ended and its buffers are given back.
-    submission: Option<Submission>,
+    pub(super) submission: Option<Submission>,
 }
 
-impl PendingJob {
-    /// Hands `jobs` to the driver.
-    pub(crate) fn submit(device: &Device, jobs: Vec<Job>) -> Result<Vec<Self>, SubmitError> {
+impl Device {
+    /// Hands jobs to the driver in one call. The driver keeps them in order and,
+    /// as long as one of them is unfinished, on one core.
+    ///
+    /// # Errors
+    /// When the driver refuses the call; the jobs, none of which runs, come
+    /// back with the error.
+    pub fn submit(&self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, SubmitError> {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let pending = |submission| Self {
+        let pending = |submission| PendingJob {
             submission: Some(submission),
         };
-        let submitted = Submission::start(device, jobs)?;
+        let submitted = Submission::start(self, jobs)?;
         Ok(submitted.into_iter().map(pending).collect())
     }
+}
 
-    /// Waits for the job's end and proves that it ran.
-    ///
-    /// # Errors
-    /// When it was killed or dropped, when it has not ended at the deadline,
-    /// or when the device does not say. Buffers, or the job, come back.
-    pub fn wait(mut self, until: Deadline) -> Result<FinishedJob, WaitError> {
-        let Some(submission) = &self.submission else {
-            return Ok(FinishedJob::default());
-        };
-        match submission.end(until) {
-            Ok(JobEnd::Ran) => Ok(self.finish()),
-            Ok(JobEnd::Dropped) => Err(WaitError::Dropped { job: self.finish() }),
-            Ok(JobEnd::Killed) => Err(WaitError::Killed { job: self.finish() }),
-            Ok(JobEnd::DroppedOrKilled) => Err(WaitError::DroppedOrKilled { job: self.finish() }),
-            Err(Error::TimedOut { .. }) => Err(WaitError::TimedOut {
-                job: Box::new(self),
-            }),
-            Err(source) => Err(WaitError::Device {
-                source,
-                job: Box::new(self),
-            }),
-        }
-    }
-
+impl PendingJob {
     /// The end of the job as a fence that can be passed on: for other jobs to
     /// wait for ([`crate::JobBuilder::after`]), for other devices, for event
     /// loops.
@@ -104,7 +86,7 @@ impl PendingJob {
     }
 
     /// The parts of a job that has ended.
-    fn finish(&mut self) -> FinishedJob {
+    pub(super) fn finish(&mut self) -> FinishedJob {
         let finished = self.submission.take().map(Submission::finish);
         let (reads, writes) = finished.unwrap_or_default();
         FinishedJob { reads, writes }

@@ -18,14 +18,26 @@
 
 use std::time::Instant;
 
+use thiserror::Error;
+
 use super::builder::Job;
-use super::error::SubmitError;
 use super::hand_over::hand_over;
 use super::witness::Witness;
 use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::Error;
 use crate::units::Deadline;
+
+/// A SUBMIT that the driver refused.
+#[derive(Debug, Error)]
+#[error("none of {} jobs was submitted: {source}", jobs.len())]
+pub struct SubmitError {
+    /// What the driver said to SUBMIT.
+    #[source]
+    pub source: Error,
+    /// The jobs, as they were.
+    pub jobs: Vec<Job>,
+}
 
 /// A job that the driver got.
 #[derive(Debug)]
@@ -58,26 +70,20 @@ impl Submission {
             Ok(witnesses) => witnesses,
             Err(source) => return Err(SubmitError { source, jobs }),
         };
+        let handed: Vec<_> = jobs.into_iter().zip(witnesses).collect();
         let since = Instant::now();
-        let with_witness = |(job, witness): (Job, Witness)| Self {
+        if let Err(source) = hand_over(device, &handed) {
+            let jobs = handed.into_iter().map(|(job, _)| job).collect();
+            return Err(SubmitError { source, jobs });
+        }
+        // Asked before anything slower, and in the order in which they end.
+        let submitted = handed.into_iter().map(|(job, witness)| Self {
+            is_accepted: witness.was_accepted(),
             job,
             witness,
-            is_accepted: false,
             since,
-        };
-        let mut submitted: Vec<_> = jobs.into_iter().zip(witnesses).map(with_witness).collect();
-        if let Err(source) = hand_over(device, &submitted) {
-            let jobs = submitted.into_iter().map(|submission| submission.job);
-            return Err(SubmitError {
-                source,
-                jobs: jobs.collect(),
-            });
-        }
-        // Before anything slower, and in the order in which they end.
-        for submission in &mut submitted {
-            submission.is_accepted = submission.witness.was_accepted();
-        }
-        Ok(submitted)
+        });
+        Ok(submitted.collect())
     }
 
     /// Waits for the end, and tells what it was. Gives what the job wrote to the

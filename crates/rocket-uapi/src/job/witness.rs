@@ -20,7 +20,8 @@ use rknpu_regcmd::{
     ATOM_BYTES, Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Program, Word,
 };
 
-use crate::backend::{Backend, RawBo, RawTask};
+use super::idle::{IdleWitness, Place};
+use crate::backend::RawTask;
 use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::{Error, ProgramError};
@@ -61,30 +62,6 @@ pub(crate) struct Witness {
     place: Place,
     /// Whether it was exported: the kernel then wants it closed soon.
     exported: AtomicBool,
-}
-
-/// The witness program of one page, and what it writes there.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    task: RawTask,
-    /// What it multiplies.
-    operands: Handle,
-    /// Offset of the atom that the program writes last.
-    atom: usize,
-}
-
-/// A page that no job has, kept by its file. It does not keep the file.
-#[derive(Debug)]
-pub(crate) struct IdleWitness {
-    raw: RawBo,
-    place: Place,
-}
-
-impl IdleWitness {
-    /// Unmaps and closes it.
-    pub(crate) fn close(self, backend: &dyn Backend) {
-        self.raw.close(backend);
-    }
 }
 
 impl Witness {

@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{CREATE_BO, CreateBo, GEM_CLOSE, GemClose, PRIME_FD_TO_HANDLE, PrimeHandle};
+use super::abi::{CREATE_BO, CreateBo, GEM_CLOSE, GemClose, PRIME_FD_TO_HANDLE, PrimeHandle};
 
 /// Bytes of the argument, by the request number (asm-generic/ioctl.h).
 #[must_use]
@@ -86,7 +86,7 @@ pub fn structure<T: FromBytes + IntoBytes>(arg: &[u8]) -> T {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FINI_BO, PREP_BO};
+    use super::super::abi::{FINI_BO, PREP_BO};
     use super::*;
 
     #[test]

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a recorder is told.
+
+use rknpu_regcmd::Iova;
+use rocket_uapi::RawTask;
+
+use crate::delta::BoBytes;
+
+/// What can be chosen about a recording.
+#[derive(Clone, Debug, Default)]
+pub struct RecorderOptions {
+    /// Leaves out all contents but command words.
+    pub zero_data: bool,
+    /// Has the file on the disk before each job runs, so that it survives a
+    /// machine that the job takes down. Slow.
+    pub durable: bool,
+    /// Texts to put into the file: names and values.
+    pub notes: Vec<(String, String)>,
+}
+
+/// A buffer object as a recorder sees it.
+#[derive(Clone, Copy)]
+pub struct BoView<'a> {
+    /// Its GEM handle.
+    pub handle: u32,
+    /// Where the NPU sees it; `None` for one that was imported, whose contents
+    /// are not recorded.
+    pub iova: Option<Iova>,
+    /// Its length in bytes, whole pages.
+    pub len: u64,
+    /// Reads its contents, as the CPU sees them now.
+    pub bytes: &'a dyn BoBytes,
+}
+
+/// A job as it is handed over.
+#[derive(Clone, Copy)]
+pub struct JobView<'a> {
+    /// Its register programs: where each lies, and how long it is.
+    pub tasks: &'a [RawTask],
+    /// The handles that it only reads, as they were given.
+    pub reads: &'a [u32],
+    /// The handles that it writes, as they were given.
+    pub writes: &'a [u32],
+    /// All buffer objects of its file. Those are recorded that the job names
+    /// or its programs reach.
+    pub bos: &'a [BoView<'a>],
+}

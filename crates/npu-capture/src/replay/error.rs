@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why there is no report of a replay.
+
+use rknpu_regcmd::Iova;
+use rocket_uapi::LengthError;
+
+use crate::error::CaptureError;
+
+/// Why a capture could not be run again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The capture cannot be read.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// A call of the device failed, which no job is to blame for.
+    #[error("the device failed: {0}")]
+    Device(#[from] rocket_uapi::Error),
+    /// An object that no device can have.
+    #[error("object {object}: {error}")]
+    Length {
+        /// The object's number in the capture.
+        object: usize,
+        /// What is wrong with its length.
+        error: LengthError,
+    },
+    /// Two objects of one job at one address.
+    #[error("the objects {first} and {second} of one job lie at the same addresses")]
+    Overlap {
+        /// Number of one of them in the capture.
+        first: usize,
+        /// Number of the other.
+        second: usize,
+    },
+    /// The device gives no such address.
+    #[error(
+        "object {object} was at {wanted}, and this device places it at {got}: its driver gives \
+         addresses in another order"
+    )]
+    Placement {
+        /// The object's number in the capture.
+        object: usize,
+        /// Its NPU address in the recording.
+        wanted: Iova,
+        /// The NPU address that the device gave it here.
+        got: Iova,
+    },
+    /// More memory than allowed.
+    #[error(
+        "job {job} needs {bytes} bytes of memory for its buffer objects and the gaps between \
+         them, more than the limit of {max}"
+    )]
+    TooLarge {
+        /// Index of the first such job.
+        job: usize,
+        /// Bytes up to the end of its last object.
+        bytes: u64,
+        /// The limit, [`crate::ReplayOptions::bytes_max`].
+        max: u64,
+    },
+    /// More work than allowed.
+    #[error("all jobs together load and compare {bytes} bytes, more than the limit of {max}")]
+    TooMuchWork {
+        /// Bytes of the objects of each job, added up.
+        bytes: u64,
+        /// The limit, [`crate::ReplayOptions::work_max`].
+        max: u64,
+    },
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a core lends to the task that runs on it.
+
+use super::Contested;
+use super::cbuf::Cbuf;
+use super::dma::Dma;
+use super::dpu::lut::Lut;
+use super::time;
+use super::trap::DiagnosisReport;
+
+/// The parts of a core that a task works with.
+pub(crate) struct CoreParts<'a> {
+    pub(crate) dma: Dma<'a>,
+    pub(crate) cbuf: &'a mut Cbuf,
+    pub(crate) lut: &'a Lut,
+    pub(crate) report: &'a mut DiagnosisReport,
+    pub(crate) clock: &'a mut time::DeviceClock,
+    pub(crate) contested: &'a Contested,
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Registers -> extents: what the engines have in common.
+
+use core::cell::Cell;
+use core::ops::Range;
+
+use super::engine::{DmaEngine, Extent, ExtentError};
+use crate::chip::ATOM_BYTES;
+use crate::field::{AddressRegister, Register, RegisterInfo};
+use crate::regfile::RegisterFile;
+use crate::task::{Cube, ReadRegisters};
+
+/// Reads registers and remembers whether one of them was not written.
+pub(super) struct Reader<'a> {
+    pub(super) regs: &'a RegisterFile,
+    pub(super) unwritten: Cell<Option<&'static RegisterInfo>>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(regs: &'a RegisterFile) -> Self {
+        Self {
+            regs,
+            unwritten: Cell::new(None),
+        }
+    }
+
+    /// An error unless the base address in `R` is that of an atom.
+    pub(super) fn aligned<R: AddressRegister>(&self) -> Result<(), ExtentError> {
+        let value = self.get::<R>().bits();
+        if !value.is_multiple_of(ATOM_BYTES) {
+            return Err(ExtentError::Unaligned {
+                register: R::INFO.name,
+                value,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl ReadRegisters for Reader<'_> {
+    fn get<R: Register>(&self) -> R {
+        if !self.regs.was_written(R::INFO.offset) && self.unwritten.get().is_none() {
+            self.unwritten.set(Some(R::INFO));
+        }
+        self.regs.get()
+    }
+}
+
+/// An error unless the registers `A` and `B` say the same of `what`.
+pub(super) fn must_agree<A: Register, B: Register>(
+    what: &'static str,
+    [a, b]: [impl PartialEq; 2],
+) -> Result<(), ExtentError> {
+    if a == b {
+        return Ok(());
+    }
+    Err(ExtentError::Disagreement {
+        first: A::INFO.name,
+        second: B::INFO.name,
+        what,
+    })
+}
+
+/// Returns an error unless each field has one of the values of which it is known
+/// what they touch: those of the known programs.
+macro_rules! known {
+    ($reader:expr; $($block:ident::$register:ident { $($field:ident: $values:pat),+ })+) => {
+        $($(
+            let value = $reader.get::<$block::$register>().$field();
+            if !matches!(value, $values) {
+                return Err($crate::extent::reader::unknown::<$block::$register>(
+                    stringify!($field),
+                    value,
+                ));
+            }
+        )+)+
+    };
+}
+pub(super) use known;
+
+pub(super) fn unknown<R: Register>(field: &'static str, value: u32) -> ExtentError {
+    ExtentError::UnknownMode {
+        register: R::INFO.name,
+        field,
+        value,
+    }
+}
+
+/// The extent of `engine`, which walks one of `cubes`.
+pub(super) fn touched(engine: DmaEngine, cubes: &[Cube]) -> Result<Extent, ExtentError> {
+    let all = cubes.iter().filter_map(Cube::bounds);
+    let union = all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+    bytes(engine, union.unwrap_or_default())
+}
+
+pub(super) fn bytes(
+    engine: DmaEngine,
+    Range { start, end }: Range<i64>,
+) -> Result<Extent, ExtentError> {
+    match (u64::try_from(start), u64::try_from(end)) {
+        (Ok(first), Ok(past)) if past <= 1 << 32 => Ok(Extent {
+            engine,
+            start: first,
+            end: past,
+        }),
+        _ => Err(ExtentError::OutOfRange { engine, start, end }),
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One task among its neighbours, and what is found wrong.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::field::{Register, RegisterInfo};
+use crate::rules::{Rule, Severity};
+use crate::task::{ConvTask, TaskRegisters};
+use crate::word::{EnableMask, Word};
+
+/// One thing that is wrong with a program.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The stable name of the rule that is broken.
+    pub rule: &'static str,
+    /// How bad it is to break the rule.
+    pub severity: Severity,
+    /// Index of the task.
+    pub task: usize,
+    /// Index of the word, where it is about one.
+    pub word: Option<usize>,
+    /// The registers that show it.
+    pub registers: Vec<&'static RegisterInfo>,
+    /// What is wrong, with the values.
+    pub message: String,
+    /// The change of the program that avoids it.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { severity, rule, .. } = self;
+        write!(f, "{severity}[{rule}]: task {}", self.task)?;
+        if let Some(word) = self.word {
+            write!(f, ", word {word}")?;
+        }
+        write!(f, ": {}", self.message)?;
+        for (index, register) in self.registers.iter().enumerate() {
+            let gap = if index == 0 { " [" } else { ", " };
+            write!(f, "{gap}{register}")?;
+        }
+        let close = if self.registers.is_empty() { "" } else { "]" };
+        write!(f, "{close}; {}", self.remedy)
+    }
+}
+
+impl Finding {
+    pub(super) fn of(
+        rule: &Rule,
+        task: usize,
+        registers: &[&'static RegisterInfo],
+        message: String,
+    ) -> Self {
+        Self {
+            rule: rule.id,
+            severity: rule.severity,
+            task,
+            word: None,
+            registers: registers.to_vec(),
+            message,
+            remedy: rule.remedy,
+        }
+    }
+}
+
+/// A task, what surrounds it, and what is wrong with it.
+pub(super) struct View<'a> {
+    pub(super) index: usize,
+    /// The task's own words.
+    pub(super) words: &'a [Word],
+    pub(super) task: &'a TaskRegisters,
+    pub(super) first_in_job: bool,
+    /// What filled CBUF before it in the same job.
+    pub(super) left: Option<ConvTask>,
+    /// Blocks that earlier tasks of the same chain started.
+    pub(super) chained: EnableMask,
+    /// What the task asks for, if it is a convolution, with DPU_RDMA.
+    pub(super) conv: ConvTask,
+    pub(super) findings: &'a mut Vec<Finding>,
+}
+
+impl View<'_> {
+    pub(super) fn get<R: Register>(&self) -> R {
+        self.task.regs.get()
+    }
+
+    pub(super) fn runs(&self, blocks: EnableMask) -> bool {
+        self.task.enable.contains(blocks)
+    }
+
+    pub(super) fn writes(&self, register: &RegisterInfo) -> bool {
+        self.task.regs.was_written(register.offset)
+    }
+
+    pub(super) fn report(
+        &mut self,
+        rule: &Rule,
+        registers: &[&'static RegisterInfo],
+        message: impl Into<String>,
+    ) {
+        let finding = Finding::of(rule, self.index, registers, message.into());
+        self.findings.push(finding);
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A row of the table, and how it is written down.
+
+use alloc::string::String;
+use core::fmt;
+
+use crate::field::RegisterInfo;
+use crate::regfile::RegisterFile;
+use crate::task::{ConvTask, DpuOutput, PoolTask, Reads, Task};
+
+/// The registers that show it.
+macro_rules! shows {
+    ($($register:path),*) => { &[$(<$register as $crate::field::Register>::INFO),*] };
+}
+
+/// Declares the rows of a module, in their order, and of some of them a static
+/// by its name, which other code tells of:
+///
+/// ```text
+/// NAME "id" [evidence] [registers that show it] Severity Effect, contested "switch":
+///     why, remedy, kind of task |task, registers| what is wrong;
+/// ```
+///
+/// Registers may be `..SHARED`, a list of several rows. A row without an effect is
+/// advice, one without a check is judged where more than registers is known.
+macro_rules! rules {
+    (@shows [..$shared:ident]) => { $shared };
+    (@shows [$($register:path),*]) => { shows![$($register),*] };
+    (@effect) => { None };
+    (@effect $effect:ident) => { Some($crate::rules::row::Effect::$effect) };
+    (@contested) => { None };
+    (@contested $switch:literal) => { Some($switch) };
+    (@check) => { $crate::rules::row::Check::Elsewhere };
+    (@check $kind:ident $check:expr) => { $crate::rules::row::Check::$kind($check) };
+    (@row $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
+        $(, contested $switch:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?) => {
+        $crate::rules::row::Rule {
+            id: $id,
+            evidence: &$evidence,
+            effect: rules!(@effect $($effect)?),
+            severity: $crate::rules::row::Severity::$severity,
+            shows: rules!(@shows $shows),
+            why: $why,
+            remedy: $remedy,
+            contested: rules!(@contested $($switch)?),
+            check: rules!(@check $($kind $check)?),
+        }
+    };
+    (@rows $vis:vis [$($done:expr),*]) => {
+        pub(super) const RULES: &[&$crate::rules::row::Rule] = &[$($done),*];
+    };
+    (@rows $vis:vis [$($done:expr),*]
+        $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
+        $(, contested $switch:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
+        $($rest:tt)*) => {
+        rules! { @rows $vis [$($done,)* &rules!(@row $id $evidence $shows $severity $($effect)?
+            $(, contested $switch)?: $why, $remedy $(, $kind $check)?)] $($rest)* }
+    };
+    (@rows $vis:vis [$($done:expr),*]
+        $(#[$doc:meta])* $name:ident
+        $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
+        $(, contested $switch:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
+        $($rest:tt)*) => {
+        $(#[$doc])*
+        $vis static $name: $crate::rules::row::Rule = rules!(@row $id $evidence $shows $severity
+            $($effect)? $(, contested $switch)?: $why, $remedy $(, $kind $check)?);
+        rules! { @rows $vis [$($done,)* &$name] $($rest)* }
+    };
+    ($vis:vis, $($rows:tt)+) => { rules! { @rows $vis [] $($rows)+ } };
+}
+
+/// What silicon does with a task that breaks a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// No completion interrupt: the driver's time limit ends the job.
+    Hang,
+    /// The task completes with wrong results.
+    Garbage,
+    /// The task completes, but part of the output keeps its old bytes.
+    NoWrite,
+    /// Goes wrong in some shapes only, or where a program may well mean it:
+    /// worth a look.
+    Note,
+}
+
+/// How bad it is to break a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Worth knowing.
+    Note,
+    /// Works only under conditions that the words do not show.
+    Warning,
+    /// Must not run.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The stable name of the rule. A number is that of the list in docs/chip.md.
+    pub id: &'static str,
+    /// The facts that it rests on, by their ids in docs/evidence.md. Where there
+    /// are none and the row has an effect, `why` says so.
+    pub evidence: &'static [&'static str],
+    /// What silicon does; `None` for advice, and where nobody knows.
+    pub effect: Option<Effect>,
+    /// How bad it is to break the rule.
+    pub severity: Severity,
+    /// The registers that show it.
+    pub shows: &'static [&'static RegisterInfo],
+    /// What happens where the rule is broken.
+    pub why: &'static str,
+    /// The change of a program that keeps the rule.
+    pub remedy: &'static str,
+    /// The contested fact that it depends on: a switch of the software model.
+    pub contested: Option<&'static str>,
+    pub(super) check: Check,
+}
+
+/// What is wrong, with its values, if anything is.
+pub(super) type Found = Option<String>;
+
+/// How to see it, by kind of task.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Check {
+    /// Where more than registers is known.
+    Elsewhere,
+    Conv(fn(&ConvTask, &RegisterFile) -> Found),
+    /// A convolution or a flying task.
+    Dpu(fn(&DpuPart<'_>) -> Found),
+    Pool(fn(&PoolTask, &RegisterFile) -> Found),
+}
+
+/// The part of a task that the DPU does.
+pub(super) struct DpuPart<'a> {
+    pub(super) regs: &'a RegisterFile,
+    /// DPU_RDMA, if it runs.
+    pub(super) reads: Option<&'a Reads>,
+    pub(super) output: &'a DpuOutput,
+    /// The convolution; `None` if the DPU is fed from memory.
+    pub(super) conv: Option<&'a ConvTask>,
+}
+
+pub(super) type Shows = &'static [&'static RegisterInfo];
+
+impl Rule {
+    pub(super) fn broken_by(&self, task: &Task, regs: &RegisterFile) -> Found {
+        match (self.check, task) {
+            (Check::Conv(broken), Task::Conv(conv)) => broken(conv, regs),
+            (Check::Dpu(broken), Task::Conv(conv)) => broken(&DpuPart {
+                regs,
+                reads: conv.reads.as_ref(),
+                output: &conv.output,
+                conv: Some(conv),
+            }),
+            (Check::Dpu(broken), Task::Flying { reads, output }) => broken(&DpuPart {
+                regs,
+                reads: Some(reads),
+                output,
+                conv: None,
+            }),
+            (Check::Pool(broken), Task::Pool(pool)) => broken(pool, regs),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How registers are read, and what sizes in them say.
+
+use crate::chip::ATOM_BYTES;
+use crate::field::Register;
+use crate::regfile::RegisterFile;
+
+/// A source of register values: a file of them, or one that takes note.
+pub(crate) trait ReadRegisters {
+    /// The register `R`.
+    fn get<R: Register>(&self) -> R;
+}
+
+impl ReadRegisters for RegisterFile {
+    fn get<R: Register>(&self) -> R {
+        Self::get(self)
+    }
+}
+
+/// Sizes that registers hold less one.
+pub(super) fn sizes<const N: usize>(less_one: [u32; N]) -> [usize; N] {
+    less_one.map(|size| size as usize + 1)
+}
+
+/// Atoms that hold `channels` elements of `bits` bits.
+pub(crate) const fn surfaces(channels: usize, bits: u32) -> usize {
+    channels.div_ceil((ATOM_BYTES * 8 / bits) as usize)
+}

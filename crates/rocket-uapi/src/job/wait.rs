@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the wait for a job ends.
+
+use thiserror::Error;
+
+use super::pending::{FinishedJob, PendingJob};
+use super::submission::JobEnd;
+use crate::error::Error;
+use crate::units::Deadline;
+
+impl PendingJob {
+    /// Waits for the job's end and proves that it ran.
+    ///
+    /// # Errors
+    /// When it was killed or dropped, when it has not ended at the deadline,
+    /// or when the device does not say. Buffers, or the job, come back.
+    pub fn wait(mut self, until: Deadline) -> Result<FinishedJob, WaitError> {
+        let Some(submission) = &self.submission else {
+            return Ok(FinishedJob::default());
+        };
+        match submission.end(until) {
+            Ok(JobEnd::Ran) => Ok(self.finish()),
+            Ok(JobEnd::Dropped) => Err(WaitError::Dropped { job: self.finish() }),
+            Ok(JobEnd::Killed) => Err(WaitError::Killed { job: self.finish() }),
+            Ok(JobEnd::DroppedOrKilled) => Err(WaitError::DroppedOrKilled { job: self.finish() }),
+            Err(Error::TimedOut { .. }) => Err(WaitError::TimedOut {
+                job: Box::new(self),
+            }),
+            Err(source) => Err(WaitError::Device {
+                source,
+                job: Box::new(self),
+            }),
+        }
+    }
+}
+
+/// A job whose result cannot be used, or is not there yet.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// Not finished at the deadline. Wait again.
+    #[error("the job had not ended at the deadline; wait again, or drop it and give it up")]
+    TimedOut {
+        /// The job, which goes on.
+        job: Box<PendingJob>,
+    },
+    /// The driver took it and ended it early. Proof: the job's page was busy after
+    /// SUBMIT, and its last task did not run. Kernels up to 7.0 do not tell the two
+    /// causes apart: where power or IOMMU fail, their fence never signals, and the
+    /// same timeout ends the job.
+    #[error(
+        "the driver ended the job before its last task: either the job hung or ran for longer \
+         than the driver's 500 ms, or the driver could not power the NPU or attach its IOMMU; \
+         the kernel log tells which (`dmesg | grep -i -e rocket -e iommu`)"
+    )]
+    Killed {
+        /// The buffers; contents of written ones are unspecified.
+        job: FinishedJob,
+    },
+    /// The driver dropped it before it ran. Proof: it was not busy after SUBMIT,
+    /// it was over too early for a kill, and its last task did not run.
+    #[error(
+        "the driver accepted the job and did not run it: it was idle right after SUBMIT, and its \
+         last task did not run"
+    )]
+    Dropped {
+        /// The buffers; contents of written ones are unspecified.
+        job: FinishedJob,
+    },
+    /// It did not run to its end, and this process looked too late to say more:
+    /// it was dropped, or killed.
+    #[error("the driver accepted the job and did not run it to its end: it dropped or killed it")]
+    DroppedOrKilled {
+        /// The buffers; contents of written ones are unspecified.
+        job: FinishedJob,
+    },
+    /// The device did not answer a question about the job. The job may still
+    /// run; wait again.
+    #[error("the state of the job could not be learnt: {source}")]
+    Device {
+        /// What the device said to the question.
+        #[source]
+        source: Error,
+        /// The job, which may still run.
+        job: Box<PendingJob>,
+    },
+}
+
+impl WaitError {
+    /// The buffers, where the job has ended.
+    #[must_use]
+    pub fn into_finished(self) -> Option<FinishedJob> {
+        match self {
+            Self::Killed { job } | Self::Dropped { job } | Self::DroppedOrKilled { job } => {
+                Some(job)
+            }
+            Self::TimedOut { .. } | Self::Device { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Structures and request numbers, exactly as the kernel's headers have them: the one
+//! place for clients and tools. The model's driver has its own table of the same, an
+//! independent witness (npu-model, `driver/abi.rs`), which a test there compares.
+//!
+//! Sources: `include/uapi/drm/rocket_accel.h` (Linux 6.18, unchanged to 7.2),
+//! `drm.h`, `linux/dma-buf.h`, `linux/sync_file.h`, and for timelines
+//! `drivers/dma-buf/sw_sync.c`, which has no header. Sizes, alignments and
+//! offsets are asserted when this is compiled; `abi/print_abi.c` prints the
+//! same facts from the kernel's headers and CI compares.
+//!
+//! A new ioctl is one number here and one in the model. What stands between carries
+//! requests that it does not know: the preload library and the server pass the argument
+//! there and back, and refuse with a message what would lead further into the program's
+//! memory (rocket-preload, `named.rs`). A forwarded node is spared it, with a warning. The
+//! recorder ends with an error where the driver takes it.
+//!
+//! Offsets hold for 64-bit machines, which is all that the NPU is found in.
+
+use rustix::fs::OFlags;
+use rustix::ioctl::{Opcode, opcode};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// What is known of a structure, for comparison with the kernel's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StructLayout {
+    /// Name in the kernel's header, without `struct`.
+    pub name: &'static str,
+    /// Size in bytes.
+    pub size: usize,
+    /// Alignment in bytes.
+    pub align: usize,
+    /// Name, offset and size in bytes of each field.
+    pub fields: &'static [(&'static str, usize, usize)],
+}
+
+macro_rules! uapi_struct {
+    (
+        $(#[$doc:meta])*
+        $name:ident = $c_name:literal, size $size:literal, align $align:literal {
+            $( $(#[$field_doc:meta])* $offset:literal $field:ident: $type:ty, )*
+        }
+    ) => {
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+        )]
+        pub struct $name { $( $(#[$field_doc])* pub $field: $type, )* }
+
+        impl $name {
+            /// Sizes and offsets.
+            pub const LAYOUT: StructLayout = StructLayout {
+                name: $c_name,
+                size: size_of::<Self>(),
+                align: align_of::<Self>(),
+                fields: &[
+                    $( (stringify!($field), std::mem::offset_of!(Self, $field), size_of::<$type>()), )*
+                ],
+            };
+        }
+
+        const _: () = {
+            assert!(size_of::<$name>() == $size);
+            assert!(align_of::<$name>() == $align);
+            $( assert!(std::mem::offset_of!($name, $field) == $offset); )*
+        };
+    };
+}
+
+uapi_struct! {
+    /// Argument of CREATE_BO.
+    CreateBo = "drm_rocket_create_bo", size 24, align 8 {
+        /// Bytes wanted.
+        0 size: u32,
+        /// Out: GEM handle.
+        4 handle: u32,
+        /// Out: IOVA in this file's address space. 0 is one.
+        8 dma_address: u64,
+        /// Out: offset to mmap the node at.
+        16 offset: u64,
+    }
+}
+
+uapi_struct! {
+    /// One program of a job.
+    Task = "drm_rocket_task", size 8, align 4 {
+        /// IOVA of the command words.
+        0 regcmd: u32,
+        /// Number of 64-bit words.
+        4 regcmd_count: u32,
+    }
+}
+
+uapi_struct! {
+    /// One job of a SUBMIT.
+    Job = "drm_rocket_job", size 40, align 8 {
+        /// Address of an array of [`Task`].
+        0 tasks: u64,
+        /// Address of an array of handles that the job only reads.
+        8 in_bo_handles: u64,
+        /// Address of an array of handles that the job writes.
+        16 out_bo_handles: u64,
+        /// Number of tasks.
+        24 task_count: u32,
+        /// Stride of the tasks: size of [`Task`].
+        28 task_struct_size: u32,
+        /// Number of read handles.
+        32 in_bo_handle_count: u32,
+        /// Number of written handles.
+        36 out_bo_handle_count: u32,
+    }
+}
+
+uapi_struct! {
+    /// Argument of SUBMIT.
+    Submit = "drm_rocket_submit", size 24, align 8 {
+        /// Address of an array of [`Job`].
+        0 jobs: u64,
+        /// Number of jobs.
+        8 job_count: u32,
+        /// Stride of the jobs: size of [`Job`].
+        12 job_struct_size: u32,
+        /// 0.
+        16 reserved: u64,
+    }
+}
+
+uapi_struct! {
+    /// Argument of PREP_BO.
+    PrepBo = "drm_rocket_prep_bo", size 16, align 8 {
+        /// GEM handle.
+        0 handle: u32,
+        /// 0.
+        4 reserved: u32,
+        /// Absolute CLOCK_MONOTONIC, nanoseconds.
+        8 timeout_ns: i64,
+    }
+}
+
+uapi_struct! {
+    /// Argument of FINI_BO.
+    FiniBo = "drm_rocket_fini_bo", size 8, align 4 {
+        /// GEM handle.
+        0 handle: u32,
+        /// 0.
+        4 reserved: u32,
+    }
+}
+
+uapi_struct! {
+    /// Argument of the DRM core's VERSION.
+    Version = "drm_version", size 64, align 8 {
+        /// Out: major version of the driver.
+        0 version_major: i32,
+        /// Out: minor version.
+        4 version_minor: i32,
+        /// Out: patch level.
+        8 version_patchlevel: i32,
+        /// Padding of the C structure, without a name there.
+        12 padding: u32,
+        /// In: room at `name`; out: length of the name.
+        16 name_len: u64,
+        /// Address of room for the name, which gets no terminator.
+        24 name: u64,
+        /// As `name_len`, of the date.
+        32 date_len: u64,
+        /// As `name`, for the date.
+        40 date: u64,
+        /// As `name_len`, of the description.
+        48 desc_len: u64,
+        /// As `name`, for the description.
+        56 desc: u64,
+    }
+}
+
+uapi_struct! {
+    /// Argument of the DRM core's GET_CAP.
+    GetCap = "drm_get_cap", size 16, align 8 {
+        /// Number of the capability (`DRM_CAP_*`).
+        0 capability: u64,
+        /// Out: its value.
+        8 value: u64,
+    }
+}
+
+uapi_struct! {
+    /// Argument of the DRM core's GEM_CLOSE.
+    GemClose = "drm_gem_close", size 8, align 4 {
+        /// GEM handle.
+        0 handle: u32,
+        /// Not read.
+        4 pad: u32,
+    }
+}
+
+uapi_struct! {
+    /// Argument of PRIME_HANDLE_TO_FD and PRIME_FD_TO_HANDLE.
+    PrimeHandle = "drm_prime_handle", size 12, align 4 {
+        /// GEM handle.
+        0 handle: u32,
+        /// `O_CLOEXEC`, `O_RDWR`.
+        4 flags: u32,
+        /// dma-buf.
+        8 fd: i32,
+    }
+}
+
+uapi_struct! {
+    /// Argument of a dma-buf's EXPORT_SYNC_FILE (since Linux 6.0).
+    ExportSyncFile = "dma_buf_export_sync_file", size 8, align 4 {
+        /// [`DMA_BUF_SYNC_READ`]: what a reader has to wait for.
+        0 flags: u32,
+        /// Out: sync_file.
+        4 fd: i32,
+    }
+}
+
+uapi_struct! {
+    /// Argument of a dma-buf's IMPORT_SYNC_FILE (since Linux 6.0).
+    ImportSyncFile = "dma_buf_import_sync_file", size 8, align 4 {
+        /// [`DMA_BUF_SYNC_READ`]: as a reader's; [`DMA_BUF_SYNC_WRITE`]: as a
+        /// writer's.
+        0 flags: u32,
+        /// sync_file.
+        4 fd: i32,
+    }
+}
+
+uapi_struct! {
+    /// Argument of a dma-buf's DMA_BUF_IOCTL_SYNC.
+    DmaBufSync = "dma_buf_sync", size 8, align 8 {
+        /// [`DMA_BUF_SYNC_READ`], [`DMA_BUF_SYNC_WRITE`]; [`DMA_BUF_SYNC_END`].
+        0 flags: u64,
+    }
+}
+
+uapi_struct! {
+    /// Argument of a sync_file's SYNC_IOC_MERGE.
+    SyncMergeData = "sync_merge_data", size 48, align 4 {
+        /// Name of the new one.
+        0 name: [u8; 32],
+        /// The other sync_file.
+        32 fd2: i32,
+        /// Out: the new sync_file.
+        36 fence: i32,
+        /// 0.
+        40 flags: u32,
+        /// 0.
+        44 pad: u32,
+    }
+}
+
+uapi_struct! {
+    /// What SYNC_IOC_FILE_INFO says of one fence.
+    SyncFenceInfo = "sync_fence_info", size 80, align 8 {
+        /// Name of the timeline that the fence is of.
+        0 obj_name: [u8; 32],
+        /// Name of the driver that made the fence.
+        32 driver_name: [u8; 32],
+        /// 0 active, 1 signalled, negative errno.
+        64 status: i32,
+        /// 0.
+        68 flags: u32,
+        /// When it was signalled: CLOCK_MONOTONIC, nanoseconds.
+        72 timestamp_ns: u64,
+    }
+}
+
+uapi_struct! {
+    /// Argument of a sync_file's SYNC_IOC_FILE_INFO.
+    SyncFileInfo = "sync_file_info", size 56, align 8 {
+        /// Out: the name of the sync_file.
+        0 name: [u8; 32],
+        /// Out: 0 active, 1 signalled, negative errno.
+        32 status: i32,
+        /// 0.
+        36 flags: u32,
+        /// In: room at `sync_fence_info`; out: number of fences.
+        40 num_fences: u32,
+        /// 0.
+        44 pad: u32,
+        /// Address of an array for the single fences.
+        48 sync_fence_info: u64,
+    }
+}
+
+uapi_struct! {
+    /// Argument of a timeline's SW_SYNC_IOC_CREATE_FENCE.
+    SwSyncCreateFence = "sw_sync_create_fence_data", size 40, align 4 {
+        /// When the timeline comes to this, the fence is signalled.
+        0 value: u32,
+        /// Name of the fence.
+        4 name: [u8; 32],
+        /// Out: sync_file.
+        36 fence: i32,
+    }
+}
+
+/// `DMA_BUF_SYNC_READ`: the fences of the BO's writers.
+pub const DMA_BUF_SYNC_READ: u32 = 1;
+/// `DMA_BUF_SYNC_WRITE`: the fences of all who use the BO.
+pub const DMA_BUF_SYNC_WRITE: u32 = 2;
+/// `DMA_BUF_SYNC_END`: the end of an access.
+pub const DMA_BUF_SYNC_END: u32 = 4;
+
+/// `DRM_CLOEXEC`.
+pub const DRM_CLOEXEC: u32 = OFlags::CLOEXEC.bits();
+/// `DRM_RDWR`.
+pub const DRM_RDWR: u32 = OFlags::RDWR.bits();
+
+/// [`SyncFileInfo::status`] of a fence that has not signalled.
+pub const SYNC_STATUS_ACTIVE: i32 = 0;
+
+/// CREATE_BO (since 6.18).
+pub const CREATE_BO: u32 = 0xc018_6440;
+/// SUBMIT (since 6.18).
+pub const SUBMIT: u32 = 0x4018_6441;
+/// PREP_BO (since 6.18).
+pub const PREP_BO: u32 = 0x4010_6442;
+/// FINI_BO (since 6.18).
+pub const FINI_BO: u32 = 0x4008_6443;
+/// DRM core: VERSION.
+pub const VERSION: u32 = 0xc040_6400;
+/// DRM core: GEM_CLOSE.
+pub const GEM_CLOSE: u32 = 0x4008_6409;
+/// DRM core: GET_CAP.
+pub const GET_CAP: u32 = 0xc010_640c;
+/// DRM core: PRIME_HANDLE_TO_FD.
+pub const PRIME_HANDLE_TO_FD: u32 = 0xc00c_642d;
+/// DRM core: PRIME_FD_TO_HANDLE.
+pub const PRIME_FD_TO_HANDLE: u32 = 0xc00c_642e;
+/// dma-buf: EXPORT_SYNC_FILE.
+pub const EXPORT_SYNC_FILE: u32 = 0xc008_6202;
+/// dma-buf: IMPORT_SYNC_FILE.
+pub const IMPORT_SYNC_FILE: u32 = 0x4008_6203;
+/// dma-buf: SYNC.
+pub const DMA_BUF_SYNC: u32 = 0x4008_6200;
+/// dma-buf: SET_NAME, with an address of 64 bits in place of a structure.
+pub const DMA_BUF_SET_NAME: u32 = 0x4008_6201;
+/// sync_file: MERGE.
+pub const SYNC_MERGE: u32 = 0xc030_3e03;
+/// sync_file: FILE_INFO.
+pub const SYNC_FILE_INFO: u32 = 0xc038_3e04;
+/// Timeline: CREATE_FENCE.
+pub const SW_SYNC_CREATE_FENCE: u32 = 0xc028_5700;
+/// Timeline: INC, with a u32.
+pub const SW_SYNC_INC: u32 = 0x4004_5701;
+
+// There is no number of GET_UNIQUE (the bus id) here on purpose: on any accel
+// node it makes the kernel follow a null pointer while it holds a lock.
+
+/// All structures of the kernel's headers, for the comparison with those.
+pub const LAYOUTS: [StructLayout; 16] = [
+    CreateBo::LAYOUT,
+    Submit::LAYOUT,
+    Job::LAYOUT,
+    Task::LAYOUT,
+    PrepBo::LAYOUT,
+    FiniBo::LAYOUT,
+    Version::LAYOUT,
+    GetCap::LAYOUT,
+    GemClose::LAYOUT,
+    PrimeHandle::LAYOUT,
+    ExportSyncFile::LAYOUT,
+    ImportSyncFile::LAYOUT,
+    DmaBufSync::LAYOUT,
+    SyncMergeData::LAYOUT,
+    SyncFenceInfo::LAYOUT,
+    SyncFileInfo::LAYOUT,
+];
+
+/// All request numbers by the names of the kernel's headers.
+pub const REQUESTS: [(&str, u32); 15] = [
+    ("DRM_IOCTL_ROCKET_CREATE_BO", CREATE_BO),
+    ("DRM_IOCTL_ROCKET_SUBMIT", SUBMIT),
+    ("DRM_IOCTL_ROCKET_PREP_BO", PREP_BO),
+    ("DRM_IOCTL_ROCKET_FINI_BO", FINI_BO),
+    ("DRM_IOCTL_VERSION", VERSION),
+    ("DRM_IOCTL_GET_CAP", GET_CAP),
+    ("DRM_IOCTL_GEM_CLOSE", GEM_CLOSE),
+    ("DRM_IOCTL_PRIME_HANDLE_TO_FD", PRIME_HANDLE_TO_FD),
+    ("DRM_IOCTL_PRIME_FD_TO_HANDLE", PRIME_FD_TO_HANDLE),
+    ("DMA_BUF_IOCTL_EXPORT_SYNC_FILE", EXPORT_SYNC_FILE),
+    ("DMA_BUF_IOCTL_IMPORT_SYNC_FILE", IMPORT_SYNC_FILE),
+    ("DMA_BUF_IOCTL_SYNC", DMA_BUF_SYNC),
+    ("DMA_BUF_SET_NAME_B", DMA_BUF_SET_NAME),
+    ("SYNC_IOC_MERGE", SYNC_MERGE),
+    ("SYNC_IOC_FILE_INFO", SYNC_FILE_INFO),
+];
+
+/// Letter of DRM's requests (`DRM_IOCTL_BASE`).
+const DRM: u8 = b'd';
+/// Letter of dma-buf's requests (`DMA_BUF_BASE`).
+const DMA_BUF: u8 = b'b';
+/// Letter of sync_file's requests (`SYNC_IOC_MAGIC`).
+const SYNC: u8 = b'>';
+/// Letter of a timeline's requests (`SW_SYNC_IOC_MAGIC`).
+const SW_SYNC: u8 = b'W';
+
+/// Direction, size, letter and number make the request (asm-generic/ioctl.h).
+const _: () = {
+    assert!(CREATE_BO as Opcode == opcode::read_write::<CreateBo>(DRM, 0x40));
+    assert!(SUBMIT as Opcode == opcode::write::<Submit>(DRM, 0x41));
+    assert!(PREP_BO as Opcode == opcode::write::<PrepBo>(DRM, 0x42));
+    assert!(FINI_BO as Opcode == opcode::write::<FiniBo>(DRM, 0x43));
+    assert!(VERSION as Opcode == opcode::read_write::<Version>(DRM, 0x00));
+    assert!(GEM_CLOSE as Opcode == opcode::write::<GemClose>(DRM, 0x09));
+    assert!(GET_CAP as Opcode == opcode::read_write::<GetCap>(DRM, 0x0c));
+    assert!(PRIME_HANDLE_TO_FD as Opcode == opcode::read_write::<PrimeHandle>(DRM, 0x2d));
+    assert!(PRIME_FD_TO_HANDLE as Opcode == opcode::read_write::<PrimeHandle>(DRM, 0x2e));
+    assert!(EXPORT_SYNC_FILE as Opcode == opcode::read_write::<ExportSyncFile>(DMA_BUF, 2));
+    assert!(IMPORT_SYNC_FILE as Opcode == opcode::write::<ImportSyncFile>(DMA_BUF, 3));
+    assert!(DMA_BUF_SYNC as Opcode == opcode::write::<DmaBufSync>(DMA_BUF, 0));
+    assert!(DMA_BUF_SET_NAME as Opcode == opcode::write::<u64>(DMA_BUF, 1));
+    assert!(SYNC_MERGE as Opcode == opcode::read_write::<SyncMergeData>(SYNC, 3));
+    assert!(SYNC_FILE_INFO as Opcode == opcode::read_write::<SyncFileInfo>(SYNC, 4));
+    assert!(SW_SYNC_CREATE_FENCE as Opcode == opcode::read_write::<SwSyncCreateFence>(SW_SYNC, 0));
+    assert!(SW_SYNC_INC as Opcode == opcode::write::<u32>(SW_SYNC, 1));
+};
