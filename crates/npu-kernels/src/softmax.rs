@@ -22,14 +22,12 @@ use crate::half::{from_f16, to_f16};
 
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod powers;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// Keys of an atom.
-pub const LANES: usize = 8;
-
-/// The scores of one row for eight keys: binary16, little endian.
-pub type Atom = [u8; 2 * LANES];
+pub use powers::{Atom, LANES};
+use powers::{EXPONENT_MIN, POWERS, ROUND};
 
 /// The largest score of each lane, in the order of [`ordered`].
 pub type Maxima = [i16; LANES];
@@ -37,17 +35,7 @@ pub type Maxima = [i16; LANES];
 /// No score yet: minus infinity.
 pub const NO_MAXIMUM: Maxima = [ordered(f16::NEG_INFINITY.to_bits().cast_signed()); LANES];
 
-/// Exponents below this are rounded to 0 in binary16, whose smallest number is 2^-24.
-const EXPONENT_MIN: f32 = -26.0;
-
-/// Added to a float, rounds it to an integer, which is then in its low bits.
-const ROUND: f32 = 12_582_912.0;
-
-/// 2^f for f from -1/2 to 1/2, 1 at 0: the cubic whose largest relative error, 1.02e-4, is
-/// least.
-const POWERS: [f32; 3] = [0.693_282_96, 0.242_211_06, 0.055_008_937];
-
-/// The same of degree 5, off by 1e-7, for what is subtracted from something of its size.
+/// 2^f for f from -1/2 to 1/2 as a polynomial of degree 5, off by 1e-7, for what is subtracted from something of its size.
 const FINE_POWERS: [f32; 5] = [
     std::f32::consts::LN_2,
     0.240_222_42,

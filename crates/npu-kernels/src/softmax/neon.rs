@@ -10,7 +10,7 @@ use std::arch::aarch64::{
 
 use zerocopy::transmute;
 
-use super::{Atom, EXPONENT_MIN, POWERS, ROUND};
+use super::powers::{Atom, EXPONENT_MIN, POWERS, ROUND};
 
 #[target_feature(enable = "neon")]
 pub(super) fn exponentials(surfaces: &mut [Atom], offsets: &[f32]) {

@@ -9,7 +9,7 @@ use std::arch::x86_64::{
 
 use zerocopy::transmute;
 
-use super::{Atom, EXPONENT_MIN, POWERS, ROUND};
+use super::powers::{Atom, EXPONENT_MIN, POWERS, ROUND};
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn exponentials(surfaces: &mut [Atom], offsets: &[f32]) {
