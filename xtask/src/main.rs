@@ -24,6 +24,8 @@ mod precisions;
 mod process;
 mod python;
 mod quantisation;
+#[cfg(test)]
+mod road;
 mod teflon;
 mod timing;
 mod vm;
