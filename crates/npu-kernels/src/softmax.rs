@@ -13,7 +13,7 @@
 //! here: the NPU multiplies by a column of ones.
 //!
 //! An exponential is within 2^-11.6 of the true one (half an ulp of FP16, and 1.02e-4 of
-//! the polynomial), and 0 below 2^-26. All versions give the bits of [`exponential`], which
+//! the polynomial), and 0 below 2^-26. All versions give the bits of `exponential`, which
 //! fuses each multiplication with its addition.
 
 use half::f16;
@@ -29,7 +29,7 @@ mod x86;
 pub use powers::{Atom, LANES};
 use powers::{EXPONENT_MIN, POWERS, ROUND};
 
-/// The largest score of each lane, in the order of [`ordered`].
+/// The largest score of each lane, in the order of `ordered`.
 pub type Maxima = [i16; LANES];
 
 /// No score yet: minus infinity.
