@@ -92,6 +92,16 @@ impl Tiling {
         options: &PlanOptions,
         program: ProgramOptions,
     ) -> Result<Self, PlanError> {
+        // Before anything is made for sizes that make no sense.
+        let longest = sizes.head_dim.max(sizes.value_dim).max(sizes.keys);
+        if longest > options.limits.buffer_bytes / (2 * ROW_MULTIPLE) {
+            return Err(PlanError::JobLimits {
+                m: ROW_MULTIPLE,
+                k: sizes.head_dim,
+                n: sizes.keys.max(sizes.value_dim),
+                limits: options.limits,
+            });
+        }
         let unit = HALF.k_tile_multiple();
         let deepest = |k: usize| {
             let deep = (1..=k.div_ceil(unit)).rev().map(|units| units * unit);

@@ -19,6 +19,9 @@ use crate::plan::{JobPlan, PlanError, PlanOptions};
 use crate::predict::{CallTime, TaskWorks};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};
 
+/// Most rows of all heads of which the time is told: each tile is looked at.
+const ROWS_MAX: usize = 1 << 24;
+
 /// Attention of a batch of rows, the last ones of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttentionBatch {
@@ -66,6 +69,11 @@ impl AttentionBatch {
     /// # Errors
     /// Why there are no such tiles.
     pub fn call(&self, devices: usize, options: &PlanOptions) -> Result<CallTime, PlanError> {
+        let rows = self.rows.saturating_mul(self.heads);
+        if rows > ROWS_MAX {
+            let max = ROWS_MAX;
+            return Err(PlanError::TooManyRows { m: rows, max });
+        }
         let sizes = Sizes {
             group: self.heads / self.kv_heads.max(1),
             rows: self.rows,
@@ -274,10 +282,31 @@ mod tests {
 
     #[test]
     fn what_has_no_tiles_has_no_time() {
-        let size = AttentionBatch {
-            head_dim: usize::MAX,
-            ..HEADS
-        };
-        assert!(size.call(3, &PlanOptions::default()).is_err());
+        let many = usize::MAX;
+        for size in [
+            AttentionBatch {
+                head_dim: many,
+                ..HEADS
+            },
+            AttentionBatch {
+                value_dim: many,
+                ..HEADS
+            },
+            AttentionBatch {
+                keys: many,
+                ..HEADS
+            },
+            AttentionBatch {
+                rows: many,
+                ..HEADS
+            },
+            AttentionBatch {
+                heads: many,
+                kv_heads: many,
+                ..HEADS
+            },
+        ] {
+            assert!(size.call(3, &PlanOptions::default()).is_err(), "{size:?}");
+        }
     }
 }
