@@ -54,11 +54,13 @@ SAME_FILE_BARS = {
     "plain": (0.003, 0.008),
     "outliers": (0.03, 0.06),
     "tied": (0.006, 0.01),  # more of the weights are quantised
-    "experts": (0.003, 0.008),
+    # One token of the 64 that goes to other experts, see EXPERTS_NOISE, is 0.01.
+    "experts": (0.013, 0.018),
 }
-# In F16 and BF16 nothing but the order of sums differs, and with BF16 what the CPU rounds
+# In F16 and BF16 the order of sums differs, the scores of attention, which are rounded to FP16 (up
+# to 1.1e-5 was seen, without attention on the NPU 3e-6), and with BF16 what the CPU rounds
 # activations to; and the 16 bits that logits are kept with.
-NOISE, BF16_NOISE = 1e-5, 1.2e-4
+NOISE, BF16_NOISE = 3e-5, 1.2e-4
 # With random experts the order of sums sends a token to others now and then, where the router
 # finds two alike: 1 of 1,008 was seen, which lost 0.6 nats.
 EXPERTS_NOISE = 1e-3
