@@ -8,6 +8,7 @@
 
 use std::ffi::{c_char, c_int};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use npu_matmul::Engine;
 use npu_offload::ComputeType;
@@ -21,7 +22,7 @@ use crate::log::LogLevel;
 use crate::names;
 use crate::reason::DeclineReason;
 use crate::runtime::{Runtime, guard, own_name};
-use crate::supports::{self, AttentionQuery, AttentionShape, MulMatQuery, WeightLocation};
+use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation};
 use crate::tensor::{self, GraphNode};
 
 /// Makes the device object of `reg`, for ever.
@@ -167,19 +168,12 @@ unsafe fn takes(
 /// Whether our device takes attention. Its operands need no place of ours: keys and values lie in a
 /// KV cache of the CPU, and the CPU writes them.
 fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineReason> {
-    let AttentionShape {
-        rows,
-        keys,
-        heads,
-        kv_heads,
-        head,
-        ..
-    } = supports::decide_attention(attention, &runtime.rules)?;
+    let shape = supports::decide_attention(attention, &runtime.rules)?;
     if !runtime.trusts(ComputeType::Fp16) {
         return Err(DeclineReason::Distrusted);
     }
-    let can_attend = |engine: &Engine| engine.can_attend([heads, kv_heads], [rows, keys], head);
-    match runtime.engine().map(|engine| can_attend(&engine)) {
+    let can_attend = |engine: Arc<Engine>| engine.can_attend(&shape.batch());
+    match runtime.engine().map(can_attend) {
         Some(Err(_)) => Err(DeclineReason::AttentionPlan),
         Some(Ok(())) | None => Ok(()),
     }

@@ -9,7 +9,7 @@
 mod common;
 
 use common::{multiply, random_f16, random_i4};
-use npu_matmul::attention::{AttentionCall, HeadRows};
+use npu_matmul::attention::{AttentionBatch, AttentionCall, HeadRows};
 use npu_matmul::plan::{PlanOptions, WeightPlan};
 use npu_matmul::{Dtype, Error, Output, PackedWeights, PlanError, Weights};
 
@@ -130,21 +130,30 @@ fn weights_of_another_kind_or_engine_are_refused() {
 fn attention_without_a_plan_is_known_before_there_are_operands() {
     let (keys, dim) = (4096, 64);
     let mut options = PlanOptions::default();
-    let heads = [4, 1];
+    let batch = AttentionBatch {
+        heads: 4,
+        kv_heads: 1,
+        rows: 8,
+        keys,
+        head_dim: dim,
+        value_dim: dim,
+        window: None,
+    };
     assert!(
         common::engine_with(options.clone(), 1)
-            .can_attend(heads, [8, keys], [dim, dim])
+            .can_attend(&batch)
             .is_ok()
     );
     // Less than its keys take.
     options.limits.buffer_bytes = keys * dim;
     let engine = common::engine_with(options, 1);
-    let refused = engine.can_attend(heads, [8, keys], [dim, dim]);
+    let refused = engine.can_attend(&batch);
     assert!(
         matches!(refused, Err(Error::Plan(PlanError::JobLimits { .. }))),
         "{refused:?}"
     );
-    assert!(engine.can_attend(heads, [8, 64], [dim, dim]).is_ok());
+    let fewer = AttentionBatch { keys: 64, ..batch };
+    assert!(engine.can_attend(&fewer).is_ok());
     let q = vec![0.5; 4 * 8 * dim];
     let kv = random_f16(3, keys * dim);
     let mut out = vec![0.0; 4 * 8 * dim];

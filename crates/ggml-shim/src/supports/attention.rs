@@ -17,6 +17,7 @@
 //!
 //! A row of which the mask leaves no key gives zeros.
 
+use npu_matmul::attention::AttentionBatch;
 use npu_offload::{AttentionChoice, AttentionSize, FormatClass, OffloadRules};
 
 use super::{TensorDescriptor, check_sizes};
@@ -82,6 +83,20 @@ pub(crate) struct AttentionShape {
 }
 
 impl AttentionShape {
+    /// One stream of it, for the engine.
+    pub(crate) const fn batch(&self) -> AttentionBatch {
+        let [head_dim, value_dim] = self.head;
+        AttentionBatch {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            rows: self.rows,
+            keys: self.keys,
+            head_dim,
+            value_dim,
+            window: None,
+        }
+    }
+
     /// Elements of the output.
     pub(crate) fn outputs(&self) -> usize {
         self.rows * self.heads * self.streams * self.head[1]

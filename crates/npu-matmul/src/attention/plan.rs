@@ -22,9 +22,9 @@ use std::sync::Arc;
 use rknpu_regcmd::{MatmulType, ProgramOptions};
 
 use crate::dtype::{Dtype, ROW_MULTIPLE};
-use crate::layout;
+use crate::layout::weight_bytes;
 use crate::plan::{
-    ActivationTile, Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, Step, TaskPlan,
+    Band, JobLimits, JobPlan, KTile, PlanError, PlanOptions, Step, TaskList, TaskPlan, even_tile,
     task_time_bound_ns,
 };
 use crate::prepared::next_id;
@@ -72,13 +72,6 @@ pub(super) struct Sizes {
     pub(super) value_dim: usize,
 }
 
-/// Cuts `total` into as few parts as `max` does, but even ones.
-fn even(total: usize, max: usize, unit: usize) -> usize {
-    let max = max.max(1);
-    let even = total.div_ceil(total.div_ceil(max).max(1));
-    even.next_multiple_of(unit).clamp(1, max)
-}
-
 /// `tile` if some rows of it are legal, and known to have run where that counts.
 fn most_rows(k: usize, options: &PlanOptions) -> Option<usize> {
     let rows = options.rows_max(HALF, k);
@@ -117,9 +110,9 @@ impl Tiling {
         // No tile is deeper than CBUF.
         let head_dim = sizes.head_dim.max(1);
         let (part, rows_of_part) = deepest(head_dim.min(1 << 14))?;
-        let part = even(head_dim, part, unit);
+        let part = even_tile(head_dim, part, unit);
         let (block, rows_of_block) = deepest(sizes.keys.min(BLOCK_KEYS))?;
-        let block = even(sizes.keys, block, unit);
+        let block = even_tile(sizes.keys.max(1), block, unit);
         let parts: Vec<_> = (0..head_dim)
             .step_by(part)
             .map(|start| start..(start + part).min(sizes.head_dim))
@@ -128,8 +121,8 @@ impl Tiling {
         let row_bytes = parts.len() * 2 * sizes.keys.next_multiple_of(unit);
         let m = (TILE_BYTES / row_bytes.max(1)).max(ROW_MULTIPLE);
         let m = m.min(rows_of_part).min(rows_of_block) / ROW_MULTIPLE * ROW_MULTIPLE;
-        let heads = even(sizes.group, m, 1);
-        let rows = even(sizes.rows, m / heads, 1);
+        let heads = even_tile(sizes.group.max(1), m, 1);
+        let rows = even_tile(sizes.rows.max(1), m / heads, 1);
         let m = heads * rows;
         let tiling = Self {
             n_tiles: [part, block].map(|k| options.n_max(HALF, k, m)),
@@ -174,6 +167,22 @@ impl Tiling {
         }
     }
 
+    /// Heads and rows of the tiles of so many of each that share a KV head.
+    pub(super) fn tiles(
+        &self,
+        group: usize,
+        rows: usize,
+    ) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        let rows_of = move || pieces(rows, self.rows);
+        pieces(group, self.heads)
+            .flat_map(move |heads| rows_of().map(move |rows| (heads.clone(), rows)))
+    }
+
+    /// How much there is to multiply in a tile of `m` rows that sees so many blocks.
+    pub(super) const fn work(&self, m: usize, blocks: usize) -> u64 {
+        (m * blocks) as u64 * self.block as u64
+    }
+
     /// Blocks of keys.
     pub(super) const fn blocks(&self) -> usize {
         self.keys.div_ceil(self.block)
@@ -216,31 +225,33 @@ impl Tiling {
         let before: usize = self.parts[..part].iter().map(padded_part).sum();
         let depth = self.parts.get(part).map_or(0, padded_part);
         let keys = (block * self.block).min(self.padded_keys());
-        2 * (before * self.padded_keys() + keys * depth)
+        weight_bytes(HALF, self.padded_keys(), before) + weight_bytes(HALF, keys, depth)
     }
 
     /// Where V of this block of keys is.
     pub(super) fn value_offset(&self, block: usize) -> usize {
         let keys = (block * self.block).min(self.padded_keys());
-        self.key_offset(self.parts.len(), 0) + 2 * keys * self.padded_values()
+        self.key_offset(self.parts.len(), 0) + weight_bytes(HALF, self.padded_values(), keys)
     }
 
     /// The job that computes the scores of `m` rows and these blocks of keys.
     pub(super) fn score_job(&self, device: usize, m: usize, blocks: &[usize]) -> JobPlan {
-        let mut job = JobBuilder::new(MatmulType::Fp16ToFp16, m);
-        for (index, part) in self.parts.iter().enumerate() {
-            let activation = job.activation(KTile {
-                index,
-                k: part.clone(),
-                padded: padded_part(part),
-            });
+        let parts = self.parts.iter().enumerate();
+        let parts = parts.map(|(index, part)| KTile {
+            index,
+            k: part.clone(),
+            padded: padded_part(part),
+        });
+        let band = Arc::new(Band::new(HALF, 0..m, parts.collect()));
+        let mut tasks = TaskList::new(HALF, MatmulType::Fp16ToFp16, Arc::clone(&band));
+        for part in &band.k_tiles {
             for keys in runs(blocks).flat_map(|run| self.key_tiles(run)) {
-                let from_block = self.key_offset(index, keys.start / self.block);
-                let in_block = keys.start % self.block * padded_part(part) * 2;
-                job.task(activation, keys, from_block + in_block);
+                let from_block = self.key_offset(part.index, keys.start / self.block);
+                let in_block = weight_bytes(HALF, keys.start % self.block, part.padded);
+                tasks.push(part.index, keys, from_block + in_block);
             }
         }
-        job.finish(device, self.program, self.keys)
+        tasks.job(device, 0, self.program, 0..self.keys)
     }
 
     /// Keys of the tasks of a run of blocks.
@@ -257,19 +268,18 @@ impl Tiling {
 
     /// The job that multiplies `m` rows of probabilities by these blocks of V.
     pub(super) fn value_job(&self, device: usize, m: usize, blocks: &[usize]) -> JobPlan {
-        let mut job = JobBuilder::new(MatmulType::Fp16ToFp32, m);
-        for &block in blocks {
-            let k_tile = self.key_block(block);
-            let depth = k_tile.padded;
-            let activation = job.activation(k_tile);
-            let columns = self.columns();
+        let k_tiles = blocks.iter().map(|&block| self.key_block(block)).collect();
+        let band = Arc::new(Band::new(HALF, 0..m, k_tiles));
+        let mut tasks = TaskList::new(HALF, MatmulType::Fp16ToFp32, Arc::clone(&band));
+        let columns = self.columns();
+        for (activation, block) in band.k_tiles.iter().enumerate() {
             for start in (0..columns).step_by(self.n_tiles[1].max(1)) {
                 let n = start..(start + self.n_tiles[1]).min(columns);
-                let b = self.value_offset(block) + start * depth * 2;
-                job.task(activation, n, b);
+                let in_block = weight_bytes(HALF, start, block.padded);
+                tasks.push(activation, n, self.value_offset(block.index) + in_block);
             }
         }
-        job.finish(device, self.program, self.columns())
+        tasks.job(device, 0, self.program, 0..columns)
     }
 }
 
@@ -278,85 +288,17 @@ fn padded_part(part: &Range<usize>) -> usize {
     part.len().max(1).next_multiple_of(HALF.k_multiple())
 }
 
+/// Pieces of `len` each but for the last.
+fn pieces(total: usize, len: usize) -> impl Iterator<Item = Range<usize>> {
+    let starts = (0..total).step_by(len.max(1));
+    starts.map(move |start| start..(start + len).min(total))
+}
+
 /// Runs of consecutive blocks.
 fn runs(blocks: &[usize]) -> impl Iterator<Item = Range<usize>> {
     blocks
         .chunk_by(|a, b| a + 1 == *b)
         .map(|run| run[0]..run[0] + run.len())
-}
-
-/// A job that is being put together.
-struct JobBuilder {
-    ty: MatmulType,
-    rows: usize,
-    activations: Vec<ActivationTile>,
-    activation_bytes: usize,
-    tasks: Vec<TaskPlan>,
-    output_bytes: usize,
-}
-
-impl JobBuilder {
-    const fn new(ty: MatmulType, rows: usize) -> Self {
-        Self {
-            ty,
-            rows,
-            activations: Vec::new(),
-            activation_bytes: 0,
-            tasks: Vec::new(),
-            output_bytes: 0,
-        }
-    }
-
-    /// A tile of A behind the others.
-    fn activation(&mut self, k_tile: KTile) -> usize {
-        let padded = self.rows.next_multiple_of(ROW_MULTIPLE);
-        let bytes = layout::activation_bytes(HALF, padded, k_tile.padded);
-        self.activations.push(ActivationTile {
-            rows: 0..self.rows,
-            padded,
-            k_tile,
-            offset: self.activation_bytes,
-        });
-        self.activation_bytes += bytes;
-        self.activations.len() - 1
-    }
-
-    /// A task that writes behind the others.
-    fn task(&mut self, activation: usize, n: Range<usize>, b: usize) {
-        let a = &self.activations[activation];
-        let n_padded = n.len().next_multiple_of(HALF.kernel_group());
-        let size = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-        self.tasks.push(TaskPlan {
-            activation,
-            n,
-            m_padded: size(a.padded),
-            k_padded: size(a.k_tile.padded),
-            n_padded: size(n_padded),
-            a: size(a.offset),
-            b: size(b),
-            c: size(self.output_bytes),
-        });
-        self.output_bytes += layout::output_bytes(self.ty, a.padded, n_padded);
-    }
-
-    fn finish(self, device: usize, program: ProgramOptions, n: usize) -> JobPlan {
-        let k_tiles = self.activations.iter().map(|a| a.k_tile.clone()).collect();
-        JobPlan {
-            device,
-            block: 0,
-            ty: self.ty,
-            program,
-            band: Arc::new(Band {
-                rows: 0..self.rows,
-                k_tiles,
-                activations: self.activations,
-                activation_bytes: self.activation_bytes,
-            }),
-            n: 0..n,
-            tasks: self.tasks,
-            output_bytes: self.output_bytes,
-        }
-    }
 }
 
 /// All that the jobs of a tile depend on.
@@ -370,19 +312,16 @@ pub(super) struct TileKey {
     pub(super) blocks: Vec<usize>,
 }
 
-impl TileKey {
-    /// How much there is to multiply.
-    pub(super) fn work(&self) -> u64 {
-        (self.m * self.blocks.len()) as u64 * self.tiling.block as u64
-    }
-}
-
-/// Which of `count` devices computes a tile of so much work, with so much before it of `total`:
-/// each has as much to multiply, and tiles of as few heads as that allows.
-pub(super) fn device_of(before: u64, work: u64, total: u64, count: usize) -> usize {
-    // By the middle of its work.
-    let middle = u128::from(2 * before + work) * count as u128 / u128::from(2 * total.max(1));
-    usize::try_from(middle).unwrap_or(0).min(count - 1)
+/// Which of `count` devices computes each of these tiles, by how much there is to multiply in them:
+/// each has as much, and tiles of as few heads as that allows.
+pub(super) fn devices_of(works: &[u64], count: usize) -> impl Iterator<Item = usize> {
+    let total = u128::from(works.iter().sum::<u64>().max(1));
+    works.iter().scan(0, move |before, work| {
+        // By the middle of its work.
+        let middle = u128::from(2 * *before + work) * count as u128 / (2 * total);
+        *before += work;
+        Some(usize::try_from(middle).unwrap_or(0).min(count - 1))
+    })
 }
 
 /// The jobs of tiles that see the same blocks of keys.

@@ -14,7 +14,6 @@
 //! them programs do not depend on who is faster.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,7 +23,7 @@ use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob};
 use super::call::AttentionCall;
 use super::mask::MaskBlocks;
 use super::operands::{pack_keys_and_values, pack_queries};
-use super::plan::{HALF, Sizes, TileKey, TileSteps, Tiling, device_of};
+use super::plan::{HALF, Sizes, TileKey, TileSteps, Tiling, devices_of};
 use super::scores;
 use super::state::AttentionState;
 use super::tile::Tile;
@@ -143,23 +142,22 @@ impl Run<'_, '_> {
         let visible = MaskBlocks::new(call, tiling.block, masks)?;
         let mut used = vec![false; tiling.blocks()];
         for kv_head in 0..call.k.heads() {
-            let group = kv_head * sizes.group..(kv_head + 1) * sizes.group;
-            for heads in pieces(group, tiling.heads) {
-                for rows in pieces(0..sizes.rows, tiling.rows) {
-                    let blocks = visible.visible(heads.clone(), rows.clone());
-                    for block in &blocks {
-                        used[block.block] = true;
-                    }
-                    if !blocks.is_empty() {
-                        tiles.push(Tile {
-                            call: index,
-                            kv_head,
-                            tiling: Arc::clone(&tiling),
-                            heads: heads.clone(),
-                            rows,
-                            blocks,
-                        });
-                    }
+            let first = kv_head * sizes.group;
+            for (heads, rows) in tiling.tiles(sizes.group, sizes.rows) {
+                let heads = first + heads.start..first + heads.end;
+                let blocks = visible.visible(heads.clone(), rows.clone());
+                for block in &blocks {
+                    used[block.block] = true;
+                }
+                if !blocks.is_empty() {
+                    tiles.push(Tile {
+                        call: index,
+                        kv_head,
+                        tiling: Arc::clone(&tiling),
+                        heads,
+                        rows,
+                        blocks,
+                    });
                 }
             }
         }
@@ -200,14 +198,6 @@ fn macs(call: &AttentionCall<'_>) -> u64 {
         .saturating_mul(dims as u64)
 }
 
-/// Pieces of a range, of `len` each but for the last.
-fn pieces(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
-    let end = range.end;
-    range
-        .step_by(len)
-        .map(move |start| start..(start + len).min(end))
-}
-
 /// Does something on all devices at the same time; the first error of a device is the
 /// error.
 fn each(
@@ -222,12 +212,8 @@ fn each(
 fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
     let count = engine.device_count();
     let mut devices: Vec<_> = (0..count).map(DeviceRun::new).collect();
-    let total = tiles.iter().map(Tile::work).sum();
-    let mut before = 0;
-    for tile in tiles {
-        let work = tile.work();
-        let device = device_of(before, work, total, count);
-        before += work;
+    let works: Vec<_> = tiles.iter().map(Tile::work).collect();
+    for (tile, device) in tiles.into_iter().zip(devices_of(&works, count)) {
         let key = TileKey {
             tiling: Arc::clone(&tile.tiling),
             device,

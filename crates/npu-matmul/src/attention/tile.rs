@@ -39,6 +39,6 @@ impl Tile {
 
     /// How much there is to multiply.
     pub(super) fn work(&self) -> u64 {
-        (self.m() * self.blocks.len()) as u64 * self.tiling.block as u64
+        self.tiling.work(self.m(), self.blocks.len())
     }
 }

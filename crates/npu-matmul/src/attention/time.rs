@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::plan::{HALF, Sizes, TileKey, TileSteps, Tiling, device_of};
+use super::plan::{HALF, Sizes, TileKey, TileSteps, Tiling, devices_of};
 use crate::plan::{JobPlan, PlanError, PlanOptions};
 use crate::predict::{CallTime, TaskWorks};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};
@@ -53,6 +53,19 @@ struct TileTime {
 }
 
 impl AttentionBatch {
+    pub(super) const fn sizes(&self) -> Sizes {
+        Sizes {
+            group: match self.kv_heads {
+                0 => 0,
+                kv_heads => self.heads / kv_heads,
+            },
+            rows: self.rows,
+            keys: self.keys,
+            head_dim: self.head_dim,
+            value_dim: self.value_dim,
+        }
+    }
+
     /// Keys that one of these rows sees.
     fn seen(&self, rows: &Range<usize>) -> Range<usize> {
         let Some(window) = self.window else {
@@ -74,13 +87,7 @@ impl AttentionBatch {
             let max = ROWS_MAX;
             return Err(PlanError::TooManyRows { m: rows, max });
         }
-        let sizes = Sizes {
-            group: self.heads / self.kv_heads.max(1),
-            rows: self.rows,
-            keys: self.keys,
-            head_dim: self.head_dim,
-            value_dim: self.value_dim,
-        };
+        let sizes = self.sizes();
         let tiling = Tiling::new(sizes, options, options.profile.choices.program(HALF))?;
         let tiling = Arc::new(tiling);
         let host = &options.profile.host;
@@ -90,35 +97,30 @@ impl AttentionBatch {
             works: TaskWorks::default(),
             known: HashMap::new(),
         };
-        // By device, and whether a tile is the first of its head.
         let mut tiles = Vec::new();
+        let mut works = Vec::new();
         for kv_head in 0..self.kv_heads {
-            for heads in (0..sizes.group).step_by(tiling.heads.max(1)) {
-                let heads = tiling.heads.min(sizes.group - heads);
-                for start in (0..self.rows).step_by(tiling.rows.max(1)) {
-                    let rows = start..(start + tiling.rows).min(self.rows);
-                    let seen = self.seen(&rows);
-                    let blocks = seen.start / tiling.block..seen.end.div_ceil(tiling.block);
-                    let key = TileKey {
-                        tiling: Arc::clone(&tiling),
-                        device: 0,
-                        m: heads * rows.len(),
-                        blocks: blocks.collect(),
-                    };
-                    tiles.push((kv_head, key.work(), times.of(key)));
-                }
+            for (heads, rows) in tiling.tiles(sizes.group, self.rows) {
+                let seen = self.seen(&rows);
+                let blocks = seen.start / tiling.block..seen.end.div_ceil(tiling.block);
+                let m = heads.len() * rows.len();
+                works.push(tiling.work(m, blocks.len()));
+                let key = TileKey {
+                    tiling: Arc::clone(&tiling),
+                    device: 0,
+                    m,
+                    blocks: blocks.collect(),
+                };
+                tiles.push((kv_head, times.of(key)));
             }
         }
-        let total = tiles.iter().map(|(_, work, _)| work).sum();
-        let mut rounds: Vec<Vec<TileTime>> = vec![Vec::new(); devices.max(1)];
-        let (mut before, mut moved) = (0, 0_u64);
-        let mut heads = vec![None; devices.max(1)];
+        let devices = devices.max(1);
+        let mut rounds: Vec<Vec<TileTime>> = vec![Vec::new(); devices];
+        let (mut heads, mut moved) = (vec![None; devices], 0_u64);
         // K and V of a head: each element read, and written for the NPU.
         let kv = self.keys as u64 * (self.head_dim + self.value_dim) as u64;
         let kv_ps = host.kernel_ps(kv, KernelCost::PACK_COLUMNS) + host.sync_ps(2 * kv);
-        for (kv_head, work, mut tile) in tiles {
-            let device = device_of(before, work, total, devices.max(1));
-            before += work;
+        for ((kv_head, mut tile), device) in tiles.into_iter().zip(devices_of(&works, devices)) {
             if heads[device].replace(kv_head) != Some(kv_head) {
                 tile.cpu_ps[0] += kv_ps;
                 tile.bytes += KernelCost::PACK_COLUMNS.bytes(kv);

@@ -28,9 +28,9 @@ mod envelope;
 mod options;
 mod product;
 mod rule;
-mod stationary;
 mod step;
 mod steps;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod tiles;
@@ -42,7 +42,9 @@ pub use depth::{int4_depth, int4_depth_within};
 pub use options::{Conditions, JobLimits, PlanError, PlanOptions};
 pub use product::Plan;
 pub use step::{ActivationTile, Band, JobPlan, KTile, Step, TaskPlan};
+pub(crate) use tasks::TaskList;
 pub use tiles::INT4_K_TILE_MAX;
+pub(crate) use tiles::even_tile;
 pub(crate) use waves::{
     BUFFERS_OF_A_JOB, Packed, WAVE_JOBS, WAVES_IN_FLIGHT, WaveBuilder, WaveSize, waves,
 };

@@ -19,10 +19,14 @@
 //! rule takes the cut whose counts, divided by the rates of the board's profile, take the least
 //! time.
 
+use rknpu_regcmd::ProgramOptions;
+
 use super::options::PlanOptions;
-use super::stationary::rows_stay;
-use super::tiles::{even_k_tile, even_tile, k_tile_max};
+use super::step::TaskPlan;
+use super::tiles::{even_k_tile, even_tile, k_tile_max, to_u32};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
+use crate::emit;
+use crate::layout;
 use crate::profile::{KernelCost, UnpackTo};
 
 /// Numbers of K tiles are tried one by one up to this, then in steps that grow with them:
@@ -166,6 +170,24 @@ impl Cut<'_> {
         }
         best
     }
+}
+
+/// Whether a task of a tile of `[rows, n, k]` finds its rows in CBUF if the task before it had
+/// the same, and other weights of the same size.
+fn rows_stay(dtype: Dtype, tile: [usize; 3], program: &ProgramOptions) -> bool {
+    let [rows, n, k] = tile;
+    let task = |b: usize| TaskPlan {
+        activation: 0,
+        n: 0..n,
+        m_padded: to_u32(rows),
+        k_padded: to_u32(k),
+        n_padded: to_u32(n),
+        a: 0,
+        b: to_u32(b),
+        c: 0,
+    };
+    let next = task(layout::weight_bytes(dtype, n, k));
+    emit::reuse(dtype.matmul_type(), &next, &task(0), program).features
 }
 
 /// The depth of K tiles for B, `n x k`, on so many devices.

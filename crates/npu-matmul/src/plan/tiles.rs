@@ -104,7 +104,7 @@ pub(super) fn largest(max: usize, holds: impl Fn(usize) -> bool) -> usize {
 
 /// The tile size, a multiple of `unit` and at most `max`, that cuts `total`
 /// into as few tiles as `max` does, but even ones.
-pub(super) fn even_tile(total: usize, max: usize, unit: usize) -> usize {
+pub(crate) fn even_tile(total: usize, max: usize, unit: usize) -> usize {
     let max = max.max(1);
     total
         .div_ceil(total.div_ceil(max))
