@@ -159,17 +159,8 @@ unsafe fn compute_nodes(
             // SAFETY: the nodes of the list are live and allocated, by the caller's promise.
             unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
         }
-        if matches!(work, Work::OnCpu) {
-            list.nodes.push(node.cast_mut());
-            list.steps.push(Step::Cpu(node.cast_mut()));
-            list.footprints.push(footprint);
-            continue;
-        }
-        if list
-            .footprints
-            .iter()
-            .any(|earlier| footprint.needs(earlier))
-        {
+        let needs = |earlier: &Footprint| footprint.needs(earlier);
+        if !matches!(work, Work::OnCpu) && list.footprints.iter().any(needs) {
             // SAFETY: as above.
             unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
         }
@@ -177,24 +168,26 @@ unsafe fn compute_nodes(
         let overwrites = |earlier: &Footprint| footprint.overwrites(earlier);
         let is_aside = list.footprints.iter().any(overwrites);
         let listed = match work {
-            Work::OnCpu => continue,
+            Work::OnCpu => None,
             Work::Product(query) => {
                 // SAFETY: allocated, and accessed by nobody else but to read operands, by the
                 // caller's promise; what calls of the list write at once no node of the list reads
                 // or writes before they are there.
                 let product =
                     unsafe { product(runtime, *node, &name, &query, &footprint, is_aside) }?;
-                ListedCall::Product(list.products.push(name, product))
+                Some(ListedCall::Product(list.products.push(name, product)))
             }
             Work::Attention(query) => {
                 // SAFETY: as above.
                 let attention =
                     unsafe { attention(runtime, *node, &name, &query, &footprint, is_aside) }?;
-                ListedCall::Attention(list.attention.push(name, attention))
+                Some(ListedCall::Attention(list.attention.push(name, attention)))
             }
         };
-        if is_aside {
-            list.steps.push(Step::Place(listed, *node));
+        match listed {
+            None => list.steps.push(Step::Cpu(node.cast_mut())),
+            Some(call) if is_aside => list.steps.push(Step::Place(call, *node)),
+            Some(_) => {}
         }
         list.nodes.push(node.cast_mut());
         list.footprints.push(footprint);
@@ -219,36 +212,24 @@ unsafe fn work_of(
     }
     let name = tensor.map_or_else(String::new, Tensor::name);
     // SAFETY: live, by the caller's promise.
-    match unsafe { tensor::classify(&runtime.context(), node) } {
-        GraphNode::NoWork => Ok(None),
+    let (precision, work) = match unsafe { tensor::classify(&runtime.context(), node) } {
+        GraphNode::NoWork => return Ok(None),
         GraphNode::MulMat(query) => {
-            let precision = supports::computable(&query, &runtime.rules);
-            let precision = precision.map(|offload| offload.precision).ok();
-            // SAFETY: as above.
-            let left = unsafe { is_left_to_cpu(runtime, node, precision) };
-            let work = if left {
-                Work::OnCpu
-            } else {
-                Work::Product(query)
-            };
-            Ok(Some((name, work)))
+            let offload = supports::computable(&query, &runtime.rules);
+            let precision = offload.map(|offload| offload.precision).ok();
+            (precision, Work::Product(query))
         }
-        GraphNode::Attention(query) => {
-            // SAFETY: as above.
-            let left = unsafe { is_left_to_cpu(runtime, node, Some(ComputeType::Fp16)) };
-            let work = if left {
-                Work::OnCpu
-            } else {
-                Work::Attention(query)
-            };
-            Ok(Some((name, work)))
-        }
-        GraphNode::RowOp { .. } => Ok(Some((name, Work::OnCpu))),
+        GraphNode::Attention(query) => (Some(ComputeType::Fp16), Work::Attention(query)),
+        GraphNode::RowOp { .. } => (None, Work::OnCpu),
         GraphNode::Other => {
             let line = format!("asked to compute {name}, an operation that supports_op declines");
-            Err(line.into())
+            return Err(line.into());
         }
-    }
+    };
+    // SAFETY: as above.
+    let is_left = unsafe { is_left_to_cpu(runtime, node, precision) };
+    let work = if is_left { Work::OnCpu } else { work };
+    Ok(Some((name, work)))
 }
 
 /// Whether the CPU computes `node`, since the NPU computed its precision wrong. ggml asks
