@@ -75,10 +75,9 @@ pub(crate) fn compute(
     let mut calls = Vec::new();
     let mut node_of = Vec::new();
     for (index, (node, operands)) in nodes.iter_mut().zip(&prepared).enumerate() {
-        let outputs = node.shape.outputs() / node.shape.streams;
-        let (shape, scale, softcap) = (node.shape, node.params.scale, node.params.softcap);
+        let outputs = operands.stream_outputs();
         for (stream, out) in node.out.values_mut().chunks_exact_mut(outputs).enumerate() {
-            let call = operands.call(&shape, [scale, softcap], stream, out);
+            let call = operands.call(stream, out);
             calls.push(call.map_err(ListError::of(index))?);
             node_of.push(index);
         }
@@ -103,16 +102,11 @@ fn verify(node: &mut Attention<'_>, operands: &Operands<'_>) -> Result<(), MulMa
     let Some(mut errors) = node.errors else {
         return Ok(());
     };
-    let (shape, scale, softcap) = (node.shape, node.params.scale, node.params.softcap);
-    let outputs = shape.outputs() / shape.streams;
+    let outputs = operands.stream_outputs();
     for (stream, out) in node.out.values().chunks_exact(outputs).enumerate() {
-        let call = operands.call(&shape, [scale, softcap], stream, &mut [])?;
+        let call = operands.call(stream, &mut [])?;
         for (exact, out) in reference(&call).into_iter().zip(out) {
-            let exact = exact * f64::from(operands.value_factor());
-            if exact.is_finite() {
-                errors.differences += (f64::from(*out) - exact).powi(2);
-                errors.outputs += exact.powi(2);
-            }
+            errors.add_output(exact * f64::from(operands.value_factor()), *out);
         }
     }
     node.errors = Some(errors);
@@ -122,6 +116,8 @@ fn verify(node: &mut Attention<'_>, operands: &Operands<'_>) -> Result<(), MulMa
 /// The operands of an attention in the numbers that the engine takes.
 #[derive(Debug)]
 struct Operands<'a> {
+    shape: AttentionShape,
+    params: AttentionParams,
     queries: HeadVectors<'a, f32>,
     keys: HalfRows<'a>,
     /// `None` if the values are the beginnings of the keys.
@@ -188,6 +184,8 @@ impl<'a> Operands<'a> {
             sinks.get(..heads).ok_or(MulMatError::Data("sinks"))
         });
         Ok(Self {
+            shape: node.shape,
+            params: node.params,
             queries: HeadVectors::new(floats(&node.queries, "queries")?, node.queries.nb),
             keys: cached(&node.keys, d, "keys")?,
             values: match is_part {
@@ -205,11 +203,14 @@ impl<'a> Operands<'a> {
         self.values.as_ref().unwrap_or(&self.keys).factor()
     }
 
+    /// Outputs of one stream.
+    fn stream_outputs(&self) -> usize {
+        self.shape.outputs() / self.shape.streams
+    }
+
     /// The call for one stream, with its outputs.
     fn call<'c>(
         &'c self,
-        shape: &AttentionShape,
-        [scale, softcap]: [f32; 2],
         stream: usize,
         out: &'c mut [f32],
     ) -> Result<AttentionCall<'c>, MulMatError> {
@@ -218,14 +219,15 @@ impl<'a> Operands<'a> {
             keys,
             heads,
             kv_heads,
+            streams,
+            kv_streams,
             head: [d, dv],
-            ..
-        } = *shape;
-        let kv_stream = stream / (shape.streams / shape.kv_streams);
+            mask: [mask_heads, mask_streams],
+        } = self.shape;
+        let kv_stream = stream / (streams / kv_streams);
         let values = self.values.as_ref().unwrap_or(&self.keys);
         let mask = self.mask.as_ref().map(|mask| {
-            let [heads, streams] = shape.mask;
-            let of_stream = mask.stream(stream % streams, [heads, rows, keys]);
+            let of_stream = mask.stream(stream % mask_streams, [mask_heads, rows, keys]);
             of_stream.ok_or(MulMatError::Data("mask"))
         });
         let missing = |what| move || MulMatError::Data(what);
@@ -239,8 +241,8 @@ impl<'a> Operands<'a> {
             mask: mask.transpose()?,
             sinks: self.sinks,
             slopes: self.slopes.as_deref(),
-            scale: scale * self.keys.factor(),
-            softcap,
+            scale: self.params.scale * self.keys.factor(),
+            softcap: self.params.softcap,
             out,
         })
     }

@@ -97,8 +97,16 @@ pub(crate) struct OutputErrors {
 }
 
 impl OutputErrors {
+    /// Adds one output, and what it is on the CPU; what is not finite there has no error.
+    pub(crate) fn add_output(&mut self, exact: f64, out: f32) {
+        if exact.is_finite() {
+            self.differences += (f64::from(out) - exact).powi(2);
+            self.outputs += exact.powi(2);
+        }
+    }
+
     /// Adds the outputs `out` of `activations`, rows of `k`, times weights of which
-    /// `decode_row` gives each row. What is not finite on the CPU has no error.
+    /// `decode_row` gives each row.
     pub(crate) fn add(
         &mut self,
         decode_row: impl Fn(usize, &mut [f32]) + Sync,
@@ -115,10 +123,7 @@ impl OutputErrors {
             for (activations, out) in activations.chunks_exact(k).zip(out.chunks_exact(n)) {
                 let products = activations.iter().zip(&row);
                 let exact: f64 = products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-                if exact.is_finite() {
-                    errors.differences += (f64::from(out[column]) - exact).powi(2);
-                    errors.outputs += exact.powi(2);
-                }
+                errors.add_output(exact, out[column]);
             }
             errors
         };
