@@ -2,7 +2,7 @@
 //! Tables of docs/llama.md: what a whole model would bring, by the rules and the timing model.
 
 use anyhow::{Context, Result};
-use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
+use npu_offload::{AttentionChoice, Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
 
 use crate::generated::table;
 
@@ -26,6 +26,8 @@ fn rules(megahertz: u64) -> OffloadRules {
 /// Tokens a second of prompts, and what limits them.
 pub(crate) fn speed() -> Result<String> {
     let (format, rules) = (format(FORMAT)?, MEGAHERTZ.map(rules));
+    let mut products_only = self::rules(MEGAHERTZ[1]);
+    products_only.attention = AttentionChoice::Never;
     let mut rows = Vec::new();
     for shape in ModelShape::ALL {
         let graphs = [0, 1, 2].map(|clock| Graph::new(shape, format, &rules[clock]));
@@ -35,14 +37,16 @@ pub(crate) fn speed() -> Result<String> {
             let (largest, what) = times[2].largest();
             let share = 100.0 * largest as f64 / times[2].total() as f64;
             let [slow, usual, fast] = times.map(|time| time.tokens_per_second(tokens));
+            let without = Graph::new(shape, format, &products_only).prompt(tokens);
+            let without = without.tokens_per_second(tokens);
             rows.push(format!(
-                "{} | {tokens} | {cpu:.0} | {slow:.0} | {usual:.0} | {fast:.0} | {what}, {share:.0} %",
+                "{} | {tokens} | {cpu:.0} | {slow:.0} | {usual:.0} | {without:.0} | {fast:.0} | {what}, {share:.0} %",
                 shape.name
             ));
         }
     }
     let heads =
-        "model | prompt | CPU alone | 200 MHz | 600 MHz | 1000 MHz | at 1000 MHz most of it is";
+        "model | prompt | CPU alone | 200 MHz | 600 MHz | 600 MHz, attention on the CPU | 1000 MHz | at 1000 MHz most of it is";
     Ok(table(heads, rows))
 }
 
