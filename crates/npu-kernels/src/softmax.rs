@@ -26,8 +26,8 @@ mod powers;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use powers::ROUND;
 pub use powers::{Atom, LANES};
-use powers::{EXPONENT_MIN, POWERS, ROUND};
 
 /// The largest score of each lane, in the order of `ordered`.
 pub type Maxima = [i16; LANES];
@@ -126,10 +126,10 @@ fn reference(surfaces: &mut [Atom], offsets: &[f32]) {
 )]
 fn exponential(score: f32, offset: f32) -> f32 {
     let y = score.mul_add(std::f32::consts::LOG2_E, offset);
-    let y = y.max(EXPONENT_MIN).min(0.0);
+    let y = y.max(powers::EXPONENT_MIN).min(0.0);
     let rounded = y + ROUND;
     let f = y - (rounded - ROUND);
-    let [c1, c2, c3] = POWERS;
+    let [c1, c2, c3] = powers::POWERS;
     let power = c3.mul_add(f, c2).mul_add(f, c1).mul_add(f, 1.0);
     f32::from_bits(power.to_bits().wrapping_add(rounded.to_bits() << 23))
 }
