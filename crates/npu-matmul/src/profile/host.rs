@@ -150,7 +150,7 @@ impl KernelCost {
     pub const ADD_SCORES: Self = Self::new(0, 48);
 
     /// Packing a key or a value, the latter transposed.
-    pub const PACK_COLUMNS: Self = Self::new(359, 32);
+    pub const PACK_COLUMNS: Self = Self::new(358, 32);
 
     /// One stage of a Hadamard rotation, of which a block of 2^s elements has s.
     pub const ROTATION_STAGE: Self = Self::new(53, 0);
