@@ -94,9 +94,9 @@ impl Stats {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts products of a list whose precision the NPU computed wrong.
-    pub(crate) fn left_to_cpu(&self, products: u64) {
-        self.left_to_cpu.fetch_add(products, Ordering::Relaxed);
+    /// Counts products and attention that the CPU computes, since the NPU computed their precision wrong.
+    pub(crate) fn left_to_cpu(&self, nodes: u64) {
+        self.left_to_cpu.fetch_add(nodes, Ordering::Relaxed);
     }
 
     /// Counts a question answered with no.
@@ -124,7 +124,7 @@ impl Stats {
         let left = read(&self.left_to_cpu);
         if left > 0 {
             rows.push((
-                "products left to the CPU (precision off, see the log)".to_owned(),
+                "nodes left to the CPU (precision off, see the log)".to_owned(),
                 left,
             ));
         }
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(count("weight tensors left to the CPU"), "0");
         assert_eq!(count("jobs"), "9");
         assert_eq!(count("first tasks checked"), "4");
-        assert_eq!(count("products left to the CPU"), "2");
+        assert_eq!(count("nodes left to the CPU"), "2");
         assert_eq!(count("declined: fewer rows"), "1");
         assert_eq!(count("attention nodes computed"), "2");
         assert_eq!(count("attention rows x keys"), "4000");
