@@ -3,7 +3,7 @@
 //! argument to the server and back.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../../crates/npu-server/tests/common/hooked.rs"]
+#[path = "../../../sim/npu-server/tests/common/hooked.rs"]
 mod hooked;
 
 use std::sync::Arc;

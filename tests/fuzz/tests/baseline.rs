@@ -245,7 +245,7 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 fn all_files(ending: &str) -> (PathBuf, Vec<PathBuf>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = Vec::new();
-    for folder in ["crates", "tools", "tests", "xtask"] {
+    for folder in ["crates", "sim", "tools", "tests", "xtask"] {
         files(&root.join(folder), ending, &mut found);
     }
     found.sort();

@@ -41,7 +41,7 @@ const USE_ALU_OPERAND: u32 = 1;
 
 /// What an RK3588 made of it: bias, weights and results of each channel.
 const CAPTURE: &str =
-    include_str!("../../../../../crates/rknpu-chip/tests/chip/data/depthwise-64x8x8.txt");
+    include_str!("../../../../../sim/rknpu-chip/tests/chip/data/depthwise-64x8x8.txt");
 /// Added to each result of the captured run.
 const CAPTURED_OFFSET: i32 = -123;
 
