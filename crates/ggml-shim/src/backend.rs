@@ -62,3 +62,19 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
         unsafe { graph::compute(runtime, stream, &nodes) }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::TableLayout;
+
+    #[test]
+    fn a_backend_is_freed_as_the_layout_that_made_it() {
+        for layout in [TableLayout::V0_9_1, TableLayout::V0_10, TableLayout::V0_26] {
+            let backend = layout.new_backend(std::ptr::null_mut(), &CALLBACKS);
+            assert!(!backend.is_null());
+            // SAFETY: made just above by the same layout.
+            unsafe { layout.free_backend(backend) };
+        }
+    }
+}

@@ -14,9 +14,17 @@ use std::ffi::c_void;
 use std::ptr;
 
 use crate::abi::{Buffer, BufferType, Device};
+use crate::buffer_hooks;
+use crate::cpu::MakerHooks;
 use crate::names;
 use crate::runtime::{Runtime, guard};
 use crate::weight_buffers::WeightOrder;
+
+/// What is put in place of that which makes the CPU's buffers.
+pub(crate) const HOOKS: MakerHooks = MakerHooks {
+    alloc,
+    from_host_ptr,
+};
 
 thread_local! {
     /// Whether this thread is in one of the functions below: the CPU makes a buffer for
@@ -33,7 +41,7 @@ fn making<T>(make: impl FnOnce() -> T) -> (T, bool) {
 }
 
 /// `alloc_buffer` of the CPU's buffer types, in place of their own.
-pub(crate) unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize) -> *mut Buffer {
+unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize) -> *mut Buffer {
     guard("alloc_buffer", ptr::null_mut(), |runtime| {
         let Some(own) = runtime.cpu.own_alloc(buffer_type) else {
             return ptr::null_mut();
@@ -54,7 +62,7 @@ pub(crate) unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize)
 }
 
 /// `buffer_from_host_ptr` of the CPU's device, in place of its own.
-pub(crate) unsafe extern "C" fn from_host_ptr(
+unsafe extern "C" fn from_host_ptr(
     device: *mut Device,
     data: *mut c_void,
     size: usize,
@@ -84,7 +92,7 @@ unsafe fn adopt(runtime: &Runtime, buffer: *mut Buffer, order: WeightOrder) {
     if !buffer.is_null() && runtime.host.has_backend(names::NAME) {
         let (buffers, host) = (&runtime.weight_buffers, &runtime.host);
         // SAFETY: made by the host, and nobody else knows it yet.
-        unsafe { buffers.adopt(host, buffer, order) };
+        unsafe { buffers.adopt(host, buffer, order, buffer_hooks::hooks()) };
     }
 }
 

@@ -63,7 +63,7 @@ unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_
         };
         // SAFETY: ggml passes a live tensor.
         if let Some(tensor) = unsafe { tensor.as_ref() } {
-            contain(|| entry.place(runtime, buffer, tensor));
+            contain(|| entry.place(&runtime.weight_context(), buffer, tensor));
         }
         status
     })
@@ -121,7 +121,7 @@ unsafe extern "C" fn set_tensor(
         forget(&entry, target, offset, size);
         // Data come when all tensors of a model have their places.
         if entry.is_waiting() {
-            contain(|| runtime.weight_buffers.settle(runtime));
+            contain(|| runtime.weight_buffers.settle(&runtime.weight_context()));
         }
         let write = |data: *const c_void, offset, size| {
             // SAFETY: as in `free`; the data are the host's own, or all of the

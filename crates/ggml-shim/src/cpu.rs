@@ -5,7 +5,7 @@
 //! ...), into which it puts weights in another order. llama.cpp tries them one
 //! after the other for each weight. Each type has its `alloc_buffer` replaced, and the
 //! device its `buffer_from_host_ptr` for mapped files, by one that looks at the buffers
-//! that are made: see [`crate::buffer`]. That is done once, when the device is there.
+//! that are made (`buffer.rs`). That is done once, when the device is there.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -13,7 +13,6 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
 use crate::abi::{BufferFromHostPtr, BufferType, Device, Reg, Tensor};
-use crate::buffer;
 use crate::cpu_ops::{CpuOps, CpuStream, SetThreads};
 use crate::layout::{self, AllocBuffer};
 use crate::shared::GgmlPtr;
@@ -35,6 +34,15 @@ type DevReg = unsafe extern "C" fn(*mut Device) -> *mut Reg;
 type ProcAddress = unsafe extern "C" fn(*mut Reg, *const c_char) -> *mut c_void;
 type Extras = unsafe extern "C" fn(*mut Device) -> *const *mut BufferType;
 
+/// What replaces that which makes the CPU's buffers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MakerHooks {
+    /// `alloc_buffer` of its buffer types.
+    pub(crate) alloc: AllocBuffer,
+    /// `buffer_from_host_ptr` of its device.
+    pub(crate) from_host_ptr: BufferFromHostPtr,
+}
+
 /// The functions of ggml about its CPU backend, and what that said so far.
 #[derive(Debug)]
 pub(crate) struct CpuBackend {
@@ -43,6 +51,8 @@ pub(crate) struct CpuBackend {
     proc_address: ProcAddress,
     /// What else it takes to have it compute; `None` if a function is missing.
     ops: Option<CpuOps>,
+    /// What is put in place of that which makes its buffers.
+    hooks: MakerHooks,
     /// What was replaced, once the CPU device is there.
     replaced: OnceLock<Replaced>,
 }
@@ -67,12 +77,13 @@ struct BufferMaker {
 
 impl CpuBackend {
     /// Finds the functions; `None` if one is missing.
-    pub(crate) fn find(place: &SymbolScope) -> Option<Self> {
+    pub(crate) fn find(place: &SymbolScope, hooks: MakerHooks) -> Option<Self> {
         Some(Self {
             cpu_buffer_type: function!(place, c"ggml_backend_cpu_buffer_type", CpuBufferType)?,
             device_reg: function!(place, c"ggml_backend_dev_backend_reg", DevReg)?,
             proc_address: function!(place, c"ggml_backend_reg_get_proc_address", ProcAddress)?,
             ops: CpuOps::find(place),
+            hooks,
             replaced: OnceLock::new(),
         })
     }
@@ -168,11 +179,11 @@ impl CpuBackend {
     fn replace(&self, device: GgmlPtr<Device>) -> Replaced {
         Replaced {
             device,
-            plain: BufferMaker::replace(self.buffer_type()),
+            plain: BufferMaker::replace(self.buffer_type(), self.hooks.alloc),
             extras: self.extras(device),
             // SAFETY: a device that the host has registered, which it never frees;
             // `from_host_ptr` calls its own, and waits until that is written down.
-            from_host_ptr: unsafe { layout::hook_host_ptr(device.get(), buffer::from_host_ptr) },
+            from_host_ptr: unsafe { layout::hook_host_ptr(device.get(), self.hooks.from_host_ptr) },
         }
     }
 
@@ -198,7 +209,7 @@ impl CpuBackend {
             if buffer_type.is_null() {
                 break;
             }
-            found.extend(BufferMaker::replace(buffer_type));
+            found.extend(BufferMaker::replace(buffer_type, self.hooks.alloc));
         }
         found
     }
@@ -206,11 +217,11 @@ impl CpuBackend {
 
 impl BufferMaker {
     /// Replaces what makes buffers of this type of the host.
-    fn replace(buffer_type: *mut BufferType) -> Option<Self> {
+    fn replace(buffer_type: *mut BufferType, alloc: AllocBuffer) -> Option<Self> {
         let buffer_type = GgmlPtr::new(buffer_type)?;
         // SAFETY: a buffer type of the CPU's device, which the host never frees; `alloc` calls
         // this one's own, and waits until that is written down.
-        let alloc = unsafe { layout::hook_alloc(buffer_type.get(), buffer::alloc) }?;
+        let alloc = unsafe { layout::hook_alloc(buffer_type.get(), alloc) }?;
         Some(Self { buffer_type, alloc })
     }
 

@@ -109,8 +109,9 @@ unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
 unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) -> *mut Backend {
     guard("init_backend", ptr::null_mut(), |runtime| {
         // A context is made when its model is there.
-        runtime.weight_buffers.settle(runtime);
-        runtime.report_weights();
+        let context = runtime.weight_context();
+        runtime.weight_buffers.settle(&context);
+        context.report();
         let layout = runtime.host.layout();
         layout.new_backend(runtime.device.get(), &backend::CALLBACKS)
     })
@@ -238,7 +239,12 @@ unsafe fn placed(
         WeightLocation::Elsewhere => Err(DeclineReason::Elsewhere),
         WeightLocation::Plain => {
             let buffers = &runtime.weight_buffers;
-            let decision = buffers.decide_when_used(runtime, buffer, weights, &product.weights)?;
+            let decision = buffers.decide_when_used(
+                &runtime.weight_context(),
+                buffer,
+                weights,
+                &product.weights,
+            )?;
             decision.refusal().map_or(Ok(()), |why| Err(why.into()))
         }
         WeightLocation::Rearranged => {

@@ -25,7 +25,7 @@ use std::time::Instant;
 use npu_offload::ComputeType;
 use serde_json::json;
 
-use self::calls::NamedCalls;
+use self::calls::{GraphFailure, NamedCalls};
 use crate::abi::{self, Tensor, status};
 use crate::attention::Attention;
 use crate::cpu_ops::CpuStream;
@@ -42,7 +42,7 @@ use crate::tensor::{self, Footprint, GraphNode};
 /// The nodes are those of a live graph, with their operands and buffers; all are allocated, and
 /// nobody else accesses their data until this returns but to read operands.
 pub(crate) unsafe fn compute(runtime: &Runtime, stream: &Stream, nodes: &[*const Tensor]) -> c_int {
-    runtime.report_weights();
+    runtime.weight_context().report();
     let began = Instant::now();
     // SAFETY: the caller's promise is the callee's.
     let computed = unsafe { compute_nodes(runtime, stream, nodes) };
@@ -61,39 +61,6 @@ pub(crate) unsafe fn compute(runtime: &Runtime, stream: &Stream, nodes: &[*const
         trace.flush();
     }
     status
-}
-
-/// Why a graph has no results.
-#[derive(Debug)]
-enum GraphFailure {
-    /// The program asked to stop.
-    Aborted,
-    /// A node failed.
-    Node {
-        /// Of [`status`], for ggml.
-        status: c_int,
-        /// A sentence that names the node, for people.
-        line: String,
-        /// Whether the NPU is not trusted with the node's precision any more.
-        distrusted: bool,
-    },
-}
-
-impl GraphFailure {
-    const fn node(status: c_int, line: String) -> Self {
-        let distrusted = false;
-        Self::Node {
-            status,
-            line,
-            distrusted,
-        }
-    }
-}
-
-impl From<String> for GraphFailure {
-    fn from(line: String) -> Self {
-        Self::node(status::FAILED, line)
-    }
 }
 
 /// Most nodes of a list: each is compared with all that are on it. Splits of models have a handful.
@@ -280,7 +247,7 @@ unsafe fn product<'a>(
 /// Attention of `node` with its data; with memory of its own for the outputs if these are set aside.
 ///
 /// # Safety
-/// As [`tensor::attention_data`]; `query` is what [`tensor::classify`] made of `node`.
+/// As [`tensor::attention::attention_data`]; `query` is what [`tensor::classify`] made of `node`.
 unsafe fn attention<'a>(
     runtime: &Runtime,
     node: *const Tensor,
@@ -294,8 +261,9 @@ unsafe fn attention<'a>(
     let aside = aside(runtime, name, is_aside, shape.outputs())?;
     let numbers = (shape, query.params);
     // SAFETY: the caller's promise is the callee's.
-    let attention =
-        unsafe { tensor::attention_data(&runtime.context(), node, numbers, footprint, aside) };
+    let attention = unsafe {
+        tensor::attention::attention_data(&runtime.context(), node, numbers, footprint, aside)
+    };
     let mut attention = attention
         .ok_or_else(|| format!("cannot compute {name}: its output overlaps an operand"))?;
     attention.errors = runtime.verify.next_product();
@@ -436,7 +404,8 @@ unsafe fn kept_weights(
         return None;
     }
     let buffers = &runtime.weight_buffers;
-    let decision = buffers.decide_when_used(runtime, owner, weights, &product.weights);
+    let decision =
+        buffers.decide_when_used(&runtime.weight_context(), owner, weights, &product.weights);
     let decision = decision.ok().filter(|decision| decision.is_yes())?;
     Some(KeptWeights {
         residents: Arc::clone(&buffers.get(owner)?.residents),

@@ -12,6 +12,7 @@ use crate::layout::{Probes, TableLayout};
 use crate::load_error::LoadError;
 use crate::log::Logger;
 use crate::symbols::{SymbolScope, function};
+use crate::text::text;
 use crate::version::GgmlVersion;
 
 /// The functions of ggml that are called here, as ggml.h, ggml-backend.h and
@@ -185,19 +186,6 @@ impl Host {
             .map(|index| unsafe { (self.graph_node)(graph, index) }.cast_const())
             .collect()
     }
-}
-
-/// Copies a string; null is an empty one.
-///
-/// # Safety
-/// `pointer` is null or a NUL-terminated string that nobody changes meanwhile.
-unsafe fn text(pointer: *const c_char) -> String {
-    if pointer.is_null() {
-        return String::new();
-    }
-    // SAFETY: not null, hence a string by the caller's promise.
-    let string = unsafe { CStr::from_ptr(pointer) };
-    string.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@
 //! | `symbols`, `host`, `log` | the ggml that loaded us: its functions, its version, its log |
 //! | `abi`, `layout` | its structs; the tables that differ by version |
 //! | `names`, `version`, `load_error` | what we and that ggml are called; why we do not serve it |
-//! | `runtime` | our state in this process; panics end there |
+//! | `start`, `runtime` | the beginning and the end; our state in this process |
 //! | `copies` | which copy of this library a program is to use |
 //! | `cpu`, `cpu_ops` | its CPU backend, beside which we work; what it computes for us |
 //! | `reg`, `device`, `backend` | the three objects that ggml holds |
@@ -29,7 +29,7 @@
 //! | `attention` | operands to the engine's attention |
 //! | `node_output`, `mul_mat_error` | where outputs go, and why there are none |
 //! | `buffer`, `buffer_hooks`, `weight_buffers` | looks at the buffers that the CPU makes, and decides about the weights in them |
-//! | `load`, `pieces`, `resident` | packed weights: from when, until when |
+//! | `load`, `pieces`, `resident`, `progress` | packed weights: from when, until when |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
 //! | `engine`, `describe` | the device behind it all, and what to call it |
 //! | `failure` | when that has no memory left |
@@ -69,6 +69,7 @@ mod observer;
 mod pack;
 mod patterns;
 mod pieces;
+mod progress;
 mod quants;
 mod reason;
 mod reg;
@@ -76,12 +77,14 @@ mod resident;
 mod runtime;
 mod shared;
 mod spelling;
+mod start;
 mod stats;
 mod stream;
 mod supports;
 mod symbols;
 mod tensor;
 mod tensor_bytes;
+mod text;
 mod trace;
 mod types;
 mod verify;
@@ -95,7 +98,7 @@ use std::ptr;
 /// over.
 #[unsafe(no_mangle)]
 pub extern "C" fn ggml_backend_score() -> c_int {
-    let serves = || !copies::another_is_named() && runtime::load().is_some();
+    let serves = || !copies::another_is_named() && start::load().is_some();
     c_int::from(runtime::contain(serves) == Some(true))
 }
 
@@ -103,7 +106,7 @@ pub extern "C" fn ggml_backend_score() -> c_int {
 /// serve the program; the reason is then in the program's log.
 #[unsafe(no_mangle)]
 pub extern "C" fn ggml_backend_init() -> *mut c_void {
-    match runtime::contain(runtime::load) {
+    match runtime::contain(start::load) {
         Some(Some(runtime)) => runtime.reg.get().cast(),
         _ => ptr::null_mut(),
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packs a weight tensor whose data just arrived.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::json;
 
 use crate::abi::Tensor;
-use crate::budget::{MIB, WeightDecision};
+use crate::budget::WeightDecision;
 use crate::log::LogLevel;
 use crate::matrix::Matrix;
 use crate::pack::{self, PackedMatrix};
@@ -70,42 +70,4 @@ pub(crate) fn pack_tensor(
         runtime.log(LogLevel::Info, &line);
     }
     Ok(())
-}
-
-/// Time after which a user who waits is told how far the packing is.
-const SILENCE: Duration = Duration::from_secs(2);
-
-/// Tells users who wait how far the packing of weights is.
-#[derive(Debug, Default)]
-pub(crate) struct Progress(Mutex<Option<Packing>>);
-
-#[derive(Debug)]
-struct Packing {
-    said: Instant,
-    tensors: usize,
-    bytes: usize,
-}
-
-impl Progress {
-    /// Another tensor is packed, of so many bytes in the file: a line for the
-    /// log if there was none for some time.
-    fn step(&self, bytes: usize) -> Option<String> {
-        let mut packing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let packing = packing.get_or_insert(Packing {
-            said: now,
-            tensors: 0,
-            bytes: 0,
-        });
-        packing.tensors += 1;
-        packing.bytes += bytes;
-        if now.duration_since(packing.said) < SILENCE {
-            return None;
-        }
-        packing.said = now;
-        let (tensors, mib) = (packing.tensors, packing.bytes as u64 / MIB);
-        Some(format!(
-            "packed {tensors} tensors, {mib} MiB of the model, for the NPU"
-        ))
-    }
 }

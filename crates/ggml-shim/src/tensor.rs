@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads ggml's tensors: the one file that follows their pointers.
 
-mod attention;
+pub(crate) mod attention;
 
 use std::ffi::CStr;
 use std::ops::Range;
@@ -10,7 +10,6 @@ use std::slice;
 use npu_offload::NumberFormat;
 use zerocopy::FromBytes;
 
-pub(crate) use self::attention::attention_data;
 use crate::abi::{self, Buffer, Tensor, usage};
 use crate::host::Host;
 use crate::mul_mat::{MulMat, StoredWeights};

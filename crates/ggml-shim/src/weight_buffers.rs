@@ -17,20 +17,45 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use npu_offload::WeightRole;
+use npu_offload::{OffloadRules, WeightRole};
 
 use crate::abi::{Buffer, Tensor, usage};
-use crate::budget::{LeftOnCpu, WeightDecision};
-use crate::buffer_hooks;
+use crate::budget::{Budget, LeftOnCpu, WeightDecision};
 use crate::host::Host;
 use crate::layout::BufferCallbacks;
+use crate::log::LogLevel;
 use crate::pack::PackedMatrix;
+use crate::patterns::Patterns;
 use crate::pieces::TensorPieces;
 use crate::reason::DeclineReason;
 use crate::resident::{MatrixKey, ResidentMatrices};
-use crate::runtime::Runtime;
 use crate::shared::GgmlPtr;
 use crate::supports::{self, TensorDescriptor};
+use crate::types::FormatTable;
+
+/// What decides which weights may be on the NPU.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WeightContext<'a> {
+    /// The ggml that loaded us.
+    pub(crate) host: &'a Host,
+    /// Its number formats.
+    pub(crate) types: FormatTable,
+    /// Which products are offloaded.
+    pub(crate) rules: &'a OffloadRules,
+    /// The memory that weights may take.
+    pub(crate) budget: &'a Arc<Budget>,
+    /// Which tensors the user wants on the NPU.
+    pub(crate) patterns: &'a Patterns,
+}
+
+impl WeightContext<'_> {
+    /// Logs which weights may be on the NPU, if there is anything new about it.
+    pub(crate) fn report(&self) {
+        if let Some(line) = self.budget.report(self.rules.is_calibrated) {
+            self.host.logger().write(LogLevel::Info, &line);
+        }
+    }
+}
 
 /// The order in which weights lie in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,12 +84,12 @@ struct DecidedTensor {
 }
 
 impl Candidate {
-    fn new(runtime: &Runtime, tensor: &Tensor) -> Self {
+    fn new(context: &WeightContext<'_>, tensor: &Tensor) -> Self {
         Self {
             name: tensor.name(),
             address: tensor.data.addr(),
             // SAFETY: a tensor of the host.
-            weights: unsafe { tensor.operand(runtime.types) },
+            weights: unsafe { tensor.operand(context.types) },
         }
     }
 }
@@ -161,20 +186,20 @@ impl WeightBuffer {
 
     /// Takes note of a tensor that gets its place in this buffer: decides about it
     /// at once, if its turn has come.
-    pub(crate) fn place(&self, runtime: &Runtime, buffer: *mut Buffer, tensor: &Tensor) {
+    pub(crate) fn place(&self, context: &WeightContext<'_>, buffer: *mut Buffer, tensor: &Tensor) {
         // SAFETY: the buffer of the tensor, live while ggml calls its callbacks.
-        let usage = unsafe { runtime.host.buffer_usage(buffer) };
-        let is_stored = tensor.op == runtime.host.ops().none && tensor.view_src.is_null();
+        let usage = unsafe { context.host.buffer_usage(buffer) };
+        let is_stored = tensor.op == context.host.ops().none && tensor.view_src.is_null();
         let is_matrix = tensor.ne[1] > 1 && !tensor.data.is_null();
         if usage == usage::COMPUTE || !is_stored || !is_matrix {
             return;
         }
-        let candidate = Candidate::new(runtime, tensor);
+        let candidate = Candidate::new(context, tensor);
         // What is mapped is declared to be weights before it is placed.
         let is_due = usage == usage::WEIGHTS && self.order == WeightOrder::Plain;
         if is_due && WeightRole::of(&candidate.name) == WeightRole::Layer {
             // Why it stays with the CPU is asked when it is used.
-            let _ = self.decide(runtime, &candidate);
+            let _ = self.decide(context, &candidate);
         } else {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             self.candidates().push(candidate);
@@ -187,7 +212,7 @@ impl WeightBuffer {
     /// Why the tensor can never be on the NPU.
     fn decide(
         &self,
-        runtime: &Runtime,
+        context: &WeightContext<'_>,
         candidate: &Candidate,
     ) -> Result<Arc<WeightDecision>, DeclineReason> {
         let Candidate {
@@ -196,21 +221,21 @@ impl WeightBuffer {
             weights,
         } = candidate;
         let key = decision_key(weights, *address).ok_or(DeclineReason::Shape)?;
-        let (precision, [k, n, ..]) = supports::storable(weights, &runtime.rules)?;
+        let (precision, [k, n, ..]) = supports::storable(weights, context.rules)?;
         let decisions = self.decisions.write();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
         if let Some(tensor) = decisions.get(&key) {
             return Ok(Arc::clone(&tensor.decision));
         }
         let extent = weights.extent(*address).ok_or(DeclineReason::Shape)?;
-        let plan = runtime.rules.target.weight_plan(precision, [n, k]);
+        let plan = context.rules.target.weight_plan(precision, [n, k]);
         let plan = plan.ok_or(DeclineReason::NoPlan)?;
-        let wanted = runtime.config.tensors.include(name);
+        let wanted = context.patterns.include(name);
         // A prompt needs the output for one row.
         let is_layer = WeightRole::of(name) == WeightRole::Layer;
-        let call_ps = runtime.rules.decide(weights.format, [n, k]).call_ps;
+        let call_ps = context.rules.decide(weights.format, [n, k]).call_ps;
         let prompt_ps = call_ps.filter(|_| is_layer).unwrap_or(0);
-        let decision = runtime.budget.decide(wanted, vec![plan; key.1], prompt_ps);
+        let decision = context.budget.decide(wanted, vec![plan; key.1], prompt_ps);
         if self.is_written(&extent) {
             decision.revoke(LeftOnCpu::Written);
         }
@@ -275,7 +300,7 @@ impl WeightBuffers {
     /// Why it can never be on the NPU.
     pub(crate) fn decide_when_used(
         &self,
-        runtime: &Runtime,
+        context: &WeightContext<'_>,
         buffer: *const Buffer,
         tensor: &Tensor,
         weights: &TensorDescriptor,
@@ -288,22 +313,28 @@ impl WeightBuffers {
         // Data were read straight into the buffer: the others of the model wait too, for their
         // turns.
         if entry.is_waiting() {
-            self.settle(runtime);
-            runtime.report_weights();
+            self.settle(context);
+            context.report();
         }
         match known() {
             Some(decision) => Ok(decision),
             // They are packed once for each part, and nobody knows how many there will be.
             None if !tensor.view_src.is_null() => Err(DeclineReason::Part),
-            None => entry.decide(runtime, &Candidate::new(runtime, tensor)),
+            None => entry.decide(context, &Candidate::new(context, tensor)),
         }
     }
 
-    /// Hooks `buffer`.
+    /// Keeps `buffer`, whose callbacks become `hooks`.
     ///
     /// # Safety
     /// `buffer` is a buffer of the host that was just made and that nobody else knows.
-    pub(crate) unsafe fn adopt(&self, host: &Host, buffer: *mut Buffer, order: WeightOrder) {
+    pub(crate) unsafe fn adopt(
+        &self,
+        host: &Host,
+        buffer: *mut Buffer,
+        order: WeightOrder,
+        hooks: BufferCallbacks,
+    ) {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         entries.made += 1;
         let Some(address) = GgmlPtr::new(buffer) else {
@@ -314,7 +345,7 @@ impl WeightBuffers {
             order,
             number: entries.made,
             // SAFETY: live, and nobody calls its callbacks, by the caller's promise.
-            originals: unsafe { host.layout().hook(buffer, buffer_hooks::hooks()) },
+            originals: unsafe { host.layout().hook(buffer, hooks) },
             residents: Arc::default(),
             candidates: Mutex::default(),
             waiting: AtomicUsize::new(0),
@@ -334,17 +365,17 @@ impl WeightBuffers {
 
     /// Decides about all weights that wait for it: in the order in which they were
     /// placed, but the output's last.
-    pub(crate) fn settle(&self, runtime: &Runtime) {
+    pub(crate) fn settle(&self, context: &WeightContext<'_>) {
         let has_weights = |buffer| {
             // SAFETY: it is in the table, whose lock is held: who frees it waits.
-            let usage = unsafe { runtime.host.buffer_usage(buffer) };
+            let usage = unsafe { context.host.buffer_usage(buffer) };
             usage == usage::WEIGHTS
         };
         // Whoever needs a decision that another thread is making waits for it.
         let _settling = self.settling.lock();
         for (entry, candidate) in self.due(has_weights) {
             // Why one stays with the CPU is asked when it is used.
-            let _ = entry.decide(runtime, &candidate);
+            let _ = entry.decide(context, &candidate);
             entry.waiting.fetch_sub(1, Ordering::Release);
         }
     }

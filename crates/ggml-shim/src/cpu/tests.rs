@@ -34,12 +34,30 @@ unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize) -> *mut Bu
     ptr::without_provenance_mut(buffer_type.addr() + size)
 }
 
+/// What takes the place of `alloc`.
+unsafe extern "C" fn hook(_: *mut BufferType, _: usize) -> *mut Buffer {
+    ptr::null_mut()
+}
+
+unsafe extern "C" fn from_host_ptr(
+    _: *mut Device,
+    _: *mut c_void,
+    _: usize,
+    _: usize,
+) -> *mut Buffer {
+    ptr::null_mut()
+}
+
 fn cpu(proc_address: ProcAddress) -> CpuBackend {
     CpuBackend {
         cpu_buffer_type: plain,
         device_reg: reg,
         proc_address,
         ops: None,
+        hooks: MakerHooks {
+            alloc: hook,
+            from_host_ptr,
+        },
         replaced: OnceLock::new(),
     }
 }
@@ -66,7 +84,7 @@ fn buffers_of_extra_types_are_looked_at_and_made_as_before() {
         assert_eq!(made.addr(), buffer_type.addr() + 4096);
     }
     for fake in &types {
-        assert!(ptr::fn_addr_eq(fake.alloc(), buffer::alloc as AllocBuffer));
+        assert!(ptr::fn_addr_eq(fake.alloc(), hook as AllocBuffer));
     }
     assert!(!cpu.is_extra(cpu.buffer_type()));
     assert!(cpu.own_alloc(cpu.buffer_type()).is_none());

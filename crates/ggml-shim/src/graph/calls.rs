@@ -2,12 +2,12 @@
 //! Calls of the engine that do not depend on each other: computed at once, again where less may be
 //! wrong then, and counted.
 
+use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 use npu_matmul::Engine;
 use serde_json::{Value, json};
 
-use super::GraphFailure;
 use crate::abi::status;
 use crate::attention::{self, Attention};
 use crate::failure;
@@ -20,6 +20,39 @@ use crate::stream::Stream;
 use crate::supports::{AttentionShape, Offload, Shape};
 use crate::trace::{Trace, TracedList};
 use crate::verify::OutputErrors;
+
+/// Why a graph has no results.
+#[derive(Debug)]
+pub(super) enum GraphFailure {
+    /// The program asked to stop.
+    Aborted,
+    /// A node failed.
+    Node {
+        /// Of [`status`], for ggml.
+        status: c_int,
+        /// A sentence that names the node, for people.
+        line: String,
+        /// Whether the NPU is not trusted with the node's precision any more.
+        distrusted: bool,
+    },
+}
+
+impl GraphFailure {
+    pub(super) const fn node(status: c_int, line: String) -> Self {
+        let distrusted = false;
+        Self::Node {
+            status,
+            line,
+            distrusted,
+        }
+    }
+}
+
+impl From<String> for GraphFailure {
+    fn from(line: String) -> Self {
+        Self::node(status::FAILED, line)
+    }
+}
 
 /// What nodes ask of the engine.
 pub(super) trait EngineCall: Sized + Send {

@@ -3,8 +3,8 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::text;
 use crate::load_error::LoadError;
+use crate::text::text;
 use crate::version::GgmlVersion;
 
 /// `GGML_OP_COUNT` of ggml 0.9.1, the smallest of all supported versions:

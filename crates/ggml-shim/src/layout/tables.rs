@@ -13,10 +13,11 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::{self, offset_of, size_of};
 use std::ptr::{self, NonNull};
 
-use super::{
+use super::callbacks::{
     AllocBuffer, BackendCallbacks, BufferCallbacks, Clear, CopyTensor, FreeBuffer, InitTensor,
-    MemsetTensor, SetTensor, slot,
+    MemsetTensor, SetTensor,
 };
+use super::slot;
 use crate::abi::{Backend, Buffer, BufferFromHostPtr, BufferType, Device, DeviceObject, Graph};
 use crate::stream::Stream;
 

@@ -11,12 +11,11 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr::{self, NonNull};
 
-use super::TableLayout;
 use super::prototype::{
     ByteCount, F1, F2, F3, F4, First, Given, Object, OutArg, Prototype, ROOM, TensorArg, Text,
     Zeros,
 };
-use super::tables::{BackendObject, BufferObject, slots};
+use super::tables::{BackendObject, BufferObject};
 use crate::abi::{DeviceObject, DeviceProps, MAX_DIMS, RegObject, Tensor};
 
 /// Words of an object of marks: more than any of ggml's has.
@@ -120,19 +119,15 @@ fn trials<const TWO_D: usize>() -> Vec<Trial> {
     ]
 }
 
-/// Tries `layout` with the functions that `symbol` finds by their names; the name of the first that
+/// Tries the layout with so many slots of strided copies with the functions that `symbol` finds by their names; the name of the first that
 /// does not do what it should. A function that ggml does not export proves nothing.
 ///
 /// # Safety
 /// The addresses are of ggml's functions of these names.
-pub(super) unsafe fn refuted(
-    layout: TableLayout,
+pub(super) unsafe fn refuted<const TWO_D: usize>(
     symbol: impl Fn(&CStr) -> Option<NonNull<c_void>>,
 ) -> Option<&'static CStr> {
-    let mut trials = match layout {
-        TableLayout::V0_9_1 => trials::<0>(),
-        TableLayout::V0_10 | TableLayout::V0_26 => trials::<{ slots::TWO_D }>(),
-    };
+    let mut trials = trials::<TWO_D>();
     // Functions that take a tensor end the program if they take it for one without data.
     // SAFETY: the caller's promise is the callee's.
     if unsafe { !is_our_tensor(&symbol) } {
@@ -227,6 +222,7 @@ unsafe fn is_our_tensor(symbol: &impl Fn(&CStr) -> Option<NonNull<c_void>>) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::tables::slots;
 
     /// `ggml_backend_buffer_clear` of a host, which calls the callback of this word.
     unsafe extern "C" fn clear<const WORD: usize>(object: *mut c_void, _: u8) {
@@ -253,8 +249,7 @@ mod tests {
         (name, NonNull::new(function as *mut c_void).unwrap())
     }
 
-    fn refuted_by(
-        layout: TableLayout,
+    fn refuted_by<const TWO_D: usize>(
         functions: &[(&CStr, NonNull<c_void>)],
     ) -> Option<&'static CStr> {
         let symbol = |name: &CStr| {
@@ -262,34 +257,34 @@ mod tests {
             Some(*function)
         };
         // SAFETY: the functions above, with the prototypes of ggml's of these names.
-        unsafe { refuted(layout, symbol) }
+        unsafe { refuted::<TWO_D>(symbol) }
     }
 
     #[test]
     fn a_slot_more_is_seen_wherever_it_is() {
         let (at_7, at_9) = (clears::<7>(), clears::<9>());
         let name = at_7.0;
-        assert_eq!(refuted_by(TableLayout::V0_9_1, &[at_7]), None);
-        assert_eq!(refuted_by(TableLayout::V0_9_1, &[at_9]), Some(name));
-        assert_eq!(refuted_by(TableLayout::V0_10, &[at_9]), None);
-        assert_eq!(refuted_by(TableLayout::V0_26, &[at_7]), Some(name));
+        assert_eq!(refuted_by::<0>(&[at_7]), None);
+        assert_eq!(refuted_by::<0>(&[at_9]), Some(name));
+        assert_eq!(refuted_by::<{ slots::TWO_D }>(&[at_9]), None);
+        assert_eq!(refuted_by::<{ slots::TWO_D }>(&[at_7]), Some(name));
         let device = reads::<16>(c"ggml_backend_dev_backend_reg");
         assert_eq!(
-            refuted_by(TableLayout::V0_26, &[at_9, device]),
+            refuted_by::<{ slots::TWO_D }>(&[at_9, device]),
             Some(device.0)
         );
     }
 
     #[test]
     fn what_is_not_exported_proves_nothing() {
-        assert_eq!(refuted_by(TableLayout::V0_26, &[]), None);
+        assert_eq!(refuted_by::<{ slots::TWO_D }>(&[]), None);
     }
 
     #[test]
     fn another_tensor_is_seen_before_any_function_takes_one() {
         let data = reads::<30>(c"ggml_get_data");
-        assert_eq!(refuted_by(TableLayout::V0_26, &[data]), Some(data.0));
+        assert_eq!(refuted_by::<{ slots::TWO_D }>(&[data]), Some(data.0));
         let data = reads::<31>(c"ggml_get_data");
-        assert_eq!(refuted_by(TableLayout::V0_26, &[data]), None);
+        assert_eq!(refuted_by::<{ slots::TWO_D }>(&[data]), None);
     }
 }

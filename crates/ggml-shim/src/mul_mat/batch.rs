@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use npu_matmul::{Engine, Output};
 
+use super::operands::{KeptWeights, MulMat, StoredWeights};
 use super::rows::{PreparedRows, RowScratch};
-use super::{KeptWeights, MulMat, StoredWeights};
 use crate::abi::MAX_DIMS;
 use crate::matrix::Matrix;
 use crate::mul_mat_error::{ListError, MulMatError};

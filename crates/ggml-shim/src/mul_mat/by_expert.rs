@@ -12,8 +12,8 @@
 //!
 //! The rows that chose the same expert are one part.
 
-use super::MulMat;
 use super::batch::{Part, PartRows};
+use super::operands::MulMat;
 use crate::mul_mat_error::MulMatError;
 use crate::supports::ExpertChoice;
 

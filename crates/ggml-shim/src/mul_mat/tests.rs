@@ -4,7 +4,8 @@
 mod by_expert;
 mod formats;
 
-use std::sync::LazyLock;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
 
 use half::f16;
 use npu_model::Selector;
@@ -16,7 +17,11 @@ use super::*;
 use crate::abi::type_id;
 use crate::engine::{self, OpenedEngine};
 use crate::mul_mat_error::MulMatError;
+use crate::node_output::NodeOutput;
+use crate::supports::{Offload, TensorDescriptor};
+use crate::tensor_bytes::TensorBytes;
 use crate::types::tests::{Q8_0, decoder, format};
+use crate::verify::OutputErrors;
 
 pub(crate) static OPENED: LazyLock<OpenedEngine> =
     LazyLock::new(|| engine::open(&Selector::Model, false, None).unwrap());

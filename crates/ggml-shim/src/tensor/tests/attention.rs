@@ -116,7 +116,10 @@ fn with_data<T>(places: [usize; 6], body: impl FnOnce(Attention<'_>) -> T) -> Op
     let footprint = unsafe { footprint(&context(&host), tensor) }?;
     let numbers = (shape, query.params);
     // SAFETY: as above.
-    unsafe { attention_data(&context(&host), tensor, numbers, &footprint, None) }.map(body)
+    unsafe {
+        super::super::attention::attention_data(&context(&host), tensor, numbers, &footprint, None)
+    }
+    .map(body)
 }
 
 #[test]

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Makes the [`Runtime`] when ggml loads this library, and ends it with the process.
+
+use std::ffi::CString;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use npu_model::Selector;
+use npu_offload::OffloadRules;
+
+use crate::budget::Budget;
+use crate::config::Config;
+use crate::cpu::CpuBackend;
+use crate::describe::StartLine;
+use crate::host::Host;
+use crate::load_error::LoadError;
+use crate::log::{LogLevel, Logger};
+use crate::mul_mat::RowScratch;
+use crate::observer::EngineObserver;
+use crate::progress::Progress;
+use crate::runtime::{self, Runtime, contain};
+use crate::stats::{DeviceCounts, ModelledTime, NpuTime, Stats};
+use crate::symbols::SymbolScope;
+use crate::trace::{self, Trace, TraceFile};
+use crate::types::FormatTable;
+use crate::verify::Verification;
+use crate::weight_buffers::WeightBuffers;
+use crate::{buffer, device, engine, names, reg};
+
+/// Sets everything up at the first call; `None`, after one line in the log, if
+/// this library cannot serve the program.
+pub(crate) fn load() -> Option<&'static Runtime> {
+    let mut fresh = false;
+    let runtime = runtime::get_or_make(|| {
+        fresh = true;
+        contain(new).unwrap_or_else(|| {
+            Logger::new(SymbolScope::find().as_ref()).write(
+                LogLevel::Error,
+                "internal error while loading; please report it. The program goes on without the \
+                 NPU.",
+            );
+            None
+        })
+    });
+    if let Some(runtime) = runtime
+        && fresh
+    {
+        contain(|| runtime.cpu.watch());
+        // SAFETY: `at_exit` is an `extern "C" fn()`; should this library be
+        // unloaded, the C library calls it before. If the table of handlers is
+        // full it is just not called.
+        unsafe { libc::atexit(at_exit) };
+    }
+    runtime
+}
+
+/// The state of a process that this library serves; `None`, after one line in the log, where it
+/// cannot.
+fn new() -> Option<Runtime> {
+    let place = SymbolScope::find();
+    let logger = Logger::new(place.as_ref());
+    let (config, complaints) = Config::from_env();
+    // Before anything else is looked at, of which there could be something to say.
+    let Some(device) = config.device.clone() else {
+        let line = "the NPU is left alone, as GGML_ROCKET_DEVICE or ROCKET_DEVICE says";
+        logger.write(LogLevel::Info, line);
+        return None;
+    };
+    let runtime = place
+        .ok_or(LoadError::NoGgml)
+        .and_then(|place| match SymbolScope::copies() {
+            0 | 1 => open(&place, config, complaints, &device),
+            copies => Err(LoadError::SeveralGgml { copies }),
+        });
+    match runtime {
+        Ok(runtime) => Some(runtime),
+        Err(error) => {
+            logger.write(
+                LogLevel::Error,
+                &format!("{error}. The program goes on without the NPU."),
+            );
+            None
+        }
+    }
+}
+
+/// Serves the ggml of `place` with `device`. `complaints` about `config` are for the log.
+fn open(
+    place: &SymbolScope,
+    config: Config,
+    complaints: Vec<String>,
+    device: &Selector,
+) -> Result<Runtime, LoadError> {
+    let host = Host::new(place)?;
+    let incomplete = || LoadError::Incomplete {
+        version: host.version().to_owned(),
+    };
+    let types = FormatTable::find(place).ok_or_else(incomplete)?;
+    let cpu = CpuBackend::find(place, buffer::HOOKS).ok_or_else(incomplete)?;
+    let logger = host.logger();
+    for complaint in complaints {
+        logger.write(LogLevel::Warn, &complaint);
+    }
+    // Before the device, which is to record nothing that nobody can read.
+    let output = config.trace.as_ref().and_then(|path| {
+        let output = TraceFile::open(path);
+        output
+            .map_err(|error| logger.write(LogLevel::Warn, &trace::complaint(path, &error)))
+            .ok()
+    });
+    let opened = engine::open(device, output.is_some(), config.threads)?;
+    if let Some(complaint) = &opened.complaint {
+        logger.write(LogLevel::Warn, complaint);
+    }
+    let name = names::name_of(opened.is_model);
+    let megahertz = opened.target.megahertz();
+    let machine = opened.target.options.profile.machine;
+    let mut rules = OffloadRules::new(opened.target);
+    rules.choice = config.precision;
+    rules.min_rows = config.min_m;
+    rules.attention = config.attention;
+    let budget = || npu_offload::default_budget(Path::new("/")).unwrap_or(u64::MAX);
+    let limit = config.memory.unwrap_or_else(budget);
+    let start = StartLine {
+        name: &name.to_string_lossy(),
+        description: &opened.description,
+        node: (!opened.is_model).then_some(&*opened.node),
+        precision: config.precision.word(),
+        limit,
+        megahertz,
+        is_calibrated: rules.is_calibrated,
+    };
+    // Software in place of an NPU is what most programs show without being
+    // asked.
+    let level = match opened.is_model {
+        true => LogLevel::Warn,
+        false => LogLevel::Info,
+    };
+    let ggml = host.version();
+    logger.write(level, &format!("{start}; ggml {ggml}"));
+    if host.has_backend(c"BLAS") {
+        logger.write(
+            LogLevel::Warn,
+            "ggml's BLAS backend is loaded too; it comes first and takes the products that \
+             the NPU would compute. Remove it (Debian: libggml0-backend-blas)",
+        );
+    }
+    let budget = Budget::new(opened.engine.memory_plan(limit), limit);
+    let trace = output.and_then(|output| {
+        let path = output.path().to_owned();
+        let trace = Trace::begin(output, &opened.description, opened.is_model, logger);
+        trace
+            .map_err(|error| logger.write(LogLevel::Warn, &trace::complaint(&path, &error)))
+            .ok()
+    });
+    let observed = config.stats || trace.is_some();
+    let observer = observed.then(|| Arc::new(EngineObserver::new(opened.cores, machine, trace)));
+    let engine = match &observer {
+        Some(observer) => opened.engine.observed_by(Arc::clone(observer) as Arc<_>),
+        None => opened.engine,
+    };
+    let reg = reg::new(host.layout().api_version());
+    Ok(Runtime {
+        reg: reg.into(),
+        device: device::new(reg).into(),
+        name,
+        description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
+        stats: Stats::default(),
+        model: opened.model,
+        observer,
+        verify: Verification::new(config.verify),
+        row_scratch: RowScratch::default(),
+        engine: Mutex::new(Some(Arc::new(engine))),
+        host,
+        types,
+        cpu,
+        weight_buffers: WeightBuffers::default(),
+        budget,
+        progress: Progress::default(),
+        rules,
+        config,
+    })
+}
+
+/// Prints the statistics and closes the device while the process still can:
+/// the driver wants its descriptors closed some time after the last job, which
+/// a plain exit would not heed.
+extern "C" fn at_exit() {
+    let Some(runtime) = runtime::get() else {
+        return;
+    };
+    contain(|| {
+        let engine = runtime.take_engine();
+        if runtime.config.stats {
+            let counts = engine
+                .as_deref()
+                .map_or_else(DeviceCounts::default, engine::counts);
+            let description = runtime.description.to_string_lossy();
+            let npu = NpuTime {
+                modelled: runtime.observer.as_ref().map(|observer| ModelledTime {
+                    ps: observer.modelled_ps(),
+                    clock_hz: observer.clock_hz(),
+                }),
+                is_measured: runtime.model.is_none(),
+            };
+            let weights = runtime.budget.most();
+            let table = runtime.stats.table(&description, counts, weights, npu);
+            let _ = std::io::stderr().write_all(table.as_bytes());
+        }
+        if let Some(trace) = runtime.trace() {
+            trace.finish(|| {
+                let timeline = runtime.model.as_ref().and_then(|model| model.timeline());
+                let jobs = timeline.map(|timeline| timeline.to_chrome_job_events());
+                jobs.unwrap_or_default()
+            });
+        }
+        // Weights of models that nobody freed keep the device open until the
+        // process is gone.
+        if let Some(engine) = &engine {
+            engine.settle();
+        }
+        drop(engine);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_host_there_is_no_runtime() {
+        assert!(load().is_none());
+    }
+}
