@@ -33,6 +33,20 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
+/// A page of docs/ for a package, which has all of docs/ and nothing else of the tree: a link that
+/// leads out of docs/ keeps its text alone.
+pub(crate) fn for_package(text: &str) -> String {
+    let mut page = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("](../") {
+        let label = before.rfind('[').unwrap_or(before.len());
+        page += &before[..label];
+        page += before.get(label + 1..).unwrap_or_default();
+        rest = after.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    page + rest
+}
+
 /// Targets of links and pictures within the tree.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     [("](", ')'), ("href=\"", '"')]
@@ -80,6 +94,20 @@ fn anchor_of(heading: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_of_a_package_lead_to_its_pages_only() {
+        assert_eq!(
+            for_package("see [a `b`](../c/d.rs), [e](f.md)."),
+            "see a `b`, [e](f.md)."
+        );
+        for page in paths::files(&paths::root().join("docs"), &["md"]).unwrap() {
+            let text = for_package(&paths::text(&page).unwrap());
+            for link in links(&text) {
+                assert!(!link.starts_with(".."), "{}: {link}", page.display());
+            }
+        }
+    }
 
     #[test]
     fn links_are_followed() {

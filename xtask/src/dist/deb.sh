@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Makes the Debian package $PACKAGE, of $ARCH ($TRIPLET) and $VERSION: the file $OUT. Runs at
 # the root of the sources. Programs and libraries are in $BUILT, what programs write about
-# themselves is in $MANUALS, licences of the crates in them are in the file $LICENCES. The
+# themselves is in $MANUALS, the pages of docs/ are in $PAGES, licences of the crates in them are in the file $LICENCES. The
 # package's time is $SOURCE_DATE_EPOCH, or $DATE; its files are put together in $STAGE.
 set -eu
 umask 022
@@ -35,9 +35,8 @@ npu-probe)
     file 644 "$MANUALS/_npu-probe" usr/share/zsh/vendor-completions/_npu-probe
     file 644 xtask/src/dist/60-rocket-npu.rules usr/lib/udev/rules.d/60-rocket-npu.rules
     manuals npu-probe
-    # The pages that its doctor names.
-    for page in troubleshooting driver; do
-        file 644 "docs/$page.md" "usr/share/doc/$PACKAGE/$page.md"
+    for page in "$PAGES"/*; do
+        file 644 "$page" "usr/share/doc/$PACKAGE/${page##*/}"
     done
     control="Section: utils
 Depends: $libraries

@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use crate::arch::Arch;
 use crate::build::{self, GUEST_TARGET};
 use crate::process::run_checked;
-use crate::{paths, process};
+use crate::{links, paths, process};
 
 /// Version of all packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -59,6 +59,7 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     let to = std::path::absolute(paths::target().join("dist"))?;
     fs::create_dir_all(to.join("manuals")).with_context(|| format!("making {}", to.display()))?;
     manuals(&to.join("manuals"))?;
+    pages(&to.join("pages"))?;
     let mut all = Vec::new();
     for arch in [Arch::Amd64, Arch::Arm64] {
         if args.arch.is_some_and(|only| only != arch) {
@@ -165,12 +166,26 @@ fn script(name: &str, built: &Path, to: &Path, file: &Path) -> Result<Command> {
         .env("VERSION", VERSION)
         .env("BUILT", std::path::absolute(built)?)
         .env("MANUALS", paths::target().join("dist/manuals"))
+        .env("PAGES", paths::target().join("dist/pages"))
         .env("STAGE", to.join("staging"))
         .env("LICENCES", to.join("licences"))
         .env("OUT", file)
         .env("SOURCE_DATE_EPOCH", time("--format=%ct")?)
         .env("DATE", time("--format=%cd")?);
     Ok(script)
+}
+
+/// Writes the pages of docs/ as a package has them, and their pictures.
+fn pages(folder: &Path) -> Result<()> {
+    // Without what an earlier call left.
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder)?;
+    for page in paths::files(&paths::root().join("docs"), &["md", "svg"])? {
+        let name = page.file_name().context("a page without a name")?;
+        let text = links::for_package(&paths::text(&page)?);
+        fs::write(folder.join(name), text).context("writing a page")?;
+    }
+    Ok(())
 }
 
 /// Has the programs write man pages and completions.
