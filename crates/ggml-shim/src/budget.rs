@@ -186,6 +186,15 @@ impl Budget {
         Some(line)
     }
 
+    /// The bytes that packed weights may take, and those that are left of them.
+    pub(crate) fn limit_and_free(&self) -> (u64, u64) {
+        let state = self.lock();
+        (
+            state.limit,
+            state.limit.saturating_sub(state.memory.total()),
+        )
+    }
+
     /// Tensors and bytes on the NPU, and those left to the CPU, each when there
     /// were most.
     pub(crate) fn most(&self) -> WeightTotals {

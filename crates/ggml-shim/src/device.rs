@@ -61,13 +61,22 @@ unsafe extern "C" fn description(_device: *mut Device) -> *const c_char {
     })
 }
 
+/// What packed weights may take of the host's memory, and what is left of that: bytes.
+fn budget() -> (usize, usize) {
+    guard("get_memory", (0, 0), |runtime| {
+        let (limit, free) = runtime.budget.limit_and_free();
+        let bytes = |number| usize::try_from(number).unwrap_or(usize::MAX);
+        (bytes(limit), bytes(free))
+    })
+}
+
 unsafe extern "C" fn memory(_device: *mut Device, free: *mut usize, total: *mut usize) {
-    // The NPU has no memory of its own; zero means: see the host's.
-    for out in [free, total] {
+    let (limit, left) = budget();
+    for (out, bytes) in [(free, left), (total, limit)] {
         if !out.is_null() {
             // SAFETY: not null, and ggml passes the addresses of two size_t
             // for us to write.
-            unsafe { out.write(0) };
+            unsafe { out.write(bytes) };
         }
     }
 }
@@ -85,12 +94,13 @@ unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
     if out.is_null() {
         return;
     }
+    let (memory_total, memory_free) = budget();
     let props = DeviceProps {
         name: own_name(),
         // SAFETY: `description` ignores its argument.
         description: unsafe { description(device) },
-        memory_free: 0,
-        memory_total: 0,
+        memory_free,
+        memory_total,
         device_type: DEVICE_TYPE_ACCEL,
         device_id: ptr::null(),
         caps: DeviceCaps {

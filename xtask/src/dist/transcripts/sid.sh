@@ -1,6 +1,6 @@
 dpkg --install /packages/libggml-rocket_*.deb /packages/npu-probe_*.deb 2>&1 | grep -Ev 'database|triggers'
 npu-probe doctor | grep -A1 'ggml backend'
-export GGML_ROCKET_DEVICE=model
+export GGML_ROCKET_DEVICE=model GGML_ROCKET_MEM=1G
 llama-completion --list-devices 2>/dev/null
 GGML_ROCKET_STATS=1 GGML_ROCKET_MIN_M=2 llama-completion -m /files/tiny.gguf --temp 0 -n 4 -no-cnv -p 'It was a dark and stormy night; the rain fell in torrents.' 2>&1 </dev/null | grep -aE 'products (computed|failed)|weight tensors'
 : so does libwhisper
