@@ -15,6 +15,7 @@ mod capture;
 mod capture_file;
 mod cmd;
 mod data;
+mod date;
 mod doctor;
 mod dump;
 mod evidence;

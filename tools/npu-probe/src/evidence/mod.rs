@@ -7,7 +7,6 @@
 
 mod archive;
 mod child;
-mod date;
 mod private;
 mod state;
 mod step;

@@ -53,7 +53,7 @@ impl EvidenceState {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Ok(Self {
-                    date: super::date::today(),
+                    date: crate::date::today(),
                     device: device.to_owned(),
                     steps: BTreeMap::new(),
                 });

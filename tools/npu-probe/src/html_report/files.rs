@@ -114,6 +114,13 @@ pub(super) struct ReportedRow {
     pub(super) remedy: Option<ShownText>,
 }
 
+impl ReportedRow {
+    /// Whether it needs a remedy.
+    pub(super) fn is_problem(&self) -> bool {
+        &*self.state == "PROBLEM"
+    }
+}
+
 /// `calibrate --json`.
 #[derive(Debug, Deserialize)]
 pub(super) struct CalibrationFile {
@@ -142,6 +149,13 @@ pub(super) struct SelfTestFile {
     pub(super) problem: ReportedProblem,
     pub(super) time_of: ShownText,
     pub(super) runs: Vec<ReportedRun>,
+}
+
+impl SelfTestFile {
+    /// Whether all elements were right.
+    pub(super) fn is_pass(&self) -> bool {
+        &*self.result == "PASS"
+    }
 }
 
 #[derive(Debug, Deserialize)]

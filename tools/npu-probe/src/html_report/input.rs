@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use npu_matmul::Profile;
 use serde::de::DeserializeOwned;
@@ -53,6 +54,8 @@ pub(super) enum ReportContent {
 pub(crate) struct ReportInput {
     /// Without its folder, which is nobody's business.
     pub(super) name: ShownText,
+    /// When it was written.
+    pub(super) written: SystemTime,
     pub(super) content: ReportContent,
 }
 
@@ -60,9 +63,11 @@ impl ReportInput {
     /// Reads a file and finds out what it is.
     pub(crate) fn read(path: &Path) -> Result<Self, ReportInputError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let file = File::open(path)?;
         Ok(Self {
             name: ShownText::from(&*name),
-            content: content(File::open(path)?)?,
+            written: file.metadata()?.modified().unwrap_or(UNIX_EPOCH),
+            content: content(file)?,
         })
     }
 }

@@ -3,8 +3,11 @@
 
 use maud::{Markup, html};
 
+use super::files::{DoctorFile, ReportedDevice, SelfTestFile};
 use super::input::{ReportContent, ReportInput};
-use super::text::own;
+use super::sections::self_tests;
+use super::text::{ShownText, facts, own, with_code};
+use crate::date;
 
 /// What computed: nothing matters more to whoever reads figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +75,11 @@ impl ReportInput {
         }
     }
 
-    fn section(&self) -> (&'static str, Markup) {
-        match &self.content {
+    /// The title and the body of its section; none for a self-test, which shares one.
+    fn section(&self) -> Option<(&'static str, Markup)> {
+        Some(match &self.content {
             ReportContent::Doctor(doctor) => ("The machine", doctor.section()),
-            ReportContent::SelfTest(test) => ("Self-test", test.section()),
+            ReportContent::SelfTest(_) => return None,
             ReportContent::Bench(bench) => ("Speed of products", bench.section()),
             ReportContent::Calibration(file) => ("Calibration", file.section()),
             ReportContent::Profile(profile) => (
@@ -83,7 +87,55 @@ impl ReportInput {
                 super::sections::profile_and_facts(profile),
             ),
             ReportContent::Trace(trace) => ("When it ran", trace.section()),
+        })
+    }
+
+    fn self_test(&self) -> Option<&SelfTestFile> {
+        match &self.content {
+            ReportContent::SelfTest(test) => Some(test),
+            _ => None,
         }
+    }
+
+    fn doctor(&self) -> Option<&DoctorFile> {
+        match &self.content {
+            ReportContent::Doctor(doctor) => Some(doctor),
+            _ => None,
+        }
+    }
+
+    /// The device that computed, if one did.
+    fn device(&self) -> Option<&ReportedDevice> {
+        match &self.content {
+            ReportContent::SelfTest(test) => Some(&test.device),
+            ReportContent::Bench(bench) => Some(&bench.conditions.device),
+            ReportContent::Calibration(file) => Some(&file.device),
+            _ => None,
+        }
+    }
+}
+
+/// What a reader wants to know first: verdict, date and conditions.
+fn summary(inputs: &[ReportInput], tests: &[&SelfTestFile]) -> Markup {
+    let doctors = inputs.iter().filter_map(ReportInput::doctor);
+    let mut sentences: Vec<String> = doctors.clone().map(DoctorFile::verdict).collect();
+    let wrong = tests.iter().filter(|test| !test.is_pass()).count();
+    match (tests.len(), wrong) {
+        (0, _) => {}
+        (all, 0) => sentences.push(format!("PASS: {all} of {all} self-tests are right.")),
+        (all, wrong) => sentences.push(format!("FAIL: {wrong} of {all} self-tests are wrong.")),
+    }
+    let unusable = doctors.clone().any(|doctor| doctor.usable.is_none());
+    let class = if wrong > 0 || unusable { "problem" } else { "" };
+    let newest = inputs.iter().map(|input| input.written).max();
+    let date = newest.map(|time| ("date", format!("{}, by the newest file", date::date(time))));
+    let device = inputs.iter().find_map(ReportInput::device);
+    let conditions = device.map(ReportedDevice::facts).unwrap_or_default();
+    html! {
+        @if !sentences.is_empty() {
+            p.banner.verdict.(class) { (with_code(&ShownText::from(&*sentences.join(" ")))) }
+        }
+        (facts(date.into_iter().chain(conditions)))
     }
 }
 
@@ -91,6 +143,13 @@ impl ReportInput {
 pub(crate) fn page(inputs: &[ReportInput]) -> String {
     let all: Vec<FiguresOf> = inputs.iter().map(ReportInput::figures_of).collect();
     let (class, banner) = FiguresOf::banner(&all);
+    let first_test = inputs.iter().position(|input| input.self_test().is_some());
+    let tests: Vec<&SelfTestFile> = inputs.iter().filter_map(ReportInput::self_test).collect();
+    let of_tests = inputs.iter().filter(|input| input.self_test().is_some());
+    let names: Vec<&str> = of_tests.clone().map(|input| &*input.name).collect();
+    let test_names = ShownText::from(&*names.join(", "));
+    let tests_of: Vec<FiguresOf> = of_tests.map(ReportInput::figures_of).collect();
+    let (tests_of, _) = FiguresOf::banner(&tests_of);
     let page = html! {
         (own("<!DOCTYPE html>\n"))
         html lang="en" xmlns="http://www.w3.org/1999/xhtml" {
@@ -102,15 +161,13 @@ pub(crate) fn page(inputs: &[ReportInput]) -> String {
             }
             body {
                 h1 { "NPU report" }
+                (summary(inputs, &tests))
                 p.banner.(class.class()) { (banner) }
-                @for (input, of) in inputs.iter().zip(&all) {
-                    @let (title, body) = input.section();
-                    section {
-                        h2 { (title) " " @if *of != FiguresOf::Unknown {
-                            span.badge.(of.class()) { (of.badge()) }
-                        } }
-                        p.note { "From " (input.name) }
-                        (body)
+                @for (index, (input, of)) in inputs.iter().zip(&all).enumerate() {
+                    @if let Some((title, body)) = input.section() {
+                        (section(title, *of, &input.name, body))
+                    } @else if first_test == Some(index) {
+                        (section("Self-tests", tests_of, &test_names, self_tests(&tests)))
                     }
                 }
                 footer { p { "Made by npu-probe " (env!("CARGO_PKG_VERSION")) " report." } }
@@ -118,4 +175,15 @@ pub(crate) fn page(inputs: &[ReportInput]) -> String {
         }
     };
     page.into_string() + "\n"
+}
+
+/// What one file says, or all self-tests.
+fn section(title: &str, of: FiguresOf, from: &ShownText, body: Markup) -> Markup {
+    html! { section {
+        h2 { (title) " " @if of != FiguresOf::Unknown {
+            span.badge.(of.class()) { (of.badge()) }
+        } }
+        p.note { "From " (from) }
+        (body)
+    } }
 }

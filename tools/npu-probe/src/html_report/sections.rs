@@ -4,8 +4,8 @@
 use maud::{Markup, html};
 use npu_matmul::Profile;
 
-use super::files::{BenchFile, CalibrationFile, DoctorFile, SelfTestFile};
-use super::text::{facts, number, table, time};
+use super::files::{BenchFile, CalibrationFile, DoctorFile, ReportedRow, SelfTestFile};
+use super::text::{ShownText, blocks, facts, folded, number, table, time, with_code};
 use super::timeline::TraceTimeline;
 use super::trace::{SliceKind, TraceSlices};
 use crate::flags::planning::HERTZ_PER_MHZ;
@@ -15,38 +15,66 @@ const PS_PER_US: f64 = 1e6;
 
 impl DoctorFile {
     pub(super) fn section(&self) -> Markup {
-        let verdict = match &self.usable {
-            Some(node) => format!("The NPU can be used: {node}"),
-            None => "The NPU cannot be used.".to_owned(),
+        let is_problem = |row: &&ReportedRow| row.is_problem();
+        let (problems, others): (Vec<_>, Vec<_>) = self.rows.iter().partition(is_problem);
+        let rows = |rows: Vec<&ReportedRow>| {
+            let cells = rows.into_iter().map(|row| {
+                let remedy = row.remedy.as_deref().unwrap_or_default();
+                let class = if row.is_problem() { "problem" } else { "" };
+                let cells = [
+                    (&row.state).into(),
+                    (&row.topic).into(),
+                    (&row.found).into(),
+                    remedy.into(),
+                ];
+                (class, cells)
+            });
+            blocks(["", "what", "found", "what to do"], cells)
         };
+        let summary = format!("{} other rows", others.len());
         html! {
-            p { (verdict) }
-            (table(["", "what", "found", "what to do"], self.rows.iter().map(|row| [
-                (&row.state).into(), (&row.topic).into(), (&row.found).into(),
-                row.remedy.as_deref().unwrap_or_default().into(),
-            ])))
+            p { (with_code(&ShownText::from(&*self.verdict()))) }
+            @if !problems.is_empty() { (rows(problems)) }
+            @if !others.is_empty() { (folded(&summary, rows(others))) }
             p.note { "npu-probe " (self.version) }
+        }
+    }
+
+    /// Whether the NPU is usable, in a sentence.
+    pub(super) fn verdict(&self) -> String {
+        match (&self.usable, self.rows.iter().find(|row| row.is_problem())) {
+            (Some(node), _) => format!("The NPU is usable: {node}."),
+            (None, Some(first)) => {
+                format!("The NPU is not usable. Fix `{}` first.", first.topic)
+            }
+            (None, None) => "The NPU is not usable.".to_owned(),
         }
     }
 }
 
-impl SelfTestFile {
-    pub(super) fn section(&self) -> Markup {
-        let problem = &self.problem;
-        let product = format!(
-            "{} {}x{}x{}",
-            problem.dtype, problem.m, problem.k, problem.n
-        );
-        html! {
-            p { strong { (self.result) } " " (product) }
-            (facts(self.device.facts()))
-            (table(["elements", "wrong", "wall time"], self.runs.iter().map(|run| [
+/// All self-tests, in one table.
+pub(super) fn self_tests(tests: &[&SelfTestFile]) -> Markup {
+    let rows = tests.iter().flat_map(|test| {
+        let problem = &test.problem;
+        test.runs.iter().map(move |run| {
+            let class = if test.is_pass() { "" } else { "problem" };
+            let product = format!(
+                "{} {}x{}x{}",
+                problem.dtype, problem.m, problem.k, problem.n
+            );
+            let cells = [
+                (&test.result).into(),
+                product.into(),
                 run.comparison.elements.into(),
                 run.comparison.different.into(),
-                time(run.wall_us).into(),
-            ])))
-            p.note { "Wall time is that of " (self.time_of) "." }
-        }
+                format!("{} of {}", time(run.wall_us), test.time_of).into(),
+            ];
+            (class, cells)
+        })
+    });
+    html! {
+        (blocks(["result", "product", "elements", "wrong", "wall time"], rows))
+        @if let Some(test) = tests.first() { (folded("Device", facts(test.device.facts()))) }
     }
 }
 
@@ -132,11 +160,11 @@ impl CalibrationFile {
         html! {
             (facts(self.device.facts()))
             @if let Some(measured) = &self.profile { (profile(measured)) }
-            h3 { "Contested facts" }
-            (table(["fact", "question", "outcome", "result"], self.facts.iter().map(|fact| [
+            @let summary = format!("{} contested facts", self.facts.len());
+            (folded(&summary, table(["fact", "question", "outcome", "result"], self.facts.iter().map(|fact| [
                 (&fact.name).into(), (&fact.question).into(), fact.outcome.replace('_', " ").into(),
                 told(fact).into(),
-            ])))
+            ]))))
             p.note { "npu-probe " (self.version) }
         }
     }
@@ -188,10 +216,10 @@ pub(super) fn profile_and_facts(whole: &Profile) -> Markup {
     html! {
         (profile(whole))
         @if !whole.facts.is_empty() {
-            h3 { "Decided facts" }
-            (table(["fact", "side", "question"], whole.facts.iter().map(|fact| [
+            @let summary = format!("{} decided facts", whole.facts.len());
+            (folded(&summary, table(["fact", "side", "question"], whole.facts.iter().map(|fact| [
                 (&*fact.id).into(), (&*fact.verdict).into(), (&*fact.sentence).into(),
-            ])))
+            ]))))
         }
     }
 }

@@ -12,6 +12,7 @@ use super::text::ShownText;
 fn page_of(files: &[Value]) -> String {
     let read = |file: &Value| ReportInput {
         name: ShownText::from(HOSTILE),
+        written: std::time::UNIX_EPOCH,
         content: content(file.to_string().as_bytes()).unwrap(),
     };
     let inputs: Vec<ReportInput> = files.iter().map(read).collect();

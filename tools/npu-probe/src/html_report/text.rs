@@ -81,6 +81,14 @@ pub(super) fn time(us: f64) -> String {
     format!("{} {unit}", number(value))
 }
 
+/// A text in which what stands between backticks is code.
+pub(super) fn with_code(text: &ShownText) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
+    maud::html! { @for (index, part) in parts.iter().enumerate() {
+        @if index % 2 == 1 { code { (part) } } @else { (part) }
+    } }
+}
+
 /// A cell of a table.
 pub(super) struct TableCell {
     is_number: bool,
@@ -166,17 +174,37 @@ pub(super) fn table<const COLUMNS: usize>(
                 th scope="col" class=(if is_number { "number" } else { "" }) { (name) }
             } } }
             tbody { @for row in rows { tr { @for cell in row {
-                td class=(cell.class()) { (cell.text) }
+                td class=(cell.class()) { (with_code(&cell.text)) }
             } } } }
         } }
         @if left_out > 0 { p.note { (left_out) " more rows are left out." } }
     }
 }
 
+/// A table whose rows become blocks where the screen is narrow; a row has a class.
+pub(super) fn blocks<'a, const COLUMNS: usize>(
+    head: [&str; COLUMNS],
+    rows: impl Iterator<Item = (&'a str, [TableCell; COLUMNS])>,
+) -> Markup {
+    maud::html! { table.blocks {
+        thead { tr { @for name in head { th scope="col" { (name) } } } }
+        tbody { @for (class, cells) in rows.take(MOST_ROWS) { tr.(class) {
+            @for (name, cell) in head.into_iter().zip(cells) { @if !cell.text.is_empty() {
+                td class=(cell.class()) data-name=(name) { (with_code(&cell.text)) }
+            } @else { td.empty {} } }
+        } } }
+    } }
+}
+
+/// What a reader sees after a click.
+pub(super) fn folded(summary: &str, body: Markup) -> Markup {
+    maud::html! { details { summary { (summary) } (body) } }
+}
+
 /// Names and what they stand for, two columns.
 pub(super) fn facts<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> Markup {
     maud::html! { dl { @for (name, text) in pairs {
-        div { dt { (name) } dd { (ShownText::from(&*text)) } }
+        div { dt { (name) } dd { (with_code(&ShownText::from(&*text))) } }
     } } }
 }
 

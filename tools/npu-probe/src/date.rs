@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Today.
+//! Dates.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
+/// Year, month and day of today, in UTC.
+pub(crate) fn today() -> String {
+    date(SystemTime::now())
+}
+
 /// Year, month and day, in UTC.
-pub(super) fn today() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+pub(crate) fn date(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH);
     of_day(since.unwrap_or_default().as_secs() / SECONDS_PER_DAY)
 }
 
