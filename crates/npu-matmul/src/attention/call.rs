@@ -101,7 +101,8 @@ pub struct AttentionCall<'a> {
     /// Values: as many as keys, of any length.
     pub v: HeadRows<'a, f16>,
     /// Added to the scores: for each row of `q` a vector with an element for each key.
-    /// Head `h` has the mask of `h % mask.heads()`. -inf removes the key for that row.
+    /// Head `h` has the mask of `h % mask.heads()`; there are at most as many as heads. -inf
+    /// removes the key for that row.
     pub mask: Option<HeadRows<'a, f16>>,
     /// A logit for each head that takes part in the softmax and has no value.
     pub sinks: Option<&'a [f32]>,
@@ -153,11 +154,8 @@ impl AttentionCall<'_> {
         if let Some(mask) = &self.mask {
             expect("the mask's number of rows", mask.rows(), self.q.rows())?;
             expect("the length of the mask's rows", mask.vector_len(), keys)?;
-            expect(
-                "the mask's number of heads",
-                mask.heads(),
-                mask.heads().max(1),
-            )?;
+            let of_heads = mask.heads().clamp(1, heads.max(1));
+            expect("the mask's number of heads", mask.heads(), of_heads)?;
         }
         if let Some(sinks) = self.sinks {
             expect("the number of sinks", sinks.len(), heads)?;
