@@ -208,8 +208,8 @@ rocket_npu_status rocket_npu_run_f32(const rocket_npu_product *product, const fl
 // `product` is null, or a product that is not freed and that no other call has.
 void rocket_npu_free_product(rocket_npu_product *product);
 
-// Computes attention: for head h and row r, with its query q and the keys k[n] and
-// values v[n] of its KV head,
+// Computes attention: for head h and row r, with its query q and the keys k and values
+// v of its KV head,
 //
 //     s[n] = scale * (q . k[n])              with softcap c: c * tanh(s[n] / c)
 //     s[n] = s[n] + slopes[h] * mask[r][n]

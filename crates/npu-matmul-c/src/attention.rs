@@ -82,21 +82,14 @@ unsafe fn vectors<'a, T>(
     strides: [usize; 2],
     name: &'static str,
 ) -> Result<HeadRows<'a, T>, CallError> {
-    let [heads, rows, len] = sizes;
-    let end = match heads.min(rows) {
-        0 => Some(0),
-        _ => (heads - 1).checked_mul(strides[0]).and_then(|head| {
-            let row = (rows - 1).checked_mul(strides[1])?;
-            head.checked_add(row)?.checked_add(len)
-        }),
-    };
+    let extent = HeadRows::<T>::extent(sizes, strides);
     // SAFETY: the caller's promise: the last vector ends there.
-    let data = unsafe { array(data, end, name) }?;
+    let data = unsafe { array(data, extent, name) }?;
     HeadRows::new(data, sizes, strides).ok_or(CallError::TooLarge(name))
 }
 
-/// Computes attention: for head h and row r, with its query q and the keys k[n] and
-/// values v[n] of its KV head,
+/// Computes attention: for head h and row r, with its query q and the keys k and values
+/// v of its KV head,
 ///
 ///     s[n] = scale * (q . k[n])              with softcap c: c * tanh(s[n] / c)
 ///     s[n] = s[n] + slopes[h] * mask[r][n]

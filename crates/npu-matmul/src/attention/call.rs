@@ -30,15 +30,8 @@ impl<'a, T> HeadRows<'a, T> {
         [heads, rows, len]: [usize; 3],
         [head_stride, row_stride]: [usize; 2],
     ) -> Option<Self> {
-        if heads > 0 && rows > 0 {
-            let last_head = (heads - 1).checked_mul(head_stride)?;
-            let last_row = (rows - 1).checked_mul(row_stride)?;
-            let end = last_head.checked_add(last_row)?.checked_add(len)?;
-            if end > data.len() {
-                return None;
-            }
-        }
-        Some(Self {
+        let extent = Self::extent([heads, rows, len], [head_stride, row_stride])?;
+        (extent <= data.len()).then_some(Self {
             data,
             heads,
             rows,
@@ -46,6 +39,21 @@ impl<'a, T> HeadRows<'a, T> {
             head_stride,
             row_stride,
         })
+    }
+
+    /// Elements from the first one of such vectors to the end of the last, as
+    /// [`HeadRows::new`] needs them; `None` if nothing can count them.
+    #[must_use]
+    pub fn extent(
+        [heads, rows, len]: [usize; 3],
+        [head_stride, row_stride]: [usize; 2],
+    ) -> Option<usize> {
+        let (Some(last_head), Some(last_row)) = (heads.checked_sub(1), rows.checked_sub(1)) else {
+            return Some(0);
+        };
+        let head = last_head.checked_mul(head_stride)?;
+        let row = last_row.checked_mul(row_stride)?;
+        head.checked_add(row)?.checked_add(len)
     }
 
     /// The same without gaps: all rows of the first head, then those of the next.
