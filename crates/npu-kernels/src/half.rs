@@ -48,6 +48,18 @@ pub fn from_f16(bytes: &[u8], out: &mut [f32]) {
     widen(halves, out);
 }
 
+fastest! {
+    /// Whether no element is a NaN or an infinity.
+    pub fn all_finite(row: &[f16]) -> bool = all_finite_body;
+}
+
+#[inline(always)]
+fn all_finite_body(row: &[f16]) -> bool {
+    const MAGNITUDE: u16 = 0x7fff;
+    let magnitudes = row.iter().map(|x| x.to_bits() & MAGNITUDE);
+    magnitudes.fold(0, u16::max) < f16::INFINITY.to_bits()
+}
+
 /// The definition of [`from_f16`].
 fn widen(halves: &[[u8; 2]], out: &mut [f32]) {
     for (x, &half) in out.iter_mut().zip(halves) {
@@ -160,6 +172,19 @@ mod tests {
         widen(&halves, &mut slow);
         let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
         assert!(fast.iter().zip(&slow).all(same));
+    }
+
+    #[test]
+    fn every_half_is_finite_or_not() {
+        for half in (0..=u16::MAX).map(f16::from_bits) {
+            // Among the vectors' lanes, and behind them.
+            for at in [3, 69] {
+                let mut row = [f16::MAX; 70];
+                row[at] = half;
+                assert_eq!(all_finite(&row), half.is_finite(), "{half}");
+            }
+        }
+        assert!(all_finite(&[]));
     }
 
     /// Every binary16, the halves between neighbours, and the f32 next to

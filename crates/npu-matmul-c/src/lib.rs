@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `librocket_npu.so`: the engine of [`npu_matmul`] for C, Python and all else that
-//! calls C. `include/rocket_npu.h` is made from this file and `status.rs`; `examples`
-//! has a program in C and one in Python.
+//! calls C. `include/rocket_npu.h` is made from this file, `attention.rs` and `status.rs`;
+//! `examples` has programs in C and one in Python.
 
+mod attention;
+mod memory;
 mod status;
 
 use std::ffi::{CStr, c_char};
-use std::slice;
 use std::sync::Arc;
 
 use half::f16;
@@ -14,6 +15,8 @@ use npu_matmul::{Activations, Engine, Output, OutputRows, PackedWeights, WeightF
 use npu_model::Selector;
 use rocket_uapi::DevicePool;
 
+pub use attention::{RocketNpuAttention, rocket_npu_attend};
+use memory::{matrix, matrix_mut, object, place};
 use status::{CallError, I8_DEPTH_MAX, call, free};
 pub use status::{RocketNpuStatus, rocket_npu_error};
 
@@ -38,81 +41,6 @@ pub struct RocketNpuProduct {
     weights: Arc<PackedWeights>,
     m: usize,
     output: Output,
-}
-
-/// The object behind a handle, or the error that it is null.
-///
-/// # Safety
-/// `handle` is null, or of this library, not freed, and stays so as long as the result
-/// is used.
-unsafe fn object<'a, T>(handle: *const T, name: &'static str) -> Result<&'a T, CallError> {
-    // SAFETY: the caller's promise; objects of this library are never changed.
-    unsafe { handle.as_ref() }.ok_or(CallError::Null(name))
-}
-
-/// Where a handle is to be written, emptied.
-///
-/// # Safety
-/// `place` is null, or may be written as long as the result is used.
-unsafe fn place<'a, T>(
-    place: *mut *mut T,
-    name: &'static str,
-) -> Result<&'a mut *mut T, CallError> {
-    if place.is_null() {
-        return Err(CallError::Null(name));
-    }
-    // SAFETY: not null, so that it may be written by the caller's promise.
-    unsafe { place.write(std::ptr::null_mut()) };
-    // SAFETY: the same, and just initialised.
-    Ok(unsafe { &mut *place })
-}
-
-/// The number of elements of a matrix that memory can have.
-fn elements<T>(rows: usize, columns: usize, name: &'static str) -> Result<usize, CallError> {
-    let most = isize::MAX as usize / size_of::<T>();
-    let elements = rows.checked_mul(columns);
-    elements
-        .filter(|&elements| elements <= most)
-        .ok_or(CallError::TooLarge(name))
-}
-
-/// The elements of a matrix that is read.
-///
-/// # Safety
-/// `matrix` is null, or has `rows * columns` elements that nobody changes as long as the
-/// result is used.
-unsafe fn matrix<'a, T>(
-    matrix: *const T,
-    rows: usize,
-    columns: usize,
-    name: &'static str,
-) -> Result<&'a [T], CallError> {
-    let elements = elements::<T>(rows, columns, name)?;
-    if matrix.is_null() {
-        return Err(CallError::Null(name));
-    }
-    // SAFETY: not null, so that it has them by the caller's promise; their size is one
-    // that a slice can have.
-    Ok(unsafe { slice::from_raw_parts(matrix, elements) })
-}
-
-/// The elements of a matrix that is written.
-///
-/// # Safety
-/// `matrix` is null, or has `rows * columns` initialised elements that nobody else looks
-/// at as long as the result is used.
-unsafe fn matrix_mut<'a, T>(
-    matrix: *mut T,
-    rows: usize,
-    columns: usize,
-    name: &'static str,
-) -> Result<&'a mut [T], CallError> {
-    let elements = elements::<T>(rows, columns, name)?;
-    if matrix.is_null() {
-        return Err(CallError::Null(name));
-    }
-    // SAFETY: as above, and nobody else has it by the caller's promise.
-    Ok(unsafe { slice::from_raw_parts_mut(matrix, elements) })
 }
 
 /// Opens a device: the path of a node (`/dev/accel/accel0`), `model` for the software

@@ -29,7 +29,9 @@ pub(crate) const I8_DEPTH_MAX: usize = i32::MAX as usize / (128 * 128);
 pub(crate) enum CallError {
     #[error("{0} is null")]
     Null(&'static str),
-    #[error("{0} is too large")]
+    #[error("{0} is not aligned to its elements")]
+    Misaligned(&'static str),
+    #[error("{0} is larger than memory can be")]
     TooLarge(&'static str),
     #[error(
         "sums of {k} products of 8-bit integers can leave 32 bits, those of {I8_DEPTH_MAX} cannot: cut K \
@@ -50,13 +52,16 @@ impl CallError {
     fn status(&self) -> RocketNpuStatus {
         use npu_matmul::Error;
         match self {
-            Self::Null(_) | Self::TooLarge(_) | Self::TooDeep { .. } | Self::DeviceName => {
-                RocketNpuStatus::Invalid
-            }
+            Self::Null(_)
+            | Self::Misaligned(_)
+            | Self::TooLarge(_)
+            | Self::TooDeep { .. }
+            | Self::DeviceName => RocketNpuStatus::Invalid,
             Self::Open(_) | Self::Files(_) => RocketNpuStatus::NoDevice,
             Self::Engine(
                 Error::Plan(_)
                 | Error::OperandLength { .. }
+                | Error::AttentionShape { .. }
                 | Error::WrongWeights { .. }
                 | Error::WrongOutput { .. }
                 | Error::TooDeep { .. },

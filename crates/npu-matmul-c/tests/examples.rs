@@ -38,10 +38,10 @@ fn told(mut command: Command, library: &TempDir) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-#[test]
-fn a_program_in_c_multiplies() {
+/// What an example in C writes.
+fn told_by_c(example: &str) -> String {
     let library = library();
-    let program = library.path().join("multiply");
+    let program = library.path().join(example);
     let compiler = match cfg!(target_arch = "aarch64") && test_support::emulated() {
         true => "aarch64-linux-gnu-gcc",
         false => "cc",
@@ -49,18 +49,32 @@ fn a_program_in_c_multiplies() {
     let mut compile = Command::new(compiler);
     compile
         .args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"])
-        .arg(here("examples/multiply.c"))
+        .arg(here(&format!("examples/{example}.c")))
         .arg("-I")
         .arg(here("include"))
         .arg("-L")
         .arg(library.path())
-        .args(["-lrocket_npu", "-o"])
+        .args(["-lrocket_npu", "-lm", "-o"])
         .arg(&program);
     assert!(compile.status().unwrap().success());
+    told(test_support::program(&program), &library)
+}
+
+#[test]
+fn a_program_in_c_multiplies() {
     assert_eq!(
-        told(test_support::program(&program), &library),
+        told_by_c("multiply"),
         "on the software model\n10 8 2\n0 0 0\nrefused: these weights are int8, of which no \
          product gives F32\n"
+    );
+}
+
+#[test]
+fn a_program_in_c_attends_as_plain_c_does() {
+    assert_eq!(
+        told_by_c("attend"),
+        "as in plain C\nrefused: attention: Q's number of heads is 4; with the other operands it \
+         must be 6\n"
     );
 }
 

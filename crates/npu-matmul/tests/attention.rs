@@ -340,6 +340,61 @@ fn what_leaves_the_range_saturates() {
     assert!(operands.out.iter().all(|x| x.is_finite()));
 }
 
+/// What a row does not see does not change its result; what it sees and is not finite
+/// makes NaN of it.
+fn check_not_finite(case: &Case, seed: u64, places: &[(bool, usize, usize)]) {
+    let (engine, model) = strict_engine(PlanOptions::default(), DEVICES);
+    let mut operands = Operands::new(case, seed);
+    engine.attend([operands.call()]).unwrap();
+    let finite = operands.out.clone();
+    let mut lost = Vec::new();
+    for (in_values, place, kind) in places {
+        let (operand, dim) = match in_values {
+            true => (&mut operands.v, case.value_dim),
+            false => (&mut operands.k, case.head_dim),
+        };
+        let at = place % operand.len();
+        operand[at] = [f16::NAN, -f16::NAN, f16::INFINITY, f16::NEG_INFINITY][kind % 4];
+        // By key, then KV head.
+        let vector = at / dim;
+        lost.push((vector / case.kv_heads, vector % case.kv_heads));
+    }
+    engine.attend([operands.call()]).unwrap();
+    let group = case.heads / case.kv_heads;
+    let out = operands.out.clone();
+    for (at, (got, finite)) in out
+        .chunks(case.value_dim)
+        .zip(finite.chunks(case.value_dim))
+        .enumerate()
+    {
+        let (row, head) = (at / case.heads, at % case.heads);
+        let mut sees = |&(key, kv_head): &(usize, usize)| {
+            kv_head == head / group && operands.is_seen(head, row, key)
+        };
+        if lost.iter().any(&mut sees) {
+            assert!(got.iter().all(|x| x.is_nan()), "row {row}, {head}: {got:?}");
+        } else {
+            assert_eq!(got, finite, "row {row}, {head}");
+        }
+    }
+    assert_eq!(model.events(), []);
+}
+
+/// Queries and keys that are cut in parts, and masks that hide keys only from some rows.
+#[test]
+fn what_is_hidden_may_be_anything() {
+    let case = Case {
+        head_dim: 576,
+        keys: 500,
+        ..CASE
+    };
+    let (key, value) = (2 * 576, 2 * 64);
+    // The last key, which one row sees, and one that the first row sees, too.
+    check_not_finite(&case, 8, &[(false, 499 * key + 570, 0)]);
+    check_not_finite(&case, 8, &[(true, 499 * value, 2), (false, 498 * key, 3)]);
+    check_not_finite(&case, 8, &[(true, 9 * value + 1, 1)]);
+}
+
 fn any_case() -> impl Strategy<Value = Case> {
     let mask = prop_oneof![
         Just(Mask::None),
@@ -400,5 +455,14 @@ proptest! {
         prop_assert!(nmse <= 1e-5, "NMSE {:e}", nmse);
         operands.check_bound(1);
         prop_assert_eq!(model.events(), []);
+    }
+
+    #[test]
+    fn keys_that_are_not_finite_stay_where_they_are_seen(
+        case in any_case(),
+        seed in any::<u64>(),
+        places in prop::collection::vec((any::<bool>(), any::<usize>(), any::<usize>()), 1..6),
+    ) {
+        check_not_finite(&case, seed, &places);
     }
 }

@@ -149,7 +149,7 @@ fn attention_without_a_plan_is_known_before_there_are_operands() {
     let engine = common::engine_with(options, 1);
     let refused = engine.can_attend(&batch);
     assert!(
-        matches!(refused, Err(Error::Plan(PlanError::JobLimits { .. }))),
+        matches!(refused, Err(Error::Plan(PlanError::TooManyKeys { .. }))),
         "{refused:?}"
     );
     let fewer = AttentionBatch { keys: 64, ..batch };

@@ -9,12 +9,15 @@ use std::fmt;
 
 use half::f16;
 use npu_kernels::hadamard::Hadamard;
+use npu_kernels::half::all_finite;
 use npu_kernels::matrix::MatrixView;
 use npu_kernels::pack::{
     Bytes, Encode, Halves, LowNibbles, QuantisedBytes, RoundedHalves, SplitNibbles, pack,
 };
 use npu_kernels::quantise::largest_magnitude;
-use npu_kernels::softmax::{self, Atom, NO_MAXIMUM, offset, take_maxima};
+use npu_kernels::softmax::{
+    self, Atom, Bias, BiasScratch, NO_MAXIMUM, add_scores, bias_row, cut_row, offset, take_maxima,
+};
 use npu_kernels::transpose::pack_columns;
 use npu_kernels::unpack::{
     Destination, Mode, Partial, ROWS, Scales, TileRows, unpack, unpack_dequantised,
@@ -60,7 +63,7 @@ impl fmt::Debug for Kernel {
 
 /// All of them. Their memory is there from the first run on.
 pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
-    let makers: [fn(Size) -> Kernel; 16] = [
+    let makers: [fn(Size) -> Kernel; 20] = [
         |size| packing::<32, Bytes>("pack int8 weights", size, 32, 1),
         |size| packing::<64, Halves>("pack f16 weights", size, 16, f16::ONE),
         |size| packing::<16, LowNibbles>("pack int4 weights", size, 64, 1),
@@ -76,7 +79,27 @@ pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
         hadamard,
         maxima,
         exponentials,
+        adding_scores,
+        |size| {
+            masking("softmax: cut keys off", size, |tile, at, mask, _| {
+                cut_row(tile, at[0], at[1], mask);
+            })
+        },
+        |size| {
+            masking(
+                "softmax: cap, add a mask",
+                size,
+                |tile, at, mask, scratch| {
+                    let bias = Bias {
+                        softcap: 50.0,
+                        slope: 0.5,
+                    };
+                    bias_row(tile, at, mask.len(), Some(mask), bias, scratch);
+                },
+            )
+        },
         transposing,
+        finiteness,
     ];
     makers.into_iter().map(move |make| make(size))
 }
@@ -283,6 +306,54 @@ fn exponentials(size: Size) -> Kernel {
     }
 }
 
+/// The scores of two parts of the vectors.
+fn adding_scores(size: Size) -> Kernel {
+    let (mut sums, more) = (scores(size), scores(size));
+    let chunk = size.tile_rows * K / 8;
+    Kernel {
+        name: "softmax: add scores of parts",
+        elements: size.bytes / 2,
+        bytes: 3 * size.bytes,
+        run: Box::new(move || {
+            sums.par_chunks_mut(chunk)
+                .zip(more.par_chunks(chunk))
+                .for_each(|(sums, more)| add_scores(sums, more));
+        }),
+    }
+}
+
+/// Masks of scores in place, row by row of blocks of keys; each row has its own mask.
+fn masking(
+    name: &'static str,
+    size: Size,
+    mask_row: fn(&mut [Atom], [usize; 2], &[f16], &mut BiasScratch),
+) -> Kernel {
+    /// Keys of a block, about as many as attention has.
+    const KEYS: usize = 512;
+    let mut scores = scores(size);
+    let rows = size.tile_rows;
+    let pattern = (0..scores.len() * 8).map(|at| match at % 3 {
+        0 => f16::NEG_INFINITY,
+        _ => f16::ZERO,
+    });
+    let masks: Vec<_> = pattern.collect();
+    Kernel {
+        name,
+        elements: size.bytes / 2,
+        bytes: 3 * size.bytes,
+        run: Box::new(move || {
+            scores
+                .par_chunks_mut(rows * KEYS / 8)
+                .zip(masks.par_chunks(rows * KEYS))
+                .for_each_init(BiasScratch::default, |scratch, (scores, masks)| {
+                    for (row, mask) in masks.chunks(KEYS).enumerate() {
+                        mask_row(scores, [rows, row], mask, scratch);
+                    }
+                });
+        }),
+    }
+}
+
 /// The columns of a matrix as weights.
 fn transposing(size: Size) -> Kernel {
     let source = vec![f16::ONE; size.bytes / 2];
@@ -299,6 +370,23 @@ fn transposing(size: Size) -> Kernel {
                     let matrix = MatrixView::new(source, 32, K).unwrap();
                     pack_columns(matrix, 32, tile);
                 });
+        }),
+    }
+}
+
+/// Whether each vector of keys or values is finite.
+fn finiteness(size: Size) -> Kernel {
+    /// Elements of a vector.
+    const DIM: usize = 128;
+    let source = vec![f16::ONE; size.bytes / 2];
+    Kernel {
+        name: "f16 vectors: all finite",
+        elements: source.len(),
+        bytes: size.bytes,
+        run: Box::new(move || {
+            let parts = source.par_chunks(32 * K);
+            let finite = parts.all(|part| part.chunks(DIM).all(all_finite));
+            std::hint::black_box(finite);
         }),
     }
 }

@@ -30,15 +30,8 @@ impl<'a, T> HeadRows<'a, T> {
         [heads, rows, len]: [usize; 3],
         [head_stride, row_stride]: [usize; 2],
     ) -> Option<Self> {
-        if heads > 0 && rows > 0 {
-            let last_head = (heads - 1).checked_mul(head_stride)?;
-            let last_row = (rows - 1).checked_mul(row_stride)?;
-            let end = last_head.checked_add(last_row)?.checked_add(len)?;
-            if end > data.len() {
-                return None;
-            }
-        }
-        Some(Self {
+        let extent = Self::extent([heads, rows, len], [head_stride, row_stride])?;
+        (extent <= data.len()).then_some(Self {
             data,
             heads,
             rows,
@@ -46,6 +39,21 @@ impl<'a, T> HeadRows<'a, T> {
             head_stride,
             row_stride,
         })
+    }
+
+    /// Elements from the first one of such vectors to the end of the last, as
+    /// [`HeadRows::new`] needs them; `None` if nothing can count them.
+    #[must_use]
+    pub fn extent(
+        [heads, rows, len]: [usize; 3],
+        [head_stride, row_stride]: [usize; 2],
+    ) -> Option<usize> {
+        let (Some(last_head), Some(last_row)) = (heads.checked_sub(1), rows.checked_sub(1)) else {
+            return Some(0);
+        };
+        let head = last_head.checked_mul(head_stride)?;
+        let row = last_row.checked_mul(row_stride)?;
+        head.checked_add(row)?.checked_add(len)
     }
 
     /// The same without gaps: all rows of the first head, then those of the next.
@@ -101,7 +109,8 @@ pub struct AttentionCall<'a> {
     /// Values: as many as keys, of any length.
     pub v: HeadRows<'a, f16>,
     /// Added to the scores: for each row of `q` a vector with an element for each key.
-    /// Head `h` has the mask of `h % mask.heads()`. -inf removes the key for that row.
+    /// Head `h` has the mask of `h % mask.heads()`; there are at most as many as heads. -inf
+    /// removes the key for that row.
     pub mask: Option<HeadRows<'a, f16>>,
     /// A logit for each head that takes part in the softmax and has no value.
     pub sinks: Option<&'a [f32]>,
@@ -153,11 +162,8 @@ impl AttentionCall<'_> {
         if let Some(mask) = &self.mask {
             expect("the mask's number of rows", mask.rows(), self.q.rows())?;
             expect("the length of the mask's rows", mask.vector_len(), keys)?;
-            expect(
-                "the mask's number of heads",
-                mask.heads(),
-                mask.heads().max(1),
-            )?;
+            let of_heads = mask.heads().clamp(1, heads.max(1));
+            expect("the mask's number of heads", mask.heads(), of_heads)?;
         }
         if let Some(sinks) = self.sinks {
             expect("the number of sinks", sinks.len(), heads)?;

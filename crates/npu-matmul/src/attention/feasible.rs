@@ -11,8 +11,9 @@ impl Engine {
     /// are operands.
     ///
     /// # Errors
-    /// What `attend` would say before anything runs: there is no plan, or FP16 is not used because it
-    /// was computed wrong.
+    /// What `attend` would say before anything runs: there is no plan, such as
+    /// [`PlanError::TooManyKeys`](crate::PlanError::TooManyKeys), or FP16 is not used because it was
+    /// computed wrong.
     pub fn can_attend(&self, batch: &AttentionBatch) -> Result<(), Error> {
         if !self.is_usable(HALF) {
             return Err(Error::Distrusted { dtype: HALF });

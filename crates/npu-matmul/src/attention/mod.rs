@@ -49,6 +49,7 @@
 
 mod call;
 mod feasible;
+mod finite;
 mod mask;
 mod operands;
 mod plan;
@@ -71,10 +72,15 @@ impl Engine {
     /// Computes attention for several calls that do not depend on each other: the
     /// sequences of a batch.
     ///
+    /// Keys and values that a mask hides from a row do not reach its result, whatever they
+    /// are. A row that sees a key with a NaN or an infinity in its vector or in that of its
+    /// value gets NaN in all elements of that head.
+    ///
     /// # Errors
-    /// Before anything runs [`Error::AttentionShape`](crate::Error::AttentionShape), and [`Error::Plan`](crate::Error::Plan) where all keys
-    /// are more than one job may have; then what a device says. And of which call. The
-    /// results of all calls are worthless then.
+    /// Before anything runs [`Error::AttentionShape`](crate::Error::AttentionShape), and
+    /// [`PlanError::TooManyKeys`](crate::PlanError::TooManyKeys) where they are more than one
+    /// job may have, which [`Engine::can_attend`] knows before; then what a device says. And
+    /// of which call. The results of all calls are worthless then.
     pub fn attend<'a>(
         &self,
         calls: impl IntoIterator<Item = AttentionCall<'a>>,

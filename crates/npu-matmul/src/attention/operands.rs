@@ -8,7 +8,8 @@ use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
 use super::call::AttentionCall;
-use super::plan::{HALF, Tiling};
+use super::finite::LostKeys;
+use super::plan::HALF;
 use super::tile::Tile;
 use crate::error::Error;
 use crate::layout;
@@ -18,16 +19,18 @@ use crate::plan::JobPlan;
 use crate::scratch::Scratch;
 use crate::times::{Section, SectionTimes};
 
-/// Packs the blocks of K and V that are used, of one head, each a part of `memory`.
+/// Packs the blocks of K and V that are used, of the KV head of a tile, each a part of
+/// `memory`. Vectors that are not finite become zeros, and go to `lost`.
 pub(super) fn pack_keys_and_values(
     call: &AttentionCall<'_>,
-    kv_head: usize,
-    tiling: &Tiling,
+    tile: &Tile,
     used: &[bool],
+    lost: &LostKeys,
     clock: &SectionTimes,
     memory: &mut [u8],
 ) {
-    let (k, v) = (call.k.matrix(kv_head), call.v.matrix(kv_head));
+    let tiling = &*tile.tiling;
+    let (k, v) = (call.k.matrix(tile.kv_head), call.v.matrix(tile.kv_head));
     let parts = tiling.parts.len();
     // K by part, then V; each by block of keys.
     let blocks = (0..=parts).flat_map(|part| (0..tiling.blocks()).map(move |block| (part, block)));
@@ -44,19 +47,22 @@ pub(super) fn pack_keys_and_values(
             pieces.push((part, block, piece));
         }
     }
-    let watch = || clock.stopwatch(Section::PackWeights);
+    let watch = || (clock.stopwatch(Section::PackWeights), Vec::new());
     pieces
         .into_par_iter()
-        .for_each_init(watch, |_, (part, block, piece)| {
+        .for_each_init(watch, |(_, copy), (part, block, piece)| {
             let keys = tiling.key_block(block);
-            match tiling.parts.get(part) {
-                Some(part) => {
-                    let depth = piece.len() / keys.padded / 2;
-                    pack_weight::<Fp16>(k.block(keys.k, part.clone()), depth, piece);
-                }
+            let part = tiling.parts.get(part);
+            let first = keys.k.start;
+            let vectors = match part {
+                Some(part) => k.block(keys.k, part.clone()),
+                None => v.block(keys.k, 0..tiling.value_dim),
+            };
+            let vectors = lost.replace([tile.call, tile.kv_head], first, vectors, copy);
+            match part {
+                Some(_) => pack_weight::<Fp16>(vectors, piece.len() / keys.padded / 2, piece),
                 None => {
-                    let values = 0..tiling.value_dim;
-                    pack_columns(v.block(keys.k, values), keys.padded, piece);
+                    pack_columns(vectors, keys.padded, piece);
                     add_ones(tiling.value_dim, keys.padded, piece);
                 }
             }

@@ -72,6 +72,16 @@ pub(super) struct Sizes {
     pub(super) value_dim: usize,
 }
 
+impl Sizes {
+    const fn too_many_keys(&self) -> PlanError {
+        PlanError::TooManyKeys {
+            keys: self.keys,
+            head_dim: self.head_dim,
+            value_dim: self.value_dim,
+        }
+    }
+}
+
 /// `tile` if some rows of it are legal, and known to have run where that counts.
 fn most_rows(k: usize, options: &PlanOptions) -> Option<usize> {
     let rows = options.rows_max(HALF, k);
@@ -88,12 +98,7 @@ impl Tiling {
         // Before anything is made for sizes that make no sense.
         let longest = sizes.head_dim.max(sizes.value_dim).max(sizes.keys);
         if longest > options.limits.buffer_bytes / (2 * ROW_MULTIPLE) {
-            return Err(PlanError::JobLimits {
-                m: ROW_MULTIPLE,
-                k: sizes.head_dim,
-                n: sizes.keys.max(sizes.value_dim),
-                limits: options.limits,
-            });
+            return Err(sizes.too_many_keys());
         }
         let unit = HALF.k_tile_multiple();
         let deepest = |k: usize| {
@@ -134,12 +139,14 @@ impl Tiling {
             rows,
             program,
         };
-        tiling.check(&options.limits)?;
-        Ok(tiling)
+        match tiling.fits(&options.limits) {
+            true => Ok(tiling),
+            false => Err(sizes.too_many_keys()),
+        }
     }
 
     /// Whether the jobs of the largest tile stay within the bounds of one.
-    fn check(&self, limits: &JobLimits) -> Result<(), PlanError> {
+    fn fits(&self, limits: &JobLimits) -> bool {
         let blocks: Vec<_> = (0..self.blocks()).collect();
         let m = self.heads * self.rows;
         let fits = |job: &JobPlan| {
@@ -153,18 +160,9 @@ impl Tiling {
                 && job.output_bytes.max(job.band.activation_bytes) <= limits.buffer_bytes
         };
         // K and V each.
-        let fit = self.kv_bytes() / 2 <= limits.buffer_bytes
+        self.kv_bytes() / 2 <= limits.buffer_bytes
             && fits(&self.score_job(0, m, &blocks))
-            && fits(&self.value_job(0, m, &blocks));
-        match fit {
-            true => Ok(()),
-            false => Err(PlanError::JobLimits {
-                m: m.next_multiple_of(ROW_MULTIPLE),
-                k: self.parts.first().map_or(0, Range::len),
-                n: self.keys,
-                limits: *limits,
-            }),
-        }
+            && fits(&self.value_job(0, m, &blocks))
     }
 
     /// Heads and rows of the tiles of so many of each that share a KV head.
@@ -443,7 +441,10 @@ mod tests {
         }
         let keys = 1 << 24;
         let refused = tiling(Sizes { keys, ..LLAMA }, &board()).unwrap_err();
-        assert!(matches!(refused, PlanError::JobLimits { .. }), "{refused}");
+        assert!(
+            matches!(refused, PlanError::TooManyKeys { .. }),
+            "{refused}"
+        );
     }
 
     proptest! {

@@ -21,6 +21,7 @@ use rayon::prelude::*;
 use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob};
 
 use super::call::AttentionCall;
+use super::finite::LostKeys;
 use super::mask::MaskBlocks;
 use super::operands::{pack_keys_and_values, pack_queries};
 use super::plan::{HALF, Sizes, TileKey, TileSteps, Tiling, devices_of};
@@ -80,6 +81,7 @@ struct Run<'e, 'c> {
     calls: Vec<AttentionCall<'c>>,
     /// By call, which blocks of keys any tile sees.
     used: Vec<Vec<bool>>,
+    lost: LostKeys,
     /// For the observer.
     token: u64,
 }
@@ -90,6 +92,7 @@ pub(super) fn attend(engine: &Engine, calls: Vec<AttentionCall<'_>>) -> Result<(
         engine,
         used: Vec::with_capacity(calls.len()),
         calls,
+        lost: LostKeys::default(),
         token: engine.watched().token(),
     };
     engine.workers().run(|| run.finish())
@@ -122,9 +125,9 @@ impl Run<'_, '_> {
     fn add_tiles(&mut self, index: usize, tiles: &mut Vec<Tile>) -> Result<(), Error> {
         let engine = self.engine;
         let call = &mut self.calls[index];
-        call.out.fill(0.0);
         self.used.push(Vec::new());
         if call.out.is_empty() || call.k.rows() == 0 {
+            call.out.fill(0.0);
             return Ok(());
         }
         if !engine.is_usable(HALF) {
@@ -140,6 +143,7 @@ impl Run<'_, '_> {
         let tiling = Arc::new(Tiling::new(sizes, engine.options(), engine.program(HALF))?);
         let masks = &engine.attention().masks;
         let visible = MaskBlocks::new(call, tiling.block, masks)?;
+        call.out.fill(0.0);
         let mut used = vec![false; tiling.blocks()];
         for kv_head in 0..call.k.heads() {
             let first = kv_head * sizes.group;
@@ -193,7 +197,7 @@ impl Run<'_, '_> {
 /// Multiply-accumulates of a call, without what masks spare.
 fn macs(call: &AttentionCall<'_>) -> u64 {
     let dims = call.q.vector_len() + call.v.vector_len();
-    let rows = call.q.heads() as u64 * call.q.rows() as u64;
+    let rows = (call.q.heads() as u64).saturating_mul(call.q.rows() as u64);
     rows.saturating_mul(call.k.rows() as u64)
         .saturating_mul(dims as u64)
 }
@@ -344,8 +348,16 @@ impl DeviceRun {
         let failed = |error| GemmCallError::of(tile.call)(Error::on_device(self.device)(error));
         let memory = ended.c.read(Deadline::FOREVER).map_err(failed)?;
         let from = Instant::now();
-        let call = &mut run.calls[tile.call];
-        scores::collect(call, tile, job, &ended.maxima, engine.clock(), &memory);
+        let (call, lost) = (&mut run.calls[tile.call], &mut run.lost);
+        let lost = lost.of_head([tile.call, tile.kv_head]);
+        scores::collect(
+            call,
+            tile,
+            job,
+            (&ended.maxima, &lost),
+            engine.clock(),
+            &memory,
+        );
         let bytes = job.output_bytes;
         run.on(self.device).done(Activity::Unpack { bytes }, from);
         engine.buffers(self.device).put(ended.c);
@@ -407,7 +419,7 @@ fn packed_head(
     let (call, used) = (&run.calls[tile.call], &run.used[tile.call][..]);
     let bo = filled(on, tile.tiling.kv_bytes(), |memory| {
         let clock = run.engine.clock();
-        pack_keys_and_values(call, tile.kv_head, &tile.tiling, used, clock, memory);
+        pack_keys_and_values(call, tile, used, &run.lost, clock, memory);
         Ok(())
     })?;
     *head = Some(PackedHead {

@@ -9,6 +9,7 @@ use npu_kernels::softmax::{
 use rayon::prelude::*;
 
 use super::call::AttentionCall;
+use super::finite::sees;
 use super::mask::Treatment;
 use super::tile::Tile;
 use crate::error::Error;
@@ -119,11 +120,12 @@ fn treat(call: &AttentionCall<'_>, tile: &Tile, clock: &SectionTimes, scores: &m
 }
 
 /// Adds the results of the blocks of keys up, divides them by the sums, and stores them.
+/// Rows that see a key of `lost` get NaN.
 pub(super) fn collect(
     call: &mut AttentionCall<'_>,
     tile: &Tile,
     job: &JobPlan,
-    maxima: &[f32],
+    (maxima, lost): (&[f32], &[usize]),
     clock: &SectionTimes,
     memory: &[u8],
 ) {
@@ -131,7 +133,7 @@ pub(super) fn collect(
     let columns = dim + 1;
     let out_row = call.q.heads() * dim;
     let rows_at_once = ROWS.div_ceil(heads);
-    let sinks = call.sinks;
+    let (sinks, mask) = (call.sinks, call.mask);
     let out = &mut call.out[tile.rows.start * out_row..tile.rows.end * out_row];
     let start = || (clock.stopwatch(Section::Unpack), Vec::new());
     out.par_chunks_mut(rows_at_once * out_row)
@@ -160,9 +162,12 @@ pub(super) fn collect(
                 unpack::<f32>(tile, mode, to);
             }
             for (at, sums) in sums.chunks(columns).enumerate() {
-                let (head, _) = tile.head_and_row(first + at);
+                let (head, row) = tile.head_and_row(first + at);
                 let out = &mut out[at / heads * out_row..][head * dim..][..dim];
-                let most = maxima[first + at];
+                let most = match sees(mask, head, row, lost) {
+                    true => f32::NAN,
+                    false => maxima[first + at],
+                };
                 let sink = sinks.map_or(0.0, |sinks| (sinks[head] - most).exp());
                 finish_row(sums, most, sink, out);
             }

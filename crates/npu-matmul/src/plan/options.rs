@@ -245,4 +245,17 @@ pub enum PlanError {
         /// The limits of a job that it exceeds.
         limits: JobLimits,
     },
+    /// All keys of some rows do not fit a job of attention.
+    #[error(
+        "attention to {keys} keys of {head_dim} elements, with values of {value_dim}, exceeds the \
+         limits of one job; use fewer keys, or the CPU"
+    )]
+    TooManyKeys {
+        /// Keys of a head.
+        keys: usize,
+        /// Elements of a key.
+        head_dim: usize,
+        /// Elements of a value.
+        value_dim: usize,
+    },
 }

@@ -113,8 +113,8 @@ pub(crate) const CASE: Case = Case {
 pub(crate) struct Operands {
     case: Case,
     pub(crate) q: Vec<f32>,
-    k: Vec<f16>,
-    v: Vec<f16>,
+    pub(crate) k: Vec<f16>,
+    pub(crate) v: Vec<f16>,
     mask: Vec<f16>,
     sinks: Vec<f32>,
     slopes: Vec<f32>,
@@ -180,6 +180,12 @@ impl Operands {
             softcap: c.softcap,
             out: &mut self.out,
         }
+    }
+
+    /// Whether a row of a head sees a key.
+    pub(crate) fn is_seen(&mut self, head: usize, row: usize, key: usize) -> bool {
+        let mask = self.call().mask;
+        mask.is_none_or(|mask| mask.vector(head % mask.heads(), row)[key] != f16::NEG_INFINITY)
     }
 
     /// Of all rows and keys.

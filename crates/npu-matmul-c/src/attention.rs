@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attention for C.
+
+use half::f16;
+use npu_matmul::attention::{AttentionCall, HeadRows};
+
+use crate::RocketNpuEngine;
+use crate::memory::{array, array_mut, object};
+use crate::status::{CallError, RocketNpuStatus, call};
+
+/// The operands of rocket_npu_attend(): attention of a batch of rows for all heads of a
+/// layer. Sizes and strides count elements. Numbers of 16 bits are binary16, as their
+/// bits.
+///
+/// The elements of a vector lie together. The vector of head h and row (or key) r begins
+/// h * head_stride + r * row_stride elements behind the first one, so that any order of
+/// heads and rows can be given, and a stride of 0 repeats a vector.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RocketNpuAttention {
+    /// Heads of the queries.
+    pub heads: usize,
+    /// Heads of keys and values; they divide `heads`. Heads of queries that share one
+    /// follow each other.
+    pub kv_heads: usize,
+    /// Rows: queries of a head.
+    pub rows: usize,
+    /// Keys of a head.
+    pub keys: usize,
+    /// Elements of a query and of a key.
+    pub head_dim: usize,
+    /// Elements of a value.
+    pub value_dim: usize,
+    /// Queries: a vector of head_dim elements for each head and row.
+    pub q: *const f32,
+    /// From a head to the next.
+    pub q_head_stride: usize,
+    /// From a row to the next.
+    pub q_row_stride: usize,
+    /// Keys: a vector of head_dim elements for each KV head and key.
+    pub k: *const u16,
+    /// From a head to the next.
+    pub k_head_stride: usize,
+    /// From a key to the next.
+    pub k_row_stride: usize,
+    /// Values: a vector of value_dim elements for each KV head and key.
+    pub v: *const u16,
+    /// From a head to the next.
+    pub v_head_stride: usize,
+    /// From a key to the next.
+    pub v_row_stride: usize,
+    /// Null, or what is added to the scores: for each row a vector of `keys` elements.
+    /// Minus infinity hides the key from the row.
+    pub mask: *const u16,
+    /// Heads of the mask: 1 if all heads have the same; head h has that of
+    /// h % mask_heads. Not read without a mask, like its strides.
+    pub mask_heads: usize,
+    /// From a head of the mask to the next.
+    pub mask_head_stride: usize,
+    /// From a row to the next.
+    pub mask_row_stride: usize,
+    /// Null, or for each head what its mask is multiplied by (ALiBi).
+    pub slopes: *const f32,
+    /// Null, or for each head a score that takes part in the softmax and has no value.
+    pub sinks: *const f32,
+    /// What dot products are multiplied by, mostly 1 / sqrt(head_dim).
+    pub scale: f32,
+    /// The bound c of c * tanh(score / c), before the mask is added; 0 for none.
+    pub softcap: f32,
+    /// The result: rows x heads x value_dim elements without gaps.
+    pub out: *mut f32,
+}
+
+/// The vectors of an operand: heads, rows and elements of each, and the strides.
+///
+/// # Safety
+/// `data` is null, or has all elements of these vectors, which nobody changes as long as
+/// the result is used.
+unsafe fn vectors<'a, T>(
+    data: *const T,
+    sizes: [usize; 3],
+    strides: [usize; 2],
+    name: &'static str,
+) -> Result<HeadRows<'a, T>, CallError> {
+    let extent = HeadRows::<T>::extent(sizes, strides);
+    // SAFETY: the caller's promise: the last vector ends there.
+    let data = unsafe { array(data, extent, name) }?;
+    HeadRows::new(data, sizes, strides).ok_or(CallError::TooLarge(name))
+}
+
+/// Computes attention: for head h and row r, with its query q and the keys k and values
+/// v of its KV head,
+///
+///     s[n] = scale * (q . k[n])              with softcap c: c * tanh(s[n] / c)
+///     s[n] = s[n] + slopes[h] * mask[r][n]
+///     p[n] = exp(s[n])
+///     out  = sum of p[n] * v[n] / (sum of p[n] + exp(sinks[h]))
+///
+/// A row that sees no key gives zeros. Keys and values that a mask hides from a row do
+/// not reach its result, whatever they are; a row that sees a key with a NaN or an
+/// infinity in its vector or in its value gives NaN. Scores are rounded to binary16.
+///
+/// Invalid: sizes that do not fit each other, and more keys than a job of the NPU can
+/// have. Nothing was written then.
+///
+/// # Safety
+/// `engine` is null or not closed. `attention` is null or has pointers to as many
+/// elements as its sizes and strides say, which no other thread looks at if they are
+/// written; `out` has no element of another operand.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rocket_npu_attend(
+    engine: *const RocketNpuEngine,
+    attention: *const RocketNpuAttention,
+) -> RocketNpuStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let engine = unsafe { object(engine, "engine") }?;
+        // SAFETY: the caller's promise.
+        let a = *unsafe { object(attention, "attention") }?;
+        // SAFETY: the caller's promise.
+        let q = unsafe {
+            let strides = [a.q_head_stride, a.q_row_stride];
+            vectors(a.q, [a.heads, a.rows, a.head_dim], strides, "q")
+        }?;
+        // SAFETY: the caller's promise; a `f16` is a `u16` of any bits.
+        let k = unsafe {
+            let strides = [a.k_head_stride, a.k_row_stride];
+            let sizes = [a.kv_heads, a.keys, a.head_dim];
+            vectors(a.k.cast::<f16>(), sizes, strides, "k")
+        }?;
+        // SAFETY: the same.
+        let v = unsafe {
+            let strides = [a.v_head_stride, a.v_row_stride];
+            let sizes = [a.kv_heads, a.keys, a.value_dim];
+            vectors(a.v.cast::<f16>(), sizes, strides, "v")
+        }?;
+        // SAFETY: the same, where there is one.
+        let mask = (!a.mask.is_null()).then(|| unsafe {
+            let strides = [a.mask_head_stride, a.mask_row_stride];
+            let sizes = [a.mask_heads, a.rows, a.keys];
+            vectors(a.mask.cast::<f16>(), sizes, strides, "mask")
+        });
+        let of_heads = |data: *const f32, name| {
+            // SAFETY: the caller's promise.
+            (!data.is_null()).then(|| unsafe { array(data, Some(a.heads), name) })
+        };
+        let slopes = of_heads(a.slopes, "slopes").transpose()?;
+        let sinks = of_heads(a.sinks, "sinks").transpose()?;
+        let out_len = a.rows.checked_mul(a.heads);
+        let out_len = out_len.and_then(|vectors| vectors.checked_mul(a.value_dim));
+        // SAFETY: the caller's promise.
+        let out = unsafe { array_mut(a.out, out_len, "out") }?;
+        let call = AttentionCall {
+            q,
+            k,
+            v,
+            mask: mask.transpose()?,
+            sinks,
+            slopes,
+            scale: a.scale,
+            softcap: a.softcap,
+            out,
+        };
+        let done = engine.engine.attend([call]);
+        Ok(done.map_err(npu_matmul::Error::from)?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+    use std::ptr;
+
+    use super::*;
+    use crate::{rocket_npu_close, rocket_npu_error, rocket_npu_open};
+
+    /// What is wrong with operands, of 2 heads that share one KV head, 3 rows, 5 keys and
+    /// vectors of 4 elements, after `change`.
+    fn refused(engine: *const RocketNpuEngine, change: impl Fn(&mut RocketNpuAttention)) -> String {
+        const UNTOUCHED: f32 = 7.0;
+        let q = [0.5_f32; 2 * 3 * 4];
+        let kv = [f16::ONE.to_bits(); 5 * 4];
+        let mask = [0_u16; 3 * 5];
+        let mut out = [UNTOUCHED; 3 * 2 * 4];
+        let mut operands = RocketNpuAttention {
+            heads: 2,
+            kv_heads: 1,
+            rows: 3,
+            keys: 5,
+            head_dim: 4,
+            value_dim: 4,
+            q: q.as_ptr(),
+            q_head_stride: 12,
+            q_row_stride: 4,
+            k: kv.as_ptr(),
+            k_head_stride: 20,
+            k_row_stride: 4,
+            v: kv.as_ptr(),
+            v_head_stride: 20,
+            v_row_stride: 4,
+            mask: mask.as_ptr(),
+            mask_heads: 1,
+            mask_head_stride: 0,
+            mask_row_stride: 5,
+            slopes: ptr::null(),
+            sinks: ptr::null(),
+            scale: 0.5,
+            softcap: 0.0,
+            out: out.as_mut_ptr(),
+        };
+        change(&mut operands);
+        // SAFETY: an open engine or null, and operands that are refused, or of these sizes.
+        match unsafe { rocket_npu_attend(engine, &raw const operands) } {
+            RocketNpuStatus::Ok => {
+                assert_eq!(out, [1.0; 24]);
+                String::new()
+            }
+            status => {
+                assert_eq!(status, RocketNpuStatus::Invalid);
+                assert_eq!(out, [UNTOUCHED; 24]);
+                // SAFETY: a NUL-terminated string that this thread keeps.
+                let why = unsafe { CStr::from_ptr(rocket_npu_error()) };
+                why.to_str().unwrap().to_owned()
+            }
+        }
+    }
+
+    #[test]
+    fn operands_that_make_no_sense_are_refused() {
+        const MANY: usize = usize::MAX;
+        let mut engine = ptr::null_mut();
+        // SAFETY: a string, and a place that may be written.
+        let opened = unsafe { rocket_npu_open(c"model".as_ptr(), &raw mut engine) };
+        assert_eq!(opened, RocketNpuStatus::Ok);
+        let refused_for = |change: fn(&mut RocketNpuAttention)| refused(engine, change);
+
+        assert_eq!(refused_for(|_| ()), "");
+        assert_eq!(refused_for(|a| a.mask = ptr::null()), "");
+        assert_eq!(refused(ptr::null(), |_| ()), "engine is null");
+        // SAFETY: an open engine, and a null pointer, which is refused.
+        let status = unsafe { rocket_npu_attend(engine, ptr::null()) };
+        assert_eq!(status, RocketNpuStatus::Invalid);
+
+        assert_eq!(refused_for(|a| a.q = ptr::null()), "q is null");
+        assert_eq!(refused_for(|a| a.k = ptr::null()), "k is null");
+        assert_eq!(refused_for(|a| a.v = ptr::null()), "v is null");
+        assert_eq!(refused_for(|a| a.out = ptr::null_mut()), "out is null");
+
+        let misaligned = |name| format!("{name} is not aligned to its elements");
+        let q = refused_for(|a| a.q = a.q.wrapping_byte_add(2));
+        assert_eq!(q, misaligned("q"));
+        let v = refused_for(|a| a.v = a.v.wrapping_byte_add(1));
+        assert_eq!(v, misaligned("v"));
+        let mask = refused_for(|a| a.mask = a.mask.wrapping_byte_add(1));
+        assert_eq!(mask, misaligned("mask"));
+        let sinks = refused_for(|a| a.sinks = a.q.wrapping_byte_add(1));
+        assert_eq!(sinks, misaligned("sinks"));
+        let out = refused_for(|a| a.out = a.out.wrapping_byte_add(1));
+        assert_eq!(out, misaligned("out"));
+
+        let too_large = |name| format!("{name} is larger than memory can be");
+        assert_eq!(refused_for(|a| a.q_head_stride = MANY), too_large("q"));
+        assert_eq!(refused_for(|a| a.k_row_stride = MANY / 4), too_large("k"));
+        assert_eq!(refused_for(|a| a.v_row_stride = MANY / 8), too_large("v"));
+        assert_eq!(refused_for(|a| a.mask_row_stride = MANY), too_large("mask"));
+        let rows = |a: &mut RocketNpuAttention| {
+            (a.rows, a.q_row_stride, a.mask_row_stride) = (MANY, 0, 0);
+        };
+        assert_eq!(refused_for(rows), too_large("out"));
+
+        let told = refused_for(|a| (a.kv_heads, a.k_head_stride, a.v_head_stride) = (3, 0, 0));
+        assert!(told.contains("Q's number of heads is 2"), "{told}");
+        let told = refused_for(|a| a.mask_heads = 0);
+        assert!(told.contains("the mask's number of heads is 0"), "{told}");
+        let told = refused_for(|a| (a.mask_heads, a.mask_head_stride) = (MANY, 0));
+        assert!(told.contains("the mask's number of heads"), "{told}");
+        // More than the NPU takes, though not more than there is.
+        let told = refused_for(|a| {
+            (a.keys, a.k_row_stride, a.v_row_stride) = (1 << 30, 0, 0);
+            a.mask = ptr::null();
+        });
+        assert!(told.contains("1073741824 keys"), "{told}");
+        // SAFETY: opened above, and used no more.
+        unsafe { rocket_npu_close(engine) };
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The caller's pointers as references and slices. What can be checked is: pointers that
+//! are null or not aligned, and sizes that no memory has, are errors.
+
+use std::slice;
+
+use crate::status::CallError;
+
+/// The object behind a handle, or the error that it is null.
+///
+/// # Safety
+/// `handle` is null, or of this library, not freed, and stays so as long as the result
+/// is used.
+pub(crate) unsafe fn object<'a, T>(
+    handle: *const T,
+    name: &'static str,
+) -> Result<&'a T, CallError> {
+    check(handle, name)?;
+    // SAFETY: not null and aligned, and an object by the caller's promise; objects of
+    // this library are never changed.
+    Ok(unsafe { &*handle })
+}
+
+/// Where a handle is to be written, emptied.
+///
+/// # Safety
+/// `place` is null, or may be written as long as the result is used.
+pub(crate) unsafe fn place<'a, T>(
+    place: *mut *mut T,
+    name: &'static str,
+) -> Result<&'a mut *mut T, CallError> {
+    check(place, name)?;
+    // SAFETY: not null and aligned, so that it may be written by the caller's promise.
+    unsafe { place.write(std::ptr::null_mut()) };
+    // SAFETY: the same, and just initialised.
+    Ok(unsafe { &mut *place })
+}
+
+/// Whether there can be a `T` at `pointer`.
+fn check<T>(pointer: *const T, name: &'static str) -> Result<(), CallError> {
+    match pointer.is_null() {
+        true => Err(CallError::Null(name)),
+        false if !pointer.is_aligned() => Err(CallError::Misaligned(name)),
+        false => Ok(()),
+    }
+}
+
+/// The elements of an array that is read.
+///
+/// # Safety
+/// `array` is null, or has as many elements as `len` says, if it says that there can be
+/// so many. Nobody changes them as long as the result is used.
+pub(crate) unsafe fn array<'a, T>(
+    array: *const T,
+    len: Option<usize>,
+    name: &'static str,
+) -> Result<&'a [T], CallError> {
+    let len = checked_len::<T>(len, name)?;
+    check(array, name)?;
+    // SAFETY: not null and aligned, so that it has them by the caller's promise; their
+    // size is one that a slice can have.
+    Ok(unsafe { slice::from_raw_parts(array, len) })
+}
+
+/// The elements of an array that is written.
+///
+/// # Safety
+/// `array` is null, or has as many initialised elements as `len` says, if it says that
+/// there can be so many. Nobody else looks at them as long as the result is used.
+pub(crate) unsafe fn array_mut<'a, T>(
+    array: *mut T,
+    len: Option<usize>,
+    name: &'static str,
+) -> Result<&'a mut [T], CallError> {
+    let len = checked_len::<T>(len, name)?;
+    check(array, name)?;
+    // SAFETY: as above, and nobody else has it by the caller's promise.
+    Ok(unsafe { slice::from_raw_parts_mut(array, len) })
+}
+
+/// A number of elements, if memory can have so many.
+fn checked_len<T>(len: Option<usize>, name: &'static str) -> Result<usize, CallError> {
+    let most = isize::MAX as usize / size_of::<T>().max(1);
+    len.filter(|&len| len <= most)
+        .ok_or(CallError::TooLarge(name))
+}
+
+/// The elements of a matrix that is read.
+///
+/// # Safety
+/// `matrix` is null, or has `rows * columns` elements that nobody changes as long as the
+/// result is used.
+pub(crate) unsafe fn matrix<'a, T>(
+    matrix: *const T,
+    rows: usize,
+    columns: usize,
+    name: &'static str,
+) -> Result<&'a [T], CallError> {
+    // SAFETY: the caller's promise.
+    unsafe { array(matrix, rows.checked_mul(columns), name) }
+}
+
+/// The elements of a matrix that is written.
+///
+/// # Safety
+/// `matrix` is null, or has `rows * columns` initialised elements that nobody else looks
+/// at as long as the result is used.
+pub(crate) unsafe fn matrix_mut<'a, T>(
+    matrix: *mut T,
+    rows: usize,
+    columns: usize,
+    name: &'static str,
+) -> Result<&'a mut [T], CallError> {
+    // SAFETY: the caller's promise.
+    unsafe { array_mut(matrix, rows.checked_mul(columns), name) }
+}
