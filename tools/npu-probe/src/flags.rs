@@ -76,16 +76,15 @@ Examples:
   npu-probe                                the self-test, 64x64x64, int8
   npu-probe --dtype fp16 --shape 100x999x7 other sizes, any from 1
   npu-probe --device /dev/accel/accel0     on this device and no other
-  npu-probe --dump report                  keep programs and matrices, to send
-                                           them to somebody
+  npu-probe --dump failing                 keep the jobs with all their memory, and the
+                                           report, to send them to somebody
   npu-probe doctor                         why the NPU works here, or does not
   npu-probe info                           which device, which driver, and why
-  npu-probe decode report/task-0000.words  what a register program says
+  npu-probe decode failing/jobs.rkcap      what ran; --job 0 prints its programs
   npu-probe asm changed.s -o changed.hex   a register program from such text
   npu-probe exec changed.hex --bo 0x0:a.bin --bo 0x10000:b.bin \\
       --out 0x20000:16384:c.bin            one program against given memory
-  npu-probe --record failing.rkcap         keep the jobs with all their memory
-  npu-probe replay failing.rkcap --device model
+  npu-probe replay failing/jobs.rkcap --device model
                                            what do they give elsewhere?
   npu-probe run --record it.rkcap -- ./a.out
                                            the same of any program's jobs

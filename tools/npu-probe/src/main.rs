@@ -11,12 +11,10 @@
 
 mod bench;
 mod calibrate;
-mod capture;
 mod capture_file;
 mod cmd;
 mod data;
 mod doctor;
-mod dump;
 mod evidence;
 mod exec;
 mod exit;

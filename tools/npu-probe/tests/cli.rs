@@ -278,78 +278,74 @@ fn the_environment_chooses_and_the_option_overrides() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// Names, sizes and the manifest of a dump.
-fn check_dump(directory: &Path, result_bytes: u64, has_tolerance: bool) {
-    let manifest = fs::read(directory.join("manifest.json")).unwrap();
-    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
-    assert_eq!(manifest["error"], Value::Null);
-    let files = manifest["files"].as_array().unwrap();
-    for file in files {
-        let name = file["name"].as_str().unwrap();
-        assert!(
-            !fs::read(directory.join(name)).unwrap().is_empty(),
-            "{name} is empty"
-        );
-    }
-    let exists = |name: &str| files.iter().any(|file| file["name"] == name);
-    for name in [
-        "a.bin",
-        "b.bin",
-        "c.bin",
-        "expected.bin",
-        "task-0000.words",
-        "task-0000.txt",
-    ] {
-        assert!(exists(name), "no {name}");
-    }
-    assert_eq!(exists("tolerance.bin"), has_tolerance);
-    assert_eq!(
-        fs::metadata(directory.join("c.bin")).unwrap().len(),
-        result_bytes
-    );
+/// The first program of a recording of the self-test, as `decode` prints it.
+fn recorded_program(recording: &str) -> String {
+    let report = json(&["decode", "--json", "--job", "0", recording]);
+    let lines = report["jobs"][0]["programs"][0]["disassembly"].as_array();
+    let lines = lines.unwrap().iter().map(|line| line.as_str().unwrap());
+    lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
 #[test]
-fn a_dump_holds_all_and_can_be_decoded() {
+fn a_dump_holds_all_and_can_be_replayed() {
     let base = tempfile::tempdir().unwrap();
     let directory = base.path().join("made/for it");
     let path = directory.to_str().unwrap();
-    let output = run(&["--dump", path]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    check_dump(&directory, 64 * 64 * 4, false);
-    let c = fs::read(directory.join("c.bin")).unwrap();
-    assert!(c == fs::read(directory.join("expected.bin")).unwrap());
+    for (dtype, shape) in [("int8", "64x64x64"), ("fp16", "3x64x5")] {
+        let printed = json(&["--dump", path, "--dtype", dtype, "--shape", shape, "--json"]);
+        let dumped: Value =
+            serde_json::from_slice(&fs::read(directory.join("report.json")).unwrap()).unwrap();
+        assert_eq!(dumped, printed);
+        let jobs = directory.join("jobs.rkcap");
+        let replayed = json(&["replay", "--json", jobs.to_str().unwrap()]);
+        assert_eq!(replayed["result"], "PASS");
+        assert!(replayed["jobs"][0]["bytes_compared"].as_u64() > Some(0));
+    }
 
     // The program as text, and as binary, says the same.
-    let words = directory.join("task-0000.words");
-    let from_text = run(&["decode", words.to_str().unwrap()]);
-    assert_eq!(from_text.status.code(), Some(0), "{}", stderr(&from_text));
-    assert!(stdout(&from_text).contains("CNA"), "{}", stdout(&from_text));
-    let binary: Vec<u8> = fs::read_to_string(&words)
-        .unwrap()
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .flat_map(|line| u64::from_str_radix(line, 16).unwrap().to_le_bytes())
-        .collect();
-    let file = directory.join("task.bin");
-    fs::write(&file, &binary).unwrap();
-    let from_binary = run(&["decode", file.to_str().unwrap()]);
+    let file = |name: &str| base.path().join(name).to_str().unwrap().to_owned();
+    let text = recorded_program(directory.join("jobs.rkcap").to_str().unwrap());
+    assert!(text.contains("CNA"), "{text}");
+    fs::write(file("text.s"), text).unwrap();
+    let made = run(&["asm", "--bin", &file("text.s"), "-o", &file("task.bin")]);
+    assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    let from_text = run(&["decode", &file("text.s")]);
+    let from_binary = run(&["decode", &file("task.bin")]);
     assert_eq!(stdout(&from_text), stdout(&from_binary));
-    let report = json(&["decode", "--json", file.to_str().unwrap()]);
-    assert_eq!(report["words"], binary.len() / 8);
-    let heading = "task 0: convolution: 1x64x64 of int8 under 1x1 to 1x64x64 of int32";
-    assert_eq!(report["tasks"][0], heading);
+    let report = json(&["decode", "--json", &file("task.bin")]);
+    let bytes = fs::metadata(file("task.bin")).unwrap().len();
+    assert_eq!(report["words"], bytes / 8);
+    let heading = report["tasks"][0].as_str().unwrap();
+    assert!(
+        heading.starts_with("task 0: convolution: 1x4x64 of fp16"),
+        "{heading}"
+    );
     assert!(stdout(&from_text).starts_with(&format!("# {heading}\n")));
+}
 
-    // Over the old one, other sizes; then again, with nothing left over.
-    let output = run(&["--dump", path, "--dtype", "fp16", "--shape", "3x64x5"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    check_dump(&directory, 3 * 5 * 4, true);
-    let output = run(&["--dump", path, "--dtype", "int4"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    check_dump(&directory, 64 * 64 * 4, false);
-    assert!(!directory.join("tolerance.bin").exists());
-    assert!(file.exists(), "a file that is not a dump's was removed");
+/// Also of a run that failed, which is what it is for.
+#[test]
+fn a_dump_of_a_killed_job_says_so() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().to_str().unwrap();
+    let device = "model:job-limit=1,clock=1";
+    let shape = "256x512x256";
+    let output = run(&[
+        "--dump", path, "--device", device, "--shape", shape, "--json",
+    ]);
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["result"], "FAIL");
+    assert!(
+        report["error"].as_str().unwrap().contains("killed"),
+        "{report:#}"
+    );
+    let jobs = base.path().join("jobs.rkcap");
+    let decoded = json(&["decode", "--json", jobs.to_str().unwrap()]);
+    assert!(
+        decoded["jobs"].to_string().contains("killed"),
+        "{decoded:#}"
+    );
 }
 
 #[test]
@@ -358,23 +354,6 @@ fn a_dump_that_cannot_be_written_is_told() {
     let output = run(&["--dump", file.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(5));
     assert!(stderr(&output).contains("directory"), "{}", stderr(&output));
-}
-
-#[test]
-fn the_seed_makes_the_data() {
-    let base = tempfile::tempdir().unwrap();
-    let operands = |name: &str, seed: &str| {
-        let directory = base.path().join(name);
-        let output = run(&["--seed", seed, "--dump", directory.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(0));
-        (
-            fs::read(directory.join("a.bin")).unwrap(),
-            fs::read(directory.join("b.bin")).unwrap(),
-        )
-    };
-    let first = operands("first", "5");
-    assert!(first == operands("again", "5"));
-    assert!(first != operands("other", "6"));
 }
 
 #[test]
@@ -448,10 +427,11 @@ fn asm_and_decode_take_each_others_output() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         output.stdout
     };
-    done(&["--dump", &file("dump")]);
-    let words = file("dump/task-0000.words");
+    done(&["--record", &file("jobs.rkcap")]);
+    fs::write(file("recorded"), recorded_program(&file("jobs.rkcap"))).unwrap();
+    let words = file("task.words");
+    done(&["asm", &file("recorded"), "-o", &words]);
     let hex = fs::read_to_string(&words).unwrap();
-    let (_, hex) = hex.split_once('\n').unwrap();
 
     // Findings are comments, so that all that is printed can go on.
     let decoded = done(&["decode", &words]);
