@@ -5,38 +5,17 @@
     reason = "helpers of tests: a failed unwrap is a failed test"
 )]
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
+use common::{command, json, stderr, stdout};
 use serde_json::Value;
 
-/// The tool, on the model whatever the environment says.
-fn probe(arguments: &[&str]) -> Command {
-    let mut command = test_support::program(env!("CARGO_BIN_EXE_npu-probe"));
-    command
-        .args(arguments)
-        .env("ROCKET_DEVICE", "model")
-        .env_remove("RUST_LOG");
-    command
-}
-
 fn run(arguments: &[&str]) -> Output {
-    probe(arguments).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-fn json(arguments: &[&str]) -> Value {
-    let output = run(arguments);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
+    command(arguments).output().unwrap()
 }
 
 #[test]
@@ -90,7 +69,7 @@ fn a_trace_is_json_of_modelled_time() {
 
 #[test]
 fn json_is_one_object_with_everything() {
-    let report = json(&["--json", "--repeat", "3", "--seed", "7"]);
+    let report = json(&["--repeat", "3", "--seed", "7"]);
     assert_eq!(report["result"], "PASS");
     assert_eq!(report["device"]["is_model"], true);
     assert_eq!(report["device"]["driver"], "rocket");
@@ -110,7 +89,7 @@ fn info_names_device_and_reason() {
     let output = run(&["info"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(stdout(&output).contains("driver     rocket"));
-    assert_eq!(json(&["info", "--json"])["is_model"], true);
+    assert_eq!(json(&["info"])["is_model"], true);
 }
 
 #[test]
@@ -202,7 +181,7 @@ fn facts_that_others_depend_on_come_first() {
 #[test]
 fn facts_are_told_as_json() {
     // Two facts, in the order in which they are settled.
-    let report = json(&["calibrate", "--facts", "wedge,tf32-operand", "--json"]);
+    let report = json(&["calibrate", "--facts", "wedge,tf32-operand"]);
     assert_eq!(report["settled"], true);
     assert_eq!(report["device"]["is_model"], true);
     let [tf32, wedge] = report["facts"].as_array().unwrap().as_slice() else {
@@ -259,13 +238,13 @@ fn exit_codes() {
 #[test]
 fn the_environment_chooses_and_the_option_overrides() {
     let nowhere = "/nonexistent/accel0";
-    let output = probe(&["info"])
+    let output = command(&["info"])
         .env("ROCKET_DEVICE", nowhere)
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains(nowhere));
-    let output = probe(&["info", "--device", "model"])
+    let output = command(&["info", "--device", "model"])
         .env("ROCKET_DEVICE", nowhere)
         .output()
         .unwrap();
@@ -274,7 +253,7 @@ fn the_environment_chooses_and_the_option_overrides() {
 
 /// The first program of a recording of the self-test, as `decode` prints it.
 fn recorded_program(recording: &str) -> String {
-    let report = json(&["decode", "--json", "--job", "0", recording]);
+    let report = json(&["decode", "--job", "0", recording]);
     let lines = report["jobs"][0]["programs"][0]["disassembly"].as_array();
     let lines = lines.unwrap().iter().map(|line| line.as_str().unwrap());
     lines.collect::<Vec<_>>().join("\n") + "\n"
@@ -286,12 +265,12 @@ fn a_dump_holds_all_and_can_be_replayed() {
     let directory = base.path().join("made/for it");
     let path = directory.to_str().unwrap();
     for (dtype, shape) in [("int8", "64x64x64"), ("fp16", "3x64x5")] {
-        let printed = json(&["--dump", path, "--dtype", dtype, "--shape", shape, "--json"]);
+        let printed = json(&["--dump", path, "--dtype", dtype, "--shape", shape]);
         let dumped: Value =
             serde_json::from_slice(&fs::read(directory.join("report.json")).unwrap()).unwrap();
         assert_eq!(dumped, printed);
         let jobs = directory.join("jobs.rkcap");
-        let replayed = json(&["replay", "--json", jobs.to_str().unwrap()]);
+        let replayed = json(&["replay", jobs.to_str().unwrap()]);
         assert_eq!(replayed["result"], "PASS");
         assert!(replayed["jobs"][0]["bytes_compared"].as_u64() > Some(0));
     }
@@ -306,7 +285,7 @@ fn a_dump_holds_all_and_can_be_replayed() {
     let from_text = run(&["decode", &file("text.s")]);
     let from_binary = run(&["decode", &file("task.bin")]);
     assert_eq!(stdout(&from_text), stdout(&from_binary));
-    let report = json(&["decode", "--json", &file("task.bin")]);
+    let report = json(&["decode", &file("task.bin")]);
     let bytes = fs::metadata(file("task.bin")).unwrap().len();
     assert_eq!(report["words"], bytes / 8);
     let heading = report["tasks"][0].as_str().unwrap();
@@ -335,7 +314,7 @@ fn a_dump_of_a_killed_job_says_so() {
         "{report:#}"
     );
     let jobs = base.path().join("jobs.rkcap");
-    let decoded = json(&["decode", "--json", jobs.to_str().unwrap()]);
+    let decoded = json(&["decode", jobs.to_str().unwrap()]);
     assert!(
         decoded["jobs"].to_string().contains("killed"),
         "{decoded:#}"
@@ -353,7 +332,7 @@ fn a_dump_that_cannot_be_written_is_told() {
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     for arguments in [&[][..], &["--json"], &["info"], &["--help"]] {
-        let mut child = probe(arguments)
+        let mut child = command(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -378,7 +357,7 @@ fn output_that_cannot_be_written_is_told() {
         println!("SKIP output_that_cannot_be_written_is_told: there is no /dev/full");
         return;
     };
-    let output = probe(&["info"]).stdout(full).output().unwrap();
+    let output = command(&["info"]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
 }
 
@@ -478,7 +457,7 @@ fn asm_and_decode_take_each_others_output() {
 
 #[test]
 fn a_plan_needs_no_device() {
-    let plan = |more: &[&str]| json(&[&["plan", "--json", "512x4096x4096"], more].concat());
+    let plan = |more: &[&str]| json(&[&["plan", "512x4096x4096"], more].concat());
     let all = plan(&[]);
     let ms = |plan: &Value| plan["modelled_npu_ms"].as_f64().unwrap();
     let chosen = &all["chosen"];
@@ -511,7 +490,7 @@ fn a_plan_needs_no_device() {
 #[test]
 fn products_are_measured() {
     let rest = ["--repeat", "2", "--fds", "2"];
-    let sizes = ["bench", "--json", "8x64x96", "3x100x32"];
+    let sizes = ["bench", "8x64x96", "3x100x32"];
     let report = json(&[&sizes[..], &rest].concat());
     let measured = report["measurements"].as_array().unwrap();
     assert_eq!(measured.len(), 6, "{report:#}");
@@ -561,7 +540,7 @@ fn a_program_that_cannot_be_run_has_its_own_exit_codes() {
 #[test]
 fn rust_log_chooses_what_is_logged() {
     let logged = |filter: &str| {
-        let output = probe(&["--shape", "8x64x64"])
+        let output = command(&["--shape", "8x64x64"])
             .env("RUST_LOG", filter)
             .output()
             .unwrap();
@@ -580,7 +559,7 @@ fn rust_log_chooses_what_is_logged() {
 #[test]
 fn only_who_wants_colours_gets_them() {
     let coloured = |variables: &[(&str, &str)]| {
-        let mut command = probe(&[]);
+        let mut command = command(&[]);
         for name in ["NO_COLOR", "CLICOLOR_FORCE", "CLICOLOR"] {
             command.env_remove(name);
         }
