@@ -63,7 +63,7 @@ impl Volunteer {
             .args([name, "-o"])
             .arg(self.path("out"))
             .env("ROCKET_DEVICE", "model")
-            .env("XDG_CONFIG_HOME", "/nonexistent")
+            .env("XDG_CONFIG_HOME", self.path("config"))
             .env("USER", "wilhelmina");
         command
     }

@@ -71,7 +71,7 @@ impl RungFinding {
             } else {
                 let version = &record.version;
                 shown.push(format!(
-                    "made by version {version}, whose operands are others: not compared"
+                    "recorded by version {version}, whose operands differ: not compared"
                 ));
             }
         }
@@ -100,7 +100,7 @@ fn places(record: &RungRecord) -> Vec<String> {
     if !right.is_empty() && wrong.is_disjoint(&right) {
         let files = ranges(&wrong);
         shown.push(format!(
-            "always those of file {files} of {cores}, counted from 0: each has another core"
+            "always the jobs of file {files} of {cores}, counted from 0; each file runs on another core"
         ));
     }
     if !raised.is_empty() && !wrong.is_empty() {
