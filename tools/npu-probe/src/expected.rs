@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::thread;
 
+use half::f16;
 use npu_matmul::quantise::quantise_rows;
 use npu_matmul::reference::{self, Expected};
 use serde::Serialize;
@@ -19,7 +20,7 @@ const SHOWN: usize = 8;
 /// The CPU's result.
 #[derive(Clone, Debug)]
 pub(crate) enum CpuResult {
-    /// Sums that must be met exactly.
+    /// Sums that must be met exactly, or as floats of the result's type.
     Integers(Vec<i32>),
     /// Sums with the tolerance of each.
     Floats(Vec<Expected>),
@@ -93,38 +94,41 @@ impl CpuResult {
         }
     }
 
+    /// The first of some rows of a product that is not what the CPU computes of it.
+    pub(crate) fn wrong_row(
+        product: &ProductResult,
+        ProductShape { k, n, .. }: ProductShape,
+        operands: &ProductOperands,
+        k_tiles: usize,
+        rows: impl IntoIterator<Item = usize>,
+    ) -> Option<usize> {
+        rows.into_iter().find(|&row| {
+            let part = row..row + 1;
+            let want = Self::of_rows(part.clone(), n, k, operands, k_tiles);
+            want.compare(&product.rows(part, n), n).different > 0
+        })
+    }
+
     /// Compares a product of `n` columns with this.
     pub(crate) fn compare(&self, product: &ProductResult, n: usize) -> ResultComparison {
         match (self, product) {
-            (Self::Integers(want), ProductResult::Integers(got)) => {
-                compare(n, want, got, |want, got| {
-                    (want != got).then(|| (want.to_string(), got.to_string(), None))
-                })
+            (Self::Integers(want), ProductResult::Integers(got)) => exact(n, want, got, |sum| sum),
+            (Self::Integers(want), ProductResult::Floats(got)) => {
+                exact(n, want, got, |sum| sum as f32)
+            }
+            (Self::Integers(want), ProductResult::Halves(got)) => {
+                exact(n, want, got, |sum| f16::from_f32(sum as f32))
             }
             (Self::Floats(want), ProductResult::Floats(got)) => {
                 compare(n, want, got, |want, got| {
                     // Not "greater than": a NaN must not pass.
                     let close = (f64::from(*got) - want.value).abs() <= want.tolerance;
-                    let texts = || {
-                        (
-                            want.value.to_string(),
-                            got.to_string(),
-                            Some(want.tolerance),
-                        )
-                    };
-                    (!close).then(texts)
+                    (!close).then(|| texts(want, got))
                 })
             }
             (Self::Floats(want), ProductResult::Halves(got)) => {
                 compare(n, want, got, |want, got| {
-                    let texts = || {
-                        (
-                            want.value.to_string(),
-                            got.to_string(),
-                            Some(want.tolerance),
-                        )
-                    };
-                    (!want.allows_half(*got)).then(texts)
+                    (!want.allows_half(*got)).then(|| texts(want, got))
                 })
             }
             // Both come from the same precision; if not, nothing is right.
@@ -142,6 +146,24 @@ impl CpuResult {
             Self::Floats(x) => x.len(),
         }
     }
+}
+
+/// Compares with sums that are exact: what `rounded` makes of each is right, and nothing else.
+fn exact<G: PartialEq + ToString>(
+    n: usize,
+    want: &[i32],
+    got: &[G],
+    rounded: impl Fn(i32) -> G,
+) -> ResultComparison {
+    compare(n, want, got, |want, got| {
+        let is_right = rounded(*want) == *got;
+        (!is_right).then(|| (want.to_string(), got.to_string(), None))
+    })
+}
+
+fn texts(want: &Expected, got: &impl ToString) -> Texts {
+    let value = want.value.to_string();
+    (value, got.to_string(), Some(want.tolerance))
 }
 
 /// A product of floats that become INT8 with a scale for each row.
@@ -222,8 +244,6 @@ fn compare<W, G>(
 
 #[cfg(test)]
 mod tests {
-    use half::f16;
-
     use super::*;
 
     #[test]
@@ -249,6 +269,20 @@ mod tests {
         );
         let all_wrong = want.compare(&ProductResult::Integers(vec![-5; 12]), 4);
         assert_eq!((all_wrong.different, all_wrong.first.len()), (12, SHOWN));
+    }
+
+    #[test]
+    fn sums_of_whole_numbers_are_exact_in_every_type() {
+        let wrong = |want: &[i32], product| {
+            CpuResult::Integers(want.to_vec())
+                .compare(&product, 3)
+                .different
+        };
+        let product = ProductResult::Floats(vec![3.0, f32::NAN, 5.5]);
+        assert_eq!(wrong(&[3, 4, 5], product), 2);
+        // The even neighbour of 2049.
+        let product = ProductResult::Halves([2048.0, 2.0].map(f16::from_f32).to_vec());
+        assert_eq!(wrong(&[2049, 3], product), 1);
     }
 
     #[test]

@@ -76,16 +76,15 @@ Examples:
   npu-probe                                the self-test, 64x64x64, int8
   npu-probe --dtype fp16 --shape 100x999x7 other sizes, any from 1
   npu-probe --device /dev/accel/accel0     on this device and no other
-  npu-probe --dump report                  keep programs and matrices, to send
-                                           them to somebody
+  npu-probe --dump failing                 keep the jobs with all their memory, and the
+                                           report, to send them to somebody
   npu-probe doctor                         why the NPU works here, or does not
   npu-probe info                           which device, which driver, and why
-  npu-probe decode report/task-0000.words  what a register program says
+  npu-probe decode failing/jobs.rkcap      what ran; --job 0 prints its programs
   npu-probe asm changed.s -o changed.hex   a register program from such text
   npu-probe exec changed.hex --bo 0x0:a.bin --bo 0x10000:b.bin \\
       --out 0x20000:16384:c.bin            one program against given memory
-  npu-probe --record failing.rkcap         keep the jobs with all their memory
-  npu-probe replay failing.rkcap --device model
+  npu-probe replay failing/jobs.rkcap --device model
                                            what do they give elsewhere?
   npu-probe run --record it.rkcap -- ./a.out
                                            the same of any program's jobs
@@ -173,28 +172,28 @@ pub(crate) enum Command {
     /// code is 1 if one is wrong, and 4 if a process fails or the driver kills a job. On the software model
     /// each process has one of its own.
     Soak(SoakFlags),
-    /// Find out whether this board does what it should, and if not, why
+    /// Check a new board with small experiments, and name what fails
     ///
-    /// For the first minutes with a board: small experiments, the best proven first, each
-    /// one thing beyond another that works. Each is a process of its own, on every core,
-    /// and all that it saw is kept. Says what works and what does not, writes a profile
-    /// that keeps away from what does not, and makes an archive to be sent, which
-    /// `explain` judges anywhere. Goes on where it was ended, also by a crash. The exit
-    /// code is 1 if the board does not work.
+    /// For the first minutes with a board. The best proven experiments run first; each of
+    /// the others adds one thing to one that passed. Each runs in a separate process on
+    /// every core, and leaves a record. Prints what works and what does not, writes a
+    /// profile that avoids what failed, and collects the records in one archive to send;
+    /// `explain` judges it on any machine. The same command continues an interrupted run,
+    /// also after a crash. The exit code is 1 if the board does not work.
     First(FirstFlags),
-    /// Judge an archive of `first` or `evidence` again
+    /// Print the verdict on an archive of `first` or `evidence`
     Explain(ExplainFlags),
-    /// Find out all about this board, as one archive to be sent
+    /// Run all checks and collect the results in one archive
     ///
-    /// What `first`, `calibrate`, `bench`, llama.cpp if a model is given,
-    /// and the driver suite tell, with a page of it, the safest first. Nothing that is known
-    /// to damage a kernel is run, and nothing private is in the archive. Each step is killed
-    /// if it takes too long. The same command goes on where it was ended; what took the
-    /// machine down is not run again.
+    /// Runs `first`, then `calibrate`, `bench`, llama.cpp if a model is given, and the
+    /// driver suite, and adds a page of the results. Runs nothing that is known to damage a
+    /// kernel, and leaves everything private out of the archive. A step that takes too long
+    /// is killed. The same command continues an interrupted run; it does not repeat a step
+    /// that failed or took the machine down, unless --retry is given.
     Evidence(EvidenceFlags),
-    /// Run one experiment of `first`, and print all that it saw
+    /// Run one experiment of `first`, and print its record
     ///
-    /// As JSON. The exit code is 1 if a job did not end with the right result.
+    /// As JSON. The exit code is 1 if a job does not end with the right result.
     Rung(RungFlags),
     /// Make one HTML page of what other commands have written
     ///

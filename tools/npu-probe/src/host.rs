@@ -2,9 +2,11 @@
 //! What this machine says of itself: whoever reads a report from elsewhere
 //! asks for it first.
 
-use std::fs;
+use std::path::Path;
 
 use serde::Serialize;
+
+use crate::doctor::SystemRoot;
 
 /// The machine, as far as it tells.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -19,9 +21,10 @@ pub(crate) struct HostMachine {
 
 impl HostMachine {
     pub(crate) fn look() -> Self {
+        let root = SystemRoot::new(Path::new("/"), false);
         Self {
-            kernel: first_text("/proc/sys/kernel/osrelease"),
-            board: first_text("/proc/device-tree/model"),
+            kernel: root.line("proc/sys/kernel/osrelease"),
+            board: root.line("proc/device-tree/model"),
             architecture: std::env::consts::ARCH,
         }
     }
@@ -38,21 +41,12 @@ impl HostMachine {
     }
 }
 
-/// The text in a small file, without what ends it: a newline in procfs, a zero
-/// byte in the device tree.
-fn first_text(path: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_is_missing_is_left_out() {
-        assert_eq!(first_text("/nonexistent"), None);
         let host = HostMachine {
             board: Some("Some Board".to_owned()),
             ..HostMachine::default()

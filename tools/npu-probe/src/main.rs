@@ -11,13 +11,11 @@
 
 mod bench;
 mod calibrate;
-mod capture;
 mod capture_file;
 mod cmd;
 mod data;
 mod date;
 mod doctor;
-mod dump;
 mod evidence;
 mod exec;
 mod exit;

@@ -3,12 +3,13 @@
 
 use std::fmt::Write;
 use std::iter;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use npu_matmul::{Observer, SubmittedJob};
 use rocket_uapi::DeviceInfo;
 use serde::Serialize;
 
-use crate::capture::CapturedProduct;
 use crate::exit::Verdict;
 use crate::expected::{ResultComparison, WrongElement};
 use crate::flags::SelfTestFlags;
@@ -108,15 +109,31 @@ pub(crate) struct ProgramReport {
     pub(crate) words: usize,
 }
 
-impl ProgramReport {
-    pub(crate) fn new(captured: &CapturedProduct) -> Self {
-        Self {
-            jobs: captured.jobs,
-            tasks: captured.tasks.len(),
-            words: captured.tasks.iter().map(|task| task.words.len()).sum(),
-        }
-    }
+/// Counts what an engine submits.
+#[derive(Debug, Default)]
+pub(crate) struct ProgramCounter(Mutex<ProgramReport>);
 
+impl ProgramCounter {
+    /// What one of so many equal products submitted.
+    pub(crate) fn of_one(&self, products: usize) -> ProgramReport {
+        let all = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let [jobs, tasks, words] =
+            [all.jobs, all.tasks, all.words].map(|count| count / products.max(1));
+        ProgramReport { jobs, tasks, words }
+    }
+}
+
+impl Observer for ProgramCounter {
+    fn submitting(&self, submission: &SubmittedJob<'_>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.jobs += 1;
+        all.tasks += submission.programs.len();
+        let words = submission.programs.iter().map(|one| one.words().len());
+        all.words += words.sum::<usize>();
+    }
+}
+
+impl ProgramReport {
     /// The report as a line of text.
     pub(crate) fn text(self) -> String {
         let Self { jobs, tasks, words } = self;
@@ -140,6 +157,9 @@ pub(crate) struct RunReport {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SelfTestReport {
     pub(crate) result: Verdict,
+    /// Why there are fewer runs than were asked for, if there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
     pub(crate) device: DeviceReport,
     pub(crate) problem: ProblemReport,
     pub(crate) program: ProgramReport,
@@ -266,6 +286,7 @@ mod tests {
         };
         SelfTestReport {
             result: Verdict::Mismatch,
+            error: None,
             device: DeviceReport {
                 name: "a device".to_owned(),
                 is_model: true,

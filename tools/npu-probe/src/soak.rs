@@ -2,15 +2,16 @@
 //! Random products for `npu-probe soak`, each element of which is known exactly.
 
 use std::fmt;
-use std::str::FromStr;
 
 use half::f16;
 use npu_matmul::{Error, JobFailure, Results, reference};
 use rocket_uapi::Device;
+use serde::{Deserialize, Serialize};
 
 use crate::cmd::measuring;
 use crate::data::{ProductOperands, SplitMix64};
 use crate::exit::Failure;
+use crate::expected::{CpuResult, ResultComparison};
 use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
 use crate::shape::ProductShape;
@@ -49,8 +50,9 @@ pub(crate) struct SoakProduct {
     seed: u64,
 }
 
-/// A product of which each element was compared, or one that was lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A product of which each element was compared, or one that was lost: a line of JSON that
+/// a process of the soak prints.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct CheckedProduct {
     pub(crate) kind: String,
     /// Elements that were compared: none of a product that was lost, because the
@@ -92,7 +94,7 @@ impl SoakProduct {
         let b = self.integers(&mut random, n * k);
         let sides = [(); 2].map(|()| {
             let a = self.integers(&mut random, m * k);
-            let want = reference::multiply_i32(m, n, k, &a, &b);
+            let want = CpuResult::Integers(reference::multiply_i32(m, n, k, &a, &b));
             (self.operands(a, b.clone()), want)
         });
         let engine = measuring::engine_of_board(device, self.files)?;
@@ -100,14 +102,17 @@ impl SoakProduct {
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
             let mut product = ProductResult::unwritten(operands, self.results, m * n);
             let multiplied = product.multiply(&engine, &weights, m, operands);
-            let lost = is_killed(&multiplied);
-            if !lost {
-                multiplied?;
-            }
+            let compared = match is_killed(&multiplied) {
+                true => ResultComparison::default(),
+                false => {
+                    multiplied?;
+                    want.compare(&product, n)
+                }
+            };
             tell(&CheckedProduct {
                 kind: self.kind.to_string(),
-                words: if lost { 0 } else { want.len() as u64 },
-                wrong: if lost { 0 } else { wrong(&product, want) },
+                words: compared.elements as u64,
+                wrong: compared.different as u64,
             })?;
         }
         Ok(())
@@ -152,21 +157,6 @@ fn size(random: &mut SplitMix64, bits: u64) -> usize {
     1 + random.below((1 << bits) - 1) as usize
 }
 
-/// Elements of a product that are not what the sums are, or become where they
-/// are rounded to binary16.
-fn wrong(product: &ProductResult, want: &[i32]) -> u64 {
-    let count = |right: &dyn Fn(usize, i32) -> bool| {
-        let all = want.iter().enumerate();
-        all.filter(|&(at, &want)| !right(at, want)).count() as u64
-    };
-    match product {
-        ProductResult::Integers(got) => count(&|at, want| got[at] == want),
-        // Of 24 bits at most: WORK_MAX products of 7 bits, less sign.
-        ProductResult::Floats(got) => count(&|at, want| got[at] == want as f32),
-        ProductResult::Halves(got) => count(&|at, want| got[at] == f16::from_f32(want as f32)),
-    }
-}
-
 impl fmt::Display for SoakProduct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -181,29 +171,6 @@ impl fmt::Display for SoakProduct {
             f,
             "{kind} {shape} ({results:?}) over {files} files, seed {seed}"
         )
-    }
-}
-
-/// As a process of the soak tells it.
-impl fmt::Display for CheckedProduct {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, words, wrong } = self;
-        write!(f, "{kind} {words} {wrong}")
-    }
-}
-
-impl FromStr for CheckedProduct {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let [kind, words, wrong] = text.split(' ').collect::<Vec<_>>()[..] else {
-            return Err(());
-        };
-        Ok(Self {
-            kind: kind.to_owned(),
-            words: words.parse().map_err(|_| ())?,
-            wrong: wrong.parse().map_err(|_| ())?,
-        })
     }
 }
 
@@ -233,26 +200,5 @@ mod tests {
             assert_eq!(sizes().min(), Some(1));
             assert!(sizes().max() > Some(256));
         }
-    }
-
-    #[test]
-    fn every_element_counts() {
-        let product = ProductResult::Integers(vec![3, i32::MIN, 5]);
-        assert_eq!(wrong(&product, &[3, 4, 5]), 1);
-        let product = ProductResult::Floats(vec![3.0, f32::NAN, 5.5]);
-        assert_eq!(wrong(&product, &[3, 4, 5]), 2);
-        // The even neighbour of 2049.
-        let product = ProductResult::Halves([2048.0, 2.0].map(f16::from_f32).to_vec());
-        assert_eq!(wrong(&product, &[2049, 3]), 1);
-    }
-
-    #[test]
-    fn a_product_is_told_in_a_line() {
-        let checked = CheckedProduct {
-            kind: "fp16".to_owned(),
-            words: 12,
-            wrong: 3,
-        };
-        assert_eq!(checked.to_string().parse(), Ok(checked));
     }
 }

@@ -8,6 +8,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
 
 use rknpu_regcmd::timing::Machine;
 use serde_json::Value;
@@ -157,6 +160,49 @@ fn a_clock_that_memory_hides_is_told_as_the_least() {
         assert_eq!(code, 0, "{err}");
         assert_eq!(err.contains("at least"), hidden, "{err}");
     }
+}
+
+/// What was measured before the process was killed is in the file, which is whole.
+#[test]
+fn a_kill_loses_no_part_that_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profile.json");
+    let mut child = test_support::program(env!("CARGO_BIN_EXE_npu-probe"))
+        .args(["calibrate", "--out", file.to_str().unwrap()])
+        .env("ROCKET_DEVICE", "model:clock=350")
+        .env("XDG_CONFIG_HOME", folder.path())
+        .env_remove("ROCKET_PROFILE")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The machine first, then one fact after the other.
+    let profile = loop {
+        let ended = child.try_wait().unwrap();
+        if let Ok(text) = fs::read(&file) {
+            let profile: Value = serde_json::from_slice(&text).unwrap();
+            assert_eq!(profile["profile"]["measured"], true);
+            assert_eq!(profile["profile"]["machine"]["clock_hz"], 350_000_000);
+            if profile["profile"]["facts"].as_array().unwrap().len() >= 3 {
+                break profile;
+            }
+        }
+        assert!(ended.is_none(), "it ended before it was killed");
+        thread::sleep(Duration::from_millis(1));
+    };
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success());
+    let facts = |profile: &Value| {
+        let facts = profile["profile"]["facts"].as_array().unwrap().clone();
+        facts
+            .into_iter()
+            .map(|fact| fact["id"].clone())
+            .collect::<Vec<_>>()
+    };
+    let left: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert!(facts(&left).starts_with(&facts(&profile)));
+    let plan = json("model:clock=350", Place::Named(&file), "plan 4x64x32");
+    assert_eq!(plan["clock_mhz"], 350);
 }
 
 #[test]

@@ -5,38 +5,17 @@
     reason = "helpers of tests: a failed unwrap is a failed test"
 )]
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
+use common::{command, json, stderr, stdout};
 use serde_json::Value;
 
-/// The tool, on the model whatever the environment says.
-fn probe(arguments: &[&str]) -> Command {
-    let mut command = test_support::program(env!("CARGO_BIN_EXE_npu-probe"));
-    command
-        .args(arguments)
-        .env("ROCKET_DEVICE", "model")
-        .env_remove("RUST_LOG");
-    command
-}
-
 fn run(arguments: &[&str]) -> Output {
-    probe(arguments).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-fn json(arguments: &[&str]) -> Value {
-    let output = run(arguments);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
+    command(arguments).output().unwrap()
 }
 
 #[test]
@@ -90,7 +69,7 @@ fn a_trace_is_json_of_modelled_time() {
 
 #[test]
 fn json_is_one_object_with_everything() {
-    let report = json(&["--json", "--repeat", "3", "--seed", "7"]);
+    let report = json(&["--repeat", "3", "--seed", "7"]);
     assert_eq!(report["result"], "PASS");
     assert_eq!(report["device"]["is_model"], true);
     assert_eq!(report["device"]["driver"], "rocket");
@@ -110,7 +89,7 @@ fn info_names_device_and_reason() {
     let output = run(&["info"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(stdout(&output).contains("driver     rocket"));
-    assert_eq!(json(&["info", "--json"])["is_model"], true);
+    assert_eq!(json(&["info"])["is_model"], true);
 }
 
 #[test]
@@ -156,7 +135,7 @@ fn facts_are_on_another_side_or_on_none() {
     assert_eq!(output.status.code(), Some(1), "{text}{}", stderr(&output));
     assert!(text.contains("small-exponent: neither"), "{text}");
     assert!(
-        text.contains("job 1: the job did not run to its end"),
+        text.contains("job 0 did not end, on the model it ended"),
         "{text}"
     );
 
@@ -166,14 +145,9 @@ fn facts_are_on_another_side_or_on_none() {
     assert_eq!(report["settled"], false);
     let fact = &report["facts"][0];
     assert_eq!(fact["outcome"], "neither");
-    let job = &fact["jobs"][0];
-    assert_eq!(
-        (&job["completed"], &job["model_completed"]),
-        (&Value::Bool(false), &Value::Bool(true))
-    );
-    assert_eq!(job["differences"][0]["offset"], 0);
-    assert_eq!(job["differences"][0]["device"], "aa".repeat(16));
-    assert_eq!(job["differences"][0]["model"], "0044".repeat(8));
+    assert_eq!(fact["record"]["jobs"][0]["completed"], false);
+    assert!(fact["record"]["outputs"][0]["bytes"].as_u64() > Some(16));
+    assert!(fact["shown"][0].as_str().unwrap().contains("did not end"));
 }
 
 #[test]
@@ -207,7 +181,7 @@ fn facts_that_others_depend_on_come_first() {
 #[test]
 fn facts_are_told_as_json() {
     // Two facts, in the order in which they are settled.
-    let report = json(&["calibrate", "--facts", "wedge,tf32-operand", "--json"]);
+    let report = json(&["calibrate", "--facts", "wedge,tf32-operand"]);
     assert_eq!(report["settled"], true);
     assert_eq!(report["device"]["is_model"], true);
     let [tf32, wedge] = report["facts"].as_array().unwrap().as_slice() else {
@@ -218,8 +192,7 @@ fn facts_are_told_as_json() {
     assert_eq!(tf32["side"], "truncated");
     assert_eq!(tf32["is_default"], true);
     assert_eq!(tf32["exact"], true);
-    assert_eq!(tf32["jobs"][0]["completed"], true);
-    assert_eq!(tf32["jobs"][0]["differing_bytes"], 0);
+    assert!(tf32["record"].is_null());
     assert_eq!(wedge["outcome"], "not_run");
     assert!(wedge["reason"].as_str().unwrap().contains("--risky"));
 }
@@ -265,91 +238,87 @@ fn exit_codes() {
 #[test]
 fn the_environment_chooses_and_the_option_overrides() {
     let nowhere = "/nonexistent/accel0";
-    let output = probe(&["info"])
+    let output = command(&["info"])
         .env("ROCKET_DEVICE", nowhere)
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains(nowhere));
-    let output = probe(&["info", "--device", "model"])
+    let output = command(&["info", "--device", "model"])
         .env("ROCKET_DEVICE", nowhere)
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// Names, sizes and the manifest of a dump.
-fn check_dump(directory: &Path, result_bytes: u64, has_tolerance: bool) {
-    let manifest = fs::read(directory.join("manifest.json")).unwrap();
-    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
-    assert_eq!(manifest["error"], Value::Null);
-    let files = manifest["files"].as_array().unwrap();
-    for file in files {
-        let name = file["name"].as_str().unwrap();
-        assert!(
-            !fs::read(directory.join(name)).unwrap().is_empty(),
-            "{name} is empty"
-        );
-    }
-    let exists = |name: &str| files.iter().any(|file| file["name"] == name);
-    for name in [
-        "a.bin",
-        "b.bin",
-        "c.bin",
-        "expected.bin",
-        "task-0000.words",
-        "task-0000.txt",
-    ] {
-        assert!(exists(name), "no {name}");
-    }
-    assert_eq!(exists("tolerance.bin"), has_tolerance);
-    assert_eq!(
-        fs::metadata(directory.join("c.bin")).unwrap().len(),
-        result_bytes
-    );
+/// The first program of a recording of the self-test, as `decode` prints it.
+fn recorded_program(recording: &str) -> String {
+    let report = json(&["decode", "--job", "0", recording]);
+    let lines = report["jobs"][0]["programs"][0]["disassembly"].as_array();
+    let lines = lines.unwrap().iter().map(|line| line.as_str().unwrap());
+    lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
 #[test]
-fn a_dump_holds_all_and_can_be_decoded() {
+fn a_dump_holds_all_and_can_be_replayed() {
     let base = tempfile::tempdir().unwrap();
     let directory = base.path().join("made/for it");
     let path = directory.to_str().unwrap();
-    let output = run(&["--dump", path]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    check_dump(&directory, 64 * 64 * 4, false);
-    let c = fs::read(directory.join("c.bin")).unwrap();
-    assert!(c == fs::read(directory.join("expected.bin")).unwrap());
+    for (dtype, shape) in [("int8", "64x64x64"), ("fp16", "3x64x5")] {
+        let printed = json(&["--dump", path, "--dtype", dtype, "--shape", shape]);
+        let dumped: Value =
+            serde_json::from_slice(&fs::read(directory.join("report.json")).unwrap()).unwrap();
+        assert_eq!(dumped, printed);
+        let jobs = directory.join("jobs.rkcap");
+        let replayed = json(&["replay", jobs.to_str().unwrap()]);
+        assert_eq!(replayed["result"], "PASS");
+        assert!(replayed["jobs"][0]["bytes_compared"].as_u64() > Some(0));
+    }
 
     // The program as text, and as binary, says the same.
-    let words = directory.join("task-0000.words");
-    let from_text = run(&["decode", words.to_str().unwrap()]);
-    assert_eq!(from_text.status.code(), Some(0), "{}", stderr(&from_text));
-    assert!(stdout(&from_text).contains("CNA"), "{}", stdout(&from_text));
-    let binary: Vec<u8> = fs::read_to_string(&words)
-        .unwrap()
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .flat_map(|line| u64::from_str_radix(line, 16).unwrap().to_le_bytes())
-        .collect();
-    let file = directory.join("task.bin");
-    fs::write(&file, &binary).unwrap();
-    let from_binary = run(&["decode", file.to_str().unwrap()]);
+    let file = |name: &str| base.path().join(name).to_str().unwrap().to_owned();
+    let text = recorded_program(directory.join("jobs.rkcap").to_str().unwrap());
+    assert!(text.contains("CNA"), "{text}");
+    fs::write(file("text.s"), text).unwrap();
+    let made = run(&["asm", "--bin", &file("text.s"), "-o", &file("task.bin")]);
+    assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    let from_text = run(&["decode", &file("text.s")]);
+    let from_binary = run(&["decode", &file("task.bin")]);
     assert_eq!(stdout(&from_text), stdout(&from_binary));
-    let report = json(&["decode", "--json", file.to_str().unwrap()]);
-    assert_eq!(report["words"], binary.len() / 8);
-    let heading = "task 0: convolution: 1x64x64 of int8 under 1x1 to 1x64x64 of int32";
-    assert_eq!(report["tasks"][0], heading);
+    let report = json(&["decode", &file("task.bin")]);
+    let bytes = fs::metadata(file("task.bin")).unwrap().len();
+    assert_eq!(report["words"], bytes / 8);
+    let heading = report["tasks"][0].as_str().unwrap();
+    assert!(
+        heading.starts_with("task 0: convolution: 1x4x64 of fp16"),
+        "{heading}"
+    );
     assert!(stdout(&from_text).starts_with(&format!("# {heading}\n")));
+}
 
-    // Over the old one, other sizes; then again, with nothing left over.
-    let output = run(&["--dump", path, "--dtype", "fp16", "--shape", "3x64x5"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    check_dump(&directory, 3 * 5 * 4, true);
-    let output = run(&["--dump", path, "--dtype", "int4"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    check_dump(&directory, 64 * 64 * 4, false);
-    assert!(!directory.join("tolerance.bin").exists());
-    assert!(file.exists(), "a file that is not a dump's was removed");
+/// Also of a run that failed, which is what it is for.
+#[test]
+fn a_dump_of_a_killed_job_says_so() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().to_str().unwrap();
+    let device = "model:job-limit=1,clock=1";
+    let shape = "256x512x256";
+    let output = run(&[
+        "--dump", path, "--device", device, "--shape", shape, "--json",
+    ]);
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["result"], "FAIL");
+    assert!(
+        report["error"].as_str().unwrap().contains("killed"),
+        "{report:#}"
+    );
+    let jobs = base.path().join("jobs.rkcap");
+    let decoded = json(&["decode", jobs.to_str().unwrap()]);
+    assert!(
+        decoded["jobs"].to_string().contains("killed"),
+        "{decoded:#}"
+    );
 }
 
 #[test]
@@ -361,26 +330,9 @@ fn a_dump_that_cannot_be_written_is_told() {
 }
 
 #[test]
-fn the_seed_makes_the_data() {
-    let base = tempfile::tempdir().unwrap();
-    let operands = |name: &str, seed: &str| {
-        let directory = base.path().join(name);
-        let output = run(&["--seed", seed, "--dump", directory.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(0));
-        (
-            fs::read(directory.join("a.bin")).unwrap(),
-            fs::read(directory.join("b.bin")).unwrap(),
-        )
-    };
-    let first = operands("first", "5");
-    assert!(first == operands("again", "5"));
-    assert!(first != operands("other", "6"));
-}
-
-#[test]
 fn a_reader_that_goes_away_is_no_error() {
     for arguments in [&[][..], &["--json"], &["info"], &["--help"]] {
-        let mut child = probe(arguments)
+        let mut child = command(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -405,7 +357,7 @@ fn output_that_cannot_be_written_is_told() {
         println!("SKIP output_that_cannot_be_written_is_told: there is no /dev/full");
         return;
     };
-    let output = probe(&["info"]).stdout(full).output().unwrap();
+    let output = command(&["info"]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
 }
 
@@ -448,10 +400,11 @@ fn asm_and_decode_take_each_others_output() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         output.stdout
     };
-    done(&["--dump", &file("dump")]);
-    let words = file("dump/task-0000.words");
+    done(&["--record", &file("jobs.rkcap")]);
+    fs::write(file("recorded"), recorded_program(&file("jobs.rkcap"))).unwrap();
+    let words = file("task.words");
+    done(&["asm", &file("recorded"), "-o", &words]);
     let hex = fs::read_to_string(&words).unwrap();
-    let (_, hex) = hex.split_once('\n').unwrap();
 
     // Findings are comments, so that all that is printed can go on.
     let decoded = done(&["decode", &words]);
@@ -504,7 +457,7 @@ fn asm_and_decode_take_each_others_output() {
 
 #[test]
 fn a_plan_needs_no_device() {
-    let plan = |more: &[&str]| json(&[&["plan", "--json", "512x4096x4096"], more].concat());
+    let plan = |more: &[&str]| json(&[&["plan", "512x4096x4096"], more].concat());
     let all = plan(&[]);
     let ms = |plan: &Value| plan["modelled_npu_ms"].as_f64().unwrap();
     let chosen = &all["chosen"];
@@ -537,7 +490,7 @@ fn a_plan_needs_no_device() {
 #[test]
 fn products_are_measured() {
     let rest = ["--repeat", "2", "--fds", "2"];
-    let sizes = ["bench", "--json", "8x64x96", "3x100x32"];
+    let sizes = ["bench", "8x64x96", "3x100x32"];
     let report = json(&[&sizes[..], &rest].concat());
     let measured = report["measurements"].as_array().unwrap();
     assert_eq!(measured.len(), 6, "{report:#}");
@@ -587,7 +540,7 @@ fn a_program_that_cannot_be_run_has_its_own_exit_codes() {
 #[test]
 fn rust_log_chooses_what_is_logged() {
     let logged = |filter: &str| {
-        let output = probe(&["--shape", "8x64x64"])
+        let output = command(&["--shape", "8x64x64"])
             .env("RUST_LOG", filter)
             .output()
             .unwrap();
@@ -606,7 +559,7 @@ fn rust_log_chooses_what_is_logged() {
 #[test]
 fn only_who_wants_colours_gets_them() {
     let coloured = |variables: &[(&str, &str)]| {
-        let mut command = probe(&[]);
+        let mut command = command(&[]);
         for name in ["NO_COLOR", "CLICOLOR_FORCE", "CLICOLOR"] {
             command.env_remove(name);
         }

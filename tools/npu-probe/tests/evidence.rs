@@ -44,9 +44,8 @@ impl Volunteer {
     }
 
     fn run(&self, more: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_npu-probe"))
-            .args(["evidence", "--json", "-o"])
-            .arg(self.path("out"))
+        self.command("evidence")
+            .arg("--json")
             .arg("--model")
             .arg(self.path("My model.gguf"))
             .arg("--llama")
@@ -54,11 +53,19 @@ impl Volunteer {
             .arg("--conformance")
             .arg(self.path("conformance"))
             .args(more)
-            .env("ROCKET_DEVICE", "model")
-            .env("XDG_CONFIG_HOME", "/nonexistent")
-            .env("USER", "wilhelmina")
             .output()
             .unwrap()
+    }
+
+    fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_npu-probe"));
+        command
+            .args([name, "-o"])
+            .arg(self.path("out"))
+            .env("ROCKET_DEVICE", "model")
+            .env("XDG_CONFIG_HOME", self.path("config"))
+            .env("USER", "wilhelmina");
+        command
     }
 
     /// The index of a run that ended well.
@@ -92,6 +99,17 @@ impl Volunteer {
         }
         files
     }
+}
+
+/// The names of the steps that a command tells of, in their order.
+fn steps(mut command: Command) -> Vec<String> {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (steps, _) = text.split_once("\nVERDICT").unwrap();
+    let words = steps.lines().skip(1).map(|line| line.split(' ').next());
+    words.map(|word| word.unwrap().to_owned()).collect()
 }
 
 fn ended(code: i32, ok: bool) -> Value {
@@ -163,6 +181,11 @@ fn evidence_is_one_archive_with_nothing_private() {
         ended(0, true)
     );
     assert_eq!(volunteer.archive()["doctor.txt"], "as it was");
+    // It begins with what `first` does, and ends with what provokes the driver.
+    let [first, all] = ["first", "evidence"].map(|name| steps(volunteer.command(name)));
+    let (begin, rest) = all.split_at(first.len());
+    assert_eq!(begin, first);
+    assert_eq!(rest, ["calibrate", "bench", "llama", "conformance"]);
     // Results of another device stay alone.
     let other = volunteer.run(&["--device", "model:cores=1"]);
     assert_eq!(other.status.code(), Some(2));

@@ -6,10 +6,13 @@
     reason = "helpers of tests: a failed unwrap is a failed test"
 )]
 
+mod common;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 
+use common::{command, stderr, stdout};
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word, disassemble,
 };
@@ -105,6 +108,13 @@ impl Product {
     }
 }
 
+/// Neither a device nor the model is to be taken from the environment.
+fn probe() -> std::process::Command {
+    let mut command = command(&[]);
+    command.env("ROCKET_DEVICE", "/nonexistent/accel0");
+    command
+}
+
 fn program(places: [u32; 3]) -> Vec<Word> {
     let ids = [0, 1, 2].map(BufferId);
     let size = N as u32;
@@ -124,23 +134,6 @@ fn program(places: [u32; 3]) -> Vec<Word> {
     });
     let program = task.program(&ChipProfile::RK3588).unwrap();
     program.link(&bindings).unwrap().words().to_vec()
-}
-
-fn probe() -> std::process::Command {
-    let mut command = test_support::program(env!("CARGO_BIN_EXE_npu-probe"));
-    // Neither a device nor the model is to be taken from there.
-    command
-        .env("ROCKET_DEVICE", "/nonexistent/accel0")
-        .env_remove("RUST_LOG");
-    command
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 #[track_caller]

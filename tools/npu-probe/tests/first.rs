@@ -339,6 +339,24 @@ fn a_reboot_goes_on_behind_the_culprit() {
         !profile["profile"].to_string().contains("4096"),
         "{profile:#}"
     );
+
+    // A product of a prompt that fails is computed once more, with its jobs recorded.
+    let mut failed: Value =
+        serde_json::from_slice(&fs::read(folder.join("state.json")).unwrap()).unwrap();
+    failed["steps"]["selftest-fp16"] =
+        serde_json::json!({ "outcome": "ended", "code": 1, "ok": false });
+    fs::write(folder.join("state.json"), failed.to_string()).unwrap();
+    board.json(&["first", "--json"], 0);
+    let archive = flate2::read::GzDecoder::new(fs::File::open(board.archive()).unwrap());
+    let mut archive = tar::Archive::new(archive);
+    let mut names = archive
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().into_owned());
+    assert!(names.any(|name| name.ends_with("recorded-fp16.rkcap")));
+    let recording = folder.join("recorded-fp16.rkcap");
+    let replayed = board.json(&["replay", "--json", recording.to_str().unwrap()], 0);
+    assert_eq!(replayed["result"], "PASS");
 }
 
 #[test]

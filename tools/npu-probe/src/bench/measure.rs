@@ -231,18 +231,14 @@ fn check(
     operands: &ProductOperands,
     k_tiles: usize,
 ) -> Result<(), Failure> {
-    let ProductShape { m, k, n } = shape;
-    for row in [0, m - 1] {
-        let rows = row..row + 1;
-        let want = CpuResult::of_rows(rows.clone(), n, k, operands, k_tiles);
-        if want.compare(&product.rows(rows, n), n).different > 0 {
-            return Err(Failure::Device(anyhow!(
-                "row {row} of {shape} is wrong: nothing is said of its speed. The self-test \
-                 shows where: npu-probe --shape {shape}"
-            )));
-        }
+    let ends = [0, shape.m - 1];
+    match CpuResult::wrong_row(product, shape, operands, k_tiles, ends) {
+        None => Ok(()),
+        Some(row) => Err(Failure::Device(anyhow!(
+            "row {row} of {shape} is wrong: nothing is said of its speed. The self-test \
+             shows where: npu-probe --shape {shape}"
+        ))),
     }
-    Ok(())
 }
 
 /// What this process has used of its CPUs.

@@ -3,12 +3,14 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 
 use npu_matmul::{Profile, Results, Threads};
 use rknpu_regcmd::timing::Machine;
 use serde::Serialize;
 
 use super::measure::Measurement;
+use crate::doctor::SystemRoot;
 use crate::flags::planning::HERTZ_PER_MHZ;
 use crate::report::{DeviceReport, time_of};
 use crate::table::MIB;
@@ -81,8 +83,8 @@ fn cpu() -> String {
 }
 
 fn load_average() -> Option<f64> {
-    let text = fs::read_to_string("/proc/loadavg").ok()?;
-    text.split_whitespace().next()?.parse().ok()
+    let line = SystemRoot::new(Path::new("/"), false).line("proc/loadavg")?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// All measurements of one run.

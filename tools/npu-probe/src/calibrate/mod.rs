@@ -82,7 +82,5 @@ pub(crate) fn extended(
         return Ok(());
     }
     tell("larger tiles");
-    let extended = tiles::extend(&mut profile.envelope, &opened.device, tell);
-    keep(profile)?;
-    extended
+    tiles::extend(profile, &opened.device, tell, keep)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::profile::MeasuredTile;
-use npu_matmul::{Dtype, PlanOptions, Results};
+use npu_matmul::{Dtype, PlanOptions, Profile, Results};
 use rocket_uapi::Device;
 
 use super::facts;
@@ -17,6 +17,7 @@ use crate::exit::Failure;
 use crate::expected::CpuResult;
 use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
+use crate::shape::ProductShape;
 
 /// Depths that are tried: those of today's models, whole or cut.
 const DEPTHS: [usize; 4] = [512, 1024, 2048, 4096];
@@ -31,30 +32,46 @@ const SEED: u64 = 1;
 /// After that no further tile is begun.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Adds what runs and is right to `envelope`.
+/// Adds what runs and is right to the profile, and keeps that after each tile.
 pub(super) fn extend(
-    envelope: &mut Vec<MeasuredTile>,
+    profile: &mut Profile,
     device: &Device,
     tell: &impl Fn(&str),
+    keep: &impl Fn(&Profile) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let start = Instant::now();
+    let find = |dtype, smallest| {
+        grow(device, dtype, smallest, COLUMNS_MAX, || {
+            start.elapsed() < PATIENCE
+        })
+    };
+    extend_by(profile, find, tell, keep)
+}
+
+/// [`extend`] by tiles that `find` finds, from the rows and the depth of a known one on.
+fn extend_by(
+    profile: &mut Profile,
+    find: impl Fn(Dtype, [usize; 2]) -> Result<Option<[usize; 3]>, Failure>,
+    tell: &impl Fn(&str),
+    keep: &impl Fn(&Profile) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     for dtype in Dtype::ALL {
         for k in DEPTHS {
             let known = |tile: &&MeasuredTile| tile.dtype == dtype && tile.k >= k;
-            let rows = envelope.iter().filter(known).map(|tile| tile.rows).max();
-            let from = rows.unwrap_or(npu_matmul::dtype::ROW_MULTIPLE);
-            let found = grow(device, dtype, [from, k], COLUMNS_MAX, || {
-                start.elapsed() < PATIENCE
-            })?;
-            let Some([rows, k, n]) = found else { continue };
+            let rows = profile.envelope.iter().filter(known).map(|tile| tile.rows);
+            let from = rows.max().unwrap_or(npu_matmul::dtype::ROW_MULTIPLE);
+            let Some([rows, k, n]) = find(dtype, [from, k])? else {
+                continue;
+            };
             tell(&format!("{dtype}: {rows} rows, K {k}, {n} columns run"));
-            envelope.push(MeasuredTile {
+            profile.envelope.push(MeasuredTile {
                 dtype,
                 rows,
                 k,
                 n,
                 evidence: "calibrate".into(),
             });
+            keep(profile)?;
         }
     }
     Ok(())
@@ -139,14 +156,10 @@ fn runs(device: &Device, dtype: Dtype, [rows, k, n]: [usize; 3]) -> Result<bool,
             ))),
         };
     }
-    let is_right = |row: usize| {
-        let part = row..row + 1;
-        let want = CpuResult::of_rows(part.clone(), n, k, &operands, 1);
-        want.compare(&product.rows(part, n), n).different == 0
-    };
+    let shape = ProductShape { m: rows, k, n };
     // Rows that do not fit CBUF are the last ones.
     let looked_at = [0, 1, rows / 2, rows - 2, rows - 1];
-    Ok(looked_at.into_iter().all(is_right))
+    Ok(CpuResult::wrong_row(&product, shape, &operands, 1, looked_at).is_none())
 }
 
 #[cfg(test)]
@@ -183,6 +196,24 @@ mod tests {
         let [rows, k, n] = found.unwrap();
         assert!(rows >= 32 && rows < rows_max(Dtype::Int8, 1024).unwrap());
         assert_eq!((k, n), (1024, COLUMNS));
+    }
+
+    /// A tile after which nothing runs takes no other with it.
+    #[test]
+    fn each_tile_is_kept_when_it_is_found() {
+        let mut profile = Profile::clone(&Profile::built_in());
+        let known = profile.envelope.len();
+        let find = |_, [rows, k]: [usize; 2]| match k == DEPTHS[1] {
+            true => Err(Failure::Device(anyhow!("no product runs"))),
+            false => Ok(Some([2 * rows, k, COLUMNS])),
+        };
+        let kept = std::cell::Cell::new(0);
+        let keep = |profile: &Profile| {
+            kept.set(profile.envelope.len());
+            Ok(())
+        };
+        assert!(extend_by(&mut profile, find, &|_| (), &keep).is_err());
+        assert_eq!(kept.get(), known + 1);
     }
 
     #[test]

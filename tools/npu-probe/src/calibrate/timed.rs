@@ -8,9 +8,7 @@ use npu_matmul::profile::Choices;
 use npu_matmul::{Dtype, Profile, Results};
 use npu_model::Model;
 use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule};
-use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, LaidOutTask, Layouts, MatmulTask, Program, tasks,
-};
+use rknpu_regcmd::{Binding, BufferId, MatmulTask, Program, tasks};
 use rocket_uapi::{
     Bo, ByteLen, Deadline, Device, DevicePool, FrozenBo, Job, PAGE_BYTES, PendingJob, ProgramBo,
     witness_program,
@@ -18,6 +16,7 @@ use rocket_uapi::{
 
 use super::Open;
 use crate::exit::Failure;
+use crate::experiment::chained;
 
 /// Runs on an NPU, of which the shortest counts: what else the machine does makes them
 /// longer, never shorter.
@@ -111,17 +110,7 @@ impl TimedTasks {
     }
 
     fn programs(&self) -> anyhow::Result<Vec<Program>> {
-        let (chip, options) = (&ChipProfile::RK3588, Self::choices().program(self.dtype));
-        let mut before: Option<LaidOutTask> = None;
-        let programs = self.matmuls().map(|task| {
-            let task = task.laid_out(Layouts::default());
-            let program = match before.replace(task) {
-                None => task.program(&options, chip),
-                Some(before) => task.program_after(&before, &options, chip),
-            };
-            Ok(program?)
-        });
-        programs.collect()
+        chained(self.matmuls(), &Self::choices().program(self.dtype))
     }
 
     /// Buffers of zeros on one file of the device, and programs that use them.

@@ -42,13 +42,15 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
         tell("contested facts");
     }
     progress.doing("running experiments");
-    let facts = facts::settle(&opened.device, &names, args.risky, say)?;
+    let facts = facts::settle(&opened.device, &names, args.risky, |fact| {
+        if let (Some(profile), Some(settled)) = (&mut profile, fact.verdict()) {
+            profile.facts.retain(|fact| fact.id != settled.id);
+            profile.facts.push(settled);
+            keep(profile)?;
+        }
+        say(&fact.text())
+    })?;
     if let Some(profile) = &mut profile {
-        let settled: Vec<_> = facts.iter().filter_map(|fact| fact.verdict()).collect();
-        let known = |id: &str| settled.iter().any(|fact| fact.id == id);
-        profile.facts.retain(|fact| !known(&fact.id));
-        profile.facts.extend(settled);
-        keep(profile)?;
         calibrate::extended(&open, profile, &tell, &keep)?;
     }
     drop(progress);

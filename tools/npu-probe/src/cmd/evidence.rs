@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe evidence`: one command for whoever has a board.
+//! `npu-probe first` and `npu-probe evidence`: one command for a board.
 
 use std::env;
 use std::fs::{self, File};
@@ -11,17 +11,18 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use npu_matmul::Profile;
 use npu_matmul::profile::Board;
-use serde_json::Value;
+use npu_model::Selector;
 
 use crate::calibrate;
 use crate::evidence::{
     ChildRunner, EVIDENCE_MODE, EvidenceDevice, EvidenceIndex, EvidenceOutcome, EvidenceState,
-    EvidenceStep, FIRST_PROFILE, PrivateWords, StepPlaces, evidence_steps, find, pack, plan_steps,
-    rung_step, rung_steps,
+    EvidenceStep, FIRST_PROFILE, PrivateWords, RECORDING_END, StepPlaces, evidence_steps, find,
+    pack, plan_steps, rung_step, rung_steps,
 };
 use crate::exit::{Failure, Verdict};
 use crate::first::{FirstReport, FirstResults, HEALTH_STEP, LADDER, Rung, broken_since};
 use crate::flags::{EvidenceFlags, FirstFlags};
+use crate::host::HostMachine;
 use crate::output;
 
 /// What is kept of a file.
@@ -58,7 +59,7 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
         .with_context(|| format!("{} is in use", folder.display()))
         .map_err(Failure::Usage)?;
     let runner = ChildRunner::new()?;
-    let device = find_device(&runner, places, &args.device.selector().to_string())?;
+    let device = find_device(&args.device.selector())?;
     let state = EvidenceState::load(folder, &device.name)?;
     let mut run = EvidenceRun {
         args,
@@ -147,7 +148,7 @@ fn places(folder: &Path, named: &GivenPrograms<'_>) -> Result<StepPlaces, Failur
         .with_context(|| format!("cannot make {}", folder.display()))
         .map_err(Failure::Output)?;
     let probe = env::current_exe()
-        .context("cannot find out where npu-probe is")
+        .context("cannot determine the path of npu-probe")
         .map_err(Failure::Usage)?;
     Ok(StepPlaces {
         folder: whole(folder)?,
@@ -170,41 +171,21 @@ fn private_paths(places: &StepPlaces) -> Vec<&Path> {
         .collect()
 }
 
-/// The device that is used, found out by a process that may hang.
-fn find_device(
-    runner: &ChildRunner,
-    places: &StepPlaces,
-    selector: &str,
-) -> Result<EvidenceDevice, Failure> {
-    let raw = places.folder.join("device.json");
-    let mut command = Command::new(&places.probe);
-    command.args(["info", "--json", "--device", selector]);
-    command.stdout(output::create(&raw)?);
-    let code = runner.run(command, QUICK)?;
-    let text = fs::read(&raw).unwrap_or_default();
-    // What is private in it is used for nothing.
-    let _ = fs::remove_file(&raw);
-    let device: Value = serde_json::from_slice(&text).unwrap_or_default();
-    let (Some(0), Some(name), Some(is_model)) =
-        (code, device["name"].as_str(), device["is_model"].as_bool())
-    else {
-        return Err(Failure::NoDevice(anyhow!(
-            "no usable device for `{selector}`"
-        )));
-    };
-    let is_model_named = matches!(selector.split(':').next(), Some("model"));
-    let board = match (is_model, device["host"]["board"].as_str()) {
-        (true, _) => "software model",
-        (false, board) => board.unwrap_or("unknown board"),
+/// The device that the selector chooses, and the board that it is in.
+fn find_device(selector: &Selector) -> Result<EvidenceDevice, Failure> {
+    let info = super::open_selected(selector, |_| ())?.device.info();
+    let board = match info.is_model {
+        true => "software model".to_owned(),
+        false => (HostMachine::look().board).unwrap_or_else(|| "unknown board".to_owned()),
     };
     Ok(EvidenceDevice {
-        name: match (is_model, is_model_named) {
-            (true, true) => selector.to_owned(),
-            (true, false) => "model".to_owned(),
-            (false, _) => name.to_owned(),
+        name: match (info.is_model, selector) {
+            (true, Selector::ModelWith(_)) => selector.to_string(),
+            (true, _) => "model".to_owned(),
+            (false, _) => info.name,
         },
-        is_model,
-        board: board.to_owned(),
+        is_model: info.is_model,
+        board,
     })
 }
 
@@ -230,18 +211,21 @@ impl EvidenceRun<'_> {
     fn all(&mut self, steps: Vec<EvidenceStep>) -> Result<(), Failure> {
         for step in steps {
             let ran = self.one(&step)?;
-            let failed = matches!(
-                self.state.steps.get(&step.name),
-                Some(
-                    EvidenceOutcome::Ended { ok: false, .. }
-                        | EvidenceOutcome::Killed { .. }
-                        | EvidenceOutcome::MachineWentDown
-                )
+            let outcome = self.state.steps.get(&step.name);
+            let has_failed = matches!(outcome, Some(EvidenceOutcome::Ended { ok: false, .. }));
+            let was_killed = matches!(
+                outcome,
+                Some(EvidenceOutcome::Killed { .. } | EvidenceOutcome::MachineWentDown)
             );
-            let rung = step.rung;
+            let (rung, recorded) = (step.rung, step.recorded());
             self.done.push(step);
-            if let (Some(rung), true) = (rung, failed) {
+            if let (Some(rung), true) = (rung, has_failed || was_killed) {
                 self.look_closer(rung, ran)?;
+            }
+            // What took the machine down is not run again.
+            if let (Some(again), true) = (recorded, has_failed) {
+                self.one(&again)?;
+                self.done.push(again);
             }
         }
         Ok(())
@@ -443,7 +427,9 @@ impl EvidenceRun<'_> {
 
     fn clean_all(&self, step: &EvidenceStep) -> Result<(), Failure> {
         let files = step.files();
-        let mut files = files.iter().map(|file| self.places.folder.join(file));
+        // Recordings hold programs and matrices that are made here, and are no text.
+        let texts = files.iter().filter(|file| !file.ends_with(RECORDING_END));
+        let mut files = texts.map(|file| self.places.folder.join(file));
         files.try_for_each(|file| self.clean(&file))
     }
 

@@ -2,6 +2,7 @@
 //! The self-test: multiply on the NPU, multiply on the CPU, compare.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,9 +14,7 @@ use rknpu_regcmd::timing::seconds;
 use rocket_uapi::Device;
 
 use super::measuring;
-use crate::capture::{CapturedProduct, JobCollector};
 use crate::data::ProductOperands;
-use crate::dump::Dump;
 use crate::exit::{Failure, Verdict};
 use crate::expected::CpuResult;
 use crate::flags::SelfTestFlags;
@@ -23,7 +22,7 @@ use crate::output;
 use crate::product::ProductResult;
 use crate::progress::ProgressLine;
 use crate::report::{
-    DeviceReport, ProblemReport, ProgramReport, RunReport, SelfTestReport, time_of,
+    DeviceReport, ProblemReport, ProgramCounter, RunReport, SelfTestReport, time_of,
 };
 use crate::shape::ProductShape;
 
@@ -46,8 +45,8 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let progress = ProgressLine::of(test.repeat.get() as u64, "computing on the CPU");
     let operands = ProductOperands::random_of(test.dtype, a_len, b_len, test.seed);
     let (recorded, recorder) = recorded(&opened.device, test)?;
-    let capture = Arc::new(JobCollector::default());
-    let observer: Arc<dyn Observer> = Arc::<JobCollector>::clone(&capture);
+    let counter = Arc::new(ProgramCounter::default());
+    let observer: Arc<dyn Observer> = Arc::<ProgramCounter>::clone(&counter);
     let engine = measuring::engine_of_board(&recorded, test.fds.get())?.observed_by(observer);
     let weights = operands.load(&engine, test.dtype.dtype(), n, k)?;
     let output = ProductResult::output(&operands, Results::Sums);
@@ -59,55 +58,75 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     let self_test = SelfTestRuns {
         test,
         c_len,
-        device: &device,
-        problem: &problem,
         operands: &operands,
         expected: &expected,
         engine: &engine,
         weights: &weights,
-        capture: &capture,
-        model: opened.model.as_deref(),
         progress: &progress,
     };
-    let outcome = self_test.run();
+    let (runs, failed) = self_test.run();
+    let program = counter.of_one(runs.len() + usize::from(failed.is_some()));
     // Also of a run that failed: that is what recordings are for.
-    let recording = finish(recorder.as_ref());
-    let (program, runs) = outcome?;
-    let recording = recording?;
-    let traced = self_test.trace()?;
-    let verdict = Verdict::of(runs.iter().all(RunReport::passes));
+    let recording = finish(recorder.as_ref())?;
+    let traced = trace(test, opened.model.as_deref())?;
+    let is_right = failed.is_none() && runs.iter().all(RunReport::passes);
+    let verdict = Verdict::of(is_right);
+    let events = opened.model.as_deref().map(Model::events);
     let report = SelfTestReport {
         result: verdict,
+        error: failed.as_ref().map(ToString::to_string),
         time_of: time_of(device.is_model),
-        model_events: self_test.model_events(),
-        device: device.clone(),
-        problem: problem.clone(),
+        model_events: events.iter().flatten().map(ToString::to_string).collect(),
+        device,
+        problem,
         program,
         runs,
     };
     drop(progress);
+    if let Some(folder) = &test.dump {
+        write_json(&folder.join(DUMPED_REPORT), &report)?;
+    }
     if test.report.json {
         output::print_json(&report)?;
-    } else {
-        output::print(&(program.text() + &report.verdict_text()))?;
-        if let (Some(file), Some(text)) = (&test.files.trace, &traced) {
-            output::print(&format!("trace      {}: {text}\n", file.display()))?;
-        }
-        if let (Some(file), Some(text)) = (&test.files.record, &recording) {
-            output::print(&format!("recorded   {}: {text}\n", file.display()))?;
-        }
-        if let Some(directory) = &test.dump {
-            output::print(&format!("dump       {}\n", directory.display()))?;
-        }
     }
+    if let Some(error) = failed {
+        for event in &report.model_events {
+            output::complain(&format!("the model says: {event}"));
+        }
+        return Err(error.into());
+    }
+    let mut text = program.text() + &report.verdict_text();
+    if let (Some(file), Some(traced)) = (&test.files.trace, &traced) {
+        text += &format!("trace      {}: {traced}\n", file.display());
+    }
+    if let (Some(file), Some(recorded)) = (test.record_file(), &recording) {
+        text += &format!("recorded   {}: {recorded}\n", file.display());
+    }
+    say(&text)?;
     Ok(verdict)
+}
+
+/// What a dump holds beside the recording.
+const DUMPED_REPORT: &str = "report.json";
+
+fn write_json(file: &Path, report: &SelfTestReport) -> Result<(), Failure> {
+    let write =
+        || -> anyhow::Result<()> { Ok(fs::write(file, serde_json::to_vec_pretty(report)?)?) };
+    write()
+        .with_context(|| format!("writing {}", file.display()))
+        .map_err(Failure::Output)
 }
 
 /// The device, with a recorder in front of it if that is wanted.
 fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Recorder>), Failure> {
-    let Some(file) = &test.files.record else {
+    let Some(file) = test.record_file() else {
         return Ok((device.clone(), None));
     };
+    if let Some(folder) = &test.dump {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make the directory {}", folder.display()))
+            .map_err(Failure::Output)?;
+    }
     let options = RecorderOptions {
         // What a board was doing when it died is to be on its disk.
         durable: !device.info().is_model,
@@ -117,7 +136,7 @@ fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Rec
         )],
         ..RecorderOptions::default()
     };
-    let recorder = Recorder::create(file, options)
+    let recorder = Recorder::create(&file, options)
         .with_context(|| file.display().to_string())
         .map_err(Failure::Output)?;
     let device = Recording::new(recorder.clone(), &device.info())
@@ -145,50 +164,32 @@ fn finish(recorder: Option<&Recorder>) -> Result<Option<String>, Failure> {
 struct SelfTestRuns<'a> {
     test: &'a SelfTestFlags,
     c_len: usize,
-    device: &'a DeviceReport,
-    problem: &'a ProblemReport,
     operands: &'a ProductOperands,
     expected: &'a CpuResult,
     engine: &'a Engine,
     weights: &'a PackedWeights,
-    capture: &'a JobCollector,
-    model: Option<&'a Model>,
     progress: &'a ProgressLine,
 }
 
 impl SelfTestRuns<'_> {
-    /// Multiplies and compares as often as asked for. The first run is dumped,
-    /// and in its place the first that fails.
-    fn run(&self) -> Result<(ProgramReport, Vec<RunReport>), Failure> {
-        let mut runs: Vec<RunReport> = Vec::new();
-        let mut program = ProgramReport::default();
+    /// Multiplies and compares as often as asked for, or until the device fails.
+    fn run(&self) -> (Vec<RunReport>, Option<Error>) {
+        let mut runs = Vec::new();
         self.progress.doing("multiplying");
         for _ in 0..self.test.repeat.get() {
             let start = Instant::now();
             let product = self.multiply();
             let wall = start.elapsed();
-            let captured = self.capture.take();
-            program = ProgramReport::new(&captured);
-            let product = match product {
-                Ok(product) => product,
-                Err(error) => {
-                    self.dump(&captured, Err(&error))?;
-                    for event in self.model_events() {
-                        let text = format!("the model says: {event}");
-                        self.progress.aside(|| output::complain(&text));
-                    }
-                    return Err(error.into());
+            match product {
+                Ok(product) => {
+                    let comparison = self.expected.compare(&product, self.test.shape.n);
+                    runs.push(RunReport::new(wall, comparison));
                 }
-            };
-            let run = RunReport::new(wall, self.expected.compare(&product, self.test.shape.n));
-            let first_failure = !run.passes() && runs.iter().all(RunReport::passes);
-            if runs.is_empty() || first_failure {
-                self.dump(&captured, Ok(&product))?;
+                Err(error) => return (runs, Some(error)),
             }
-            runs.push(run);
             self.progress.step();
         }
-        Ok((program, runs))
+        (runs, None)
     }
 
     fn multiply(&self) -> Result<ProductResult, Error> {
@@ -196,49 +197,21 @@ impl SelfTestRuns<'_> {
         product.multiply(self.engine, self.weights, self.test.shape.m, self.operands)?;
         Ok(product)
     }
+}
 
-    /// Writes what was submitted and what came of it, if that is wanted.
-    fn dump(
-        &self,
-        captured: &CapturedProduct,
-        outcome: Result<&ProductResult, &Error>,
-    ) -> Result<(), Failure> {
-        let Some(directory) = &self.test.dump else {
-            return Ok(());
-        };
-        let error = outcome.err().map(ToString::to_string);
-        let dump = Dump {
-            device: self.device,
-            problem: self.problem,
-            captured,
-            operands: self.operands,
-            expected: self.expected,
-            product: outcome.ok(),
-            error: error.as_deref(),
-            model_events: &self.model_events(),
-        };
-        dump.write(directory).map_err(Failure::Output)
-    }
-
-    /// Writes the modelled timeline, if that is wanted; says what is in it.
-    fn trace(&self) -> Result<Option<String>, Failure> {
-        let timeline = self.model.and_then(Model::timeline);
-        let (Some(file), Some(timeline)) = (&self.test.files.trace, timeline) else {
-            return Ok(None);
-        };
-        fs::write(file, timeline.to_chrome_trace())
-            .with_context(|| format!("writing {}", file.display()))
-            .map_err(Failure::Output)?;
-        Ok(Some(format!(
-            "{} jobs, {:.1} us of modelled time at {} MHz (for ui.perfetto.dev)",
-            timeline.jobs().len(),
-            seconds(timeline.end_ps()) * 1e6,
-            timeline.machine().clock_hz / 1_000_000,
-        )))
-    }
-
-    fn model_events(&self) -> Vec<String> {
-        let events = self.model.map(Model::events).unwrap_or_default();
-        events.iter().map(ToString::to_string).collect()
-    }
+/// Writes the modelled timeline, if that is wanted; says what is in it.
+fn trace(test: &SelfTestFlags, model: Option<&Model>) -> Result<Option<String>, Failure> {
+    let timeline = model.and_then(Model::timeline);
+    let (Some(file), Some(timeline)) = (&test.files.trace, timeline) else {
+        return Ok(None);
+    };
+    fs::write(file, timeline.to_chrome_trace())
+        .with_context(|| format!("writing {}", file.display()))
+        .map_err(Failure::Output)?;
+    Ok(Some(format!(
+        "{} jobs, {:.1} us of modelled time at {} MHz (for ui.perfetto.dev)",
+        timeline.jobs().len(),
+        seconds(timeline.end_ps()) * 1e6,
+        timeline.machine().clock_hz / 1_000_000,
+    )))
 }

@@ -17,7 +17,7 @@ mod row;
 mod software;
 mod tree;
 
-pub(crate) use root::{SystemRoot, is_public_path};
+pub(crate) use root::{SystemRoot, is_public_path, read_records};
 pub(crate) use row::DoctorReport;
 
 use driver::DriverBinding;

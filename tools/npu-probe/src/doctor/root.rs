@@ -4,8 +4,8 @@
 //! All that is read here may hold anything. Reading is bounded, never waits, and
 //! opens regular files only, which those of procfs and sysfs are.
 
-use std::fs::{self, OpenOptions};
-use std::io::Read;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -88,20 +88,7 @@ impl SystemRoot {
         if !log.metadata().ok()?.file_type().is_char_device() {
             return None;
         }
-        let (mut bytes, mut record) = (Vec::new(), [0; MOST_OF_RECORD]);
-        while (bytes.len() as u64) < MOST_BYTES {
-            match log.read(&mut record) {
-                Ok(0) => break,
-                Ok(count) => bytes.extend_from_slice(record.get(..count)?),
-                // Records that are overwritten by now: the next read goes on behind them.
-                Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
-                // All is read.
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(_) if bytes.is_empty() => return None,
-                Err(_) => break,
-            }
-        }
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        read_records(&mut log).ok()
     }
 
     /// The text of a file, to be taken apart.
@@ -111,7 +98,7 @@ impl SystemRoot {
     }
 
     /// The first line of a file, to be shown; none if it is blank.
-    pub(super) fn line(&self, path: &str) -> Option<String> {
+    pub(crate) fn line(&self, path: &str) -> Option<String> {
         shown_line(&self.text(path)?)
     }
 
@@ -155,6 +142,24 @@ impl SystemRoot {
         }
         shown_line(path).unwrap_or_default()
     }
+}
+
+/// The records that an open log still has, one read each, without waiting for more.
+pub(crate) fn read_records(log: &mut File) -> io::Result<String> {
+    let (mut bytes, mut record) = (Vec::new(), [0; MOST_OF_RECORD]);
+    while (bytes.len() as u64) < MOST_BYTES {
+        match log.read(&mut record) {
+            Ok(0) => break,
+            Ok(count) => bytes.extend_from_slice(record.get(..count).unwrap_or_default()),
+            // Records that are overwritten by now: the next read goes on behind them.
+            Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
+            // All is read.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if bytes.is_empty() => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Whether a path tells nothing of the user.

@@ -76,7 +76,7 @@ impl ChildRunner {
                 return match told {
                     None => Ok(None),
                     Some(_) => Err(Failure::Device(anyhow!(
-                        "told to end; the same command goes on from here"
+                        "stopped by a signal; run the same command to continue"
                     ))),
                 };
             }

@@ -64,7 +64,7 @@ impl EvidenceState {
             serde_json::from_slice(&text).map_err(|error| unusable(error.into(), &file))?;
         if state.device != device {
             let of = format!(
-                "it has results of {}, not of {device}: -o another one",
+                "it holds results of {}, not of {device}; choose another directory with -o",
                 state.device
             );
             return Err(unusable(anyhow::Error::msg(of), folder));
@@ -108,7 +108,7 @@ impl EvidenceState {
 }
 
 fn unusable(error: anyhow::Error, path: &Path) -> Failure {
-    Failure::Usage(error.context(format!("{} cannot be gone on with", path.display())))
+    Failure::Usage(error.context(format!("cannot continue the run in {}", path.display())))
 }
 
 fn boot() -> String {

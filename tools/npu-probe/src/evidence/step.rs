@@ -22,6 +22,10 @@ const PROFILE: &str = "profile.json";
 /// What `first` has found, beside what `calibrate` measures.
 pub(crate) const FIRST_PROFILE: &str = "first-profile.json";
 const TRACE: &str = "llama-trace.json";
+/// What the names of steps begin with that run the default plans of a prompt.
+pub(crate) const SELF_TEST: &str = "selftest-";
+/// How the names of recordings of jobs end.
+pub(crate) const RECORDING_END: &str = ".rkcap";
 
 /// The device of all steps.
 #[derive(Debug)]
@@ -57,7 +61,7 @@ pub(crate) struct EvidenceStep {
     /// What it prints.
     pub(crate) output: String,
     /// What it writes besides.
-    pub(crate) others: &'static [&'static str],
+    others: Vec<String>,
     /// Steps without whose success it is not run.
     pub(crate) needs: Vec<String>,
     /// The rung that it runs, if it does.
@@ -74,7 +78,7 @@ impl EvidenceStep {
             limit: SHORT,
             right: &[0],
             output: output.to_owned(),
-            others: &[],
+            others: Vec::new(),
             needs: Vec::new(),
             rung: None,
         }
@@ -88,11 +92,27 @@ impl EvidenceStep {
     /// All files that it leaves, what it says on standard error too.
     pub(crate) fn files(&self) -> Vec<String> {
         let complaints = format!("{}-stderr.txt", self.name);
-        let others = self.others.iter().map(|file| (*file).to_owned());
-        [self.output.clone(), complaints]
-            .into_iter()
-            .chain(others)
-            .collect()
+        let own = [self.output.clone(), complaints];
+        own.into_iter().chain(self.others.clone()).collect()
+    }
+
+    /// The same once more with its jobs recorded, for a self-test that failed.
+    pub(crate) fn recorded(&self) -> Option<Self> {
+        let name = format!("recorded-{}", self.name.strip_prefix(SELF_TEST)?);
+        let file = format!("{name}{RECORDING_END}");
+        let record = ["--record".into(), file.clone().into()];
+        Some(Self {
+            program: self.program.clone(),
+            arguments: self.arguments.iter().cloned().chain(record).collect(),
+            variables: self.variables.clone(),
+            limit: self.limit,
+            right: &[0, 1, 4],
+            output: format!("{name}.json"),
+            others: vec![file],
+            needs: Vec::new(),
+            rung: None,
+            name,
+        })
     }
 
     /// The program with its arguments, and its limit; or why it cannot be run.
@@ -204,7 +224,7 @@ pub(crate) fn evidence_steps(device: &EvidenceDevice, places: &StepPlaces) -> Ve
         EvidenceStep {
             limit: LONG,
             right: &[0, 1],
-            others: &[PROFILE],
+            others: vec![PROFILE.to_owned()],
             ..probe(
                 "calibrate",
                 "calibrate.json",
@@ -225,7 +245,7 @@ fn llama(device: &EvidenceDevice, places: &StepPlaces) -> EvidenceStep {
     let line = "-n 16 --temp 0 --ignore-eos -no-cnv --no-display-prompt";
     let mut step = EvidenceStep::new("llama", "llama.txt", Path::new(""), line);
     step.limit = LONG;
-    step.others = &[TRACE];
+    step.others = vec![TRACE.to_owned()];
     step.program = match (&places.model, &places.llama) {
         (None, _) => Err("it needs --model FILE.gguf"),
         (_, None) => Err("there is no llama-completion in PATH"),

@@ -17,6 +17,26 @@ use std::time::Duration;
 
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_chip::Contested;
+use rknpu_regcmd::{ChipProfile, LaidOutTask, Layouts, MatmulTask, Program, ProgramOptions};
+
+/// Programs of products that run one behind the other in a job, each with what it may use of
+/// the one before.
+pub(crate) fn chained(
+    products: impl IntoIterator<Item = MatmulTask>,
+    options: &ProgramOptions,
+) -> anyhow::Result<Vec<Program>> {
+    let chip = &ChipProfile::RK3588;
+    let mut before: Option<LaidOutTask> = None;
+    let programs = products.into_iter().map(|product| {
+        let product = product.laid_out(Layouts::default());
+        let program = match before.replace(product) {
+            None => product.program(options, chip),
+            Some(before) => product.program_after(&before, options, chip),
+        };
+        Ok(program?)
+    });
+    programs.collect()
+}
 
 /// A model that does what silicon does on these sides of contested facts, without a word,
 /// and that does not take the time of a hang.

@@ -76,18 +76,22 @@ pub(crate) struct CoreRounds {
     pub(crate) at_once: bool,
 }
 
-/// Runs `experiment`; what its jobs did, those that are observed, in order.
-pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
-    let once = CoreRounds {
+impl CoreRounds {
+    /// Once, through one file.
+    pub(crate) const ONCE: Self = Self {
         files: 1,
         rounds: 1,
         at_once: false,
     };
+}
+
+/// Runs `experiment`; what its jobs did, those that are observed, in order.
+pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
     let mut log = ExperimentLog {
         no_interrupts: Some("nobody asks".to_owned()),
         ..ExperimentLog::default()
     };
-    run_on_cores(device, experiment, once, &mut log)
+    run_on_cores(device, experiment, CoreRounds::ONCE, &mut log)
 }
 
 /// [`run`] on each core, which also notes what it runs before it does: of each round what

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::ladder::Rung;
 use super::record::{RungRecord, data, expected, on_model};
+use crate::data::hex;
 use crate::experiment::runner::SENTINEL;
 use crate::experiment::{Experiment, SeenJob};
 
@@ -70,7 +71,7 @@ impl RungFinding {
             } else {
                 let version = &record.version;
                 shown.push(format!(
-                    "made by version {version}, whose operands are others: not compared"
+                    "recorded by version {version}, whose operands differ: not compared"
                 ));
             }
         }
@@ -99,7 +100,7 @@ fn places(record: &RungRecord) -> Vec<String> {
     if !right.is_empty() && wrong.is_disjoint(&right) {
         let files = ranges(&wrong);
         shown.push(format!(
-            "always those of file {files} of {cores}, counted from 0: each has another core"
+            "always the jobs of file {files} of {cores}, counted from 0; each file runs on another core"
         ));
     }
     if !raised.is_empty() && !wrong.is_empty() {
@@ -204,6 +205,32 @@ impl OutputCube {
     }
 }
 
+/// What jobs did otherwise than those of the model: how many ended otherwise, and the
+/// elements of the first of the others that differs.
+pub(crate) fn differences(
+    experiment: &Experiment,
+    seen: &[SeenJob],
+    model: &[SeenJob],
+) -> Vec<String> {
+    let mut shown = Vec::new();
+    let end = |completed| match completed {
+        true => "ended",
+        false => "did not end",
+    };
+    for (index, (seen, model)) in seen.iter().zip(model).enumerate() {
+        if seen.completed != model.completed {
+            let [seen, model] = [seen, model].map(|job| end(job.completed));
+            shown.push(format!("job {index} {seen}, on the model it {model}"));
+        }
+    }
+    let mut pairs = seen.iter().zip(model);
+    let differing = pairs.find(|(seen, model)| seen.completed && seen.output != model.output);
+    if let Some((seen, model)) = differing {
+        shown.extend(wrong_elements(experiment, seen, model));
+    }
+    shown
+}
+
 /// Which elements are wrong, and what is there instead.
 fn wrong_elements(experiment: &Experiment, seen: &SeenJob, right: &SeenJob) -> Vec<String> {
     let (seen, right) = (data(experiment, seen), data(experiment, right));
@@ -221,6 +248,7 @@ fn wrong_elements(experiment: &Experiment, seen: &SeenJob, right: &SeenJob) -> V
         let elsewhere: BTreeSet<&Vec<u8>> = right.iter().collect();
         let (mut rows, mut columns) = (BTreeSet::new(), BTreeSet::new());
         let (mut unwritten, mut zero, mut moved, mut other) = (0, 0, 0, 0);
+        let mut first = None;
         for (index, (seen, right)) in seen.iter().zip(&right).enumerate() {
             if seen == right {
                 continue;
@@ -228,6 +256,7 @@ fn wrong_elements(experiment: &Experiment, seen: &SeenJob, right: &SeenJob) -> V
             let (row, column) = cube.place(index * cube.element);
             rows.insert(row);
             columns.insert(column);
+            first.get_or_insert_with(|| format!("{}, not {}", hex(seen), hex(right)));
             let count = match &seen[..] {
                 bytes if bytes.iter().all(|byte| *byte == SENTINEL) => &mut unwritten,
                 bytes if bytes.iter().all(|byte| *byte == 0) => &mut zero,
@@ -242,12 +271,14 @@ fn wrong_elements(experiment: &Experiment, seen: &SeenJob, right: &SeenJob) -> V
         }
         told.push(format!(
             "task {task}: {count} of {} elements are wrong, in rows {} of {} and columns {} of {}: \
-             {unwritten} not written, {zero} zero, {moved} equal to another element, {other} others",
+             {unwritten} not written, {zero} zero, {moved} equal to another element, {other} others; \
+             the first has the bytes {}",
             seen.len(),
             ranges(&rows),
             cube.rows,
             ranges(&columns),
             cube.columns,
+            first.unwrap_or_default(),
         ));
         // The first tasks tell enough.
         if told.len() == 4 {

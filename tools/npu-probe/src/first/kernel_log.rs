@@ -2,14 +2,14 @@
 //! What the kernel says of the NPU while a rung runs.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 
 use nix::fcntl::OFlag;
 
+use crate::doctor::read_records;
+
 const LOG: &str = "/dev/kmsg";
-/// Bytes of a record (Linux, Documentation/ABI/testing/dev-kmsg).
-const RECORD: usize = 8 << 10;
 /// Most lines that are kept.
 const LINES_MAX: usize = 200;
 /// Words of lines about the NPU, its memory, its power and its driver.
@@ -45,21 +45,12 @@ impl KernelLogTail {
 
     /// Lines about the NPU since then.
     pub(crate) fn lines(self) -> Result<Vec<String>, String> {
-        let mut file = self.0?;
-        let mut lines = Vec::new();
-        let mut record = vec![0; RECORD];
-        // A record a read, until there is none or one was overwritten meanwhile.
-        for _ in 0..LINES_MAX * 10 {
-            let Ok(length @ 1..) = file.read(&mut record) else {
-                break;
-            };
-            let text = String::from_utf8_lossy(record.get(..length).unwrap_or_default());
-            let message = text.split_once(';').map_or(&*text, |(_, message)| message);
-            let line = message.lines().next().unwrap_or_default();
-            if ABOUT.iter().any(|word| line.contains(word)) && lines.len() < LINES_MAX {
-                lines.push(line.to_owned());
-            }
-        }
-        Ok(lines)
+        let records = read_records(&mut self.0?).map_err(|error| format!("{LOG}: {error}"))?;
+        // Behind a record's first line are its properties, which begin with a blank.
+        let firsts = records.lines().filter(|line| !line.starts_with(' '));
+        let messages = firsts.filter_map(|line| Some(line.split_once(';')?.1));
+        let about = |message: &&str| ABOUT.iter().any(|word| message.contains(word));
+        let lines = messages.filter(about).take(LINES_MAX);
+        Ok(lines.map(str::to_owned).collect())
     }
 }

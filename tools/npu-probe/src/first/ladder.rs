@@ -113,7 +113,7 @@ pub(crate) const LADDER: &[Rung] = &[
         &[],
         (
             "buffers, and no job",
-            "the driver gives no buffers: see `npu-probe doctor`",
+            "the driver cannot allocate buffers: see `npu-probe doctor`",
         ),
         Essential,
         || {
@@ -137,7 +137,7 @@ pub(crate) const LADDER: &[Rung] = &[
         &["flying-add"],
         (
             "an int8 convolution whose result on silicon is known (E-depthwise-pad, Mesa's capture)",
-            "CNA and CORE do not compute, though the DPU does: board or kernel",
+            "CNA and CORE do not compute, although the DPU does: board or kernel",
         ),
         Essential,
         depthwise::captured,
@@ -147,7 +147,7 @@ pub(crate) const LADDER: &[Rung] = &[
         &["depthwise"],
         (
             "an fp16 product of 4x32x16, form B (E-form-b-mainline)",
-            "our fp16 program or its layouts are wrong, though a foreign convolution runs",
+            "this project's fp16 program or its layouts are wrong: another project's convolution runs",
         ),
         Precision(Dtype::Fp16),
         || RungProduct::new(Fp16ToFp32, 4, 32, &[16]).experiment(),
@@ -187,7 +187,7 @@ pub(crate) const LADDER: &[Rung] = &[
         &["fp16"],
         (
             "the same, with nothing mapped behind the features (E-over-read)",
-            "the feature fetch reads on behind its operand",
+            "the NPU reads beyond the end of the features",
         ),
         Unused,
         || {
@@ -202,7 +202,7 @@ pub(crate) const LADDER: &[Rung] = &[
         &["depthwise"],
         (
             "int8 products of 64x64x64, form B (E-form-b-mainline)",
-            "our int8 program or its layouts are wrong, though a foreign convolution runs",
+            "this project's int8 program or its layouts are wrong: another project's convolution runs",
         ),
         Precision(Dtype::Int8),
         || RungProduct::new(Int8ToInt32, 64, 64, &[64]).experiment(),
@@ -212,7 +212,7 @@ pub(crate) const LADDER: &[Rung] = &[
         &["int8"],
         (
             "int8 features that fill their data banks, with none to spare (E-spare-data-bank)",
-            "int8 features need a data bank to spare",
+            "int8 features need one data bank more than they fill",
         ),
         ExactBanks,
         || {
@@ -226,7 +226,7 @@ pub(crate) const LADDER: &[Rung] = &[
         &["depthwise"],
         (
             "int4 products of 64x64x64, form B (E-form-b-mainline)",
-            "our int4 program or its layouts are wrong, though a foreign convolution runs",
+            "this project's int4 program or its layouts are wrong: another project's convolution runs",
         ),
         Precision(Dtype::Int4),
         || RungProduct::new(Int4ToInt16, 64, 64, &[64]).experiment(),
@@ -266,7 +266,7 @@ pub(crate) const LADDER: &[Rung] = &[
         &["fp16"],
         (
             "subnormal fp16 features in rows 2 and 3, subnormal weights in columns 8 to 15 (E-subnormals)",
-            "fp16 operands below 2^-14 do not count as what they are",
+            "fp16 operands below 2^-14 (subnormal) are not computed exactly",
         ),
         Accuracy,
         subnormals,
@@ -496,7 +496,7 @@ pub(crate) const LADDER: &[Rung] = &[
         &["fp16-reuse", "fp16-streams"],
         (
             "fp16 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
-            "fp16 features in CBUF do not outlast weights that stream",
+            "fp16 features in CBUF are wrong after weights have streamed",
         ),
         Unused,
         || reusing(RungProduct::new(Fp16ToFp32, 64, 512, &[512, 512])),
@@ -506,7 +506,7 @@ pub(crate) const LADDER: &[Rung] = &[
         &["int8-reuse", "int8-streams", "fp16-reuse-streams"],
         (
             "int8 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
-            "int8 features in CBUF do not outlast weights that stream",
+            "int8 features in CBUF are wrong after weights have streamed",
         ),
         Unused,
         || reusing(RungProduct::new(Int8ToInt32, 64, 1024, &[512, 512])),
@@ -516,7 +516,7 @@ pub(crate) const LADDER: &[Rung] = &[
         &["int4-reuse", "int4-streams", "int8-reuse-streams"],
         (
             "int4 tasks whose weights stream, the second with DATA_REUSE (E-reuse-unseen)",
-            "int4 features in CBUF do not outlast weights that stream",
+            "int4 features in CBUF are wrong after weights have streamed",
         ),
         Unused,
         || reusing(RungProduct::new(Int4ToInt16, 64, 2048, &[512, 512])),

@@ -28,6 +28,7 @@ mod results;
 mod tests;
 mod verdict;
 
+pub(crate) use finding::differences;
 pub(crate) use ladder::{HEALTH_STEP, LADDER, Rung};
 pub(crate) use record::RungRecord;
 pub(crate) use results::FirstResults;

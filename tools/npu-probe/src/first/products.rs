@@ -2,13 +2,10 @@
 //! Products as rungs run them: operands in the NPU's own layouts, of random bytes whose
 //! sums are exact in every order, so that one result is right and no other.
 
-use rknpu_regcmd::{
-    ChipProfile, LaidOutTask, Layouts, MatmulForm, MatmulTask, MatmulType, ProgramOptions,
-    ReuseRule,
-};
+use rknpu_regcmd::{MatmulForm, MatmulTask, MatmulType, ProgramOptions, ReuseRule};
 
 use crate::experiment::operands::{fp16s, int8s};
-use crate::experiment::{Experiment, ExperimentJob, OUT, TaskTemplate, input};
+use crate::experiment::{Experiment, ExperimentJob, OUT, TaskTemplate, chained, input};
 
 /// Products that share an operand: their common sizes, and the columns of each.
 #[derive(Clone, Copy, Debug)]
@@ -66,15 +63,13 @@ impl RungProduct {
         let Self {
             ty, rows, depth, ..
         } = *self;
-        let mut tasks = Vec::new();
-        let mut before: Option<LaidOutTask> = None;
         let (mut features, mut weights, mut results) = (0, 0, 0);
-        for &n in self.columns {
+        let products = self.columns.iter().map(|&n| {
             let (a, b) = match self.shared {
                 SharedOperand::Features => (0, weights),
                 SharedOperand::Weights => (features, 0),
             };
-            let task = MatmulTask {
+            let product = MatmulTask {
                 ty,
                 m: rows,
                 k: depth,
@@ -83,18 +78,13 @@ impl RungProduct {
                 b: input(1).at(b),
                 c: OUT.at(results),
             };
-            features = a + task.a_bytes() as u32;
-            weights = b + task.b_bytes() as u32;
-            results += task.c_bytes() as u32;
-            let task = task.laid_out(Layouts::default());
-            let (chip, options) = (&ChipProfile::RK3588, &self.options);
-            let program = match &before {
-                Some(before) => task.program_after(before, options, chip)?,
-                None => task.program(options, chip)?,
-            };
-            tasks.push(TaskTemplate::of(&program));
-            before = Some(task);
-        }
+            features = a + product.a_bytes() as u32;
+            weights = b + product.b_bytes() as u32;
+            results += product.c_bytes() as u32;
+            product
+        });
+        let programs = chained(products, &self.options)?;
+        let tasks = programs.iter().map(TaskTemplate::of).collect();
         let inputs = vec![
             operand(ty, features as usize, 1),
             operand(ty, weights as usize, 2),

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::kernel_log::KernelLogTail;
 use super::ladder::Rung;
 use crate::data::hex;
-use crate::experiment::runner::{self, ExperimentLog, GUARD};
+use crate::experiment::runner::{self, CoreRounds, ExperimentLog, GUARD};
 use crate::experiment::{Experiment, SeenJob, TaskTemplate, model};
 
 /// Operands of so many bytes are kept; larger ones are made again by a program of the
@@ -114,12 +114,34 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
 }
 
+/// What jobs did, and how.
+pub(crate) struct RungRun {
+    pub(crate) seen: Vec<SeenJob>,
+    pub(crate) log: ExperimentLog,
+}
+
 impl RungRecord {
     /// Runs a rung on a device and on the model.
     pub(crate) fn run(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
-        let info = device.info();
         let experiment = (rung.build)()?;
-        let mut record = Self::of(rung.name, info.cores, &experiment)?;
+        let rounds = rung.rounds(&experiment, &device.info());
+        let (mut record, ran) = Self::start(rung.name, &experiment, device, rounds)?;
+        match ran {
+            Ok(ran) => record.keep(&ran.seen, &ran.log, expected(&experiment)?.as_slice())?,
+            Err(error) => record.error = Some(format!("{error:#}")),
+        }
+        Ok(record)
+    }
+
+    /// Runs an experiment on a device; the record has all of it but [`RungRecord::keep`].
+    pub(crate) fn start(
+        name: &str,
+        experiment: &Experiment,
+        device: &Device,
+        rounds: CoreRounds,
+    ) -> anyhow::Result<(Self, anyhow::Result<RungRun>)> {
+        let info = device.info();
+        let mut record = Self::of(name, info.cores, experiment)?;
         let tail = KernelLogTail::begin(info.is_model);
         let mut log = ExperimentLog {
             no_interrupts: info
@@ -127,24 +149,26 @@ impl RungRecord {
                 .then(|| "a software model interrupts no processor".to_owned()),
             ..ExperimentLog::default()
         };
-        let rounds = rung.rounds(&experiment, &info);
-        let seen = runner::run_on_cores(device, &experiment, rounds, &mut log);
-        record.no_interrupts = log.no_interrupts;
+        let seen = runner::run_on_cores(device, experiment, rounds, &mut log);
+        record.no_interrupts.clone_from(&log.no_interrupts);
         record.kernel_log = tail.lines();
         let words =
             |words: &Vec<Word>| words.iter().map(|w| format!("{:016x}", w.bits())).collect();
         record.programs = log.programs.iter().map(words).collect();
-        let seen = match seen {
-            Ok(seen) => seen,
-            Err(error) => {
-                record.error = Some(format!("{error:#}"));
-                return Ok(record);
-            }
-        };
-        let right = expected(&experiment)?;
+        Ok((record, seen.map(|seen| RungRun { seen, log })))
+    }
+
+    /// Keeps what jobs did, with the outputs that differ from those of `right`, whose jobs
+    /// are repeated if they are fewer.
+    pub(crate) fn keep(
+        &mut self,
+        seen: &[SeenJob],
+        log: &ExperimentLog,
+        right: &[SeenJob],
+    ) -> anyhow::Result<()> {
         let mut outputs: Vec<&[u8]> = Vec::new();
         for (index, job) in seen.iter().enumerate() {
-            let is_right = Some(job) == right.as_ref();
+            let is_right = Some(job) == right.get(index % right.len().max(1));
             let known = outputs.iter().position(|one| **one == job.output);
             let output = (!is_right).then(|| {
                 known.unwrap_or_else(|| {
@@ -153,19 +177,19 @@ impl RungRecord {
                 })
             });
             let time = log.times.get(index).copied().unwrap_or_default();
-            record.jobs.push(RungJob {
+            self.jobs.push(RungJob {
                 completed: job.completed,
                 micros: u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
                 output,
                 raised: log.raised.get(index).cloned().unwrap_or_default(),
             });
         }
-        record.outputs = outputs
+        self.outputs = outputs
             .into_iter()
             .map(PackedBytes::of)
             .collect::<Result<_, _>>()?;
-        record.right = record.jobs.iter().all(|job| job.output.is_none());
-        Ok(record)
+        self.right = self.jobs.iter().all(|job| job.output.is_none());
+        Ok(())
     }
 
     /// Runs the parent's program with one register at a time as the rung has it: those

@@ -9,13 +9,11 @@ use serde::Deserialize;
 use super::ladder::{FLIPS, HEALTH_STEP, RUNG_STEP, Rung, RungMeaning};
 use super::record::RungRecord;
 use super::verdict::{FirstReport, FirstVerdict};
-use crate::evidence::EvidenceOutcome;
+use crate::evidence::{EvidenceOutcome, SELF_TEST};
 use crate::exit::Verdict;
 
 const INDEX: &str = "index.json";
 const RECORD_END: &str = ".json";
-/// Steps that run the default plans of a prompt.
-const PLANS: &str = "selftest-";
 
 /// Records, and what became of the steps that made them.
 #[derive(Debug, Default)]
@@ -92,7 +90,7 @@ impl FirstResults {
                 EvidenceOutcome::MachineWentDown => Some("the machine went down".to_owned()),
                 EvidenceOutcome::Begun { .. } | EvidenceOutcome::NotRun { .. } => continue,
             };
-            if step.starts_with(PLANS) {
+            if step.starts_with(SELF_TEST) {
                 plans.insert(step.clone(), how.is_none());
             }
             let rung = step.strip_prefix(RUNG_STEP).and_then(Rung::named);

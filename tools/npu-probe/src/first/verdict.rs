@@ -131,7 +131,7 @@ impl FirstReport {
                 (Some(record), _) => RungState::Failed(RungFinding::of(rung, record, closely)?),
                 (None, Some(how)) => RungState::Died { how: how.clone() },
                 (None, None) => RungState::NotRun {
-                    reason: "what it builds on does not work".to_owned(),
+                    reason: "an experiment that it builds on did not pass".to_owned(),
                 },
             };
             rungs.insert(rung.name.to_owned(), state);
@@ -172,8 +172,8 @@ impl FirstReport {
             };
             let sentence = match is_partial && rung.meaning == RungMeaning::Essential {
                 true => {
-                    "some of its jobs are right and others are not: a core does not work, or has \
-                     another one's number; see `npu-probe doctor`"
+                    "some of its jobs are right and others are not: a core does not work or has a \
+                     wrong number; see `npu-probe doctor`"
                 }
                 false => rung.cause,
             };
@@ -191,7 +191,7 @@ impl FirstReport {
         }
         let cores = records.values().map(|record| record.cores).max();
         if let Some(cores) = cores.filter(|cores| *cores < CORES) {
-            let sentence = format!("the driver has {cores} of the {CORES} cores");
+            let sentence = format!("the driver uses {cores} of the {CORES} cores");
             self.causes.push(FirstCause::new("cores", sentence));
         }
     }
@@ -203,8 +203,8 @@ impl FirstReport {
             .all(|rung| rung.meaning == RungMeaning::Unused);
         for (name, right) in plans.iter().filter(|_| unexplained) {
             if !right {
-                let sentence = "the product of a prompt is wrong, or its jobs do not end, though \
-                                all that it is made of works alone";
+                let sentence = "the matmul of a prompt is wrong or its jobs do not end, although \
+                                all experiments that it builds on pass";
                 self.causes.push(FirstCause::new(name, sentence.to_owned()));
             }
         }
@@ -234,13 +234,13 @@ impl FirstReport {
             .map(|cause| &*cause.sentence)
             .collect();
         (self.verdict, self.sentence) = if essential || !any || !ran || plans {
-            let why = all.first().unwrap_or(&"no rung was run");
+            let why = all.first().unwrap_or(&"no experiment ran");
             (FirstVerdict::DoesNotWork, format!("does not work: {why}"))
         } else if !without.is_empty() {
             let text = format!("works, but: {}", without.join("; "));
             (FirstVerdict::WorksWithout, text)
         } else if !all.is_empty() {
-            let text = format!("works; not needed for that: {}", all.join("; "));
+            let text = format!("works; not needed by default: {}", all.join("; "));
             (FirstVerdict::Works, text)
         } else {
             (FirstVerdict::Works, "works".to_owned())
@@ -279,7 +279,7 @@ impl FirstReport {
                     profile.envelope.retain(|tile| tile.dtype != dtype);
                     changes
                         .avoided
-                        .push(format!("products of {dtype} are the CPU's"));
+                        .push(format!("{dtype} products run on the CPU"));
                 }
                 RungMeaning::ExactBanks => {
                     let spares =
@@ -287,7 +287,7 @@ impl FirstReport {
                     profile.envelope.retain(spares);
                     changes
                         .avoided
-                        .push("no int8 tile without a data bank to spare".to_owned());
+                        .push("int8 tiles leave one data bank free".to_owned());
                 }
                 RungMeaning::Streaming(dtypes) => {
                     let stays = |tile: &MeasuredTile| {
@@ -298,7 +298,7 @@ impl FirstReport {
                     let names = names.join(", ");
                     changes
                         .avoided
-                        .push(format!("no tile of {names} whose weights do not fit CBUF"));
+                        .push(format!("no {names} tiles whose weights do not fit CBUF"));
                 }
                 RungMeaning::Reuse(dtype) => {
                     *profile.choices.reuse.of_mut(dtype) = SourcedChoice {
@@ -307,7 +307,7 @@ impl FirstReport {
                     };
                     changes
                         .avoided
-                        .push(format!("no {dtype} task uses what is left in CBUF"));
+                        .push(format!("{dtype} tasks do not reuse data in CBUF"));
                 }
             }
         }
@@ -320,7 +320,8 @@ impl FirstReport {
                     value: ReuseRule::EqualResident,
                     evidence: EVIDENCE.into(),
                 };
-                let sentence = format!("{dtype} tasks may use what an equal one left in CBUF");
+                let sentence =
+                    format!("{dtype} tasks may reuse features that an equal task left in CBUF");
                 changes.allowed.push(sentence);
             }
         }
@@ -361,11 +362,19 @@ impl FirstReport {
             }
             if !cause.as_model_with.is_empty() {
                 let sides = cause.as_model_with.join(", ");
-                let _ = writeln!(text, "{:10}   as the model with {sides}", "");
+                let _ = writeln!(
+                    text,
+                    "{:10}   the software model does the same with {sides}",
+                    ""
+                );
             }
             if !cause.registers.is_empty() {
                 let registers = cause.registers.join(", ");
-                let _ = writeln!(text, "{:10}   one register alone: {registers}", "");
+                let _ = writeln!(
+                    text,
+                    "{:10}   its parent fails with one register changed: {registers}",
+                    ""
+                );
             }
         }
         for note in &self.notes {
@@ -378,8 +387,8 @@ impl FirstReport {
 /// What is to be done once a core does not work any more.
 pub(crate) fn broken_since(rung: &str) -> String {
     format!(
-        "unfinished: since rung-{rung} failed, what worked before it does not; cut the board's \
-         power, and run the same command again"
+        "unfinished: after rung-{rung} failed, an experiment that passed before fails too; cut \
+         the board's power and run the same command again"
     )
 }
 

@@ -10,19 +10,19 @@ use super::{DeviceFlags, ReportFlags};
 /// Options of `first`, which `evidence` has too.
 #[derive(Debug, Args)]
 pub(crate) struct FirstFlags {
-    /// Directory of the results, and of the archive that is made of them
+    /// Directory of the results and of the archive
     #[arg(short, long, value_name = "DIR", default_value = "npu-evidence")]
     pub(crate) output: PathBuf,
 
-    /// Run again what failed, was killed, or took the machine down
+    /// Repeat steps that failed, were killed, or took the machine down
     #[arg(long)]
     pub(crate) retry: bool,
 
-    /// Kill what takes longer than this [default: 2 to 30 minutes, by the step]
+    /// Kill a step that takes longer [default: 120 or 1800, by the step]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) limit: Option<u64>,
 
-    /// The profile's file, if the board must keep away from something
+    /// File of the profile, which is written if the board must avoid something
     /// [default: rocket-npu/profile.json in the user's configuration]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
@@ -37,10 +37,10 @@ pub(crate) struct FirstFlags {
 /// Options of `rung`.
 #[derive(Debug, Args)]
 pub(crate) struct RungFlags {
-    /// Its name
+    /// Name of the experiment
     pub(crate) name: String,
 
-    /// Run instead the program of its parent, each time with one register of this rung
+    /// Run the program of its parent instead, each time with one register as in this one
     #[arg(long)]
     pub(crate) flip: bool,
 
@@ -51,7 +51,7 @@ pub(crate) struct RungFlags {
 /// Options of `explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainFlags {
-    /// The archive that `first` or `evidence` has made
+    /// Archive that `first` or `evidence` wrote
     pub(crate) archive: PathBuf,
 
     #[command(flatten)]

@@ -47,11 +47,12 @@ pub(crate) struct SelfTestFlags {
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     pub(crate) fds: NonZeroUsize,
 
-    /// Write programs, disassembly, matrices and a manifest into this directory
+    /// Write what it takes to find out why a result is wrong into this directory
     ///
-    /// That is what it takes to find out why a result is wrong. The directory
-    /// is made if need be; files of an earlier dump are replaced.
-    #[arg(long, value_name = "DIR")]
+    /// `jobs.rkcap`, which is what --record writes, and `report.json`, which is what
+    /// --json prints. `npu-probe replay DIR/jobs.rkcap --device model` compares the results
+    /// with those of the software model, `decode` prints the programs.
+    #[arg(long, value_name = "DIR", conflicts_with = "record")]
     pub(crate) dump: Option<PathBuf>,
 
     #[command(flatten)]
@@ -59,4 +60,12 @@ pub(crate) struct SelfTestFlags {
 
     #[command(flatten)]
     pub(crate) report: ReportFlags,
+}
+
+impl SelfTestFlags {
+    /// Where the jobs are recorded, if they are.
+    pub(crate) fn record_file(&self) -> Option<PathBuf> {
+        let dumped = || Some(self.dump.as_ref()?.join("jobs.rkcap"));
+        self.files.record.clone().or_else(dumped)
+    }
 }

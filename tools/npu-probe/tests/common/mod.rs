@@ -2,20 +2,34 @@
 //! Runs the tool on the model.
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
+use std::process::{Command, Output};
+
 use serde_json::Value;
 
-/// Exit code, standard output and error.
-pub(crate) fn probe(arguments: &[&str]) -> (i32, String, String) {
-    let output = test_support::program(env!("CARGO_BIN_EXE_npu-probe"))
+/// The tool, on the model whatever the environment says.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = test_support::program(env!("CARGO_BIN_EXE_npu-probe"));
+    command
         .args(arguments)
         .env("ROCKET_DEVICE", "model")
         .env("XDG_CONFIG_HOME", "/nonexistent")
-        .env_remove("RUST_LOG")
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
+        .env_remove("RUST_LOG");
+    command
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Exit code, standard output and error.
+pub(crate) fn probe(arguments: &[&str]) -> (i32, String, String) {
+    let output = command(arguments).output().unwrap();
     let code = output.status.code().unwrap();
-    (code, text(output.stdout), text(output.stderr))
+    (code, stdout(&output), stderr(&output))
 }
 
 /// What `npu-probe` with these arguments prints; it must end with 0.

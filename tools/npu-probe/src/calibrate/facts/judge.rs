@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which side of a fact a device shows: that on which the model does the same.
 
-use serde::Serialize;
-
-use crate::data::hex;
-use crate::experiment::runner::GUARD;
+use super::report::ExperimentOutcome;
 use crate::experiment::{Experiment, OutcomeOrder, SeenJob};
 
 /// Bytes of an atom: the unit in which part of an output is wrong.
 const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
-
-/// Most stretches of differing bytes that are told, and most bytes of each.
-const STRETCHES_MAX: usize = 64;
-const STRETCH_BYTES_MAX: usize = 64;
 
 /// What a model with one side does.
 #[derive(Clone, Debug)]
@@ -21,29 +14,26 @@ pub(crate) struct FactSide {
     pub(crate) seen: Vec<SeenJob>,
 }
 
-/// The side of a contested fact that a device shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Judgement {
-    /// The device does what the model does on this side, to the byte.
-    Exactly(&'static str),
-    /// The device is wrong where the model is on this side, with other wrong values.
-    ButForWrongBytes(&'static str),
-    /// The device does what the model does on no side.
-    Neither {
-        /// The side that it differs least from; `None` if there are no sides.
-        nearest: Option<&'static str>,
-    },
-}
-
-/// Finds the side of the contested fact on which `device` is.
-pub(crate) fn judge(experiment: &Experiment, device: &[SeenJob], sides: &[FactSide]) -> Judgement {
+/// Finds the side of the contested fact on which `device` is, and what the model did on the
+/// side that it is like. The first of `sides` is the model's default.
+pub(crate) fn judge(
+    experiment: &Experiment,
+    device: &[SeenJob],
+    sides: &[FactSide],
+) -> (ExperimentOutcome, Vec<SeenJob>) {
     let device = read(experiment, device);
     let shown: Vec<(&FactSide, Vec<SeenJob>)> = sides
         .iter()
         .map(|side| (side, read(experiment, &side.seen)))
         .collect();
-    if let Some((side, _)) = shown.iter().find(|(_, seen)| *seen == device) {
-        return Judgement::Exactly(side.name);
+    let default = sides.first().map(|side| side.name);
+    let settled = |side: &'static str, exact| ExperimentOutcome::Settled {
+        side,
+        is_default: default == Some(side),
+        exact,
+    };
+    if let Some((side, seen)) = shown.iter().find(|(_, seen)| *seen == device) {
+        return (settled(side.name, true), seen.clone());
     }
     let is_spoiled = |side: &FactSide| experiment.spoiled.contains(&side.name);
     let right = shown.iter().find(|(side, _)| !is_spoiled(side));
@@ -51,15 +41,18 @@ pub(crate) fn judge(experiment: &Experiment, device: &[SeenJob], sides: &[FactSi
         let mut like = shown
             .iter()
             .filter(|(side, seen)| is_spoiled(side) && wrong_like(&device, seen, right));
-        if let (Some((side, _)), None) = (like.next(), like.next()) {
-            return Judgement::ButForWrongBytes(side.name);
+        if let (Some((side, seen)), None) = (like.next(), like.next()) {
+            return (settled(side.name, false), seen.clone());
         }
     }
-    let nearest = shown
-        .iter()
-        .min_by_key(|(_, seen)| distance(&device, seen))
-        .map(|(side, _)| side.name);
-    Judgement::Neither { nearest }
+    let nearest = shown.iter().min_by_key(|(_, seen)| distance(&device, seen));
+    let outcome = ExperimentOutcome::Neither {
+        nearest: nearest.map(|(side, _)| side.name),
+    };
+    (
+        outcome,
+        nearest.map(|(_, seen)| seen.clone()).unwrap_or_default(),
+    )
 }
 
 /// The outcomes `seen`, without their order where the experiment says that it means
@@ -99,55 +92,14 @@ fn wrong_like(device: &[SeenJob], spoiled: &[SeenJob], right: &[SeenJob]) -> boo
 fn distance(a: &[SeenJob], b: &[SeenJob]) -> (usize, usize) {
     let pairs = || a.iter().zip(b);
     let ends = pairs().filter(|(a, b)| a.completed != b.completed).count();
-    let bytes = pairs().map(|(a, b)| differing(&a.output, &b.output).count());
-    (ends + a.len().abs_diff(b.len()), bytes.sum())
-}
-
-fn differing<'a>(a: &'a [u8], b: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
-    let pairs = a.iter().zip(b).enumerate();
-    pairs.filter(|(_, (a, b))| a != b).map(|(at, _)| at)
-}
-
-/// Bytes in a row of which each differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct DifferingBytes {
-    /// The first byte, counted from the beginning of the output; below it is
-    /// room that no program should touch.
-    pub(crate) offset: i64,
-    /// The device's bytes, in hexadecimal.
-    pub(crate) device: String,
-    /// The model's bytes, in hexadecimal.
-    pub(crate) model: String,
-}
-
-/// The first stretches in which `device` differs from `model`.
-pub(crate) fn stretches(device: &[u8], model: &[u8]) -> Vec<DifferingBytes> {
-    let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
-    for at in differing(device, model) {
-        if let Some(range) = ranges.last_mut()
-            && range.end == at
-            && range.len() < STRETCH_BYTES_MAX
-        {
-            range.end += 1;
-        } else if ranges.len() < STRETCHES_MAX {
-            ranges.push(at..at + 1);
-        } else {
-            break;
-        }
-    }
-    ranges
-        .into_iter()
-        .map(|range| DifferingBytes {
-            offset: range.start as i64 - GUARD as i64,
-            device: hex(device.get(range.clone()).unwrap_or_default()),
-            model: hex(model.get(range).unwrap_or_default()),
-        })
-        .collect()
-}
-
-/// Number of bytes that differ.
-pub(crate) fn count(device: &[u8], model: &[u8]) -> usize {
-    differing(device, model).count()
+    let differing = |(a, b): (&SeenJob, &SeenJob)| {
+        let bytes = a.output.iter().zip(&b.output);
+        bytes.filter(|(a, b)| a != b).count()
+    };
+    (
+        ends + a.len().abs_diff(b.len()),
+        pairs().map(differing).sum(),
+    )
 }
 
 #[cfg(test)]
@@ -178,39 +130,47 @@ mod tests {
         [side("right", [1, 2, 3]), side("bad", [1, 9, 9])]
     }
 
+    fn settled(side: &'static str, is_default: bool, exact: bool) -> ExperimentOutcome {
+        ExperimentOutcome::Settled {
+            side,
+            is_default,
+            exact,
+        }
+    }
+
     #[test]
     fn equal_bytes_settle() {
         let each = experiment(OutcomeOrder::EachJob, &[]);
-        let on = |device: SeenJob| judge(&each, &[device], &sides());
-        assert_eq!(on(seen(true, [1, 2, 3])), Judgement::Exactly("right"));
-        assert_eq!(on(seen(true, [1, 9, 9])), Judgement::Exactly("bad"));
+        let on = |device: SeenJob| judge(&each, &[device], &sides()).0;
+        assert_eq!(on(seen(true, [1, 2, 3])), settled("right", true, true));
+        assert_eq!(on(seen(true, [1, 9, 9])), settled("bad", false, true));
         let nearest = Some("bad");
-        assert_eq!(on(seen(true, [1, 8, 9])), Judgement::Neither { nearest });
-        assert_eq!(on(seen(false, [1, 9, 9])), Judgement::Neither { nearest });
+        assert_eq!(
+            on(seen(true, [1, 8, 9])),
+            ExperimentOutcome::Neither { nearest }
+        );
+        assert_eq!(
+            on(seen(false, [1, 9, 9])),
+            ExperimentOutcome::Neither { nearest }
+        );
     }
 
     #[test]
     fn wrong_bytes_may_be_others_where_the_side_is_wrong() {
         let spoiled = experiment(OutcomeOrder::EachJob, &["bad"]);
-        let on = |device: SeenJob| judge(&spoiled, &[device], &sides());
-        assert_eq!(
-            on(seen(true, [1, 7, 6])),
-            Judgement::ButForWrongBytes("bad")
-        );
-        assert_eq!(
-            on(seen(true, [1, 2, 6])),
-            Judgement::ButForWrongBytes("bad")
-        );
+        let on = |device: SeenJob| judge(&spoiled, &[device], &sides()).0;
+        assert_eq!(on(seen(true, [1, 7, 6])), settled("bad", false, false));
+        assert_eq!(on(seen(true, [1, 2, 6])), settled("bad", false, false));
         // Wrong where that side is right, or no end.
         assert!(matches!(
             on(seen(true, [0, 7, 6])),
-            Judgement::Neither { .. }
+            ExperimentOutcome::Neither { .. }
         ));
         assert!(matches!(
             on(seen(false, [1, 7, 6])),
-            Judgement::Neither { .. }
+            ExperimentOutcome::Neither { .. }
         ));
-        assert_eq!(on(seen(true, [1, 2, 3])), Judgement::Exactly("right"));
+        assert_eq!(on(seen(true, [1, 2, 3])), settled("right", true, true));
     }
 
     #[test]
@@ -228,40 +188,15 @@ mod tests {
                 seen: vec![good.clone(), hung.clone(), good.clone(), hung.clone()],
             },
         ];
-        let on = |device: &[SeenJob]| judge(&any, device, &sides);
+        let on = |device: &[SeenJob]| judge(&any, device, &sides).0;
         assert_eq!(
             on(&[good.clone(), good.clone()]),
-            Judgement::Exactly("good")
+            settled("good", true, true)
         );
         assert_eq!(
             on(&[hung.clone(), hung.clone(), good]),
-            Judgement::Exactly("hangs")
+            settled("hangs", false, true)
         );
-        assert!(matches!(on(&[hung]), Judgement::Neither { .. }));
-    }
-
-    #[test]
-    fn differing_bytes_are_told_in_stretches() {
-        let mut device = vec![0_u8; GUARD + 300];
-        let model = device.clone();
-        assert!(stretches(&device, &model).is_empty());
-        device[GUARD - 1] = 5;
-        device[GUARD] = 6;
-        device[GUARD + 9] = 0xab;
-        let told = stretches(&device, &model);
-        assert_eq!((told.len(), told[0].offset, told[1].offset), (2, -1, 9));
-        assert_eq!(
-            (told[0].device.as_str(), told[0].model.as_str()),
-            ("0506", "0000")
-        );
-        assert_eq!(count(&device, &model), 3);
-        // However much differs, what is told stays short.
-        device.fill(1);
-        let told = stretches(&device, &model);
-        assert_eq!(told.len(), STRETCHES_MAX);
-        assert!(
-            told.iter()
-                .all(|one| one.device.len() <= 2 * STRETCH_BYTES_MAX)
-        );
+        assert!(matches!(on(&[hung]), ExperimentOutcome::Neither { .. }));
     }
 }

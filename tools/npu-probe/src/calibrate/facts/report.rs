@@ -7,8 +7,7 @@ use npu_matmul::profile::ContestedFact;
 use serde::Serialize;
 
 use super::FactToSettle;
-use super::judge::{self, DifferingBytes, FactSide, Judgement};
-use crate::experiment::{Experiment, SeenJob};
+use crate::first::RungRecord;
 use crate::report::DeviceReport;
 
 /// The report of all facts.
@@ -34,10 +33,16 @@ pub(crate) struct FactReport {
     pub(crate) outcome: ExperimentOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<&'static str>,
+    /// What differs from the model on the side that the device is like.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) shown: Vec<String>,
+    /// All that was seen, if anything differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) record: Option<RungRecord>,
 }
 
 /// What an experiment showed, or why it was not run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum ExperimentOutcome {
     /// The device is on a side.
@@ -48,130 +53,21 @@ pub(crate) enum ExperimentOutcome {
         /// Whether all bytes are as the model has them on that side; otherwise
         /// those that are wrong on it have other values.
         exact: bool,
-        jobs: Vec<JobComparison>,
     },
     /// The device does what no side does.
     Neither {
         /// The side that it differs least from.
         nearest: Option<&'static str>,
-        jobs: Vec<JobComparison>,
     },
     /// Seen, beside what the model does in its one way.
     Observed {
         /// Whether the device does as the model.
         as_model: bool,
-        jobs: Vec<JobComparison>,
     },
     /// Not run, and why not.
     NotRun { reason: String },
     /// Cannot be run, and why not.
     Impossible { reason: &'static str },
-}
-
-/// One job, beside that of the model on the side that it differs least from.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct JobComparison {
-    /// Whether the job ended by itself.
-    pub(crate) completed: bool,
-    /// Whether it ends by itself on the model.
-    pub(crate) model_completed: bool,
-    /// Bytes of the output that differ.
-    pub(crate) differing_bytes: usize,
-    /// The first stretches of them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) differences: Vec<DifferingBytes>,
-}
-
-impl ExperimentOutcome {
-    /// Whether a job of the experiment did not run to its end.
-    pub(crate) fn has_killed(&self) -> bool {
-        let jobs = match self {
-            Self::Settled { jobs, .. } | Self::Neither { jobs, .. } => jobs,
-            Self::Observed { jobs, .. } => jobs,
-            Self::NotRun { .. } | Self::Impossible { .. } => return false,
-        };
-        jobs.iter().any(|job| !job.completed)
-    }
-
-    /// Judges what a device did.
-    pub(crate) fn of(
-        experiment: &Experiment,
-        default: &str,
-        device: &[SeenJob],
-        sides: &[FactSide],
-    ) -> Self {
-        let verdict = judge::judge(experiment, device, sides);
-        let jobs = |name: Option<&str>| {
-            let side = sides.iter().find(|side| Some(side.name) == name);
-            let model = side.map(|side| judge::read(experiment, &side.seen));
-            let device = judge::read(experiment, device);
-            job_reports(&device, model.as_deref().unwrap_or_default())
-        };
-        let settled = |side: &'static str, exact| Self::Settled {
-            side,
-            is_default: side == default,
-            exact,
-            jobs: jobs(Some(side)),
-        };
-        match verdict {
-            Judgement::Exactly(side) => settled(side, true),
-            Judgement::ButForWrongBytes(side) => settled(side, false),
-            Judgement::Neither { nearest } => Self::Neither {
-                nearest,
-                jobs: jobs(nearest),
-            },
-        }
-    }
-}
-
-impl ExperimentOutcome {
-    /// Compares what a device did with what the model does.
-    pub(crate) fn observed(experiment: &Experiment, device: &[SeenJob], model: &[SeenJob]) -> Self {
-        let device = judge::read(experiment, device);
-        let model = judge::read(experiment, model);
-        Self::Observed {
-            as_model: device == model,
-            jobs: job_reports(&device, &model),
-        }
-    }
-}
-
-fn job_reports(device: &[SeenJob], model: &[SeenJob]) -> Vec<JobComparison> {
-    let pairs = device.iter().zip(model);
-    pairs
-        .map(|(device, model)| JobComparison::new(device, model))
-        .collect()
-}
-
-impl JobComparison {
-    fn new(device: &SeenJob, model: &SeenJob) -> Self {
-        Self {
-            completed: device.completed,
-            model_completed: model.completed,
-            differing_bytes: judge::count(&device.output, &model.output),
-            differences: judge::stretches(&device.output, &model.output),
-        }
-    }
-
-    /// The first difference from the model, in words; `None` if there is none.
-    fn text(&self) -> Option<String> {
-        if self.completed != self.model_completed {
-            let end = |completed| {
-                if completed {
-                    "ran"
-                } else {
-                    "did not run to its end"
-                }
-            };
-            let (device, model) = (end(self.completed), end(self.model_completed));
-            return Some(format!("the job {device}, on the model it {model}"));
-        }
-        let first = self.differences.first()?;
-        Some(format!(
-            "{} bytes differ, first at byte {} of the output: {}, on the model {}",
-            self.differing_bytes, first.offset, first.device, first.model
-        ))
-    }
 }
 
 impl FactReport {
@@ -198,61 +94,50 @@ impl FactReport {
             sides,
             outcome,
             note: fact.note,
+            shown: Vec::new(),
+            record: None,
         }
     }
 
     /// A line, or a few.
     pub(crate) fn text(&self) -> String {
-        let name = self.name;
         let default = self.sides.first().copied().unwrap_or_default();
-        match &self.outcome {
+        let (told, note) = match &self.outcome {
             ExperimentOutcome::Settled {
                 side,
                 is_default,
                 exact,
-                ..
             } => {
-                let whose = if *is_default {
-                    "as the model's default".to_owned()
-                } else {
-                    format!("the model's default is {default}")
+                let whose = match is_default {
+                    true => "as the model's default".to_owned(),
+                    false => format!("the model's default is {default}"),
                 };
-                let wrong = if *exact {
-                    ""
-                } else {
-                    "; wrong bytes are others than the model's"
+                let wrong = match exact {
+                    true => "",
+                    false => "; wrong bytes are others than the model's",
                 };
-                let note = self
-                    .note
-                    .map(|note| format!("  ({note})\n"))
-                    .unwrap_or_default();
-                format!("{name}: {side} ({whose}{wrong})\n{note}")
+                (format!("{side} ({whose}{wrong})"), self.note)
             }
-            ExperimentOutcome::Neither { nearest, jobs } => {
-                let nearest = nearest.unwrap_or_default();
-                format!("{name}: neither, nearest to {nearest}\n{}", job_texts(jobs))
-            }
-            ExperimentOutcome::Observed { as_model: true, .. } => format!("{name}: as the model\n"),
-            ExperimentOutcome::Observed { jobs, .. } => {
-                format!("{name}: otherwise than the model\n{}", job_texts(jobs))
-            }
-            ExperimentOutcome::NotRun { reason } => format!("{name}: not run: {reason}\n"),
+            ExperimentOutcome::Neither { nearest } => (
+                format!("neither, nearest to {}", nearest.unwrap_or_default()),
+                None,
+            ),
+            ExperimentOutcome::Observed { as_model: true } => ("as the model".to_owned(), None),
+            ExperimentOutcome::Observed { .. } => ("otherwise than the model".to_owned(), None),
+            ExperimentOutcome::NotRun { reason } => (format!("not run: {reason}"), None),
             ExperimentOutcome::Impossible { reason } => {
-                format!("{name}: not possible here: {reason}\n")
+                (format!("not possible here: {reason}"), None)
             }
+        };
+        let mut text = format!("{}: {told}\n", self.name);
+        if let Some(note) = note {
+            let _ = writeln!(text, "  ({note})");
         }
-    }
-}
-
-/// A line for each job that did something else.
-fn job_texts(jobs: &[JobComparison]) -> String {
-    let mut text = String::new();
-    for (index, job) in jobs.iter().enumerate() {
-        if let Some(what) = job.text() {
-            let _ = writeln!(text, "  job {}: {what}", index + 1);
+        for line in &self.shown {
+            let _ = writeln!(text, "  {line}");
         }
+        text
     }
-    text
 }
 
 impl SettleReport {

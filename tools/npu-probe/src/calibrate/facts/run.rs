@@ -8,18 +8,21 @@ use anyhow::{Context, anyhow};
 use rknpu_chip::{Contested, Switch};
 use rocket_uapi::Device;
 
-use super::judge::FactSide;
+use super::judge::{FactSide, judge, read};
 use super::report::{ExperimentOutcome, FactReport};
 use super::{Experiment, FACTS, FactToSettle, SettlingMethod, cores};
 use crate::exit::Failure;
-use crate::experiment::{model, runner};
+use crate::experiment::runner::{self, CoreRounds};
+use crate::experiment::{SeenJob, model};
+use crate::first::{RungRecord, differences};
 
-/// Runs the experiments for these facts, all if none is named; `say` hears of each.
+/// Runs the experiments for these facts, all if none is named; `heard` gets each of them
+/// when it is settled.
 pub(crate) fn settle(
     device: &Device,
     names: &[String],
     risky: bool,
-    say: impl Fn(&str) -> Result<(), Failure>,
+    mut heard: impl FnMut(&FactReport) -> Result<(), Failure>,
 ) -> Result<Vec<FactReport>, Failure> {
     if !device.info().is_model {
         // Until the NPU has lost power, for what needs a fresh core.
@@ -29,22 +32,24 @@ pub(crate) fn settle(
     let mut known = Contested::default();
     let mut broken = false;
     for (fact, switch) in choose(names)? {
-        let outcome = if broken {
-            let reason = LEFT_BROKEN.to_owned();
-            Ok(ExperimentOutcome::NotRun { reason })
-        } else {
-            outcome(device, fact, switch, risky, &mut known)
-        };
-        let outcome = outcome
-            .with_context(|| format!("the experiment for {} failed", fact.name))
-            .map_err(Failure::Device)?;
-        if outcome.has_killed() || (fact.risk.is_some() && risky && !broken) {
-            broken = !is_healthy(device).map_err(Failure::Device)?;
-        }
         let sides = switch.map_or(&[][..], |switch| switch.sides);
-        let fact = FactReport::new(fact, sides, outcome);
-        say(&fact.text())?;
-        facts.push(fact);
+        let mut report = FactReport::new(
+            fact,
+            sides,
+            ExperimentOutcome::NotRun {
+                reason: LEFT_BROKEN.to_owned(),
+            },
+        );
+        if !broken {
+            let has_killed = settle_one(device, (fact, switch), risky, &mut known, &mut report)
+                .with_context(|| format!("the experiment for {} failed", fact.name))
+                .map_err(Failure::Device)?;
+            if has_killed || (fact.risk.is_some() && risky) {
+                broken = !is_healthy(device).map_err(Failure::Device)?;
+            }
+        }
+        heard(&report)?;
+        facts.push(report);
     }
     Ok(facts)
 }
@@ -90,35 +95,49 @@ pub(crate) fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
         .collect())
 }
 
-/// Settles one fact. `known` has the facts that are settled already, and gets
-/// this one: experiments may depend on others than their own.
-fn outcome(
+/// Settles one fact; whether a job of it was killed. `known` has the facts that are settled
+/// already, and gets this one: experiments may depend on others than their own.
+fn settle_one(
     device: &Device,
-    fact: &FactToSettle,
-    switch: Option<&Switch>,
+    (fact, switch): Chosen,
     risky: bool,
     known: &mut Contested,
-) -> anyhow::Result<ExperimentOutcome> {
+    report: &mut FactReport,
+) -> anyhow::Result<bool> {
     let experiment = match fact.method {
-        SettlingMethod::Impossible(reason) => return Ok(ExperimentOutcome::Impossible { reason }),
+        SettlingMethod::Impossible(reason) => {
+            report.outcome = ExperimentOutcome::Impossible { reason };
+            return Ok(false);
+        }
         SettlingMethod::Run(experiment) => experiment()?,
     };
     if let (Some(risk), false) = (fact.risk, risky) {
         let reason = format!("needs --risky, since {risk}");
-        return Ok(ExperimentOutcome::NotRun { reason });
+        report.outcome = ExperimentOutcome::NotRun { reason };
+        return Ok(false);
     }
-    let seen = runner::run(device, &experiment)?;
-    let Some(switch) = switch else {
-        let model = runner::run(&model(*known).open_device(), &experiment)?;
-        return Ok(ExperimentOutcome::observed(&experiment, &seen, &model));
+    let (mut record, ran) = RungRecord::start(fact.name, &experiment, device, CoreRounds::ONCE)?;
+    let ran = ran?;
+    let seen = read(&experiment, &ran.seen);
+    let (outcome, like) = match switch {
+        Some(switch) => judge(&experiment, &seen, &sides(&experiment, switch, *known)?),
+        None => {
+            let like = runner::run(&model(*known).open_device(), &experiment)?;
+            let like = read(&experiment, &like);
+            let as_model = seen == like;
+            (ExperimentOutcome::Observed { as_model }, like)
+        }
     };
-    let sides = sides(&experiment, switch, *known)?;
-    let default = switch.sides.first().copied().unwrap_or_default();
-    let outcome = ExperimentOutcome::of(&experiment, default, &seen, &sides);
-    if let ExperimentOutcome::Settled { side, .. } = &outcome {
+    if let (Some(switch), ExperimentOutcome::Settled { side, .. }) = (switch, &outcome) {
         known.set(&format!("{}={side}", switch.name))?;
     }
-    Ok(outcome)
+    report.outcome = outcome;
+    if seen != like {
+        report.shown = differences(&experiment, &seen, &like);
+        record.keep(&seen, &ran.log, &like)?;
+        report.record = Some(record);
+    }
+    Ok(seen.iter().any(|job: &SeenJob| !job.completed))
 }
 
 /// What the model does on each side.
@@ -157,19 +176,26 @@ mod tests {
         assert_eq!(names.len(), FACTS.len(), "two facts have one name");
     }
 
+    /// What a model that is set to `contested` shows of a fact, and whether jobs were killed.
+    fn settled(chosen: Chosen, contested: Contested, known: &mut Contested) -> (FactReport, bool) {
+        let device = model(contested).open_device();
+        let sides = chosen.1.map_or(&[][..], |switch| switch.sides);
+        let reason = String::new();
+        let mut report = FactReport::new(chosen.0, sides, ExperimentOutcome::NotRun { reason });
+        let killed = settle_one(&device, chosen, true, known, &mut report).unwrap();
+        (report, killed)
+    }
+
     #[test]
     fn what_has_no_switch_is_seen_as_the_model_does_it() {
         let all = choose(&[]).unwrap();
         let mut observed = 0;
-        for (fact, _) in all.into_iter().filter(|(_, switch)| switch.is_none()) {
-            let device = model(Contested::default()).open_device();
-            let found = outcome(&device, fact, None, true, &mut Contested::default());
-            let Ok(ExperimentOutcome::Observed { as_model, jobs }) = &found else {
-                panic!("{}, which is no switch of the model: {found:#?}", fact.name);
-            };
-            assert!(as_model, "{}: {found:#?}", fact.name);
-            let ended = jobs.iter().all(|job| job.completed);
-            assert!(ended || fact.risk.is_some(), "{}", fact.name);
+        for chosen in all.into_iter().filter(|(_, switch)| switch.is_none()) {
+            let default = Contested::default();
+            let (found, killed) = settled(chosen, default, &mut Contested::default());
+            let as_model = ExperimentOutcome::Observed { as_model: true };
+            assert_eq!(found.outcome, as_model, "{}", found.name);
+            assert!(!killed || chosen.0.risk.is_some(), "{}", found.name);
             observed += 1;
         }
         assert!(observed > 0);
@@ -177,38 +203,33 @@ mod tests {
 
     #[test]
     fn a_model_is_found_on_the_side_that_it_is_set_to() {
-        let mut wrong = Vec::new();
-        for (fact, switch) in choose(&[]).unwrap() {
-            let Some(switch) = switch else { continue };
+        for chosen in choose(&[]).unwrap() {
+            let (fact, Some(switch)) = chosen else {
+                continue;
+            };
             if let SettlingMethod::Impossible(reason) = fact.method {
                 assert!(!reason.is_empty());
                 continue;
             }
             for side in switch.sides {
+                let what = format!("{}={side}", switch.name);
                 let mut contested = Contested::default();
-                contested.set(&format!("{}={side}", switch.name)).unwrap();
-                let device = model(contested).open_device();
+                contested.set(&what).unwrap();
                 let mut known = Contested::default();
-                let found = outcome(&device, fact, Some(switch), true, &mut known);
-                let is_it = matches!(
-                    &found,
-                    Ok(ExperimentOutcome::Settled { side: found, exact: true, is_default, .. })
-                        if found == side && *is_default == (*side == switch.sides[0])
-                );
-                // By default, whatever is not meant to hang ends by itself.
-                let ended = match &found {
-                    Ok(ExperimentOutcome::Settled { jobs, .. }) => {
-                        jobs.iter().all(|job| job.completed)
-                    }
-                    _ => false,
+                let (found, killed) = settled(chosen, contested, &mut known);
+                let is_default = *side == switch.sides[0];
+                let wanted = ExperimentOutcome::Settled {
+                    side,
+                    is_default,
+                    exact: true,
                 };
-                let hangs = *side != switch.sides[0] || *side == "hangs";
-                if !is_it || known != contested || !(ended || hangs) {
-                    wrong.push(format!("{}={side}: {found:#?}", switch.name));
-                }
+                assert_eq!(found.outcome, wanted, "{what}");
+                assert_eq!(known, contested, "{what}");
+                assert!(found.record.is_none() && found.shown.is_empty(), "{what}");
+                // By default, whatever is not meant to hang ends by itself.
+                assert!(!killed || !is_default || *side == "hangs", "{what}");
             }
         }
-        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
     #[test]
