@@ -91,7 +91,7 @@ librocket-npu-dev)
     sed "s#@prefix@#/usr#; s#@libdir@#\${prefix}/lib/$TRIPLET#; s#@version@#$VERSION#" \
         crates/npu-matmul-c/rocket-npu.pc.in | text "$lib/pkgconfig/rocket-npu.pc"
     symlink librocket_npu.so.0 "$lib/librocket_npu.so"
-    for example in multiply.c multiply.py; do
+    for example in attend.c multiply.c multiply.py; do
         file 644 "crates/npu-matmul-c/examples/$example" "usr/share/doc/$PACKAGE/examples/$example"
     done
     control="Section: libdevel
