@@ -130,7 +130,8 @@ class Server:
 
     def complete(self, tokens: list[int], count: int, cached: bool = False) -> list[Step]:
         """What is written after `tokens`: `count` steps, greedily; from scratch, as
-        llama-completion computes it, or with the keys that are `cached`."""
+        llama-completion computes it, or with the keys that are `cached`, of which it counts those
+        that were `reused`."""
         answer = self.ask(
             "/completion",
             prompt=tokens,
@@ -140,6 +141,7 @@ class Server:
             ignore_eos=True,
             cache_prompt=cached,
         )
+        self.reused = int(answer["timings"]["cache_n"])
         steps = [read_step(choice) for choice in answer["completion_probabilities"]]
         assert len(steps) == count, f"llama-server wrote {len(steps)} tokens, not {count}"
         return steps

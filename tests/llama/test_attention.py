@@ -10,7 +10,8 @@ import pytest
 
 import logits
 from options import WORK
-from reference import MODEL, PROMPT, PROMPTS, Reference, explain
+from process import Output
+from reference import MODEL, PROMPT, PROMPTS, Reference, completion, explain
 from server import Server, text_of
 
 LAYERS = 4
@@ -18,6 +19,9 @@ OURS = {"GGML_ROCKET_ATTENTION": "auto"}
 OFF = {"GGML_ROCKET_ATTENTION": "0"}
 EXCLUDED = "declined: attention excluded by GGML_ROCKET_ATTENTION"
 FEW = "declined: attention of few rows"
+# Without flash attention llama.cpp has two products a layer instead.
+PRODUCTS = "declined: attention without flash attention (-fa off)"
+ADVICE = "flash attention is off"
 # Mean KL divergence from the CPU of a model in F16, nats a token: what differs are the orders of
 # sums, and the 16 bits that logits are kept with.
 NOISE = 1e-5
@@ -26,17 +30,16 @@ NMSE = 1e-5
 
 
 def test_attention(reference, seen):
-    """The prompt's attention is ours, a node a layer, and that of tokens the CPU's; with 0 or
-    without flash attention all of it is the CPU's. The text is the same."""
+    """The prompt's attention is ours, a node a layer, and that of tokens the CPU's; with 0 all of it
+    is the CPU's. The text is the same."""
     text = reference(MODEL, PROMPT, 24)
     runs = {
         "auto": text.run(env=OURS),
         "0": text.run(env=OFF),
-        "-fa off": text.run("-fa", "off", env=OURS),
     }
     agreements = {name: text.judge(run.generated) for name, run in runs.items()}
-    assert [run.stats.attention for run in runs.values()] == [LAYERS, 0, 0]
-    auto, off, _ = (run.stats for run in runs.values())
+    assert [run.stats.attention for run in runs.values()] == [LAYERS, 0]
+    auto, off = (run.stats for run in runs.values())
     assert auto[FEW] > 0 and not auto[EXCLUDED] and off[EXCLUDED] > 0
     assert auto.products == off.products
     verified = dict(env=OURS | {"GGML_ROCKET_VERIFY": "1"}, log="verified ")
@@ -45,6 +48,28 @@ def test_attention(reference, seen):
     # The last lines of a log may be lost.
     assert errors and max(errors) <= NMSE, lines
     seen(f"{auto.attention} nodes, NMSE {max(errors)}, {agreements}")
+
+
+def test_attention_in_products(reference, seen):
+    """Without flash attention both products of a layer are ours from as many rows on as the user says,
+    else where that pays by the model; where not, a reason is counted. One warning says what would be
+    faster, and the text is the same."""
+    text = reference(MODEL, PROMPT, 24)
+    off = lambda **env: text.run("-v", "-fa", "off", env=env, log="")
+    runs = {
+        "32 rows": off(),
+        "auto": off(GGML_ROCKET_MIN_M="auto"),
+        "0": off(GGML_ROCKET_ATTENTION="0"),
+    }
+    agreements = {name: text.judge(run.generated) for name, run in runs.items()}
+    wanted, auto, never = (run.stats for run in runs.values())
+    assert wanted.products == never.products + 2 * LAYERS
+    # Heads of this size do not pay.
+    assert auto[PRODUCTS] > 0 and never[EXCLUDED] > 0, auto.text + never.text
+    for stats in (wanted, auto, never):
+        assert not stats.attention and stats["products failed"] == 0
+    assert [len(run.lines("ROCKET: ", ADVICE)) for run in runs.values()] == [1, 1, 0]
+    seen(f"{2 * LAYERS} of {wanted.products} products, {agreements}")
 
 
 def batches(stock, seen, options: list[object], chunks: int = 2) -> list[dict]:
@@ -135,3 +160,58 @@ def test_attention_of_slots(stock, reference, seen):
         output = server.stop()
     assert output.stats.attention > 2 * LAYERS
     seen(f"{output.stats.attention} nodes, {agreements}")
+
+
+# Tokens of a context that is shifted, and tokens written: it is full twice. Of the three models this
+# one's text has no tie up to there.
+SHIFTED, WRITTEN, WRITER = 256, 340, "tiny-54"
+# All products and all attention, those of single tokens too.
+EVERY_ROW = {"GGML_ROCKET_MIN_M": "1", "GGML_ROCKET_ATTENTION": "1"}
+
+
+@pytest.mark.on_request
+def test_context_shift(stock, seen):
+    """A context that is full is shifted: half of its keys go, and the others get new positions. With
+    each token's attention ours the text is the CPU's, before and after."""
+    words = completion(PROMPTS[WRITER], WRITTEN)
+    words += ["-c", SHIFTED, "--context-shift", "-fa", "on", "--no-warmup", "-v"]
+
+    def run(ours: bool) -> Output:
+        return stock.run(
+            "llama-completion",
+            *words,
+            model=stock.full(WRITER),
+            ours=ours,
+            env=EVERY_ROW if ours else {},
+            whole=lambda output: "context full" in output.stderr,
+            limit=600,
+        )
+
+    cpu, ours = run(False), run(True)
+    assert ours.generated == cpu.generated
+    # A batch of the prompt, and one for each token but the last.
+    assert ours.stats.attention == LAYERS * WRITTEN, ours.stats.text
+    shifts = [len(run.lines("context full")) for run in (cpu, ours)]
+    assert shifts == [2, 2]
+    seen(f"{shifts[1]} shifts, {ours.stats.attention} nodes")
+
+
+def test_shifted_keys(stock, seen):
+    """A server that meets a part of a former prompt behind another beginning moves its keys; a batch
+    that meets them is ours."""
+    prompts = list(PROMPTS.values())
+    answers, nodes = {}, 0
+    for ours in (False, True):
+        options = ["--cache-reuse", "16", "-c", "512"]
+        with Server(stock, stock.full(MODEL), *options, ours=ours) as server:
+            first, kept, last = (server.tokenize(prompt) for prompt in prompts)
+            server.complete(first + kept, 8, cached=True)
+            steps = server.complete(first[:8] + kept + last, 8, cached=True)
+            answers[ours], moved = text_of(steps), server.reused
+            if ours:
+                nodes = server.stop().stats.attention
+    assert answers[True] == answers[False]
+    # More than what both begin with.
+    assert moved > 8 + 16, moved
+    assert nodes == 2 * LAYERS
+    seen(f"{moved} tokens reused, {nodes} nodes")

@@ -58,6 +58,7 @@ def test_profile_of_first(board, reference, tmp_path, seen):
     output = text.run(env=played(board, profile))
     agreement = text.judge(output.generated)
     floats = output.stats.offloaded("fp16")
+    assert output.stats.attention, output.stats.text
     # The board has not been calibrated, so the first task of each kind was checked.
     checking, packing = output.stats[CHECKING], output.stats[PACKING]
     checked = output.stats[CHECKED]
@@ -68,6 +69,7 @@ def test_profile_of_first(board, reference, tmp_path, seen):
     output = text.run(env=played(board, profile, PRECISION="w8a8-hadamard"))
     assert output.generated == expected
     integers = output.stats.offloaded("int8-hadamard")
+    assert output.stats.attention, output.stats.text
     seen(f"{floats} products in fp16, {integers} in int8: {agreement}; {cost}")
 
 

@@ -32,6 +32,7 @@ EXPECTED = {
     # The last after the backend was loaded again.
     "product": ["F16 own in CPU: .* good", f"F16 {LENT}", f"Q8_0 {OWN}", f"Q8_0 {LENT}"]
     + [f"Q4_0 {OWN}", f"Q4_K {OWN}", "F16 own in CPU: .* good"],
+    "attention": [".* good"],
     "feature": ["DEVICE = .*", "PRECISION = .*", "MIN_M = .*"],
     # Those of the backend: as many as were set, and none when it is freed.
     "threads": ["1 of 1", "3 of 3", "0 of 0"],
@@ -118,7 +119,8 @@ def judge(output: Output, host: Host, ggml: str) -> str:
         assert len(seen) == len(expected) and all(map(re.fullmatch, expected, seen)), seen
     assert ("Q4_0 own in CPU_REPACK:" in text) == host.rearranges, text
     assert set(stats.computed) <= set(host.computed), stats.computed
-    return f"{stats.offloaded()} products in {', '.join(stats.computed)}"
+    assert stats.attention == 1, stats.text
+    return f"{stats.offloaded()} products in {', '.join(stats.computed)}, and attention"
 
 
 def fetch(version: str) -> Path:

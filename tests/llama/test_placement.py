@@ -59,13 +59,15 @@ def test_weight_placement(name, kind, stock, seen):
 
 def test_layers_device(stock, seen):
     """With `-dev` our device is that of the layers: weights lie where they lie without, as many
-    products are offloaded, and one warning names what it costs."""
+    products with them are offloaded, and one warning names what it costs."""
     model, disabled = stock.quantised("tiny-1", "Q4_0"), "Flash Attention not supported"
     layers = "is the device of the model's layers"
 
     def run(*options: str) -> Output:
         words = [*completion(PROMPT, 4), "-v", *options]
-        return stock.run("llama-completion", *words, model=model, whole=places)
+        # Without flash attention that is products too.
+        how = dict(env={"GGML_ROCKET_ATTENTION": "0"}, whole=places)
+        return stock.run("llama-completion", *words, model=model, **how)
 
     without = run()
     assert not without.lines(layers) and disabled not in without.stderr
@@ -187,6 +189,7 @@ PLACED = [
     "multiply-adds (millions)",
     "weight tensors on the NPU",
     "KiB of weights on the NPU",
+    "attention nodes computed",
     "weight tensors left to the CPU",
     "jobs",
 ]
@@ -199,10 +202,10 @@ def test_same_every_run(stock, seen):
 
     def run() -> tuple[np.ndarray, dict[str, float]]:
         # What the rules say, not what suits tiny models; in one batch, of as many rows as some of
-        # the small weights need to be worth it, and others not.
-        rules = {"GGML_ROCKET_MIN_M": "auto"}
+        # the small weights need to be worth it, and others not. Attention would not pay.
+        rules = {"GGML_ROCKET_MIN_M": "auto", "GGML_ROCKET_ATTENTION": "32"}
         found = logits.measure(stock, model, True, rules, context=256, chunks=1)
-        found.stats.offloaded()
+        assert found.stats.offloaded() and found.stats.attention
         return found.logits, {row: found.stats[row] for row in PLACED}
 
     bits, placed = run()

@@ -66,6 +66,11 @@ NOISE, BF16_NOISE = 3e-5, 1.2e-4
 EXPERTS_NOISE = 1e-3
 
 
+# What may be lost with attention on the NPU, as a multiple of what the same file loses with attention
+# on the CPU.
+ATTENTION_BAR = 1.05
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_model_types(name, stock, seen):
     """Models of each kind and of each type of weights run with us, and predict what they predict
@@ -166,6 +171,36 @@ def auto(
     return page.table(head, rows)
 
 
+# In F16, where nothing else is lost, and in the hardest type.
+ATTENTIVE = list(product([*REAL, "trained", "plain"], ["F16", "Q8_0"]))
+
+
+def attention(stock: Stock, bars: Bars, files: list[tuple[str, str]] = ATTENTIVE) -> str:
+    """What a file loses against the model in F16 on the CPU with attention on the NPU, and with
+    attention on the CPU."""
+    rows = []
+    for name, kind in files:
+        exact, file = logits.on_cpu(stock, stock.full(name)), stock.quantised(name, kind)
+        ours = logits.with_backend(stock, file)
+        others = logits.measure(stock, file, True, {"GGML_ROCKET_ATTENTION": "0"})
+        assert ours.stats.attention and not others.stats.attention
+        loss, other = (logits.divergence(exact, run.logits) for run in (ours, others))
+        good = loss <= other * ATTENTION_BAR + NOISE
+        bar = bars.judge(f"{name} {kind} attention", good, ATTENTION_BAR)
+        is_noise = max(abs(loss), abs(other)) <= NOISE
+        times = "both are noise" if is_noise else f"{loss / other:.3f}"
+        rows.append([name, kind, f"{loss:.6f}", f"{other:.6f}", times, bar])
+    head = "model | file | attention on the NPU | attention on the CPU | of the latter | bar"
+    return page.table(head, rows)
+
+
+@pytest.mark.on_request
+def test_attention_loss(stock):
+    """Attention on the NPU loses no more than attention on the CPU does."""
+    page.write({"llama-attention-loss": attention(stock, bars := Bars())})
+    assert not bars
+
+
 def test_q8_0_divergence(stock):
     """What `auto` chooses keeps to its promise."""
     table = auto(stock, bars := Bars(), HARDEST)
@@ -205,6 +240,7 @@ def test_quality(stock, seen):
         "llama-policies": precisions,
         "llama-auto": auto,
         "llama-lora": lora,
+        "llama-attention-loss": attention,
     }
     sections = {name: make(stock, bars) for name, make in makers.items()}
     sections["llama-quality-conditions"] = page.conditions(stock)

@@ -61,4 +61,6 @@ def test_real_driver(stock, reference, seen):
     assert inside.generated == outside.generated
     products = inside.stats.offloaded("fp16")
     assert products == outside.stats.offloaded("fp16") and not inside.stats.is_model
-    seen(f"{products} products on {inside.stats.device}: the model's text; the CPU's: {agreement}")
+    nodes = inside.stats.attention
+    assert nodes == outside.stats.attention > 0, inside.stats.text
+    seen(f"{products} products and {nodes} nodes of attention on {inside.stats.device}: the model's text; the CPU's: {agreement}")

@@ -8,10 +8,10 @@
 
 use std::ffi::{c_char, c_int};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use npu_matmul::Engine;
-use npu_offload::ComputeType;
+use npu_offload::{AttentionChoice, ComputeType};
 
 use crate::abi::{
     Backend, BufferType, DEVICE_TYPE_ACCEL, Device, DeviceCaps, DeviceInterface, DeviceObject,
@@ -22,7 +22,7 @@ use crate::log::LogLevel;
 use crate::names;
 use crate::reason::DeclineReason;
 use crate::runtime::{Runtime, guard, own_name};
-use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation};
+use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation, WeightOrigin};
 use crate::tensor::{self, GraphNode};
 
 /// Makes the device object of `reg`, for ever.
@@ -168,12 +168,33 @@ unsafe fn takes(
     node: *const Tensor,
     product: &MulMatQuery,
 ) -> Result<(), DeclineReason> {
+    if product.origin == WeightOrigin::Cache {
+        advise_flash_attention(runtime, product);
+    }
     let offload = supports::decide(product, &runtime.rules)?;
     if !runtime.trusts(offload.precision) {
         return Err(DeclineReason::Distrusted);
     }
+    // What a cache has needs no place of ours.
+    if product.origin == WeightOrigin::Cache {
+        return Ok(());
+    }
     // SAFETY: the caller's promise is the callee's.
     unsafe { placed(runtime, node, product) }
+}
+
+/// Says once that attention comes as products, which the user can change.
+fn advise_flash_attention(runtime: &Runtime, product: &MulMatQuery) {
+    static SAID: Once = Once::new();
+    let is_token = product.activations.ne[1] == 1;
+    if is_token || runtime.rules.attention == AttentionChoice::Never {
+        return;
+    }
+    SAID.call_once(|| {
+        let line = "flash attention is off, so that the NPU gets attention in parts if at all, and \
+                    takes longer: leave out -fa off, or run with -fa on";
+        runtime.log(LogLevel::Warn, line);
+    });
 }
 
 /// Whether our device takes attention. Its operands need no place of ours: keys and values lie in a

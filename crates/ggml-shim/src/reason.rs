@@ -60,6 +60,8 @@ pub(crate) enum DeclineReason {
     AttentionRows,
     /// The NPU is slower with this attention, whatever the batch.
     AttentionSlower,
+    /// A product of attention without flash attention, for which the rules say no.
+    AttentionProducts,
     /// Operands of attention of a type that is not read.
     AttentionType,
     /// Heads that are too long.
@@ -74,7 +76,7 @@ pub(crate) enum DeclineReason {
 
 impl DeclineReason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 32] = [
+    pub(crate) const ALL: [Self; 33] = [
         Self::NotAProduct,
         Self::Computed,
         Self::Input,
@@ -102,6 +104,7 @@ impl DeclineReason {
         Self::AttentionOff,
         Self::AttentionRows,
         Self::AttentionSlower,
+        Self::AttentionProducts,
         Self::AttentionType,
         Self::AttentionHead,
         Self::AttentionPlace,
@@ -139,6 +142,7 @@ impl DeclineReason {
             Self::AttentionOff => "attention excluded by GGML_ROCKET_ATTENTION",
             Self::AttentionRows => "attention of few rows",
             Self::AttentionSlower => "attention with which the CPU is faster (modelled)",
+            Self::AttentionProducts => "attention without flash attention (-fa off)",
             Self::AttentionType => "attention with operands of another type",
             Self::AttentionHead => "attention with heads of more than 576",
             Self::AttentionPlace => "attention with operands not in plain memory",

@@ -61,7 +61,17 @@ pub(crate) struct Stats {
     attention_ns: AtomicU64,
     failed: AtomicU64,
     left_to_cpu: AtomicU64,
-    declined: [AtomicU64; DeclineReason::ALL.len()],
+    declined: DeclineCounts,
+}
+
+/// A count for each reason.
+#[derive(Debug)]
+struct DeclineCounts([AtomicU64; DeclineReason::ALL.len()]);
+
+impl Default for DeclineCounts {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; DeclineReason::ALL.len()])
+    }
 }
 
 impl Stats {
@@ -101,7 +111,7 @@ impl Stats {
 
     /// Counts a question answered with no.
     pub(crate) fn declined(&self, reason: DeclineReason) {
-        self.declined[reason as usize].fetch_add(1, Ordering::Relaxed);
+        self.declined.0[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The table, one `name  count` a line.
@@ -170,7 +180,7 @@ impl Stats {
             rows.push(("ms in attention (measured)".to_owned(), measured(time)));
         }
         for reason in DeclineReason::ALL {
-            let count = read(&self.declined[reason as usize]);
+            let count = read(&self.declined.0[reason as usize]);
             if count > 0 {
                 let name = format!("declined: {}", reason.words());
                 rows.push((name, count.to_string()));

@@ -23,7 +23,9 @@ mod attention;
 use std::ops::Range;
 
 use npu_matmul::quantise::INT8_K_MAX;
-use npu_offload::{ComputeType, FormatClass, NumberFormat, OffloadRules};
+use npu_offload::{
+    AttentionChoice, ComputeType, FEWEST_ROWS, FormatClass, NumberFormat, OffloadRules,
+};
 
 pub(crate) use self::attention::{
     AttentionParams, AttentionQuery, AttentionShape, attention_shape, decide_attention,
@@ -56,6 +58,9 @@ pub(crate) enum WeightOrigin {
     Stored,
     /// The result of another operation.
     Computed,
+    /// A view of a tensor in plain memory that holds no weights: a KV cache, whose numbers change
+    /// from graph to graph. Without flash attention llama.cpp multiplies by two of them.
+    Cache,
     /// What the program gives the graph before it is computed: the rotations of a quantised KV
     /// cache, for which llama.cpp asks before they are allocated.
     Input,
@@ -171,6 +176,7 @@ pub(crate) fn decide(
 ) -> Result<Offload, DeclineReason> {
     match product.origin {
         WeightOrigin::Stored => {}
+        WeightOrigin::Cache => return decide_cached(product, rules),
         WeightOrigin::Computed => return Err(DeclineReason::Computed),
         WeightOrigin::Input => return Err(DeclineReason::Input),
     }
@@ -197,6 +203,28 @@ pub(crate) fn decide(
         return Err(DeclineReason::FewOutputs);
     }
     Ok(offload)
+}
+
+/// Decides about a product of attention without flash attention: keys times queries, or values times
+/// probabilities. What the cache has then is packed for this product alone.
+fn decide_cached(product: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
+    if product.weights.format.id != type_id::F16 {
+        return Err(DeclineReason::AttentionType);
+    }
+    let offload = computable(product, rules)?;
+    let Shape { m, n, k, .. } = offload.shape;
+    if rules.attention == AttentionChoice::Never {
+        return Err(DeclineReason::AttentionOff);
+    }
+    if m < FEWEST_ROWS {
+        return Err(DeclineReason::AttentionRows);
+    }
+    // Attention is computed in FP16, whatever the user says of weights.
+    let is_exact = offload.precision == ComputeType::Fp16;
+    if is_exact && rules.is_worth_packing(product.weights.format, [n, k], m, offload.rows()) {
+        return Ok(offload);
+    }
+    Err(DeclineReason::AttentionProducts)
 }
 
 /// Why products with these weights of `n x k` are not worth it: with so few rows, or with any.
@@ -274,7 +302,7 @@ fn precision(
     [k, n, ..]: [usize; MAX_DIMS],
     rules: &OffloadRules,
 ) -> Result<ComputeType, DeclineReason> {
-    let precision = rules.decide(weights.format, [n, k]).precision;
+    let precision = rules.compute_type(weights.format, [n, k]);
     if precision.quantisation().is_some() && k > INT8_K_MAX {
         return Err(DeclineReason::TooDeep);
     }

@@ -88,13 +88,20 @@ pub(crate) unsafe fn classify(context: &TensorContext<'_>, tensor: *const Tensor
     let Some((weights, activations)) = (unsafe { operands(tensor) }) else {
         return GraphNode::Other;
     };
+    // SAFETY: live, by the caller's promise.
+    let mut origin = unsafe { origin(context.host, weights) };
+    // SAFETY: as above.
+    let place = unsafe { place(context, weights) };
+    let is_view = origin == WeightOrigin::Stored && !weights.view_src.is_null();
+    // SAFETY: as above.
+    if is_view && place == WeightLocation::Elsewhere && unsafe { is_readable(context, weights) } {
+        origin = WeightOrigin::Cache;
+    }
     GraphNode::MulMat(MulMatQuery {
-        // SAFETY: live, by the caller's promise.
+        // SAFETY: as above.
         weights: unsafe { weights.operand(context.types) },
-        // SAFETY: as above.
-        origin: unsafe { origin(context.host, weights) },
-        // SAFETY: as above.
-        place: unsafe { place(context, weights) },
+        origin,
+        place,
         // SAFETY: as above.
         activations: unsafe { activations.operand(context.types) },
         // SAFETY: as above.

@@ -10,6 +10,18 @@ use crate::rows;
 /// Keys beyond which a decision does not change any more: both times grow with them alike.
 const MOST_KEYS: usize = 4096;
 
+/// Sizes up to which a head may be long: they are looked at as they are, longer ones are numbers of
+/// keys.
+const LONGEST_HEAD: usize = 1024;
+
+/// The size of keys or values whose decision this one shares, as [`AttentionSize::rounded`].
+pub(crate) fn rounded(size: usize) -> usize {
+    match size {
+        0..=LONGEST_HEAD => size,
+        _ => size.min(MOST_KEYS).next_power_of_two(),
+    }
+}
+
 /// Size of attention, but for its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionSize {
@@ -77,5 +89,45 @@ impl AttentionSize {
         let npu_ps = |rows| Some(target.attention(&self.batch(rows))?.call_ps);
         let fewest = rows::fewest(npu_ps, cpu_ps)?;
         Some(fewest.max(SEQUENCES + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{NumberFormat, OffloadRules};
+
+    use super::*;
+
+    /// The table of docs/attention.md: of 512 rows and 2048 keys, both products on the CPU and on the
+    /// NPU, and attention as one operation, its softmax included.
+    #[test]
+    fn one_operation_is_faster_than_its_products() {
+        let (rows, keys) = (512, 2048);
+        let f16 = NumberFormat::named("F16").unwrap();
+        for (heads, kv_heads, head) in [(12, 12, 64), (32, 8, 64), (16, 8, 128), (4, 1, 256)] {
+            let together = rows * heads / kv_heads;
+            let sizes = [[keys, head], [head, keys]];
+            for clock in [200, 600] {
+                let rules = OffloadRules::new(PlanTarget::at_clock(clock * 1_000_000));
+                let ms = |ps: u64| ps as f64 / 1e9;
+                let of_heads = |each: &dyn Fn([usize; 2]) -> u64| {
+                    kv_heads as f64 * ms(sizes.into_iter().map(each).sum())
+                };
+                let cpu = of_heads(&|size| rules.cpu.product_ps(f16, size, together));
+                let npu = of_heads(&|size| rules.packed_call_ps(size, together).unwrap());
+                let size = AttentionSize {
+                    head: [head; 2],
+                    heads,
+                    kv_heads,
+                    keys,
+                };
+                let one = ms(rules.target.attention(&size.batch(rows)).unwrap().call_ps);
+                println!(
+                    "{heads}, {kv_heads}, {head} at {clock} MHz: CPU {cpu:.0} ms, both products {npu:.0} ms, \
+                     one operation {one:.0} ms"
+                );
+                assert!(1.7 * one < npu && npu < 2.9 * one && 1.5 * one < cpu);
+            }
+        }
     }
 }

@@ -72,6 +72,16 @@ impl PlanTarget {
         Some(self.weight_plan(precision, size)?.device_bytes())
     }
 
+    /// Picoseconds in which the CPU packs FP16 weights of `n x k`, the time of getting buffers for
+    /// them left out.
+    #[must_use]
+    pub fn packing_ps(&self, [n, k]: [usize; 2]) -> u64 {
+        let host = &self.options.profile.host;
+        let elements = (n as u64).saturating_mul(k as u64);
+        let packed_ps = host.kernel_ps(elements, KernelCost::PACK_COLUMNS);
+        packed_ps.saturating_add(host.sync_ps(elements.saturating_mul(2)))
+    }
+
     /// What attention of these rows takes; `None` if it cannot be computed.
     #[must_use]
     pub fn attention(&self, batch: &AttentionBatch) -> Option<CallTime> {

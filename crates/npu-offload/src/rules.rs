@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock};
 
 use npu_matmul::quantise::INT8_K_MAX;
 
-use crate::attention::{AttentionChoice, AttentionSize};
+use crate::attention::{self, AttentionChoice, AttentionSize};
 use crate::cost::PlanTarget;
 use crate::cpu::CpuSpeed;
 use crate::format::{FormatClass, NumberFormat};
@@ -37,7 +37,11 @@ pub struct OffloadRules {
     /// What was decided, since each answer takes milliseconds of planning.
     known: RwLock<HashMap<(NumberFormat, [usize; 2]), ProductDecision>>,
     known_attention: RwLock<HashMap<AttentionSize, Option<usize>>>,
+    known_packing: RwLock<HashMap<PackedProduct, Option<u64>>>,
 }
+
+/// Weights of `n x k` that are packed for one product with so many rows.
+type PackedProduct = ([usize; 2], usize);
 
 /// What is decided about products with the same weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +68,7 @@ impl OffloadRules {
             cpu: CpuSpeed::RK3588,
             known: RwLock::default(),
             known_attention: RwLock::default(),
+            known_packing: RwLock::default(),
         }
     }
 
@@ -160,16 +165,74 @@ impl OffloadRules {
         tokens >= FEWEST_ROWS && self.decide(weights, size).fewest_rows.is_some_and(pays)
     }
 
+    /// Whether a product of so many tokens is offloaded with weights of `n x k` that change with each
+    /// call, so that they are packed for it alone, in FP16: keys, or values, where attention is not one
+    /// operation. `together` rows meet the same weights.
+    #[must_use]
+    pub fn is_worth_packing(
+        &self,
+        weights: NumberFormat,
+        size: [usize; 2],
+        tokens: usize,
+        together: usize,
+    ) -> bool {
+        let size = size.map(attention::rounded);
+        let Some(npu_ps) = self.packed_call_ps(size, together) else {
+            return false;
+        };
+        match self.wanted_attention_rows() {
+            Some(fewest) => fewest.is_some_and(|fewest| tokens >= fewest),
+            None => npu_ps <= self.cpu.product_ps(weights, size, together),
+        }
+    }
+
+    /// Picoseconds in which weights of `n x k` are packed and multiplied by so many rows, in FP16; `None`
+    /// if they cannot be. A lookup, but for the first time.
+    pub(crate) fn packed_call_ps(&self, size: [usize; 2], rows: usize) -> Option<u64> {
+        // As for products.
+        let known = self.known_packing.read();
+        let known = known.unwrap_or_else(PoisonError::into_inner);
+        if let Some(call_ps) = known.get(&(size, rows)) {
+            return *call_ps;
+        }
+        drop(known);
+        let call_ps = self.call_ps(ComputeType::Fp16, size, rows);
+        let call_ps = call_ps.map(|ps| ps.saturating_add(self.target.packing_ps(size)));
+        let known = self.known_packing.write();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        known.insert((size, rows), call_ps);
+        call_ps
+    }
+
+    /// From how many rows on the user wants attention offloaded, and whether at all; `None` leaves it
+    /// to the times.
+    const fn wanted_attention_rows(&self) -> Option<Option<usize>> {
+        match (self.attention, self.min_rows) {
+            (AttentionChoice::Never, _) => Some(None),
+            (AttentionChoice::From(rows), _) => Some(Some(rows)),
+            (AttentionChoice::Auto, Some(FEWEST_ROWS..)) => Some(self.min_rows),
+            (AttentionChoice::Auto, Some(_)) => Some(Some(FEWEST_ROWS)),
+            (AttentionChoice::Auto, None) => None,
+        }
+    }
+
+    /// What products with weights of `n x k` are computed in: [`Self::decide`], without planning
+    /// where the type of the weights says it.
+    #[must_use]
+    pub fn compute_type(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType {
+        match weights.class {
+            FormatClass::Quantised => self.decide(weights, size).precision,
+            FormatClass::Float | FormatClass::Other => self.precision(weights, size),
+        }
+    }
+
     /// From how many rows on attention of this size is offloaded; `None` if it never is. One row,
     /// the token of a single sequence, only where the user says so: llama.cpp asks with one row
     /// whether the CPU computes attention, and if not switches flash attention off.
     #[must_use]
     pub fn fewest_attention_rows(&self, size: AttentionSize) -> Option<usize> {
-        match (self.attention, self.min_rows) {
-            (AttentionChoice::Never, _) => return None,
-            (AttentionChoice::From(rows), _) => return Some(rows),
-            (AttentionChoice::Auto, Some(rows)) => return Some(rows.max(FEWEST_ROWS)),
-            (AttentionChoice::Auto, None) => {}
+        if let Some(fewest) = self.wanted_attention_rows() {
+            return fewest;
         }
         let size = size.rounded();
         // As for products.
@@ -337,6 +400,40 @@ mod tests {
         assert_eq!(rules.fewest_attention_rows(HEADS), Some(1));
         rules.attention = AttentionChoice::Never;
         assert_eq!(rules.fewest_attention_rows(HEADS), None);
+    }
+
+    #[test]
+    fn weights_of_one_product_pay_where_dot_products_are_long() {
+        let f16 = format("F16");
+        // Queries of so many heads that share 2048 keys, and the values of these.
+        let pays = |rules: &OffloadRules, head, heads| {
+            let sizes = [[2048, head], [head, 2048]];
+            sizes.map(|size| rules.is_worth_packing(f16, size, MOST_ROWS, heads * MOST_ROWS))
+        };
+        for (clock, head, heads, expected) in [
+            (200, 64, 1, [false, false]),
+            (200, 256, 4, [true, true]),
+            (600, 64, 4, [true, false]),
+            (600, 128, 2, [true, true]),
+        ] {
+            let seen = pays(&rules(clock), head, heads);
+            assert_eq!(seen, expected, "{clock} MHz, {head} x {heads}");
+        }
+        let mut rules = rules(600);
+        assert!(!rules.is_worth_packing(f16, [2048, 256], 1, 4));
+        // Sizes of caches share an answer: all of them can be multiplied.
+        let longest = [256, 1 << 20];
+        assert!(
+            rules
+                .target
+                .weight_plan(ComputeType::Fp16, longest)
+                .is_some()
+        );
+        rules.min_rows = Some(1);
+        assert!(!rules.is_worth_packing(f16, [2048, 64], 1, 4));
+        assert!(rules.is_worth_packing(f16, [2048, 64], FEWEST_ROWS, 4));
+        rules.attention = AttentionChoice::Never;
+        assert_eq!(pays(&rules, 256, 4), [false, false]);
     }
 
     #[test]

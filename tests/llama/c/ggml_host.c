@@ -82,6 +82,104 @@ static void compare(const char *name, int type, bool lent, void *rocket, void *c
     ggml_backend_free(both[1]);
 }
 
+// Attention of queries that a product makes, in heads that share half as many of keys and values.
+enum { HEAD = 64, HEADS = K / HEAD, KV_HEADS = HEADS / 2, KEYS = 256, QUERIES = 64 };
+
+// Keys and values in memory that holds no weights, as a KV cache.
+struct cache {
+    void *context, *buffer;
+    void *keys, *values;
+};
+
+static struct cache new_cache(void *cpu) {
+    struct cache cache = {.context = new_context()};
+    void **both[] = {&cache.keys, &cache.values};
+    for (int i = 0; i < 2; i++) {
+        *both[i] = ggml_new_tensor_3d(cache.context, TYPE_F16, HEAD, KEYS, KV_HEADS);
+    }
+    void *buffer_type = ggml_backend_dev_buffer_type(cpu);
+    cache.buffer = ggml_backend_alloc_ctx_tensors_from_buft(cache.context, buffer_type);
+    require(cache.buffer, "ggml_backend_alloc_ctx_tensors_from_buft");
+    for (int i = 0; i < 2; i++) {
+        void *bytes;
+        size_t size;
+        quantize(*both[i], TYPE_F16, KEYS * KV_HEADS, HEAD, 11 + i, &bytes, &size);
+        write_by_ggml(*both[i], bytes, size);
+        free(bytes);
+    }
+    return cache;
+}
+
+// Runs attention between two products; returns its MIDDLE x QUERIES results, and in `on` whose
+// backend computed it.
+static float *run_attention(struct net *net, struct cache *cache, void *scheduler, char *on,
+                            size_t on_size) {
+    void *context = new_context();
+    void *x = ggml_new_tensor_2d(context, TYPE_F32, K, QUERIES);
+    void *mask = ggml_new_tensor_2d(context, TYPE_F16, KEYS, QUERIES);
+    ggml_set_input(x);
+    ggml_set_input(mask);
+    void *queries = ggml_mul_mat(context, net->first, x);
+    queries = ggml_reshape_3d(context, queries, HEAD, HEADS, QUERIES);
+    queries = ggml_permute(context, queries, 0, 2, 1, 3);
+    // Scores that stay small, whatever the queries were computed in.
+    void *attention = ggml_flash_attn_ext(context, queries, cache->keys, cache->values, mask,
+                                          1.0f / 32, 0, 0);
+    void *out = ggml_reshape_2d(context, attention, K, QUERIES);
+    out = ggml_mul_mat(context, net->second, out);
+    ggml_set_output(out);
+    void *graph = ggml_new_graph(context);
+    ggml_build_forward_expand(graph, out);
+    ggml_backend_sched_reset(scheduler);
+    require(ggml_backend_sched_alloc_graph(scheduler, graph), "ggml_backend_sched_alloc_graph");
+
+    static float in[K * QUERIES];
+    static uint16_t hidden[KEYS * QUERIES];
+    float *results = malloc(sizeof(float) * MIDDLE * QUERIES);
+    require(results, "memory");
+    fill(in, K * QUERIES, 3);
+    for (int row = 0; row < QUERIES; row++) {
+        for (int key = 0; key < KEYS; key++) {
+            enum { MINUS_INFINITY = 0xfc00 };
+            hidden[row * KEYS + key] = key > KEYS - QUERIES + row ? MINUS_INFINITY : 0;
+        }
+    }
+    ggml_backend_tensor_set(x, in, 0, sizeof in);
+    ggml_backend_tensor_set(mask, hidden, 0, sizeof hidden);
+    void *backend = ggml_backend_sched_get_tensor_backend(scheduler, attention);
+    snprintf(on, on_size, "%s", backend ? ggml_backend_name(backend) : "nobody");
+    require(ggml_backend_sched_graph_compute(scheduler, graph) == STATUS_SUCCESS,
+            "ggml_backend_sched_graph_compute");
+    ggml_backend_tensor_get(out, results, 0, sizeof(float) * MIDDLE * QUERIES);
+    ggml_free(context);
+    return results;
+}
+
+// Says how far attention is from the CPU's.
+static void attend(void *rocket, void *cpu) {
+    void *both[] = {ggml_backend_dev_init(rocket, NULL), ggml_backend_dev_init(cpu, NULL)};
+    require(both[0] && both[1], "ggml_backend_dev_init");
+    struct net net = new_net(ggml_backend_dev_buffer_type(cpu), TYPE_F16, FIRST_SEED);
+    struct cache cache = new_cache(cpu);
+    char on[64];
+    float *results[2];
+    for (int ours = 0; ours < 2; ours++) {
+        void *scheduler = ours ? new_scheduler(both, 2) : new_scheduler(&both[1], 1);
+        results[ours] = run_attention(&net, &cache, scheduler, on, sizeof on);
+        ggml_backend_sched_free(scheduler);
+    }
+    double error = distance(results[1], results[0], MIDDLE * QUERIES);
+    bool good = error <= limit && begins(on, OURS);
+    printf("attention %.3g on %s %s\n", error, on, good ? "good" : "BAD");
+    free(results[0]);
+    free(results[1]);
+    ggml_backend_buffer_free(cache.buffer);
+    ggml_free(cache.context);
+    free_net(&net);
+    ggml_backend_free(both[0]);
+    ggml_backend_free(both[1]);
+}
+
 // How many threads of this process have a name that begins with `prefix`.
 static int count_threads(const char *prefix) {
     int count = 0;
@@ -240,6 +338,7 @@ int main(int count, char **arguments) {
         compare("Q8_0", TYPE_Q8_0, true, rocket, cpu);
         compare("Q4_0", TYPE_Q4_0, false, rocket, cpu);
         compare("Q4_K", TYPE_Q4_K, false, rocket, cpu);
+        attend(rocket, cpu);
         extras(rocket, cpu);
         load_again(rocket, cpu);
     }

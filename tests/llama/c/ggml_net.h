@@ -51,7 +51,12 @@ typedef const struct feature *(*get_features_t)(void *);
     F(void *, ggml_init, (struct init_params))                                                    \
     F(void, ggml_free, (void *))                                                                  \
     F(void *, ggml_new_tensor_2d, (void *, int, int64_t, int64_t))                                \
+    F(void *, ggml_new_tensor_3d, (void *, int, int64_t, int64_t, int64_t))                       \
     F(void *, ggml_mul_mat, (void *, void *, void *))                                             \
+    F(void *, ggml_reshape_2d, (void *, void *, int64_t, int64_t))                                \
+    F(void *, ggml_reshape_3d, (void *, void *, int64_t, int64_t, int64_t))                       \
+    F(void *, ggml_permute, (void *, void *, int, int, int, int))                                 \
+    F(void *, ggml_flash_attn_ext, (void *, void *, void *, void *, void *, float, float, float)) \
     F(void *, ggml_add, (void *, void *, void *))                                                 \
     F(void *, ggml_cpy, (void *, void *, void *))                                                 \
     F(void *, ggml_set_name, (void *, const char *))                                              \

@@ -3,7 +3,7 @@
 
 pub(crate) mod attention;
 
-use npu_offload::{PlanTarget, PrecisionChoice};
+use npu_offload::{AttentionChoice, PlanTarget, PrecisionChoice};
 
 use super::*;
 use crate::types::tests::{BF16, Q8_0, format};
@@ -198,6 +198,60 @@ fn inputs_of_a_graph_are_no_weights() {
     asked.origin = WeightOrigin::Input;
     asked.place = WeightLocation::Unallocated;
     assert_eq!(decide(&asked, &policy(4)), Err(DeclineReason::Input));
+}
+
+/// Keys of `kv_heads` in a cache times the queries of as many groups of `heads` in all.
+fn scores(rows: i64, keys: i64, head: i64, [heads, kv_heads]: [i64; 2]) -> MulMatQuery {
+    MulMatQuery {
+        weights: packed(type_id::F16, [head, keys, kv_heads, 1]),
+        origin: WeightOrigin::Cache,
+        place: WeightLocation::Elsewhere,
+        activations: packed(type_id::F32, [head, rows, heads, 1]),
+        output: packed(type_id::F32, [keys, rows, heads, 1]),
+        ..product(type_id::F16, 1, 1, head)
+    }
+}
+
+/// Each line: what is changed in a product of attention that pays, and why it is declined.
+#[test]
+fn products_of_attention_are_offloaded_where_they_pay_and_else_declined_by_name() {
+    type Change = fn(&mut MulMatQuery, &mut OffloadRules);
+    let table: &[(Change, DeclineReason)] = &[
+        // Few scores for each job.
+        (
+            |p, _| *p = scores(128, 512, 64, [12, 12]),
+            DeclineReason::AttentionProducts,
+        ),
+        (
+            |p, _| *p = scores(1, 2048, 256, [4, 1]),
+            DeclineReason::AttentionRows,
+        ),
+        (
+            |p, _| p.weights.format = format(Q8_0),
+            DeclineReason::AttentionType,
+        ),
+        (|p, _| p.weights.nb.swap(0, 1), DeclineReason::NotContiguous),
+        (
+            |_, rules| rules.attention = AttentionChoice::Never,
+            DeclineReason::AttentionOff,
+        ),
+        (
+            |_, rules| rules.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard),
+            DeclineReason::AttentionProducts,
+        ),
+        (
+            |_, rules| rules.attention = AttentionChoice::From(513),
+            DeclineReason::AttentionProducts,
+        ),
+    ];
+    for (index, (change, reason)) in table.iter().enumerate() {
+        let mut rules = OffloadRules::new(PlanTarget::at_clock(600_000_000));
+        let mut asked = scores(512, 2048, 256, [4, 1]);
+        let offload = decide(&asked, &rules).unwrap();
+        assert_eq!(offload.precision, ComputeType::Fp16);
+        change(&mut asked, &mut rules);
+        assert_eq!(decide(&asked, &rules), Err(*reason), "line {index}");
+    }
 }
 
 #[test]

@@ -184,17 +184,27 @@ fn operations_that_write_weights_are_seen() {
     assert!(found.is_none());
 }
 
-/// A KV cache is a stored tensor too, and attention multiplies by a view of
+/// A KV cache is a stored tensor too, and attention without flash attention multiplies by a view of
 /// it; it lies in plain memory, but in no buffer of weights.
 #[test]
-fn a_kv_cache_is_no_weights() {
+fn views_of_a_kv_cache_are_no_weights() {
     let mut buffer = buffer(plain_type(), 0, 1 << 20);
     let mut cache = tensor(type_id::F16, [64, 4096, 1, 1]);
     cache.buffer = (&raw mut buffer).cast();
     let mut keys = tensor(type_id::F16, SHAPE);
     keys.op = VIEW;
     keys.view_src = &raw mut cache;
-    assert_eq!(decide(&mut keys), Err(DeclineReason::Elsewhere));
+    assert_eq!(classify_product(&mut keys).origin, WeightOrigin::Cache);
+    assert_eq!(decide(&mut keys), Ok(ComputeType::Fp16));
+    // Nor is any other tensor there.
+    let mut scratch = tensor(type_id::F16, SHAPE);
+    scratch.buffer = cache.buffer;
+    assert_eq!(decide(&mut scratch), Err(DeclineReason::Elsewhere));
+    // Views of weights are weights.
+    let mut weights = self::buffer(plain_type(), usage::WEIGHTS, 1 << 20);
+    cache.buffer = (&raw mut weights).cast();
+    keys.view_src = &raw mut cache;
+    assert_eq!(classify_product(&mut keys).origin, WeightOrigin::Stored);
 }
 
 #[test]
