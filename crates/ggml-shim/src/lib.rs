@@ -22,7 +22,7 @@
 //! | `reg`, `device`, `backend` | the three objects that ggml holds |
 //! | `graph` | computes what ggml hands over, from nodes to results |
 //! | `stream` | what ggml sets on one backend: threads, when to stop |
-//! | `tensor`, `tensor_bytes` | follows ggml's pointers, once, into safe values |
+//! | `tensor`, `tensor_bytes`, `descriptor` | follows ggml's pointers, once, into safe values |
 //! | `types` | its number formats and their decoders |
 //! | `supports`, `reason` | pure: which products are offloaded, by the rules of [`npu_offload`], and why not |
 //! | `mul_mat`, `pack`, `matrix`, `quants` | operands to the engine's products |
@@ -50,6 +50,7 @@ mod copies;
 mod cpu;
 mod cpu_ops;
 mod describe;
+mod descriptor;
 mod device;
 mod engine;
 mod failure;

@@ -8,12 +8,13 @@ use serde_json::json;
 
 use crate::abi::Tensor;
 use crate::budget::WeightDecision;
+use crate::descriptor::TensorDescriptor;
 use crate::log::LogLevel;
 use crate::matrix::Matrix;
 use crate::pack::{self, PackedMatrix};
 use crate::resident::ResidentMatrices;
 use crate::runtime::Runtime;
-use crate::supports::{self, TensorDescriptor};
+use crate::supports;
 use crate::tensor_bytes::TensorBytes;
 
 /// Packs all matrices of `tensor`, which is `weights`, from `bytes`, its data as in the model file,

@@ -20,36 +20,21 @@
 
 mod attention;
 
-use std::ops::Range;
-
 use npu_matmul::quantise::INT8_K_MAX;
-use npu_offload::{
-    AttentionChoice, ComputeType, FEWEST_ROWS, FormatClass, NumberFormat, OffloadRules,
-};
+use npu_offload::{AttentionChoice, ComputeType, FEWEST_ROWS, FormatClass, OffloadRules};
 
 pub(crate) use self::attention::{
     AttentionParams, AttentionQuery, AttentionShape, attention_shape, decide_attention,
 };
 use crate::abi::{MAX_DIMS, type_id};
+use crate::descriptor::{TensorDescriptor, check_sizes};
 use crate::reason::DeclineReason;
-use crate::resident::MatrixKey;
 
 /// Fewest outputs of a product in INT8. Its error is a few 2^-8 of each
 /// output, and averages out only over many: with a single output one unlucky
 /// cancellation is the whole result (ggml's own test, NMSE below 5e-4, fails
 /// about one time in eight on a 1 x 1 product, and never was seen to on 16).
 const MIN_INT8_OUTPUTS: usize = 16;
-
-/// Type, dimensions and strides of one tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TensorDescriptor {
-    /// Format of its numbers.
-    pub(crate) format: NumberFormat,
-    /// Elements per dimension, fastest first.
-    pub(crate) ne: [i64; MAX_DIMS],
-    /// Bytes from one element to the next, per dimension.
-    pub(crate) nb: [usize; MAX_DIMS],
-}
 
 /// Where the weights of a product come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -351,96 +336,6 @@ fn shape_by_expert(
         repeats: [1, 1],
     };
     Ok((shape, ExpertChoice { used, given }))
-}
-
-/// Each product of dimensions that the code forms must not overflow, in bytes
-/// of the widest element.
-fn check_sizes(sizes: [[usize; MAX_DIMS]; 3]) -> Result<(), DeclineReason> {
-    for [rows, columns, x, y] in sizes {
-        let elements = rows
-            .checked_mul(columns)
-            .and_then(|count| count.checked_mul(x))
-            .and_then(|count| count.checked_mul(y));
-        let bytes = elements.and_then(|count| count.checked_mul(size_of::<f32>()));
-        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            return Err(DeclineReason::Shape);
-        }
-    }
-    Ok(())
-}
-
-impl TensorDescriptor {
-    /// The dimensions, each at least one.
-    fn dimensions(&self) -> Result<[usize; MAX_DIMS], DeclineReason> {
-        let mut dimensions = [0; MAX_DIMS];
-        for (to, from) in dimensions.iter_mut().zip(self.ne) {
-            *to = usize::try_from(from)
-                .ok()
-                .filter(|size| *size > 0)
-                .ok_or(DeclineReason::Shape)?;
-        }
-        Ok(dimensions)
-    }
-
-    /// What tells matrix `index` of these weights, which begin at `address`,
-    /// from all others; `None` if the strides make no sense.
-    pub(crate) fn key(&self, address: usize, [b2, b3]: [usize; 2]) -> Option<MatrixKey> {
-        let k = usize::try_from(self.ne[0]).ok()?;
-        let n = usize::try_from(self.ne[1]).ok()?;
-        let below = n.checked_sub(1)?.checked_mul(self.nb[1])?;
-        let offset = b2
-            .checked_mul(self.nb[2])?
-            .checked_add(b3.checked_mul(self.nb[3])?)?;
-        Some(MatrixKey {
-            address: address.checked_add(offset)?,
-            len: below.checked_add(self.format.row_bytes(k)?)?,
-            type_id: self.format.id,
-            n,
-            k,
-            stride: self.nb[1],
-        })
-    }
-
-    /// The number of matrices; `None` as above.
-    pub(crate) fn matrices(&self) -> Option<usize> {
-        let [_, _, b2, b3] = self.dimensions().ok()?;
-        b2.checked_mul(b3)
-    }
-
-    /// Addresses from the first matrix to behind the last; `None` as above.
-    pub(crate) fn extent(&self, address: usize) -> Option<Range<usize>> {
-        let [_, _, b2, b3] = self.dimensions().ok()?;
-        let last = self.key(address, [b2 - 1, b3 - 1])?;
-        Some(address..last.address.checked_add(last.len)?)
-    }
-
-    /// The keys of all matrices; `None` as above.
-    pub(crate) fn keys(&self, address: usize) -> Option<Vec<MatrixKey>> {
-        let [_, _, b2, b3] = self.dimensions().ok()?;
-        let indices = (0..b3).flat_map(|i3| (0..b2).map(move |i2| [i2, i3]));
-        indices.map(|index| self.key(address, index)).collect()
-    }
-
-    /// Whether each row of `elements` is an aligned run of whole blocks.
-    fn has_rows(&self, elements: usize) -> bool {
-        let block = self.format.block_bytes;
-        self.format.row_bytes(elements).is_some()
-            && self.nb[0] == block
-            && self.nb.iter().all(|stride| stride.is_multiple_of(block))
-    }
-
-    /// Whether the tensor is F32 without gaps, in the order of its dimensions.
-    fn is_packed(&self) -> bool {
-        let mut expected = size_of::<f32>();
-        for (size, stride) in self.ne.iter().zip(self.nb) {
-            if stride != expected {
-                return false;
-            }
-            let size = usize::try_from(*size).unwrap_or(usize::MAX);
-            expected = expected.saturating_mul(size);
-        }
-        self.format.id == type_id::F32
-    }
 }
 
 #[cfg(test)]

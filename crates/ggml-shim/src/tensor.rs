@@ -2,21 +2,22 @@
 //! Reads ggml's tensors: the one file that follows their pointers.
 
 pub(crate) mod attention;
+mod memory;
 
 use std::ffi::CStr;
 use std::ops::Range;
 use std::slice;
 
 use npu_offload::NumberFormat;
-use zerocopy::FromBytes;
 
+use self::memory::is_readable;
+pub(crate) use self::memory::{Footprint, TensorContext, buffer_of, footprint, output};
 use crate::abi::{self, Buffer, Tensor, usage};
+use crate::descriptor::TensorDescriptor;
 use crate::host::Host;
 use crate::mul_mat::{MulMat, StoredWeights};
 use crate::node_output::NodeOutput;
-use crate::supports::{
-    AttentionQuery, MulMatQuery, Offload, TensorDescriptor, WeightLocation, WeightOrigin,
-};
+use crate::supports::{AttentionQuery, MulMatQuery, Offload, WeightLocation, WeightOrigin};
 use crate::tensor_bytes::TensorBytes;
 use crate::types::FormatTable;
 
@@ -38,15 +39,6 @@ pub(crate) enum GraphNode {
     },
     /// Anything else.
     Other,
-}
-
-/// What is needed to look at tensors.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TensorContext<'a> {
-    /// The ggml whose tensors they are.
-    pub(crate) host: &'a Host,
-    /// The host's number formats.
-    pub(crate) types: FormatTable,
 }
 
 /// Looks at one node.
@@ -244,19 +236,6 @@ unsafe fn origin(host: &Host, weights: &Tensor) -> WeightOrigin {
     }
 }
 
-/// The buffer of `tensor`, or of what it is a view of; null if it has none.
-///
-/// # Safety
-/// Its root is null or live.
-pub(crate) unsafe fn buffer_of(tensor: &Tensor) -> *mut Buffer {
-    if !tensor.buffer.is_null() {
-        return tensor.buffer;
-    }
-    // SAFETY: null or live, by the caller's promise.
-    let root = unsafe { tensor.view_src.as_ref() };
-    root.map_or(std::ptr::null_mut(), |root| root.buffer)
-}
-
 /// Where `weights` lies.
 ///
 /// # Safety
@@ -290,78 +269,6 @@ unsafe fn place(context: &TensorContext<'_>, weights: &Tensor) -> WeightLocation
         (usage::WEIGHTS, false) => WeightLocation::Rearranged,
         _ => WeightLocation::Elsewhere,
     }
-}
-
-/// Whether the data of `tensor` can be read in place.
-///
-/// # Safety
-/// As [`classify`].
-unsafe fn is_readable(context: &TensorContext<'_>, tensor: &Tensor) -> bool {
-    // SAFETY: null or live, by the caller's promise.
-    let buffer = unsafe { buffer_of(tensor) };
-    if buffer.is_null() {
-        return true;
-    }
-    // SAFETY: not null, hence a live buffer, by the caller's promise.
-    let buffer_type = unsafe { context.host.buffer_type(buffer) };
-    // SAFETY: as above.
-    unsafe { context.host.is_host(buffer_type) }
-}
-
-/// The addresses that a node reads and writes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Footprint {
-    /// Of each operand.
-    reads: Vec<Range<usize>>,
-    writes: Range<usize>,
-}
-
-impl Footprint {
-    /// Whether it reads what it writes.
-    fn is_in_place(&self) -> bool {
-        self.reads.iter().any(|read| overlap(read, &self.writes))
-    }
-
-    /// Whether it reads what `earlier` writes.
-    pub(crate) fn needs(&self, earlier: &Self) -> bool {
-        self.reads.iter().any(|read| overlap(read, &earlier.writes))
-    }
-
-    /// Whether it writes what `earlier` reads or writes.
-    pub(crate) fn overwrites(&self, earlier: &Self) -> bool {
-        let mut others = earlier.reads.iter().chain([&earlier.writes]);
-        others.any(|other| overlap(&self.writes, other))
-    }
-}
-
-fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
-    one.start < other.end && other.start < one.end
-}
-
-/// What `tensor` reads and writes; `None` if it or an operand has no data.
-///
-/// # Safety
-/// As [`classify`].
-pub(crate) unsafe fn footprint(
-    context: &TensorContext<'_>,
-    tensor: *const Tensor,
-) -> Option<Footprint> {
-    // SAFETY: null or live, by the caller's promise.
-    let output = unsafe { tensor.as_ref() }?;
-    let range = |tensor: &Tensor| {
-        // SAFETY: the type of a tensor of the host, by the caller's promise.
-        let format = unsafe { context.types.format(tensor.type_id) };
-        tensor.range(&format)
-    };
-    // SAFETY: null or live, by the caller's promise.
-    let operands = output
-        .src
-        .iter()
-        .filter_map(|operand| unsafe { operand.as_ref() });
-    Some(Footprint {
-        reads: operands.map(range).collect::<Option<_>>()?,
-        writes: range(output)?,
-    })
 }
 
 /// The data of the product `tensor`; `None` if it is missing, or the output overlaps an operand. With
@@ -436,25 +343,6 @@ pub(crate) unsafe fn product_data<'a>(
         out,
         errors: None,
     })
-}
-
-/// Where the outputs of the product, or attention, `tensor` belong; `None` if they are no binary32 numbers in memory.
-///
-/// # Safety
-/// `tensor` is a live and allocated tensor of the host, and nobody else accesses its data during `'a`.
-pub(crate) unsafe fn output<'a>(
-    context: &TensorContext<'_>,
-    tensor: *const Tensor,
-) -> Option<&'a mut [f32]> {
-    // SAFETY: live, by the caller's promise.
-    let output = unsafe { tensor.as_ref() }?;
-    // SAFETY: a tensor of the host, by the caller's promise.
-    let format = unsafe { context.types.format(output.type_id) };
-    let range = output.range(&format)?;
-    // SAFETY: the range is that of the tensor, all of whose bytes are allocated; nobody else accesses
-    // them, by the caller's promise. Every byte pattern is a valid u8.
-    let bytes = unsafe { slice::from_raw_parts_mut(output.data.cast::<u8>(), range.len()) };
-    <[f32]>::mut_from_bytes(bytes).ok()
 }
 
 impl Tensor {

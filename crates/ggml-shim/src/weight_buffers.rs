@@ -21,6 +21,7 @@ use npu_offload::{OffloadRules, WeightRole};
 
 use crate::abi::{Buffer, Tensor, usage};
 use crate::budget::{Budget, LeftOnCpu, WeightDecision};
+use crate::descriptor::TensorDescriptor;
 use crate::host::Host;
 use crate::layout::BufferCallbacks;
 use crate::log::LogLevel;
@@ -30,7 +31,7 @@ use crate::pieces::TensorPieces;
 use crate::reason::DeclineReason;
 use crate::resident::{MatrixKey, ResidentMatrices};
 use crate::shared::GgmlPtr;
-use crate::supports::{self, TensorDescriptor};
+use crate::supports;
 use crate::types::FormatTable;
 
 /// What decides which weights may be on the NPU.

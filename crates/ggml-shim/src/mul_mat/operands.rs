@@ -7,10 +7,11 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use crate::budget::WeightDecision;
+use crate::descriptor::TensorDescriptor;
 use crate::node_output::NodeOutput;
 use crate::pack::PackedMatrix;
 use crate::resident::ResidentMatrices;
-use crate::supports::{Offload, Shape, TensorDescriptor};
+use crate::supports::{Offload, Shape};
 use crate::tensor_bytes::TensorBytes;
 use crate::types::Decoder;
 use crate::verify::OutputErrors;

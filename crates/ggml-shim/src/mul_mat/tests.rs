@@ -15,10 +15,11 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::abi::type_id;
+use crate::descriptor::TensorDescriptor;
 use crate::engine::{self, OpenedEngine};
 use crate::mul_mat_error::MulMatError;
 use crate::node_output::NodeOutput;
-use crate::supports::{Offload, TensorDescriptor};
+use crate::supports::Offload;
 use crate::tensor_bytes::TensorBytes;
 use crate::types::tests::{Q8_0, decoder, format};
 use crate::verify::OutputErrors;

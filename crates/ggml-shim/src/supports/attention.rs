@@ -20,8 +20,8 @@
 use npu_matmul::attention::AttentionBatch;
 use npu_offload::{AttentionChoice, AttentionSize, FormatClass, OffloadRules};
 
-use super::{TensorDescriptor, check_sizes};
 use crate::abi::{MAX_DIMS, type_id};
+use crate::descriptor::{TensorDescriptor, check_sizes};
 use crate::reason::DeclineReason;
 
 /// Longest head: DeepSeek's, 512 compressed channels and 64 with positions.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attention: what it is, and its data.
 
-use super::{Footprint, TensorContext, is_readable, output};
+use super::memory::{Footprint, TensorContext, is_readable, output};
 use crate::abi::{Tensor, flash_attn};
 use crate::attention::{Attention, CachedRows};
 use crate::node_output::NodeOutput;
