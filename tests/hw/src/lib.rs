@@ -32,6 +32,8 @@ mod program;
 #[allow(unsafe_code)]
 mod raw;
 mod report;
+#[allow(unsafe_code)]
+mod request;
 mod rows;
 mod scenario;
 #[allow(unsafe_code)]
