@@ -20,7 +20,7 @@ use npu_model::driver::{Arena, ChainedKicks, DriverProfile, DrmFile, Iommu};
 use npu_model::event::{Event, KillCause};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::Word;
-use rocket_hw_tests::fuzz::{Canary, Choices, Limits, World, multiplies};
+use rocket_hw_tests::fuzz::{CallChoices, Canary, Limits, World, multiplies};
 use rocket_uapi::sys::{
     CREATE_BO, FINI_BO, GEM_CLOSE, GET_CAP, PREP_BO, PRIME_FD_TO_HANDLE as FD_TO_HANDLE,
     PRIME_HANDLE_TO_FD as HANDLE_TO_FD, SUBMIT, VERSION,
@@ -131,7 +131,7 @@ fn calls(model: &Model, u: Unstructured<'_>) -> Result<()> {
 /// A fuzzer's bytes as numbers, and zeros behind their end.
 struct Bytes<'a>(Unstructured<'a>);
 
-impl Choices for Bytes<'_> {
+impl CallChoices for Bytes<'_> {
     fn any(&mut self) -> u64 {
         self.0.arbitrary().unwrap_or_default()
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 const TRAILER: usize = 4;
 
 /// Numbers: those that a seed gives, or those that a fuzzer's bytes are.
-pub trait Choices {
+pub trait CallChoices {
     /// Any number.
     fn any(&mut self) -> u64;
 
@@ -57,7 +57,7 @@ pub trait Choices {
     }
 }
 
-impl Choices for fastrand::Rng {
+impl CallChoices for fastrand::Rng {
     fn any(&mut self) -> u64 {
         self.u64(..)
     }

@@ -3,7 +3,7 @@
 
 use rocket_uapi::PAGE_BYTES;
 
-use super::choices::Choices;
+use super::choices::CallChoices;
 use crate::program::ProductProgram;
 use crate::submit::{JobArgs, SubmitArgs, Task};
 
@@ -24,7 +24,7 @@ pub(super) struct Jobs<'a, C> {
     pub(super) known_bugs: bool,
 }
 
-impl<C: Choices> Jobs<'_, C> {
+impl<C: CallChoices> Jobs<'_, C> {
     pub(super) fn submission(&mut self) -> SubmitArgs {
         let count = self.rng.mostly(1, &[0, 2, 3]);
         let jobs = (0..count).map(|_| self.job()).collect();
@@ -107,7 +107,7 @@ impl<C: Choices> Jobs<'_, C> {
 }
 
 /// Mostly one of those; else a number that may be another's, or nobody's.
-pub(super) fn handle(rng: &mut impl Choices, of: &[u32]) -> u32 {
+pub(super) fn handle(rng: &mut impl CallChoices, of: &[u32]) -> u32 {
     match rng.within(0..16) {
         0 => rng.within(0..24) as u32,
         1 => rng.any() as u32,
@@ -116,7 +116,7 @@ pub(super) fn handle(rng: &mut impl Choices, of: &[u32]) -> u32 {
 }
 
 /// A size of a buffer object: mostly a few pages.
-pub(super) fn size(rng: &mut impl Choices, known_bugs: bool) -> u32 {
+pub(super) fn size(rng: &mut impl CallChoices, known_bugs: bool) -> u32 {
     let page = PAGE_BYTES as u64;
     let size = match rng.within(0..32) {
         0 => 0,

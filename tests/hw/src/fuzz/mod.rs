@@ -24,7 +24,7 @@ use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::program::ProductProgram;
 use crate::raw::{File, Map};
 use crate::submit::SubmitArgs;
-pub use choices::Choices;
+pub use choices::CallChoices;
 pub use world::{Limits, World};
 
 /// Length and seed of a run.

@@ -5,14 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rocket_uapi::{Errno, sys};
 
-use super::choices::Choices;
+use super::choices::CallChoices;
 use super::world::{World, keep, only};
 use crate::check::{Must, RowOutcome};
 
 /// Flags of dma-bufs, right and wrong ones.
 const FLAGS: [u32; 5] = [1, 2, 3, 0, 8];
 
-impl<C: Choices> World<C> {
+impl<C: CallChoices> World<C> {
     pub(super) fn export(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         let both = sys::DRM_CLOEXEC | sys::DRM_RDWR;

@@ -10,7 +10,7 @@ use nix::sys::wait::WaitStatus;
 use rocket_uapi::{Deadline, Device, Errno, PAGE_BYTES, sys};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::choices::Choices;
+use super::choices::CallChoices;
 use super::jobs::{Jobs, handle, size};
 use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::fork::{self, Child};
@@ -72,7 +72,7 @@ pub(super) fn only<T>(
 }
 
 /// Adds one; who has many already forgets one of them.
-pub(super) fn keep<T>(rng: &mut impl Choices, all: &mut Vec<T>, one: T) {
+pub(super) fn keep<T>(rng: &mut impl CallChoices, all: &mut Vec<T>, one: T) {
     if all.len() >= KEPT {
         let at = rng.within(0..all.len() as u64) as usize;
         all.swap_remove(at);
@@ -94,7 +94,7 @@ impl Slot {
     }
 }
 
-impl<C: Choices> World<C> {
+impl<C: CallChoices> World<C> {
     /// Nothing but these files, of which the first may be other threads' too, and a
     /// program in each.
     ///
