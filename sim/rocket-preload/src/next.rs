@@ -98,8 +98,8 @@ macro_rules! hook {
                         ) -> $result,
                     >(address)
                 };
-                // SAFETY: what the program gave it, or what the body has in the place
-                // of that: memory of the same kind, or a file to be meant.
+                // SAFETY: what the program gave it, or what the body puts in its place:
+                // a C string or memory of the same kind, or a descriptor to be mapped.
                 unsafe { function($($before,)* $($argument,)* $($after,)*) }
             };
             $body
