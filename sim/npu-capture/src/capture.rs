@@ -9,7 +9,7 @@ use rknpu_regcmd::Iova;
 use rocket_uapi::{DeviceInfo, Errno, RawTask};
 
 use crate::error::CaptureError;
-use crate::format::{CHUNK_PAGES, PAGE};
+use crate::format::{CHUNK_PAGES, IOVA_END, PAGE};
 use crate::source::CaptureBytes;
 
 /// A capture that was read and found whole.
@@ -69,6 +69,18 @@ impl CapturedObject {
     pub fn range(&self) -> Option<Range<u64>> {
         let start = u64::from(self.iova?.0);
         Some(start..start + self.bytes)
+    }
+
+    /// Why no object can have that address and length, if none can.
+    pub(crate) fn wrong(iova: Option<Iova>, bytes: u64) -> Option<&'static str> {
+        let start = u64::from(iova.unwrap_or_default().0);
+        if !bytes.is_multiple_of(PAGE) || !start.is_multiple_of(PAGE) {
+            Some("the object is not made of pages")
+        } else if bytes > IOVA_END - start || (bytes == 0) == iova.is_some() {
+            Some("no object can have that length at that address")
+        } else {
+            None
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::capture::{Capture, CapturedJob, PageRun};
 use crate::error::CaptureError;
 use crate::format::PAGE;
-use crate::programs::{Programs, ReadIova};
+use crate::programs::Programs;
 
 /// A moment of a capture: before or after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Capture {
         &'a self,
         job: &'a CapturedJob,
         contents: &'a Contents<'_>,
-    ) -> Programs<'a, impl ReadIova + 'a> {
+    ) -> Programs<'a, impl FnMut(u64, &mut [u8]) -> bool + 'a> {
         // Once for all programs, of which there may be many: by address.
         let ranges = job.objects().into_iter().filter_map(|object| {
             let range = self.objects.get(object)?.range()?;

@@ -13,7 +13,7 @@
 //! multiple of the file's length.
 //!
 //! ```
-//! use npu_capture::{Capture, Recorder, RecorderOptions, Recording, ReplayOptions, replay};
+//! use npu_capture::{Capture, Recorder, RecorderOptions, ReplayOptions, replay};
 //! use npu_matmul::{Engine, Output, Weights};
 //! use rocket_uapi::DevicePool;
 //!
@@ -22,7 +22,7 @@
 //! # let path = folder.path().join("product.rkcap");
 //! let device = npu_model::Model::new(npu_model::ModelOptions::default()).open_device();
 //! let recorder = Recorder::create(&path, RecorderOptions::default())?;
-//! let recorded = Recording::new(recorder.clone(), &device.info()).open(&device)?;
+//! let recorded = recorder.open(&device)?;
 //! // Whatever is done there goes into the file.
 //! let engine = Engine::open(DevicePool::open(&recorded, 1)?)?;
 //! let weights = engine.load(Weights::i8(1, 2, &[3, 4]))?;
@@ -37,21 +37,21 @@
 #![deny(unsafe_code)]
 
 mod capture;
+mod codes;
 mod contents;
 mod delta;
+mod device;
 mod diff;
 mod drops;
 mod error;
 mod fields;
 pub mod format;
-mod outcome;
 mod pages;
 mod parse;
 mod programs;
 #[allow(unsafe_code)]
 mod recorded;
 mod recorder;
-mod recording;
 #[allow(unsafe_code)]
 mod replay;
 mod source;
@@ -65,10 +65,11 @@ pub use delta::BoBytes;
 pub use diff::{CaptureDifference, diff};
 pub use drops::why_dropped;
 pub use error::{CaptureError, RecordError};
-pub use programs::{CapturedProgram, Programs, ReadIova};
+pub use programs::{CapturedProgram, Programs};
 pub use recorded::RecordedFile;
-pub use recorder::{BoView, JobToken, JobView, Recorder, RecorderOptions, RecordingSummary};
-pub use recording::{Outcomes, Recording};
+pub use recorder::{
+    BoView, JobToken, JobView, Outcomes, Recorder, RecorderOptions, RecordingSummary,
+};
 pub use replay::{
     ByteDifference, ContentsComparison, ElementDifference, ReplayError, ReplayOptions,
     ReplayReport, ReplayedJob, Value, replay,

@@ -9,21 +9,22 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use rknpu_regcmd::Iova;
-use rocket_uapi::{DeviceInfo, RawTask};
+use rocket_uapi::RawTask;
 
 use self::section::{FoundSection, check_table, file_header, trailer};
 use crate::capture::{
     CHUNK_BYTES, Capture, CapturedJob, CapturedObject, Chunk, JobOutcome, ObjectUse, PageRun,
-    RecordedDevice, Role,
+    RecordedDevice,
 };
+use crate::codes;
+use crate::device;
 use crate::error::CaptureError;
 use crate::fields::Fields;
 use crate::format::{
-    DEVICE_IS_MODEL, DeviceRecord, DoneRecord, FLAG_ZERO_DATA, FileHeader, IOVA_END, JobRecord,
-    NO_OBJECT, OBJECT_HAS_ADDRESS, ObjectRecord, PAGE, PagesRecord, RUN_DATA, RUN_ZERO, RunRecord,
-    SECTIONS_MAX, SectionKind, TASKS_MAX, TaskRecord, Trailer, USES_MAX, UseRecord,
+    DoneRecord, FLAG_ZERO_DATA, FileHeader, JobRecord, NO_OBJECT, OBJECT_HAS_ADDRESS, ObjectRecord,
+    PAGE, PagesRecord, RUN_DATA, RUN_ZERO, RunRecord, SECTIONS_MAX, SectionKind, TASKS_MAX,
+    TaskRecord, Trailer, USES_MAX, UseRecord,
 };
-use crate::outcome;
 use crate::source::CaptureBytes;
 
 impl Capture {
@@ -68,7 +69,7 @@ fn finished(source: CaptureBytes) -> Result<Capture, CaptureError> {
     let trailer = trailer(&source)?;
     let end = source.len() - size_of::<Trailer>() as u64;
     let table = trailer.table.get();
-    let mut parser = Parser::new(&source);
+    let mut parser = Parser::default();
     let mut entries = Vec::new();
     let mut at = size_of::<FileHeader>() as u64;
     while at < table {
@@ -78,11 +79,11 @@ fn finished(source: CaptureBytes) -> Result<Capture, CaptureError> {
             return Err(CaptureError::Table { what });
         }
         entries.push(section.entry());
-        parser.section(&section)?;
+        parser.section(&source, &section)?;
         at = section.end();
     }
     check_table(&source, table, end, &trailer, &entries)?;
-    parser.finish(&header, true)?.capture(source)
+    parser.finish(&header, true, source)
 }
 
 /// Reads the whole sections of a capture, whether it has an end or not.
@@ -92,13 +93,13 @@ fn unfinished(source: CaptureBytes) -> Result<Capture, CaptureError> {
         return finished(source);
     }
     let header = file_header(&source)?;
-    let mut parser = Parser::new(&source);
+    let mut parser = Parser::default();
     let mut at = size_of::<FileHeader>() as u64;
     while at < source.len() {
         // The first that is not whole is where the recorder stopped.
         match FoundSection::read(&source, at, source.len()) {
             Ok(section) if section.kind == SectionKind::TABLE => break,
-            Ok(section) => match parser.section(&section) {
+            Ok(section) => match parser.section(&source, &section) {
                 Ok(()) => at = section.end(),
                 Err(CaptureError::Checksum { .. }) => break,
                 Err(error) => return Err(error),
@@ -107,12 +108,12 @@ fn unfinished(source: CaptureBytes) -> Result<Capture, CaptureError> {
             Err(_) => break,
         }
     }
-    parser.finish(&header, false)?.capture(source)
+    parser.finish(&header, false, source)
 }
 
 /// Collects what sections say.
-struct Parser<'a> {
-    source: &'a CaptureBytes,
+#[derive(Default)]
+struct Parser {
     device: Option<RecordedDevice>,
     notes: Vec<(String, String)>,
     objects: Vec<CapturedObject>,
@@ -124,50 +125,12 @@ struct Parser<'a> {
     running: bool,
 }
 
-/// All that was parsed.
-struct Parsed {
-    device: RecordedDevice,
-    notes: Vec<(String, String)>,
-    objects: Vec<CapturedObject>,
-    jobs: Vec<CapturedJob>,
-    chunks: Vec<Chunk>,
-    zero_data: bool,
-    finished: bool,
-    unix_ns: u64,
-}
-
-impl Parsed {
-    fn capture(self, source: CaptureBytes) -> Result<Capture, CaptureError> {
-        Ok(Capture {
-            device: self.device,
-            notes: self.notes,
-            zero_data: self.zero_data,
-            finished: self.finished,
-            unix_ns: self.unix_ns,
-            objects: self.objects,
-            jobs: self.jobs,
-            chunks: self.chunks,
-            source,
-            unpacked: Mutex::new(Vec::new()),
-        })
-    }
-}
-
-impl<'a> Parser<'a> {
-    fn new(source: &'a CaptureBytes) -> Self {
-        Self {
-            source,
-            device: None,
-            notes: Vec::new(),
-            objects: Vec::new(),
-            jobs: Vec::new(),
-            chunks: Vec::new(),
-            first: 0,
-            running: false,
-        }
-    }
-
-    fn section(&mut self, section: &FoundSection) -> Result<(), CaptureError> {
+impl Parser {
+    fn section(
+        &mut self,
+        source: &CaptureBytes,
+        section: &FoundSection,
+    ) -> Result<(), CaptureError> {
         let parse = match section.kind {
             SectionKind::DEVICE => Self::device,
             SectionKind::NOTES => Self::notes,
@@ -175,44 +138,19 @@ impl<'a> Parser<'a> {
             SectionKind::PAGES => Self::pages,
             SectionKind::JOB => Self::job,
             SectionKind::DONE => Self::done,
-            _ => return section.skip(self.source),
+            _ => return section.skip(source),
         };
-        let payload = section.payload(self.source)?;
+        let payload = section.payload(source)?;
         let fields = Fields::new(&payload, section.kind, section.offset);
         parse(self, fields, section)
     }
 
-    fn device(&mut self, mut fields: Fields<'_>, _: &FoundSection) -> Result<(), CaptureError> {
-        let record: DeviceRecord = fields.record()?;
-        let [name, driver, description, chip, recorder] = [
-            fields.text()?,
-            fields.text()?,
-            fields.text()?,
-            fields.text()?,
-            fields.text()?,
-        ];
-        let mut profile = Vec::new();
-        for _ in 0..record.profile.get() {
-            profile.push((fields.text()?, fields.number()?));
-        }
+    fn device(&mut self, fields: Fields<'_>, _: &FoundSection) -> Result<(), CaptureError> {
         if self.device.is_some() {
             return Err(fields.malformed("there is a second device"));
         }
-        let [major, minor, patch] = record.version.map(zerocopy::little_endian::I32::get);
-        self.device = Some(RecordedDevice {
-            info: DeviceInfo {
-                name,
-                driver,
-                version: (major, minor, patch),
-                description,
-                is_model: record.flags.get() & DEVICE_IS_MODEL != 0,
-                cores: record.cores.get(),
-            },
-            chip,
-            profile,
-            recorder,
-        });
-        fields.finish()
+        self.device = Some(device::decode(fields)?);
+        Ok(())
     }
 
     fn notes(&mut self, mut fields: Fields<'_>, _: &FoundSection) -> Result<(), CaptureError> {
@@ -224,21 +162,19 @@ impl<'a> Parser<'a> {
 
     fn object(&mut self, mut fields: Fields<'_>, _: &FoundSection) -> Result<(), CaptureError> {
         let record: ObjectRecord = fields.record()?;
-        let (iova, bytes) = (record.iova.get(), record.bytes.get());
         let addressed = record.flags.get() & OBJECT_HAS_ADDRESS != 0;
+        let iova = addressed.then(|| Iova(record.iova.get()));
+        let bytes = record.bytes.get();
         if record.object.get() as usize != self.objects.len() {
             return Err(fields.malformed("objects are not counted one by one"));
         }
-        if !bytes.is_multiple_of(PAGE) || !u64::from(iova).is_multiple_of(PAGE) {
-            return Err(fields.malformed("the object is not made of pages"));
-        }
-        if bytes > IOVA_END - u64::from(iova) || (bytes == 0) == addressed {
-            return Err(fields.malformed("no object can have that length at that address"));
+        if let Some(why) = CapturedObject::wrong(iova, bytes) {
+            return Err(fields.malformed(why));
         }
         self.objects.push(CapturedObject {
             file: record.file.get(),
             handle: record.handle.get(),
-            iova: addressed.then_some(Iova(iova)),
+            iova,
             bytes,
         });
         fields.finish()
@@ -321,12 +257,8 @@ impl<'a> Parser<'a> {
                     _ => return Err(fields.malformed("a list names an unknown object")),
                 },
             };
-            let role = match used.role.get() {
-                0 => Role::In,
-                1 => Role::Out,
-                2 => Role::Reached,
-                _ => return Err(fields.malformed("a list is of no known kind")),
-            };
+            let role = codes::decode_role(used.role.get())
+                .ok_or_else(|| fields.malformed("a list is of no known kind"))?;
             uses.push(ObjectUse {
                 handle: used.handle.get(),
                 object,
@@ -358,7 +290,7 @@ impl<'a> Parser<'a> {
         if record.job.get() as usize + 1 != at {
             return Err(fields.malformed("another job runs"));
         }
-        job.outcome = outcome::decode(record.outcome.get(), record.errno.get())
+        job.outcome = codes::decode_outcome(record.outcome.get(), record.errno.get())
             .ok_or_else(|| fields.malformed("the outcome is not known"))?;
         job.ended_ns = Some(record.ended_ns.get());
         job.after = self.first..self.chunks.len();
@@ -367,14 +299,19 @@ impl<'a> Parser<'a> {
         fields.finish()
     }
 
-    fn finish(mut self, header: &FileHeader, finished: bool) -> Result<Parsed, CaptureError> {
+    fn finish(
+        mut self,
+        header: &FileHeader,
+        finished: bool,
+        source: CaptureBytes,
+    ) -> Result<Capture, CaptureError> {
         if self.running {
             // It never ended: what was seen of it still counts.
             if let Some(job) = self.jobs.last_mut() {
                 job.after = self.first..self.chunks.len();
             }
         }
-        Ok(Parsed {
+        Ok(Capture {
             device: self.device.ok_or(CaptureError::NoDevice)?,
             notes: self.notes,
             objects: self.objects,
@@ -383,6 +320,8 @@ impl<'a> Parser<'a> {
             zero_data: header.flags.get() & FLAG_ZERO_DATA != 0,
             finished,
             unix_ns: header.unix_ns.get(),
+            source,
+            unpacked: Mutex::default(),
         })
     }
 }

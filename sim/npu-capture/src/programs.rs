@@ -17,18 +17,6 @@ pub(crate) fn words_range(task: &RawTask) -> std::ops::Range<u64> {
     start..start + u64::from(task.words) * WORD_BYTES
 }
 
-/// Reads NPU memory: false where there is none.
-pub trait ReadIova {
-    /// Fills `into` from `iova` on.
-    fn read(&mut self, iova: u64, into: &mut [u8]) -> bool;
-}
-
-impl<F: FnMut(u64, &mut [u8]) -> bool> ReadIova for F {
-    fn read(&mut self, iova: u64, into: &mut [u8]) -> bool {
-        self(iova, into)
-    }
-}
-
 /// One program of a job.
 #[derive(Clone, Debug)]
 pub struct CapturedProgram {
@@ -90,8 +78,9 @@ pub struct Programs<'a, R> {
     regs: RegisterFile,
 }
 
-impl<'a, R: ReadIova> Programs<'a, R> {
-    /// The programs of `tasks`, read from `memory`.
+impl<'a, R: FnMut(u64, &mut [u8]) -> bool> Programs<'a, R> {
+    /// The programs of `tasks`. `memory` reads NPU memory from an address on, and says
+    /// whether there is any.
     pub fn new(tasks: &'a [RawTask], memory: R) -> Self {
         Self {
             tasks: tasks.iter().enumerate(),
@@ -101,7 +90,7 @@ impl<'a, R: ReadIova> Programs<'a, R> {
     }
 }
 
-impl<R: ReadIova> Iterator for Programs<'_, R> {
+impl<R: FnMut(u64, &mut [u8]) -> bool> Iterator for Programs<'_, R> {
     type Item = CapturedProgram;
 
     fn next(&mut self) -> Option<CapturedProgram> {
@@ -110,7 +99,7 @@ impl<R: ReadIova> Iterator for Programs<'_, R> {
             .then(|| vec![0; task.words as usize * WORD_BYTES as usize])
             .filter(|_| task.words > 0)
             .and_then(|mut bytes| {
-                let there = self.memory.read(task.regcmd.0.into(), &mut bytes);
+                let there = (self.memory)(task.regcmd.0.into(), &mut bytes);
                 there.then(|| words_of(&bytes))
             });
         let program = CapturedProgram {

@@ -16,9 +16,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::capture::JobOutcome;
 use crate::drops::why_dropped;
+use crate::error::RecordError;
 use crate::pages::ObjectPages;
-use crate::recorder::{JobToken, JobView};
-use crate::recording::Recording;
+use crate::recorder::{JobToken, JobView, Recorder};
 
 /// How long a job is waited for: the driver kills it after half a second, but
 /// it may have to wait for fences and for a core, and a large one takes the
@@ -47,7 +47,7 @@ const OF_NO_INTEREST: [u32; 5] = [
 /// else.
 pub struct RecordedFile<F> {
     inner: F,
-    recording: Recording,
+    recorder: Recorder,
     file: u32,
     bos: Mutex<BTreeMap<u32, Known>>,
     /// How the last job that lists an object as written ended.
@@ -75,20 +75,21 @@ impl<F: fmt::Debug> fmt::Debug for RecordedFile<F> {
     }
 }
 
-impl Recording {
+impl Recorder {
     /// Opens a device of this process once more, with its jobs recorded.
     ///
     /// # Errors
     /// As opening it the first time.
     pub fn open(&self, device: &Device) -> Result<Device, Error> {
+        self.device(&device.info());
         device.reopen_through(|file| Arc::new(self.of(file)))
     }
 
-    /// An open file of the device, whose jobs are recorded.
+    /// An open file of [`Recorder::device`], whose jobs are recorded.
     pub fn of<F: Deref<Target: FileOperations>>(&self, inner: F) -> RecordedFile<F> {
         RecordedFile {
             inner,
-            recording: self.clone(),
+            recorder: self.clone(),
             file: self.next_file(),
             bos: Mutex::default(),
             ends: Mutex::default(),
@@ -140,13 +141,17 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
             writes: &job.writes,
             bos: &views,
         };
-        let token = self.recording.begin(self.file, &view);
+        let token = self.recorder.job(self.file, &view);
         let exists = |handle| known.contains_key(&handle);
         let dropped = why_dropped(&job.tasks, &job.reads, &job.writes, exists).is_some();
-        let waited = waited(job, &token);
+        let waited = if dropped {
+            job.writes.clone()
+        } else {
+            waited(job, &token)
+        };
         let since = Instant::now();
         let arena = Arena::new();
-        let submit = job.submit_alone(if dropped { &job.writes } else { &waited }, &arena);
+        let submit = job.submit_alone(&waited, &arena);
         let submitted = submit.and_then(|mut submit| {
             // SAFETY: the programs and objects are those of the job, and which
             // of them it lists as written adds a fence only; addresses are
@@ -156,12 +161,11 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         let value = match submitted {
             Ok(value) => value,
             Err(errno) => {
-                self.recording.end(token, JobOutcome::Refused(errno), &[]);
+                token.finish(JobOutcome::Refused(errno), &[]);
                 return Err(errno);
             }
         };
-        let listed = if dropped { &job.writes } else { &waited };
-        let end = self.end(listed, since);
+        let end = self.end(&waited, since);
         let outcome = match end {
             _ if dropped => JobOutcome::Dropped,
             Some(End { was_killed, .. }) => match was_killed {
@@ -173,7 +177,7 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         };
         // One that may still run is not looked at.
         let changed = if end.is_some() { &views[..] } else { &[] };
-        self.recording.end(token, outcome, changed);
+        token.finish(outcome, changed);
         Ok(value)
     }
 
@@ -284,7 +288,8 @@ where
             // SAFETY: what the caller promises.
             let value = unsafe { self.inner.ioctl(request, arg, caller) }?;
             if !is_known {
-                self.recording.miss(request);
+                // What it does is not known here.
+                self.recorder.fail(RecordError::Request { request });
             }
             return Ok(value);
         }
@@ -312,7 +317,7 @@ where
     }
 
     fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
-        Ok(Arc::new(self.recording.of(self.inner.reopen()?)))
+        Ok(Arc::new(self.recorder.of(self.inner.reopen()?)))
     }
 
     fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Recording: jobs as they are handed over, into a file.
 
-mod device;
 mod input;
 mod reach;
 mod state;
@@ -10,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,15 +17,16 @@ use rocket_uapi::DeviceInfo;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use self::device::device_payload;
 use self::state::{BegunJob, State};
 use crate::capture::JobOutcome;
+use crate::device;
 use crate::error::RecordError;
 use crate::fields::push_text;
 use crate::format::{FLAG_ZERO_DATA, SectionKind};
 use crate::writer::CaptureWriter;
 
 pub use input::{BoView, JobView, RecorderOptions};
+pub use state::Outcomes;
 
 /// Records jobs into a file. Clones record into the same one.
 ///
@@ -51,6 +52,8 @@ struct Inner {
     /// Signalled when a job ends.
     ended: Condvar,
     begun: Instant,
+    /// Number of the next open file.
+    files: AtomicU32,
     options: RecorderOptions,
 }
 
@@ -82,9 +85,11 @@ impl Recorder {
                 jobs: 0,
                 current: BTreeMap::new(),
                 objects: Vec::new(),
+                outcomes: Outcomes::default(),
             }),
             ended: Condvar::new(),
             begun: Instant::now(),
+            files: AtomicU32::new(0),
             options,
         })))
     }
@@ -94,7 +99,7 @@ impl Recorder {
     pub fn device(&self, info: &DeviceInfo) {
         let mut state = self.0.lock();
         if !std::mem::replace(&mut state.has_device, true) {
-            state.write(SectionKind::DEVICE, &device_payload(info));
+            state.write(SectionKind::DEVICE, &device::encode(info));
         }
     }
 
@@ -119,6 +124,17 @@ impl Recorder {
             },
             ended: false,
         }
+    }
+
+    /// How the jobs ended so far.
+    #[must_use]
+    pub fn outcomes(&self) -> Outcomes {
+        self.0.lock().outcomes
+    }
+
+    /// A number for another open file.
+    pub(crate) fn next_file(&self) -> u32 {
+        self.0.files.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Ends the recording with an error, which [`Recorder::finish`] tells.
@@ -199,6 +215,7 @@ impl JobToken {
         self.ended = true;
         let ended_ns = self.recorder.0.now();
         let mut state = self.recorder.0.lock();
+        state.outcomes.note(outcome);
         let recorded = state.end(&self.begun, outcome, ended_ns, bos);
         state.keep_going(recorded);
         state.running = false;

@@ -11,7 +11,7 @@ use common::{SIZES, multiply, recorded_model, recorded_products};
 use npu_capture::format::SectionKind;
 use npu_capture::{
     BoView, Capture, CaptureDifference, CaptureWriter, Contents, JobOutcome, JobView, Moment,
-    Recorder, RecorderOptions, Recording, ReplayError, ReplayOptions, Role, Value, diff, replay,
+    Recorder, RecorderOptions, ReplayError, ReplayOptions, Role, Value, diff, replay,
 };
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Precision, written_element};
@@ -258,8 +258,7 @@ fn jobs_that_did_not_run_do_not_run_again() {
     let path = folder.path().join("x");
     let recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
     let device = Model::new(quick()).open_device();
-    let recording = Recording::new(recorder.clone(), &device.info());
-    let device = recording.open(&device).unwrap();
+    let device = recorder.open(&device).unwrap();
     hang(&device);
     recorder.finish().unwrap();
     let capture = Capture::open(&path).unwrap();

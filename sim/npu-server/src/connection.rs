@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::channel::{Channel, has_hung_up};
-use crate::counts::{CacheSync, CallCounters};
+use crate::counts::{CacheSync, Counts};
 use crate::pool::ThreadPool;
 use crate::process;
-use crate::service::{MapOf, OpenFile, Service, ioctl_for};
+use crate::service::{AddLayer, MapOf, OpenFile, Service, ioctl_for};
 use crate::shadow::Shadow;
 
 /// Most calls of one connection at the same time; more wait for their turn.
@@ -30,18 +30,25 @@ const LOOK_FOR_MAPPINGS: Duration = Duration::from_millis(200);
 /// What all connections of a server have to work with.
 pub(crate) struct Served {
     pub(crate) service: Arc<dyn Service>,
+    pub(crate) add_layer: Box<AddLayer>,
     /// The place where a device is shown that this system lacks.
     pub(crate) shadow: Option<Shadow>,
-    pub(crate) counters: CallCounters,
+    pub(crate) counts: Mutex<Counts>,
     pub(crate) pool: ThreadPool,
+}
+
+impl Served {
+    pub(crate) fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A connection of a client, from accept to its end.
 struct Connection {
     socket: OwnedFd,
     served: Arc<Served>,
-    /// Once it is an open file.
-    file: OnceLock<Box<dyn OpenFile>>,
+    /// Once it is an open file, until its end.
+    file: RwLock<Option<Box<dyn OpenFile>>>,
     /// The process that called last, by its own word.
     process: AtomicU32,
     /// Whether a client was gone when its SUBMIT ended, which may have come to
@@ -59,6 +66,8 @@ struct Calls {
     all: usize,
     /// Those of them that close a descriptor.
     closing: usize,
+    /// Threads of calls, of which some may have ended already.
+    threads: usize,
 }
 
 /// Serves a connection to its end.
@@ -66,7 +75,7 @@ pub(crate) fn serve(socket: OwnedFd, served: Arc<Served>) {
     let connection = Arc::new(Connection {
         socket,
         served,
-        file: OnceLock::new(),
+        file: RwLock::new(None),
         process: AtomicU32::new(0),
         gone_in_submit: AtomicBool::new(false),
         closers: Mutex::default(),
@@ -123,6 +132,10 @@ impl Connection {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn file(&self) -> RwLockReadGuard<'_, Option<Box<dyn OpenFile>>> {
+        self.file.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes a call in.
     fn take(
         self: &Arc<Self>,
@@ -141,6 +154,7 @@ impl Connection {
         let mut calls = self.wait_for_calls(CALLS - 1);
         calls.all += 1;
         calls.closing += closing;
+        calls.threads += 1;
         drop(calls);
         let call = Call {
             request,
@@ -151,6 +165,7 @@ impl Connection {
         };
         let connection = Arc::clone(self);
         self.served.pool.run(Box::new(move || {
+            let _thread = CallThread(&connection);
             let under_way = UnderWay {
                 connection: &connection,
                 closing,
@@ -160,12 +175,14 @@ impl Connection {
     }
 
     fn open(&self) -> Result<i32, Errno> {
-        if self.file.get().is_some() {
+        if self.file().is_some() {
             return Err(Errno::BUSY);
         }
-        let file = self.served.service.open()?;
-        self.served.counters.opened();
-        self.file.set(file).map(|()| 0).map_err(|_| Errno::BUSY)
+        // This thread alone takes requests in: nobody else opens it meanwhile.
+        let file = (self.served.add_layer)(self.served.service.open()?);
+        self.served.counts().opens += 1;
+        *self.file.write().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        Ok(0)
     }
 
     /// Does a call. Its end is counted before its client hears of it: that may
@@ -232,26 +249,27 @@ impl Connection {
     }
 
     fn ioctl(&self, number: u32, arg: &mut [u8], channel: &Channel) -> Result<i32, Errno> {
-        let file = self.file.get().ok_or(Errno::BADF)?;
-        let counters = &self.served.counters;
-        counters.called();
+        let file = self.file();
+        let file = file.as_ref().ok_or(Errno::BADF)?;
+        self.served.counts().ioctls += 1;
         // Before the call: another thread may close the handle meanwhile.
         let sync = CacheSync::of(number, arg, |handle| file.bo_bytes(handle));
         let result = ioctl_for(&**file, number, arg, channel);
         if let Some(sync) = sync {
-            counters.synced(sync, result);
+            self.served.counts().synced(sync, result);
         } else if result.is_ok() {
-            counters.done(number, arg);
+            self.served.counts().done(number, arg);
         }
         result
     }
 
     fn mmap(&self, request: &Request) -> Result<MapOf, Errno> {
-        let file = self.file.get().ok_or(Errno::BADF)?;
+        let file = self.file();
+        let file = file.as_ref().ok_or(Errno::BADF)?;
         let len = usize::try_from(request.len).map_err(|_| Errno::INVAL)?;
         let flags = MapFlags::from_bits_retain(request.flags);
         let map = file.client_map(request.offset, len, flags)?;
-        self.served.counters.mapped();
+        self.served.counts().mmaps += 1;
         Ok(map)
     }
 
@@ -289,21 +307,22 @@ impl Connection {
     }
 
     /// The last descriptor is closed.
-    fn end(self: Arc<Self>) {
+    fn end(&self) {
         // Those that wait have been woken: their channels have hung up too, or
         // their thread is still to hear the result.
-        drop(self.wait_for_calls(0));
-        let Self {
-            served,
-            file,
-            process,
-            gone_in_submit,
-            closers,
-            ..
-        } = alone(self);
-        let process = process.into_inner();
-        let mut closers = closers.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = file.into_inner() {
+        let ended = self
+            .fewer_calls
+            .wait_while(self.lock(), |calls| calls.threads > 0);
+        drop(ended.unwrap_or_else(PoisonError::into_inner));
+        let process = self.process.load(Ordering::Relaxed);
+        let closers = self.closers.lock();
+        let mut closers = closers.unwrap_or_else(PoisonError::into_inner);
+        let file = self
+            .file
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(file) = file {
             if file.is_mapped() {
                 // So it is not the last close that releases it.
                 all_done(closers.drain(..));
@@ -314,15 +333,15 @@ impl Connection {
             let counted = Cell::new(false);
             let died = || {
                 if !counted.replace(true) {
-                    served.counters.client_died();
+                    self.served.counts().died += 1;
                 }
             };
             file.close(&is_ending, &died);
-            if gone_in_submit.into_inner() && is_ending() {
+            if self.gone_in_submit.load(Ordering::Relaxed) && is_ending() {
                 died();
             }
         }
-        all_done(closers.into_iter());
+        all_done(closers.drain(..));
     }
 }
 
@@ -351,18 +370,6 @@ fn wait_until_unmapped(file: &dyn OpenFile, process: u32) {
     }
 }
 
-/// The connection itself, once the threads of its calls have let go of it:
-/// they have ended all calls by now, and are about to.
-fn alone(mut connection: Arc<Connection>) -> Connection {
-    loop {
-        connection = match Arc::try_unwrap(connection) {
-            Ok(alone) => return alone,
-            Err(shared) => shared,
-        };
-        std::thread::yield_now();
-    }
-}
-
 /// Counts a call until it ends, however it does.
 struct UnderWay<'a> {
     connection: &'a Connection,
@@ -376,5 +383,15 @@ impl Drop for UnderWay<'_> {
         calls.closing -= self.closing;
         drop(calls);
         self.connection.fewer_calls.notify_all();
+    }
+}
+
+/// Counts the thread of a call until it ends, when the client has the result.
+struct CallThread<'a>(&'a Connection);
+
+impl Drop for CallThread<'_> {
+    fn drop(&mut self) {
+        self.0.lock().threads -= 1;
+        self.0.fewer_calls.notify_all();
     }
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of what clients did: opens, calls, jobs, bytes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use rocket_uapi::sys;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
@@ -36,27 +34,6 @@ pub struct Counts {
     pub mmaps: u64,
 }
 
-/// Counters that many threads add to.
-#[derive(Debug, Default)]
-pub(crate) struct CallCounters {
-    opens: AtomicU64,
-    died: AtomicU64,
-    bos: AtomicU64,
-    bo_bytes: AtomicU64,
-    submits: AtomicU64,
-    jobs: AtomicU64,
-    preps: AtomicU64,
-    prep_bytes: AtomicU64,
-    finis: AtomicU64,
-    fini_bytes: AtomicU64,
-    ioctls: AtomicU64,
-    mmaps: AtomicU64,
-}
-
-fn add(counter: &AtomicU64, more: u64) {
-    counter.fetch_add(more, Ordering::Relaxed);
-}
-
 /// A call that passes an object through the CPU's caches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CacheSync {
@@ -81,83 +58,35 @@ impl CacheSync {
     }
 }
 
-impl CallCounters {
+impl Counts {
     /// Such a call has ended so.
-    pub(crate) fn synced(&self, sync: CacheSync, result: Result<i32, Errno>) {
+    pub(crate) fn synced(&mut self, sync: CacheSync, result: Result<i32, Errno>) {
         match (sync, result) {
             // The driver does it whatever came of the wait.
             (CacheSync::Prep(bytes), Ok(_) | Err(Errno::BUSY | Errno::TIMEDOUT | Errno::INTR)) => {
-                add(&self.preps, 1);
-                add(&self.prep_bytes, bytes);
+                self.preps += 1;
+                self.prep_bytes += bytes;
             }
             (CacheSync::Fini(bytes), Ok(_)) => {
-                add(&self.finis, 1);
-                add(&self.fini_bytes, bytes);
+                self.finis += 1;
+                self.fini_bytes += bytes;
             }
             _ => (),
         }
     }
 
-    pub(crate) fn opened(&self) {
-        add(&self.opens, 1);
-    }
-
-    pub(crate) fn client_died(&self) {
-        add(&self.died, 1);
-    }
-
-    pub(crate) fn mapped(&self) {
-        add(&self.mmaps, 1);
-    }
-
     /// An ioctl of the device was done well, and this is its argument now.
-    pub(crate) fn done(&self, number: u32, arg: &[u8]) {
+    pub(crate) fn done(&mut self, number: u32, arg: &[u8]) {
         if sys::is_call(number, sys::CREATE_BO)
             && let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg)
         {
-            add(&self.bos, 1);
-            add(&self.bo_bytes, u64::from(bo.size));
+            self.bos += 1;
+            self.bo_bytes += u64::from(bo.size);
         } else if sys::is_call(number, sys::SUBMIT)
             && let Ok((submit, _)) = sys::Submit::read_from_prefix(arg)
         {
-            add(&self.submits, 1);
-            add(&self.jobs, u64::from(submit.job_count));
-        }
-    }
-
-    pub(crate) fn called(&self) {
-        add(&self.ioctls, 1);
-    }
-
-    pub(crate) fn snapshot(&self) -> Counts {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Self {
-            opens,
-            died,
-            bos,
-            bo_bytes,
-            submits,
-            jobs,
-            preps,
-            prep_bytes,
-            finis,
-            fini_bytes,
-            ioctls,
-            mmaps,
-        } = self;
-        Counts {
-            opens: get(opens),
-            died: get(died),
-            bos: get(bos),
-            bo_bytes: get(bo_bytes),
-            submits: get(submits),
-            jobs: get(jobs),
-            preps: get(preps),
-            prep_bytes: get(prep_bytes),
-            finis: get(finis),
-            fini_bytes: get(fini_bytes),
-            ioctls: get(ioctls),
-            mmaps: get(mmaps),
+            self.submits += 1;
+            self.jobs += u64::from(submit.job_count);
         }
     }
 }

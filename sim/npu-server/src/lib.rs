@@ -14,7 +14,6 @@ mod channel;
 mod connection;
 mod counts;
 mod forward;
-mod layered;
 mod listener;
 mod model;
 mod pool;
@@ -24,7 +23,6 @@ mod shadow;
 
 pub use counts::Counts;
 pub use forward::{ForwardService, NodeError};
-pub use layered::LayeredService;
 pub use listener::{Server, ServerError, raise_descriptor_limit, shared_server_limits};
 pub use model::ModelService;
 pub use service::{MapOf, OpenFile, Service};

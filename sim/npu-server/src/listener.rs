@@ -17,9 +17,9 @@ use rustix::process::{Resource, Rlimit};
 use zerocopy::IntoBytes;
 
 use crate::connection::{self, Served};
-use crate::counts::{CallCounters, Counts};
+use crate::counts::Counts;
 use crate::pool::ThreadPool;
-use crate::service::Service;
+use crate::service::{AddLayer, OpenFile, Service};
 use crate::shadow::{NO_DESCRIPTOR_REMEDY, Shadow, ShadowError};
 
 /// How often is looked for what nobody uses any more.
@@ -104,8 +104,21 @@ impl Server {
     /// # Errors
     /// [`ServerError`]
     pub fn start(service: Arc<dyn Service>) -> Result<Self, ServerError> {
+        Self::start_through(service, |file| file)
+    }
+
+    /// As [`Server::start`], with what `add_layer` puts in front of each open file: a
+    /// [`Recorder`](npu_capture::Recorder), for one.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_through(
+        service: Arc<dyn Service>,
+        add_layer: impl Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync + 'static,
+    ) -> Result<Self, ServerError> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self::start_at(service, Address::unique(std::process::id(), number))
+        let address = Address::unique(std::process::id(), number);
+        Self::listen_at(service, address, Box::new(add_layer))
     }
 
     /// Starts to serve at `address`.
@@ -113,6 +126,14 @@ impl Server {
     /// # Errors
     /// [`ServerError::InUse`] if a server is there, and the others.
     pub fn start_at(service: Arc<dyn Service>, address: Address) -> Result<Self, ServerError> {
+        Self::listen_at(service, address, Box::new(|file| file))
+    }
+
+    fn listen_at(
+        service: Arc<dyn Service>,
+        address: Address,
+        add_layer: Box<AddLayer>,
+    ) -> Result<Self, ServerError> {
         let listener = rustix::net::socket_with(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -130,8 +151,9 @@ impl Server {
         let shared = Arc::new(ServerShared {
             served: Arc::new(Served {
                 service,
+                add_layer,
                 shadow,
-                counters: CallCounters::default(),
+                counts: Mutex::default(),
                 pool: ThreadPool::default(),
             }),
             clients: Mutex::new(Clients {
@@ -171,7 +193,7 @@ impl Server {
     /// What its clients did so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.shared.served.counters.snapshot()
+        *self.shared.served.counts()
     }
 
     /// Waits until there has been no client for so long, or `ended` says so,

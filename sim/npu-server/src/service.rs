@@ -4,7 +4,8 @@
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rocket_uapi::{Caller, FileOperations};
+use npu_capture::RecordedFile;
+use rocket_uapi::{Caller, FileLayer, FileOperations};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -82,6 +83,27 @@ pub trait OpenFile: FileOperations {
     /// the middle of a job: as soon as it is known, for the queue may take long.
     fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn());
 }
+
+impl OpenFile for RecordedFile<Box<dyn OpenFile>> {
+    fn client_map(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
+        self.below().client_map(offset, len, flags)
+    }
+
+    fn bo_bytes(&self, handle: u32) -> Option<u64> {
+        self.below().bo_bytes(handle)
+    }
+
+    fn is_mapped(&self) -> bool {
+        self.below().is_mapped()
+    }
+
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn()) {
+        self.into_inner().close(is_ending, died);
+    }
+}
+
+/// Puts a layer in front of an open file.
+pub(crate) type AddLayer = dyn Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync;
 
 /// An ioctl for a client.
 #[allow(unsafe_code)]

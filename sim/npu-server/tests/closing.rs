@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{assert_serves, begin, hang, model, next, open, request, serve, server};
-use npu_capture::{Recorder, RecorderOptions, Recording};
+use npu_capture::{Recorder, RecorderOptions};
 use npu_model::driver::JobCounts;
-use npu_server::{LayeredService, ModelService, Server, Service};
+use npu_server::{ModelService, Server};
 use npu_wire::{Ask, Frame, FrameKind, Request, receive, send};
 use rocket_uapi::sys;
 use rustix::io::Errno;
@@ -127,19 +127,16 @@ fn who_dies_in_a_submit_has_made_no_mistake() {
     let folder = tempfile::tempdir().unwrap();
     for recorded in [false, true] {
         let model = model(Duration::MAX);
-        let plain = Arc::new(ModelService::new(Arc::clone(&model)));
-        let service: Arc<dyn Service> = if recorded {
+        let service = Arc::new(ModelService::new(Arc::clone(&model)));
+        let server = if recorded {
             let options = RecorderOptions::default();
             let recorder = Recorder::create(&folder.path().join("it"), options).unwrap();
-            let info = model.open_device().info();
-            Arc::new(LayeredService::recording(
-                plain,
-                Recording::new(recorder, &info),
-            ))
+            recorder.device(&model.open_device().info());
+            Server::start_through(service, move |file| Box::new(recorder.of(file)))
         } else {
-            plain
+            Server::start(service)
         };
-        let server = Server::start(service).unwrap();
+        let server = server.unwrap();
         let client = open(&server);
         let submit = sys::Submit {
             jobs: 4096,

@@ -8,11 +8,11 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::hooked::hooked;
 use common::{begin, call, done, ioctl, model, open};
-use npu_capture::{RecordError, Recorder, RecorderOptions, Recording};
-use npu_server::{LayeredService, Server, Service};
+use npu_capture::{RecordError, Recorder, RecorderOptions};
+use npu_server::{ModelService, OpenFile, Server};
 use rustix::io::Errno;
+use test_support::hooked;
 use zerocopy::IntoBytes;
 
 /// Number 8 of the driver's own, with 8 bytes that come back.
@@ -21,21 +21,21 @@ const MADE_UP: u32 = 0xc008_6448;
 const UNKNOWN: u32 = 0xc008_6449;
 
 /// A driver of which the project knows all ioctls but one, which adds one.
-fn service() -> Arc<dyn Service> {
-    let model = model(Duration::ZERO);
-    Arc::new(hooked(model, |inner, request, arg, caller| {
+fn driver() -> impl Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync {
+    hooked(|inner, request, arg, caller| {
         if request == MADE_UP {
             arg[0] += 1;
             return Ok(0);
         }
         // SAFETY: what the caller promises.
         unsafe { inner.ioctl(request, arg, caller) }
-    }))
+    })
 }
 
-/// Makes the ioctl, and one that the driver refuses.
-fn client(service: Arc<dyn Service>) {
-    let server = Server::start(service).unwrap();
+/// Makes the ioctl on a file behind `layers`, and one that the driver refuses.
+fn client(layers: impl Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync + 'static) {
+    let service = Arc::new(ModelService::new(model(Duration::ZERO)));
+    let server = Server::start_through(service, layers).unwrap();
     let client = open(&server);
     let arg = 41_u64;
     let refused = call(&client, &ioctl(UNKNOWN), arg.as_bytes());
@@ -46,16 +46,16 @@ fn client(service: Arc<dyn Service>) {
 
 #[test]
 fn the_server_carries_it() {
-    client(service());
+    client(driver());
 }
 
 #[test]
 fn the_recorder_carries_it_and_tells_that_it_may_have_missed_something() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = Recorder::create(&folder.path().join("it"), RecorderOptions::default()).unwrap();
-    let info = model(Duration::ZERO).open_device().info();
-    let recording = Recording::new(recorder.clone(), &info);
-    client(Arc::new(LayeredService::recording(service(), recording)));
+    recorder.device(&model(Duration::ZERO).open_device().info());
+    let (recorded, driver) = (recorder.clone(), driver());
+    client(move |file| Box::new(recorded.of(driver(file))));
     let request = match recorder.finish() {
         Err(RecordError::Request { request }) => request,
         other => unreachable!("{other:?}"),

@@ -3,19 +3,17 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::hooked::hooked;
-use npu_capture::{Capture, JobOutcome, Recorder, RecorderOptions, Recording, Role};
+use npu_capture::{Capture, JobOutcome, Recorder, RecorderOptions, Role};
 use npu_model::driver::Arena;
 use npu_model::{Model, ModelOptions};
-use npu_server::{LayeredService, ModelService, OpenFile, Service};
+use npu_server::{ModelService, OpenFile, Service};
 use rocket_uapi::{Errno, gem_close, sys};
+use test_support::hooked;
 use zerocopy::IntoBytes;
 
 fn model() -> Arc<Model> {
@@ -152,11 +150,9 @@ fn a_recorded_device_answers_as_any() {
 
     let recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
     let device = model();
-    let info = device.open_device().info();
-    let inner = Arc::new(ModelService::new(device));
-    let recording = Recording::new(recorder.clone(), &info);
-    let recorded = LayeredService::recording(inner, recording);
-    let file = recorded.open().unwrap();
+    recorder.device(&device.open_device().info());
+    let below = ModelService::new(device).open().unwrap();
+    let file: Box<dyn OpenFile> = Box::new(recorder.of(below));
     assert_eq!(client(&*file), expected);
     file.close(&|| false, &|| ());
     recorder.finish().unwrap();
@@ -183,10 +179,10 @@ fn handles_go_from_thread_to_thread() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = Recorder::create(&folder.path().join("it"), RecorderOptions::default()).unwrap();
     let model = model();
-    let info = model.open_device().info();
+    recorder.device(&model.open_device().info());
     let (gone, is_gone) = mpsc::sync_channel(1);
     // Takes its time to say that an object is gone, but tells `gone` at once.
-    let slow = hooked(model, move |inner, request, arg, caller| {
+    let slow = hooked(move |inner, request, arg, caller| {
         // SAFETY: what the caller promises.
         let value = unsafe { inner.ioctl(request, arg, caller) };
         if request == sys::GEM_CLOSE {
@@ -196,9 +192,8 @@ fn handles_go_from_thread_to_thread() {
         }
         value
     });
-    let recording = Recording::new(recorder, &info);
-    let service = LayeredService::recording(Arc::new(slow), recording.clone());
-    let file = service.open().unwrap();
+    let below = slow(ModelService::new(model).open().unwrap());
+    let file: Box<dyn OpenFile> = Box::new(recorder.of(below));
     let old = create(&*file, 4096);
     let new = thread::scope(|scope| {
         scope.spawn(|| {
@@ -210,7 +205,7 @@ fn handles_go_from_thread_to_thread() {
     assert_eq!(new.handle, old.handle);
     let iova = new.dma_address as u32;
     submit(&*file, iova, [&[], &[new.handle]], 1, Odd::default()).unwrap();
-    let outcomes = recording.outcomes();
+    let outcomes = recorder.outcomes();
     assert_eq!((outcomes.killed, outcomes.dropped), (1, 0), "{outcomes:?}");
     file.close(&|| false, &|| ());
 }

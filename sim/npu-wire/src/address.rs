@@ -3,6 +3,7 @@
 //!
 //! Names are abstract (no file in the file system): they end with the server.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -12,8 +13,14 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::decimal::{DIGITS, decimal};
 
+/// Environment variable with the server's name, as C has it.
+pub const C_ENVIRONMENT: &CStr = c"ROCKET_SERVER";
+
 /// Environment variable with the server's name.
-pub const ENVIRONMENT: &str = "ROCKET_SERVER";
+pub const ENVIRONMENT: &str = match C_ENVIRONMENT.to_str() {
+    Ok(name) => name,
+    Err(_) => "",
+};
 
 /// What all names begin with.
 const PREFIX: &[u8] = b"rocket-npu/";

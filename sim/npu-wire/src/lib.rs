@@ -26,7 +26,8 @@ pub mod path;
 mod request;
 
 pub use address::{
-    Address, CONNECT_TIMEOUT, ENVIRONMENT, is_device, meeting_folder, new_socket, peer_uid,
+    Address, C_ENVIRONMENT, CONNECT_TIMEOUT, ENVIRONMENT, is_device, meeting_folder, new_socket,
+    peer_uid,
 };
 pub use decimal::{DIGITS, decimal};
 pub use frame::{DATA_BYTES, Frame, FrameKind, status_of};

@@ -12,23 +12,21 @@ use zerocopy::IntoBytes;
 use crate::call::begin;
 use crate::device;
 use crate::guard::look;
-use crate::next::next;
+use crate::next::hook;
 use crate::target::is_device;
 use crate::wire::{self, ClientMemory};
 
-/// See close(2).
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    let release = look(None, || announce(fd));
-    // SAFETY: as the program called it.
-    let result = unsafe { next!(close: fn(c_int) -> c_int; fd) };
-    if let Some(release) = release {
-        look((), || wait(&release));
+hook! {
+    // See close(2).
+    fn(fd: c_int) -> c_int, |next| {
+        let release = look(None, || announce(fd));
+        let result = next(fd);
+        if let Some(release) = release {
+            look((), || wait(&release));
+        }
+        result
     }
-    result
+    close(..);
 }
 
 /// Tells the server, if it is the device that is to be closed. The server ends

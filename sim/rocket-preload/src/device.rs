@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use npu_wire::{Address, Ask, ENVIRONMENT, Request};
+use npu_wire::{Address, Ask, C_ENVIRONMENT, Request};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
@@ -17,26 +17,19 @@ use crate::named::Named;
 use crate::start;
 use crate::wire::Room;
 
-/// Longest name of a server that is looked at.
-const NAME_BYTES: usize = 64;
-
 /// How often a server is started that goes before it is met.
 const STARTS: usize = 3;
 
 /// The server's name, and whether the program was told of it.
 fn address() -> Result<(Address, bool), Errno> {
-    const VARIABLE: &[u8] = b"ROCKET_SERVER\0";
-    // The constant of the protocol, as a C string.
-    const _: () = assert!(VARIABLE.len() == ENVIRONMENT.len() + 1);
     // SAFETY: a C string. As for all of C, nobody may change the environment
     // at the same time.
-    let value = unsafe { libc::getenv(VARIABLE.as_ptr().cast()) };
+    let value = unsafe { libc::getenv(C_ENVIRONMENT.as_ptr()) };
     if value.is_null() {
         return Ok((Address::meeting(start::folder())?, false));
     }
     // SAFETY: the C library returned a C string.
     let name = unsafe { std::ffi::CStr::from_ptr(value) }.to_bytes();
-    let name = name.get(..NAME_BYTES).unwrap_or(name);
     Ok((Address::new(name).ok_or(Errno::NODEV)?, true))
 }
 

@@ -12,7 +12,7 @@ use crate::call::{CallOutcome, call};
 use crate::device;
 use crate::guard::{finish, look};
 use crate::named::Named;
-use crate::next::next;
+use crate::next::hook;
 use crate::target::is_device;
 use crate::wire::Room;
 
@@ -61,34 +61,22 @@ pub(crate) fn subject(fd: c_int, number: u32) -> Subject {
     })
 }
 
-/// See ioctl(2). C declares it variadic, and the third argument comes in the
-/// same register as a named one; see `open`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ioctl(fd: c_int, number: c_ulong, arg: *mut c_void) -> c_int {
-    // The kernel takes 32 bits; some callers have them sign-extended.
-    let request = number as u32;
-    match subject(fd, request) {
-        // SAFETY: as the program called it.
-        Subject::Device => finish(|| unsafe { of_device(fd, request, arg) }),
-        // SAFETY: as the program called it.
-        Subject::MaybeShared => match unsafe { shared(fd, request, arg) } {
-            Some(result) => result,
+hook! {
+    // See ioctl(2). C declares it variadic, and the third argument comes in the
+    // same register as a named one; see `open`.
+    fn(fd: c_int, number: c_ulong, arg: *mut c_void) -> c_int, |next| {
+        // The kernel takes 32 bits; some callers have them sign-extended.
+        let request = number as u32;
+        match subject(fd, request) {
             // SAFETY: as the program called it.
-            None => unsafe { pass(fd, number, arg) },
-        },
-        // SAFETY: as the program called it.
-        Subject::Other => unsafe { pass(fd, number, arg) },
+            Subject::Device => finish(|| unsafe { of_device(fd, request, arg) }),
+            // SAFETY: as the program called it.
+            Subject::MaybeShared => unsafe { shared(fd, request, arg) }
+                .unwrap_or_else(|| next(fd, number, arg)),
+            Subject::Other => next(fd, number, arg),
+        }
     }
-}
-
-/// # Safety
-/// As ioctl(2).
-unsafe fn pass(fd: c_int, number: c_ulong, arg: *mut c_void) -> c_int {
-    // SAFETY: the function of that name and type.
-    unsafe { next!(ioctl: fn(c_int, c_ulong, *mut c_void) -> c_int; fd, number, arg) }
+    ioctl(..);
 }
 
 /// An ioctl of the device.

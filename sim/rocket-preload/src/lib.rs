@@ -11,7 +11,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `open`, `close`, `ioctl`, `mmap`, `mremap`, `stat`, `paths`, `poll`, `syscall` | the functions replaced |
-//! | `next` | the functions behind them |
+//! | `next` | the macro that declares them, and the functions behind them |
 //! | `call`, `wire` | one call to the server; its messages, by address |
 //! | `named` | what a call names, and the server may ask for |
 //! | `device` | connecting; the server's shadow directory |

@@ -13,58 +13,45 @@ use crate::call::{CallOutcome, call};
 use crate::device;
 use crate::guard::{errno, finish, look, set_errno};
 use crate::named::Named;
-use crate::next::next;
+use crate::next::hook;
 use crate::target::is_device;
 use crate::wire::Room;
 
-/// Declares mmap under one of its names; `off_t` has 64 bits in each.
-macro_rules! map {
-    ($($name:ident)*) => {$(
-        /// See mmap(2).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t,
-        ) -> *mut c_void {
-            let pass = |fd: c_int, offset: off_t| {
-                // SAFETY: the function of that name, as the program called it;
-                // perhaps with a file that is meant to be mapped.
-                unsafe {
-                    next!($name: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
-                        addr, len, prot, flags, fd, offset)
-                }
-            };
-            if !is_of_device(fd, flags) {
-                return match offset_in_file(fd, len, prot, flags, offset) {
-                    Some(offset) => pass(fd, offset),
-                    None => libc::MAP_FAILED,
-                };
-            }
-            let mut found = file_to_map(fd, len, prot, flags, offset);
-            // Behind the server may be a node that is another server's.
-            while let Some((file, offset)) = &found
-                && is_of_device(file.as_raw_fd(), flags)
-            {
-                found = file_to_map(file.as_raw_fd(), len, prot, flags, *offset);
-            }
-            match found {
-                Some((file, offset)) => {
-                    let mapped = pass(file.as_raw_fd(), offset);
-                    // Closing may not change what mmap says.
-                    let said = errno();
-                    drop(file);
-                    set_errno(said);
-                    mapped
-                }
+hook! {
+    // See mmap(2).
+    fn(
+        addr: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t
+    ) -> *mut c_void, |next| {
+        let pass = |fd: c_int, offset: off_t| next(addr, len, prot, flags, fd, offset);
+        if !is_of_device(fd, flags) {
+            return match offset_in_file(fd, len, prot, flags, offset) {
+                Some(offset) => pass(fd, offset),
                 None => libc::MAP_FAILED,
-            }
+            };
         }
-    )*};
+        let mut found = file_to_map(fd, len, prot, flags, offset);
+        // Behind the server may be a node that is another server's.
+        while let Some((file, offset)) = &found
+            && is_of_device(file.as_raw_fd(), flags)
+        {
+            found = file_to_map(file.as_raw_fd(), len, prot, flags, *offset);
+        }
+        match found {
+            Some((file, offset)) => {
+                let mapped = pass(file.as_raw_fd(), offset);
+                // Closing may not change what mmap says.
+                let said = errno();
+                drop(file);
+                set_errno(said);
+                mapped
+            }
+            None => libc::MAP_FAILED,
+        }
+    }
+    // `off_t` has 64 bits in each.
+    mmap(..);
+    mmap64(..);
 }
-
-map! { mmap mmap64 }
 
 /// Whether a mapping is one of the device. Leaves `errno` alone.
 pub(crate) fn is_of_device(fd: c_int, flags: c_int) -> bool {

@@ -8,7 +8,7 @@ use libc::{c_int, c_void, size_t};
 use rustix::fs::{Mode, OFlags};
 
 use crate::guard::{look, set_errno};
-use crate::next::next;
+use crate::next::hook;
 
 /// Mappings of this process, a line each (Linux, Documentation/filesystems/proc.rst).
 const MAPPINGS: &str = "/proc/self/maps";
@@ -18,37 +18,28 @@ const OBJECT: &[u8] = b"/memfd:rocket-bo (deleted)";
 /// Longest line of such a mapping, bytes.
 const LINE: usize = 160;
 
-/// See mremap(2). C declares it variadic; its last argument comes in the register of a
-/// named one (see `open`).
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mremap(
-    old: *mut c_void,
-    old_len: size_t,
-    new_len: size_t,
-    flags: c_int,
-    new: *mut c_void,
-) -> *mut c_void {
-    let call = Remapping {
-        old: old.addr(),
-        old_len,
-        new_len,
-        flags,
-        new: new.addr(),
-    };
-    if let Some(error) = call.refusal()
-        && look(false, || is_object(call.old))
-    {
-        set_errno(error);
-        return libc::MAP_FAILED;
+hook! {
+    // See mremap(2). C declares it variadic; its last argument comes in the register
+    // of a named one (see `open`).
+    fn(
+        old: *mut c_void, old_len: size_t, new_len: size_t, flags: c_int, new: *mut c_void
+    ) -> *mut c_void, |next| {
+        let call = Remapping {
+            old: old.addr(),
+            old_len,
+            new_len,
+            flags,
+            new: new.addr(),
+        };
+        if let Some(error) = call.refusal()
+            && look(false, || is_object(call.old))
+        {
+            set_errno(error);
+            return libc::MAP_FAILED;
+        }
+        next(old, old_len, new_len, flags, new)
     }
-    // SAFETY: the function of that name, as the program called it.
-    unsafe {
-        next!(mremap: fn(*mut c_void, size_t, size_t, c_int, *mut c_void) -> *mut c_void;
-            old, old_len, new_len, flags, new)
-    }
+    mremap(..);
 }
 
 /// What a call asks for.
@@ -82,9 +73,10 @@ impl Remapping {
         if is_wrong {
             return None;
         }
-        match has(libc::MREMAP_DONTUNMAP) {
-            true => Some(libc::EINVAL),
-            false => (new_len > old_len).then_some(libc::EFAULT),
+        if has(libc::MREMAP_DONTUNMAP) {
+            Some(libc::EINVAL)
+        } else {
+            (new_len > old_len).then_some(libc::EFAULT)
         }
     }
 }

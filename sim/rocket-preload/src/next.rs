@@ -36,36 +36,78 @@ impl Next {
     }
 }
 
-/// Calls the next function of a name with these arguments:
-/// `next!(open: fn(*const c_char, c_int, mode_t) -> c_int; path, flags, mode)`.
-/// To be used in an unsafe block, under the contract of that function.
-macro_rules! next {
-    ($name:ident: fn($($type:ty),*) -> $result:ty; $($argument:expr),*) => {{
-        static NEXT: $crate::next::Next = $crate::next::Next::new(
-            match ::std::ffi::CStr::from_bytes_with_nul(
-                concat!(stringify!($name), "\0").as_bytes(),
-            ) {
-                Ok(name) => name,
-                Err(_) => c"",
-            },
-        );
-        let address = NEXT.address();
-        if address.is_null() {
-            $crate::guard::set_errno(libc::ENOSYS);
-            <$result as $crate::next::FailureValue>::FAILED
-        } else {
-            // The address of a function of this name and type, which the C
-            // library's headers give. Variadic ones are called alike.
-            let function = ::std::mem::transmute::<
-                *mut libc::c_void,
-                unsafe extern "C" fn($($type),*) -> $result,
-            >(address);
-            function($($argument),*)
+/// Replaces functions of the C library that do the same: exports each of the names,
+/// with this body, in which `next` is the function behind it. Where their arguments
+/// differ `..` stands for those of the body; the others are passed on.
+///
+/// ```text
+/// hook! {
+///     // See open(2).
+///     fn(path: *const c_char, flags: c_int) -> c_int, |next| { next(path, flags) }
+///     open(.., mode: mode_t);
+///     __open_2(..);
+/// }
+/// ```
+macro_rules! hook {
+    (
+        fn $common:tt -> $result:ty, |$next:ident| $body:block
+        $($name:ident($($before:ident: $before_type:ty,)* .. $(, $after:ident: $after_type:ty)*);)+
+    ) => {$(
+        $crate::next::hook! {
+            @one $name
+            ($($before: $before_type,)*) $common ($($after: $after_type,)*)
+            -> $result, |$next| $body
         }
-    }};
+    )+};
+    (
+        @one $name:ident
+        ($($before:ident: $before_type:ty,)*)
+        ($($argument:ident: $type:ty),* $(,)?)
+        ($($after:ident: $after_type:ty,)*)
+        -> $result:ty, |$next:ident| $body:block
+    ) => {
+        /// The C library's, but of the device.
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $($before: $before_type,)* $($argument: $type,)* $($after: $after_type,)*
+        ) -> $result {
+            let $next = |$($argument: $type),*| -> $result {
+                static NEXT: $crate::next::Next = $crate::next::Next::new(
+                    match ::std::ffi::CStr::from_bytes_with_nul(
+                        concat!(stringify!($name), "\0").as_bytes(),
+                    ) {
+                        Ok(name) => name,
+                        Err(_) => c"",
+                    },
+                );
+                let address = NEXT.address();
+                if address.is_null() {
+                    $crate::guard::set_errno(libc::ENOSYS);
+                    return <$result as $crate::next::FailureValue>::FAILED;
+                }
+                // SAFETY: the address of a function of this name and type, which the
+                // C library's headers give. Variadic ones are called alike.
+                let function = unsafe {
+                    ::std::mem::transmute::<
+                        *mut libc::c_void,
+                        unsafe extern "C" fn(
+                            $($before_type,)* $($type,)* $($after_type,)*
+                        ) -> $result,
+                    >(address)
+                };
+                // SAFETY: what the program gave it, or what the body puts in its place:
+                // a C string or memory of the same kind, or a descriptor to be mapped.
+                unsafe { function($($before,)* $($argument,)* $($after,)*) }
+            };
+            $body
+        }
+    };
 }
 
-pub(crate) use next;
+pub(crate) use hook;
 
 /// What a function of C returns when it fails.
 pub(crate) trait FailureValue {

@@ -14,7 +14,7 @@ use rustix::net::SocketFlags;
 
 use crate::device;
 use crate::guard::finish;
-use crate::next::next;
+use crate::next::hook;
 use crate::target::{PathTarget, target};
 
 /// Opens the node.
@@ -47,99 +47,58 @@ pub(crate) fn open_sw_sync(flags: c_int) -> c_int {
     })
 }
 
-/// Declares functions that take a path as the first argument.
-macro_rules! open_by_path {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        /// See open(2).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int $(, $argument: $type)*) -> c_int {
-            let meant = target(AT_FDCWD, path);
-            let path = match &meant {
-                PathTarget::Node => return open_node(flags),
-                PathTarget::SwSync => return open_sw_sync(flags),
-                PathTarget::Shadow(shadow) => shadow.as_ptr(),
-                PathTarget::Other => path,
-            };
-            // SAFETY: the function of that name, with what the program gave it
-            // or the C string of a path of ours.
-            unsafe {
-                next!($name: fn(*const c_char, c_int $(, $type)*) -> c_int; path, flags $(, $argument)*)
-            }
+/// Opens what a path means, by `next` what is not the device's own.
+fn open_at(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    next: impl FnOnce(*const c_char) -> c_int,
+) -> c_int {
+    match &target(directory, path) {
+        PathTarget::Node => open_node(flags),
+        PathTarget::SwSync => open_sw_sync(flags),
+        // Absolute: the directory does not matter.
+        PathTarget::Shadow(shadow) => next(shadow.as_ptr()),
+        PathTarget::Other => next(path),
+    }
+}
+
+hook! {
+    // See open(2).
+    fn(path: *const c_char, flags: c_int) -> c_int, |next| {
+        open_at(AT_FDCWD, path, flags, |path| next(path, flags))
+    }
+    open(.., mode: mode_t);
+    open64(.., mode: mode_t);
+    __open_2(..);
+    __open64_2(..);
+}
+
+hook! {
+    // See openat(2).
+    fn(directory: c_int, path: *const c_char, flags: c_int) -> c_int, |next| {
+        open_at(directory, path, flags, |path| next(directory, path, flags))
+    }
+    openat(.., mode: mode_t);
+    openat64(.., mode: mode_t);
+    __openat_2(..);
+    __openat64_2(..);
+}
+
+hook! {
+    // See fopen(3).
+    fn(path: *const c_char, mode: *const c_char) -> *mut FILE, |next| {
+        match &target(AT_FDCWD, path) {
+            // SAFETY: the mode is what the program gave.
+            PathTarget::Node => unsafe { node_stream(mode) },
+            PathTarget::Shadow(shadow) => next(shadow.as_ptr(), mode),
+            // Of no use as a stream.
+            PathTarget::SwSync | PathTarget::Other => next(path, mode),
         }
-    )*};
+    }
+    fopen(..);
+    fopen64(..);
 }
-
-open_by_path! {
-    open(mode: mode_t);
-    open64(mode: mode_t);
-    __open_2();
-    __open64_2();
-}
-
-/// Declares functions that take a directory and a path.
-macro_rules! open_in_directory {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        /// See openat(2).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            directory: c_int, path: *const c_char, flags: c_int $(, $argument: $type)*
-        ) -> c_int {
-            let meant = target(directory, path);
-            let path = match &meant {
-                PathTarget::Node => return open_node(flags),
-                PathTarget::SwSync => return open_sw_sync(flags),
-                // Absolute: the directory does not matter.
-                PathTarget::Shadow(shadow) => shadow.as_ptr(),
-                PathTarget::Other => path,
-            };
-            // SAFETY: the function of that name, with what the program gave it
-            // or the C string of a path of ours.
-            unsafe {
-                next!($name: fn(c_int, *const c_char, c_int $(, $type)*) -> c_int;
-                    directory, path, flags $(, $argument)*)
-            }
-        }
-    )*};
-}
-
-open_in_directory! {
-    openat(mode: mode_t);
-    openat64(mode: mode_t);
-    __openat_2();
-    __openat64_2();
-}
-
-/// Declares functions that open a stream.
-macro_rules! open_stream {
-    ($($name:ident)*) => {$(
-        /// See fopen(3).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
-            let meant = target(AT_FDCWD, path);
-            let path = match &meant {
-                // SAFETY: the mode is what the program gave.
-                PathTarget::Node => return unsafe { node_stream(mode) },
-                PathTarget::Shadow(shadow) => shadow.as_ptr(),
-                // Of no use as a stream.
-                PathTarget::SwSync | PathTarget::Other => path,
-            };
-            // SAFETY: the function of that name, with what the program gave it
-            // or the C string of a path of ours.
-            unsafe { next!($name: fn(*const c_char, *const c_char) -> *mut FILE; path, mode) }
-        }
-    )*};
-}
-
-open_stream! { fopen fopen64 }
 
 /// The node as a stream: of no use, but what the kernel allows.
 ///

@@ -9,7 +9,7 @@ use npu_wire::path::{NODE, NODE_NAME};
 use crate::device;
 use crate::guard::look;
 use crate::memory;
-use crate::next::next;
+use crate::next::hook;
 use crate::target::{
     PATH_BYTES, PathTarget, ShadowPath, directory as directory_of, is_device, node_shadow, target,
 };
@@ -23,37 +23,44 @@ fn shadow(directory: c_int, path: *const c_char) -> Option<ShadowPath> {
     }
 }
 
-/// Declares functions whose first argument is a path.
-macro_rules! by_path {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
-        /// As the C library's, but of the shadow directory where that is meant.
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(path: *const c_char $(, $argument: $type)*) -> $result {
-            let shadow = shadow(AT_FDCWD, path);
-            let path = shadow.as_ref().map_or(path, ShadowPath::as_ptr);
-            // SAFETY: the function of that name, with what the program gave it
-            // or the C string of a path of ours.
-            unsafe { next!($name: fn(*const c_char $(, $type)*) -> $result; path $(, $argument)*) }
-        }
-    )*};
+/// Does what `next` does, of the shadow directory where that is meant.
+fn in_shadow<T>(directory: c_int, path: *const c_char, next: impl FnOnce(*const c_char) -> T) -> T {
+    let shadow = shadow(directory, path);
+    next(shadow.as_ref().map_or(path, ShadowPath::as_ptr))
 }
 
-by_path! {
-    access(mode: c_int) -> c_int;
-    eaccess(mode: c_int) -> c_int;
-    euidaccess(mode: c_int) -> c_int;
-    opendir() -> *mut DIR;
+hook! {
+    // As the C library's, but of the shadow directory where that is meant.
+    fn(path: *const c_char) -> c_int, |next| { in_shadow(AT_FDCWD, path, next) }
+    access(.., mode: c_int);
+    eaccess(.., mode: c_int);
+    euidaccess(.., mode: c_int);
     // Functions of the program, which are passed on.
-    scandir(names: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int;
-    scandir64(names: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int;
-    // `ls -l` asks, and complains where there is no file.
-    getxattr(name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t;
-    lgetxattr(name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t;
-    listxattr(names: *mut c_char, room: size_t) -> ssize_t;
-    llistxattr(names: *mut c_char, room: size_t) -> ssize_t;
+    scandir(.., names: *mut c_void, filter: *mut c_void, compare: *mut c_void);
+    scandir64(.., names: *mut c_void, filter: *mut c_void, compare: *mut c_void);
+}
+
+hook! {
+    // See opendir(3).
+    fn(path: *const c_char) -> *mut DIR, |next| { in_shadow(AT_FDCWD, path, next) }
+    opendir(..);
+}
+
+hook! {
+    // See getxattr(2). `ls -l` asks, and complains where there is no file.
+    fn(path: *const c_char) -> ssize_t, |next| { in_shadow(AT_FDCWD, path, next) }
+    getxattr(.., name: *const c_char, value: *mut c_void, room: size_t);
+    lgetxattr(.., name: *const c_char, value: *mut c_void, room: size_t);
+    listxattr(.., names: *mut c_char, room: size_t);
+    llistxattr(.., names: *mut c_char, room: size_t);
+}
+
+hook! {
+    // See faccessat(2).
+    fn(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int, |next| {
+        in_shadow(directory, path, |path| next(directory, path, mode, flags))
+    }
+    faccessat(..);
 }
 
 /// Whether a directory that is open is the node's in the shadow directory.
@@ -74,53 +81,24 @@ fn is_of_node(directory: *mut DIR) -> bool {
     })
 }
 
-/// Declares readdir, which tells the types of files too.
-macro_rules! declare_readdir {
-    ($($name:ident)*) => {$(
-        /// See readdir(3).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(directory: *mut DIR) -> *mut dirent64 {
-            // SAFETY: the function of that name, as the program called it.
-            let found = unsafe { next!($name: fn(*mut DIR) -> *mut dirent64; directory) };
-            // SAFETY: null, or an entry that belongs to the directory.
-            if let Some(entry) = unsafe { found.as_mut() }
-                && entry.d_type == libc::DT_REG
-                // SAFETY: a C string within the entry.
-                && unsafe { CStr::from_ptr(entry.d_name.as_ptr()) }.to_bytes() == NODE_NAME
-                && is_of_node(directory)
-            {
-                entry.d_type = libc::DT_CHR;
-            }
-            found
+hook! {
+    // See readdir(3), which says the types of files too.
+    fn(directory: *mut DIR) -> *mut dirent64, |next| {
+        let found = next(directory);
+        // SAFETY: null, or an entry that belongs to the directory.
+        if let Some(entry) = unsafe { found.as_mut() }
+            && entry.d_type == libc::DT_REG
+            // SAFETY: a C string within the entry.
+            && unsafe { CStr::from_ptr(entry.d_name.as_ptr()) }.to_bytes() == NODE_NAME
+            && is_of_node(directory)
+        {
+            entry.d_type = libc::DT_CHR;
         }
-    )*};
-}
-
-// On 64-bit Linux their structures are the same.
-declare_readdir! { readdir readdir64 }
-
-/// See faccessat(2).
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn faccessat(
-    directory: c_int,
-    path: *const c_char,
-    mode: c_int,
-    flags: c_int,
-) -> c_int {
-    let shadow = shadow(directory, path);
-    let path = shadow.as_ref().map_or(path, ShadowPath::as_ptr);
-    // SAFETY: the function of that name, with what the program gave it or the
-    // C string of a path of ours.
-    unsafe {
-        next!(faccessat: fn(c_int, *const c_char, c_int, c_int) -> c_int;
-            directory, path, mode, flags)
+        found
     }
+    // On 64-bit Linux their structures are the same.
+    readdir(..);
+    readdir64(..);
 }
 
 /// Whether a path is the link to a descriptor of the device in /proc.
@@ -161,8 +139,7 @@ unsafe fn read_link(
     room: size_t,
     next: impl FnOnce(*const c_char) -> ssize_t,
 ) -> ssize_t {
-    let shadow = shadow(directory, path);
-    let result = next(shadow.as_ref().map_or(path, ShadowPath::as_ptr));
+    let result = in_shadow(directory, path, next);
     if result > 0 && is_link_to_device(path) {
         // SAFETY: the C library has just written there.
         return unsafe { put_node(out, room) };
@@ -170,66 +147,26 @@ unsafe fn read_link(
     result
 }
 
-/// Declares readlink, also with the check that compilers ask for.
-macro_rules! declare_readlink {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        /// See readlink(2).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            path: *const c_char, out: *mut c_char, room: size_t $(, $argument: $type)*
-        ) -> ssize_t {
-            let next = |path| {
-                // SAFETY: the function of that name, with what the program
-                // gave it or the C string of a path of ours.
-                unsafe {
-                    next!($name: fn(*const c_char, *mut c_char, size_t $(, $type)*) -> ssize_t;
-                        path, out, room $(, $argument)*)
-                }
-            };
-            // SAFETY: what the program gave.
-            unsafe { read_link(AT_FDCWD, path, out, room, next) }
-        }
-    )*};
+hook! {
+    // See readlink(2).
+    fn(path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t, |next| {
+        // SAFETY: what the program gave.
+        unsafe { read_link(AT_FDCWD, path, out, room, |path| next(path, out, room)) }
+    }
+    readlink(..);
+    // With the check that compilers ask for.
+    __readlink_chk(.., size: size_t);
 }
 
-declare_readlink! {
-    readlink();
-    __readlink_chk(size: size_t);
-}
-
-/// Declares readlinkat, also with the check that compilers ask for.
-macro_rules! declare_readlinkat {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        /// See readlinkat(2).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            directory: c_int, path: *const c_char, out: *mut c_char, room: size_t
-            $(, $argument: $type)*
-        ) -> ssize_t {
-            let next = |path| {
-                // SAFETY: the function of that name, with what the program
-                // gave it or the C string of a path of ours.
-                unsafe {
-                    next!($name: fn(c_int, *const c_char, *mut c_char, size_t $(, $type)*)
-                            -> ssize_t;
-                        directory, path, out, room $(, $argument)*)
-                }
-            };
-            // SAFETY: what the program gave.
-            unsafe { read_link(directory, path, out, room, next) }
-        }
-    )*};
-}
-
-declare_readlinkat! {
-    readlinkat();
-    __readlinkat_chk(size: size_t);
+hook! {
+    // See readlinkat(2).
+    fn(directory: c_int, path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t, |next| {
+        let next = |path| next(directory, path, out, room);
+        // SAFETY: what the program gave.
+        unsafe { read_link(directory, path, out, room, next) }
+    }
+    readlinkat(..);
+    __readlinkat_chk(.., size: size_t);
 }
 
 /// Takes the path of the shadow directory off the front of a C string.
@@ -252,76 +189,49 @@ unsafe fn strip_root(text: *mut c_char) {
     }
 }
 
-/// Declares realpath and its like.
-macro_rules! declare_realpath {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        /// See realpath(3).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            path: *const c_char $(, $argument: $type)*
-        ) -> *mut c_char {
-            let shadow = shadow(AT_FDCWD, path);
-            let asked = shadow.as_ref().map_or(path, ShadowPath::as_ptr);
-            // SAFETY: the function of that name, with what the program gave it
-            // or the C string of a path of ours.
-            let result = unsafe {
-                next!($name: fn(*const c_char $(, $type)*) -> *mut c_char; asked $(, $argument)*)
-            };
-            if shadow.is_some() {
-                // SAFETY: what the C library has just written.
-                unsafe { strip_root(result) };
-            }
-            result
+hook! {
+    // See realpath(3).
+    fn(path: *const c_char) -> *mut c_char, |next| {
+        let shadow = shadow(AT_FDCWD, path);
+        let result = next(shadow.as_ref().map_or(path, ShadowPath::as_ptr));
+        if shadow.is_some() {
+            // SAFETY: what the C library has just written.
+            unsafe { strip_root(result) };
         }
-    )*};
+        result
+    }
+    realpath(.., out: *mut c_char);
+    __realpath_chk(.., out: *mut c_char, size: size_t);
+    canonicalize_file_name(..);
 }
 
-declare_realpath! {
-    realpath(out: *mut c_char);
-    __realpath_chk(out: *mut c_char, size: size_t);
-    canonicalize_file_name();
-}
-
-/// Declares glob, which opens directories without asking anybody.
-macro_rules! declare_glob {
-    ($($name:ident)*) => {$(
-        /// See glob(3). Patterns whose beginning leads to the shadow directory
-        /// look there.
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut libc::glob_t
-        ) -> c_int {
-            let shadow = shadow(AT_FDCWD, pattern);
-            let asked = shadow.as_ref().map_or(pattern, ShadowPath::as_ptr);
-            // SAFETY: the function of that name, with what the program gave it
-            // or the C string of a path of ours.
-            let result = unsafe {
-                next!($name: fn(*const c_char, c_int, *mut c_void, *mut libc::glob_t) -> c_int;
-                    asked, flags, error, found)
-            };
-            if shadow.is_some() && result == 0 {
-                // SAFETY: the C library has just filled it.
-                unsafe { strip_roots(&*found, flags) };
-            }
-            result
+hook! {
+    // See glob(3), which opens directories without asking anybody. Patterns whose
+    // beginning leads to the shadow directory look there.
+    fn(
+        pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut libc::glob_t
+    ) -> c_int, |next| {
+        let shadow = shadow(AT_FDCWD, pattern);
+        let asked = shadow.as_ref().map_or(pattern, ShadowPath::as_ptr);
+        let result = next(asked, flags, error, found);
+        if shadow.is_some() && result == 0 {
+            // SAFETY: the C library has just filled it.
+            unsafe { strip_roots(found, flags) };
         }
-    )*};
+        result
+    }
+    // On 64-bit Linux their structures are the same.
+    glob(..);
+    glob64(..);
 }
-
-// On 64-bit Linux their structures are the same.
-declare_glob! { glob glob64 }
 
 /// Takes the shadow directory off the paths that glob found.
 ///
 /// # Safety
 /// `found` is a result of glob with these flags.
-unsafe fn strip_roots(found: &libc::glob_t, flags: c_int) {
+unsafe fn strip_roots(found: *const libc::glob_t, flags: c_int) {
+    // SAFETY: what the caller promises.
+    let found = unsafe { &*found };
     let first = if flags & libc::GLOB_DOOFFS == 0 {
         0
     } else {

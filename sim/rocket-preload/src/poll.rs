@@ -5,7 +5,7 @@
 use libc::{c_int, c_void, nfds_t, pollfd, size_t};
 
 use crate::guard::look;
-use crate::next::next;
+use crate::next::hook;
 use crate::target::is_device;
 
 /// What the connection has and the device has not.
@@ -66,62 +66,33 @@ unsafe fn poll_by(files: *mut pollfd, count: nfds_t, next: impl Fn(*mut pollfd) 
     }
 }
 
-/// Declares poll and its family.
-macro_rules! declare_poll {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        /// See poll(2).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            files: *mut pollfd, count: nfds_t $(, $argument: $type)*
-        ) -> c_int {
-            let next = |files| {
-                // SAFETY: the function of that name, with what the program
-                // gave it or a copy of that.
-                unsafe {
-                    next!($name: fn(*mut pollfd, nfds_t $(, $type)*) -> c_int;
-                        files, count $(, $argument)*)
-                }
-            };
-            // SAFETY: as the program called it.
-            unsafe { poll_by(files, count, next) }
+hook! {
+    // See poll(2).
+    fn(files: *mut pollfd, count: nfds_t) -> c_int, |next| {
+        // SAFETY: as the program called it.
+        unsafe { poll_by(files, count, |files| next(files, count)) }
+    }
+    poll(.., timeout: c_int);
+    __poll_chk(.., timeout: c_int, size: size_t);
+    ppoll(.., timeout: *const c_void, mask: *const c_void);
+    __ppoll_chk(.., timeout: *const c_void, mask: *const c_void, size: size_t);
+}
+
+hook! {
+    // See epoll_ctl(2).
+    fn(
+        epoll: c_int, operation: c_int, fd: c_int, event: *mut libc::epoll_event
+    ) -> c_int, |next| {
+        let asks = matches!(operation, libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD);
+        let mut changed = None;
+        if asks && !event.is_null() && look(false, || is_device(fd)) {
+            // SAFETY: what the program gives epoll_ctl for a file that it has.
+            let mut asked = unsafe { event.read() };
+            asked.events &= !u32::from(WRITABLE.cast_unsigned());
+            changed = Some(asked);
         }
-    )*};
-}
-
-declare_poll! {
-    poll(timeout: c_int);
-    __poll_chk(timeout: c_int, size: size_t);
-    ppoll(timeout: *const c_void, mask: *const c_void);
-    __ppoll_chk(timeout: *const c_void, mask: *const c_void, size: size_t);
-}
-
-/// See epoll_ctl(2).
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(
-    epoll: c_int,
-    operation: c_int,
-    fd: c_int,
-    event: *mut libc::epoll_event,
-) -> c_int {
-    let asks = matches!(operation, libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD);
-    let mut changed = None;
-    if asks && !event.is_null() && look(false, || is_device(fd)) {
-        // SAFETY: what the program gives epoll_ctl for a file that it has.
-        let mut asked = unsafe { event.read() };
-        asked.events &= !u32::from(WRITABLE.cast_unsigned());
-        changed = Some(asked);
+        let event = changed.as_mut().map_or(event, std::ptr::from_mut);
+        next(epoll, operation, fd, event)
     }
-    let event = changed.as_mut().map_or(event, std::ptr::from_mut);
-    // SAFETY: the function of that name, with what the program gave it or a
-    // copy of that.
-    unsafe {
-        next!(epoll_ctl: fn(c_int, c_int, c_int, *mut libc::epoll_event) -> c_int;
-            epoll, operation, fd, event)
-    }
+    epoll_ctl(..);
 }

@@ -9,7 +9,7 @@ use npu_wire::path::{DEVICE_MAJOR, DEVICE_MINOR};
 
 use crate::device;
 use crate::guard::look;
-use crate::next::next;
+use crate::next::hook;
 use crate::target::{PathTarget, ShadowPath, is_device, node_shadow, target};
 
 /// Type and permissions of the node.
@@ -89,129 +89,81 @@ impl Asked {
     }
 }
 
-/// Declares stat by path, with what comes before the path in old names.
-macro_rules! stat_path {
-    ($($name:ident($($before:ident: $type:ty),*);)*) => {$(
-        /// See stat(2).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($before: $type,)* path: *const c_char, out: *mut Stat) -> c_int {
-            let asked = Asked::by_path(AT_FDCWD, path);
-            let path = asked.stand_in().map_or(path, CStr::as_ptr);
-            // SAFETY: the function of that name, with what the program gave it
-            // or the C string of a path of ours.
-            let result = unsafe {
-                next!($name: fn($($type,)* *const c_char, *mut Stat) -> c_int; $($before,)* path, out)
-            };
-            if result == 0 && asked.is_node() {
-                // SAFETY: the C library has just written there.
-                unsafe { make_node(out) };
-            }
-            result
-        }
-    )*};
-}
-
-stat_path! {
-    stat();
-    stat64();
-    lstat();
-    lstat64();
-    __xstat(version: c_int);
-    __xstat64(version: c_int);
-    __lxstat(version: c_int);
-    __lxstat64(version: c_int);
-}
-
-/// Declares stat by descriptor, with what comes before it in old names.
-macro_rules! stat_descriptor {
-    ($($name:ident($($before:ident: $type:ty),*);)*) => {$(
-        /// See fstat(2).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($before: $type,)* fd: c_int, out: *mut Stat) -> c_int {
-            // SAFETY: the function of that name, as the program called it.
-            let result = unsafe {
-                next!($name: fn($($type,)* c_int, *mut Stat) -> c_int; $($before,)* fd, out)
-            };
-            if result == 0 && look(false, || is_device(fd)) {
-                // SAFETY: the C library has just written there.
-                unsafe { make_node(out) };
-            }
-            result
-        }
-    )*};
-}
-
-stat_descriptor! {
-    fstat();
-    fstat64();
-    __fxstat(version: c_int);
-    __fxstat64(version: c_int);
-}
-
-/// Declares stat in a directory, with what comes before it in old names.
-macro_rules! stat_in_directory {
-    ($($name:ident($($before:ident: $type:ty),*);)*) => {$(
-        /// See fstatat(2).
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            $($before: $type,)* directory: c_int, path: *const c_char, out: *mut Stat, flags: c_int,
-        ) -> c_int {
-            let asked = Asked::by_either(directory, path, flags);
-            let path = asked.stand_in().map_or(path, CStr::as_ptr);
-            // SAFETY: the function of that name, with what the program gave it
-            // or the C string of a path of ours.
-            let result = unsafe {
-                next!($name: fn($($type,)* c_int, *const c_char, *mut Stat, c_int) -> c_int;
-                    $($before,)* directory, path, out, flags)
-            };
-            if result == 0 && asked.is_node() {
-                // SAFETY: the C library has just written there.
-                unsafe { make_node(out) };
-            }
-            result
-        }
-    )*};
-}
-
-stat_in_directory! {
-    fstatat();
-    fstatat64();
-    __fxstatat(version: c_int);
-    __fxstatat64(version: c_int);
-}
-
-/// See statx(2).
+/// stat by way of the next function, of what stands in for what is asked for.
 ///
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn statx(
-    directory: c_int,
+/// `out` is what `next` writes.
+unsafe fn stat_by(
+    asked: &Asked,
     path: *const c_char,
-    flags: c_int,
-    mask: c_uint,
-    out: *mut Statx,
+    out: *mut Stat,
+    next: impl FnOnce(*const c_char) -> c_int,
 ) -> c_int {
-    let asked = Asked::by_either(directory, path, flags);
-    let path = asked.stand_in().map_or(path, CStr::as_ptr);
-    // SAFETY: the function of that name, with what the program gave it or the
-    // C string of a path of ours.
-    let result = unsafe {
-        next!(statx: fn(c_int, *const c_char, c_int, c_uint, *mut Statx) -> c_int;
-            directory, path, flags, mask, out)
-    };
+    let result = next(asked.stand_in().map_or(path, CStr::as_ptr));
     if result == 0 && asked.is_node() {
         // SAFETY: the C library has just written there.
-        if let Some(out) = unsafe { out.as_mut() } {
+        unsafe { make_node(out) };
+    }
+    result
+}
+
+hook! {
+    // See stat(2).
+    fn(path: *const c_char, out: *mut Stat) -> c_int, |next| {
+        let asked = Asked::by_path(AT_FDCWD, path);
+        // SAFETY: what the program gave.
+        unsafe { stat_by(&asked, path, out, |path| next(path, out)) }
+    }
+    stat(..);
+    stat64(..);
+    lstat(..);
+    lstat64(..);
+    __xstat(version: c_int, ..);
+    __xstat64(version: c_int, ..);
+    __lxstat(version: c_int, ..);
+    __lxstat64(version: c_int, ..);
+}
+
+hook! {
+    // See fstat(2).
+    fn(fd: c_int, out: *mut Stat) -> c_int, |next| {
+        let result = next(fd, out);
+        if result == 0 && look(false, || is_device(fd)) {
+            // SAFETY: the C library has just written there.
+            unsafe { make_node(out) };
+        }
+        result
+    }
+    fstat(..);
+    fstat64(..);
+    __fxstat(version: c_int, ..);
+    __fxstat64(version: c_int, ..);
+}
+
+hook! {
+    // See fstatat(2).
+    fn(directory: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int, |next| {
+        let asked = Asked::by_either(directory, path, flags);
+        let next = |path| next(directory, path, out, flags);
+        // SAFETY: what the program gave.
+        unsafe { stat_by(&asked, path, out, next) }
+    }
+    fstatat(..);
+    fstatat64(..);
+    __fxstatat(version: c_int, ..);
+    __fxstatat64(version: c_int, ..);
+}
+
+hook! {
+    // See statx(2).
+    fn(
+        directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut Statx
+    ) -> c_int, |next| {
+        let asked = Asked::by_either(directory, path, flags);
+        let path = asked.stand_in().map_or(path, CStr::as_ptr);
+        let result = next(directory, path, flags, mask, out);
+        // SAFETY: the C library has just written there.
+        if result == 0 && asked.is_node() && let Some(out) = unsafe { out.as_mut() } {
             // Sixteen bits of type and permissions.
             out.stx_mode = NODE_MODE as u16;
             out.stx_rdev_major = DEVICE_MAJOR;
@@ -220,6 +172,7 @@ pub unsafe extern "C" fn statx(
             out.stx_size = 0;
             out.stx_blocks = 0;
         }
+        result
     }
-    result
+    statx(..);
 }

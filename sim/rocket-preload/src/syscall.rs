@@ -3,7 +3,7 @@
 
 use libc::{c_int, c_long, c_uint, c_ulong};
 
-use crate::next::next;
+use crate::next::hook;
 use crate::{close, ioctl, mmap, mremap, open, paths, stat};
 
 /// A register as an address.
@@ -11,77 +11,46 @@ fn pointer<T>(register: c_long) -> *mut T {
     std::ptr::with_exposed_provenance_mut(register.cast_unsigned() as usize)
 }
 
-/// See syscall(2). C declares it variadic; its arguments come in the registers
-/// of named ones (see `open`), and those that the program did not give are
-/// left-overs, passed on as the C library passes them on.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
-    number: c_long,
-    a: c_long,
-    b: c_long,
-    c: c_long,
-    d: c_long,
-    e: c_long,
-    f: c_long,
-) -> c_long {
-    // Each takes of a register what the system call takes: an int its low half.
-    let result: c_int = match number {
+hook! {
+    // See syscall(2). C declares it variadic; its arguments come in the registers
+    // of named ones (see `open`), and those that the program did not give are
+    // left-overs, passed on as the C library passes them on.
+    fn(
+        number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long
+    ) -> c_long, |next| {
+        // Each takes of a register what the system call takes: an int its low half.
+        let fd = a as c_int;
+        #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one of them runs")]
         // SAFETY: the same call, by its function.
-        libc::SYS_close => unsafe { close::close(a as c_int) },
-        // SAFETY: the same call, by its function.
-        libc::SYS_ioctl => unsafe { ioctl::ioctl(a as c_int, b as c_ulong, pointer(c)) },
-        libc::SYS_mmap => {
-            // SAFETY: the same call, by its function.
-            let mapped = unsafe {
-                mmap::mmap(
-                    pointer(a),
-                    b as usize,
-                    c as c_int,
-                    d as c_int,
-                    e as c_int,
-                    f,
-                )
-            };
-            return mapped.expose_provenance() as c_long;
-        }
-        libc::SYS_mremap => {
-            // SAFETY: the same call, by its function.
-            let mapped = unsafe {
-                mremap::mremap(pointer(a), b as usize, c as usize, d as c_int, pointer(e))
-            };
-            return mapped.expose_provenance() as c_long;
-        }
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the same call, by its function.
-        libc::SYS_open => unsafe { open::open(pointer(a), b as c_int, c as libc::mode_t) },
-        // SAFETY: the same call, by its function.
-        libc::SYS_openat => unsafe {
-            open::openat(a as c_int, pointer(b), c as c_int, d as libc::mode_t)
-        },
-        // SAFETY: the same call, by its function.
-        libc::SYS_fstat => unsafe { stat::fstat(a as c_int, pointer(b)) },
-        // SAFETY: the same call, by its function.
-        libc::SYS_newfstatat => unsafe {
-            stat::fstatat(a as c_int, pointer(b), pointer(c), d as c_int)
-        },
-        // SAFETY: the same call, by its function.
-        libc::SYS_statx => unsafe {
-            stat::statx(a as c_int, pointer(b), c as c_int, d as c_uint, pointer(e))
-        },
-        libc::SYS_readlinkat => {
-            // SAFETY: the same call, by its function.
-            let len = unsafe { paths::readlinkat(a as c_int, pointer(b), pointer(c), d as usize) };
-            return len as c_long;
-        }
-        // SAFETY: as the program called it.
-        _ => unsafe {
-            return next!(syscall: fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long)
-                    -> c_long;
-                number, a, b, c, d, e, f);
-        },
-    };
-    c_long::from(result)
+        let result: c_int = unsafe {
+            match number {
+                libc::SYS_close => close::close(fd),
+                libc::SYS_ioctl => ioctl::ioctl(fd, b as c_ulong, pointer(c)),
+                libc::SYS_mmap => {
+                    let (len, prot, flags) = (b as usize, c as c_int, d as c_int);
+                    let mapped = mmap::mmap(pointer(a), len, prot, flags, e as c_int, f);
+                    return mapped.expose_provenance() as c_long;
+                }
+                libc::SYS_mremap => {
+                    let (old_len, len, flags) = (b as usize, c as usize, d as c_int);
+                    let mapped = mremap::mremap(pointer(a), old_len, len, flags, pointer(e));
+                    return mapped.expose_provenance() as c_long;
+                }
+                #[cfg(target_arch = "x86_64")]
+                libc::SYS_open => open::open(pointer(a), b as c_int, c as libc::mode_t),
+                libc::SYS_openat => open::openat(fd, pointer(b), c as c_int, d as libc::mode_t),
+                libc::SYS_fstat => stat::fstat(fd, pointer(b)),
+                libc::SYS_newfstatat => stat::fstatat(fd, pointer(b), pointer(c), d as c_int),
+                libc::SYS_statx => {
+                    stat::statx(fd, pointer(b), c as c_int, d as c_uint, pointer(e))
+                }
+                libc::SYS_readlinkat => {
+                    return paths::readlinkat(fd, pointer(b), pointer(c), d as usize) as c_long;
+                }
+                _ => return next(number, a, b, c, d, e, f),
+            }
+        };
+        c_long::from(result)
+    }
+    syscall(..);
 }

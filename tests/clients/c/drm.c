@@ -13,18 +13,12 @@
 #include <unistd.h>
 #include <xf86drm.h>
 
-/* linux/dma-buf.h, which older headers have without it. */
-struct export_sync_file {
-    uint32_t flags;
-    int32_t fd;
-};
-#define EXPORT_SYNC_FILE 0xc0086202u
 #define SYNC_READ 1u
 
 static struct device open_drm(void)
 {
-    struct device device = {open(ACCEL_NODE, O_RDWR | O_CLOEXEC), drmIoctl};
-    EXPECT(device.fd >= 0, "cannot open %s", ACCEL_NODE);
+    struct device device = {open(NODE, O_RDWR | O_CLOEXEC), drmIoctl};
+    EXPECT(device.fd >= 0, "cannot open %s", NODE);
     return device;
 }
 
@@ -71,7 +65,7 @@ static void shares_a_result(struct device *device)
     EXPECT(fcntl(shared, F_GETFD) == FD_CLOEXEC, "flags %d", fcntl(shared, F_GETFD));
     EXPECT(lseek(shared, 0, SEEK_END) == (off_t)work.c.size, "length");
 
-    struct export_sync_file fence = {SYNC_READ, -1};
+    struct dma_buf_sync_file fence = {SYNC_READ, -1};
     EXPECT(drmIoctl(shared, EXPORT_SYNC_FILE, &fence) == 0 && fence.fd >= 0, "sync_file");
     struct pollfd ended = {fence.fd, POLLIN, 0};
     EXPECT(poll(&ended, 1, 30000) == 1 && ended.revents == POLLIN, "events %x", ended.revents);

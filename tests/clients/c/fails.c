@@ -30,12 +30,12 @@ int main(void)
     submit_changed(&device, job);
     job = work.job;
     uint32_t twice[2] = {work.c.handle, work.c.handle};
-    job.out_handles = (uintptr_t)twice;
-    job.out_count = 2;
+    job.out_bo_handles = (uintptr_t)twice;
+    job.out_bo_handle_count = 2;
     submit_changed(&device, job);
     uint32_t nothing = 77;
-    job.out_handles = (uintptr_t)&nothing;
-    job.out_count = 1;
+    job.out_bo_handles = (uintptr_t)&nothing;
+    job.out_bo_handle_count = 1;
     submit_changed(&device, job);
 
     /* A program that starts nothing: the driver resets the core. */
@@ -47,7 +47,7 @@ int main(void)
 
     /* No list of what is written: there is nothing to wait for. */
     job = work.job;
-    job.out_count = 0;
+    job.out_bo_handle_count = 0;
     submit_changed(&device, job);
     work_submit(&work);
     work_check(&work);

@@ -109,8 +109,8 @@ static void sends_larger_jobs(struct device *device)
 static void passes_wild_pointers(struct device *device)
 {
     void *wild[] = {NULL, (void *)16, (void *)(UINTPTR_MAX - 4095), (void *)(UINTPTR_MAX / 2 - 7)};
-    uint32_t requests[] = {IOCTL_VERSION, IOCTL_CREATE_BO, IOCTL_SUBMIT, IOCTL_PREP_BO,
-                           IOCTL_FINI_BO, IOCTL_GEM_CLOSE};
+    uint32_t requests[] = {VERSION, CREATE_BO, SUBMIT, PREP_BO,
+                           FINI_BO, GEM_CLOSE};
     char *text = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     EXPECT(text != MAP_FAILED, "mmap");
     for (unsigned request = 0; request < sizeof requests / sizeof *requests; request++) {
@@ -136,7 +136,7 @@ static void passes_wild_pointers(struct device *device)
     for (unsigned pointer = 0; pointer < sizeof wild / sizeof *wild; pointer++)
         for (unsigned field = 0; field < 3; field++) {
             struct job job = work.job;
-            uint64_t *fields[] = {&job.tasks, &job.in_handles, &job.out_handles};
+            uint64_t *fields[] = {&job.tasks, &job.in_bo_handles, &job.out_bo_handles};
             *fields[field] = (uintptr_t)wild[pointer];
             EXPECT(submit_jobs(device, &job, 1, sizeof job) == 0, "field %u", field);
         }

@@ -69,7 +69,7 @@ int main(int count, char **arguments)
     }
     close(sockets[1]);
 
-    struct device device = {open(ACCEL_NODE, O_RDWR), call_plain};
+    struct device device = {open(NODE, O_RDWR), call_plain};
     struct work work;
     work_new(&work, &device, shape_of(INT8), 3);
     char number[16];

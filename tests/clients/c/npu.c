@@ -329,12 +329,12 @@ void work_submit(struct work *work)
     work->out[0] = work->c.handle;
     work->job = (struct job){
         .tasks = (uintptr_t)&work->task,
-        .in_handles = (uintptr_t)work->in,
-        .out_handles = (uintptr_t)work->out,
+        .in_bo_handles = (uintptr_t)work->in,
+        .out_bo_handles = (uintptr_t)work->out,
         .task_count = 1,
         .task_struct_size = sizeof(struct task),
-        .in_count = 3,
-        .out_count = 1,
+        .in_bo_handle_count = 3,
+        .out_bo_handle_count = 1,
     };
     int result = submit_jobs(work->device, &work->job, 1, sizeof work->job);
     EXPECT(result == 0, "SUBMIT: %d", result);

@@ -8,28 +8,22 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-struct version {
-    int32_t major, minor, patch;
-    uint32_t pad;
-    uint64_t name_length, name, date_length, date, description_length, description;
-};
-
 int main(void)
 {
     struct device device = open_plain();
     char name[16] = "", description[32] = "";
     struct version version = {
-        .name_length = sizeof name - 1,
+        .name_len = sizeof name - 1,
         .name = (uintptr_t)name,
-        .description_length = sizeof description - 1,
-        .description = (uintptr_t)description,
+        .desc_len = sizeof description - 1,
+        .desc = (uintptr_t)description,
     };
-    EXPECT(call_plain(device.fd, IOCTL_VERSION, &version) == 0, "VERSION");
+    EXPECT(call_plain(device.fd, VERSION, &version) == 0, "VERSION");
     EXPECT(strcmp(name, "rocket") == 0, "it is %s", name);
-    EXPECT(version.major == 0 && version.minor == 0 && version.patch == 0, "%d.%d.%d",
-           version.major, version.minor, version.patch);
+    EXPECT(version.major == 0 && version.minor == 0 && version.patchlevel == 0, "%d.%d.%d",
+           version.major, version.minor, version.patchlevel);
     struct stat by_name, by_fd;
-    EXPECT(stat(ACCEL_NODE, &by_name) == 0 && fstat(device.fd, &by_fd) == 0, "stat");
+    EXPECT(stat(NODE, &by_name) == 0 && fstat(device.fd, &by_fd) == 0, "stat");
     EXPECT(S_ISCHR(by_name.st_mode) && S_ISCHR(by_fd.st_mode), "modes %o, %o",
            by_name.st_mode, by_fd.st_mode);
     EXPECT(by_name.st_rdev == makedev(261, 0) && by_fd.st_rdev == by_name.st_rdev,

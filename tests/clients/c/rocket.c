@@ -35,15 +35,15 @@ int call_plain(int fd, unsigned long request, void *argument)
 
 struct device open_plain(void)
 {
-    struct device device = {open(ACCEL_NODE, O_RDWR | O_CLOEXEC), call_plain};
-    EXPECT(device.fd >= 0, "cannot open %s", ACCEL_NODE);
+    struct device device = {open(NODE, O_RDWR | O_CLOEXEC), call_plain};
+    EXPECT(device.fd >= 0, "cannot open %s", NODE);
     return device;
 }
 
 struct bo bo_new(struct device *device, size_t size)
 {
     struct create_bo create = {.size = (uint32_t)size};
-    EXPECT(device->call(device->fd, IOCTL_CREATE_BO, &create) == 0,
+    EXPECT(device->call(device->fd, CREATE_BO, &create) == 0,
            "no buffer of %zu bytes", size);
     EXPECT(create.handle != 0 && create.dma_address <= UINT32_MAX,
            "handle %u at 0x%llx", create.handle,
@@ -68,13 +68,13 @@ void bo_unmap(const struct bo *bo, uint8_t *map)
 int bo_prep(const struct bo *bo, int64_t timeout_ns)
 {
     struct prep_bo prep = {.handle = bo->handle, .timeout_ns = timeout_ns};
-    return bo->device->call(bo->device->fd, IOCTL_PREP_BO, &prep) ? -errno : 0;
+    return bo->device->call(bo->device->fd, PREP_BO, &prep) ? -errno : 0;
 }
 
 int bo_fini(const struct bo *bo)
 {
     struct fini_bo fini = {.handle = bo->handle};
-    return bo->device->call(bo->device->fd, IOCTL_FINI_BO, &fini) ? -errno : 0;
+    return bo->device->call(bo->device->fd, FINI_BO, &fini) ? -errno : 0;
 }
 
 void bo_write(const struct bo *bo, const void *data, size_t size)
@@ -98,7 +98,7 @@ void bo_read(const struct bo *bo, void *data, size_t size)
 void bo_close(struct bo *bo)
 {
     struct gem_close close = {.handle = bo->handle};
-    EXPECT(bo->device->call(bo->device->fd, IOCTL_GEM_CLOSE, &close) == 0,
+    EXPECT(bo->device->call(bo->device->fd, GEM_CLOSE, &close) == 0,
            "GEM_CLOSE of %u", bo->handle);
     bo->handle = 0;
 }
@@ -107,5 +107,5 @@ int submit_jobs(struct device *device, const void *jobs, unsigned count,
                 unsigned stride)
 {
     struct submit submit = {(uintptr_t)jobs, count, stride, 0};
-    return device->call(device->fd, IOCTL_SUBMIT, &submit) ? -errno : 0;
+    return device->call(device->fd, SUBMIT, &submit) ? -errno : 0;
 }

@@ -1,60 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The rocket driver as a C program sees it that has no kernel header for it:
- * numbers and layouts of drm/rocket_accel.h, Linux 6.18 to 7.2. */
+/* Buffers and jobs of the rocket driver, for clients that compute. */
 #ifndef ROCKET_H
 #define ROCKET_H
 
 #include <stddef.h>
-#include <stdint.h>
 
-#define ACCEL_NODE "/dev/accel/accel0"
-
-/* The NPU's addresses belong to an open file: one file, one address space. */
-struct create_bo {
-    uint32_t size;
-    uint32_t handle;
-    uint64_t dma_address;
-    uint64_t offset;
-};
-struct submit {
-    uint64_t jobs;
-    uint32_t job_count;
-    uint32_t job_struct_size;
-    uint64_t reserved;
-};
-struct prep_bo {
-    uint32_t handle;
-    uint32_t reserved;
-    int64_t timeout_ns; /* absolute, CLOCK_MONOTONIC */
-};
-struct fini_bo {
-    uint32_t handle;
-    uint32_t reserved;
-};
-struct job {
-    uint64_t tasks;
-    uint64_t in_handles;
-    uint64_t out_handles;
-    uint32_t task_count;
-    uint32_t task_struct_size;
-    uint32_t in_count;
-    uint32_t out_count;
-};
-struct task {
-    uint32_t regcmd;
-    uint32_t regcmd_count;
-};
-struct gem_close {
-    uint32_t handle;
-    uint32_t pad;
-};
-
-#define IOCTL_VERSION 0xc0406400u
-#define IOCTL_GEM_CLOSE 0x40086409u
-#define IOCTL_CREATE_BO 0xc0186440u
-#define IOCTL_SUBMIT 0x40186441u
-#define IOCTL_PREP_BO 0x40106442u
-#define IOCTL_FINI_BO 0x40086443u
+#include "uapi.h"
 
 /* How requests reach the driver: ioctl(), or drmIoctl(). */
 struct device {

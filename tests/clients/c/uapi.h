@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The uAPI as a client writes it down, and checks that end the program. */
+/* The rocket driver as a C program sees it that has no kernel header for it: numbers and
+ * layouts of drm/rocket_accel.h, Linux 6.18 to 7.2. And checks that end the program. */
 #ifndef UAPI_H
 #define UAPI_H
 #include <errno.h>
@@ -19,7 +20,7 @@ struct job {
 	uint32_t task_count, task_struct_size, in_bo_handle_count, out_bo_handle_count;
 };
 struct task { uint32_t regcmd, regcmd_count; };
-struct prep_bo { uint32_t handle, reserved; int64_t timeout_ns; };
+struct prep_bo { uint32_t handle, reserved; int64_t timeout_ns; /* absolute, CLOCK_MONOTONIC */ };
 struct fini_bo { uint32_t handle, reserved; };
 struct gem_close { uint32_t handle, pad; };
 struct prime_handle { uint32_t handle, flags; int32_t fd; };

@@ -37,15 +37,15 @@ static void works(int fd, const char *way)
 static void opens_in_every_way(void)
 {
     int flags = O_RDWR | O_CLOEXEC;
-    works(open(ACCEL_NODE, flags), "open");
-    works(open64(ACCEL_NODE, flags), "open64");
-    works(openat(AT_FDCWD, ACCEL_NODE, flags), "openat");
-    works(openat64(AT_FDCWD, ACCEL_NODE, flags), "openat64");
-    works(__open_2(ACCEL_NODE, flags), "__open_2");
-    works(__openat_2(AT_FDCWD, ACCEL_NODE, flags), "__openat_2");
+    works(open(NODE, flags), "open");
+    works(open64(NODE, flags), "open64");
+    works(openat(AT_FDCWD, NODE, flags), "openat");
+    works(openat64(AT_FDCWD, NODE, flags), "openat64");
+    works(__open_2(NODE, flags), "__open_2");
+    works(__openat_2(AT_FDCWD, NODE, flags), "__openat_2");
     works(open("/dev//accel/./accel0", flags), "a path in another form");
     works(open("/dev/accel/../accel/accel0", flags), "a path with ..");
-    works((int)syscall(SYS_openat, AT_FDCWD, ACCEL_NODE, flags), "syscall");
+    works((int)syscall(SYS_openat, AT_FDCWD, NODE, flags), "syscall");
 
     int directory = open("/dev/accel", O_RDONLY | O_DIRECTORY);
     EXPECT(directory >= 0, "the directory");
@@ -53,13 +53,13 @@ static void opens_in_every_way(void)
     EXPECT(openat(directory, "accel1", flags) < 0 && errno == ENOENT, "accel1");
     EXPECT(close(directory) == 0, "close");
 
-    FILE *stream = fopen(ACCEL_NODE, "r+");
+    FILE *stream = fopen(NODE, "r+");
     EXPECT(stream, "fopen");
     struct device device = {fileno(stream), call_plain};
     product(&device, INT8, 4);
     EXPECT(fclose(stream) == 0, "fclose");
 
-    int fd = open(ACCEL_NODE, flags);
+    int fd = open(NODE, flags);
     struct device direct = {fd, by_syscall};
     product(&direct, FP16, 5);
     EXPECT(close(fd) == 0, "close");
@@ -73,11 +73,11 @@ static int ioctl_number(int fd, unsigned long request)
 
 static void errors_are_the_kernels(void)
 {
-    EXPECT(open(ACCEL_NODE, O_RDWR | O_CREAT | O_EXCL, 0600) < 0 && errno == EEXIST, "O_EXCL");
-    EXPECT(open(ACCEL_NODE, O_RDONLY | O_DIRECTORY) < 0 && errno == ENOTDIR, "O_DIRECTORY");
+    EXPECT(open(NODE, O_RDWR | O_CREAT | O_EXCL, 0600) < 0 && errno == EEXIST, "O_EXCL");
+    EXPECT(open(NODE, O_RDONLY | O_DIRECTORY) < 0 && errno == ENOTDIR, "O_DIRECTORY");
     EXPECT(open("/dev/accel/accel0/x", O_RDWR) < 0 && errno == ENOTDIR, "below the node");
     EXPECT(open("/dev/accel/", O_RDWR) < 0 && errno == EISDIR, "the directory");
-    int fd = open(ACCEL_NODE, O_RDWR);
+    int fd = open(NODE, O_RDWR);
     EXPECT(ioctl_number(fd, 0x40046444u) == -EINVAL, "a driver's request that it has not");
     EXPECT(ioctl_number(fd, 0x5401u) == -ENOTTY, "a terminal's request");
     char byte;
@@ -92,7 +92,7 @@ static void is_found_by_pattern(void)
 {
     glob_t found;
     EXPECT(glob("/dev/accel/accel*", 0, NULL, &found) == 0, "glob");
-    EXPECT(found.gl_pathc == 1 && strcmp(found.gl_pathv[0], ACCEL_NODE) == 0, "%zu nodes",
+    EXPECT(found.gl_pathc == 1 && strcmp(found.gl_pathv[0], NODE) == 0, "%zu nodes",
            found.gl_pathc);
     globfree(&found);
     /* Behind what there is already, and behind places kept free. */
@@ -100,7 +100,7 @@ static void is_found_by_pattern(void)
     EXPECT(glob("/dev/nul?", GLOB_DOOFFS, NULL, &found) == 0, "glob");
     EXPECT(glob("/dev/accel/*", GLOB_DOOFFS | GLOB_APPEND, NULL, &found) == 0, "glob");
     EXPECT(found.gl_pathc == 2 && strcmp(found.gl_pathv[2], "/dev/null") == 0 &&
-               strcmp(found.gl_pathv[3], ACCEL_NODE) == 0,
+               strcmp(found.gl_pathv[3], NODE) == 0,
            "%s, %s", found.gl_pathv[2], found.gl_pathv[3]);
     globfree(&found);
     EXPECT(glob("/dev/accel/accel1*", 0, NULL, &found) == GLOB_NOMATCH, "glob");
@@ -118,7 +118,7 @@ static void is_found_by_pattern(void)
 
 static void has_no_events(void)
 {
-    int pipes[2], fd = open(ACCEL_NODE, O_RDWR);
+    int pipes[2], fd = open(NODE, O_RDWR);
     EXPECT(pipe(pipes) == 0, "pipe");
     struct pollfd files[] = {{fd, POLLIN | POLLOUT, -1}, {pipes[0], POLLIN, -1}};
     EXPECT(poll(files, 2, 0) == 0 && !files[0].revents && !files[1].revents, "poll");
@@ -156,12 +156,12 @@ static void is_a_character_device(void)
     closedir(directory);
     /* What ls -l asks for; ENOENT would be an error. */
     char value[64];
-    EXPECT(lgetxattr(ACCEL_NODE, "security.selinux", value, sizeof value) >= 0 || errno != ENOENT,
+    EXPECT(lgetxattr(NODE, "security.selinux", value, sizeof value) >= 0 || errno != ENOENT,
            "lgetxattr");
-    EXPECT(getxattr(ACCEL_NODE, "system.posix_acl_access", value, sizeof value) >= 0 ||
+    EXPECT(getxattr(NODE, "system.posix_acl_access", value, sizeof value) >= 0 ||
                errno != ENOENT,
            "getxattr");
-    EXPECT(listxattr(ACCEL_NODE, value, sizeof value) >= 0 || errno != ENOENT, "listxattr");
+    EXPECT(listxattr(NODE, value, sizeof value) >= 0 || errno != ENOENT, "listxattr");
 }
 
 /* By the time that munmap returns nothing is left of the mapping anywhere: the

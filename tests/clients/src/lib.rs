@@ -97,20 +97,9 @@ impl Client {
     /// its own.
     #[must_use]
     pub fn command(&self, options: &[&str], arguments: &[&str]) -> Command {
-        let mut command = test_support::program(FOLDER.join("npu-probe"));
-        let client = test_support::program(&self.binary);
-        command
-            .arg("run")
-            .args(options)
-            .arg("--preload")
-            .arg(FOLDER.join("librocket_preload.so"))
-            .arg("--")
-            .arg(client.get_program())
-            .args(client.get_args())
-            .args(arguments)
-            .env_remove("ROCKET_DEVICE")
-            .env_remove("RUST_LOG");
-        command
+        let mut client = test_support::program(&self.binary);
+        client.args(arguments);
+        under_probe(options, &client)
     }
 
     /// The client under `npu-probe run --device NODE`, where NODE is the model's
@@ -118,19 +107,8 @@ impl Client {
     /// whose options are `outer`.
     #[must_use]
     pub fn on_a_node(&self, outer: &[&str], options: &[&str], arguments: &[&str]) -> Command {
-        let inner = self.command(&[&["--device", NODE], options].concat(), arguments);
-        let mut command = test_support::program(FOLDER.join("npu-probe"));
-        command
-            .arg("run")
-            .args(outer)
-            .arg("--preload")
-            .arg(FOLDER.join("librocket_preload.so"))
-            .arg("--")
-            .arg(inner.get_program())
-            .args(inner.get_args())
-            .env_remove("ROCKET_DEVICE")
-            .env_remove("RUST_LOG");
-        command
+        let options = [&["--device", NODE], options].concat();
+        under_probe(outer, &self.command(&options, arguments))
     }
 
     /// The client by itself.
@@ -178,6 +156,22 @@ impl Client {
         );
         output
     }
+}
+
+/// A command under `npu-probe run`.
+fn under_probe(options: &[&str], inner: &Command) -> Command {
+    let mut command = test_support::program(FOLDER.join("npu-probe"));
+    command
+        .arg("run")
+        .args(options)
+        .arg("--preload")
+        .arg(FOLDER.join("librocket_preload.so"))
+        .arg("--")
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env_remove("ROCKET_DEVICE")
+        .env_remove("RUST_LOG");
+    command
 }
 
 /// A program that runs `command`, for who starts programs by their path alone.

@@ -3,15 +3,14 @@
 //! The node is the model's, shown to that `npu-probe` by another.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::fs;
+mod common;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use client_tests::{Client, NODE, probe};
+use common::{SHARED, json, json_of, programs, replayed, text};
 use serde_json::Value;
-
-/// What the clients share: the driver's structures, programs, references.
-const SHARED: [&str; 4] = ["c/npu.c", "c/rocket.c", "-lm", "-pthread"];
 
 /// Whether programs start others here, as these tests need.
 fn is_possible(test: &str) -> bool {
@@ -21,18 +20,10 @@ fn is_possible(test: &str) -> bool {
     !test_support::emulated()
 }
 
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
-}
-
 #[track_caller]
 fn pass(mut command: Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-}
-
-fn json_of(file: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
 }
 
 /// Reports of both sides of a client: what the node saw, and what was shown to
@@ -64,14 +55,6 @@ fn record(folder: &Path, name: &str, options: &[&str]) -> Seen {
     }
 }
 
-/// What a command says of a capture, and its exit code.
-fn json(arguments: &[&str], file: &Path) -> (i32, Value) {
-    let output = probe(arguments).arg("--json").arg(file).output().unwrap();
-    let value = serde_json::from_slice(&output.stdout);
-    let value = value.unwrap_or_else(|error| unreachable!("{error}: {}", text(&output)));
-    (output.status.code().unwrap(), value)
-}
-
 #[test]
 fn jobs_of_a_node_are_recorded_and_come_out_again() {
     if !is_possible("jobs_of_a_node_are_recorded_and_come_out_again") {
@@ -88,13 +71,7 @@ fn jobs_of_a_node_are_recorded_and_come_out_again() {
         for same in ["bos", "bo_bytes", "submits", "jobs", "tasks", "words"] {
             assert_eq!(seen.node[same], seen.model[same], "{name}: {same}");
         }
-        let (code, replayed) = json(&["replay"], &seen.capture);
-        assert_eq!(
-            (code, &replayed["result"]),
-            (0, &Value::from("PASS")),
-            "{replayed:#}"
-        );
-        let replayed = replayed["jobs"].as_array().unwrap();
+        let replayed = replayed(&seen.capture);
         assert_eq!(replayed.len(), jobs, "{name}");
         for job in replayed {
             let compared = job["bytes_compared"].as_u64().unwrap();
@@ -120,13 +97,8 @@ fn jobs_that_fail_do_so_through_a_node() {
         assert_eq!(report["jobs_killed"], 1, "{report:#}");
     }
     assert_eq!(seen.node["jobs_others"], 0);
-    let (code, replayed) = json(&["replay"], &seen.capture);
-    assert_eq!(
-        (code, &replayed["result"]),
-        (0, &Value::from("PASS")),
-        "{replayed:#}"
-    );
-    let ends = replayed["jobs"].as_array().unwrap().iter();
+    let replayed = replayed(&seen.capture);
+    let ends = replayed.iter();
     let ends: Vec<_> = ends.map(|job| job["recorded"].as_str().unwrap()).collect();
     let mut expected = ["completed"; 8];
     expected[1..5].fill("dropped");
@@ -144,15 +116,10 @@ fn without_data_a_capture_of_a_node_has_its_programs() {
     }
     let folder = tempfile::tempdir().unwrap();
     let full = record(folder.path(), "fork", &[]);
-    let programs = |file: &Path| {
-        let (code, seen) = json(&["decode", "--job", "2"], file);
-        assert_eq!(code, 0);
-        seen["jobs"][0]["programs"].clone()
-    };
-    let of_full = programs(&full.capture);
+    let of_full = programs("2", &full.capture);
     assert!(of_full[0]["disassembly"].as_array().unwrap().len() > 100);
     let bare = record(folder.path(), "fork", &["--zero-data"]);
-    assert_eq!(programs(&bare.capture), of_full);
+    assert_eq!(programs("2", &bare.capture), of_full);
     let (code, seen) = json(&["replay"], &bare.capture);
     let compared = &seen["jobs"][3]["bytes_compared"];
     assert_eq!((code, compared), (0, &Value::Null));

@@ -2,9 +2,12 @@
 //! `npu-probe run` where a login allows little, and when it is asked to end.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod common;
+
 use std::process::{Command, Output};
 
 use client_tests::{Client, probe};
+use common::text;
 
 /// Runs a command of a shell that ends it if it hangs.
 fn shell(before: &str, command: &Command) -> Output {
@@ -21,17 +24,12 @@ fn shell(before: &str, command: &Command) -> Output {
     shell.output().unwrap()
 }
 
-fn said(output: &Output) -> String {
-    let all = [&output.stdout[..], &output.stderr].concat();
-    String::from_utf8_lossy(&all).into_owned()
-}
-
 #[test]
 fn without_descriptors_a_run_ends_with_a_sentence() {
     let client = Client::compile("plain", &["-pthread"]);
     for limit in 4..=16 {
         let output = shell(&format!("ulimit -n {limit};"), &client.command(&[], &[]));
-        let said = said(&output);
+        let said = text(&output);
         match output.status.code() {
             // The server has too few.
             Some(4) => {
@@ -58,7 +56,7 @@ fn clients_work_within_the_limits_of_a_login() {
         let client = Client::compile(name, &["-pthread"]);
         let limits = format!("ulimit -n {limit}; ulimit -s 8192;");
         let output = shell(&limits, &client.command(&[], &[]));
-        let said = said(&output);
+        let said = text(&output);
         assert_eq!(output.status.code(), Some(0), "{name}, {limit}: {said}");
         assert!(said.contains("all is well"), "{name}, {limit}: {said}");
     }
@@ -69,7 +67,7 @@ fn the_self_test_passes_with_512_threads_and_64_descriptors() {
     let arguments = ["--device", "model", "--fds", "3", "--shape", "64x512x512"];
     let limits = "ulimit -n 64; ulimit -s 8192; NPU_THREADS=512";
     let output = shell(limits, &probe(&arguments));
-    let said = said(&output);
+    let said = text(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("PASS"), "{said}");
 }
@@ -81,7 +79,7 @@ fn a_signal_to_end_is_passed_on_from_the_first_moment() {
     let client = Client::compile("asks_to_end", &[]);
     for time in 0..20 {
         let output = shell("", &client.command(&[], &[]));
-        let said = said(&output);
+        let said = text(&output);
         // 128 and SIGTERM's number.
         assert_eq!(output.status.code(), Some(143), "{time}: {said}");
         assert!(said.contains("opened     0 times"), "{time}: {said}");

@@ -3,15 +3,12 @@
 //! argument to the server and back.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../../sim/npu-server/tests/common/hooked.rs"]
-mod hooked;
-
 use std::sync::Arc;
 
 use client_tests::Client;
-use hooked::hooked;
 use npu_model::{Model, ModelOptions};
-use npu_server::Server;
+use npu_server::{ModelService, Server};
+use test_support::hooked;
 
 /// Number 8 of the driver's own, with 8 bytes that come back.
 const MADE_UP: u32 = 0xc008_6448;
@@ -19,7 +16,7 @@ const MADE_UP: u32 = 0xc008_6448;
 #[test]
 fn the_preload_library_carries_it() {
     let model = Model::new(ModelOptions::default());
-    let service = hooked(model, |below, request, arg, caller| {
+    let adds_one = hooked(|below, request, arg, caller| {
         if request == MADE_UP {
             arg[0] += 1;
             return Ok(0);
@@ -27,7 +24,7 @@ fn the_preload_library_carries_it() {
         // SAFETY: what the caller promises.
         unsafe { below.ioctl(request, arg, caller) }
     });
-    let server = Server::start(Arc::new(service)).unwrap();
+    let server = Server::start_through(Arc::new(ModelService::new(model)), adds_one).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut client = Client::compile("made_up", &[]).alone(folder.path());
     let address = String::from_utf8(server.address().name().to_vec()).unwrap();

@@ -2,6 +2,8 @@
 //! Programs that are no clients do not notice anything.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod common;
+
 use std::process::Command;
 
 use client_tests::Client;
@@ -30,7 +32,7 @@ fn a_server_without_descriptors_says_so() {
         .env_remove("ROCKET_DEVICE")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
+    let said = common::text(&output);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("full: all is well"), "{said}");
 }

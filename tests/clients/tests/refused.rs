@@ -2,8 +2,7 @@
 //! A server that takes nobody.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "common/listen.rs"]
-mod listen;
+mod common;
 
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +22,7 @@ const BACKLOG: i32 = 16;
 #[test]
 fn why_is_told_however_early_the_server_goes() {
     let address = Address::unique(process::id(), u64::MAX);
-    let listener = listen::listen(&address, BACKLOG);
+    let listener = common::listen(&address, BACKLOG);
     let ended = AtomicBool::new(false);
     let folder = tempfile::tempdir().unwrap();
     let mut client = Client::compile("refused", &[]).alone(folder.path());

@@ -3,8 +3,7 @@
 //! Needs root, to be another user.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "common/listen.rs"]
-mod listen;
+mod common;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -52,7 +51,7 @@ fn listen_as_other(address: Address) -> OwnedFd {
     let listening = thread::spawn(move || {
         let other = Uid::from_raw(OTHER);
         rustix::thread::set_thread_res_uid(other, other, other).unwrap();
-        listen::listen(&address, 16)
+        common::listen(&address, 16)
     });
     listening.join().unwrap()
 }

@@ -3,8 +3,7 @@
 //! not name, as a hostile or broken one may.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "common/listen.rs"]
-mod listen;
+mod common;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process;
@@ -92,7 +91,7 @@ impl Call {
 fn run(what: &str, deed: impl Fn(&Call) + Sync) -> String {
     static SERVERS: AtomicU64 = AtomicU64::new(1 << 40);
     let address = Address::unique(process::id(), SERVERS.fetch_add(1, Ordering::Relaxed));
-    let listener = listen::listen(&address, 1);
+    let listener = common::listen(&address, 1);
     let folder = tempfile::tempdir().unwrap();
     let mut client = Client::compile("unnamed", &[]).alone(folder.path());
     let name = String::from_utf8(address.name().to_vec()).unwrap();

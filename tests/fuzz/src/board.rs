@@ -11,6 +11,7 @@ use rknpu_chip::{
     Bus, ChipOptions, Contested, Core, Diagnosis, Direction, Fault, KickOutcome as Ran, Level,
     Master,
 };
+use rknpu_regcmd::Extent;
 use rknpu_regcmd::regs::{self, pc};
 
 /// Modelled time of a kick. A hostile program is computed as long as it is
@@ -27,6 +28,23 @@ pub(crate) struct Touched {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) bytes: u64,
+}
+
+impl Touched {
+    /// Whether one of the extents has it: that of the engine which touched it.
+    pub(crate) fn is_within(
+        &self,
+        extents: &[Extent],
+        master: Master,
+        direction: Direction,
+    ) -> bool {
+        extents.iter().any(|extent| {
+            Some(extent.engine) == master.engine()
+                && extent.engine.direction() == direction
+                && extent.start <= self.start
+                && self.end <= extent.end
+        })
+    }
 }
 
 /// All accesses of a kick.

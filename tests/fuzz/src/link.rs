@@ -14,7 +14,7 @@ use rknpu_regcmd::{
     LintContext, MatmulForm, MatmulTask, MatmulType, Program, Severity, decode, lint,
 };
 
-use crate::board::FuzzBoard;
+use crate::board::{FuzzBoard, Touched};
 use crate::words;
 use families::bytes;
 use families::{A, B, C, D};
@@ -213,13 +213,12 @@ struct Within<'a> {
 
 impl Within<'_> {
     fn check(&mut self, master: Master, direction: Direction, iova: u32, len: usize) {
-        let (start, end) = (u64::from(iova), u64::from(iova) + len as u64);
-        let known = self.extents.iter().any(|extent| {
-            Some(extent.engine) == master.engine()
-                && extent.engine.direction() == direction
-                && extent.start <= start
-                && end <= extent.end
-        });
+        let touched = Touched {
+            start: iova.into(),
+            end: u64::from(iova) + len as u64,
+            bytes: len as u64,
+        };
+        let known = touched.is_within(self.extents, master, direction);
         // The first few say enough.
         if !known && self.stray.len() < 4 {
             self.stray.push((master, direction, iova, len));

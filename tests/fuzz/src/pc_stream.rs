@@ -236,20 +236,15 @@ fn within_extents(words: &[Word], accesses: &Accesses) {
         return;
     };
     for (&(master, write), touched) in accesses {
-        let Some(engine) = master.engine() else {
+        if master.engine().is_none() {
             continue;
-        };
+        }
         let direction = if write {
             Direction::Write
         } else {
             Direction::Read
         };
-        let known = ranges.iter().any(|range| {
-            range.engine == engine
-                && engine.direction() == direction
-                && range.start <= touched.start
-                && touched.end <= range.end
-        });
+        let known = touched.is_within(&ranges, master, direction);
         assert!(
             known,
             "{master:?} {direction:?} {:#x}..{:#x} is not in {ranges:#x?}",

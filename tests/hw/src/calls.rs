@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::check::{Must, NotPassed, RowOutcome};
+use crate::check::{Must, NotPassed, RowOutcome, ensure};
 
 const TRACING: &str = "/sys/kernel/tracing";
 
@@ -76,10 +76,6 @@ pub(crate) fn balanced(
     let (took, gave) = (Calls::of(takes)?, Calls::of(gives)?);
     work()?;
     let (took, gave) = (took.count()?, gave.count()?);
-    match took == gave {
-        true => Ok(()),
-        false => Err(NotPassed::Fail(format!(
-            "{takes} {took} times, {gives} {gave}"
-        ))),
-    }
+    let what = format!("{takes} {took} times, {gives} {gave}");
+    ensure(&what, took == gave)
 }

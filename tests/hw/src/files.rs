@@ -3,64 +3,26 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Errno, PlainArgument, SyncFile, sys};
+use rocket_uapi::{Errno, SyncFile, sys};
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::check::{Must, NotPassed};
 use crate::raw::{File, Map};
+use crate::request::{Advance, HeapAllocation, Request, SetDeadline};
 
 /// Where the kernel gives memory that is not the driver's.
 const DMA_HEAP: &str = "/dev/dma_heap/system";
 
-/// DMA_HEAP_IOCTL_ALLOC (dma-heap.h).
-const HEAP_ALLOC: u32 = 0xc018_4800;
-
-/// `struct dma_heap_allocation_data`.
-#[repr(C)]
-#[derive(FromBytes, IntoBytes, Immutable)]
-struct HeapAllocation {
-    len: u64,
-    fd: u32,
-    fd_flags: u32,
-    heap_flags: u64,
-}
-
-// SAFETY: by dma-heap.h the request takes this structure, of three numbers and a
-// descriptor.
-unsafe impl PlainArgument for HeapAllocation {
-    const REQUESTS: &'static [u32] = &[HEAP_ALLOC];
-}
-
-/// Argument of SW_SYNC_INC: how far the timeline goes on.
-#[repr(transparent)]
-#[derive(FromBytes, IntoBytes, Immutable)]
-struct Advance(u32);
-
-// SAFETY: by sw_sync.c the request takes a number of 32 bits.
-unsafe impl PlainArgument for Advance {
-    const REQUESTS: &'static [u32] = &[sys::SW_SYNC_INC];
-}
-
 impl File {
-    /// An ioctl on another file, whose structure holds no address.
-    fn plain_on<T: PlainArgument>(
-        &self,
-        file: BorrowedFd<'_>,
-        request: u32,
-        arg: &mut T,
-    ) -> Result<(), Errno> {
-        assert!(
-            T::REQUESTS.contains(&request),
-            "{request:#x} takes another argument"
-        );
-        // SAFETY: as in `plain`.
+    /// An ioctl on another file, whose argument holds no address.
+    fn call_on<T: Request>(&self, file: BorrowedFd<'_>, arg: &mut T) -> Result<i32, Errno> {
+        // SAFETY: as in `call`.
         unsafe {
             self.raw()?
-                .file_ioctl(file, request, Some(arg.as_mut_bytes()))
+                .file_ioctl(file, T::NR, Some(arg.as_mut_bytes()))
         }
-        .map(drop)
     }
 
     pub(crate) fn export_fence(
@@ -69,7 +31,7 @@ impl File {
         flags: u32,
     ) -> Result<OwnedFd, Errno> {
         let mut arg = sys::ExportSyncFile { flags, fd: -1 };
-        self.plain_on(dma_buf, sys::EXPORT_SYNC_FILE, &mut arg)?;
+        self.call_on(dma_buf, &mut arg)?;
         // SAFETY: the kernel has put a new descriptor there, which nobody else
         // knows.
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fd) })
@@ -90,11 +52,12 @@ impl File {
     ) -> Result<(), Errno> {
         let fd = sync_file.as_raw_fd();
         let mut arg = sys::ImportSyncFile { flags, fd };
-        self.plain_on(dma_buf, sys::IMPORT_SYNC_FILE, &mut arg)
+        self.call_on(dma_buf, &mut arg).map(drop)
     }
 
     pub(crate) fn dma_buf_sync(&self, dma_buf: BorrowedFd<'_>, flags: u64) -> Result<(), Errno> {
-        self.plain_on(dma_buf, sys::DMA_BUF_SYNC, &mut sys::DmaBufSync { flags })
+        self.call_on(dma_buf, &mut sys::DmaBufSync { flags })
+            .map(drop)
     }
 
     pub(crate) fn merge(
@@ -109,7 +72,7 @@ impl File {
             flags,
             ..sys::SyncMergeData::default()
         };
-        self.plain_on(first, sys::SYNC_MERGE, &mut arg)?;
+        self.call_on(first, &mut arg)?;
         // SAFETY: as in `export_fence`.
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fence) })
     }
@@ -120,18 +83,38 @@ impl File {
         sync_file: BorrowedFd<'_>,
         flags: u32,
     ) -> Result<(i32, u32), Errno> {
-        let mut arg = sys::SyncFileInfo {
+        let arg = sys::SyncFileInfo {
             flags,
             ..sys::SyncFileInfo::default()
         };
+        let info = self.fence_infos(sync_file, arg, 0)?.0;
+        Ok((info.status, info.num_fences))
+    }
+
+    /// FILE_INFO with room for so many fences, and the status of each.
+    pub(crate) fn fence_infos(
+        &self,
+        sync_file: BorrowedFd<'_>,
+        mut arg: sys::SyncFileInfo,
+        room: usize,
+    ) -> Result<(sys::SyncFileInfo, Vec<i32>), Errno> {
+        let mut fences = vec![sys::SyncFenceInfo::new_zeroed(); room];
+        arg.num_fences = room as u32;
+        arg.sync_fence_info = fences.as_mut_ptr().expose_provenance() as u64;
         let bytes = arg.as_mut_bytes();
-        // SAFETY: the request is that of the structure; with room for no fences
-        // its address is not followed.
+        // SAFETY: the request is that of the structure; its address is that of an
+        // array with as many entries as it says.
         unsafe {
             self.raw()?
                 .file_ioctl(sync_file, sys::SYNC_FILE_INFO, Some(bytes))
         }?;
-        Ok((arg.status, arg.num_fences))
+        let known = fences.iter().take(arg.num_fences as usize);
+        let known = known.map(|fence| fence.status).collect();
+        Ok((arg, known))
+    }
+
+    pub(crate) fn set_deadline(&self, fence: BorrowedFd<'_>, pad: u64) -> Result<i32, Errno> {
+        self.call_on(fence, &mut SetDeadline([0, pad]))
     }
 
     /// A fence that is signalled when the timeline comes to `value`.
@@ -145,13 +128,13 @@ impl File {
             name: [0; 32],
             fence: -1,
         };
-        self.plain_on(timeline, sys::SW_SYNC_CREATE_FENCE, &mut arg)?;
+        self.call_on(timeline, &mut arg)?;
         // SAFETY: as in `export_fence`.
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fence) })
     }
 
     pub(crate) fn advance_timeline(&self, timeline: BorrowedFd<'_>, by: u32) -> Result<(), Errno> {
-        self.plain_on(timeline, sys::SW_SYNC_INC, &mut Advance(by))
+        self.call_on(timeline, &mut Advance(by)).map(drop)
     }
 
     /// A dma-buf of the machine's dma-heap, if it has one.
@@ -165,7 +148,7 @@ impl File {
             fd_flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
             heap_flags: 0,
         };
-        self.plain_on(heap.as_fd(), HEAP_ALLOC, &mut arg)?;
+        self.call_on(heap.as_fd(), &mut arg)?;
         // SAFETY: as in `export_fence`.
         Ok(Some(unsafe { OwnedFd::from_raw_fd(arg.fd.cast_signed()) }))
     }

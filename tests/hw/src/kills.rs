@@ -98,9 +98,10 @@ impl ClientOptions {
         let mut random = fastrand::Rng::with_seed(seed);
         for killed in 1..=count {
             let mut client = self.spawn()?;
-            thread::sleep(match self.between {
-                true => SETTLED,
-                false => Duration::from_micros(random.u64(..MOMENTS)),
+            thread::sleep(if self.between {
+                SETTLED
+            } else {
+                Duration::from_micros(random.u64(..MOMENTS))
             });
             client.kill().must("kill")?;
             client.wait().must("a client's end")?;

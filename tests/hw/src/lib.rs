@@ -32,6 +32,8 @@ mod program;
 #[allow(unsafe_code)]
 mod raw;
 mod report;
+#[allow(unsafe_code)]
+mod request;
 mod rows;
 mod scenario;
 #[allow(unsafe_code)]
@@ -41,8 +43,10 @@ mod submit;
 
 use std::cell::RefCell;
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use npu_model::driver::DriverProfile;
+use npu_model::{Opened, Selector};
 use rocket_uapi::{Device, DeviceInfo};
 
 pub use check::{NotPassed, RowOutcome};
@@ -52,6 +56,21 @@ pub use scenario::Scenario;
 
 use known::known;
 use report::RowReport;
+
+/// Exit status where the device that was asked for cannot be used.
+pub const NO_DEVICE: u8 = 3;
+
+/// Opens the device that `selector` means, else what `$ROCKET_DEVICE` does.
+///
+/// # Errors
+/// The exit status where it cannot be used; why is on standard error.
+pub fn open_or_exit(selector: Option<Selector>) -> Result<Opened, ExitCode> {
+    let selector = selector.unwrap_or_else(Selector::from_env);
+    npu_model::open(&selector).map_err(|error| {
+        eprintln!("{error}");
+        ExitCode::from(NO_DEVICE)
+    })
+}
 
 /// The device of a row, and the files that it opens besides.
 #[derive(Debug)]
@@ -116,9 +135,10 @@ pub fn run(
     out: &mut dyn Write,
 ) -> io::Result<RowCounts> {
     let info = device.info();
-    let expected = match info.is_model {
-        true => DriverProfile::default(),
-        false => DriverProfile::of_release(&running_kernel()),
+    let expected = if info.is_model {
+        DriverProfile::default()
+    } else {
+        DriverProfile::of_release(&running_kernel())
     };
     let mut remarks = vec![format!(
         "{} ({}), expecting what {} does",
@@ -147,9 +167,10 @@ pub fn run(
             Some(reason) => Err(NotPassed::Skip(reason)),
             None => run_row(row, device, &info),
         };
-        let known = match info.is_model {
-            true => None,
-            false => known(row.name, &expected),
+        let known = if info.is_model {
+            None
+        } else {
+            known(row.name, &expected)
         };
         report.row(row, outcome, known)?;
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use npu_model::Selector;
-use rocket_hw_tests::{Choice, NotPassed, ROWS, ReportFormat, Scenario, run};
+use rocket_hw_tests::{Choice, NotPassed, ROWS, ReportFormat, Scenario, open_or_exit, run};
 
 /// Checks what the rocket driver answers to each call, row by row.
 ///
@@ -49,8 +49,6 @@ struct Arguments {
     names: Vec<String>,
 }
 
-/// The device that was asked for cannot be used.
-const NO_DEVICE: u8 = 3;
 /// The output cannot be written.
 const NO_OUTPUT: u8 = 4;
 
@@ -92,13 +90,9 @@ fn execute(arguments: Arguments, out: &mut dyn Write) -> io::Result<ExitCode> {
         eprintln!("no row has `{name}` in its name; --list shows them all");
         return Ok(ExitCode::from(2));
     }
-    let selector = arguments.device.unwrap_or_else(Selector::from_env);
-    let opened = match npu_model::open(&selector) {
+    let opened = match open_or_exit(arguments.device) {
         Ok(opened) => opened,
-        Err(error) => {
-            eprintln!("{error}");
-            return Ok(ExitCode::from(NO_DEVICE));
-        }
+        Err(code) => return Ok(code),
     };
     if let Some(scenario) = arguments.scenario {
         let code = match scenario.run(&opened.device) {

@@ -38,10 +38,10 @@ pub(crate) struct ProductProgram {
 }
 
 impl ProductProgram {
-    /// One of zeros, which it writes into its own object.
-    pub(crate) fn new(file: &File) -> Result<Self, NotPassed> {
+    /// One of `value`, which it writes into its own object.
+    pub(crate) fn new(file: &File, value: u8) -> Result<Self, NotPassed> {
         let bo = file.create(BYTES).must("CREATE_BO")?;
-        Self::place(file, bo, 0, bo.dma_address as u32 + C)
+        Self::place(file, bo, value, bo.dma_address as u32 + C)
     }
 
     /// One of `value`, which writes [`RESULT`] bytes at the address `to`.
@@ -118,16 +118,25 @@ impl ProductProgram {
         }
     }
 
-    /// A task that runs it after `change`, which may hang or write anywhere in the
-    /// file's address space.
-    pub(crate) fn changed(&self, change: impl FnOnce(&mut [u64])) -> Task {
-        let mut words = self.words.clone();
-        change(&mut words);
-        self.write(CHANGED, &words);
+    /// The words of the program.
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// A task that runs these words, or as many as have a place, which may hang or
+    /// write anywhere in the file's address space.
+    pub(crate) fn changed(&self, words: &[u64]) -> Task {
+        let words = &words[..words.len().min(PAGE_BYTES / size_of::<u64>())];
+        self.write(CHANGED, words);
         Task {
             regcmd: self.bo.dma_address as u32 + CHANGED,
-            ..self.task()
+            regcmd_count: words.len() as u32,
         }
+    }
+
+    /// Fails unless its product is in its own object.
+    pub(crate) fn check_own(&self) -> RowOutcome {
+        self.check(&self.map, C, RESULT)
     }
 
     /// Fails unless its product is there: in `len` bytes from `at` on.

@@ -3,28 +3,19 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Device, Errno, MappedMemory, PlainArgument, RawDevice, sys};
+use rocket_uapi::{Device, Errno, MappedMemory, RawDevice, sys};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use zerocopy::IntoBytes;
 
 use crate::check::NotPassed;
+use crate::request::{FdToHandle, GemFlink, GemOpen, HandleToFd, Request, ShortCreateBo};
 
 /// Bits of a request number that hold the size of its argument.
 const SIZE_SHIFT: u32 = 16;
 const SIZE_MASK: u32 = 0x3fff << SIZE_SHIFT;
 
-/// SYNCOBJ_CREATE (drm.h): a handle and flags.
-const SYNCOBJ_CREATE: u32 = 0xc008_64bf;
-/// A driver ioctl that rocket does not have: number 4, 8 bytes, written.
-const UNKNOWN_DRIVER_IOCTL: u32 = 0x4008_6444;
 /// GET_UNIQUE (drm.h): a length and an address.
 const GET_UNIQUE: u32 = 0xc010_6401;
-/// GEM_FLINK (drm.h): a handle, and a name that the kernel writes.
-const GEM_FLINK: u32 = 0xc008_640a;
-/// GEM_OPEN (drm.h): a name; handle and size, which the kernel writes.
-const GEM_OPEN: u32 = 0xc010_640b;
-/// An ioctl with a letter that is not DRM's, 8 bytes, written.
-const NOT_DRM: u32 = 0x4008_7a44;
 
 /// Room for each text of VERSION, bytes.
 const TEXT_BYTES: usize = 64;
@@ -68,15 +59,10 @@ impl File {
         self.device.raw().ok_or(Errno::NOTTY)
     }
 
-    /// An ioctl whose structure holds no address.
-    fn plain<T: PlainArgument>(&self, request: u32, arg: &mut T) -> Result<i32, Errno> {
-        assert!(
-            T::REQUESTS.contains(&request),
-            "{request:#x} takes another argument"
-        );
-        // SAFETY: `request` is one of `T`, which promises that the kernel stays
-        // within its bytes, and follows no address in it.
-        unsafe { self.raw()?.ioctl(request, Some(arg.as_mut_bytes())) }
+    /// An ioctl whose argument holds no address.
+    pub(crate) fn call<T: Request>(&self, arg: &mut T) -> Result<i32, Errno> {
+        // SAFETY: `Request` promises that the kernel stays within the bytes of `T`.
+        unsafe { self.raw()?.ioctl(T::NR, Some(arg.as_mut_bytes())) }
     }
 
     pub(crate) fn create(&self, size: u32) -> Result<sys::CreateBo, Errno> {
@@ -84,12 +70,12 @@ impl File {
             size,
             ..sys::CreateBo::default()
         };
-        self.plain(sys::CREATE_BO, &mut arg)?;
+        self.call(&mut arg)?;
         Ok(arg)
     }
 
     pub(crate) fn close(&self, handle: u32) -> Result<i32, Errno> {
-        self.plain(sys::GEM_CLOSE, &mut sys::GemClose { handle, pad: 0 })
+        self.call(&mut sys::GemClose { handle, pad: 0 })
     }
 
     pub(crate) fn prep(&self, handle: u32, timeout_ns: i64) -> Result<i32, Errno> {
@@ -107,11 +93,11 @@ impl File {
             reserved,
             timeout_ns,
         };
-        self.plain(sys::PREP_BO, &mut arg)
+        self.call(&mut arg)
     }
 
     pub(crate) fn fini(&self, handle: u32, reserved: u32) -> Result<i32, Errno> {
-        self.plain(sys::FINI_BO, &mut sys::FiniBo { handle, reserved })
+        self.call(&mut sys::FiniBo { handle, reserved })
     }
 
     /// FINI_BO of `handle` with a structure of another size, 4 bytes at least.
@@ -140,36 +126,30 @@ impl File {
             capability,
             value: u64::MAX,
         };
-        self.plain(sys::GET_CAP, &mut arg)?;
+        self.call(&mut arg)?;
         Ok(arg.value)
     }
 
-    pub(crate) fn syncobj_create(&self) -> Result<i32, Errno> {
-        self.eight_bytes(SYNCOBJ_CREATE)
-    }
-
-    pub(crate) fn unknown_driver_ioctl(&self) -> Result<i32, Errno> {
-        self.eight_bytes(UNKNOWN_DRIVER_IOCTL)
-    }
-
-    pub(crate) fn not_drm(&self) -> Result<i32, Errno> {
-        self.eight_bytes(NOT_DRM)
+    /// CREATE_BO whose request tells 8 bytes: size, handle, and what was behind them,
+    /// where the address would be.
+    pub(crate) fn create_short(&self, size: u32, behind: u32) -> Result<[u32; 3], Errno> {
+        let mut arg = ShortCreateBo([size, 0, behind]);
+        self.call(&mut arg)?;
+        Ok(arg.0)
     }
 
     /// A name for an object.
     pub(crate) fn flink(&self, handle: u32) -> Result<u32, Errno> {
-        let mut arg = [handle, 0];
-        // SAFETY: the size in the request is 8, and no address is in it.
-        unsafe { self.raw()?.ioctl(GEM_FLINK, Some(arg.as_mut_bytes())) }?;
-        Ok(arg[1])
+        let mut arg = GemFlink([handle, 0]);
+        self.call(&mut arg)?;
+        Ok(arg.0[1])
     }
 
     /// Handle and size, in bytes, of the object of this name.
     pub(crate) fn open_name(&self, name: u32) -> Result<(u32, u64), Errno> {
-        let mut arg = [u64::from(name), 0];
-        // SAFETY: the size in the request is 16, and no address is in it.
-        unsafe { self.raw()?.ioctl(GEM_OPEN, Some(arg.as_mut_bytes())) }?;
-        Ok(((arg[0] >> 32) as u32, arg[1]))
+        let mut arg = GemOpen([u64::from(name), 0]);
+        self.call(&mut arg)?;
+        Ok(((arg.0[0] >> 32) as u32, arg.0[1]))
     }
 
     /// Asks for a name, with room for none.
@@ -180,43 +160,36 @@ impl File {
         unsafe { self.raw()?.ioctl(GET_UNIQUE, Some(&mut arg)) }
     }
 
-    /// One of the requests above, which all take 8 bytes, with zeros.
-    fn eight_bytes(&self, request: u32) -> Result<i32, Errno> {
-        let mut arg = [0_u8; 8];
-        // SAFETY: the size in each of the three requests is 8. Nobody knows
-        // two of them; the third holds no address.
-        unsafe { self.raw()?.ioctl(request, Some(&mut arg)) }
+    /// VERSION with these rooms for the name, the description and the date.
+    pub(crate) fn version_in(&self, rooms: [&mut [u8]; 3]) -> Result<sys::Version, Errno> {
+        let [name_len, desc_len, date_len] = rooms.each_ref().map(|room| room.len() as u64);
+        let [name, desc, date] = rooms.map(|room| room.as_mut_ptr().expose_provenance() as u64);
+        let mut arg = sys::Version {
+            name_len,
+            name,
+            date_len,
+            date,
+            desc_len,
+            desc,
+            ..sys::Version::default()
+        };
+        // SAFETY: the request is that of the structure; its three addresses are those
+        // of exclusive slices with as many bytes as the lengths say.
+        unsafe { self.raw()?.ioctl(sys::VERSION, Some(arg.as_mut_bytes())) }?;
+        Ok(arg)
     }
 
     pub(crate) fn version(&self) -> Result<VersionTexts, Errno> {
         let mut texts = [[0_u8; TEXT_BYTES]; 3];
-        let [name, desc, date] = texts
-            .each_mut()
-            .map(|text| text.as_mut_ptr().expose_provenance() as u64);
-        let room = TEXT_BYTES as u64;
-        let mut arg = sys::Version {
-            name_len: room,
-            name,
-            date_len: room,
-            date,
-            desc_len: room,
-            desc,
-            ..sys::Version::default()
-        };
-        // SAFETY: the request is that of the structure; its three addresses
-        // are those of local arrays with as many bytes as the lengths say.
-        unsafe { self.raw()?.ioctl(sys::VERSION, Some(arg.as_mut_bytes())) }?;
-        let text = |index: usize, len: u64| {
+        let arg = self.version_in(texts.each_mut().map(|text| &mut text[..]))?;
+        let lens = [arg.name_len, arg.desc_len, arg.date_len];
+        let mut texts = texts.iter().zip(lens).map(|(text, len)| {
             let len = usize::try_from(len).map_or(TEXT_BYTES, |len| len.min(TEXT_BYTES));
-            String::from_utf8_lossy(&texts[index][..len]).into_owned()
-        };
+            String::from_utf8_lossy(&text[..len]).into_owned()
+        });
         Ok(VersionTexts {
             version: (arg.version_major, arg.version_minor, arg.version_patchlevel),
-            texts: [
-                text(0, arg.name_len),
-                text(1, arg.desc_len),
-                text(2, arg.date_len),
-            ],
+            texts: std::array::from_fn(|_| texts.next().unwrap_or_default()),
         })
     }
 
@@ -226,15 +199,15 @@ impl File {
     }
 
     pub(crate) fn export_with(&self, handle: u32, flags: u32) -> Result<OwnedFd, Errno> {
-        let mut arg = sys::PrimeHandle {
+        let mut arg = HandleToFd(sys::PrimeHandle {
             handle,
             flags,
             fd: -1,
-        };
-        self.plain(sys::PRIME_HANDLE_TO_FD, &mut arg)?;
+        });
+        self.call(&mut arg)?;
         // SAFETY: the driver has put a new descriptor there, which nobody else
         // knows.
-        Ok(unsafe { OwnedFd::from_raw_fd(arg.fd) })
+        Ok(unsafe { OwnedFd::from_raw_fd(arg.0.fd) })
     }
 
     /// The handle of a dma-buf in this file.
@@ -243,13 +216,13 @@ impl File {
     }
 
     pub(crate) fn import_number(&self, fd: i32) -> Result<u32, Errno> {
-        let mut arg = sys::PrimeHandle {
+        let mut arg = FdToHandle(sys::PrimeHandle {
             handle: 0,
             flags: 0,
             fd,
-        };
-        self.plain(sys::PRIME_FD_TO_HANDLE, &mut arg)?;
-        Ok(arg.handle)
+        });
+        self.call(&mut arg)?;
+        Ok(arg.0.handle)
     }
 
     pub(crate) fn poll(&self) -> Result<i16, Errno> {

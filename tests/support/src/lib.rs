@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the tests of several members need: how many cases a property test
-//! runs, how a program of this workspace is started, and few descriptors.
+//! runs, how a program of this workspace is started, few descriptors, and, with the
+//! feature `server`, servers whose ioctls go through a hook.
+
+#[cfg(feature = "server")]
+mod hooked;
+
+#[cfg(feature = "server")]
+pub use hooked::hooked;
 
 use std::path::Path;
 use std::process::Command;

@@ -11,16 +11,41 @@ use zerocopy::IntoBytes;
 
 use super::input::{BoView, JobView, RecorderOptions};
 use super::reach::reached;
-use crate::capture::{JobOutcome, Role};
+use crate::capture::{CapturedObject, JobOutcome, Role};
+use crate::codes;
 use crate::delta::{Keep, StoredPages, changes};
 use crate::error::RecordError;
 use crate::format::{
-    DoneRecord, IOVA_END, JobRecord, NO_OBJECT, OBJECT_HAS_ADDRESS, ObjectRecord, PAGE,
-    SectionKind, TASKS_MAX, TaskRecord, USES_MAX, UseRecord,
+    DoneRecord, JobRecord, NO_OBJECT, OBJECT_HAS_ADDRESS, ObjectRecord, SectionKind, TASKS_MAX,
+    TaskRecord, USES_MAX, UseRecord,
 };
-use crate::outcome;
 use crate::programs::words_range;
 use crate::writer::CaptureWriter;
+
+/// How many recorded jobs ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// Jobs that ended well.
+    pub completed: u64,
+    /// Jobs that the driver killed: it reset their core.
+    pub killed: u64,
+    /// Jobs that the driver did not take, although SUBMIT said 0.
+    pub dropped: u64,
+    /// Jobs whose SUBMIT failed, or of which nobody knows how they ended.
+    pub others: u64,
+}
+
+impl Outcomes {
+    pub(super) fn note(&mut self, outcome: JobOutcome) {
+        let counter = match outcome {
+            JobOutcome::Completed => &mut self.completed,
+            JobOutcome::Killed(_) => &mut self.killed,
+            JobOutcome::Dropped => &mut self.dropped,
+            JobOutcome::Refused(_) | JobOutcome::Unknown => &mut self.others,
+        };
+        *counter += 1;
+    }
+}
 
 /// What is in the file so far, and how more comes there.
 #[derive(Debug)]
@@ -34,6 +59,7 @@ pub(super) struct State {
     /// The object that a handle of a file stands for.
     pub(super) current: BTreeMap<(u32, u32), u32>,
     pub(super) objects: Vec<WrittenObject>,
+    pub(super) outcomes: Outcomes,
 }
 
 /// A job whose end is not in the file yet.
@@ -115,12 +141,7 @@ impl State {
         }
         let len = bo.iova.map_or(0, |_| bo.len);
         let iova = bo.iova.unwrap_or_default();
-        let start = u64::from(iova.0);
-        if !len.is_multiple_of(PAGE)
-            || !start.is_multiple_of(PAGE)
-            || len > IOVA_END - start
-            || (len == 0) == bo.iova.is_some()
-        {
+        if CapturedObject::wrong(bo.iova, len).is_some() {
             let handle = bo.handle;
             return Err(RecordError::Object { handle });
         }
@@ -216,7 +237,7 @@ impl State {
             uses.push(UseRecord {
                 handle: handle.into(),
                 object: object.into(),
-                role: (role as u32).into(),
+                role: codes::encode_role(role).into(),
             });
         };
         job.reads.iter().for_each(|&handle| push(handle, Role::In));
@@ -270,7 +291,7 @@ impl State {
                 self.contents(begun.file, bo)?;
             }
         }
-        let (code, errno) = outcome::encode(outcome);
+        let (code, errno) = codes::encode_outcome(outcome);
         let record = DoneRecord {
             job: begun.job.into(),
             outcome: code.into(),

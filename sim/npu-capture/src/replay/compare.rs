@@ -50,8 +50,8 @@ pub(super) fn object(
     Ok(())
 }
 
-/// The element that `difference` lies in, by the programs that `before` has;
-/// `now` are the bytes of its object, `after` what they were.
+/// The element that `difference` lies in, by the programs that `before` has, and which
+/// of them it is.
 pub(super) fn place(
     capture: &Capture,
     job: &CapturedJob,

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use npu_capture::{Capture, Recorder, RecorderOptions, Recording};
+use npu_capture::{Capture, Recorder, RecorderOptions};
 use npu_matmul::{Engine, Output, Weights};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{Device, DevicePool};
@@ -14,8 +14,7 @@ use rocket_uapi::{Device, DevicePool};
 pub(crate) fn recorded_model(path: &Path, options: RecorderOptions) -> (Device, Recorder) {
     let recorder = Recorder::create(path, options).unwrap();
     let device = Model::new(ModelOptions::default()).open_device();
-    let recording = Recording::new(recorder.clone(), &device.info());
-    (recording.open(&device).unwrap(), recorder)
+    (recorder.open(&device).unwrap(), recorder)
 }
 
 /// Sizes of the products below.

@@ -2,8 +2,6 @@
 //! A client that speaks the protocol itself.
 #![allow(clippy::unwrap_used, dead_code, reason = "helpers of several tests")]
 
-pub(crate) mod hooked;
-
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,8 +17,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use npu_model::Selector;
-use rocket_hw_tests::NotPassed;
 use rocket_hw_tests::fuzz::{Options, run};
+use rocket_hw_tests::{NO_DEVICE, NotPassed, open_or_exit};
 
 /// Makes random calls on the rocket driver and checks that its errors are
 /// documented ones, that the memory of other files stays, and that afterwards the
@@ -52,18 +52,11 @@ struct Arguments {
     known_bugs: bool,
 }
 
-/// The device that was asked for cannot be used.
-const NO_DEVICE: u8 = 3;
-
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let selector = arguments.device.unwrap_or_else(Selector::from_env);
-    let opened = match npu_model::open(&selector) {
+    let opened = match open_or_exit(arguments.device) {
         Ok(opened) => opened,
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::from(NO_DEVICE);
-        }
+        Err(code) => return code,
     };
     let info = opened.device.info();
     if !info.is_model && !arguments.destructive {

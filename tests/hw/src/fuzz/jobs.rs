@@ -3,8 +3,7 @@
 
 use rocket_uapi::PAGE_BYTES;
 
-use super::rng::Rng;
-
+use super::choices::CallChoices;
 use crate::program::ProductProgram;
 use crate::submit::{JobArgs, SubmitArgs, Task};
 
@@ -15,13 +14,9 @@ const ADDRESSES: [u64; 4] = [0, 16, 0xffff_8000_0000_0000, 0x00ff_ff00_0000_0001
 /// Counts whose arrays are larger than 2 GiB, of which kernels warn.
 const ABSURD: u32 = u32::MAX;
 
-/// Words of a product's program that name a place in memory or a size are among the
-/// first ones; the last four start it.
-const TRAILER: usize = 4;
-
 /// The objects that random jobs are made of.
-pub(super) struct Jobs<'a> {
-    pub(super) rng: &'a mut Rng,
+pub(super) struct Jobs<'a, C> {
+    pub(super) rng: &'a mut C,
     pub(super) program: &'a ProductProgram,
     pub(super) handles: &'a [u32],
     /// How many tasks may hang yet; each costs 500 ms.
@@ -29,7 +24,7 @@ pub(super) struct Jobs<'a> {
     pub(super) known_bugs: bool,
 }
 
-impl Jobs<'_> {
+impl<C: CallChoices> Jobs<'_, C> {
     pub(super) fn submission(&mut self) -> SubmitArgs {
         let count = self.rng.mostly(1, &[0, 2, 3]);
         let jobs = (0..count).map(|_| self.job()).collect();
@@ -74,9 +69,10 @@ impl Jobs<'_> {
     }
 
     fn count(&mut self) -> Option<u32> {
-        match self.known_bugs && self.rng.once_in(4) {
-            true => Some(ABSURD),
-            false => self.rng.pick(&[0, 1, 2, 7, 100]),
+        if self.known_bugs && self.rng.once_in(4) {
+            Some(ABSURD)
+        } else {
+            self.rng.pick(&[0, 1, 2, 7, 100])
         }
     }
 
@@ -94,7 +90,7 @@ impl Jobs<'_> {
         let rng = &mut *self.rng;
         match rng.within(0..8) {
             0 => Task {
-                regcmd: rng.next() as u32,
+                regcmd: rng.any() as u32,
                 ..right
             },
             1 => Task {
@@ -105,35 +101,22 @@ impl Jobs<'_> {
                 regcmd_count: rng.pick(&[0, 1, 2, 1000, u32::MAX]).unwrap_or_default(),
                 ..right
             },
-            3 => self
-                .program
-                .changed(|words| words.iter_mut().for_each(|word| *word = rng.next())),
-            // Values stand at bits 16 to 47.
-            _ => self.program.changed(|words| {
-                let end = words.len().saturating_sub(TRAILER) as u64;
-                for _ in 0..=rng.within(0..3) {
-                    let at = rng.within(0..end) as usize;
-                    words[at] ^= match rng.once_in(2) {
-                        true => 1 << rng.within(16..48),
-                        false => (rng.next() & 0xffff_ffff) << 16,
-                    };
-                }
-            }),
+            _ => self.program.changed(&rng.program(self.program.words())),
         }
     }
 }
 
 /// Mostly one of those; else a number that may be another's, or nobody's.
-pub(super) fn handle(rng: &mut Rng, of: &[u32]) -> u32 {
+pub(super) fn handle(rng: &mut impl CallChoices, of: &[u32]) -> u32 {
     match rng.within(0..16) {
         0 => rng.within(0..24) as u32,
-        1 => rng.next() as u32,
+        1 => rng.any() as u32,
         _ => rng.pick(of).unwrap_or(1),
     }
 }
 
 /// A size of a buffer object: mostly a few pages.
-pub(super) fn size(rng: &mut Rng, known_bugs: bool) -> u32 {
+pub(super) fn size(rng: &mut impl CallChoices, known_bugs: bool) -> u32 {
     let page = PAGE_BYTES as u64;
     let size = match rng.within(0..32) {
         0 => 0,

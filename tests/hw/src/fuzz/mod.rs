@@ -6,9 +6,11 @@
 //! The calls come in rounds. Each begins with new files and a seed of its own,
 //! which is all that it takes to have the same calls again; what they meet is also
 //! up to the threads' timing.
+//!
+//! `tests/fuzz` makes the same calls as a fuzzer's bytes say.
 
+mod choices;
 mod jobs;
-mod rng;
 mod share;
 mod world;
 
@@ -19,8 +21,11 @@ use rocket_uapi::{Deadline, Device, PAGE_BYTES, sys};
 use crate::bench::settle;
 use crate::busy::{PATIENCE, quick};
 use crate::check::{Must, NotPassed, RowOutcome, ensure};
+use crate::program::ProductProgram;
 use crate::raw::{File, Map};
-use world::World;
+use crate::submit::SubmitArgs;
+pub use choices::CallChoices;
+pub use world::{Limits, World};
 
 /// Length and seed of a run.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +41,8 @@ pub struct Options {
 /// Threads of a round, and calls of each.
 const THREADS: u64 = 2;
 const STEPS: u64 = 100;
+/// Tasks of a thread in a round that may hang.
+const HANGS: u32 = 3;
 
 /// Makes random calls on `device`; how many.
 ///
@@ -60,13 +67,23 @@ pub fn run(device: &Device, options: Options) -> Result<u64, NotPassed> {
 fn round(device: &Device, seed: u64, known_bugs: bool) -> RowOutcome {
     let canary = Canary::new(device)?;
     // Each thread has files of its own, and one that it shares with the others.
-    let shared = File::new(&device.reopen()?)?;
-    let worlds = (0..THREADS).map(|thread| World::new(device, &shared, seed, thread, known_bugs));
-    let mut worlds = worlds.collect::<Result<Vec<_>, _>>()?;
+    let shared = device.reopen()?;
+    let worlds = (0..THREADS).map(|thread| {
+        let files = [shared.clone(), device.reopen()?, device.reopen()?];
+        let first = fastrand::Rng::with_seed(seed);
+        let rng = (0..thread).fold(first, |mut before, _| before.fork());
+        let limits = Limits {
+            hangs: HANGS,
+            known_bugs,
+            forks: true,
+        };
+        World::new(&files, rng, limits)
+    });
+    let mut worlds = worlds.collect::<Result<Vec<_>, NotPassed>>()?;
     let outcomes: Vec<RowOutcome> = thread::scope(|scope| {
         let threads: Vec<_> = worlds
             .iter_mut()
-            .map(|world| scope.spawn(|| world.steps(STEPS)))
+            .map(|world| scope.spawn(|| steps(world)))
             .collect();
         let panicked = || NotPassed::Fail("a thread panicked".to_owned());
         let joined = threads.into_iter().map(|thread| thread.join());
@@ -74,9 +91,10 @@ fn round(device: &Device, seed: u64, known_bugs: bool) -> RowOutcome {
             .map(|end| end.unwrap_or_else(|_| Err(panicked())))
             .collect()
     });
-    let settled: Vec<RowOutcome> = match known_bugs {
-        true => Vec::new(),
-        false => worlds.iter_mut().map(World::settle).collect(),
+    let settled: Vec<RowOutcome> = if known_bugs {
+        Vec::new()
+    } else {
+        worlds.iter_mut().map(World::settle).collect()
     };
     canary.check()?;
     if !known_bugs {
@@ -93,8 +111,19 @@ fn round(device: &Device, seed: u64, known_bugs: bool) -> RowOutcome {
     Ok(())
 }
 
+fn steps(world: &mut World<fastrand::Rng>) -> RowOutcome {
+    for step in 0..STEPS {
+        world.step().map_err(|reason| match reason {
+            NotPassed::Fail(why) => NotPassed::Fail(format!("call {step}: {why}")),
+            skip @ NotPassed::Skip(_) => skip,
+        })?;
+    }
+    Ok(())
+}
+
 /// Memory of a file that nobody names.
-struct Canary {
+#[derive(Debug)]
+pub struct Canary {
     file: File,
     bo: sys::CreateBo,
     map: Map,
@@ -108,7 +137,11 @@ fn canary(at: usize) -> u8 {
 }
 
 impl Canary {
-    fn new(device: &Device) -> Result<Self, NotPassed> {
+    /// A file of its own, with memory in it.
+    ///
+    /// # Errors
+    /// What there is no memory for.
+    pub fn new(device: &Device) -> Result<Self, NotPassed> {
         let file = File::new(&device.reopen()?)?;
         let bo = file.create(CANARY as u32).must("CREATE_BO")?;
         let map = file.map_shared(bo.offset, CANARY).must("mmap")?;
@@ -116,7 +149,11 @@ impl Canary {
         Ok(Self { file, bo, map })
     }
 
-    fn check(self) -> RowOutcome {
+    /// Fails unless the memory is as it was, and new memory is zeros.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn check(self) -> RowOutcome {
         let same = (0..CANARY).all(|at| self.map.get(at) == canary(at));
         ensure("the memory of another file stays", same)?;
         // Pages that others had come here too.
@@ -127,4 +164,19 @@ impl Canary {
         self.file.close(fresh.handle).must("GEM_CLOSE")?;
         self.file.close(self.bo.handle).map(drop).must("GEM_CLOSE")
     }
+}
+
+/// Fails unless a product is right on a file, which is closed at once: not for
+/// today's kernels, which may come to harm by that.
+///
+/// # Errors
+/// What does not hold.
+pub fn multiplies(device: &Device) -> RowOutcome {
+    let file = File::new(&device.reopen()?)?;
+    let product = ProductProgram::new(&file, 3)?;
+    let handle = product.bo.handle;
+    let submission = SubmitArgs::of(vec![product.job(handle)]);
+    submission.submit(&file).must("SUBMIT of a product")?;
+    file.prep(handle, i64::MAX).must("PREP_BO of a product")?;
+    product.check_own()
 }

@@ -5,13 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rocket_uapi::{Errno, sys};
 
+use super::choices::CallChoices;
 use super::world::{World, keep, only};
 use crate::check::{Must, RowOutcome};
 
 /// Flags of dma-bufs, right and wrong ones.
 const FLAGS: [u32; 5] = [1, 2, 3, 0, 8];
 
-impl World {
+impl<C: CallChoices> World<C> {
     pub(super) fn export(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         let both = sys::DRM_CLOEXEC | sys::DRM_RDWR;
@@ -27,7 +28,7 @@ impl World {
     fn any_fd(&mut self) -> Option<(BorrowedFd<'_>, bool)> {
         let wrong = self.rng.once_in(12);
         let of = if wrong { &self.fences } else { &self.dma_bufs };
-        let at = self.rng.next() as usize % of.len().max(1);
+        let at = self.rng.any() as usize % of.len().max(1);
         of.get(at).map(|fd| (fd.as_fd(), wrong))
     }
 
@@ -60,7 +61,7 @@ impl World {
         let file = self.slots[at].file.clone();
         let what = self.rng.within(0..5);
         let flags = self.rng.pick(&FLAGS).unwrap_or(1);
-        let nth = self.rng.next() as usize;
+        let nth = self.rng.any() as usize;
         if what == 0 {
             let Some((fd, wrong)) = self.any_fd() else {
                 return Ok(());

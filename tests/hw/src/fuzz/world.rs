@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The files, objects, mappings and fences of one thread, and calls on them.
 
+use std::iter;
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -9,16 +10,14 @@ use nix::sys::wait::WaitStatus;
 use rocket_uapi::{Deadline, Device, Errno, PAGE_BYTES, sys};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::choices::CallChoices;
 use super::jobs::{Jobs, handle, size};
-use super::rng::Rng;
 use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::fork::{self, Child};
 use crate::program::ProductProgram;
 use crate::raw::{File, Map};
+use crate::request::{NotDrm, SyncobjCreate, UnknownDriverIoctl};
 use crate::submit::SubmitArgs;
-
-/// Tasks of a thread in a round that may hang.
-const HANGS: u32 = 3;
 
 /// Most that a thread keeps of each kind.
 const KEPT: usize = 24;
@@ -34,10 +33,21 @@ pub(super) struct Slot {
     pub(super) bos: Vec<sys::CreateBo>,
 }
 
+/// What calls a [`World`] may make.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Tasks that may hang: on a kernel each costs 500 ms.
+    pub hangs: u32,
+    /// Whether to do what triggers the bugs of docs/driver.md too.
+    pub known_bugs: bool,
+    /// Whether to fork this process.
+    pub forks: bool,
+}
+
 /// The files, objects, dma-bufs and fences of one thread.
 #[derive(Debug)]
-pub(super) struct World {
-    pub(super) rng: Rng,
+pub struct World<C> {
+    pub(super) rng: C,
     device: Device,
     pub(super) slots: Vec<Slot>,
     maps: Vec<Map>,
@@ -45,8 +55,7 @@ pub(super) struct World {
     pub(super) fences: Vec<OwnedFd>,
     /// What jobs of files that are closed may still have.
     visited: Vec<OwnedFd>,
-    hangs: u32,
-    known_bugs: bool,
+    limits: Limits,
 }
 
 /// The value, `None` for an error that the driver has a reason for.
@@ -63,7 +72,7 @@ pub(super) fn only<T>(
 }
 
 /// Adds one; who has many already forgets one of them.
-pub(super) fn keep<T>(rng: &mut Rng, all: &mut Vec<T>, one: T) {
+pub(super) fn keep<T>(rng: &mut impl CallChoices, all: &mut Vec<T>, one: T) {
     if all.len() >= KEPT {
         let at = rng.within(0..all.len() as u64) as usize;
         all.swap_remove(at);
@@ -74,7 +83,7 @@ pub(super) fn keep<T>(rng: &mut Rng, all: &mut Vec<T>, one: T) {
 impl Slot {
     fn new(file: File) -> Result<Self, NotPassed> {
         Ok(Self {
-            program: ProductProgram::new(&file)?,
+            program: ProductProgram::new(&file, 0)?,
             file,
             bos: Vec::new(),
         })
@@ -85,40 +94,38 @@ impl Slot {
     }
 }
 
-impl World {
-    pub(super) fn new(
-        device: &Device,
-        shared: &File,
-        seed: u64,
-        thread: u64,
-        known_bugs: bool,
-    ) -> Result<Self, NotPassed> {
-        let own = || File::new(&device.reopen()?);
-        let slots = [shared.clone(), own()?, own()?].map(Slot::new);
+impl<C: CallChoices> World<C> {
+    /// Nothing but these files, of which the first may be other threads' too, and a
+    /// program in each.
+    ///
+    /// # Errors
+    /// What a program cannot be placed for.
+    pub fn new(files: &[Device], rng: C, limits: Limits) -> Result<Self, NotPassed> {
+        let slots = files.iter().map(|file| Slot::new(File::new(file)?));
+        let slots: Vec<_> = slots.collect::<Result<_, _>>()?;
+        let device = files.first().cloned();
         Ok(Self {
-            rng: Rng::new(seed, thread),
-            device: device.clone(),
-            slots: slots.into_iter().collect::<Result<_, _>>()?,
+            rng,
+            device: device.ok_or_else(|| NotPassed::Skip("no file".to_owned()))?,
+            slots,
             maps: Vec::new(),
             dma_bufs: Vec::new(),
             fences: Vec::new(),
             visited: Vec::new(),
-            hangs: HANGS,
-            known_bugs,
+            limits,
         })
     }
 
-    pub(super) fn steps(&mut self, count: u64) -> RowOutcome {
-        for step in 0..count {
-            self.step().map_err(|reason| match reason {
-                NotPassed::Fail(why) => NotPassed::Fail(format!("call {step}: {why}")),
-                skip @ NotPassed::Skip(_) => skip,
-            })?;
-        }
-        Ok(())
+    /// What decides.
+    pub fn choices(&mut self) -> &mut C {
+        &mut self.rng
     }
 
-    fn step(&mut self) -> RowOutcome {
+    /// One call.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn step(&mut self) -> RowOutcome {
         match self.rng.within(0..40) {
             0..6 => self.create(),
             6..9 => self.close(),
@@ -150,7 +157,7 @@ impl World {
 
     fn create(&mut self) -> RowOutcome {
         let at = self.slot();
-        let size = size(&mut self.rng, self.known_bugs);
+        let size = size(&mut self.rng, self.limits.known_bugs);
         let slot = &mut self.slots[at];
         let refused = [Errno::NOSPC, Errno::NOMEM];
         let got = slot.file.create(size);
@@ -195,7 +202,7 @@ impl World {
     }
 
     fn touch(&mut self) -> RowOutcome {
-        let at = self.rng.next() as usize;
+        let at = self.rng.any() as usize;
         if let Some(map) = self.maps.get(at % KEPT).filter(|map| map.len() > 0) {
             map.set(at % map.len(), map.get(at / KEPT % map.len()) ^ 1);
         }
@@ -214,7 +221,10 @@ impl World {
             _ => self.rng.pick(&past).unwrap_or(0),
         };
         let reserved = self.rng.mostly(0, &[1, u32::MAX]);
-        let got = file.prep_reserved(handle, reserved, deadline);
+        // A fuzzer's own timer is a signal.
+        let prep = || file.prep_reserved(handle, reserved, deadline);
+        let got = iter::repeat_with(prep).find(|got| *got != Err(Errno::INTR));
+        let got = got.unwrap_or(Err(Errno::INTR));
         let refused = [Errno::INVAL, Errno::NOENT, Errno::BUSY, Errno::TIMEDOUT];
         only("PREP_BO", got, &refused)?;
         Ok(())
@@ -235,8 +245,8 @@ impl World {
             rng: &mut self.rng,
             program: &slot.program,
             handles: &slot.handles(),
-            hangs: &mut self.hangs,
-            known_bugs: self.known_bugs,
+            hangs: &mut self.limits.hangs,
+            known_bugs: self.limits.known_bugs,
         }
         .submission();
         let refused = [Errno::INVAL, Errno::FAULT, Errno::NOMEM];
@@ -256,11 +266,14 @@ impl World {
     }
 
     fn fork(&mut self) -> RowOutcome {
+        if !self.limits.forks {
+            return Ok(());
+        }
         let (file, handle) = self.named();
         let is_model = self.device.info().is_model;
         let child = match self.rng.within(0..4) {
             _ if is_model => Child::Nothing,
-            0 if self.known_bugs => Child::GetUnique,
+            0 if self.limits.known_bugs => Child::GetUnique,
             0 | 1 => Child::Nothing,
             _ => Child::Close(handle),
         };
@@ -273,17 +286,17 @@ impl World {
     /// file's, which stays.
     fn visitor(&mut self) -> RowOutcome {
         let file = File::new(&self.device.reopen()?)?;
-        if self.known_bugs && self.rng.once_in(2) {
+        if self.limits.known_bugs && self.rng.once_in(2) {
             // Objects of its own are freed after it.
             let slot = Slot::new(file)?;
             let job = slot.program.job(slot.program.bo.handle);
             return SubmitArgs::of(vec![job]).submit(&slot.file).must("SUBMIT");
         }
-        let Some(dma_buf) = self.dma_bufs.last().filter(|_| self.hangs > 0) else {
+        let Some(dma_buf) = self.dma_bufs.last().filter(|_| self.limits.hangs > 0) else {
             file.create(1).must("CREATE_BO")?;
             return Ok(());
         };
-        self.hangs -= 1;
+        self.limits.hangs -= 1;
         let import = file.import(dma_buf.as_fd()).must("import")?;
         self.visited.push(dma_buf.try_clone().must("dup")?);
         // At an address that it has not mapped.
@@ -295,9 +308,15 @@ impl World {
     fn entry(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         match self.rng.within(0..6) {
-            0 => only("syncobj", file.syncobj_create(), &[Errno::OPNOTSUPP]),
-            1 => only("unknown", file.unknown_driver_ioctl(), &[Errno::INVAL]),
-            2 => only("not DRM's", file.not_drm(), &[Errno::NOTTY]),
+            0 => {
+                let created = file.call(&mut SyncobjCreate([0; 2]));
+                only("syncobj", created, &[Errno::OPNOTSUPP])
+            }
+            1 => {
+                let unknown = file.call(&mut UnknownDriverIoctl([0; 2]));
+                only("unknown", unknown, &[Errno::INVAL])
+            }
+            2 => only("not DRM's", file.call(&mut NotDrm([0; 2])), &[Errno::NOTTY]),
             3 => only("FINI_BO of NULL", file.fini_null(), &[Errno::FAULT]),
             4 => only("poll", file.poll().map(i32::from), &[]),
             _ => {
@@ -313,7 +332,7 @@ impl World {
     pub(super) fn settle(&mut self) -> RowOutcome {
         for slot in &self.slots {
             // What it has submitted comes before this.
-            let last = ProductProgram::new(&slot.file)?;
+            let last = ProductProgram::new(&slot.file, 0)?;
             let handle = last.bo.handle;
             SubmitArgs::of(vec![last.job(handle)])
                 .submit(&slot.file)

@@ -37,10 +37,10 @@ const BEYOND: u32 = 4096;
 
 /// Neither does the model do what the bugs do, nor does it keep a log.
 fn on_a_kernel(context: &RowContext) -> RowOutcome {
-    match context.info.is_model {
-        true => Err(NotPassed::Skip("the model is no kernel".to_owned())),
-        false => Ok(()),
+    if context.info.is_model {
+        return Err(NotPassed::Skip("the model is no kernel".to_owned()));
     }
+    Ok(())
 }
 
 /// The scenario ends well, `times` times, and the kernel has no complaint.
@@ -108,10 +108,10 @@ fn cores() -> Result<Vec<PathBuf>, NotPassed> {
     let entries = entries.map_err(|error| NotPassed::Skip(format!("{CORES}: {error}")))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let cores: Vec<_> = paths.filter(|path| path.join("of_node").exists()).collect();
-    match cores.is_empty() {
-        true => Err(NotPassed::Skip(format!("{CORES} has no cores"))),
-        false => Ok(cores),
+    if cores.is_empty() {
+        return Err(NotPassed::Skip(format!("{CORES} has no cores")));
     }
+    Ok(cores)
 }
 
 pub(super) fn clocks(context: &RowContext) -> RowOutcome {

@@ -30,10 +30,10 @@ fn core(fence: &SyncFile) -> Result<String, NotPassed> {
 
 /// Jobs that are just long may be over before one has asked for their core.
 fn can_hold(context: &RowContext) -> RowOutcome {
-    match hold::is_possible(&context.device) {
-        true => Ok(()),
-        false => Err(NotPassed::Skip("no job can be held".to_owned())),
+    if hold::is_possible(&context.device) {
+        return Ok(());
     }
+    Err(NotPassed::Skip("no job can be held".to_owned()))
 }
 
 fn files(context: &RowContext, count: usize) -> Result<Vec<Device>, NotPassed> {

@@ -6,6 +6,7 @@ use rocket_uapi::Errno;
 use crate::RowContext;
 use crate::check::{Must, RowOutcome, expect, nothing};
 use crate::raw::{File, VersionTexts};
+use crate::request::{NotDrm, SyncobjCreate, UnknownDriverIoctl};
 
 /// DRM_CAP_PRIME (drm.h).
 const CAP_PRIME: u64 = 0x5;
@@ -37,15 +38,16 @@ pub(super) fn capabilities(context: &RowContext) -> RowOutcome {
     ] {
         expect(name, file.get_cap(capability), Ok(value))?;
     }
-    let created = nothing(file.syncobj_create());
+    let created = nothing(file.call(&mut SyncobjCreate([0; 2])));
     expect("SYNCOBJ_CREATE", created, Err(Errno::OPNOTSUPP))
 }
 
 pub(super) fn unknown(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
-    let unknown = nothing(file.unknown_driver_ioctl());
+    let unknown = nothing(file.call(&mut UnknownDriverIoctl([0; 2])));
     expect("driver ioctl 4", unknown, Err(Errno::INVAL))?;
-    expect("letter z", nothing(file.not_drm()), Err(Errno::NOTTY))
+    let other = nothing(file.call(&mut NotDrm([0; 2])));
+    expect("letter z", other, Err(Errno::NOTTY))
 }
 
 pub(super) fn poll_and_read(context: &RowContext) -> RowOutcome {

@@ -18,7 +18,8 @@ pub(super) fn version_room(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     for (room, text) in [(4, "rock...."), (8, "rocket..")] {
         let mut name = *b"........";
-        let lengths = file.version_in(&mut name[..room]);
+        let lengths = file.version_in([&mut name[..room], &mut [], &mut []]);
+        let lengths = lengths.map(|version| (version.name_len, version.desc_len));
         expect("lengths of name and description", lengths, Ok((6, 10)))?;
         expect(
             "the name",

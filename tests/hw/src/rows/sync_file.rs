@@ -9,8 +9,8 @@ use rustix::fs::SeekFrom;
 use crate::RowContext;
 use crate::busy::{Busy, PATIENCE, Ready, quick};
 use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, nothing};
-use crate::probe::SET_DEADLINE;
 use crate::raw::File;
+use crate::request::{Request, SetDeadline};
 
 /// The fence of an object that nobody uses.
 fn idle(context: &RowContext) -> Result<SyncFile, NotPassed> {
@@ -25,7 +25,7 @@ pub(super) fn requests(context: &RowContext) -> RowOutcome {
     for request in [
         sys::SYNC_MERGE,
         sys::SYNC_FILE_INFO,
-        SET_DEADLINE,
+        SetDeadline::NR,
         sys::EXPORT_SYNC_FILE,
     ] {
         let what = format!("request {request:#x} with another size");
@@ -42,7 +42,11 @@ pub(super) fn requests(context: &RowContext) -> RowOutcome {
         let deadline = nothing(file.set_deadline(fence, pad));
         expect(&format!("SYNC_IOC_SET_DEADLINE, pad {pad}"), deadline, set)?;
     }
-    let padded = file.fence_infos(fence, 1, 1).map(drop);
+    let padded = sys::SyncFileInfo {
+        pad: 1,
+        ..sys::SyncFileInfo::default()
+    };
+    let padded = file.fence_infos(fence, padded, 1).map(drop);
     expect("SYNC_IOC_FILE_INFO, pad 1", padded, Err(Errno::INVAL))?;
     let seek = file.seek(fence, SeekFrom::Start(0));
     expect("lseek", seek, Err(Errno::SPIPE))
@@ -85,7 +89,8 @@ pub(super) fn room(context: &RowContext) -> RowOutcome {
         (2, Ok((0, 2, vec![0, 0]))),
         (9, Ok((0, 2, vec![0, 0]))),
     ] {
-        let infos = file.fence_infos(both.as_fd(), room, 0);
+        let infos = file.fence_infos(both.as_fd(), sys::SyncFileInfo::default(), room);
+        let infos = infos.map(|(info, fences)| (info.status, info.num_fences, fences));
         let active = both.info()?.fences.iter().all(|one| one.ended.is_none());
         ensure("both jobs run", active)?;
         expect(&format!("room for {room}"), infos, told)?;

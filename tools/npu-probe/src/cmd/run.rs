@@ -17,9 +17,9 @@ use anyhow::{Context, anyhow};
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
-use npu_capture::{Recorder, RecorderOptions, Recording};
+use npu_capture::{Recorder, RecorderOptions};
 use npu_model::{Model, Selector};
-use npu_server::{ForwardService, LayeredService, ModelService, Server, Service};
+use npu_server::{ForwardService, ModelService, Server, Service};
 use rocket_uapi::DeviceInfo;
 use rustix::process::{WaitOptions, WaitStatus};
 
@@ -70,17 +70,14 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
         file.map(OutputFile::create).transpose()
     });
     let (to_report, to_trace) = (to_report?, to_trace?);
-    let recording = recorder
-        .clone()
-        .map(|recorder| Recording::new(recorder, &shown.info()));
-    let service = match &recording {
-        Some(recording) => Arc::new(LayeredService::recording(
-            shown.service(),
-            recording.clone(),
-        )),
-        None => shown.service(),
+    let started = match recorder.clone() {
+        Some(recorder) => {
+            recorder.device(&shown.info());
+            Server::start_through(shown.service(), move |file| Box::new(recorder.of(file)))
+        }
+        None => Server::start(shown.service()),
     };
-    let server = Server::start(service)
+    let server = started
         .context("cannot serve the device")
         .map_err(Failure::Device)?;
 
@@ -102,7 +99,7 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let report = match &shown {
         Shown::Model(model) => UseReport::new(&counts, model),
         Shown::Node(node) => {
-            let ended = recording.map(|recording| recording.outcomes());
+            let ended = recorder.as_ref().map(Recorder::outcomes);
             UseReport::of_node(&counts, node, ended)
         }
     };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
-use npu_capture::{Recorder, RecorderOptions, Recording};
+use npu_capture::{Recorder, RecorderOptions};
 use npu_matmul::{Engine, Error, Observer, PackedWeights, Results};
 use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
@@ -139,7 +139,7 @@ fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Rec
     let recorder = Recorder::create(&file, options)
         .with_context(|| file.display().to_string())
         .map_err(Failure::Output)?;
-    let device = Recording::new(recorder.clone(), &device.info())
+    let device = recorder
         .open(device)
         .context("cannot open the device again")
         .map_err(Failure::Device)?;

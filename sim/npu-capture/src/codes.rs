@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Outcomes as numbers of the file.
+//! Outcomes and roles as numbers of the file.
 
 use rocket_uapi::Errno;
 
-use crate::capture::JobOutcome;
+use crate::capture::{JobOutcome, Role};
 
 /// Highest error number of Linux.
 const ERRNO_MAX: u32 = 4095;
 
 /// The two fields of a DONE section.
-pub(crate) fn encode(outcome: JobOutcome) -> (u32, u32) {
+pub(crate) fn encode_outcome(outcome: JobOutcome) -> (u32, u32) {
     let number = |errno: Errno| errno.raw_os_error().unsigned_abs();
     match outcome {
         JobOutcome::Completed => (0, 0),
@@ -21,7 +21,7 @@ pub(crate) fn encode(outcome: JobOutcome) -> (u32, u32) {
 }
 
 /// The outcome that the fields of a DONE section stand for.
-pub(crate) fn decode(code: u32, errno: u32) -> Option<JobOutcome> {
+pub(crate) fn decode_outcome(code: u32, errno: u32) -> Option<JobOutcome> {
     let number = || {
         let valid = (1..=ERRNO_MAX).contains(&errno);
         valid.then(|| Errno::from_raw_os_error(errno.cast_signed()))
@@ -34,4 +34,19 @@ pub(crate) fn decode(code: u32, errno: u32) -> Option<JobOutcome> {
         (4, 0) => Some(JobOutcome::Unknown),
         _ => None,
     }
+}
+
+/// The field of a list's entry in a JOBS section.
+pub(crate) fn encode_role(role: Role) -> u32 {
+    match role {
+        Role::In => 0,
+        Role::Out => 1,
+        Role::Reached => 2,
+    }
+}
+
+/// The role that the field stands for.
+pub(crate) fn decode_role(code: u32) -> Option<Role> {
+    let roles = [Role::In, Role::Out, Role::Reached];
+    roles.into_iter().find(|&role| encode_role(role) == code)
 }

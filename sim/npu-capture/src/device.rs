@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a capture says of the device.
+//! What a capture says of the device: the payload of a DEVI section.
 
 use rknpu_regcmd::ChipProfile;
 use rocket_uapi::DeviceInfo;
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::U32;
+use zerocopy::little_endian::{I32, U32};
 
-use crate::fields::push_text;
+use crate::capture::RecordedDevice;
+use crate::error::CaptureError;
+use crate::fields::{Fields, push_text};
 use crate::format::{DEVICE_IS_MODEL, DeviceRecord};
 
-/// The payload of a DEVI section.
-pub(super) fn device_payload(info: &DeviceInfo) -> Vec<u8> {
+/// The payload of a device.
+pub(crate) fn encode(info: &DeviceInfo) -> Vec<u8> {
     let chip = ChipProfile::RK3588;
     let profile = [
         ("cores", chip.cores),
@@ -44,4 +46,35 @@ pub(super) fn device_payload(info: &DeviceInfo) -> Vec<u8> {
         payload.extend_from_slice(U32::new(value).as_bytes());
     }
     payload
+}
+
+/// The device of a payload.
+pub(crate) fn decode(mut fields: Fields<'_>) -> Result<RecordedDevice, CaptureError> {
+    let record: DeviceRecord = fields.record()?;
+    let [name, driver, description, chip, recorder] = [
+        fields.text()?,
+        fields.text()?,
+        fields.text()?,
+        fields.text()?,
+        fields.text()?,
+    ];
+    let mut profile = Vec::new();
+    for _ in 0..record.profile.get() {
+        profile.push((fields.text()?, fields.number()?));
+    }
+    fields.finish()?;
+    let [major, minor, patch] = record.version.map(I32::get);
+    Ok(RecordedDevice {
+        info: DeviceInfo {
+            name,
+            driver,
+            version: (major, minor, patch),
+            description,
+            is_model: record.flags.get() & DEVICE_IS_MODEL != 0,
+            cores: record.cores.get(),
+        },
+        chip,
+        profile,
+        recorder,
+    })
 }

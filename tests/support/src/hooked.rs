@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model, with ioctls of a test's own.
+//! Open files of a server, with ioctls of a test's own.
 
 use std::fmt;
 use std::sync::Arc;
 
-use npu_model::Model;
-use npu_model::driver::Caller;
-use npu_server::{LayeredService, MapOf, ModelService, OpenFile};
-use rocket_uapi::{Errno, FileLayer};
+use npu_server::{MapOf, OpenFile};
+use rocket_uapi::{Caller, Errno, FileLayer};
 use rustix::mm::MapFlags;
 
 /// Does an ioctl, perhaps by the file below.
@@ -25,20 +23,18 @@ impl fmt::Debug for Hooked {
     }
 }
 
-/// Serves `model`, each ioctl of whose files goes through `hook`.
-pub(crate) fn hooked(
-    model: Arc<Model>,
+/// What puts `hook` in front of a server's files: each ioctl goes through it.
+pub fn hooked(
     hook: impl Fn(&dyn OpenFile, u32, &mut [u8], &dyn Caller) -> Result<i32, Errno>
     + Send
     + Sync
     + 'static,
-) -> LayeredService {
+) -> impl Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync {
     let hook: Arc<Hook> = Arc::new(hook);
-    let add_layer = move |below| -> Box<dyn OpenFile> {
+    move |below| {
         let hook = Arc::clone(&hook);
         Box::new(Hooked { below, hook })
-    };
-    LayeredService::new(Arc::new(ModelService::new(model)), add_layer)
+    }
 }
 
 // SAFETY: handles, memory and jobs are those of the file below.

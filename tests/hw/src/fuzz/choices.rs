@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What decides which calls are made.
+
+use std::ops::Range;
+
+/// Words of a product's program that name a place in memory or a size are among the
+/// first ones; the last four start it.
+const TRAILER: usize = 4;
+
+/// Numbers: those that a seed gives, or those that a fuzzer's bytes are.
+pub trait CallChoices {
+    /// Any number.
+    fn any(&mut self) -> u64;
+
+    /// A number of a range; of an empty one its start.
+    fn within(&mut self, range: Range<u64>) -> u64;
+
+    /// True once in `times`.
+    fn once_in(&mut self, times: u64) -> bool {
+        self.within(0..times) == 0
+    }
+
+    /// One of the values, if there is one.
+    fn pick<T: Copy>(&mut self, of: &[T]) -> Option<T> {
+        let at = (!of.is_empty()).then(|| self.within(0..of.len() as u64))?;
+        of.get(at as usize).copied()
+    }
+
+    /// Mostly `usual`, else one of the others.
+    fn mostly<T: Copy>(&mut self, usual: T, others: &[T]) -> T {
+        if self.once_in(16) {
+            self.pick(others).unwrap_or(usual)
+        } else {
+            usual
+        }
+    }
+
+    /// A program to run in the place of `right`: one with a few words changed, or of
+    /// random words.
+    fn program(&mut self, right: &[u64]) -> Vec<u64> {
+        let mut words = right.to_vec();
+        if self.once_in(5) {
+            words.iter_mut().for_each(|word| *word = self.any());
+            return words;
+        }
+        let end = words.len().saturating_sub(TRAILER) as u64;
+        for _ in 0..=self.within(0..3) {
+            let at = self.within(0..end) as usize;
+            // Values stand at bits 16 to 47.
+            words[at] ^= if self.once_in(2) {
+                1 << self.within(16..48)
+            } else {
+                (self.any() & 0xffff_ffff) << 16
+            };
+        }
+        words
+    }
+}
+
+impl CallChoices for fastrand::Rng {
+    fn any(&mut self) -> u64 {
+        self.u64(..)
+    }
+
+    fn within(&mut self, range: Range<u64>) -> u64 {
+        self.u64(range.start..range.end.max(range.start + 1))
+    }
+}
