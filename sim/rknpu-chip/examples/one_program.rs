@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master};
+use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master, NpuCore};
 use rknpu_regcmd::regs::{cna, core, pc};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, LinkedProgram, MatmulTask, MatmulType};
 

@@ -4,9 +4,9 @@
 
 use std::ops::Range;
 
+use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::task::Cube;
 
-use super::Master;
 use super::dma::{self, Dma};
 use super::precision::ATOM;
 use super::trap::Stop;
@@ -43,13 +43,13 @@ pub(crate) fn check(source: &Cube, dma: &Dma<'_>) -> Result<(), Stop> {
         let lines = contiguous_lines(source, y);
         if is_by_line(source) {
             let len = line_bytes(width, surfaces);
-            dma.check_read(Master::Feature, source.address(0, y, 0), len)?;
+            dma.check_read(DmaEngine::Feature, source.address(0, y, 0), len)?;
             y += 1;
             continue;
         }
         for c1 in 0..surfaces {
             let at = source.address(0, y, c1);
-            dma.check_read(Master::Feature, at, width * lines * ATOM)?;
+            dma.check_read(DmaEngine::Feature, at, width * lines * ATOM)?;
         }
         y += lines;
     }
@@ -99,10 +99,10 @@ fn fetch_line(
 ) -> Result<(), Stop> {
     let at = source.address(0, y, 0);
     if source.width == 1 {
-        return dma.read(Master::Feature, at, cube.line_mut(y));
+        return dma.read(DmaEngine::Feature, at, cube.line_mut(y));
     }
     let run = dma::resized(run, source.width * source.surfaces.count * ATOM)?;
-    dma.read(Master::Feature, at, run)?;
+    dma.read(DmaEngine::Feature, at, run)?;
     for (c1, surface) in run.chunks_exact(source.width * ATOM).enumerate() {
         cube.scatter(y, c1, surface);
     }
@@ -120,7 +120,7 @@ fn fetch_lines(
 ) -> Result<(), Stop> {
     let run = dma::resized(run, source.width * lines * ATOM)?;
     for c1 in 0..source.surfaces.count {
-        dma.read(Master::Feature, source.address(0, y, c1), run)?;
+        dma.read(DmaEngine::Feature, source.address(0, y, c1), run)?;
         cube.scatter(y, c1, run);
     }
     Ok(())
@@ -132,7 +132,7 @@ fn fetch_literally(source: &Cube, dma: &Dma<'_>, cube: &mut FeatureCube) -> Resu
         for x in 0..source.width {
             for c1 in 0..source.surfaces.count {
                 let mut atom = [0; ATOM];
-                dma.read(Master::Feature, source.address(x, y, c1), &mut atom)?;
+                dma.read(DmaEngine::Feature, source.address(x, y, c1), &mut atom)?;
                 let at = (x * source.surfaces.count + c1) * ATOM;
                 cube.line_mut(y)[at..at + ATOM].copy_from_slice(&atom);
             }
@@ -248,7 +248,7 @@ impl FeatureCube {
 mod tests {
     use std::cell::RefCell;
 
-    use super::super::dma::tests::Flat;
+    use super::super::dma::tests::{Flat, port};
     use super::*;
     use proptest::prelude::*;
     use rknpu_regcmd::task::Walk;
@@ -285,7 +285,7 @@ mod tests {
                 surfaces: Walk::plain(surfaces, surface_step),
             };
             let bus = numbered(1024);
-            let dma = Dma::new(&bus, 0);
+            let dma = port(&bus, 0);
             let lines = height / 3..height;
             let fast = fetch(&source, &dma, lines.clone(), vec![7; 99]).ok();
             let literal = fetch(&source, &dma.literally(true), lines, Vec::new()).ok();

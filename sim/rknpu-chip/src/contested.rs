@@ -52,7 +52,7 @@ macro_rules! contested {
         $(
             $(#[$doc])*
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-            pub(crate) enum $Type {
+            pub enum $Type {
                 $(#[$first_doc])*
                 #[default]
                 $First,
@@ -72,7 +72,7 @@ macro_rules! contested {
         /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub struct Contested {
-            $($(#[$doc])* pub(crate) $field: $Type,)+
+            $($(#[$doc])* pub $field: $Type,)+
         }
 
         impl Contested {

@@ -19,6 +19,7 @@ use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
 use super::check::{self, Broken, TileReport};
 use super::cna::FeatureCube;
+use super::contested::{CoreIdleMainline, DepthwisePad, Tf32Operand};
 use super::conv_config::ConvConfig;
 use super::core_parts::CoreParts;
 use super::dma::Dma;
@@ -34,7 +35,6 @@ use super::trap::Stop;
 use super::vectors::Vectors;
 use super::weight_stream::WeightStream;
 use super::writer::{GroupPlacement, OutputWriter};
-use super::{CoreIdleMainline, DepthwisePad, Tf32Operand};
 
 /// Elements of gathered windows that stay in a host's second-level cache.
 const WINDOW_ELEMENTS: usize = 1 << 18;
@@ -123,22 +123,22 @@ struct Scratch<T> {
 }
 
 /// The part of a task that is arithmetic.
-struct Convolution<'a> {
+struct Convolution<'a, 'b> {
     conv: &'a ConvConfig,
     /// Channels of one group of the writer.
     group: usize,
     dpu: &'a Dpu,
     writer: &'a OutputWriter,
-    features: &'a FeatureLines<'a>,
-    weights: &'a WeightStream<'a>,
-    dma: Dma<'a>,
+    features: &'a FeatureLines<'a, 'b>,
+    weights: &'a WeightStream<'a, 'b>,
+    dma: Dma<'b>,
     lut: &'a Lut,
     vectors: Vectors,
     broken: &'a Broken,
     tiles: TileReport<'a>,
 }
 
-impl Convolution<'_> {
+impl Convolution<'_, '_> {
     /// Computes and writes everything, from the features in `cube` if they are
     /// all there. Returns the cube for its memory.
     fn run<T: Mac>(&self, mut cube: FeatureCube) -> Result<FeatureCube, Stop> {

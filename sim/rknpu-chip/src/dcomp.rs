@@ -17,10 +17,10 @@
 //! DCOMP_REGNUM is 0x55555555 in the only known programs; what other values
 //! mean is not known.
 
+use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::regs::cna;
 use rknpu_regcmd::{Register, RegisterFile};
 
-use super::Master;
 use super::dma::{self, Dma};
 use super::precision::ATOM;
 use super::trap::Stop;
@@ -92,7 +92,7 @@ impl Compressed {
             return Err(Stop::HostMemory);
         }
         let mut blob = dma::buffer::<u8>(len)?;
-        dma.read(Master::Weight, base.into(), &mut blob)?;
+        dma.read(DmaEngine::Weight, base.into(), &mut blob)?;
         let mut rest = blob.as_slice();
         for (index, lane) in self.lanes.iter().enumerate() {
             let padded = (lane.next_multiple_of(LANE_ALIGN) as usize).min(rest.len());
@@ -189,7 +189,7 @@ impl<'a> Symbols<'a> {
 mod tests {
     use std::cell::RefCell;
 
-    use super::super::dma::tests::Flat;
+    use super::super::dma::tests::{Flat, port};
     use super::*;
     use proptest::prelude::*;
 
@@ -263,7 +263,7 @@ mod tests {
             prop_assert_eq!(compressed.bytes(), blob.len() as u64);
             let bus = RefCell::new(Flat(blob));
             let mut got = vec![0; weights.len()];
-            compressed.fetch(&Dma::new(&bus, 0), 0, &mut got).unwrap();
+            compressed.fetch(&port(&bus, 0), 0, &mut got).unwrap();
             prop_assert_eq!(got, weights);
         }
 

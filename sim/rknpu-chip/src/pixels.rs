@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::Master;
+use rknpu_regcmd::DmaEngine;
+
 use super::cna::FeatureCube;
 use super::dma::{self, Dma};
 use super::mac_array::Ties;
@@ -78,7 +79,7 @@ impl PixelDma {
     /// Whether all of the image can be read.
     pub(crate) fn check(&self, dma: &Dma<'_>) -> Result<(), Stop> {
         let len = self.width * self.packed * self.element;
-        (0..self.height).try_for_each(|y| dma.check_read(Master::Feature, self.address(y), len))
+        (0..self.height).try_for_each(|y| dma.check_read(DmaEngine::Feature, self.address(y), len))
     }
 
     /// Reads and converts lines of the image.
@@ -112,11 +113,15 @@ impl PixelDma {
     /// Reads a line: one access, or literally one a pixel.
     fn read_line(&self, dma: &Dma<'_>, y: usize, line: &mut [u8]) -> Result<(), Stop> {
         if !dma.literal() {
-            return dma.read(Master::Feature, self.address(y), line);
+            return dma.read(DmaEngine::Feature, self.address(y), line);
         }
         let bytes = self.packed * self.element;
         for (x, pixel) in line.chunks_exact_mut(bytes).enumerate() {
-            dma.read(Master::Feature, self.address(y) + (x * bytes) as i64, pixel)?;
+            dma.read(
+                DmaEngine::Feature,
+                self.address(y) + (x * bytes) as i64,
+                pixel,
+            )?;
         }
         Ok(())
     }

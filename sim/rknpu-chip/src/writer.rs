@@ -2,11 +2,11 @@
 //! The DPU's writer (WDMA): what reaches memory. Whole atoms are written, where
 //! [`DpuOutput`] has them.
 
+use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::task::{Cube, DpuOutput};
 
-use super::Master;
 use super::dma::{self, Dma};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
@@ -78,7 +78,7 @@ impl OutputWriter {
         if self.cube.width == 1 && self.output.surface == 1 && apart {
             for (index, pixel) in data.chunks_exact(pitch).take(place.pixels).enumerate() {
                 let at = self.address(place.group, 0, place.pixel + index);
-                dma.write(Master::DpuWrite, at, &pixel[..atoms * ATOM])?;
+                dma.write(DmaEngine::DpuWrite, at, &pixel[..atoms * ATOM])?;
             }
             return Ok(());
         }
@@ -103,7 +103,7 @@ impl OutputWriter {
         for atom in 0..place.atoms.min(self.output.group_atoms) {
             for (index, pixel) in data.chunks_exact(pitch).take(place.pixels).enumerate() {
                 let at = self.address(place.group, atom, place.pixel + index);
-                dma.write(Master::DpuWrite, at, &pixel[atom * ATOM..][..ATOM])?;
+                dma.write(DmaEngine::DpuWrite, at, &pixel[atom * ATOM..][..ATOM])?;
             }
         }
         Ok(())
@@ -119,14 +119,14 @@ impl OutputWriter {
         run: &[u8],
     ) -> Result<(), Stop> {
         if self.output.notch == 0 {
-            return dma.write(Master::DpuWrite, self.address(group, atom, first), run);
+            return dma.write(DmaEngine::DpuWrite, self.address(group, atom, first), run);
         }
         let mut pixel = first;
         let mut rest = run;
         while !rest.is_empty() {
             let line = (self.cube.width - pixel % self.cube.width) * ATOM;
             let (now, later) = rest.split_at(line.min(rest.len()));
-            dma.write(Master::DpuWrite, self.address(group, atom, pixel), now)?;
+            dma.write(DmaEngine::DpuWrite, self.address(group, atom, pixel), now)?;
             pixel += now.len() / ATOM;
             rest = later;
         }
@@ -138,7 +138,7 @@ impl OutputWriter {
 mod tests {
     use std::cell::RefCell;
 
-    use super::super::dma::tests::Flat;
+    use super::super::dma::tests::{Flat, port};
     use super::*;
     use proptest::prelude::*;
 
@@ -171,7 +171,7 @@ mod tests {
             let place = GroupPlacement { group, pixel, pixels, atoms };
             let [fast, literal] = [false, true].map(|literal| {
                 let bus = RefCell::new(Flat(vec![0xaa; MEMORY]));
-                let dma = Dma::new(&bus, 0).literally(literal);
+                let dma = port(&bus, 0).literally(literal);
                 writer.store(&dma, place, &data, pitch).unwrap();
                 bus.into_inner().0
             });

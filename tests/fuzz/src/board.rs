@@ -9,7 +9,7 @@ use std::time::Duration;
 use families::DPU_DONE;
 use rknpu_chip::{
     Bus, ChipOptions, Contested, Core, Diagnosis, Direction, Fault, KickOutcome as Ran, Level,
-    Master,
+    Master, NpuCore,
 };
 use rknpu_regcmd::regs::{self, pc};
 

@@ -215,7 +215,7 @@ impl Within<'_> {
     fn check(&mut self, master: Master, direction: Direction, iova: u32, len: usize) {
         let (start, end) = (u64::from(iova), u64::from(iova) + len as u64);
         let known = self.extents.iter().any(|extent| {
-            Some(extent.engine) == master.engine()
+            master == extent.engine.into()
                 && extent.engine.direction() == direction
                 && extent.start <= start
                 && end <= extent.end

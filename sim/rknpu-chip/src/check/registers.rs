@@ -7,9 +7,10 @@ use rknpu_regcmd::rules::{FIELD_OVERFLOW, STALE_DECOMPRESSION, STALE_REGISTERS};
 use rknpu_regcmd::task::{RegisterUse, use_of};
 use rknpu_regcmd::{Block, EnableMask, RegisterFile, RegisterInfo};
 
+use crate::contested::FreshStages;
 use crate::conv_config::ConvConfig;
 use crate::trap::{DiagnosisReport, Stop, shown};
-use crate::{Contested, FreshStages, registers};
+use crate::{Contested, registers};
 
 /// Registers that a diagnosis shows.
 const SHOWN: usize = 6;

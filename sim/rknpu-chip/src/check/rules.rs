@@ -5,8 +5,9 @@ use rknpu_regcmd::rules::{self, FLYING_DUAL, PARTIAL_GROUP, Rule, TRANSPOSED_HAN
 use rknpu_regcmd::task::Task;
 use rknpu_regcmd::{ChipProfile, RegisterFile};
 
+use crate::contested::{FlyingDual, WeightRoom};
 use crate::trap::{DiagnosisReport, Stop};
-use crate::{Contested, Effect, FlyingDual, WeightRoom};
+use crate::{Contested, Effect};
 
 /// The rules that a task breaks.
 #[derive(Debug, Default)]

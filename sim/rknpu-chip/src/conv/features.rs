@@ -28,9 +28,9 @@ pub(super) struct Spilled {
 }
 
 /// Where lines come from while a task runs.
-pub(super) struct FeatureLines<'a> {
+pub(super) struct FeatureLines<'a, 'b> {
     pub(super) conv: &'a ConvConfig,
-    pub(super) dma: Dma<'a>,
+    pub(super) dma: Dma<'b>,
     pub(super) cbuf: &'a Cbuf,
     pub(super) spilled: Option<Spilled>,
     /// tf32 operands are rounded, not cut.
@@ -74,7 +74,7 @@ pub(super) fn fetch(
     }
 }
 
-impl FeatureLines<'_> {
+impl FeatureLines<'_, '_> {
     /// Some lines, as the MAC array gets them. They take the place of `memory`,
     /// if there is enough.
     pub(super) fn band(&self, lines: Range<usize>, memory: Vec<u8>) -> Result<FeatureCube, Stop> {

@@ -9,6 +9,9 @@ use rknpu_regcmd::rules::{LINE_ROUNDING, LINES_NOT_AWAITED, SHORT_GROUP, STALE_C
 use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
 use super::super::cna::{self, FeatureCube};
+use super::super::contested::{
+    FewGrains, Int8Reuse, Int8SlackBank, LineRounding, OverRead, ShortHeight,
+};
 use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::core_parts::CoreParts;
 use super::super::dcomp;
@@ -16,10 +19,8 @@ use super::super::dma;
 use super::super::precision::{ATOM, Precision};
 use super::super::trap::Stop;
 use super::super::weight_stream::{self, WeightSource};
-use super::super::{
-    FewGrains, Int8Reuse, Int8SlackBank, LineRounding, Master, OverRead, ShortHeight,
-};
 use super::features::{self, Spilled};
+use rknpu_regcmd::DmaEngine;
 
 /// Brings the features into CBUF. They are returned if all of them can be held
 /// at once, else a cube without lines.
@@ -48,7 +49,7 @@ pub(super) fn features(
     {
         let end = i64::from(base) + source.atoms() as i64 * ATOM as i64;
         let (dma, bank) = (&machine.dma, BANK_BYTES);
-        dma.check_read(Master::Feature, end, bank)?;
+        dma.check_read(DmaEngine::Feature, end, bank)?;
     }
     let kept = Cbuf::kept_lines(&conv.cbuf, height, none.line_bytes());
     machine.cbuf.keep_features(&conv.cbuf, &none, base);
@@ -103,8 +104,8 @@ pub(super) fn weights(
     match &conv.compressed {
         Some(lanes) => lanes.fetch(dma, conv.weight_base(), &mut weights)?,
         None => {
-            dma.check_read(Master::Weight, base, len)?;
-            dma.read(Master::Weight, base + (len - held) as i64, &mut weights)?;
+            dma.check_read(DmaEngine::Weight, base, len)?;
+            dma.read(DmaEngine::Weight, base + (len - held) as i64, &mut weights)?;
         }
     }
     machine

@@ -9,11 +9,13 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::ppu;
 use rknpu_regcmd::task::{Cube, POOL_AVERAGE, POOL_MAX, PoolTask};
 
+use crate::Contested;
+use crate::contested::{AverageRounding, BytePooling};
 use crate::dma::{self, Dma};
 use crate::mac_array::{Ties, shift_right_rounded};
 use crate::precision::{ATOM, Precision, fp16_to_fp32, u16_at};
 use crate::trap::Stop;
-use crate::{AverageRounding, BytePooling, Contested, Master};
+use rknpu_regcmd::DmaEngine;
 
 /// Most elements of an atom that is pooled: bytes. fp16 has half of them.
 const LANES: usize = 16;
@@ -230,13 +232,13 @@ impl Pooling {
                 next = next.max(under.start);
                 while next < under.end {
                     let at = self.source.address(0, next, c1);
-                    dma.read(Master::PpuRead, at, &mut bytes)?;
+                    dma.read(DmaEngine::PpuRead, at, &mut bytes)?;
                     lines.push_back(decode(&bytes)?);
                     next += 1;
                 }
                 out.clear();
                 pool(&lines, oy, &mut out);
-                dma.write(Master::PpuWrite, self.target.address(0, oy, c1), &out)?;
+                dma.write(DmaEngine::PpuWrite, self.target.address(0, oy, c1), &out)?;
             }
         }
         Ok(())

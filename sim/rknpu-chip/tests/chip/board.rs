@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rknpu_chip::{
     Bus, ChipOptions, Core, Diagnosis, Direction, Fault, FinishedKick, Kick, KickOutcome as Ran,
-    Level, Master,
+    Level, Master, NpuCore,
 };
 use rknpu_regcmd::regs::pc;
 use rknpu_regcmd::{Register, Word};

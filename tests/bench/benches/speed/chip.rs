@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master};
+use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master, NpuCore};
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::pc;
 
