@@ -189,7 +189,7 @@ impl<'a> Symbols<'a> {
 mod tests {
     use std::cell::RefCell;
 
-    use super::super::dma::tests::{Flat, port};
+    use super::super::dma::tests::port;
     use super::*;
     use proptest::prelude::*;
 
@@ -261,7 +261,7 @@ mod tests {
             }
             let compressed = Compressed { lanes };
             prop_assert_eq!(compressed.bytes(), blob.len() as u64);
-            let bus = RefCell::new(Flat(blob));
+            let bus = RefCell::new(blob);
             let mut got = vec![0; weights.len()];
             compressed.fetch(&port(&bus, 0), 0, &mut got).unwrap();
             prop_assert_eq!(got, weights);

@@ -169,36 +169,9 @@ pub(crate) mod tests {
         Dma::new(bus, &NEVER, offset)
     }
 
-    /// Memory from IOVA 0 on, as long as the vector.
-    pub(crate) struct Flat(pub(crate) Vec<u8>);
-
-    impl Bus for Flat {
-        fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-            let start = iova as usize;
-            let source = self.0.get(start..start + out.len()).ok_or(Fault {
-                address: iova.into(),
-                direction: Direction::Read,
-                master,
-            })?;
-            out.copy_from_slice(source);
-            Ok(())
-        }
-
-        fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-            let start = iova as usize;
-            let target = self.0.get_mut(start..start + data.len()).ok_or(Fault {
-                address: iova.into(),
-                direction: Direction::Write,
-                master,
-            })?;
-            target.copy_from_slice(data);
-            Ok(())
-        }
-    }
-
     #[test]
     fn nothing_outside_32_bits_reaches_the_bus() {
-        let bus = RefCell::new(Flat(vec![0; 64]));
+        let bus = RefCell::new(vec![0; 64]);
         let mut out = [0; 16];
         for (offset, address, right) in [
             (0, 0, true),

@@ -142,6 +142,35 @@ pub trait Bus {
     }
 }
 
+/// Memory from IOVA 0 on, every page of which is mapped up to its end.
+impl Bus for Vec<u8> {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+        out.copy_from_slice(range(self, master, Direction::Read, iova, out.len())?);
+        Ok(())
+    }
+
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+        range(self, master, Direction::Write, iova, data.len())?.copy_from_slice(data);
+        Ok(())
+    }
+}
+
+/// The bytes of an access to `memory`.
+fn range(
+    memory: &mut [u8],
+    master: Master,
+    direction: Direction,
+    iova: u32,
+    len: usize,
+) -> Result<&mut [u8], Fault> {
+    let (start, size) = (iova as usize, memory.len());
+    memory.get_mut(start..start + len).ok_or(Fault {
+        address: start.max(size) as u64,
+        direction,
+        master,
+    })
+}
+
 impl<B: Bus + ?Sized> Bus for &mut B {
     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         (**self).read(master, iova, out)

@@ -7,7 +7,7 @@
 
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
 use rknpu_regcmd::rules::{ENABLE_MASK, program};
-use rknpu_regcmd::task::{FLYING, Task};
+use rknpu_regcmd::task::Task;
 use rknpu_regcmd::{Block, EnableMask, Register, RegisterFile, Word};
 
 use super::check;
@@ -23,8 +23,6 @@ use super::{Effect, Master, flying, ppu};
 
 /// Command words of one fetch of 128 bits.
 const WORDS_PER_FETCH: usize = 2;
-/// Targets that do nothing: our and Mesa's, and that of vendor captures.
-const TARGETS_NOTHING: [u16; 2] = [0x0000, 0x0001];
 
 /// Address and length of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,7 +145,7 @@ impl KickRun<'_> {
 
     /// Executes one word that is not the enable word.
     fn execute(&mut self, word: Word, link: &mut Segment) -> Result<(), Stop> {
-        if word.is_marker() || TARGETS_NOTHING.contains(&word.target()) {
+        if word.is_marker() || word.is_nop() {
             return Ok(());
         }
         let block = Block::from_target(word.target());
@@ -230,35 +228,24 @@ impl KickRun<'_> {
                 continue;
             }
             let again = ran.contains(block.enable());
-            let (rule, effect) = if !again && enable == FLYING {
-                self.registers.follow(block);
-                (&program::NO_POINTER_FLYING, Effect::Note)
-            } else if !again {
-                (&program::NO_POINTER, Effect::Hang)
-            } else if matches!(block, Block::Cna | Block::Core) {
-                (&program::CORE_POINTER_IN_CHAIN, self.core_pointer(block))
-            } else if self.registers.repeats(block) {
-                (&program::NO_POINTER_IN_CHAIN, Effect::Garbage)
-            } else {
+            let of_kernel = matches!(block, Block::Cna | Block::Core);
+            if again && !of_kernel && !self.registers.repeats(block) {
                 continue;
-            };
+            }
+            let rule = program::without_pointer(block, enable, ran);
+            let mut effect = rule.effect.unwrap_or(Effect::Note);
+            // The kernel writes S_POINTER of CNA and CORE once a kick; in a chain
+            // nothing else does.
+            if again && of_kernel && self.parts.contested.chain_pointer == ChainPointer::Repeats {
+                effect = Effect::Garbage;
+            } else if effect == Effect::Note {
+                self.registers.follow(block);
+            }
             let values = format!("{block} S_POINTER is not written");
             let shown = [("enable", enable.bits())];
             self.parts.report.tell_with(rule, effect, &shown, &values)?;
         }
         Ok(())
-    }
-
-    /// The kernel writes S_POINTER of CNA and CORE once a kick; in a chain
-    /// nothing else does.
-    fn core_pointer(&mut self, block: Block) -> Effect {
-        match self.parts.contested.chain_pointer {
-            ChainPointer::Follows => {
-                self.registers.follow(block);
-                Effect::Note
-            }
-            ChainPointer::Repeats => Effect::Garbage,
-        }
     }
 }
 

@@ -180,13 +180,13 @@ impl ChannelOperands {
 mod tests {
     use std::cell::RefCell;
 
-    use super::super::dma::tests::{Flat, port};
+    use super::super::dma::tests::port;
     use super::*;
     use rknpu_regcmd::task::Walk;
 
     #[test]
     fn a_notched_line_is_read_line_by_line() {
-        let bus = RefCell::new(Flat((0..4096u32).map(|i| (i / 16) as u8).collect()));
+        let bus = RefCell::new((0..4096u32).map(|i| (i / 16) as u8).collect::<Vec<_>>());
         let dma = port(&bus, 0);
         let cube = Cube {
             base: 16,
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn operands_of_several_consumers_lie_in_groups() {
-        let bus = RefCell::new(Flat((0..256u32).map(|i| i as u8).collect()));
+        let bus = RefCell::new((0..=u8::MAX).collect::<Vec<_>>());
         let dma = port(&bus, 0);
         let words = |uses, consumer, narrow| {
             let operands = ChannelOperands {
