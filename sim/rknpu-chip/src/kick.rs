@@ -120,7 +120,22 @@ impl ChipTasks {
     fn run(mut self, bus: &mut dyn Bus, budget: Duration) -> FinishedKick {
         let mut report = DiagnosisReport::new(self.options.level);
         let mut clock = DeviceClock::new(self.options.machine, budget);
-        let end = self.execute(bus, &mut report, &mut clock);
+        self.kept.cbuf.attach(bus.attachment());
+        let bus = RefCell::new(bus);
+        let end = KickRun {
+            registers: &mut self.registers,
+            parts: CoreParts {
+                dma: Dma::new(&bus, &self.aborted, self.dma_base).literally(self.options.literal),
+                cbuf: &mut self.kept.cbuf,
+                lut: &mut self.kept.lut,
+                report: &mut report,
+                clock: &mut clock,
+                contested: &self.options.contested,
+            },
+            tasks: self.tasks,
+            wedged: self.wedged,
+        }
+        .run(self.segment);
         let device_time = clock.elapsed();
         if let Err(stop) = &end {
             explain(stop, &mut report, device_time, budget);
@@ -142,32 +157,6 @@ impl ChipTasks {
                 aborted: self.aborted,
             }),
         }
-    }
-
-    fn execute(
-        &mut self,
-        bus: &mut dyn Bus,
-        report: &mut DiagnosisReport,
-        clock: &mut DeviceClock,
-    ) -> Result<KickEnd, Stop> {
-        if self.wedged {
-            report.tell(&program::WEDGED, &[], "the core is wedged")?;
-        }
-        self.kept.cbuf.attach(bus.attachment());
-        let bus = RefCell::new(bus);
-        KickRun {
-            registers: &mut self.registers,
-            parts: CoreParts {
-                dma: Dma::new(&bus, &self.aborted, self.dma_base).literally(self.options.literal),
-                cbuf: &mut self.kept.cbuf,
-                lut: &mut self.kept.lut,
-                report,
-                clock,
-                contested: &self.options.contested,
-            },
-            tasks: self.tasks,
-        }
-        .run(self.segment)
     }
 }
 

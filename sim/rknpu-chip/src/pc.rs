@@ -8,7 +8,7 @@
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
 use rknpu_regcmd::rules::{ENABLE_MASK, program};
 use rknpu_regcmd::task::Task;
-use rknpu_regcmd::{Block, EnableMask, Register, RegisterFile, Word};
+use rknpu_regcmd::{Block, EnableMask, Register, Word};
 
 use super::check;
 use super::contested::{ChainPointer, ProgramAtZero};
@@ -49,6 +49,8 @@ pub(crate) struct KickRun<'a> {
     pub(crate) parts: CoreParts<'a>,
     /// Tasks to run.
     pub(crate) tasks: u32,
+    /// An earlier kick hung, and the core was not reset since.
+    pub(crate) wedged: bool,
 }
 
 /// What a kick left when it ended well.
@@ -65,6 +67,10 @@ pub(crate) struct KickEnd {
 impl KickRun<'_> {
     /// Fetches and executes from `first` on.
     pub(crate) fn run(&mut self, first: Segment) -> Result<KickEnd, Stop> {
+        if self.wedged {
+            let values = "the core is wedged";
+            self.parts.report.tell(&program::WEDGED, &[], values)?;
+        }
         self.registers.begin();
         let mut finished = KickEnd::default();
         let mut segment = first;
@@ -205,7 +211,18 @@ impl KickRun<'_> {
                 .report
                 .broken(&program::UPLOAD_RESTARTED, &regs, values)?;
         }
-        run_blocks(&mut self.parts, &regs, enable)?;
+        let parts = &mut self.parts;
+        for task in Task::all(&regs, enable) {
+            match task {
+                Ok(Task::Conv(task)) => conv::run(parts, &regs, enable, &task)?,
+                Ok(Task::Flying { reads, output }) => flying::run(parts, &regs, &reads, output)?,
+                Ok(Task::Pool(pool)) => ppu::run(parts, &regs, &pool)?,
+                Err(why) => {
+                    let values = format!("{why}: mask {:#x}", enable.bits());
+                    parts.report.broken(&ENABLE_MASK, &regs, &values)?;
+                }
+            }
+        }
         finished.tasks += 1;
         finished.ran |= enable;
         let group = |block: Block| {
@@ -247,26 +264,6 @@ impl KickRun<'_> {
         }
         Ok(())
     }
-}
-
-/// Runs the blocks of `enable` with the registers they execute.
-fn run_blocks(
-    machine: &mut CoreParts<'_>,
-    regs: &RegisterFile,
-    enable: EnableMask,
-) -> Result<(), Stop> {
-    for task in Task::all(regs, enable) {
-        match task {
-            Ok(Task::Conv(task)) => conv::run(machine, regs, enable, &task)?,
-            Ok(Task::Flying { reads, output }) => flying::run(machine, regs, &reads, output)?,
-            Ok(Task::Pool(pool)) => ppu::run(machine, regs, &pool)?,
-            Err(why) => {
-                let values = format!("{why}: mask {:#x}", enable.bits());
-                machine.report.broken(&ENABLE_MASK, regs, &values)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// A register write by PC or CPU, with what it sets off.

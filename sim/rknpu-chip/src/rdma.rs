@@ -73,12 +73,6 @@ impl Surfaces {
         Self { master, cube }
     }
 
-    /// Address of the atom of surface `c1` at `pixel` of the stream.
-    fn address(&self, c1: usize, pixel: usize) -> i64 {
-        let (y, x) = (pixel / self.cube.width, pixel % self.cube.width);
-        self.cube.address(x, y, c1)
-    }
-
     /// Reads the atoms of surface `c1` from pixel `first` on; zeros where the
     /// engine reads no such surface.
     pub(crate) fn read(
@@ -94,20 +88,18 @@ impl Surfaces {
         }
         if dma.literal() {
             for (index, atom) in out.chunks_exact_mut(ATOM).enumerate() {
-                dma.read(self.master, self.address(c1, first + index), atom)?;
+                dma.read(
+                    self.master,
+                    self.cube.pixel_address(first + index, c1),
+                    atom,
+                )?;
             }
             return Ok(());
         }
-        if self.cube.lines.group_step == self.cube.width as i64 {
-            return dma.read(self.master, self.address(c1, first), out);
-        }
-        let mut pixel = first;
         let mut rest = out;
-        while !rest.is_empty() {
-            let line = (self.cube.width - pixel % self.cube.width) * ATOM;
-            let (now, later) = rest.split_at_mut(line.min(rest.len()));
-            dma.read(self.master, self.address(c1, pixel), now)?;
-            pixel += now.len() / ATOM;
+        for run in self.cube.runs(first..first + rest.len() / ATOM) {
+            let (now, later) = rest.split_at_mut(run.len() * ATOM);
+            dma.read(self.master, self.cube.pixel_address(run.start, c1), now)?;
             rest = later;
         }
         Ok(())
@@ -199,7 +191,7 @@ mod tests {
         surfaces.read(&dma, 1, 2, &mut out).unwrap();
         let atoms: Vec<u8> = out.chunks_exact(ATOM).map(|a| a[0]).collect();
         let expected: Vec<u8> = (2..9)
-            .map(|p| (surfaces.address(1, p) / 16) as u8)
+            .map(|p| (cube.pixel_address(p, 1) / 16) as u8)
             .collect();
         assert_eq!(atoms, expected);
         assert_eq!(atoms, [43, 46, 47, 48, 51, 52, 53]);

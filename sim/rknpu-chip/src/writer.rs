@@ -49,9 +49,8 @@ impl OutputWriter {
     /// Address of an atom, by the DPU's own width: the stream does not know what
     /// shape CORE had in mind.
     fn address(&self, group: usize, atom: usize, pixel: usize) -> i64 {
-        let (y, x) = (pixel / self.cube.width, pixel % self.cube.width);
         let c1 = group * self.output.group_atoms + atom;
-        self.cube.address(x, y, c1)
+        self.cube.pixel_address(pixel, c1)
     }
 
     /// Writes the first atoms of each pixel. `data` holds the pixels one
@@ -87,7 +86,13 @@ impl OutputWriter {
             for (target, pixel) in run.chunks_exact_mut(ATOM).zip(data.chunks_exact(pitch)) {
                 target.copy_from_slice(&pixel[atom * ATOM..(atom + 1) * ATOM]);
             }
-            self.store_surface(dma, place.group, atom, place.pixel, &run)?;
+            let mut rest = run.as_slice();
+            for pixels in self.cube.runs(place.pixel..place.pixel + run.len() / ATOM) {
+                let (now, later) = rest.split_at(pixels.len() * ATOM);
+                let at = self.address(place.group, atom, pixels.start);
+                dma.write(DmaEngine::DpuWrite, at, now)?;
+                rest = later;
+            }
         }
         Ok(())
     }
@@ -105,30 +110,6 @@ impl OutputWriter {
                 let at = self.address(place.group, atom, place.pixel + index);
                 dma.write(DmaEngine::DpuWrite, at, &pixel[atom * ATOM..][..ATOM])?;
             }
-        }
-        Ok(())
-    }
-
-    /// Writes atoms of consecutive pixels: one access, or one a line.
-    fn store_surface(
-        &self,
-        dma: &Dma<'_>,
-        group: usize,
-        atom: usize,
-        first: usize,
-        run: &[u8],
-    ) -> Result<(), Stop> {
-        if self.output.notch == 0 {
-            return dma.write(DmaEngine::DpuWrite, self.address(group, atom, first), run);
-        }
-        let mut pixel = first;
-        let mut rest = run;
-        while !rest.is_empty() {
-            let line = (self.cube.width - pixel % self.cube.width) * ATOM;
-            let (now, later) = rest.split_at(line.min(rest.len()));
-            dma.write(DmaEngine::DpuWrite, self.address(group, atom, pixel), now)?;
-            pixel += now.len() / ATOM;
-            rest = later;
         }
         Ok(())
     }

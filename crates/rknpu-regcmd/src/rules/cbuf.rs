@@ -7,7 +7,7 @@ use super::row::{Found, Shows};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision::Precision;
 use crate::regs::cna;
-use crate::task::ConvTask;
+use crate::task::{ConvTask, compressed_lanes};
 
 const CHIP: ChipProfile = ChipProfile::RK3588;
 
@@ -72,8 +72,7 @@ rules! { pub,
         "only DCOMP_REGNUM 0x55555555 with int8 weights is known; it is decoded as that",
         "write 0x55555555 to DCOMP_REGNUM",
         Conv |conv, regs| {
-            let control = regs.get::<cna::DcompCtrl>();
-            let on = control.decomp_control() != 0 && control.wt_dec_bypass() == 0;
+            let on = compressed_lanes(regs).is_some();
             let mode = regs.get::<cna::DcompRegnum>().decomp_regnum();
             let ty = conv.weights.precision;
             let known = mode == DCOMP_KNOWN_MODE && ty == Precision::Int8;

@@ -25,7 +25,7 @@ use crate::regfile::RegisterFile;
 use crate::regs::dpu;
 use crate::word::EnableMask;
 
-pub use conv::{Buffering, ConvTask, ConvWeights};
+pub use conv::{Buffering, ConvTask, ConvWeights, DECOMPRESSOR_LANES, compressed_lanes};
 pub use cube::{Cube, Walk};
 pub use features::FeatureFetch;
 pub use output::{DEPTHWISE, DpuOutput, TO_MEMORY};

@@ -169,18 +169,20 @@ fn of_ew(regs: &RegisterFile, offset: u16) -> RegisterUse {
         offsets!(dpu: EwCvtOffsetValue, EwCvtScaleValue) => {
             let format = regs.get::<dpu::DataFormat>();
             let float = Precision::from_code(format.proc_precision()).is_float();
-            match operates && ew.ew_op_cvt_bypass() == 0 {
-                true => or_unknown(!float),
-                false => Unused,
+            if operates && ew.ew_op_cvt_bypass() == 0 {
+                or_unknown(!float)
+            } else {
+                Unused
             }
         }
         dpu::EwReluxCmpValue::OFFSET => {
             or_unused(on && ew.ew_relu_bypass() == 0 && ew.ew_relux_en() == 1)
         }
         dpu::EwOpValue0::OFFSET..=dpu::EwOpValue7::OFFSET => {
-            match operates && ew.ew_op_src() == 0 {
-                true => or_unknown(!looks_up),
-                false => Unused,
+            if operates && ew.ew_op_src() == 0 {
+                or_unknown(!looks_up)
+            } else {
+                Unused
             }
         }
         offsets!(dpu: LutAccessCfg, LutAccessData) => Unused,
