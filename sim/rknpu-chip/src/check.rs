@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use rknpu_regcmd::regs::{self, cna};
 use rknpu_regcmd::rules::{
-    self, ContestedFact, EXPONENT_WRAPS, FIELD_OVERFLOW, INT16_SATURATES, PARTIAL_GROUP, Rule,
+    self, EXPONENT_WRAPS, FIELD_OVERFLOW, INT16_SATURATES, PARTIAL_GROUP, Rule, RuleFact,
     STALE_CBUF, STALE_DECOMPRESSION, STALE_REGISTERS, TRANSPOSED_HANG, WEIGHT_ROOM,
 };
 use rknpu_regcmd::task::{self, RegisterUse, Task};
@@ -60,7 +60,7 @@ pub(crate) fn registers(
         let fact = rule.contested;
         if fact.is_some_and(|fact| !contested.of_rule(fact).1) {
             let hangs = contested.flying_dual == FlyingDual::Hangs;
-            if fact == Some(ContestedFact::FlyingDual) && hangs {
+            if fact == Some(RuleFact::FlyingDual) && hangs {
                 report.broken_with(rule, Effect::Hang, regs, &values)?;
             }
             continue;

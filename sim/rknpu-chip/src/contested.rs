@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use rknpu_regcmd::rules::ContestedFact;
+use rknpu_regcmd::rules::RuleFact;
 
 /// A switch of [`Contested`], as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ macro_rules! contested {
     (@match $self:ident, $fact:ident, [$($arms:tt)*]
         [$field:ident $Type:ident $name:literal $First:ident of_rules] $($rest:tt)*) => {
         contested!(@match $self, $fact, [$($arms)*
-            ContestedFact::$Type => ($name, $self.$field == $Type::$First),] $($rest)*)
+            RuleFact::$Type => ($name, $self.$field == $Type::$First),] $($rest)*)
     };
     (@match $self:ident, $fact:ident, [$($arms:tt)*] [$($other:tt)*] $($rest:tt)*) => {
         contested!(@match $self, $fact, [$($arms)*] $($rest)*)
@@ -120,7 +120,7 @@ macro_rules! contested {
             /// The switch of a fact that rules depend on, and whether it is on its
             /// first side, on which they hold.
             #[must_use]
-            pub fn of_rule(&self, fact: ContestedFact) -> (&'static str, bool) {
+            pub fn of_rule(&self, fact: RuleFact) -> (&'static str, bool) {
                 contested!(@match self, fact, [] $([$field $Type $name $First $($of_rules)?])+)
             }
 

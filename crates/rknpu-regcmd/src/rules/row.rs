@@ -29,7 +29,7 @@ macro_rules! rules {
     (@effect) => { None };
     (@effect $effect:ident) => { Some($crate::rules::row::Effect::$effect) };
     (@contested) => { None };
-    (@contested $fact:ident) => { Some($crate::rules::row::ContestedFact::$fact) };
+    (@contested $fact:ident) => { Some($crate::rules::row::RuleFact::$fact) };
     (@check) => { $crate::rules::row::Check::Elsewhere };
     (@check $kind:ident $check:expr) => { $crate::rules::row::Check::$kind($check) };
     (@row $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
@@ -86,7 +86,7 @@ pub enum Effect {
 /// A fact that sources contradict each other on, which a rule depends on: a switch of
 /// the software model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContestedFact {
+pub enum RuleFact {
     /// Cubes of one to three lines, fetched in groups of four.
     ShortHeight,
     /// How lines lie in CBUF.
@@ -155,7 +155,7 @@ pub struct Rule {
     /// The change of a program that keeps the rule.
     pub remedy: &'static str,
     /// The contested fact that it depends on.
-    pub contested: Option<ContestedFact>,
+    pub contested: Option<RuleFact>,
     pub(super) check: Check,
 }
 
