@@ -172,7 +172,7 @@ pub(crate) fn product(ty: ProductTypes, (m, k, n): (usize, usize, usize)) -> Chi
     ChipPrograms::new(a + b + m * n * ty.out_bytes(), a, &programs)
 }
 
-fn kick(core: &mut Core, bus: &mut Memory, at: u32, words: u32) {
+fn kick(core: &mut Core, bus: &mut Vec<u8>, at: u32, words: u32) {
     let writes = families::kick(0, at, words as usize, 1);
     let [.., kick] = writes.map(|(offset, value)| core.mmio_write(offset, value));
     let finished = kick.unwrap().run(bus, Duration::from_millis(500));
