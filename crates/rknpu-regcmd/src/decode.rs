@@ -6,9 +6,6 @@ use crate::field::RegisterInfo;
 use crate::regs;
 use crate::word::{Block, EnableMask, Word};
 
-/// Targets of words that do nothing (E-noop-target).
-const TARGETS_NOP: [u16; 2] = [0x0000, 0x0001];
-
 /// What a word means.
 #[derive(Clone, Copy, Debug)]
 pub enum Item {
@@ -44,7 +41,7 @@ impl Item {
     #[must_use]
     pub fn of(word: Word) -> Self {
         let (offset, value) = (word.offset(), word.value());
-        if TARGETS_NOP.contains(&word.target()) {
+        if word.is_nop() {
             return Self::Nop(word);
         }
         if word == Word::MARKER {

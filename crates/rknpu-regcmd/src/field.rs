@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Registers and their fields as data, and the macro that declares them.
 
+use alloc::format;
+use alloc::string::String;
 use core::fmt;
 
 use thiserror::Error;
@@ -152,7 +154,7 @@ impl RegisterInfo {
     /// Bits of `value` that belong to no field, which are lost. The sign of a
     /// negative number in a narrower field is none.
     #[must_use]
-    pub fn lost_bits(&self, value: u32) -> u32 {
+    fn lost_bits(&self, value: u32) -> u32 {
         let lost = value & !self.declared_bits();
         let sign = |field: &FieldInfo| {
             field.get(value) < 0 && lost == !(u32::MAX >> (u32::BITS - 1 - u32::from(field.msb)))
@@ -162,6 +164,13 @@ impl RegisterInfo {
         } else {
             lost
         }
+    }
+
+    /// What `value` loses of its bits, if any.
+    #[must_use]
+    pub fn overflow(&self, value: u32) -> Option<String> {
+        let lost = self.lost_bits(value);
+        (lost != 0).then(|| format!("bits {lost:#010x} of {value:#010x} are in no field"))
     }
 
     /// The bits that belong to some field. What the others do is not known.

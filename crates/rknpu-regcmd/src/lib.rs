@@ -55,7 +55,6 @@ mod field;
 mod link;
 pub mod lint;
 mod matmul;
-mod passive;
 mod precision;
 mod program;
 mod regfile;

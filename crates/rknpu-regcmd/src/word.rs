@@ -202,6 +202,12 @@ impl Word {
         self.target() == TARGET_ENABLE
     }
 
+    /// Whether this does nothing, by its target (E-noop-target).
+    #[must_use]
+    pub const fn is_nop(self) -> bool {
+        matches!(self.target(), 0x0000 | 0x0001)
+    }
+
     /// Whether this is the marker.
     #[must_use]
     pub const fn is_marker(self) -> bool {

@@ -5,10 +5,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use crate::driver::NpuCore;
-use rknpu_chip::{Bus, Core, KickOutcome};
+use rknpu_chip::{Core, FinishedKick, Kick, KickOutcome, NpuCore};
 
 /// Which cores do not work, whatever runs on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +27,7 @@ impl Damage {
         let memory = self.memory.clone().map(WedgeMemory);
         let is_remembered = memory.as_ref().is_some_and(|memory| memory.has(index));
         if self.power_fails || self.wedged.contains(&index) || is_remembered {
-            return Box::new(DeadCore);
+            return Box::new(core.broken());
         }
         match memory {
             Some(memory) => Box::new(RememberedCore {
@@ -42,29 +40,6 @@ impl Damage {
     }
 }
 
-/// A core whose tasks never end.
-#[derive(Debug)]
-struct DeadCore;
-
-impl NpuCore for DeadCore {
-    fn mmio_write(
-        &mut self,
-        offset: u32,
-        value: u32,
-        _bus: &mut dyn Bus,
-        _budget: Duration,
-    ) -> Option<KickOutcome> {
-        let starts = Core::starts_tasks(offset, value);
-        starts.then(KickOutcome::default)
-    }
-
-    fn mmio_read(&self, _offset: u32) -> u32 {
-        0
-    }
-
-    fn reset(&mut self) {}
-}
-
 /// A core of which a file says when it does not work any more.
 #[derive(Debug)]
 struct RememberedCore {
@@ -74,14 +49,12 @@ struct RememberedCore {
 }
 
 impl NpuCore for RememberedCore {
-    fn mmio_write(
-        &mut self,
-        offset: u32,
-        value: u32,
-        bus: &mut dyn Bus,
-        budget: Duration,
-    ) -> Option<KickOutcome> {
-        let outcome = NpuCore::mmio_write(&mut self.core, offset, value, bus, budget)?;
+    fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick> {
+        self.core.mmio_write(offset, value)
+    }
+
+    fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome> {
+        let outcome = self.core.complete(finished)?;
         if self.core.needs_power_cycle() {
             self.memory.add(self.index);
         }

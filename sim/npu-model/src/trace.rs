@@ -87,6 +87,7 @@ impl AccessRecorder {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rknpu_regcmd::DmaEngine;
 
     proptest! {
         #![proptest_config(test_support::cases(128))]
@@ -96,7 +97,7 @@ mod tests {
             let mut recorder = AccessRecorder::default();
             let mut bytes = [false; 80];
             for &(start, len) in &touched {
-                recorder.note(Master::Feature, Direction::Read, start..start + len);
+                recorder.note(DmaEngine::Feature.into(), Direction::Read, start..start + len);
                 bytes[start as usize..(start + len) as usize].fill(true);
             }
             let accesses = recorder.finish();

@@ -22,11 +22,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use npu_vm::{GuestNpu, Wires, board};
-use silicon::{Differences, PlayedCore};
+use silicon::Differences;
 
-/// The one machine of this process. Another model takes the place of `PlayedCore`, here
-/// and below: anything that is `npu_vm::Silicon`.
-static MACHINE: OnceLock<GuestNpu<PlayedCore>> = OnceLock::new();
+/// The one machine of this process.
+static MACHINE: OnceLock<GuestNpu> = OnceLock::new();
 
 /// The version of the interface that this plugin wants. QEMU reads it before it
 /// calls anything here, and takes none before its oldest or after its own.
@@ -92,7 +91,7 @@ fn fail(reason: &str) -> c_int {
 }
 
 /// The machine that the plugin's arguments describe.
-fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu<PlayedCore>, String> {
+fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu, String> {
     let [mut ram, mut qmp, mut qtest] = [None; 3];
     let mut cores = board::MAX_CORES;
     let mut differences = Differences::default();

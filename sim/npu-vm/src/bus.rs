@@ -99,6 +99,7 @@ mod tests {
     use crate::board;
     use crate::mmu::tests::map;
     use crate::ram::tests::empty;
+    use rknpu_regcmd::DmaEngine;
 
     #[test]
     fn pages_need_not_be_neighbours() {
@@ -108,17 +109,22 @@ mod tests {
         map(&ram, &mmu, 0x1000, pages[0], 7);
         map(&ram, &mmu, 0x2000, pages[1], 7);
         let mut bus = TaskBus::new(&ram, &mmu, || false);
-        bus.write(Master::DpuWrite, 0x1ffe, &[1, 2, 3, 4]).unwrap();
+        bus.write(DmaEngine::DpuWrite.into(), 0x1ffe, &[1, 2, 3, 4])
+            .unwrap();
         let mut out = [0; 4];
-        bus.read(Master::Feature, 0x1ffe, &mut out).unwrap();
+        bus.read(DmaEngine::Feature.into(), 0x1ffe, &mut out)
+            .unwrap();
         assert_eq!(out, [1, 2, 3, 4]);
         ram.read(pages[0] + 0xffe, &mut out[..2]).unwrap();
         ram.read(pages[1], &mut out[2..]).unwrap();
         assert_eq!(out, [1, 2, 3, 4]);
         assert_eq!(bus.fault(), None);
-        let beyond = bus.read(Master::Feature, 0x2ffe, &mut out).unwrap_err();
+        let beyond = bus
+            .read(DmaEngine::Feature.into(), 0x2ffe, &mut out)
+            .unwrap_err();
         assert_eq!(beyond.address, 0x3000);
-        bus.check_read(Master::Feature, 0x5000, 1).unwrap_err();
+        bus.check_read(DmaEngine::Feature.into(), 0x5000, 1)
+            .unwrap_err();
         assert_eq!(bus.fault(), Some(beyond), "the first");
     }
 
@@ -128,7 +134,8 @@ mod tests {
         let mmu = Mmu::new(&ram, board::core(0));
         map(&ram, &mmu, 0x1000, board::RAM + 0x9000, 7);
         let mut bus = TaskBus::new(&ram, &mmu, || true);
-        bus.write(Master::DpuWrite, 0x1000, &[1]).unwrap_err();
+        bus.write(DmaEngine::DpuWrite.into(), 0x1000, &[1])
+            .unwrap_err();
         assert_eq!(bus.fault(), None);
         assert_eq!(ram.load(board::RAM + 0x9000), Ok(0));
     }
@@ -139,7 +146,9 @@ mod tests {
         let mmu = Mmu::new(&ram, board::core(0));
         map(&ram, &mmu, 0xffff_f000, board::RAM + 0x9000, 7);
         let mut bus = TaskBus::new(&ram, &mmu, || false);
-        let fault = bus.check_read(Master::Feature, 0xffff_ffff, 2).unwrap_err();
+        let fault = bus
+            .check_read(DmaEngine::Feature.into(), 0xffff_ffff, 2)
+            .unwrap_err();
         assert_eq!(fault.address, 0x1_0000_0000);
     }
 }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rknpu_chip::{Kick, NpuCore};
 use rknpu_regcmd::regs::pc;
 
 use crate::board;
@@ -22,10 +23,13 @@ use crate::bus::TaskBus;
 use crate::clock::{ComputingTask, GuestClock};
 use crate::mmu::Mmu;
 use crate::ram::{Ram, RegisterWindow};
-use crate::silicon::Silicon;
 
 /// What moves a core's interrupt line.
 pub(crate) type Pulse = Box<dyn FnMut() + Send>;
+
+/// What the guest's driver gives a job: what takes longer on the device need
+/// not be computed.
+const BUDGET: Duration = Duration::from_millis(500);
 
 /// The registers that change without a write to them.
 const CHANGING: [u16; 3] = [
@@ -36,11 +40,11 @@ const CHANGING: [u16; 3] = [
 
 /// What a core's thread is to do, in order.
 #[derive(Debug)]
-enum Event<K> {
+enum Event {
     /// To run tasks. The guest freezes from here on, not only when the thread
     /// gets to it.
     Run {
-        kick: K,
+        kick: Kick,
         computing: ComputingTask,
         /// How often the core had been reset.
         resets: u32,
@@ -51,38 +55,38 @@ enum Event<K> {
 
 /// The guest's side of a core.
 #[derive(Debug)]
-pub(crate) struct CorePort<S: Silicon> {
-    queue: Sender<Event<S::Kick>>,
-    shared: Arc<Shared<S>>,
+pub(crate) struct CorePort {
+    queue: Sender<Event>,
+    shared: Arc<Shared>,
     clock: Arc<GuestClock>,
 }
 
 /// What the guest's side and the thread of a core share.
 #[derive(Debug)]
-struct Shared<S> {
+struct Shared {
     index: u32,
     ram: Ram,
     mmu: Mmu,
     registers: RegisterWindow,
-    core: Mutex<Guarded<S>>,
+    core: Mutex<Guarded>,
     /// How often the core was reset. Changes under the lock.
     resets: AtomicU32,
     was_reset: Condvar,
 }
 
 #[derive(Debug)]
-struct Guarded<S> {
-    silicon: S,
+struct Guarded {
+    silicon: Box<dyn NpuCore>,
     /// Whether the core interrupts, as QEMU was told.
     line: bool,
 }
 
-impl<S: Silicon> CorePort<S> {
+impl CorePort {
     /// Starts the thread of core number `index`.
     pub(crate) fn start(
         index: u32,
         ram: &Ram,
-        silicon: S,
+        silicon: Box<dyn NpuCore>,
         clock: Arc<GuestClock>,
         pulse: impl FnOnce() -> Option<Pulse> + Send + 'static,
     ) -> io::Result<Self> {
@@ -156,21 +160,21 @@ impl<S: Silicon> CorePort<S> {
         self.shared.was_reset.notify_all();
     }
 
-    fn send(&self, event: Event<S::Kick>) {
+    fn send(&self, event: Event) {
         // Without a thread there is no QEMU, or no interrupt controller, which
         // was said.
         let _ = self.queue.send(event);
     }
 }
 
-impl<S: Silicon> Shared<S> {
-    fn lock(&self) -> MutexGuard<'_, Guarded<S>> {
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Guarded> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shows the guest what has changed. Returns whether the interrupt line
     /// rises.
-    fn publish(&self, core: &mut Guarded<S>) -> bool {
+    fn publish(&self, core: &mut Guarded) -> bool {
         for offset in CHANGING {
             let value = core.silicon.mmio_read(offset.into());
             self.registers.set(offset.into(), value);
@@ -180,7 +184,7 @@ impl<S: Silicon> Shared<S> {
     }
 
     /// The life of the thread.
-    fn work(&self, events: &Receiver<Event<S::Kick>>, clock: &GuestClock, mut pulse: Pulse) {
+    fn work(&self, events: &Receiver<Event>, clock: &GuestClock, mut pulse: Pulse) {
         for event in events {
             let (interrupts, computing) = match event {
                 Event::Run {
@@ -202,7 +206,7 @@ impl<S: Silicon> Shared<S> {
     /// frozen, if that still is so.
     fn run(
         &self,
-        kick: S::Kick,
+        kick: Kick,
         computing: ComputingTask,
         resets: u32,
         clock: &GuestClock,
@@ -210,8 +214,8 @@ impl<S: Silicon> Shared<S> {
         let is_over = || self.resets.load(Ordering::Acquire) != resets;
         let mut bus = TaskBus::new(&self.ram, &self.mmu, is_over);
         // A panic would end this thread, and the guest would wait in silence.
-        let ran = catch_unwind(AssertUnwindSafe(|| S::run(kick, &mut bus)));
-        let Ok((finished, outcome)) = ran else {
+        let ran = catch_unwind(AssertUnwindSafe(|| kick.run(&mut bus, BUDGET)));
+        let Ok(mut finished) = ran else {
             eprintln!(
                 "npu core {}: the model of the chip panicked (see above): the tasks do not end, \
                  and the guest's driver resets the core; please report it with the guest's program",
@@ -220,6 +224,7 @@ impl<S: Silicon> Shared<S> {
             return (false, None);
         };
         let fault = bus.fault();
+        let outcome = std::mem::take(&mut finished.outcome);
         for line in outcome.diagnosis {
             eprintln!("npu core {}: {line}", self.index);
         }

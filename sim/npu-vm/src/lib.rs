@@ -13,8 +13,8 @@
 //! * [`board`]: where everything is. The device tree ([`device_tree`]) and the
 //!   device side both read it there.
 //! * [`GuestNpu`]: the NPU cores with their IOMMUs, resets and interrupts.
-//! * [`Silicon`]: what a core has to do. [`rknpu_chip::Core`] does it; any other
-//!   model, or a recording, can take its place.
+//!   A core is an [`rknpu_chip::NpuCore`]: the chip's, any other model, or a
+//!   recording.
 #![forbid(unsafe_code)]
 
 pub mod board;
@@ -25,11 +25,9 @@ mod machine;
 mod mmu;
 mod monitor;
 mod ram;
-mod silicon;
 mod tree;
 
 pub use machine::{GuestNpu, StartError, Wires};
-pub use silicon::Silicon;
 pub use tree::{TreeError, device_tree};
 
 /// The recipe of docs/vm.md compiles.

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
+use rknpu_chip::NpuCore;
 use vm_memory::mmap::FromRangesError;
 
 use crate::board;
@@ -14,7 +15,6 @@ use crate::clock::GuestClock;
 use crate::core::{CorePort, Pulse};
 use crate::monitor::{Interrupts, Monitor};
 use crate::ram::Ram;
-use crate::silicon::Silicon;
 
 /// What connects the device side with QEMU.
 #[derive(Debug)]
@@ -43,9 +43,9 @@ pub enum StartError {
 
 /// The NPU of a guest.
 #[derive(Debug)]
-pub struct GuestNpu<S: Silicon> {
+pub struct GuestNpu {
     ram: Ram,
-    ports: Vec<CorePort<S>>,
+    ports: Vec<CorePort>,
     /// Reset lines that are asserted.
     resets: Mutex<u32>,
 }
@@ -54,13 +54,13 @@ pub struct GuestNpu<S: Silicon> {
 /// could not.
 type Lines = Arc<OnceLock<Option<Mutex<Interrupts>>>>;
 
-impl<S: Silicon> GuestNpu<S> {
+impl GuestNpu {
     /// Starts `cores`, in order, on the guest's memory. QEMU may still be
     /// starting.
     ///
     /// # Errors
     /// If the memory cannot be mapped, or no core or too many are given.
-    pub fn start(cores: Vec<S>, wires: Wires) -> Result<Self, StartError> {
+    pub fn start(cores: Vec<Box<dyn NpuCore>>, wires: Wires) -> Result<Self, StartError> {
         if cores.is_empty() || cores.len() > board::MAX_CORES as usize {
             return Err(StartError::Cores(cores.len()));
         }
@@ -169,7 +169,8 @@ mod tests {
     use std::sync::mpsc::{self, Receiver, Sender};
     use std::time::{Duration, Instant};
 
-    use rknpu_chip::{Bus, ChipOptions, Core, KickOutcome, Master};
+    use rknpu_chip::{Bus, ChipOptions, Core, FinishedKick, Kick, KickOutcome};
+    use rknpu_regcmd::DmaEngine;
     use rknpu_regcmd::regs::pc;
 
     use super::*;
@@ -194,13 +195,26 @@ mod tests {
         device: Duration,
     }
 
-    impl Silicon for Scripted {
-        type Kick = Arc<Task>;
-        type Finished = ();
+    impl Task {
+        fn run(&self, bus: &mut dyn Bus) -> KickOutcome {
+            self.started.send(()).unwrap();
+            self.finish.lock().unwrap().recv().unwrap();
+            let wrote = bus.write(DmaEngine::DpuWrite.into(), 0x1000, &[7]);
+            self.wrote.send(wrote.is_ok()).unwrap();
+            KickOutcome {
+                device_time: self.device,
+                ..KickOutcome::default()
+            }
+        }
+    }
 
-        fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Arc<Task>> {
+    impl NpuCore for Scripted {
+        fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick> {
             match offset as u16 {
-                pc::OperationEnable::OFFSET if value == 1 => return Some(Arc::clone(&self.task)),
+                pc::OperationEnable::OFFSET if value == 1 => {
+                    let task = Arc::clone(&self.task);
+                    return Some(Kick::new(move |bus, _| task.run(bus)));
+                }
                 pc::InterruptMask::OFFSET => self.mask = value,
                 pc::InterruptClear::OFFSET => self.raw &= !value,
                 _ => {}
@@ -208,24 +222,9 @@ mod tests {
             None
         }
 
-        fn run(task: Arc<Task>, bus: &mut dyn Bus) -> ((), KickOutcome) {
-            task.started.send(()).unwrap();
-            task.finish.lock().unwrap().recv().unwrap();
-            let wrote = bus.write(Master::DpuWrite, 0x1000, &[7]);
-            task.wrote.send(wrote.is_ok()).unwrap();
-            let outcome = KickOutcome {
-                device_time: task.device,
-                ..KickOutcome::default()
-            };
-            ((), outcome)
-        }
-
-        fn complete(&mut self, (): ()) {
+        fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome> {
             self.raw = DONE;
-        }
-
-        fn irq_level(&self) -> bool {
-            self.raw & self.mask != 0
+            Some(finished.outcome)
         }
 
         fn mmio_read(&self, offset: u32) -> u32 {
@@ -244,7 +243,7 @@ mod tests {
 
     /// A machine of one scripted core, with the test as QEMU and guest.
     struct Guest {
-        machine: GuestNpu<Scripted>,
+        machine: GuestNpu,
         ram: Ram,
         started: Receiver<()>,
         finish: Sender<()>,
@@ -286,7 +285,7 @@ mod tests {
                 qmp,
                 qtest,
             };
-            let machine = GuestNpu::start(vec![core], wires).unwrap();
+            let machine = GuestNpu::start(vec![Box::new(core)], wires).unwrap();
             let guest = Self {
                 machine,
                 ram,
@@ -473,7 +472,7 @@ mod tests {
             Wires { ram, qmp, qtest }
         };
         let start = |count| {
-            let core = |_| Core::new(&ChipOptions::default());
+            let core = |_| Box::new(Core::new(&ChipOptions::default())) as _;
             GuestNpu::start((0..count).map(core).collect(), wires())
         };
         assert!(matches!(start(0), Err(StartError::Cores(0))));

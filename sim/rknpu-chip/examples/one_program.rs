@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master};
+use rknpu_chip::{ChipOptions, Core, NpuCore};
 use rknpu_regcmd::regs::{cna, core, pc};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, LinkedProgram, MatmulTask, MatmulType};
 
@@ -23,38 +23,6 @@ const DPU_DONE: u32 = 0x300;
 const PING_PONG: u32 = 0xe;
 /// TASK_CON as the mainline driver writes it, for one task.
 const ONE_TASK: u32 = 0x7001;
-
-/// Memory from IOVA 0 on: an IOMMU whose pages are all there, up to the end.
-struct Memory(Vec<u8>);
-
-impl Memory {
-    fn range(&mut self, at: u32, len: usize) -> Option<&mut [u8]> {
-        self.0.get_mut(at as usize..)?.get_mut(..len)
-    }
-}
-
-impl Bus for Memory {
-    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-        let range = self.range(iova, out.len());
-        out.copy_from_slice(range.ok_or(Fault {
-            address: iova.into(),
-            direction: Direction::Read,
-            master,
-        })?);
-        Ok(())
-    }
-
-    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-        let range = self.range(iova, data.len());
-        let fault = Fault {
-            address: iova.into(),
-            direction: Direction::Write,
-            master,
-        };
-        range.ok_or(fault)?.copy_from_slice(data);
-        Ok(())
-    }
-}
 
 /// An element of A.
 fn a(row: u32, i: u32) -> i8 {
@@ -86,7 +54,7 @@ fn program() -> Result<LinkedProgram, Box<dyn Error>> {
 }
 
 /// Starts a program on a core, and takes what comes of it.
-fn run(npu: &mut Core, memory: &mut Memory, at: u32, words: u32) -> Result<(), Box<dyn Error>> {
+fn run(npu: &mut Core, memory: &mut Vec<u8>, at: u32, words: u32) -> Result<(), Box<dyn Error>> {
     for (offset, value) in [
         (cna::SPointer::OFFSET, PING_PONG),
         (core::SPointer::OFFSET, PING_PONG),
@@ -116,7 +84,7 @@ fn run(npu: &mut Core, memory: &mut Memory, at: u32, words: u32) -> Result<(), B
 fn main() -> Result<(), Box<dyn Error>> {
     let (m, k, n) = SIZES;
     let [_, at_b, at_c, at_program] = PLACES.map(|place| place as usize);
-    let mut memory = Memory(vec![0; at_program + PAGE as usize]);
+    let mut memory = vec![0; at_program + PAGE as usize];
     // Atoms of 16 bytes, column of atoms by column; and groups of 32 kernels
     // in groups of 32 channels (`rknpu_regcmd::MatmulTask`).
     let in_a = |row, i| (i / 16 * m * 16 + row * 16 + i % 16) as usize;
@@ -125,18 +93,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let in_c = |row, column| 4 * (column / 4 * m * 4 + row * 4 + column % 4) as usize;
     for i in 0..k {
         for row in 0..m {
-            memory.0[in_a(row, i)] = a(row, i) as u8;
+            memory[in_a(row, i)] = a(row, i) as u8;
         }
         for column in 0..n {
-            memory.0[at_b + in_b(column, i)] = b(column, i) as u8;
+            memory[at_b + in_b(column, i)] = b(column, i) as u8;
         }
     }
     let linked = program()?;
     let words = linked.words();
     let bytes = words.iter().flat_map(|word| word.bits().to_le_bytes());
-    memory
-        .0
-        .splice(at_program..at_program + 8 * words.len(), bytes);
+    memory.splice(at_program..at_program + 8 * words.len(), bytes);
 
     let mut npu = Core::new(&ChipOptions::default());
     run(&mut npu, &mut memory, PLACES[3], words.len() as u32)?;
@@ -146,7 +112,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let sum: i32 = (0..k)
                 .map(|i| i32::from(a(row, i)) * i32::from(b(column, i)))
                 .sum();
-            let found = &memory.0[at_c + in_c(row, column)..][..4];
+            let found = &memory[at_c + in_c(row, column)..][..4];
             if found != sum.to_le_bytes() {
                 return Err(format!("({row}, {column}) is {found:?}, not {sum}").into());
             }

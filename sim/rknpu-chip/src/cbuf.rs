@@ -173,8 +173,8 @@ impl Cbuf {
     pub(crate) fn keep_features(&mut self, config: &Buffering, cube: &FeatureCube, base: u32) {
         self.features = Some(Fetched {
             banks: config.split(),
-            len: cube.height * cube.line_bytes(),
-            whole: cube.height <= config.lines_that_fit(cube.line_bytes()),
+            len: cube.shape.height * cube.line_bytes(),
+            whole: cube.shape.height <= config.lines_that_fit(cube.line_bytes()),
             base,
             attached: true,
         });
@@ -240,7 +240,7 @@ impl Cbuf {
         cube: &FeatureCube,
         base: u32,
     ) -> Result<(), Stale> {
-        let len = cube.height * cube.line_bytes();
+        let len = cube.shape.height * cube.line_bytes();
         self.features
             .filter(|left| left.whole && left.banks == config.split() && left.len == len)
             .ok_or(Stale::Other)?

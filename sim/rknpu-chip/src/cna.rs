@@ -4,9 +4,9 @@
 
 use std::ops::Range;
 
+use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::task::Cube;
 
-use super::Master;
 use super::dma::{self, Dma};
 use super::precision::ATOM;
 use super::trap::Stop;
@@ -15,9 +15,29 @@ use super::trap::Stop;
 /// first-level cache on their way to the pixels.
 const RUN_BYTES: usize = 1 << 14;
 
-/// Width, height and surfaces of what is fetched.
-fn shape(source: &Cube) -> (usize, usize, usize) {
-    (source.width, source.lines.count, source.surfaces.count)
+/// What CBUF gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CubeShape {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    /// Atoms of a pixel.
+    pub(crate) surfaces: usize,
+}
+
+impl CubeShape {
+    /// That of a cube of atoms.
+    pub(crate) fn of(source: &Cube) -> Self {
+        Self {
+            width: source.width,
+            height: source.lines.count,
+            surfaces: source.surfaces.count,
+        }
+    }
+
+    /// Bytes of a line.
+    pub(crate) fn line_bytes(&self) -> usize {
+        self.width * self.surfaces * ATOM
+    }
 }
 
 /// Whether a line holds all channels of its pixels, as in a row-major matrix.
@@ -37,19 +57,19 @@ fn contiguous_lines(source: &Cube, y: usize) -> usize {
 
 /// Whether all of the cube can be read.
 pub(crate) fn check(source: &Cube, dma: &Dma<'_>) -> Result<(), Stop> {
-    let (width, height, surfaces) = shape(source);
+    let shape = CubeShape::of(source);
     let mut y = 0;
-    while y < height {
+    while y < shape.height {
         let lines = contiguous_lines(source, y);
         if is_by_line(source) {
-            let len = line_bytes(width, surfaces);
-            dma.check_read(Master::Feature, source.address(0, y, 0), len)?;
+            let len = shape.line_bytes();
+            dma.check_read(DmaEngine::Feature, source.address(0, y, 0), len)?;
             y += 1;
             continue;
         }
-        for c1 in 0..surfaces {
+        for c1 in 0..shape.surfaces {
             let at = source.address(0, y, c1);
-            dma.check_read(Master::Feature, at, width * lines * ATOM)?;
+            dma.check_read(DmaEngine::Feature, at, shape.width * lines * ATOM)?;
         }
         y += lines;
     }
@@ -65,7 +85,7 @@ pub(crate) fn fetch(
     lines: Range<usize>,
     memory: Vec<u8>,
 ) -> Result<FeatureCube, Stop> {
-    let mut cube = FeatureCube::in_memory(memory, shape(source), lines)?;
+    let mut cube = FeatureCube::in_memory(memory, CubeShape::of(source), lines)?;
     if source.atoms() == 0 {
         return Ok(cube);
     }
@@ -99,10 +119,10 @@ fn fetch_line(
 ) -> Result<(), Stop> {
     let at = source.address(0, y, 0);
     if source.width == 1 {
-        return dma.read(Master::Feature, at, cube.line_mut(y));
+        return dma.read(DmaEngine::Feature, at, cube.line_mut(y));
     }
     let run = dma::resized(run, source.width * source.surfaces.count * ATOM)?;
-    dma.read(Master::Feature, at, run)?;
+    dma.read(DmaEngine::Feature, at, run)?;
     for (c1, surface) in run.chunks_exact(source.width * ATOM).enumerate() {
         cube.scatter(y, c1, surface);
     }
@@ -120,7 +140,7 @@ fn fetch_lines(
 ) -> Result<(), Stop> {
     let run = dma::resized(run, source.width * lines * ATOM)?;
     for c1 in 0..source.surfaces.count {
-        dma.read(Master::Feature, source.address(0, y, c1), run)?;
+        dma.read(DmaEngine::Feature, source.address(0, y, c1), run)?;
         cube.scatter(y, c1, run);
     }
     Ok(())
@@ -132,7 +152,7 @@ fn fetch_literally(source: &Cube, dma: &Dma<'_>, cube: &mut FeatureCube) -> Resu
         for x in 0..source.width {
             for c1 in 0..source.surfaces.count {
                 let mut atom = [0; ATOM];
-                dma.read(Master::Feature, source.address(x, y, c1), &mut atom)?;
+                dma.read(DmaEngine::Feature, source.address(x, y, c1), &mut atom)?;
                 let at = (x * source.surfaces.count + c1) * ATOM;
                 cube.line_mut(y)[at..at + ATOM].copy_from_slice(&atom);
             }
@@ -144,41 +164,37 @@ fn fetch_literally(source: &Cube, dma: &Dma<'_>, cube: &mut FeatureCube) -> Resu
 /// Features on their way to the MAC array: atoms in the order (y, x, c1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FeatureCube {
-    pub(crate) width: usize,
-    /// Lines of the whole cube.
-    pub(crate) height: usize,
-    surfaces: usize,
+    /// That of the whole cube.
+    pub(crate) shape: CubeShape,
     /// The lines that are here.
     lines: Range<usize>,
     atoms: Vec<u8>,
-}
-
-/// Bytes of a line.
-pub(crate) fn line_bytes(width: usize, surfaces: usize) -> usize {
-    width * surfaces * ATOM
 }
 
 impl FeatureCube {
     /// A cube of zeros.
     #[cfg(test)]
     pub(crate) fn empty(width: usize, height: usize, surfaces: usize) -> Result<Self, Stop> {
-        Self::in_memory(Vec::new(), (width, height, surfaces), 0..height)
-    }
-
-    /// Lines of a cube of this width, height and surfaces, of whatever
-    /// `memory` holds, which is replaced by zeros if it is too small.
-    pub(crate) fn in_memory(
-        mut memory: Vec<u8>,
-        (width, height, surfaces): (usize, usize, usize),
-        lines: Range<usize>,
-    ) -> Result<Self, Stop> {
-        let len = lines.len() * line_bytes(width, surfaces);
-        dma::resized(&mut memory, len)?;
-        memory.truncate(len);
-        Ok(Self {
+        let shape = CubeShape {
             width,
             height,
             surfaces,
+        };
+        Self::in_memory(Vec::new(), shape, 0..height)
+    }
+
+    /// Lines of a cube of this shape, of whatever
+    /// `memory` holds, which is replaced by zeros if it is too small.
+    pub(crate) fn in_memory(
+        mut memory: Vec<u8>,
+        shape: CubeShape,
+        lines: Range<usize>,
+    ) -> Result<Self, Stop> {
+        let len = lines.len() * shape.line_bytes();
+        dma::resized(&mut memory, len)?;
+        memory.truncate(len);
+        Ok(Self {
+            shape,
             lines,
             atoms: memory,
         })
@@ -206,7 +222,7 @@ impl FeatureCube {
 
     /// Bytes of a line.
     pub(crate) fn line_bytes(&self) -> usize {
-        line_bytes(self.width, self.surfaces)
+        self.shape.line_bytes()
     }
 
     /// The atoms of line `y`, which is here.
@@ -229,14 +245,14 @@ impl FeatureCube {
 
     /// Bytes of one pixel.
     pub(crate) fn pixel_bytes(&self) -> usize {
-        self.surfaces * ATOM
+        self.shape.surfaces * ATOM
     }
 
     /// Puts atoms of surface `c1`, from line `y` on, to their pixels.
     fn scatter(&mut self, y: usize, c1: usize, surface: &[u8]) {
         let y = y - self.lines.start;
-        let start = (y * self.width * self.surfaces + c1) * ATOM;
-        let stride = self.surfaces * ATOM;
+        let start = (y * self.shape.width * self.shape.surfaces + c1) * ATOM;
+        let stride = self.shape.surfaces * ATOM;
         let targets = self.atoms[start..].chunks_mut(stride);
         for (target, atom) in targets.zip(surface.chunks_exact(ATOM)) {
             target[..ATOM].copy_from_slice(atom);
@@ -248,15 +264,15 @@ impl FeatureCube {
 mod tests {
     use std::cell::RefCell;
 
-    use super::super::dma::tests::Flat;
+    use super::super::dma::tests::port;
     use super::*;
     use proptest::prelude::*;
     use rknpu_regcmd::task::Walk;
 
     /// Every atom of the memory holds its own number.
-    fn numbered(atoms: usize) -> RefCell<Flat> {
+    fn numbered(atoms: usize) -> RefCell<Vec<u8>> {
         let bytes = (0..atoms).flat_map(|i| (i as u128).to_le_bytes());
-        RefCell::new(Flat(bytes.collect()))
+        RefCell::new(bytes.collect())
     }
 
     proptest! {
@@ -285,7 +301,7 @@ mod tests {
                 surfaces: Walk::plain(surfaces, surface_step),
             };
             let bus = numbered(1024);
-            let dma = Dma::new(&bus, 0);
+            let dma = port(&bus, 0);
             let lines = height / 3..height;
             let fast = fetch(&source, &dma, lines.clone(), vec![7; 99]).ok();
             let literal = fetch(&source, &dma.literally(true), lines, Vec::new()).ok();

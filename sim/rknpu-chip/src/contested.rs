@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use rknpu_regcmd::rules::RuleFact;
+
 /// A switch of [`Contested`], as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
@@ -41,9 +43,20 @@ impl fmt::Display for Listed<'_> {
 }
 
 macro_rules! contested {
+    (@match $self:ident, $fact:ident, [$($arms:tt)*]) => {
+        match $fact { $($arms)* }
+    };
+    (@match $self:ident, $fact:ident, [$($arms:tt)*]
+        [$field:ident $Type:ident $name:literal $First:ident of_rules] $($rest:tt)*) => {
+        contested!(@match $self, $fact, [$($arms)*
+            RuleFact::$Type => ($name, $self.$field == $Type::$First),] $($rest)*)
+    };
+    (@match $self:ident, $fact:ident, [$($arms:tt)*] [$($other:tt)*] $($rest:tt)*) => {
+        contested!(@match $self, $fact, [$($arms)*] $($rest)*)
+    };
     ($(
         $(#[$doc:meta])*
-        $field:ident: $Type:ident, $name:literal {
+        $field:ident: $Type:ident, $name:literal $(, $of_rules:ident)? {
             $(#[$first_doc:meta])*
             $First:ident = $first:literal,
             $($(#[$side_doc:meta])* $Side:ident = $side:literal,)+
@@ -52,7 +65,7 @@ macro_rules! contested {
         $(
             $(#[$doc])*
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-            pub(crate) enum $Type {
+            pub enum $Type {
                 $(#[$first_doc])*
                 #[default]
                 $First,
@@ -72,7 +85,7 @@ macro_rules! contested {
         /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub struct Contested {
-            $($(#[$doc])* pub(crate) $field: $Type,)+
+            $($(#[$doc])* pub $field: $Type,)+
         }
 
         impl Contested {
@@ -104,6 +117,13 @@ macro_rules! contested {
                 }
             }
 
+            /// The switch of a fact that rules depend on, and whether it is on its
+            /// first side, on which they hold.
+            #[must_use]
+            pub fn of_rule(&self, fact: RuleFact) -> (&'static str, bool) {
+                contested!(@match self, fact, [] $([$field $Type $name $First $($of_rules)?])+)
+            }
+
             /// Every switch with the side it is on.
             pub fn sides(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
                 [$(($name, match self.$field {
@@ -117,7 +137,7 @@ macro_rules! contested {
 
 contested! {
     /// Cubes of one to three lines fetched in groups of four.
-    short_height: ShortHeight, "short-height" {
+    short_height: ShortHeight, "short-height", of_rules {
         /// The address formula holds: with the exact signed surface stride
         /// they are right (E-short-height-exact).
         Formula = "formula",
@@ -126,14 +146,14 @@ contested! {
         Garbage = "garbage",
     }
     /// How lines lie in CBUF.
-    line_rounding: LineRounding, "line-rounding" {
+    line_rounding: LineRounding, "line-rounding", of_rules {
         /// Each starts at a multiple of 64 bytes (E-line-rounding).
         Entries = "entries",
         /// Densely packed (E-line-dense).
         Dense = "dense",
     }
     /// Weights that must fit the weight banks together.
-    weight_room: WeightRoom, "weight-room" {
+    weight_room: WeightRoom, "weight-room", of_rules {
         /// One kernel group (E-weight-room-group).
         Group = "group",
         /// 32 kernels (E-weight-room-block).
@@ -143,7 +163,7 @@ contested! {
     }
     /// CNA and CORE in a later task of a chain that leaves their S_POINTER
     /// alone.
-    chain_pointer: ChainPointer, "chain-pointer" {
+    chain_pointer: ChainPointer, "chain-pointer", of_rules {
         /// They run its registers, from the other group (E-chain-follows).
         Follows = "follows",
         /// They run the first task's again, as DPU and DPU_RDMA do
@@ -151,7 +171,7 @@ contested! {
         Repeats = "repeats",
     }
     /// int16 products with QD_EN 0.
-    int16_without_sum: Int16WithoutSum, "int16-without-sum" {
+    int16_without_sum: Int16WithoutSum, "int16-without-sum", of_rules {
         /// Only output channels 0 to 15 are written (E-int16-first-16).
         First16 = "first-16",
         /// QD_EN is the sum for CPEND and nothing else.
@@ -159,7 +179,7 @@ contested! {
     }
     /// int8 results of int8 products whose DPU channels end within a group: 32
     /// kernels, or 64 channels of a depthwise task.
-    partial_group: PartialGroup, "partial-group" {
+    partial_group: PartialGroup, "partial-group", of_rules {
         /// The whole groups are written, and the task never ends
         /// (E-partial-group).
         Hangs = "hangs",
@@ -197,14 +217,14 @@ contested! {
         Pattern = "pattern",
     }
     /// MINUS_EXP taken off an exponent field that is smaller.
-    small_exponent: SmallExponent, "small-exponent" {
+    small_exponent: SmallExponent, "small-exponent", of_rules {
         /// Wraps within its five bits (E-zero-wraps).
         Wraps = "wraps",
         /// Becomes zero (E-exponent-flush).
         Flushes = "flushes",
     }
     /// A flying operation on two operands with COMB_USE 5.
-    flying_dual: FlyingDual, "flying-dual" {
+    flying_dual: FlyingDual, "flying-dual", of_rules {
         /// Writes zeros (E-flying-dual-zeros).
         Zeros = "zeros",
         /// Never completes (E-flying-dual-hangs).
@@ -220,7 +240,7 @@ contested! {
         PpuOnly = "ppu-only",
     }
     /// Pooling of integers, with a PPU_RDMA width other than 4 bits.
-    byte_pooling: BytePooling, "byte-pooling" {
+    byte_pooling: BytePooling, "byte-pooling", of_rules {
         /// Works (E-pooling-int8).
         Works = "works",
         /// Read as fp16 (E-pool-fp16-only).
@@ -234,7 +254,7 @@ contested! {
         Nearest = "nearest",
     }
     /// Cubes that fit their banks, with FEATURE_GRAINS below their height.
-    few_grains: FewGrains, "few-grains" {
+    few_grains: FewGrains, "few-grains", of_rules {
         /// Right: lines stream (E-grains-stream).
         Streams = "streams",
         /// fp16 lines beyond the grains are garbage, for some K (E-grains).
@@ -271,7 +291,7 @@ contested! {
     }
     /// Products whose enable mask leaves DPU_RDMA out (form A), under the mainline
     /// driver.
-    core_idle_mainline: CoreIdleMainline, "core-idle-mainline" {
+    core_idle_mainline: CoreIdleMainline, "core-idle-mainline", of_rules {
         /// They run (E-form-a-mainline).
         Runs = "runs",
         /// They never complete (E-form-a-hangs).
@@ -292,7 +312,7 @@ contested! {
         Needed = "needed",
     }
     /// A program at IOVA 0.
-    program_at_zero: ProgramAtZero, "program-at-zero" {
+    program_at_zero: ProgramAtZero, "program-at-zero", of_rules {
         /// It runs as anywhere.
         Runs = "runs",
         /// It is no program: nothing starts (E-guard-page).
@@ -306,19 +326,11 @@ contested! {
         Bank = "bank",
     }
     /// A core after a task that hung.
-    wedge: Wedge, "wedge" {
+    wedge: Wedge, "wedge", of_rules {
         /// Works again after its reset (E-wedge).
         UntilReset = "until-reset",
         /// Hangs whatever runs, until power is cycled.
         UntilPowerCycle = "until-power-cycle",
-    }
-}
-
-impl Contested {
-    /// Whether a switch is on its first side, the default.
-    pub(crate) fn is_default(&self, switch: &str) -> bool {
-        let mut sides = self.sides().zip(Self::SWITCHES);
-        sides.any(|((name, side), known)| name == switch && known.sides.first() == Some(&side))
     }
 }
 
@@ -357,18 +369,6 @@ mod tests {
         let scale = fields.iter().find(|field| field.name == "out_cvt_scale");
         let signed = OutputScale::default() == OutputScale::Signed;
         assert_eq!(scale.unwrap().signed, signed);
-    }
-
-    #[test]
-    fn rules_name_switches() {
-        for rule in rknpu_regcmd::rules::TABLE.iter().copied().flatten() {
-            let fact = rule.contested;
-            assert!(
-                fact.is_none_or(|fact| Contested::default().is_default(fact)),
-                "{}: {fact:?}",
-                rule.id
-            );
-        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
 use super::check::{self, Broken, TileReport};
 use super::cna::FeatureCube;
+use super::contested::{CoreIdleMainline, DepthwisePad, Tf32Operand};
 use super::conv_config::ConvConfig;
 use super::core_parts::CoreParts;
 use super::dma::Dma;
@@ -26,15 +27,15 @@ use super::dpu::Dpu;
 use super::dpu::lut::Lut;
 use super::dpu::stage::ChannelOperand;
 use super::dpu::tile::DpuTile;
-use super::mac::{Mac, MacInput};
+use super::mac::{self, Compute, MacInput};
+use super::patches::ConvWindow;
 use super::precision::{ATOM, Precision};
-use super::rows::OperandRows;
+use super::rows::{MacOperand, OperandRows};
 use super::transpose;
 use super::trap::Stop;
 use super::vectors::Vectors;
 use super::weight_stream::WeightStream;
 use super::writer::{GroupPlacement, OutputWriter};
-use super::{CoreIdleMainline, DepthwisePad, Tf32Operand};
 
 /// Elements of gathered windows that stay in a host's second-level cache.
 const WINDOW_ELEMENTS: usize = 1 << 18;
@@ -85,7 +86,7 @@ pub(crate) fn run(
         len: conv.stream_len()?,
         dma: machine.dma,
         cbuf: machine.cbuf,
-        config: conv.cbuf,
+        config: conv.task.cbuf,
         rounded: nearest && conv.weights.precision == Precision::Tf32,
     };
     let task = Convolution {
@@ -102,12 +103,12 @@ pub(crate) fn run(
         tiles: TileReport::new(machine.report, regs),
     };
     let operands = (conv.window.precision, conv.weights.precision);
-    let cube = if conv.precision.is_float() && operands == (Precision::Fp16, Precision::Fp16) {
-        task.run::<f32>(cube)?
-    } else if conv.precision.is_float() {
-        task.run::<f64>(cube)?
+    let cube = if conv.task.precision.is_float() && operands == (Precision::Fp16, Precision::Fp16) {
+        task.run::<f32>(cube, mac::floats)?
+    } else if conv.task.precision.is_float() {
+        task.run::<f64>(cube, mac::floats)?
     } else {
-        task.run::<i16>(cube)?
+        task.run(cube, mac::integers)?
     };
     machine.cbuf.give_spare(cube.into_memory());
     broken.finish(machine.report, regs)
@@ -122,29 +123,58 @@ struct Scratch<T> {
     stream: Vec<u8>,
 }
 
+/// Pixels that are computed together.
+struct Tile<'a, T> {
+    /// The features, if all that the pixels need are there.
+    cube: &'a FeatureCube,
+    /// What a padded tap holds, for each channel of the input.
+    padding: &'a [T],
+    pixels: Range<usize>,
+    compute: Compute<T>,
+}
+
+impl<T: MacOperand> Tile<'_, T> {
+    /// Brings the windows of the pixels to `scratch`.
+    fn gather(
+        &self,
+        window: &ConvWindow,
+        padding: &[T],
+        channels: Range<usize>,
+        scratch: &mut Scratch<T>,
+    ) -> Result<(), Stop> {
+        let windows = &mut scratch.windows;
+        window.rows(self.cube, padding, self.pixels.clone(), channels, windows)
+    }
+}
+
 /// The part of a task that is arithmetic.
-struct Convolution<'a> {
+struct Convolution<'a, 'b> {
     conv: &'a ConvConfig,
     /// Channels of one group of the writer.
     group: usize,
     dpu: &'a Dpu,
     writer: &'a OutputWriter,
-    features: &'a FeatureLines<'a>,
-    weights: &'a WeightStream<'a>,
-    dma: Dma<'a>,
+    features: &'a FeatureLines<'a, 'b>,
+    weights: &'a WeightStream<'a, 'b>,
+    dma: Dma<'b>,
     lut: &'a Lut,
     vectors: Vectors,
     broken: &'a Broken,
     tiles: TileReport<'a>,
 }
 
-impl Convolution<'_> {
+impl Convolution<'_, '_> {
     /// Computes and writes everything, from the features in `cube` if they are
     /// all there. Returns the cube for its memory.
-    fn run<T: Mac>(&self, mut cube: FeatureCube) -> Result<FeatureCube, Stop> {
+    fn run<T: MacOperand>(
+        &self,
+        mut cube: FeatureCube,
+        compute: Compute<T>,
+    ) -> Result<FeatureCube, Stop> {
         let padding = self.conv.window.padding::<T>();
-        let pixels = self.writer.output.pixels().min(self.conv.pixels);
-        let row = if self.conv.depthwise {
+        let pixels = self.writer.output.pixels().min(self.conv.task.pixels);
+        let depthwise = self.conv.task.depthwise;
+        let row = if depthwise {
             self.conv.window.taps() * self.group
         } else {
             self.conv.weights.row_len()
@@ -157,10 +187,16 @@ impl Convolution<'_> {
             if !cube.holds(&lines) {
                 cube = self.features.band(lines, cube.into_memory())?;
             }
-            if self.conv.depthwise {
-                self.depthwise::<T>(&cube, &padding, (first, count), &mut scratch)?;
+            let tile = Tile {
+                cube: &cube,
+                padding: &padding,
+                pixels: first..first + count,
+                compute,
+            };
+            if depthwise {
+                self.depthwise(&tile, &mut scratch)?;
             } else {
-                self.direct::<T>(&cube, &padding, (first, count), &mut scratch)?;
+                self.direct(&tile, &mut scratch)?;
             }
             first += count;
         }
@@ -179,12 +215,12 @@ impl Convolution<'_> {
         let held = features::lines_held(self.conv)?;
         loop {
             let needed = self.conv.window.lines_under(first, count);
-            let needed = needed.start.min(cube.height)..needed.end.min(cube.height);
+            let needed = needed.start.min(cube.shape.height)..needed.end.min(cube.shape.height);
             if cube.holds(&needed) {
                 return Ok((needed, count));
             }
             if needed.len() <= held {
-                let end = cube.height.min(needed.start.saturating_add(held));
+                let end = cube.shape.height.min(needed.start.saturating_add(held));
                 return Ok((needed.start..end, count));
             }
             if count == 1 {
@@ -194,102 +230,99 @@ impl Convolution<'_> {
         }
     }
 
-    /// Channels between the starts of two groups, and of a tile: a group, or
-    /// an atom of the output if that is more.
-    fn groups(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
+    /// The groups of the writer. A tile has a group's channels, or an atom's of the
+    /// output if those are more.
+    fn groups(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let group = self.group;
         let width = group.next_multiple_of(self.dpu.out.precision.per_atom());
-        (0..self.writer.channels.div_ceil(group)).map(move |g| (g, g * group, width))
+        let groups = self.writer.channels.div_ceil(group);
+        (0..groups).map(move |index| (index, index * group..index * group + width))
     }
 
-    fn direct<T: Mac>(
+    fn direct<T: MacOperand>(
         &self,
-        cube: &FeatureCube,
-        padding: &[T],
-        (first, count): (usize, usize),
+        tile: &Tile<'_, T>,
         scratch: &mut Scratch<T>,
     ) -> Result<(), Stop> {
-        let window = &self.conv.window;
-        let all = 0..window.channels;
-        window.rows(cube, padding, (first, count), all, &mut scratch.windows)?;
-        for (group, channel, channels) in self.groups() {
-            let (shape, first_kernel, bytes) = self.conv.weights.groups_of(channel, channels);
+        tile.gather(
+            &self.conv.window,
+            tile.padding,
+            0..self.conv.window.channels,
+            scratch,
+        )?;
+        for (group, channels) in self.groups() {
+            let (shape, first, bytes) = self.conv.weights.groups_of(channels.clone());
             let stream = self.weights.part(bytes, &mut scratch.stream)?;
-            let kernels = &mut scratch.kernels;
+            let (count, kernels) = (channels.len(), &mut scratch.kernels);
             if self.dma.literal() {
-                shape.rows_literally(stream, first_kernel, channels, kernels)?;
+                shape.rows_literally(stream, first, count, kernels)?;
             } else {
-                shape.rows(stream, first_kernel, channels, kernels)?;
+                shape.rows(stream, first, count, kernels)?;
             }
-            let input = self.input(scratch, count, channel, channels);
-            self.finish(group, input.tile(first, T::direct(&input)?))?;
+            self.finish(group, tile, scratch, channels)?;
         }
         Ok(())
     }
 
-    fn depthwise<T: Mac>(
+    fn depthwise<T: MacOperand>(
         &self,
-        cube: &FeatureCube,
-        padding: &[T],
-        (first, count): (usize, usize),
+        tile: &Tile<'_, T>,
         scratch: &mut Scratch<T>,
     ) -> Result<(), Stop> {
         let weights = &self.conv.weights;
         let padded = weights.is_padded(self.weights.len);
-        for (group, channel, channels) in self.groups() {
+        for (group, channels) in self.groups() {
             // Channels beyond the input are written too, from zeros.
-            let mut padding = padding.to_vec();
-            padding.resize((channel + channels).max(padding.len()), T::default());
-            let range = channel..channel + channels;
-            let window = &self.conv.window;
-            window.rows(cube, &padding, (first, count), range, &mut scratch.windows)?;
-            let (shape, first_channel, bytes) = weights.channels_of(channel, channels, padded);
+            let mut padding = tile.padding.to_vec();
+            padding.resize(channels.end.max(padding.len()), T::default());
+            tile.gather(&self.conv.window, &padding, channels.clone(), scratch)?;
+            let (shape, first, bytes) = weights.channels_of(channels.clone(), padded);
             let stream = self.weights.part(bytes, &mut scratch.stream)?;
-            let kernels = &mut scratch.kernels;
-            shape.depthwise_rows(stream, first_channel, channels, padded, kernels)?;
-            let input = self.input(scratch, count, channel, channels);
-            self.finish(group, input.tile(first, T::depthwise(&input)?))?;
+            let (count, kernels) = (channels.len(), &mut scratch.kernels);
+            shape.depthwise_rows(stream, first, count, padded, kernels)?;
+            self.finish(group, tile, scratch, channels)?;
         }
         Ok(())
     }
 
-    /// What a tile of `pixels` is computed from.
-    fn input<'s, T>(
-        &'s self,
-        scratch: &'s Scratch<T>,
-        pixels: usize,
-        channel: usize,
-        channels: usize,
-    ) -> MacInput<'s, T> {
-        MacInput {
+    /// CPEND's operand, where the sum of the features that it needs is made.
+    fn weight_offset(&self) -> Option<&ChannelOperand> {
+        self.dpu
+            .cpend
+            .as_ref()
+            .filter(|_| self.conv.task.sums_features)
+    }
+
+    /// Computes some channels of a tile, from the operands in `scratch`, and writes
+    /// them.
+    fn finish<T>(
+        &self,
+        group: usize,
+        tile: &Tile<'_, T>,
+        scratch: &Scratch<T>,
+        channels: Range<usize>,
+    ) -> Result<(), Stop> {
+        let pixels = tile.pixels.len();
+        let values = (tile.compute)(&MacInput {
             conv: self.conv,
             windows: &scratch.windows,
             kernels: &scratch.kernels,
             pixels,
-            channel,
-            channels,
+            channels: channels.clone(),
             weight_offset: self.weight_offset(),
             vectors: self.vectors,
+        })?;
+        if self.is_missing(group) {
+            return Ok(());
         }
-    }
-
-    /// CPEND's operand, where the sum of the features that it needs is made.
-    fn weight_offset(&self) -> Option<&ChannelOperand> {
-        self.dpu.cpend.as_ref().filter(|_| self.conv.sums_features)
-    }
-
-    /// From the sums of a tile to memory.
-    fn finish(&self, group: usize, tile: DpuTile) -> Result<(), Stop> {
-        let DpuTile {
+        let (pixel, channel, channels) = (tile.pixels.start, channels.start, channels.len());
+        let tile = DpuTile {
             pixel,
             pixels,
             channel,
             channels,
-            ..
-        } = tile;
-        if self.is_missing(group) {
-            return Ok(());
-        }
+            values,
+        };
         let per_atom = self.dpu.out.precision.per_atom();
         let mut bytes = Vec::new();
         let noticed = self.dpu.process(&self.dma, self.lut, tile, &mut bytes)?;
@@ -322,7 +355,7 @@ impl Convolution<'_> {
     /// Whether a depthwise group takes more atoms than the writer can count.
     fn depthwise_too_wide(&self) -> bool {
         let atoms = self.group.div_ceil(self.dpu.out.precision.per_atom());
-        self.conv.depthwise && atoms > GROUP_ATOMS_MAX
+        self.conv.task.depthwise && atoms > GROUP_ATOMS_MAX
     }
 }
 

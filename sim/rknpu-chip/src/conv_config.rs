@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What convolution a task asks for: its geometry, and how CNA and CORE compute.
 
-use std::ops::Deref;
-
 use rknpu_regcmd::regs::{cna, core};
 use rknpu_regcmd::task::{ConvTask, Cube, DEPTHWISE, FeatureFetch};
 use rknpu_regcmd::{Register, RegisterFile};
 
+use super::cna::CubeShape;
 use super::dcomp::Compressed;
 use super::mac_array::{IntRange, Ties, Truncate};
 use super::patches::ConvWindow;
-use super::pixels::{InputCvt, PixelDma};
+use super::pixels::{ChannelCvt, InputCvt, PixelDma};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
 use super::weights::WeightShape;
@@ -33,22 +32,24 @@ impl FeatureSource {
                 base: features.base,
                 // The sequencer takes what lies behind a line shorter than its
                 // window (E-narrow-image).
-                width: cube.width.max(features.window[0]),
-                height: cube.lines.count,
+                shape: CubeShape {
+                    width: cube.width.max(features.window[0]),
+                    height: cube.lines.count,
+                    surfaces: cube.surfaces.count.max(1),
+                },
                 packed,
                 element: ATOM / features.precision.per_atom().min(ATOM),
-                surfaces: cube.surfaces.count.max(1),
                 line_stride: features.line_stride,
             }),
             None => Self::Cube(cube),
         }
     }
 
-    /// Width, height and atoms of a pixel of the cube that CBUF gets.
-    pub(crate) fn shape(&self) -> (usize, usize, usize) {
+    /// The cube that CBUF gets.
+    pub(crate) fn shape(&self) -> CubeShape {
         match self {
-            Self::Cube(cube) => (cube.width, cube.lines.count, cube.surfaces.count),
-            Self::Pixels(dma) => (dma.width, dma.height, dma.surfaces),
+            Self::Cube(cube) => CubeShape::of(cube),
+            Self::Pixels(dma) => dma.shape,
         }
     }
 
@@ -64,7 +65,7 @@ impl FeatureSource {
 /// A convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConvConfig {
-    task: ConvTask,
+    pub(crate) task: ConvTask,
     pub(crate) source: FeatureSource,
     pub(crate) cvt: Option<InputCvt>,
     pub(crate) window: ConvWindow,
@@ -72,15 +73,6 @@ pub(crate) struct ConvConfig {
     /// Set where the weights in memory are compressed.
     pub(crate) compressed: Option<Compressed>,
     pub(crate) truncate: Truncate,
-}
-
-/// All else is the task's.
-impl Deref for ConvConfig {
-    type Target = ConvTask;
-
-    fn deref(&self) -> &ConvTask {
-        &self.task
-    }
 }
 
 impl ConvConfig {
@@ -155,8 +147,11 @@ fn input_cvt(regs: &RegisterFile) -> Option<InputCvt> {
             // The registers of the channels are alike and follow each other.
             let con = regs.value(cna::CvtCon1::OFFSET + 4 * c as u16);
             let con = cna::CvtCon1::from_bits(con);
-            let (scale, offset) = (con.cvt_scale() as u16, con.cvt_offset() as i16);
-            (scale, offset, truncate[c])
+            ChannelCvt {
+                scale: con.cvt_scale() as u16,
+                offset: con.cvt_offset() as i16,
+                shift: truncate[c],
+            }
         }),
         mask: regs.get::<cna::CvtCon5>().per_channel_cvt_en(),
     })

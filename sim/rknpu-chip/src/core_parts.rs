@@ -12,7 +12,7 @@ use super::trap::DiagnosisReport;
 pub(crate) struct CoreParts<'a> {
     pub(crate) dma: Dma<'a>,
     pub(crate) cbuf: &'a mut Cbuf,
-    pub(crate) lut: &'a Lut,
+    pub(crate) lut: &'a mut Lut,
     pub(crate) report: &'a mut DiagnosisReport,
     pub(crate) clock: &'a mut time::DeviceClock,
     pub(crate) contested: &'a Contested,

@@ -17,10 +17,10 @@
 //! DCOMP_REGNUM is 0x55555555 in the only known programs; what other values
 //! mean is not known.
 
-use rknpu_regcmd::regs::cna;
-use rknpu_regcmd::{Register, RegisterFile};
+use rknpu_regcmd::DmaEngine;
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::task::{DECOMPRESSOR_LANES, compressed_lanes};
 
-use super::Master;
 use super::dma::{self, Dma};
 use super::precision::ATOM;
 use super::trap::Stop;
@@ -29,8 +29,6 @@ use super::trap::Stop;
 /// lanes are expanded as a whole, and a task of 4096 x 4096 int8 weights has
 /// half of that.
 pub(crate) const HELD_BYTES: usize = 32 << 20;
-/// Lanes of the unit.
-pub(crate) const LANES: usize = 16;
 /// Bytes that a lane's stream is padded to.
 const LANE_ALIGN: u64 = 64;
 /// Weight bytes that the lanes share out at a time.
@@ -53,25 +51,13 @@ const CODES: [(u32, u32); 8] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compressed {
     /// Bytes of each lane's stream.
-    lanes: [u64; LANES],
+    lanes: [u64; DECOMPRESSOR_LANES],
 }
 
 impl Compressed {
     /// What the registers say; `None` for raw weights.
     pub(crate) fn decode(regs: &RegisterFile) -> Option<Self> {
-        let control = regs.get::<cna::DcompCtrl>();
-        if control.decomp_control() == 0 || control.wt_dec_bypass() == 1 {
-            return None;
-        }
-        // The registers of all lanes are alike and follow each other.
-        let lane = |lane: usize| {
-            let offset = cna::DcompAmount0::OFFSET + 4 * lane as u16;
-            let amount = cna::DcompAmount0::from_bits(regs.value(offset)).amount();
-            (u64::from(amount) + 1) * ATOM as u64
-        };
-        Some(Self {
-            lanes: std::array::from_fn(lane),
-        })
+        compressed_lanes(regs).map(|lanes| Self { lanes })
     }
 
     /// Bytes of all lanes with their padding.
@@ -92,7 +78,7 @@ impl Compressed {
             return Err(Stop::HostMemory);
         }
         let mut blob = dma::buffer::<u8>(len)?;
-        dma.read(Master::Weight, base.into(), &mut blob)?;
+        dma.read(DmaEngine::Weight, base.into(), &mut blob)?;
         let mut rest = blob.as_slice();
         for (index, lane) in self.lanes.iter().enumerate() {
             let padded = (lane.next_multiple_of(LANE_ALIGN) as usize).min(rest.len());
@@ -120,7 +106,7 @@ fn expand(lane: usize, stream: &[u8], weights: &mut [u8]) {
 /// The bytes of a unit that a lane has, in its order.
 pub(crate) fn places(lane: usize) -> impl Iterator<Item = usize> {
     let (parity, quad) = (lane / 8, lane % 8);
-    (0..UNIT / LANES).map(move |i| {
+    (0..UNIT / DECOMPRESSOR_LANES).map(move |i| {
         let (half, group, j) = (i / 32, i / 4 % 8, i % 4);
         half * (UNIT / 2) + (group * 2 + parity) * 32 + quad * 4 + j
     })
@@ -189,7 +175,7 @@ impl<'a> Symbols<'a> {
 mod tests {
     use std::cell::RefCell;
 
-    use super::super::dma::tests::Flat;
+    use super::super::dma::tests::port;
     use super::*;
     use proptest::prelude::*;
 
@@ -228,7 +214,7 @@ mod tests {
     #[test]
     fn the_lanes_share_out_a_unit() {
         let mut seen = [0; UNIT];
-        for lane in 0..LANES {
+        for lane in 0..DECOMPRESSOR_LANES {
             for place in places(lane) {
                 seen[place] += 1;
             }
@@ -247,7 +233,7 @@ mod tests {
         ) {
             let weights = &weights[..weights.len() / UNIT * UNIT];
             let mut blob = Vec::new();
-            let mut lanes = [0; LANES];
+            let mut lanes = [0; DECOMPRESSOR_LANES];
             for (lane, bytes) in lanes.iter_mut().enumerate() {
                 let values: Vec<u8> = weights
                     .chunks(UNIT)
@@ -261,9 +247,9 @@ mod tests {
             }
             let compressed = Compressed { lanes };
             prop_assert_eq!(compressed.bytes(), blob.len() as u64);
-            let bus = RefCell::new(Flat(blob));
+            let bus = RefCell::new(blob);
             let mut got = vec![0; weights.len()];
-            compressed.fetch(&Dma::new(&bus, 0), 0, &mut got).unwrap();
+            compressed.fetch(&port(&bus, 0), 0, &mut got).unwrap();
             prop_assert_eq!(got, weights);
         }
 

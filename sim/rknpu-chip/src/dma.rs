@@ -2,6 +2,9 @@
 //! How the blocks reach memory: 16-byte aligned IOVAs, offset by
 //! PC.TASK_DMA_BASE_ADDR, and never beyond what the [`Bus`] grants.
 
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::trap::Stop;
 use super::vectors::Vectors;
 use super::{Bus, Direction, Fault, Master};
@@ -9,29 +12,27 @@ use super::{Bus, Direction, Fault, Master};
 /// First address that 32 bits cannot hold.
 const ADDRESS_END: i64 = 1 << 32;
 
-/// What stands between the masters of a core and its bus, which they share.
-pub(crate) trait MemoryPort {
-    /// Makes an access.
-    ///
-    /// # Errors
-    /// The access's own, or what ends the kick before it.
-    fn access(&self, access: &mut dyn FnMut(&mut dyn Bus) -> Result<(), Fault>)
-    -> Result<(), Stop>;
-}
-
 /// The memory port of one core, for the length of a task.
 #[derive(Clone, Copy)]
 pub(crate) struct Dma<'a> {
-    port: &'a dyn MemoryPort,
+    /// The bus, which all masters of the core share.
+    bus: &'a RefCell<dyn Bus + 'a>,
+    /// Set by a reset of the core, which ends its accesses.
+    aborted: &'a AtomicBool,
     /// Added to every address (PC.TASK_DMA_BASE_ADDR).
     offset: u32,
     literal: bool,
 }
 
 impl<'a> Dma<'a> {
-    pub(crate) fn new(port: &'a dyn MemoryPort, offset: u32) -> Self {
+    pub(crate) fn new(
+        bus: &'a RefCell<dyn Bus + 'a>,
+        aborted: &'a AtomicBool,
+        offset: u32,
+    ) -> Self {
         Self {
-            port,
+            bus,
+            aborted,
             offset,
             literal: false,
         }
@@ -57,31 +58,57 @@ impl<'a> Dma<'a> {
     }
 
     /// Reads `out.len()` bytes from `address` on.
-    pub(crate) fn read(&self, master: Master, address: i64, out: &mut [u8]) -> Result<(), Stop> {
+    pub(crate) fn read(
+        &self,
+        master: impl Into<Master>,
+        address: i64,
+        out: &mut [u8],
+    ) -> Result<(), Stop> {
         if out.is_empty() {
             return Ok(());
         }
+        let master = master.into();
         let iova = self.place(master, Direction::Read, address, out.len())?;
-        self.port.access(&mut |bus| bus.read(master, iova, out))
+        self.access(|bus| bus.read(master, iova, out))
     }
 
     /// Whether `len` bytes from `address` on can be read.
-    pub(crate) fn check_read(&self, master: Master, address: i64, len: usize) -> Result<(), Stop> {
+    pub(crate) fn check_read(
+        &self,
+        master: impl Into<Master>,
+        address: i64,
+        len: usize,
+    ) -> Result<(), Stop> {
         if len == 0 {
             return Ok(());
         }
+        let master = master.into();
         let iova = self.place(master, Direction::Read, address, len)?;
-        self.port
-            .access(&mut |bus| bus.check_read(master, iova, len))
+        self.access(|bus| bus.check_read(master, iova, len))
     }
 
     /// Writes `data` from `address` on.
-    pub(crate) fn write(&self, master: Master, address: i64, data: &[u8]) -> Result<(), Stop> {
+    pub(crate) fn write(
+        &self,
+        master: impl Into<Master>,
+        address: i64,
+        data: &[u8],
+    ) -> Result<(), Stop> {
         if data.is_empty() {
             return Ok(());
         }
+        let master = master.into();
         let iova = self.place(master, Direction::Write, address, data.len())?;
-        self.port.access(&mut |bus| bus.write(master, iova, data))
+        self.access(|bus| bus.write(master, iova, data))
+    }
+
+    /// Makes an access, unless the core was reset.
+    fn access(&self, access: impl FnOnce(&mut dyn Bus) -> Result<(), Fault>) -> Result<(), Stop> {
+        if self.aborted.load(Ordering::Relaxed) {
+            // Nobody will see how it ended.
+            return Err(Stop::Hang);
+        }
+        access(&mut *self.bus.borrow_mut()).map_err(Stop::Fault)
     }
 
     /// Addresses are 32 bits wide; a range that leaves them is a fault at the
@@ -133,49 +160,18 @@ pub(crate) fn resized(data: &mut Vec<u8>, len: usize) -> Result<&mut [u8], Stop>
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::cell::RefCell;
-
     use super::*;
+    use rknpu_regcmd::DmaEngine;
 
-    impl<B: Bus> MemoryPort for RefCell<B> {
-        fn access(
-            &self,
-            access: &mut dyn FnMut(&mut dyn Bus) -> Result<(), Fault>,
-        ) -> Result<(), Stop> {
-            access(&mut *self.borrow_mut()).map_err(Stop::Fault)
-        }
-    }
-
-    /// Memory from IOVA 0 on, as long as the vector.
-    pub(crate) struct Flat(pub(crate) Vec<u8>);
-
-    impl Bus for Flat {
-        fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-            let start = iova as usize;
-            let source = self.0.get(start..start + out.len()).ok_or(Fault {
-                address: iova.into(),
-                direction: Direction::Read,
-                master,
-            })?;
-            out.copy_from_slice(source);
-            Ok(())
-        }
-
-        fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-            let start = iova as usize;
-            let target = self.0.get_mut(start..start + data.len()).ok_or(Fault {
-                address: iova.into(),
-                direction: Direction::Write,
-                master,
-            })?;
-            target.copy_from_slice(data);
-            Ok(())
-        }
+    /// A port to `bus` that no reset closes.
+    pub(crate) fn port<'a>(bus: &'a RefCell<dyn Bus + 'a>, offset: u32) -> Dma<'a> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Dma::new(bus, &NEVER, offset)
     }
 
     #[test]
     fn nothing_outside_32_bits_reaches_the_bus() {
-        let bus = RefCell::new(Flat(vec![0; 64]));
+        let bus = RefCell::new(vec![0; 64]);
         let mut out = [0; 16];
         for (offset, address, right) in [
             (0, 0, true),
@@ -186,11 +182,11 @@ pub(crate) mod tests {
             (48, 0, true),
             (64, 0, false),
         ] {
-            let read = Dma::new(&bus, offset).read(Master::Feature, address, &mut out);
+            let read = port(&bus, offset).read(DmaEngine::Feature, address, &mut out);
             assert_eq!(read.is_ok(), right, "{offset}: {address:#x}");
             assert!(right || matches!(read, Err(Stop::Fault(_))));
         }
-        let written = Dma::new(&bus, 0).write(Master::DpuWrite, 60, &out);
+        let written = port(&bus, 0).write(DmaEngine::DpuWrite, 60, &out);
         assert!(matches!(written, Err(Stop::Fault(_))));
     }
 

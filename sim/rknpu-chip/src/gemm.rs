@@ -137,7 +137,11 @@ impl DotElement for f32 {
     ) {
         let step = |lanes: &mut [f32; LANES], a: &[f32; LANES], b: &[f32; LANES]| {
             for l in 0..LANES {
-                lanes[l] = vectors.add_product(a[l], b[l], lanes[l]);
+                lanes[l] = if vectors.fuses() {
+                    a[l].mul_add(b[l], lanes[l])
+                } else {
+                    a[l] * b[l] + lanes[l]
+                };
             }
         };
         let end = |lanes: &[[f32; LANES]; 4], sums: &mut [f64]| {
@@ -184,7 +188,11 @@ impl DotElement for f64 {
     ) {
         let step = |lanes: &mut [f64; LANES], a: &[f64; LANES], b: &[f64; LANES]| {
             for l in 0..LANES {
-                lanes[l] = vectors.add_product(a[l], b[l], lanes[l]);
+                lanes[l] = if vectors.fuses() {
+                    a[l].mul_add(b[l], lanes[l])
+                } else {
+                    a[l] * b[l] + lanes[l]
+                };
             }
         };
         whole_rows::<_, _, LANES, 2>((a, b), sums, step);

@@ -3,6 +3,7 @@
 //! any thread can compute it while the core's registers stay at hand.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,13 +12,14 @@ use rknpu_regcmd::rules::program;
 use rknpu_regcmd::timing::TaskWork;
 
 use super::cbuf::Cbuf;
-use super::dma::{Dma, MemoryPort};
+use super::core_parts::CoreParts;
+use super::dma::Dma;
 use super::dpu::lut::Lut;
 use super::pc::{KickEnd, KickRun, Segment};
 use super::registers::RegisterGroups;
 use super::time::DeviceClock;
 use super::trap::{DiagnosisReport, Stop};
-use super::{Bus, ChipOptions, Diagnosis, Effect, Fault};
+use super::{Bus, ChipOptions, Diagnosis, Effect};
 
 /// What a core keeps from kick to kick beside its registers.
 #[derive(Debug, Default)]
@@ -26,26 +28,20 @@ pub(crate) struct Kept {
     pub(crate) lut: Lut,
 }
 
+type Tasks = dyn FnOnce(&mut dyn Bus, Duration) -> FinishedKick + Send;
+
 /// Tasks that a register write has started; see
-/// [`Core::mmio_write`](super::Core::mmio_write). It owns all that it needs of
-/// the core, and can be run on any thread.
+/// [`NpuCore::mmio_write`](super::NpuCore::mmio_write). It owns all that it needs
+/// of the core, and can be run on any thread.
 ///
 /// One that is dropped is a task that never ends.
-#[derive(Debug)]
 #[must_use = "the core runs until it gets back what comes of this"]
-pub struct Kick {
-    pub(crate) options: ChipOptions,
-    pub(crate) registers: RegisterGroups,
-    pub(crate) kept: Box<Kept>,
-    pub(crate) segment: Segment,
-    /// PC.TASK_DMA_BASE_ADDR.
-    pub(crate) dma_base: u32,
-    /// Tasks to run.
-    pub(crate) tasks: u32,
-    /// An earlier kick hung, and the core was not reset since.
-    pub(crate) wedged: bool,
-    /// Set by a reset; which of them it is also tells one kick from another.
-    pub(crate) aborted: Arc<AtomicBool>,
+pub struct Kick(Box<Tasks>);
+
+impl fmt::Debug for Kick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kick")
+    }
 }
 
 /// What came of a [`Kick`], for people and for clocks.
@@ -61,28 +57,85 @@ pub struct KickOutcome {
 }
 
 /// A [`Kick`] that has run. Nobody sees it in the registers before
-/// [`Core::complete`](super::Core::complete).
+/// [`NpuCore::complete`](super::NpuCore::complete).
 #[derive(Debug)]
 #[must_use = "the core runs until it gets this back"]
 pub struct FinishedKick {
     /// Times, work and diagnoses of the tasks.
     pub outcome: KickOutcome,
+    /// What a [`Core`](super::Core) gets back.
+    pub(crate) end: Option<ChipEnd>,
+}
+
+impl Kick {
+    /// The tasks of a core that is not the chip's: `tasks` does what they do, within
+    /// so much modelled time.
+    pub fn new(tasks: impl FnOnce(&mut dyn Bus, Duration) -> KickOutcome + Send + 'static) -> Self {
+        Self(Box::new(|bus, budget| FinishedKick {
+            outcome: tasks(bus, budget),
+            end: None,
+        }))
+    }
+
+    /// Runs the tasks.
+    ///
+    /// `budget` bounds the work of this machine: tasks that would take longer
+    /// than so much modelled time on the device are not computed to their end,
+    /// but hang. A program can ask for hours of it in a few registers.
+    pub fn run(self, bus: &mut dyn Bus, budget: Duration) -> FinishedKick {
+        (self.0)(bus, budget)
+    }
+}
+
+/// The tasks of the chip.
+pub(crate) struct ChipTasks {
+    pub(crate) options: ChipOptions,
+    pub(crate) registers: RegisterGroups,
+    pub(crate) kept: Box<Kept>,
+    pub(crate) segment: Segment,
+    /// PC.TASK_DMA_BASE_ADDR.
+    pub(crate) dma_base: u32,
+    /// Tasks to run.
+    pub(crate) tasks: u32,
+    /// An earlier kick hung, and the core was not reset since.
+    pub(crate) wedged: bool,
+    /// Set by a reset; which of them it is also tells one kick from another.
+    pub(crate) aborted: Arc<AtomicBool>,
+}
+
+/// What they leave of the core.
+#[derive(Debug)]
+pub(crate) struct ChipEnd {
     pub(crate) registers: RegisterGroups,
     pub(crate) kept: Box<Kept>,
     pub(crate) end: Result<KickEnd, Stop>,
     pub(crate) aborted: Arc<AtomicBool>,
 }
 
-impl Kick {
-    /// Runs the tasks.
-    ///
-    /// `budget` bounds the work of this machine: tasks that would take longer
-    /// than so much modelled time on the device are not computed to their end,
-    /// but hang. A program can ask for hours of it in a few registers.
-    pub fn run(mut self, bus: &mut dyn Bus, budget: Duration) -> FinishedKick {
+impl ChipTasks {
+    pub(crate) fn into_kick(self) -> Kick {
+        Kick(Box::new(|bus, budget| self.run(bus, budget)))
+    }
+
+    fn run(mut self, bus: &mut dyn Bus, budget: Duration) -> FinishedKick {
         let mut report = DiagnosisReport::new(self.options.level);
         let mut clock = DeviceClock::new(self.options.machine, budget);
-        let end = self.execute(bus, &mut report, &mut clock);
+        self.kept.cbuf.attach(bus.attachment());
+        let bus = RefCell::new(bus);
+        let end = KickRun {
+            registers: &mut self.registers,
+            parts: CoreParts {
+                dma: Dma::new(&bus, &self.aborted, self.dma_base).literally(self.options.literal),
+                cbuf: &mut self.kept.cbuf,
+                lut: &mut self.kept.lut,
+                report: &mut report,
+                clock: &mut clock,
+                contested: &self.options.contested,
+            },
+            tasks: self.tasks,
+            wedged: self.wedged,
+        }
+        .run(self.segment);
         let device_time = clock.elapsed();
         if let Err(stop) = &end {
             explain(stop, &mut report, device_time, budget);
@@ -97,38 +150,13 @@ impl Kick {
                 tasks: clock.into_tasks(),
                 diagnosis,
             },
-            registers: self.registers,
-            kept: self.kept,
-            end,
-            aborted: self.aborted,
+            end: Some(ChipEnd {
+                registers: self.registers,
+                kept: self.kept,
+                end,
+                aborted: self.aborted,
+            }),
         }
-    }
-
-    fn execute(
-        &mut self,
-        bus: &mut dyn Bus,
-        report: &mut DiagnosisReport,
-        clock: &mut DeviceClock,
-    ) -> Result<KickEnd, Stop> {
-        if self.wedged {
-            report.tell(&program::WEDGED, &[], "the core is wedged")?;
-        }
-        self.kept.cbuf.attach(bus.attachment());
-        let port = UntilReset {
-            bus: RefCell::new(bus),
-            aborted: &self.aborted,
-        };
-        KickRun {
-            registers: &mut self.registers,
-            cbuf: &mut self.kept.cbuf,
-            lut: &mut self.kept.lut,
-            report,
-            clock,
-            dma: Dma::new(&port, self.dma_base).literally(self.options.literal),
-            tasks: self.tasks,
-            contested: &self.options.contested,
-        }
-        .run(self.segment)
     }
 }
 
@@ -153,23 +181,4 @@ fn explain(stop: &Stop, report: &mut DiagnosisReport, device_time: Duration, bud
     };
     // Noting a hang says that the task hangs, which is known here.
     drop(noted);
-}
-
-/// The bus of a kick, which a reset of its core ends.
-struct UntilReset<'a> {
-    bus: RefCell<&'a mut dyn Bus>,
-    aborted: &'a AtomicBool,
-}
-
-impl MemoryPort for UntilReset<'_> {
-    fn access(
-        &self,
-        access: &mut dyn FnMut(&mut dyn Bus) -> Result<(), Fault>,
-    ) -> Result<(), Stop> {
-        if self.aborted.load(Ordering::Relaxed) {
-            // Nobody will see how it ended.
-            return Err(Stop::Hang);
-        }
-        access(&mut **self.bus.borrow_mut()).map_err(Stop::Fault)
-    }
 }

@@ -2,12 +2,12 @@
 //! The RK3588 NPU as software: cores seen through their register windows and
 //! their memory masters, and nothing else.
 //!
-//! A [`Core`] answers [`mmio_read`](Core::mmio_read) and
-//! [`mmio_write`](Core::mmio_write), with the offsets a CPU would use. A write
+//! A [`Core`] answers [`mmio_read`](NpuCore::mmio_read) and
+//! [`mmio_write`](NpuCore::mmio_write), with the offsets a CPU would use. A write
 //! that starts tasks gives them as a [`Kick`], which any thread may
 //! [`run`](Kick::run), over a [`Bus`]: the memory that the core sees. Their end
-//! is seen in the registers, and on the [interrupt line](Core::irq_level), when
-//! [`Core::complete`] is told. No concept of a kernel exists here, neither jobs
+//! is seen in the registers, and on the [interrupt line](NpuCore::irq_level), when
+//! [`NpuCore::complete`] is told. No concept of a kernel exists here, neither jobs
 //! nor files: the same core sits below a driver in software, behind a virtual
 //! machine's device model, or behind a replay of somebody's registers.
 //!
@@ -20,7 +20,7 @@
 mod cbuf;
 mod check;
 mod cna;
-mod contested;
+pub mod contested;
 mod conv;
 mod conv_config;
 mod core_parts;
@@ -53,71 +53,41 @@ mod writer;
 
 use std::fmt;
 
-pub(crate) use contested::{
-    AverageRounding, BytePooling, ChainPointer, CoreIdleMainline, DepthwisePad, FewGrains,
-    FlyingDual, FreshStages, Int8Reuse, Int8SlackBank, LineRounding, LutIndex, NanCompare,
-    OutputScale, OutputTies, OverRead, PoolingInterrupt, ProgramAtZero, ShortHeight, SmallExponent,
-    Tf32Operand, Wedge, WeightRoom, WideRounding,
-};
 pub use contested::{Contested, Switch, UnknownSwitch};
 pub use kick::{FinishedKick, Kick, KickOutcome};
-pub use npu_core::Core;
+pub use npu_core::{Core, NpuCore};
 pub use rknpu_regcmd::Direction;
 use rknpu_regcmd::DmaEngine;
 pub use rknpu_regcmd::rules::Effect;
 use rknpu_regcmd::timing::Machine;
 
 /// Which memory master of a core makes an access.
-///
-/// The names follow the blocks of the RK3588 TRM's NPU chapter and of Mesa's
-/// register database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Master {
     /// The PC block, fetching command words.
     Fetch,
-    /// CNA: feature data.
-    Feature,
-    /// CNA: weights.
-    Weight,
-    /// DPU_RDMA: main cube.
-    Mrdma,
-    /// DPU_RDMA: bias and scale operands.
-    Brdma,
-    /// DPU_RDMA: normalisation operands.
-    Nrdma,
-    /// DPU_RDMA: element-wise operand.
-    Erdma,
-    /// DPU: the output writer.
-    DpuWrite,
-    /// PPU_RDMA: pooling input.
-    PpuRead,
-    /// PPU: the output writer.
-    PpuWrite,
+    /// An engine, whose extent rknpu-regcmd computes.
+    Engine(DmaEngine),
 }
 
-impl Master {
-    /// The engine whose extent, computed by rknpu-regcmd, covers the accesses
-    /// of this master; none for the fetch of the program itself.
-    #[must_use]
-    pub const fn engine(self) -> Option<DmaEngine> {
-        Some(match self {
-            Self::Fetch => return None,
-            Self::Feature => DmaEngine::Feature,
-            Self::Weight => DmaEngine::Weight,
-            Self::Mrdma => DmaEngine::Mrdma,
-            Self::Brdma => DmaEngine::Brdma,
-            Self::Nrdma => DmaEngine::Nrdma,
-            Self::Erdma => DmaEngine::Erdma,
-            Self::DpuWrite => DmaEngine::DpuWrite,
-            Self::PpuRead => DmaEngine::PpuRead,
-            Self::PpuWrite => DmaEngine::PpuWrite,
-        })
+impl From<DmaEngine> for Master {
+    fn from(engine: DmaEngine) -> Self {
+        Self::Engine(engine)
+    }
+}
+
+impl fmt::Display for Master {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fetch => f.write_str("Fetch"),
+            Self::Engine(engine) => write!(f, "{engine:?}"),
+        }
     }
 }
 
 /// An access that the IOMMU refused: nothing is mapped at `address`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("IOMMU fault: {direction:?} by {master:?} at IOVA {address:#010x}")]
+#[error("IOMMU fault: {direction:?} by {master} at IOVA {address:#010x}")]
 pub struct Fault {
     /// First byte of the access that has no translation.
     pub address: u64,
@@ -169,6 +139,53 @@ pub trait Bus {
     /// each job: such a reuse is diagnosed.
     fn attachment(&self) -> u64 {
         0
+    }
+}
+
+/// Memory from IOVA 0 on, every page of which is mapped up to its end.
+impl Bus for Vec<u8> {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+        out.copy_from_slice(range(self, master, Direction::Read, iova, out.len())?);
+        Ok(())
+    }
+
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+        range(self, master, Direction::Write, iova, data.len())?.copy_from_slice(data);
+        Ok(())
+    }
+}
+
+/// The bytes of an access to `memory`.
+fn range(
+    memory: &mut [u8],
+    master: Master,
+    direction: Direction,
+    iova: u32,
+    len: usize,
+) -> Result<&mut [u8], Fault> {
+    let (start, size) = (iova as usize, memory.len());
+    memory.get_mut(start..start + len).ok_or(Fault {
+        address: start.max(size) as u64,
+        direction,
+        master,
+    })
+}
+
+impl<B: Bus + ?Sized> Bus for &mut B {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+        (**self).read(master, iova, out)
+    }
+
+    fn check_read(&mut self, master: Master, iova: u32, len: usize) -> Result<(), Fault> {
+        (**self).check_read(master, iova, len)
+    }
+
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+        (**self).write(master, iova, data)
+    }
+
+    fn attachment(&self) -> u64 {
+        (**self).attachment()
     }
 }
 

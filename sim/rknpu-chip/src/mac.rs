@@ -2,12 +2,12 @@
 //! From windows and kernels to a tile of results: the inner products of
 //! CORE, the weight zero point correction, and the shift on the way out.
 
-use std::ops::{AddAssign, Mul};
+use std::ops::{AddAssign, Mul, Range};
 
 use super::conv_config::ConvConfig;
 use super::dma;
 use super::dpu::stage::ChannelOperand;
-use super::dpu::tile::{DpuTile, Values};
+use super::dpu::tile::Values;
 use super::gemm::{self, DotElement};
 use super::mac_array::{INT8_ROW_MAX, INT8_TAPS_MAX, IntRange, dot_int, round_sum};
 use super::rows::{MacOperand, OperandRows};
@@ -23,36 +23,16 @@ pub(crate) struct MacInput<'a, T> {
     /// Direct: a row a kernel. Depthwise: a row a tap.
     pub(crate) kernels: &'a OperandRows<T>,
     pub(crate) pixels: usize,
-    /// First output channel, and how many.
-    pub(crate) channel: usize,
-    pub(crate) channels: usize,
+    /// Output channels.
+    pub(crate) channels: Range<usize>,
     /// BS_OW_OP, added to every weight (CPEND).
     pub(crate) weight_offset: Option<&'a ChannelOperand>,
     /// What the host multiplies with.
     pub(crate) vectors: Vectors,
 }
 
-impl<T> MacInput<'_, T> {
-    /// The tile of the pixels from `pixel` on, with these results.
-    pub(crate) fn tile(&self, pixel: usize, values: Values) -> DpuTile {
-        DpuTile {
-            pixel,
-            pixels: self.pixels,
-            channel: self.channel,
-            channels: self.channels,
-            values,
-        }
-    }
-}
-
-/// A number type that the MAC array computes with.
-pub(crate) trait Mac: MacOperand {
-    /// Direct convolution: every pixel with every kernel.
-    fn direct(input: &MacInput<'_, Self>) -> Result<Values, Stop>;
-    /// Depthwise: each channel of a pixel with its own kernel. `windows`
-    /// holds the tile's channels only.
-    fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop>;
-}
+/// What computes a tile: [`integers`] or [`floats`].
+pub(crate) type Compute<T> = fn(&MacInput<'_, T>) -> Result<Values, Stop>;
 
 /// CPEND of a tile: the sum of each window times the offset of each channel.
 struct Offsets {
@@ -66,7 +46,7 @@ impl Offsets {
         for (pixel, sum) in windows.iter_mut().enumerate() {
             *sum = input.windows.row(pixel).iter().map(|&v| i64::from(v)).sum();
         }
-        let channels = input.channel..input.channel + input.channels;
+        let channels = input.channels.clone();
         Ok(Self {
             windows,
             weights: channels.map(|c| i64::from(operand.at(c) as i16)).collect(),
@@ -74,88 +54,87 @@ impl Offsets {
     }
 }
 
-impl Mac for i16 {
-    fn direct(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        let truncate = input.conv.truncate;
-        let channels = input.channels;
-        let offsets = match input.weight_offset {
-            Some(offset) => Some(Offsets::new(input, offset)?),
-            None => None,
-        };
-        let mut out = dma::buffer::<i32>(input.pixels * channels)?;
-        let mut put = |pixel: usize, n: usize, sum: i64| {
-            let offset = offsets
-                .as_ref()
-                .map_or(0, |o| o.windows[pixel] * o.weights[n]);
-            out[pixel * channels + n] = truncate.apply(sum + offset);
-        };
-        let short = input.conv.weights.row_len() <= INT8_ROW_MAX;
-        let fast = short && input.vectors != Vectors::Literal;
-        if input.conv.int_range() == IntRange::Byte && fast {
-            let windows = (input.windows, input.pixels);
-            let kernels = (input.kernels, channels);
-            gemm::products(input.vectors, windows, kernels, |pixel, first, totals| {
-                for (n, &total) in (first..).zip(totals) {
-                    put(pixel, n, total.into());
-                }
-            })?;
-        } else {
-            for pixel in 0..input.pixels {
-                for n in 0..channels {
-                    let sum = dot_int(input.windows.row(pixel), input.kernels.row(n));
-                    put(pixel, n, sum);
-                }
+/// A tile of integers.
+pub(crate) fn integers(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
+    if input.conv.task.depthwise {
+        depthwise_int(input)
+    } else {
+        direct_int(input)
+    }
+}
+
+/// A tile of floats.
+pub(crate) fn floats<T: DotElement<Total = f64> + Into<f64>>(
+    input: &MacInput<'_, T>,
+) -> Result<Values, Stop> {
+    if input.conv.task.depthwise {
+        depthwise_float(input)
+    } else {
+        direct_float(input)
+    }
+}
+
+/// Every pixel with every kernel.
+fn direct_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
+    let truncate = input.conv.truncate;
+    let channels = input.channels.len();
+    let offsets = match input.weight_offset {
+        Some(offset) => Some(Offsets::new(input, offset)?),
+        None => None,
+    };
+    let mut out = dma::buffer::<i32>(input.pixels * channels)?;
+    let mut put = |pixel: usize, n: usize, sum: i64| {
+        let offset = offsets
+            .as_ref()
+            .map_or(0, |o| o.windows[pixel] * o.weights[n]);
+        out[pixel * channels + n] = truncate.apply(sum + offset);
+    };
+    let short = input.conv.weights.row_len() <= INT8_ROW_MAX;
+    let fast = short && input.vectors != Vectors::Literal;
+    if input.conv.int_range() == IntRange::Byte && fast {
+        let windows = (input.windows, input.pixels);
+        let kernels = (input.kernels, channels);
+        gemm::products(input.vectors, windows, kernels, |pixel, first, totals| {
+            for (n, &total) in (first..).zip(totals) {
+                put(pixel, n, total.into());
+            }
+        })?;
+    } else {
+        for pixel in 0..input.pixels {
+            for n in 0..channels {
+                let sum = dot_int(input.windows.row(pixel), input.kernels.row(n));
+                put(pixel, n, sum);
             }
         }
-        Ok(Values::Int(out))
     }
-
-    fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        let truncate = input.conv.truncate;
-        let offset = |c| {
-            input
-                .weight_offset
-                .map_or(0, |o| o.at(input.channel + c) as i16)
-        };
-        let fits = input.conv.int_range() == IntRange::Byte
-            && input.conv.window.taps() <= INT8_TAPS_MAX
-            && input.vectors != Vectors::Literal;
-        let out = if fits {
-            let weight = |w, c| i32::from(w) + i32::from(offset(c));
-            sum_taps(input, weight, |sum| truncate.apply(sum.into()))
-        } else {
-            let weight = |w, c| i64::from(w) + i64::from(offset(c));
-            sum_taps(input, weight, |sum| truncate.apply(sum))
-        };
-        Ok(Values::Int(out?))
-    }
+    Ok(Values::Int(out))
 }
 
-/// fp16.
-impl Mac for f32 {
-    fn direct(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        direct_float(input)
-    }
-
-    fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        depthwise_float(input)
-    }
-}
-
-/// The other floats.
-impl Mac for f64 {
-    fn direct(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        direct_float(input)
-    }
-
-    fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        depthwise_float(input)
-    }
+/// Each channel of a pixel with its own kernel. `windows` holds the tile's channels
+/// only.
+fn depthwise_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
+    let truncate = input.conv.truncate;
+    let offset = |c| {
+        input
+            .weight_offset
+            .map_or(0, |o| o.at(input.channels.start + c) as i16)
+    };
+    let fits = input.conv.int_range() == IntRange::Byte
+        && input.conv.window.taps() <= INT8_TAPS_MAX
+        && input.vectors != Vectors::Literal;
+    let out = if fits {
+        let weight = |w, c| i32::from(w) + i32::from(offset(c));
+        sum_taps(input, weight, |sum| truncate.apply(sum.into()))
+    } else {
+        let weight = |w, c| i64::from(w) + i64::from(offset(c));
+        sum_taps(input, weight, |sum| truncate.apply(sum))
+    };
+    Ok(Values::Int(out?))
 }
 
 /// The inner products of [`super::gemm`], each rounded once.
 fn direct_float<T: DotElement<Total = f64>>(input: &MacInput<'_, T>) -> Result<Values, Stop> {
-    let channels = input.channels;
+    let channels = input.channels.len();
     let mut out = dma::buffer::<f32>(input.pixels * channels)?;
     let windows = (input.windows, input.pixels);
     let kernels = (input.kernels, channels);
@@ -187,7 +166,7 @@ where
     S: Copy + Default + AddAssign + Mul<Output = S>,
     O: Copy + Default,
 {
-    let (channels, taps) = (input.channels, input.conv.window.taps());
+    let (channels, taps) = (input.channels.len(), input.conv.window.taps());
     let mut out = dma::buffer::<O>(input.pixels * channels)?;
     let mut weights = dma::buffer::<S>(taps * channels)?;
     for (tap, weights) in weights.chunks_exact_mut(channels).enumerate() {

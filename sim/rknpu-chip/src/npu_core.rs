@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One NPU core as its register window shows it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::Register;
 use rknpu_regcmd::regs::pc;
 
-use super::kick::{FinishedKick, Kept, Kick, KickOutcome};
+use super::contested::{PoolingInterrupt, Wedge};
+use super::kick::{ChipTasks, FinishedKick, Kept, Kick, KickOutcome};
 use super::pc::{KickEnd, Segment};
 use super::registers::RegisterGroups;
 use super::trap::Stop;
-use super::{ChipOptions, Direction, PoolingInterrupt, Wedge};
+use super::{ChipOptions, Direction};
 
 /// Interrupts that can be cleared.
 const INTERRUPT_BITS: u32 = 0x1_ffff;
@@ -22,6 +24,34 @@ const INTERRUPT_BITS: u32 = 0x1_ffff;
 /// of it is from VERSION_NUM, which then reads 0, is inferred.
 const VERSION: u32 = 0x4649_5245;
 const VERSION_NUM: u32 = 0;
+
+/// A core as its register window shows it: [`Core`] is the chip's. A driver in
+/// software, and the virtual machine's devices, take any other, too.
+pub trait NpuCore: fmt::Debug + Send {
+    /// A register read by the CPU, at `offset` bytes from the core's base.
+    fn mmio_read(&self, offset: u32) -> u32;
+
+    /// A register write by the CPU. The write of 1 to PC.OPERATION_ENABLE gives
+    /// the tasks that it starts.
+    fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick>;
+
+    /// The end of the kick that runs, which the registers show from now on. It
+    /// completed if PC.INTERRUPT_RAW_STATUS has a DPU or PPU bit set; if not, the
+    /// core hangs, as on silicon.
+    ///
+    /// None, and nothing happens, if this is not what runs here: the core was
+    /// reset meanwhile.
+    fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome>;
+
+    /// The reset pulse: every register returns to its value after power-up.
+    fn reset(&mut self);
+
+    /// The core's interrupt line: high as long as an interrupt is pending that
+    /// PC.INTERRUPT_MASK lets through.
+    fn irq_level(&self) -> bool {
+        self.mmio_read(pc::InterruptStatus::OFFSET.into()) != 0
+    }
+}
 
 /// One core: registers, convolution buffer, tables.
 ///
@@ -50,6 +80,7 @@ pub struct Core {
     tasks_done: u32,
     /// A kick hung: the blocks still wait for what never comes.
     wedged: bool,
+    is_broken: bool,
 }
 
 #[derive(Debug)]
@@ -75,14 +106,17 @@ impl Core {
             interrupts: pc::InterruptRawStatus::new(),
             tasks_done: 0,
             wedged: false,
+            is_broken: false,
         }
     }
 
-    /// Whether a register write starts tasks: 1 to PC.OPERATION_ENABLE.
+    /// The same core with broken silicon: it takes every write and starts nothing.
     #[must_use]
-    pub fn starts_tasks(offset: u32, value: u32) -> bool {
-        offset == u32::from(pc::OperationEnable::OFFSET)
-            && pc::OperationEnable::from_bits(value).op_en() == 1
+    pub fn broken(self) -> Self {
+        Self {
+            is_broken: true,
+            ..self
+        }
     }
 
     /// Whether a task hung, and no reset makes the core work again
@@ -92,14 +126,66 @@ impl Core {
         self.wedged && self.options.contested.wedge == Wedge::UntilPowerCycle
     }
 
-    /// A register write by the CPU, at `offset` bytes from the core's base.
-    ///
-    /// The write of 1 to PC.OPERATION_ENABLE gives the tasks that it starts.
-    pub fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick> {
+    /// PC.OPERATION_ENABLE = 1.
+    fn kick(&mut self) -> Option<Kick> {
+        if self.is_broken {
+            return None;
+        }
+        let aborted = Arc::new(AtomicBool::new(false));
+        let runs = State::Running(Arc::clone(&aborted));
+        let kept = match std::mem::replace(&mut self.state, runs) {
+            State::Idle(kept) => kept,
+            running => {
+                self.state = running;
+                return None;
+            }
+        };
+        let tasks = ChipTasks {
+            options: self.options,
+            registers: self.registers.clone(),
+            kept,
+            segment: self.segment,
+            dma_base: self.dma_base.bits(),
+            tasks: self.task_con.task_number(),
+            wedged: self.wedged,
+            aborted,
+        };
+        Some(tasks.into_kick())
+    }
+
+    /// Raises the interrupts of a kick that ended well. Pooling was seen to
+    /// complete under a driver that waits for the DPU's bits only, so it sets
+    /// one of those too.
+    fn raise_ended(&mut self, ended: KickEnd) {
+        self.tasks_done = self.tasks_done.saturating_add(ended.tasks);
+        let bit = |group: usize| 1u32 << group;
+        let pooled = match self.options.contested.pooling_interrupt {
+            PoolingInterrupt::WithDpu => ended.ppu,
+            PoolingInterrupt::PpuOnly => None,
+        };
+        let dpu = ended.dpu.or(pooled).map_or(0, bit);
+        let ppu = ended.ppu.map_or(0, bit);
+        self.raise(|now| now.with_dpu(now.dpu() | dpu));
+        self.raise(|now| now.with_ppu(now.ppu() | ppu));
+    }
+
+    /// Sets interrupt bits; the values fit their fields by construction.
+    fn raise<E>(
+        &mut self,
+        set: impl FnOnce(pc::InterruptRawStatus) -> Result<pc::InterruptRawStatus, E>,
+    ) {
+        if let Ok(interrupts) = set(self.interrupts) {
+            self.interrupts = interrupts;
+        }
+    }
+}
+
+impl NpuCore for Core {
+    fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick> {
         let offset = u16::try_from(offset).ok()?;
         match offset {
             pc::OperationEnable::OFFSET => {
-                let starts = Self::starts_tasks(offset.into(), value);
+                let starts = pc::OperationEnable::from_bits(value).op_en() == 1;
                 return starts.then(|| self.kick()).flatten();
             }
             pc::BaseAddress::OFFSET => self.segment.base = pc::BaseAddress::from_bits(value),
@@ -129,10 +215,9 @@ impl Core {
         None
     }
 
-    /// A register read by the CPU. Places without a register read as 0; on
-    /// silicon a read of page 0x2000 locks the SoC.
-    #[must_use]
-    pub fn mmio_read(&self, offset: u32) -> u32 {
+    /// Places without a register read as 0; on silicon a read of page 0x2000
+    /// locks the SoC.
+    fn mmio_read(&self, offset: u32) -> u32 {
         let Ok(offset) = u16::try_from(offset) else {
             return 0;
         };
@@ -151,28 +236,16 @@ impl Core {
         }
     }
 
-    /// The core's interrupt line: high as long as an interrupt is pending that
-    /// PC.INTERRUPT_MASK lets through.
-    #[must_use]
-    pub fn irq_level(&self) -> bool {
-        self.interrupts.bits() & self.interrupt_mask != 0
-    }
-
-    /// The end of the kick that runs, which the registers show from now on. It
-    /// completed if PC.INTERRUPT_RAW_STATUS has a DPU or PPU bit set; if not,
-    /// the core hangs, as on silicon. A failed access of the DMA sets its error
-    /// bit.
-    ///
-    /// None, and nothing happens, if this is not what runs here: the core was
-    /// reset meanwhile.
-    pub fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome> {
+    /// A failed access of the DMA sets its error bit.
+    fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome> {
+        let left = finished.end?;
         match &self.state {
-            State::Running(kick) if Arc::ptr_eq(kick, &finished.aborted) => {}
+            State::Running(kick) if Arc::ptr_eq(kick, &left.aborted) => {}
             _ => return None,
         }
-        self.registers = finished.registers;
-        self.state = State::Idle(finished.kept);
-        match finished.end {
+        self.registers = left.registers;
+        self.state = State::Idle(left.kept);
+        match left.end {
             Ok(ended) => self.raise_ended(ended),
             Err(stop) => {
                 self.wedged = true;
@@ -187,65 +260,16 @@ impl Core {
         Some(finished.outcome)
     }
 
-    /// The reset pulse: every register returns to its value after power-up.
-    pub fn reset(&mut self) {
+    fn reset(&mut self) {
         if let State::Running(kick) = &self.state {
             kick.store(true, Ordering::Relaxed);
         }
         let wedged = self.needs_power_cycle();
         *self = Self {
             wedged,
+            is_broken: self.is_broken,
             ..Self::new(&self.options)
         };
-    }
-
-    /// PC.OPERATION_ENABLE = 1.
-    fn kick(&mut self) -> Option<Kick> {
-        let aborted = Arc::new(AtomicBool::new(false));
-        let runs = State::Running(Arc::clone(&aborted));
-        let kept = match std::mem::replace(&mut self.state, runs) {
-            State::Idle(kept) => kept,
-            running => {
-                self.state = running;
-                return None;
-            }
-        };
-        Some(Kick {
-            options: self.options,
-            registers: self.registers.clone(),
-            kept,
-            segment: self.segment,
-            dma_base: self.dma_base.bits(),
-            tasks: self.task_con.task_number(),
-            wedged: self.wedged,
-            aborted,
-        })
-    }
-
-    /// Raises the interrupts of a kick that ended well. Pooling was seen to
-    /// complete under a driver that waits for the DPU's bits only, so it sets
-    /// one of those too.
-    fn raise_ended(&mut self, ended: KickEnd) {
-        self.tasks_done = self.tasks_done.saturating_add(ended.tasks);
-        let bit = |group: usize| 1u32 << group;
-        let pooled = match self.options.contested.pooling_interrupt {
-            PoolingInterrupt::WithDpu => ended.ppu,
-            PoolingInterrupt::PpuOnly => None,
-        };
-        let dpu = ended.dpu.or(pooled).map_or(0, bit);
-        let ppu = ended.ppu.map_or(0, bit);
-        self.raise(|now| now.with_dpu(now.dpu() | dpu));
-        self.raise(|now| now.with_ppu(now.ppu() | ppu));
-    }
-
-    /// Sets interrupt bits; the values fit their fields by construction.
-    fn raise<E>(
-        &mut self,
-        set: impl FnOnce(pc::InterruptRawStatus) -> Result<pc::InterruptRawStatus, E>,
-    ) {
-        if let Ok(interrupts) = set(self.interrupts) {
-            self.interrupts = interrupts;
-        }
     }
 }
 

@@ -145,29 +145,29 @@ impl ConvWindow {
         values
     }
 
-    /// Makes `rows` the windows of the pixels `first..first + count`, one each
+    /// Makes `rows` the windows of `pixels`, one each
     /// in the order (tap, channel), of the given channels.
     pub(crate) fn rows<T: MacOperand>(
         &self,
         cube: &FeatureCube,
         padding: &[T],
-        (first, count): (usize, usize),
+        pixels: Range<usize>,
         channels: Range<usize>,
         rows: &mut OperandRows<T>,
     ) -> Result<(), Stop> {
         let width = channels.len();
         let padding = &padding[channels.clone()];
-        rows.reshape(count, self.taps() * width)?;
-        for index in 0..count {
+        rows.reshape(pixels.len(), self.taps() * width)?;
+        for (index, pixel) in pixels.enumerate() {
             let row = rows.row_mut(index);
-            let corner = self.corner(first + index);
+            let corner = self.corner(pixel);
             for ky in 0..self.kernel.1 {
                 for kx in 0..self.kernel.0 {
                     let tap = ky * self.kernel.0 + kx;
                     let out = &mut row[tap * width..(tap + 1) * width];
                     match self.under(corner, ky, kx) {
                         Under::Padding => out.copy_from_slice(padding),
-                        Under::Input((y, x)) if y < cube.height && x < cube.width => {
+                        Under::Input((y, x)) if y < cube.shape.height && x < cube.shape.width => {
                             T::decode(self.precision, cube.pixel(y, x), channels.start, out);
                         }
                         // Or the DMA brought less than the window expects.

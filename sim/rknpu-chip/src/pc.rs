@@ -7,24 +7,22 @@
 
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
 use rknpu_regcmd::rules::{ENABLE_MASK, program};
-use rknpu_regcmd::task::{FLYING, Task};
-use rknpu_regcmd::{Block, EnableMask, Register, RegisterFile, Word};
+use rknpu_regcmd::task::Task;
+use rknpu_regcmd::{Block, EnableMask, Register, Word};
 
 use super::check;
+use super::contested::{ChainPointer, ProgramAtZero};
 use super::conv;
 use super::core_parts::CoreParts;
-use super::dma::{self, Dma};
+use super::dma;
 use super::dpu::lut::Lut;
 use super::precision::ATOM;
 use super::registers::{CORE_NUMBER_SHIFT, RegisterGroups};
-use super::time::DeviceClock;
-use super::trap::{DiagnosisReport, Stop};
-use super::{ChainPointer, Contested, Effect, Master, ProgramAtZero, cbuf::Cbuf, flying, ppu};
+use super::trap::Stop;
+use super::{Effect, Master, flying, ppu};
 
 /// Command words of one fetch of 128 bits.
 const WORDS_PER_FETCH: usize = 2;
-/// Targets that do nothing: our and Mesa's, and that of vendor captures.
-const TARGETS_NOTHING: [u16; 2] = [0x0000, 0x0001];
 
 /// Address and length of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,17 +43,14 @@ impl Segment {
     }
 }
 
-/// The parts of a core that a kick works with.
+/// The tasks of a kick, and what they run on.
 pub(crate) struct KickRun<'a> {
     pub(crate) registers: &'a mut RegisterGroups,
-    pub(crate) cbuf: &'a mut Cbuf,
-    pub(crate) lut: &'a mut Lut,
-    pub(crate) report: &'a mut DiagnosisReport,
-    pub(crate) clock: &'a mut DeviceClock,
-    pub(crate) dma: Dma<'a>,
+    pub(crate) parts: CoreParts<'a>,
     /// Tasks to run.
     pub(crate) tasks: u32,
-    pub(crate) contested: &'a Contested,
+    /// An earlier kick hung, and the core was not reset since.
+    pub(crate) wedged: bool,
 }
 
 /// What a kick left when it ended well.
@@ -72,6 +67,10 @@ pub(crate) struct KickEnd {
 impl KickRun<'_> {
     /// Fetches and executes from `first` on.
     pub(crate) fn run(&mut self, first: Segment) -> Result<KickEnd, Stop> {
+        if self.wedged {
+            let values = "the core is wedged";
+            self.parts.report.tell(&program::WEDGED, &[], values)?;
+        }
         self.registers.begin();
         let mut finished = KickEnd::default();
         let mut segment = first;
@@ -84,7 +83,9 @@ impl KickRun<'_> {
         if finished.tasks < self.tasks {
             let values = format!("{} of {} tasks ran", finished.tasks, self.tasks);
             let shown = [(pc::TaskCon::INFO.name, self.tasks)];
-            self.report.tell(&program::MISSING_LINK, &shown, &values)?;
+            self.parts
+                .report
+                .tell(&program::MISSING_LINK, &shown, &values)?;
         }
         Ok(finished)
     }
@@ -107,31 +108,38 @@ impl KickRun<'_> {
             (pc::RegisterAmounts::INFO.name, at.amounts.bits()),
         ];
         let values = format!("{} words are fetched", at.words());
-        self.report.tell(&program::NO_ENABLE, &shown, &values)?;
+        self.parts
+            .report
+            .tell(&program::NO_ENABLE, &shown, &values)?;
         Err(Stop::Hang)
     }
 
     /// A program lies at a multiple of 16: the low bits of BASE_ADDRESS are no
     /// address.
     fn placed(&mut self, at: Segment) -> Result<(), Stop> {
-        if at.base.bits() == 0 && self.contested.program_at_zero == ProgramAtZero::Hangs {
+        if at.base.bits() == 0 && self.parts.contested.program_at_zero == ProgramAtZero::Hangs {
             let shown = [(pc::BaseAddress::INFO.name, 0)];
             let rule = &program::PROGRAM_AT_ZERO;
-            self.report.tell(rule, &shown, "the program is at 0")?;
+            self.parts
+                .report
+                .tell(rule, &shown, "the program is at 0")?;
         }
         if at.stray_bits() == 0 {
             return Ok(());
         }
         let shown = [(pc::BaseAddress::INFO.name, at.base.bits())];
         let values = format!("bits {:#x} of the address are set", at.stray_bits());
-        self.report.tell(&program::PROGRAM_ADDRESS, &shown, &values)
+        self.parts
+            .report
+            .tell(&program::PROGRAM_ADDRESS, &shown, &values)
     }
 
     fn fetch(&mut self, at: Segment) -> Result<Vec<Word>, Stop> {
         self.placed(at)?;
         let mut bytes = dma::buffer::<u8>(at.words() * size_of::<u64>())?;
-        self.clock.fetch(at.words())?;
-        self.dma
+        self.parts.clock.fetch(at.words())?;
+        self.parts
+            .dma
             .read(Master::Fetch, at.base.bits().into(), &mut bytes)?;
         Ok(bytes
             .as_chunks::<{ size_of::<u64>() }>()
@@ -143,7 +151,7 @@ impl KickRun<'_> {
 
     /// Executes one word that is not the enable word.
     fn execute(&mut self, word: Word, link: &mut Segment) -> Result<(), Stop> {
-        if word.is_marker() || TARGETS_NOTHING.contains(&word.target()) {
+        if word.is_marker() || word.is_nop() {
             return Ok(());
         }
         let block = Block::from_target(word.target());
@@ -153,7 +161,7 @@ impl KickRun<'_> {
                 ("offset", word.offset().into()),
             ];
             let rule = &program::UNKNOWN_WORD;
-            return self.report.tell(rule, &shown, "a word is ignored");
+            return self.parts.report.tell(rule, &shown, "a word is ignored");
         }
         match (block, word.offset()) {
             (Some(Block::Pc), pc::BaseAddress::OFFSET) => {
@@ -169,9 +177,9 @@ impl KickRun<'_> {
                 cna::SPointer::OFFSET | core::SPointer::OFFSET,
             ) => {
                 self.core_number(block, word.value())?;
-                write(self.registers, self.lut, word.offset(), word.value());
+                write(self.registers, self.parts.lut, word.offset(), word.value());
             }
-            _ => write(self.registers, self.lut, word.offset(), word.value()),
+            _ => write(self.registers, self.parts.lut, word.offset(), word.value()),
         }
         Ok(())
     }
@@ -185,7 +193,9 @@ impl KickRun<'_> {
         }
         let shown = [(cna::SPointer::INFO.name, value)];
         let values = format!("{block} S_POINTER loses the number of core {number}");
-        self.report.tell(&program::CORE_NUMBER, &shown, &values)
+        self.parts
+            .report
+            .tell(&program::CORE_NUMBER, &shown, &values)
     }
 
     /// The enable word: runs a task.
@@ -193,22 +203,26 @@ impl KickRun<'_> {
         self.pointers(enable, finished.ran)?;
         let regs = self.registers.executing();
         let ran = |block: Block| block != Block::Pc && enable.contains(block.enable());
-        check::overflowing(self.report, &regs, ran)?;
-        check::stale(self.report, &regs, enable, self.contested)?;
-        if self.lut.take_restarted() {
+        check::overflowing(self.parts.report, &regs, ran)?;
+        check::stale(self.parts.report, &regs, enable, self.parts.contested)?;
+        if self.parts.lut.take_restarted() {
             let values = "LUT_ACCESS_CFG was written before the table was whole";
-            self.report
+            self.parts
+                .report
                 .broken(&program::UPLOAD_RESTARTED, &regs, values)?;
         }
-        let mut machine = CoreParts {
-            dma: self.dma,
-            cbuf: self.cbuf,
-            lut: self.lut,
-            report: self.report,
-            clock: self.clock,
-            contested: self.contested,
-        };
-        run_blocks(&mut machine, &regs, enable)?;
+        let parts = &mut self.parts;
+        for task in Task::all(&regs, enable) {
+            match task {
+                Ok(Task::Conv(task)) => conv::run(parts, &regs, enable, &task)?,
+                Ok(Task::Flying { reads, output }) => flying::run(parts, &regs, &reads, output)?,
+                Ok(Task::Pool(pool)) => ppu::run(parts, &regs, &pool)?,
+                Err(why) => {
+                    let values = format!("{why}: mask {:#x}", enable.bits());
+                    parts.report.broken(&ENABLE_MASK, &regs, &values)?;
+                }
+            }
+        }
         finished.tasks += 1;
         finished.ran |= enable;
         let group = |block: Block| {
@@ -231,56 +245,25 @@ impl KickRun<'_> {
                 continue;
             }
             let again = ran.contains(block.enable());
-            let (rule, effect) = if !again && enable == FLYING {
-                self.registers.follow(block);
-                (&program::NO_POINTER_FLYING, Effect::Note)
-            } else if !again {
-                (&program::NO_POINTER, Effect::Hang)
-            } else if matches!(block, Block::Cna | Block::Core) {
-                (&program::CORE_POINTER_IN_CHAIN, self.core_pointer(block))
-            } else if self.registers.repeats(block) {
-                (&program::NO_POINTER_IN_CHAIN, Effect::Garbage)
-            } else {
+            let of_kernel = matches!(block, Block::Cna | Block::Core);
+            if again && !of_kernel && !self.registers.repeats(block) {
                 continue;
-            };
+            }
+            let rule = program::without_pointer(block, enable, ran);
+            let mut effect = rule.effect.unwrap_or(Effect::Note);
+            // The kernel writes S_POINTER of CNA and CORE once a kick; in a chain
+            // nothing else does.
+            if again && of_kernel && self.parts.contested.chain_pointer == ChainPointer::Repeats {
+                effect = Effect::Garbage;
+            } else if effect == Effect::Note {
+                self.registers.follow(block);
+            }
             let values = format!("{block} S_POINTER is not written");
             let shown = [("enable", enable.bits())];
-            self.report.tell_with(rule, effect, &shown, &values)?;
+            self.parts.report.tell_with(rule, effect, &shown, &values)?;
         }
         Ok(())
     }
-
-    /// The kernel writes S_POINTER of CNA and CORE once a kick; in a chain
-    /// nothing else does.
-    fn core_pointer(&mut self, block: Block) -> Effect {
-        match self.contested.chain_pointer {
-            ChainPointer::Follows => {
-                self.registers.follow(block);
-                Effect::Note
-            }
-            ChainPointer::Repeats => Effect::Garbage,
-        }
-    }
-}
-
-/// Runs the blocks of `enable` with the registers they execute.
-fn run_blocks(
-    machine: &mut CoreParts<'_>,
-    regs: &RegisterFile,
-    enable: EnableMask,
-) -> Result<(), Stop> {
-    for task in Task::all(regs, enable) {
-        match task {
-            Ok(Task::Conv(task)) => conv::run(machine, regs, enable, &task)?,
-            Ok(Task::Flying { reads, output }) => flying::run(machine, regs, &reads, output)?,
-            Ok(Task::Pool(pool)) => ppu::run(machine, regs, &pool)?,
-            Err(why) => {
-                let values = format!("{why}: mask {:#x}", enable.bits());
-                machine.report.broken(&ENABLE_MASK, regs, &values)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// A register write by PC or CPU, with what it sets off.

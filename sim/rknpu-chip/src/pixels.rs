@@ -3,8 +3,9 @@
 
 use std::ops::Range;
 
-use super::Master;
-use super::cna::FeatureCube;
+use rknpu_regcmd::DmaEngine;
+
+use super::cna::{CubeShape, FeatureCube};
 use super::dma::{self, Dma};
 use super::mac_array::Ties;
 use super::precision::Precision;
@@ -22,10 +23,18 @@ pub(crate) struct InputCvt {
     pub(crate) ties: Ties,
     /// DATA_SIGN.
     pub(crate) signed: bool,
-    /// Scale, offset and shift of channel `c % 4`.
-    pub(crate) channels: [(u16, i16, u32); 4],
+    /// Of channel `c % 4`.
+    pub(crate) channels: [ChannelCvt; 4],
     /// CVT_CON5: channels (modulo 32) that are converted.
     pub(crate) mask: u32,
+}
+
+/// The conversion of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChannelCvt {
+    pub(crate) scale: u16,
+    pub(crate) offset: i16,
+    pub(crate) shift: u32,
 }
 
 impl InputCvt {
@@ -39,7 +48,11 @@ impl InputCvt {
         if self.mask >> (c % 32) & 1 == 0 {
             return byte as i8;
         }
-        let (scale, offset, shift) = self.channels[c % 4];
+        let ChannelCvt {
+            scale,
+            offset,
+            shift,
+        } = self.channels[c % 4];
         let (scale, offset) = (i64::from(scale), i64::from(offset));
         let shifted = |value| super::mac_array::shift_right_rounded(value, shift, self.ties);
         let y = if self.add_first {
@@ -57,14 +70,12 @@ impl InputCvt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PixelDma {
     pub(crate) base: u32,
-    pub(crate) width: usize,
-    pub(crate) height: usize,
+    /// The cube that CBUF gets.
+    pub(crate) shape: CubeShape,
     /// Channels of a packed pixel, 1..=4.
     pub(crate) packed: usize,
     /// Bytes of a channel.
     pub(crate) element: usize,
-    /// Atoms of a pixel of the cube.
-    pub(crate) surfaces: usize,
     pub(crate) line_stride: u32,
 }
 
@@ -77,8 +88,9 @@ impl PixelDma {
 
     /// Whether all of the image can be read.
     pub(crate) fn check(&self, dma: &Dma<'_>) -> Result<(), Stop> {
-        let len = self.width * self.packed * self.element;
-        (0..self.height).try_for_each(|y| dma.check_read(Master::Feature, self.address(y), len))
+        let len = self.shape.width * self.packed * self.element;
+        (0..self.shape.height)
+            .try_for_each(|y| dma.check_read(DmaEngine::Feature, self.address(y), len))
     }
 
     /// Reads and converts lines of the image.
@@ -89,11 +101,10 @@ impl PixelDma {
         lines: Range<usize>,
         memory: Vec<u8>,
     ) -> Result<FeatureCube, Stop> {
-        let shape = (self.width, self.height, self.surfaces);
-        let mut cube = FeatureCube::in_memory(memory, shape, lines)?;
+        let mut cube = FeatureCube::in_memory(memory, self.shape, lines)?;
         cube.atoms_mut().fill(0);
         let bytes = self.packed * self.element;
-        let mut line = dma::buffer::<u8>(self.width * bytes)?;
+        let mut line = dma::buffer::<u8>(self.shape.width * bytes)?;
         let pixel = cube.pixel_bytes();
         for y in cube.lines() {
             self.read_line(dma, y, &mut line)?;
@@ -112,11 +123,15 @@ impl PixelDma {
     /// Reads a line: one access, or literally one a pixel.
     fn read_line(&self, dma: &Dma<'_>, y: usize, line: &mut [u8]) -> Result<(), Stop> {
         if !dma.literal() {
-            return dma.read(Master::Feature, self.address(y), line);
+            return dma.read(DmaEngine::Feature, self.address(y), line);
         }
         let bytes = self.packed * self.element;
         for (x, pixel) in line.chunks_exact_mut(bytes).enumerate() {
-            dma.read(Master::Feature, self.address(y) + (x * bytes) as i64, pixel)?;
+            dma.read(
+                DmaEngine::Feature,
+                self.address(y) + (x * bytes) as i64,
+                pixel,
+            )?;
         }
         Ok(())
     }

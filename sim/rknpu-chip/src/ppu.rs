@@ -16,7 +16,7 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::rules::POOLING_PRECISION;
 use rknpu_regcmd::task::{POOLING, PoolTask, Task};
 
-use pooling::{Element, Method, Pooling};
+use pooling::{Method, Pooling};
 
 use super::check;
 use super::core_parts::CoreParts;
@@ -27,7 +27,7 @@ use super::trap::Stop;
 impl Pooling {
     fn run(&self, dma: &Dma<'_>) -> Result<(), Stop> {
         match (self.method, self.element) {
-            (Method::Extreme(extreme), Element::Int8) => self.run_extremes::<16>(dma, extreme),
+            (Method::Extreme(extreme), Precision::Int8) => self.run_extremes::<16>(dma, extreme),
             (Method::Extreme(extreme), _) => self.run_extremes::<8>(dma, extreme),
             _ => self.each_line(
                 dma,
@@ -51,7 +51,7 @@ pub(crate) fn run(
     let pooling = Pooling::new(task, regs, machine.contested);
     let all = Task::Pool(*task);
     check::registers(machine.report, &all, regs, machine.contested)?;
-    if task.precision != Precision::Fp16 && pooling.element == Element::Fp16 {
+    if task.precision != Precision::Fp16 && pooling.element == Precision::Fp16 {
         let values = format!("{} with a width of {}", task.precision, task.read_size);
         machine.report.broken(&POOLING_PRECISION, regs, &values)?;
     }

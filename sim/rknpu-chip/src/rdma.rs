@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! DPU_RDMA: the four read engines of the DPU. [`Reads`] says where they read.
 
+use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::task::{ChannelRead, Cube, PER_CHANNEL, Reads};
 
-use super::Master;
 use super::dma::{self, Dma};
 use super::precision::{ATOM, u16_at, u32_at};
 use super::trap::Stop;
@@ -23,12 +23,12 @@ impl EwLayout {
     /// What `reads` say, if ERDMA is on.
     pub(crate) fn new(reads: &Reads, flying: bool) -> Option<Self> {
         let element = reads.element?;
-        let odd = Surfaces::new(Master::Erdma, reads.element_read(flying)?.near);
+        let odd = Surfaces::new(DmaEngine::Erdma, reads.element_read(flying)?.near);
         let even = reads.main_read(flying).filter(|_| reads.shares(flying));
         Some(match even {
             // Each engine takes its share of the surfaces, by its own element
             // size where they differ.
-            Some(even) => Self::Dual(Surfaces::new(Master::Mrdma, even.near), odd),
+            Some(even) => Self::Dual(Surfaces::new(DmaEngine::Mrdma, even.near), odd),
             None if element.mode == PER_CHANNEL => Self::Channels(element.base),
             None => Self::Cube(odd),
         })
@@ -51,7 +51,7 @@ impl EwLayout {
             Self::Channels(base) => {
                 let (head, rest) = out.split_at_mut(ATOM);
                 let at = i64::from(*base) + (c1 * ATOM) as i64;
-                dma.read(Master::Erdma, at, head)?;
+                dma.read(DmaEngine::Erdma, at, head)?;
                 for atom in rest.chunks_exact_mut(ATOM) {
                     atom.copy_from_slice(head);
                 }
@@ -64,19 +64,13 @@ impl EwLayout {
 /// A cube as one engine walks it; there is nothing behind its surfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Surfaces {
-    master: Master,
+    master: DmaEngine,
     cube: Cube,
 }
 
 impl Surfaces {
-    pub(crate) fn new(master: Master, cube: Cube) -> Self {
+    pub(crate) fn new(master: DmaEngine, cube: Cube) -> Self {
         Self { master, cube }
-    }
-
-    /// Address of the atom of surface `c1` at `pixel` of the stream.
-    fn address(&self, c1: usize, pixel: usize) -> i64 {
-        let (y, x) = (pixel / self.cube.width, pixel % self.cube.width);
-        self.cube.address(x, y, c1)
     }
 
     /// Reads the atoms of surface `c1` from pixel `first` on; zeros where the
@@ -94,20 +88,18 @@ impl Surfaces {
         }
         if dma.literal() {
             for (index, atom) in out.chunks_exact_mut(ATOM).enumerate() {
-                dma.read(self.master, self.address(c1, first + index), atom)?;
+                dma.read(
+                    self.master,
+                    self.cube.pixel_address(first + index, c1),
+                    atom,
+                )?;
             }
             return Ok(());
         }
-        if self.cube.lines.group_step == self.cube.width as i64 {
-            return dma.read(self.master, self.address(c1, first), out);
-        }
-        let mut pixel = first;
         let mut rest = out;
-        while !rest.is_empty() {
-            let line = (self.cube.width - pixel % self.cube.width) * ATOM;
-            let (now, later) = rest.split_at_mut(line.min(rest.len()));
-            dma.read(self.master, self.address(c1, pixel), now)?;
-            pixel += now.len() / ATOM;
+        for run in self.cube.runs(first..first + rest.len() / ATOM) {
+            let (now, later) = rest.split_at_mut(run.len() * ATOM);
+            dma.read(self.master, self.cube.pixel_address(run.start, c1), now)?;
             rest = later;
         }
         Ok(())
@@ -125,7 +117,7 @@ const GROUP_MUL: usize = 48;
 /// What an engine reads for each channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChannelOperands {
-    pub(crate) master: Master,
+    pub(crate) master: DmaEngine,
     pub(crate) read: ChannelRead,
     pub(crate) channels: usize,
     /// A lone multiplier has 16 bits: in a pipeline of 16-bit floats. Else every
@@ -180,26 +172,26 @@ impl ChannelOperands {
 mod tests {
     use std::cell::RefCell;
 
-    use super::super::dma::tests::Flat;
+    use super::super::dma::tests::port;
     use super::*;
     use rknpu_regcmd::task::Walk;
 
     #[test]
     fn a_notched_line_is_read_line_by_line() {
-        let bus = RefCell::new(Flat((0..4096u32).map(|i| (i / 16) as u8).collect()));
-        let dma = Dma::new(&bus, 0);
+        let bus = RefCell::new((0..4096u32).map(|i| (i / 16) as u8).collect::<Vec<_>>());
+        let dma = port(&bus, 0);
         let cube = Cube {
             base: 16,
             width: 3,
             lines: Walk::plain(8, 5),
             surfaces: Walk::plain(2, 40),
         };
-        let surfaces = Surfaces::new(Master::Mrdma, cube);
+        let surfaces = Surfaces::new(DmaEngine::Mrdma, cube);
         let mut out = vec![0; 7 * ATOM];
         surfaces.read(&dma, 1, 2, &mut out).unwrap();
         let atoms: Vec<u8> = out.chunks_exact(ATOM).map(|a| a[0]).collect();
         let expected: Vec<u8> = (2..9)
-            .map(|p| (surfaces.address(1, p) / 16) as u8)
+            .map(|p| (cube.pixel_address(p, 1) / 16) as u8)
             .collect();
         assert_eq!(atoms, expected);
         assert_eq!(atoms, [43, 46, 47, 48, 51, 52, 53]);
@@ -207,11 +199,11 @@ mod tests {
 
     #[test]
     fn operands_of_several_consumers_lie_in_groups() {
-        let bus = RefCell::new(Flat((0..256u32).map(|i| i as u8).collect()));
-        let dma = Dma::new(&bus, 0);
+        let bus = RefCell::new((0..=u8::MAX).collect::<Vec<_>>());
+        let dma = port(&bus, 0);
         let words = |uses, consumer, narrow| {
             let operands = ChannelOperands {
-                master: Master::Brdma,
+                master: DmaEngine::Brdma,
                 read: ChannelRead { base: 16, uses },
                 channels: 10,
                 narrow,

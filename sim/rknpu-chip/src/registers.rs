@@ -12,7 +12,7 @@
 use rknpu_regcmd::regs::{self, cna, dpu};
 use rknpu_regcmd::{Block, Register, RegisterFile};
 
-use super::FreshStages;
+use super::contested::FreshStages;
 
 /// Blocks with two groups; the PC has one.
 const BLOCKS: usize = Block::ALL.len();

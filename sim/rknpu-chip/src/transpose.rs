@@ -9,7 +9,8 @@
 //! M is the number of pixels (E-transposed). Of each 32 channels SIZE_E + 1 groups
 //! of four are written (inferred: E-transposed-size).
 
-use super::Master;
+use rknpu_regcmd::DmaEngine;
+
 use super::dma::Dma;
 use super::trap::Stop;
 use super::writer::OutputWriter;
@@ -46,7 +47,7 @@ pub(crate) fn store(
         let n = channel + index % channels;
         if n < writer.channels && n % GROUP_CHANNELS < present {
             let at = address(writer, pixel + index / channels, n);
-            dma.write(Master::DpuWrite, at, &[low, high])?;
+            dma.write(DmaEngine::DpuWrite, at, &[low, high])?;
         }
     }
     Ok(())

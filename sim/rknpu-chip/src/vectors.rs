@@ -30,35 +30,10 @@ impl Vectors {
         Self::Plain
     }
 
-    /// `a * b + c`, of which the product is exact, so that it does not matter
-    /// whether it is rounded: in one operation where the host has it.
+    /// Whether the host multiplies and adds in one operation. Products are exact
+    /// here, so that both ways give the same bits.
     #[inline(always)]
-    pub(crate) fn add_product<T: Float>(self, a: T, b: T, c: T) -> T {
-        if cfg!(target_arch = "aarch64") || !matches!(self, Self::Literal | Self::Plain) {
-            a.fused(b, c)
-        } else {
-            a * b + c
-        }
-    }
-}
-
-/// A type of [`Vectors::add_product`].
-pub(crate) trait Float:
-    std::ops::Mul<Output = Self> + std::ops::Add<Output = Self> + Sized
-{
-    fn fused(self, b: Self, c: Self) -> Self;
-}
-
-impl Float for f32 {
-    #[inline(always)]
-    fn fused(self, b: Self, c: Self) -> Self {
-        self.mul_add(b, c)
-    }
-}
-
-impl Float for f64 {
-    #[inline(always)]
-    fn fused(self, b: Self, c: Self) -> Self {
-        self.mul_add(b, c)
+    pub(crate) fn fuses(self) -> bool {
+        cfg!(target_arch = "aarch64") || !matches!(self, Self::Literal | Self::Plain)
     }
 }

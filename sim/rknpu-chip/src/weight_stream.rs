@@ -5,9 +5,9 @@
 //! silicon does. Of a longer one the parts are fetched as they are needed: the
 //! weights of a task may be as large as the memory.
 
+use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::task::Buffering;
 
-use super::Master;
 use super::cbuf::{self, Cbuf};
 use super::dma::{self, Dma};
 use super::precision::round_tf32;
@@ -29,18 +29,18 @@ pub(crate) enum WeightSource {
 }
 
 /// The stream of a task.
-pub(crate) struct WeightStream<'a> {
+pub(crate) struct WeightStream<'a, 'b> {
     pub(crate) source: WeightSource,
     /// Bytes: WEIGHT_BYTES.
     pub(crate) len: usize,
-    pub(crate) dma: Dma<'a>,
+    pub(crate) dma: Dma<'b>,
     pub(crate) cbuf: &'a Cbuf,
     pub(crate) config: Buffering,
     /// tf32 words that are to be rounded.
     pub(crate) rounded: bool,
 }
 
-impl WeightStream<'_> {
+impl WeightStream<'_, '_> {
     /// The bytes `range` of the stream, as far as it has them. What is not
     /// held is brought into `buffer`.
     pub(crate) fn part<'s>(
@@ -58,7 +58,7 @@ impl WeightStream<'_> {
             WeightSource::Held(stream) => part.copy_from_slice(&stream[range]),
             WeightSource::Memory(base) => {
                 let at = i64::from(*base) + range.start as i64;
-                self.dma.read(Master::Weight, at, part)?;
+                self.dma.read(DmaEngine::Weight, at, part)?;
             }
             WeightSource::Cbuf => self.cbuf.reuse_weights(&self.config, range.start, part),
         }

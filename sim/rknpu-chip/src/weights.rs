@@ -44,19 +44,18 @@ impl WeightShape {
             + channel % channel_size
     }
 
-    /// The whole kernel groups that kernels `first..first + count` are in: as
-    /// a shape of their own, the place of `first` in it, and its bytes of the
-    /// stream.
-    pub(crate) fn groups_of(&self, first: usize, count: usize) -> (Self, usize, Range<usize>) {
+    /// The whole kernel groups that `kernels` are in: as a shape of their own, the
+    /// place of the first in it, and its bytes of the stream.
+    pub(crate) fn groups_of(&self, kernels: Range<usize>) -> (Self, usize, Range<usize>) {
         let group = self.precision.kernel_group();
-        let start = first / group * group;
-        let end = self.kernels.min((first + count).next_multiple_of(group));
+        let start = kernels.start / group * group;
+        let end = self.kernels.min(kernels.end.next_multiple_of(group));
         let part = Self {
             kernels: end.saturating_sub(start),
             ..*self
         };
         let bytes = self.bytes(start * self.row_len())..self.bytes(end * self.row_len());
-        (part, first - start, bytes)
+        (part, kernels.start - start, bytes)
     }
 
     fn bytes(&self, elements: usize) -> usize {
@@ -72,13 +71,12 @@ impl WeightShape {
     /// [`Self::groups_of`] for the channel groups of a depthwise stream.
     pub(crate) fn channels_of(
         &self,
-        first: usize,
-        count: usize,
+        channels: Range<usize>,
         padded: bool,
     ) -> (Self, usize, Range<usize>) {
         let group = self.precision.depthwise_group();
-        let start = first / group * group;
-        let whole = (first + count).next_multiple_of(group);
+        let start = channels.start / group * group;
+        let whole = channels.end.next_multiple_of(group);
         let end = if padded {
             whole
         } else {
@@ -89,7 +87,7 @@ impl WeightShape {
             ..*self
         };
         let bytes = self.bytes(start * self.taps)..self.bytes(end * self.taps);
-        (part, first - start, bytes)
+        (part, channels.start - start, bytes)
     }
 
     /// Makes `rows` the kernels `first..first + count`, in the order (tap,
@@ -115,7 +113,7 @@ impl WeightShape {
             let size = group.min(self.kernels - start);
             let take = (size - skip).min(present - done);
             let at = start * self.row_len();
-            self.group_rows(stream, at, (size, skip, take), rows, done);
+            self.group_rows(stream, at, size, skip..skip + take, rows, done);
             done += take;
         }
         Ok(())
@@ -143,14 +141,15 @@ impl WeightShape {
         Ok(())
     }
 
-    /// Decodes kernels `skip..skip + take` of the group of `size` kernels
-    /// whose elements begin at `at`, into the rows from `row` on. The stream
+    /// Decodes `kernels` of the group of `size` kernels whose elements begin at `at`,
+    /// into the rows from `row` on. The stream
     /// of a group is walked from end to end.
     fn group_rows<T: MacOperand>(
         &self,
         stream: &[u8],
         mut at: usize,
-        (size, skip, take): (usize, usize, usize),
+        size: usize,
+        kernels: Range<usize>,
         rows: &mut OperandRows<T>,
         row: usize,
     ) {
@@ -159,9 +158,9 @@ impl WeightShape {
             let width = run.min(self.channels - channel);
             for tap in 0..self.taps {
                 let place = tap * self.channels + channel;
-                for n in 0..take {
-                    let out = &mut rows.row_mut(row + n)[place..place + width];
-                    T::decode(self.precision, stream, at + (skip + n) * width, out);
+                for (row, n) in (row..).zip(kernels.clone()) {
+                    let out = &mut rows.row_mut(row)[place..place + width];
+                    T::decode(self.precision, stream, at + n * width, out);
                 }
                 at += size * width;
             }

@@ -2,11 +2,11 @@
 //! The DPU's writer (WDMA): what reaches memory. Whole atoms are written, where
 //! [`DpuOutput`] has them.
 
+use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::task::{Cube, DpuOutput};
 
-use super::Master;
 use super::dma::{self, Dma};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
@@ -49,9 +49,8 @@ impl OutputWriter {
     /// Address of an atom, by the DPU's own width: the stream does not know what
     /// shape CORE had in mind.
     fn address(&self, group: usize, atom: usize, pixel: usize) -> i64 {
-        let (y, x) = (pixel / self.cube.width, pixel % self.cube.width);
         let c1 = group * self.output.group_atoms + atom;
-        self.cube.address(x, y, c1)
+        self.cube.pixel_address(pixel, c1)
     }
 
     /// Writes the first atoms of each pixel. `data` holds the pixels one
@@ -78,7 +77,7 @@ impl OutputWriter {
         if self.cube.width == 1 && self.output.surface == 1 && apart {
             for (index, pixel) in data.chunks_exact(pitch).take(place.pixels).enumerate() {
                 let at = self.address(place.group, 0, place.pixel + index);
-                dma.write(Master::DpuWrite, at, &pixel[..atoms * ATOM])?;
+                dma.write(DmaEngine::DpuWrite, at, &pixel[..atoms * ATOM])?;
             }
             return Ok(());
         }
@@ -87,7 +86,13 @@ impl OutputWriter {
             for (target, pixel) in run.chunks_exact_mut(ATOM).zip(data.chunks_exact(pitch)) {
                 target.copy_from_slice(&pixel[atom * ATOM..(atom + 1) * ATOM]);
             }
-            self.store_surface(dma, place.group, atom, place.pixel, &run)?;
+            let mut rest = run.as_slice();
+            for pixels in self.cube.runs(place.pixel..place.pixel + run.len() / ATOM) {
+                let (now, later) = rest.split_at(pixels.len() * ATOM);
+                let at = self.address(place.group, atom, pixels.start);
+                dma.write(DmaEngine::DpuWrite, at, now)?;
+                rest = later;
+            }
         }
         Ok(())
     }
@@ -103,32 +108,8 @@ impl OutputWriter {
         for atom in 0..place.atoms.min(self.output.group_atoms) {
             for (index, pixel) in data.chunks_exact(pitch).take(place.pixels).enumerate() {
                 let at = self.address(place.group, atom, place.pixel + index);
-                dma.write(Master::DpuWrite, at, &pixel[atom * ATOM..][..ATOM])?;
+                dma.write(DmaEngine::DpuWrite, at, &pixel[atom * ATOM..][..ATOM])?;
             }
-        }
-        Ok(())
-    }
-
-    /// Writes atoms of consecutive pixels: one access, or one a line.
-    fn store_surface(
-        &self,
-        dma: &Dma<'_>,
-        group: usize,
-        atom: usize,
-        first: usize,
-        run: &[u8],
-    ) -> Result<(), Stop> {
-        if self.output.notch == 0 {
-            return dma.write(Master::DpuWrite, self.address(group, atom, first), run);
-        }
-        let mut pixel = first;
-        let mut rest = run;
-        while !rest.is_empty() {
-            let line = (self.cube.width - pixel % self.cube.width) * ATOM;
-            let (now, later) = rest.split_at(line.min(rest.len()));
-            dma.write(Master::DpuWrite, self.address(group, atom, pixel), now)?;
-            pixel += now.len() / ATOM;
-            rest = later;
         }
         Ok(())
     }
@@ -138,7 +119,7 @@ impl OutputWriter {
 mod tests {
     use std::cell::RefCell;
 
-    use super::super::dma::tests::Flat;
+    use super::super::dma::tests::port;
     use super::*;
     use proptest::prelude::*;
 
@@ -170,10 +151,10 @@ mod tests {
             let data: Vec<u8> = (0..pixels * pitch).map(|i| (i / ATOM) as u8).collect();
             let place = GroupPlacement { group, pixel, pixels, atoms };
             let [fast, literal] = [false, true].map(|literal| {
-                let bus = RefCell::new(Flat(vec![0xaa; MEMORY]));
-                let dma = Dma::new(&bus, 0).literally(literal);
+                let bus = RefCell::new(vec![0xaa; MEMORY]);
+                let dma = port(&bus, 0).literally(literal);
                 writer.store(&dma, place, &data, pitch).unwrap();
-                bus.into_inner().0
+                bus.into_inner()
             });
             prop_assert_eq!(fast, literal);
         }

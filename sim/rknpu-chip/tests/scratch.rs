@@ -13,7 +13,7 @@ use std::time::Duration;
 use families::conv::ConvProgram;
 use families::matmul::{FP16_FP32, INT8_INT32, ProductTypes};
 use families::{CONV, DPU_DONE};
-use rknpu_chip::{Bus, ChipOptions, Core, Fault, Master};
+use rknpu_chip::{Bus, ChipOptions, Core, Fault, Master, NpuCore};
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{cna, pc};
 

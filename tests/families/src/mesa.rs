@@ -116,13 +116,11 @@ impl MesaLayer {
         let whole = self.output(self.height.0);
         let (ic, oc) = self.padded();
         let kk = self.kernel * self.kernel;
-        let kernels = match self.depthwise {
-            true => 1,
-            false => align(self.out, 2),
-        };
-        let weight_banks = match self.depthwise {
-            true => 2,
-            false => (kk * self.channels * self.out).div_ceil(128).div_ceil(256) + 1,
+        let (kernels, weight_banks) = if self.depthwise {
+            (1, 2)
+        } else {
+            let banks = (kk * self.channels * self.out).div_ceil(128).div_ceil(256) + 1;
+            (align(self.out, 2), banks)
         };
         let (group, size_e) = if self.depthwise { (4, 3) } else { (2, 1) };
         let pixels = ow * oh;

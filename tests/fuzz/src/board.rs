@@ -9,7 +9,7 @@ use std::time::Duration;
 use families::DPU_DONE;
 use rknpu_chip::{
     Bus, ChipOptions, Contested, Core, Diagnosis, Direction, Fault, KickOutcome as Ran, Level,
-    Master,
+    Master, NpuCore,
 };
 use rknpu_regcmd::Extent;
 use rknpu_regcmd::regs::{self, pc};
@@ -39,7 +39,7 @@ impl Touched {
         direction: Direction,
     ) -> bool {
         extents.iter().any(|extent| {
-            Some(extent.engine) == master.engine()
+            master == extent.engine.into()
                 && extent.engine.direction() == direction
                 && extent.start <= self.start
                 && self.end <= extent.end

@@ -14,7 +14,7 @@
 //! - afterwards a linked product is right.
 
 use arbitrary::{Result, Unstructured};
-use rknpu_chip::{Contested, Direction, Effect, Level};
+use rknpu_chip::{Contested, Direction, Effect, Level, Master};
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, Iova, Layouts, MatmulTask, MatmulType, ProgramOptions, Word,
     extents, tasks,
@@ -236,7 +236,7 @@ fn within_extents(words: &[Word], accesses: &Accesses) {
         return;
     };
     for (&(master, write), touched) in accesses {
-        if master.engine().is_none() {
+        if master == Master::Fetch {
             continue;
         }
         let direction = if write {

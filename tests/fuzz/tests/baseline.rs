@@ -169,7 +169,7 @@ fn run(digests: &mut Digests, board: &mut FuzzBoard, memory: &mut ObjectMemory, 
         let (start, end, bytes) = (touched.start, touched.end, touched.bytes);
         digests.add(
             "accesses",
-            format!("{master:?} {write} {start} {end} {bytes}"),
+            format!("{master} {write} {start} {end} {bytes}"),
         );
     }
     if !outcome.completed {

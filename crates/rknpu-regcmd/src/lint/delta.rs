@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 
 use super::view::View;
 use crate::field::Register;
-use crate::regs::{self, cna, dpu};
+use crate::regs::{cna, dpu};
 use crate::rules::{STALE_DECOMPRESSION, STALE_REGISTERS, words as rules};
-use crate::task::{RegisterUse, use_of};
+use crate::task::unwritten;
 use crate::word::EnableMask;
 
 /// Operands of stages that are taken from registers.
@@ -28,15 +28,10 @@ impl View<'_> {
     pub(super) fn check_unwritten(&mut self, zeroed: bool) {
         self.check_decompression(zeroed);
         let mut alone = Vec::new();
-        for info in regs::all() {
-            // Have a rule of their own.
-            let decompression = [cna::DcompCtrl::OFFSET, cna::DcompRegnum::OFFSET];
-            if self.writes(info)
-                || decompression.contains(&info.offset)
-                || use_of(&self.task.regs, self.task.enable, info) == RegisterUse::Unused
-            {
-                continue;
-            }
+        // Have a rule of their own.
+        let decompression = [cna::DcompCtrl::OFFSET, cna::DcompRegnum::OFFSET];
+        let unwritten = unwritten(&self.task.regs, self.task.enable).map(|(info, _)| info);
+        for info in unwritten.filter(|info| !decompression.contains(&info.offset)) {
             let value = self.task.regs.value(info.offset);
             if value != 0 {
                 let message = format!("{info} still holds {value:#010x}");

@@ -13,7 +13,7 @@ use crate::program::POINTER_VALUE;
 use crate::regs::dpu;
 use crate::regs::{self, pc};
 use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, Rule, program, words as rules};
-use crate::task::{FLYING, Task};
+use crate::task::Task;
 use crate::word::{Block, EnableMask, Iova, Word};
 
 /// The address at which PC is told to fetch must be that of an atom.
@@ -81,9 +81,7 @@ impl View<'_> {
         };
         match item {
             Item::Write { register, value } => {
-                let lost = register.lost_bits(value);
-                if lost != 0 {
-                    let message = format!("bits {lost:#010x} of {value:#010x} are in no field");
+                if let Some(message) = register.overflow(value) {
                     report(&FIELD_OVERFLOW, &[register], message);
                 }
                 if register.access != RegisterAccess::Program {
@@ -108,29 +106,20 @@ impl View<'_> {
     fn check_pointer(&mut self, block: Block, pointer: &'static RegisterInfo) {
         let written = self.writes(pointer);
         let runs = self.runs(block.enable());
-        let again = self.chained.contains(block.enable());
-        if matches!(block, Block::Cna | Block::Core) {
-            if written {
-                let message = format!("the program writes the S_POINTER of {block}");
-                self.report(&program::CORE_NUMBER, &[pointer], message);
-            } else if runs && again {
-                let message = format!("{block} is started again without an S_POINTER write");
-                self.report(&program::CORE_POINTER_IN_CHAIN, &[pointer], message);
+        let of_kernel = matches!(block, Block::Cna | Block::Core);
+        if !written {
+            let again = self.chained.contains(block.enable());
+            if runs && (again || !of_kernel) {
+                let rule = program::without_pointer(block, self.task.enable, self.chained);
+                let again = if of_kernel { " again" } else { "" };
+                let message = format!("{block} is started{again} without an S_POINTER write");
+                self.report(rule, &[pointer], message);
             }
             return;
         }
-        if !written {
-            if runs {
-                let rule = if again {
-                    &program::NO_POINTER_IN_CHAIN
-                } else if self.task.enable == FLYING {
-                    &program::NO_POINTER_FLYING
-                } else {
-                    &program::NO_POINTER
-                };
-                let message = format!("{block} is started without an S_POINTER write");
-                self.report(rule, &[pointer], message);
-            }
+        if of_kernel {
+            let message = format!("the program writes the S_POINTER of {block}");
+            self.report(&program::CORE_NUMBER, &[pointer], message);
             return;
         }
         let value = self.task.regs.value(pointer.offset);

@@ -12,11 +12,15 @@ use super::task::{CbufSplit, MatmulTask};
 use super::types::MatmulType;
 use crate::chip::ChipProfile;
 use crate::field::FieldRangeError;
-use crate::passive::{self, BURST_16, SCALE_ONE};
 use crate::program::{Program, RegisterSet, set};
 use crate::regs::{cna, core, dpu, dpu_rdma};
 use crate::task::{CONVOLUTION, TO_MEMORY};
 use crate::word::EnableMask;
+
+/// Beats less one of the longest bursts, which all known programs use.
+const BURST_16: u32 = 15;
+/// Multiplier of a converter that changes nothing.
+const SCALE_ONE: u32 = 1;
 
 impl MatmulTask {
     /// The register program, in the form that ran on the mainline driver.
@@ -32,13 +36,11 @@ impl MatmulTask {
     /// # Errors
     /// The rule of legality that the task breaks.
     pub fn program_in(&self, form: MatmulForm, chip: &ChipProfile) -> Result<Program, MatmulError> {
-        let split = self.check(chip)?;
-        program(
-            &self.laid_out(Layouts::default()),
+        let options = ProgramOptions {
             form,
-            split,
-            Reuse::default(),
-        )
+            ..ProgramOptions::default()
+        };
+        self.laid_out(Layouts::default()).program(&options, chip)
     }
 }
 
@@ -159,8 +161,13 @@ fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRan
     // Atoms of one pixel of a kernel group.
     let group_atoms = ty.n_multiple() * ty.out_bytes() / crate::chip::ATOM_BYTES;
     let size_e = group_atoms - 1;
-    passive::set(set)?;
     set! { set;
+        // BS and BN let everything through, operands are not converted, and no read
+        // engine comes before another.
+        dpu::BsCfg { bs_bypass: 1, bs_alu_bypass: 1, bs_mul_bypass: 1, bs_relu_bypass: 1 }
+        dpu::BnCfg { bn_bypass: 1, bn_alu_bypass: 1, bn_mul_bypass: 1, bn_relu_bypass: 1 }
+        dpu::EwCvtScaleValue { ew_op_cvt_scale: SCALE_ONE }
+        dpu_rdma::Weight { m_weight: 1, b_weight: 1, n_weight: 1, e_weight: 1 }
         dpu::FeatureModeCfg { output_mode: TO_MEMORY, burst_len: BURST_16 }
         dpu::DataFormat {
             proc_precision: code, in_precision: code, out_precision: ty.result().code()

@@ -97,9 +97,10 @@ impl LaidOutTask {
         chip: &ChipProfile,
     ) -> Result<CbufSplit, MatmulError> {
         let split = self.check(chip)?;
-        Ok(match options.spare_data_bank {
-            true => self.task.with_spare_data_bank(split, chip),
-            false => split,
+        Ok(if options.spare_data_bank {
+            self.task.with_spare_data_bank(split, chip)
+        } else {
+            split
         })
     }
 

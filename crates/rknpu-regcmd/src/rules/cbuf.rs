@@ -7,7 +7,7 @@ use super::row::{Found, Shows};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision::Precision;
 use crate::regs::cna;
-use crate::task::ConvTask;
+use crate::task::{ConvTask, compressed_lanes};
 
 const CHIP: ChipProfile = ChipProfile::RK3588;
 
@@ -43,7 +43,7 @@ rules! { pub,
             (kernel > CHIP.kernel_bytes_max.into()).then(|| format!("a kernel has {kernel} bytes"))
         };
     /// Weights that must be in CBUF together; see [`weights_without_room`].
-    WEIGHT_ROOM "T26a-weight-banks" ["E-weight-room-group", "E-deep-tf32"] [..WEIGHTS] Error Hang, contested "weight-room":
+    WEIGHT_ROOM "T26a-weight-banks" ["E-weight-room-group", "E-deep-tf32"] [..WEIGHTS] Error Hang, contested WeightRoom:
         "not even one kernel group fits the weight banks: no known program does that, and tf32 with K = 5120, whose groups take 10 of 12 banks, timed out already (inferred)",
         "give the weights more banks, or split the channels",
         Conv |conv, _| weights_without_room(conv, conv.weights.precision.kernel_group());
@@ -72,8 +72,7 @@ rules! { pub,
         "only DCOMP_REGNUM 0x55555555 with int8 weights is known; it is decoded as that",
         "write 0x55555555 to DCOMP_REGNUM",
         Conv |conv, regs| {
-            let control = regs.get::<cna::DcompCtrl>();
-            let on = control.decomp_control() != 0 && control.wt_dec_bypass() == 0;
+            let on = compressed_lanes(regs).is_some();
             let mode = regs.get::<cna::DcompRegnum>().decomp_regnum();
             let ty = conv.weights.precision;
             let known = mode == DCOMP_KNOWN_MODE && ty == Precision::Int8;
@@ -112,7 +111,7 @@ rules! { pub,
             (entries < needed).then(|| format!("a line takes {needed} entries, DATA_ENTRIES is {entries}"))
         };
     /// Lines beyond the data banks.
-    LINE_ROUNDING "T20-line-rounding" ["E-line-rounding"] [..LINES] Error Garbage, contested "line-rounding":
+    LINE_ROUNDING "T20-line-rounding" ["E-line-rounding"] [..LINES] Error Garbage, contested LineRounding:
         "lines that do not fit the data banks read as weights: the last rows are rubbish (measured)",
         "use ceil(lines x DATA_ENTRIES x 64 / 32768) data banks, or smaller tiles",
         Conv lines_without_room;

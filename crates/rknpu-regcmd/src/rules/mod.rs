@@ -5,6 +5,9 @@
 //! evidence, and what to change. [`lint`](crate::lint()) tells of it before a program
 //! runs; the software model does what the row says silicon does. What depends on
 //! data, or on what ran before, is seen where it is known; its row has the text.
+//!
+//! Ids: `T` and a number, a trap of the list in docs/chip.md; `H`, what hangs or garbles
+//! beyond that list; `F`, a failure outside the core; none, advice of the lint.
 
 #[macro_use]
 mod row;
@@ -29,7 +32,7 @@ pub use cbuf::{LINE_ROUNDING, WEIGHT_ROOM, weights_without_room};
 pub use conv::INT16_WITHOUT_SUM;
 pub use pool::POOLING_PRECISION;
 pub use rdma::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
-pub use row::{Effect, Rule, Severity};
+pub use row::{Effect, Rule, RuleFact, Severity};
 pub use running::{
     ENABLE_MASK, EXPONENT_WRAPS, FIELD_OVERFLOW, INT16_SATURATES, LINES_NOT_AWAITED, SHORT_GROUP,
     STALE_CBUF, STALE_DECOMPRESSION, STALE_REGISTERS,

@@ -2,7 +2,24 @@
 //! Rows of what PC runs: words, addresses and links of programs, the S_POINTER of
 //! blocks, and what a kick meets.
 
+use super::Rule;
 use crate::regs::{cna, dpu, pc};
+use crate::task::FLYING;
+use crate::word::{Block, EnableMask};
+
+/// The rule that a task of the blocks in `enable` breaks where its program does not
+/// write the S_POINTER of `block`, which it starts; earlier tasks of the same chain
+/// started `chained`. The kernel writes that of CNA and CORE for the first task.
+#[must_use]
+pub fn without_pointer(block: Block, enable: EnableMask, chained: EnableMask) -> &'static Rule {
+    let again = chained.contains(block.enable());
+    match block {
+        Block::Cna | Block::Core if again => &CORE_POINTER_IN_CHAIN,
+        _ if again => &NO_POINTER_IN_CHAIN,
+        _ if enable == FLYING => &NO_POINTER_FLYING,
+        _ => &NO_POINTER,
+    }
+}
 
 rules! { pub,
     /// A program without an end.
@@ -26,7 +43,7 @@ rules! { pub,
         "in a later task of a chain DPU, DPU_RDMA or PPU without S_POINTER run with the registers of the first, but for the address of the DPU's output (measured; for the PPU inferred)",
         "write 0xe to S_POINTER of every enabled block in each segment";
     /// CNA and CORE that run again in a chain.
-    CORE_POINTER_IN_CHAIN "T08-core-pointer-in-chain" ["E-chain-follows", "E-chain-repeats"] [] Note Note, contested "chain-pointer":
+    CORE_POINTER_IN_CHAIN "T08-core-pointer-in-chain" ["E-chain-follows", "E-chain-repeats"] [] Note Note, contested ChainPointer:
         "the kernel writes the S_POINTER of CNA and CORE once a kick, for the first task of a chain: measured chains are right so",
         "submit the tasks one by one, as the mainline driver runs them";
     /// The core's number, overwritten.
@@ -42,15 +59,15 @@ rules! { pub,
         "a trailer without a link ends a chain, however many tasks TASK_NUMBER has (measured)",
         "write BASE_ADDRESS and REGISTER_AMOUNTS of the next program to the trailer";
     /// A convolution without DPU_RDMA.
-    CORE_IDLE "H09-core-idle" ["E-form-a-mainline", "E-form-a-hangs"] [] Note Hang, contested "core-idle-mainline":
+    CORE_IDLE "H09-core-idle" ["E-form-a-mainline", "E-form-a-hangs"] [] Note Hang, contested CoreIdleMainline:
         "under the mainline driver a product that leaves DPU_RDMA out was told to hang, and was measured to run: on this side of the fact it hangs",
         "use form B: start DPU_RDMA with its engines off";
     /// A program at the first address.
-    PROGRAM_AT_ZERO "H09-program-at-zero" ["E-guard-page"] [pc::BaseAddress] Note Hang, contested "program-at-zero":
+    PROGRAM_AT_ZERO "H09-program-at-zero" ["E-guard-page"] [pc::BaseAddress] Note Hang, contested ProgramAtZero:
         "a library keeps the first page of each file free, lest BASE_ADDRESS 0 be no program: on this side of the fact nothing starts",
         "allocate a page first that nothing uses";
     /// A core after a hang.
-    WEDGED "T12-wedged" ["E-wedge"] [] Error Hang, contested "wedge":
+    WEDGED "T12-wedged" ["E-wedge"] [] Error Hang, contested Wedge:
         "an earlier task hung, and the core was not reset since: nothing starts (measured)",
         "reset the core; the mainline driver does so after its time limit";
     /// A table that begins anew.

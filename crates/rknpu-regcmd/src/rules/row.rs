@@ -17,7 +17,7 @@ macro_rules! shows {
 /// by its name, which other code tells of:
 ///
 /// ```text
-/// NAME "id" [evidence] [registers that show it] Severity Effect, contested "switch":
+/// NAME "id" [evidence] [registers that show it] Severity Effect, contested Fact:
 ///     why, remedy, kind of task |task, registers| what is wrong;
 /// ```
 ///
@@ -29,11 +29,11 @@ macro_rules! rules {
     (@effect) => { None };
     (@effect $effect:ident) => { Some($crate::rules::row::Effect::$effect) };
     (@contested) => { None };
-    (@contested $switch:literal) => { Some($switch) };
+    (@contested $fact:ident) => { Some($crate::rules::row::RuleFact::$fact) };
     (@check) => { $crate::rules::row::Check::Elsewhere };
     (@check $kind:ident $check:expr) => { $crate::rules::row::Check::$kind($check) };
     (@row $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
-        $(, contested $switch:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?) => {
+        $(, contested $fact:ident)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?) => {
         $crate::rules::row::Rule {
             id: $id,
             evidence: &$evidence,
@@ -42,7 +42,7 @@ macro_rules! rules {
             shows: rules!(@shows $shows),
             why: $why,
             remedy: $remedy,
-            contested: rules!(@contested $($switch)?),
+            contested: rules!(@contested $($fact)?),
             check: rules!(@check $($kind $check)?),
         }
     };
@@ -51,19 +51,19 @@ macro_rules! rules {
     };
     (@rows $vis:vis [$($done:expr),*]
         $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
-        $(, contested $switch:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
+        $(, contested $fact:ident)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
         $($rest:tt)*) => {
         rules! { @rows $vis [$($done,)* &rules!(@row $id $evidence $shows $severity $($effect)?
-            $(, contested $switch)?: $why, $remedy $(, $kind $check)?)] $($rest)* }
+            $(, contested $fact)?: $why, $remedy $(, $kind $check)?)] $($rest)* }
     };
     (@rows $vis:vis [$($done:expr),*]
         $(#[$doc:meta])* $name:ident
         $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
-        $(, contested $switch:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
+        $(, contested $fact:ident)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
         $($rest:tt)*) => {
         $(#[$doc])*
         $vis static $name: $crate::rules::row::Rule = rules!(@row $id $evidence $shows $severity
-            $($effect)? $(, contested $switch)?: $why, $remedy $(, $kind $check)?);
+            $($effect)? $(, contested $fact)?: $why, $remedy $(, $kind $check)?);
         rules! { @rows $vis [$($done,)* &$name] $($rest)* }
     };
     ($vis:vis, $($rows:tt)+) => { rules! { @rows $vis [] $($rows)+ } };
@@ -81,6 +81,38 @@ pub enum Effect {
     /// Goes wrong in some shapes only, or where a program may well mean it:
     /// worth a look.
     Note,
+}
+
+/// A fact that sources contradict each other on, which a rule depends on: a switch of
+/// the software model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleFact {
+    /// Cubes of one to three lines, fetched in groups of four.
+    ShortHeight,
+    /// How lines lie in CBUF.
+    LineRounding,
+    /// Weights that must fit the weight banks together.
+    WeightRoom,
+    /// CNA and CORE in a chain that leaves their S_POINTER alone.
+    ChainPointer,
+    /// int16 products with QD_EN 0.
+    Int16WithoutSum,
+    /// int8 results whose channels end within a group.
+    PartialGroup,
+    /// MINUS_EXP taken off a smaller exponent.
+    SmallExponent,
+    /// A flying operation on two operands with COMB_USE 5.
+    FlyingDual,
+    /// Pooling of integers.
+    BytePooling,
+    /// FEATURE_GRAINS below the height of the cube.
+    FewGrains,
+    /// Products without DPU_RDMA under the mainline driver.
+    CoreIdleMainline,
+    /// A program at IOVA 0.
+    ProgramAtZero,
+    /// A core after a task that hung.
+    Wedge,
 }
 
 /// How bad it is to break a rule.
@@ -122,8 +154,8 @@ pub struct Rule {
     pub why: &'static str,
     /// The change of a program that keeps the rule.
     pub remedy: &'static str,
-    /// The contested fact that it depends on: a switch of the software model.
-    pub contested: Option<&'static str>,
+    /// The contested fact that it depends on.
+    pub contested: Option<RuleFact>,
     pub(super) check: Check,
 }
 

@@ -35,11 +35,11 @@ rules! { pub,
         "what CBUF holds is used without a word, whatever it is (measured)",
         "fetch in the first task of a job, and reuse only what the task before fetched as a whole, with the same banks and sizes";
     /// Groups of four lines that are not whole.
-    SHORT_GROUP "T21-short-group" ["E-short-height-garbage"] [cna::FcDataSize0, cna::DmaCon2] Error Garbage, contested "short-height":
+    SHORT_GROUP "T21-short-group" ["E-short-height-garbage"] [cna::FcDataSize0, cna::DmaCon2] Error Garbage, contested ShortHeight:
         "a cube of fewer than four lines, fetched in groups of four (measured)",
         "pad to four lines";
     /// Lines that computing does not wait for.
-    LINES_NOT_AWAITED "T23-lines-not-awaited" ["E-grains", "E-grains-stream"] [cna::ConvCon2, cna::FcDataSize0] Error Garbage, contested "few-grains":
+    LINES_NOT_AWAITED "T23-lines-not-awaited" ["E-grains", "E-grains-stream"] [cna::ConvCon2, cna::FcDataSize0] Error Garbage, contested FewGrains:
         "fewer grains than lines: with fp16 some of these were measured to be garbage",
         "use the input height + 1, at most 1023";
     /// Values that their fields cut.
@@ -51,7 +51,7 @@ rules! { pub,
         "a sum did not fit the int16 of the output and was cut to its limit (measured)",
         "keep K of int4 products at 511 or below (668 for operands of -7 to 7)";
     /// Zeros that wrap.
-    EXPONENT_WRAPS "T52-exponent-wraps" ["E-zero-wraps"] [dpu::OutCvtShift, dpu::OutCvtOffset, dpu::DataFormat] Error Garbage, contested "small-exponent":
+    EXPONENT_WRAPS "T52-exponent-wraps" ["E-zero-wraps"] [dpu::OutCvtShift, dpu::OutCvtOffset, dpu::DataFormat] Error Garbage, contested SmallExponent:
         "the exponent of a value is below MINUS_EXP and wraps: a zero becomes 2^(17 - MINUS_EXP) (measured values; the wrap is inferred)",
         "choose table entries and OUT_CVT_OFFSET so that their sum is never 0 or tiny, or replace the results where the function is about 0 on the CPU";
 }

@@ -6,9 +6,11 @@ use super::output::DpuOutput;
 use super::reads::Reads;
 use super::registers::{ReadRegisters, sizes};
 use super::window::WindowSteps;
-use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
+use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
+use crate::field::Register;
 use crate::precision::Precision;
-use crate::regs::{cna, core};
+use crate::regfile::RegisterFile;
+use crate::regs::{cna, core as core_regs};
 
 /// The weights as the MAC array gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,24 @@ pub struct ConvWeights {
     pub kernel: [usize; 2],
     /// The type of a weight.
     pub precision: Precision,
+}
+
+/// Lanes of the weight decompressor.
+pub const DECOMPRESSOR_LANES: usize = 16;
+
+/// Bytes of each lane of compressed weights; `None` of raw ones.
+#[must_use]
+pub fn compressed_lanes(regs: &RegisterFile) -> Option<[u64; DECOMPRESSOR_LANES]> {
+    let control = regs.get::<cna::DcompCtrl>();
+    if control.decomp_control() == 0 || control.wt_dec_bypass() == 1 {
+        return None;
+    }
+    // The registers of all lanes are alike and follow each other.
+    Some(core::array::from_fn(|lane| {
+        let amount = regs.value(cna::DcompAmount0::OFFSET + 4 * lane as u16);
+        let amount = cna::DcompAmount0::from_bits(amount).amount();
+        (u64::from(amount) + 1) * u64::from(ATOM_BYTES)
+    }))
 }
 
 impl ConvWeights {
@@ -137,8 +157,8 @@ pub struct ConvTask {
 impl ConvTask {
     /// Reads the registers; every value means something.
     pub(crate) fn decode(regs: &impl ReadRegisters, with_reads: bool) -> Self {
-        let misc = regs.get::<core::MiscCfg>();
-        let size = regs.get::<core::DataoutSize0>();
+        let misc = regs.get::<core_regs::MiscCfg>();
+        let size = regs.get::<core_regs::DataoutSize0>();
         Self {
             features: FeatureFetch::decode(regs),
             window: WindowSteps::decode(regs),
@@ -149,7 +169,7 @@ impl ConvTask {
             computed: sizes([
                 size.dataout_width(),
                 size.dataout_height(),
-                regs.get::<core::DataoutSize1>().dataout_channel(),
+                regs.get::<core_regs::DataoutSize1>().dataout_channel(),
             ]),
             sums_features: misc.qd_en() == 1,
             pixels: regs.get::<cna::DataSize3>().dataout_atomics() as usize,

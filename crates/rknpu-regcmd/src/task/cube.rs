@@ -93,6 +93,28 @@ impl Cube {
         self.base as i64 + ATOM_BYTES as i64 * atoms
     }
 
+    /// Address of the atom of surface `c1` at a pixel, counted along the lines.
+    #[must_use]
+    pub const fn pixel_address(&self, pixel: usize, c1: usize) -> i64 {
+        self.address(pixel % self.width, pixel / self.width, c1)
+    }
+
+    /// Some pixels as runs that lie together: all at once, or line by line where
+    /// something lies between lines. Lines must not lie in groups.
+    pub fn runs(&self, pixels: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (width, dense) = (self.width, self.lines.group_step == self.width as i64);
+        let Range { mut start, end } = pixels;
+        core::iter::from_fn(move || {
+            let first = start;
+            start = if dense {
+                end
+            } else {
+                end.min(first + width - first % width)
+            };
+            (first < end).then_some(first..start)
+        })
+    }
+
     /// Number of atoms of the cube.
     #[must_use]
     pub const fn atoms(&self) -> u64 {

@@ -25,7 +25,7 @@ use crate::regfile::RegisterFile;
 use crate::regs::dpu;
 use crate::word::EnableMask;
 
-pub use conv::{Buffering, ConvTask, ConvWeights};
+pub use conv::{Buffering, ConvTask, ConvWeights, DECOMPRESSOR_LANES, compressed_lanes};
 pub use cube::{Cube, Walk};
 pub use features::FeatureFetch;
 pub use output::{DEPTHWISE, DpuOutput, TO_MEMORY};
@@ -34,7 +34,7 @@ pub(crate) use reads::takes_operand;
 pub use reads::{COMB_SHARED, PER_CHANNEL, PER_PIXEL};
 pub use reads::{ChannelRead, ElementRead, MainRead, Read, Reads};
 pub(crate) use registers::{ReadRegisters, surfaces};
-pub use uses::{RegisterUse, use_of};
+pub use uses::{RegisterUse, unwritten};
 pub use window::WindowSteps;
 pub use words::{TaskRegisters, tasks, tasks_after};
 

@@ -6,7 +6,7 @@ use super::{ConvTask, DpuOutput, POOL_AVERAGE, Reads, takes_operand};
 use crate::field::{Register, RegisterInfo};
 use crate::precision::Precision;
 use crate::regfile::RegisterFile;
-use crate::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
+use crate::regs::{self, cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
 use crate::word::{Block, EnableMask};
 
 /// What a task makes of a register.
@@ -40,8 +40,7 @@ const fn or_unknown(so: bool) -> RegisterUse {
 
 /// What tasks of the blocks in `enable` make of the register `info`, with the
 /// values in `regs`.
-#[must_use]
-pub fn use_of(regs: &RegisterFile, enable: EnableMask, info: &RegisterInfo) -> RegisterUse {
+fn use_of(regs: &RegisterFile, enable: EnableMask, info: &RegisterInfo) -> RegisterUse {
     if !info.is_operand() || !enable.contains(info.block.enable()) {
         return Unused;
     }
@@ -63,6 +62,18 @@ pub fn use_of(regs: &RegisterFile, enable: EnableMask, info: &RegisterInfo) -> R
         },
         Block::Pc => Unused,
     }
+}
+
+/// The registers that a task of the blocks in `enable` uses and its program does not
+/// write, and what it makes of each: what an earlier program left there counts.
+pub fn unwritten(
+    regs: &RegisterFile,
+    enable: EnableMask,
+) -> impl Iterator<Item = (&'static RegisterInfo, RegisterUse)> + '_ {
+    regs::all()
+        .filter(|info| !regs.was_written(info.offset))
+        .map(move |info| (info, use_of(regs, enable, info)))
+        .filter(|(_, used)| *used != Unused)
 }
 
 fn of_cna(regs: &RegisterFile, offset: u16) -> RegisterUse {
@@ -158,18 +169,20 @@ fn of_ew(regs: &RegisterFile, offset: u16) -> RegisterUse {
         offsets!(dpu: EwCvtOffsetValue, EwCvtScaleValue) => {
             let format = regs.get::<dpu::DataFormat>();
             let float = Precision::from_code(format.proc_precision()).is_float();
-            match operates && ew.ew_op_cvt_bypass() == 0 {
-                true => or_unknown(!float),
-                false => Unused,
+            if operates && ew.ew_op_cvt_bypass() == 0 {
+                or_unknown(!float)
+            } else {
+                Unused
             }
         }
         dpu::EwReluxCmpValue::OFFSET => {
             or_unused(on && ew.ew_relu_bypass() == 0 && ew.ew_relux_en() == 1)
         }
         dpu::EwOpValue0::OFFSET..=dpu::EwOpValue7::OFFSET => {
-            match operates && ew.ew_op_src() == 0 {
-                true => or_unknown(!looks_up),
-                false => Unused,
+            if operates && ew.ew_op_src() == 0 {
+                or_unknown(!looks_up)
+            } else {
+                Unused
             }
         }
         offsets!(dpu: LutAccessCfg, LutAccessData) => Unused,

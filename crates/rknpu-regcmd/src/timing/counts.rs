@@ -4,11 +4,8 @@
 use crate::chip::ATOM_BYTES;
 use crate::extent::DmaEngine;
 use crate::regfile::RegisterFile;
-use crate::regs::cna;
-use crate::task::{ChannelRead, ConvTask, DpuOutput, Read, Reads};
+use crate::task::{ChannelRead, ConvTask, DpuOutput, Read, Reads, compressed_lanes};
 
-/// Lanes of the weight decompressor.
-const LANES: u16 = 16;
 const ATOM: u64 = ATOM_BYTES as u64;
 
 /// Bytes that each engine moves.
@@ -79,20 +76,15 @@ pub(super) fn weights(regs: &RegisterFile, conv: &ConvTask) -> Fetch {
         return Fetch::default();
     }
     let raw = u64::from(conv.weights.bytes);
-    let control = regs.get::<cna::DcompCtrl>();
-    if control.decomp_control() == 0 || control.wt_dec_bypass() == 1 {
-        return Fetch {
+    match compressed_lanes(regs) {
+        None => Fetch {
             read: raw,
             clocks: 0,
-        };
-    }
-    let blocks = |lane: u16| {
-        let last = regs.value(cna::DcompAmount0::OFFSET + lane * 4);
-        u64::from(last) + 1
-    };
-    Fetch {
-        read: (0..LANES).map(blocks).sum::<u64>() * ATOM,
-        clocks: raw.div_ceil(LANES.into()),
+        },
+        Some(lanes) => Fetch {
+            read: lanes.iter().sum(),
+            clocks: raw.div_ceil(lanes.len() as u64),
+        },
     }
 }
 

@@ -35,9 +35,10 @@ fn row_major_products_have_the_values_of_the_known_generator() {
         (MatmulType::Fp16ToFp16, (128, 32, 32), 96),
     ] {
         let half = ty == MatmulType::Fp16ToFp16;
-        let mut known = match half {
-            true => happyme::float(2, (2, 2), (m, k, n), layout),
-            false => happyme::int8((m, k, n), layout, layout),
+        let mut known = if half {
+            happyme::float(2, (2, 2), (m, k, n), layout)
+        } else {
+            happyme::int8((m, k, n), layout, layout)
         };
         (known.qd, known.od_bypass) = (half.into(), 1);
         (known.a, known.b, known.c) = (0, 0, 0);

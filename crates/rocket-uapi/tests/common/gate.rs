@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use npu_model::driver::{Arena, Driver, DriverOptions, DrmFile, NpuCore};
-use rknpu_chip::{Bus, KickOutcome};
+use npu_model::driver::{Arena, Driver, DriverOptions, DrmFile};
+use rknpu_chip::{FinishedKick, Kick, KickOutcome, NpuCore};
 use rocket_uapi::sys::{CREATE_BO, SUBMIT};
 use rocket_uapi::write_fence;
 
@@ -41,16 +41,14 @@ struct DoorCore {
 }
 
 impl NpuCore for DoorCore {
-    fn mmio_write(
-        &mut self,
-        offset: u32,
-        value: u32,
-        _: &mut dyn Bus,
-        _: Duration,
-    ) -> Option<KickOutcome> {
+    fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick> {
         if (offset, value) == (OPERATION_ENABLE, 1) {
             self.door.pass();
         }
+        None
+    }
+
+    fn complete(&mut self, _: FinishedKick) -> Option<KickOutcome> {
         None
     }
 

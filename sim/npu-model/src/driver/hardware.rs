@@ -5,14 +5,13 @@
 //! Sequence and values as the modelled registers of a QEMU device saw them
 //! from the rocket driver of Linux 7.2 (drivers/accel/rocket/rocket_job.c).
 
-use std::fmt;
 use std::time::Duration;
 
 use rknpu_regcmd::regs::{cna, core, pc};
 
 use super::iommu::{AddressSpace, Unmapped};
 use crate::trace::AccessRecorder;
-use rknpu_chip::{Bus, Core, Direction, Fault, KickOutcome, Master};
+use rknpu_chip::{Bus, Direction, Fault, KickOutcome, Master, NpuCore};
 
 /// PC.BASE_ADDRESS: register access by the CPU.
 const BASE_ADDRESS_SLAVE_MODE: u32 = 1;
@@ -33,46 +32,6 @@ const TASK_CON: u32 = 0x7000;
 pub(super) const MAX_CHAIN: usize = 0xfff;
 /// Width of the amount in PC.REGISTER_AMOUNTS.
 const AMOUNT_MASK: u32 = 0xffff;
-
-/// A core as the driver needs it. [`Core`] is the one of the product; tests
-/// script their own.
-pub trait NpuCore: Send + fmt::Debug {
-    /// A register write by the CPU. Tasks that it starts have run over `bus`,
-    /// within `budget` of modelled time, when this returns what came of them;
-    /// see [`rknpu_chip::Kick::run`].
-    fn mmio_write(
-        &mut self,
-        offset: u32,
-        value: u32,
-        bus: &mut dyn Bus,
-        budget: Duration,
-    ) -> Option<KickOutcome>;
-    /// A register read by the CPU; see [`Core::mmio_read`].
-    fn mmio_read(&self, offset: u32) -> u32;
-    /// The reset pulse; see [`Core::reset`].
-    fn reset(&mut self);
-}
-
-impl NpuCore for Core {
-    fn mmio_write(
-        &mut self,
-        offset: u32,
-        value: u32,
-        bus: &mut dyn Bus,
-        budget: Duration,
-    ) -> Option<KickOutcome> {
-        let finished = Self::mmio_write(self, offset, value)?.run(bus, budget);
-        self.complete(finished)
-    }
-
-    fn mmio_read(&self, offset: u32) -> u32 {
-        Self::mmio_read(self, offset)
-    }
-
-    fn reset(&mut self) {
-        Self::reset(self);
-    }
-}
 
 /// The bus of one task: the address space of the job's file.
 #[derive(Debug)]
@@ -183,9 +142,7 @@ pub fn kick(
     bus: &mut dyn Bus,
     budget: Duration,
 ) -> Kicked {
-    let mut write = |core: &mut dyn NpuCore, offset: u16, value| {
-        core.mmio_write(offset.into(), value, bus, budget)
-    };
+    let write = |core: &mut dyn NpuCore, offset: u16, value| core.mmio_write(offset.into(), value);
     let pointer = S_POINTER_PING_PONG | index.wrapping_shl(S_POINTER_CORE_SHIFT);
     // Two words are fetched at a time, so an odd program gets one word more
     // than it has. Too long programs lose their upper bits, as in the kernel.
@@ -203,7 +160,8 @@ pub fn kick(
     ] {
         write(core, register, value);
     }
-    let outcome = write(core, pc::OperationEnable::OFFSET, 1);
+    let started = write(core, pc::OperationEnable::OFFSET, 1);
+    let outcome = started.and_then(|kick| core.complete(kick.run(bus, budget)));
     let kicked = Kicked {
         raw_status: core.mmio_read(pc::InterruptRawStatus::OFFSET.into()),
         outcome: outcome.unwrap_or_default(),

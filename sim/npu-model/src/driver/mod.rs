@@ -60,7 +60,7 @@ use std::time::Duration;
 pub use bugs::{Bug, DriverBugs};
 pub use cache::Caches;
 pub use file::DrmFile;
-pub use hardware::{Kicked, NpuCore, kick};
+pub use hardware::{Kicked, kick};
 pub use job::JobCounts;
 pub use memory::Backing;
 pub use mmap::Mapping;
@@ -68,6 +68,7 @@ pub use profile::{ChainedKicks, DriverProfile, Iommu};
 pub use rocket_uapi::{Arena, Caller, Descriptor, Efault, OwnProcess, UserMemory, Wake};
 pub use shared_file::SharedFile;
 
+use rknpu_chip::NpuCore;
 use rknpu_regcmd::timing::Machine;
 
 use crate::event::{Event, EventLog, EventTally};

@@ -9,14 +9,14 @@ use rknpu_regcmd::timing::TaskWork;
 use rustix::io::Errno;
 
 use super::bugs::Health;
-use super::hardware::{AddressSpaceBus, Kicked, NpuCore, kick};
+use super::hardware::{AddressSpaceBus, Kicked, kick};
 use super::iommu::AddressSpace;
 use super::job::{AcceptedJob, JobTask};
 use super::lock;
 use super::sched::{Hardware, SchedulerShared};
 use crate::event::{Event, KillCause, TaskPlace};
 use crate::trace::TaskTrace;
-use rknpu_chip::{Diagnosis, KickOutcome};
+use rknpu_chip::{Diagnosis, KickOutcome, NpuCore};
 
 /// Traces kept when nobody takes them.
 const TRACES_KEPT: usize = 65_536;

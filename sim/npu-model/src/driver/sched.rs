@@ -20,12 +20,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rknpu_chip::NpuCore;
 use rknpu_regcmd::timing::Machine;
 use rustix::io::Errno;
 
 use super::bugs::Health;
 use super::fence::{Fence, Watcher, new_contexts};
-use super::hardware::NpuCore;
 use super::iommu::AddressSpace;
 use super::job::{AcceptedJob, JobCounts, JobRequest};
 use super::orphans::{self, Orphans};

@@ -6,11 +6,12 @@
 //! takes on the device, and what its interrupt looks like.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use npu_model::driver::NpuCore;
-use rknpu_chip::{Bus, Diagnosis, Effect, KickOutcome, Master};
+use rknpu_chip::{Bus, Diagnosis, Effect, FinishedKick, Kick, KickOutcome, Master, NpuCore};
+use rknpu_regcmd::DmaEngine;
 
 /// One step of a script.
 #[derive(Clone, Copy, Debug)]
@@ -117,48 +118,28 @@ impl Stage {
         }
         state.waiting.remove(&gate);
     }
-}
 
-#[derive(Debug)]
-pub struct ScriptedCore {
-    index: usize,
-    stage: Arc<Stage>,
-    writes: Vec<(u32, u32)>,
-    base: u32,
-    raw_status: u32,
-}
-
-impl ScriptedCore {
-    pub fn boxed(index: usize, stage: &Arc<Stage>) -> Box<dyn NpuCore> {
-        Box::new(Self {
-            index,
-            stage: Arc::clone(stage),
-            writes: Vec::new(),
-            base: 0,
-            raw_status: 0,
-        })
-    }
-
-    fn run(&mut self, bus: &mut dyn Bus) -> KickOutcome {
+    /// Runs the script at `base`: its interrupt status, and what came of it.
+    fn run(&self, bus: &mut dyn Bus, index: usize, base: u32) -> (u32, KickOutcome) {
         let mut outcome = KickOutcome::default();
         let mut program = [0; 4];
-        let fetched = bus.read(Master::Fetch, self.base, &mut program);
+        let fetched = bus.read(Master::Fetch, base, &mut program);
         let mut status = if fetched.is_ok() { 0x100 } else { 0x1000 };
         let script = (u32::from_le_bytes(program) as usize)
             .checked_sub(1)
-            .and_then(|index| self.stage.state().scripts.get(index).cloned());
+            .and_then(|index| self.state().scripts.get(index).cloned());
         for step in script.unwrap_or_default() {
             match step {
                 Step::Write(at, value) => {
-                    let _ = bus.write(Master::DpuWrite, at as u32, &value.to_le_bytes());
+                    let _ = bus.write(DmaEngine::DpuWrite.into(), at as u32, &value.to_le_bytes());
                 }
                 Step::Copy(from, to) => {
                     let mut bytes = [0; 4];
-                    let _ = bus.read(Master::Feature, from as u32, &mut bytes);
-                    let _ = bus.write(Master::DpuWrite, to as u32, &bytes);
+                    let _ = bus.read(DmaEngine::Feature.into(), from as u32, &mut bytes);
+                    let _ = bus.write(DmaEngine::DpuWrite.into(), to as u32, &bytes);
                 }
-                Step::Wait(gate) => self.stage.pass_gate(gate),
-                Step::Log(number) => self.stage.state().log.push((number, self.index)),
+                Step::Wait(gate) => self.pass_gate(gate),
+                Step::Log(number) => self.state().log.push((number, index)),
                 Step::Takes(millis) => outcome.device_time += Duration::from_millis(millis),
                 Step::Hang => {
                     outcome.diagnosis = vec![Diagnosis {
@@ -174,39 +155,73 @@ impl ScriptedCore {
                 Step::Panic => panic!("as the script says"),
             }
         }
-        self.raw_status |= status;
-        outcome
+        (status, outcome)
+    }
+}
+
+#[derive(Debug)]
+pub struct ScriptedCore {
+    index: usize,
+    stage: Arc<Stage>,
+    writes: Vec<(u32, u32)>,
+    base: u32,
+    raw_status: Arc<AtomicU32>,
+}
+
+impl ScriptedCore {
+    pub fn boxed(index: usize, stage: &Arc<Stage>) -> Box<dyn NpuCore> {
+        Box::new(Self {
+            index,
+            stage: Arc::clone(stage),
+            writes: Vec::new(),
+            base: 0,
+            raw_status: Arc::default(),
+        })
+    }
+
+    fn tasks(&mut self) -> Kick {
+        let (stage, index, base) = (Arc::clone(&self.stage), self.index, self.base);
+        let raw_status = Arc::clone(&self.raw_status);
+        Kick::new(move |bus, _| {
+            let (status, outcome) = stage.run(bus, index, base);
+            raw_status.fetch_or(status, Ordering::Relaxed);
+            outcome
+        })
     }
 }
 
 impl NpuCore for ScriptedCore {
-    fn mmio_write(
-        &mut self,
-        offset: u32,
-        value: u32,
-        bus: &mut dyn Bus,
-        _: Duration,
-    ) -> Option<KickOutcome> {
+    fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick> {
         self.writes.push((offset, value));
         match offset {
             0x08 if value == 1 => {
                 let kick = std::mem::take(&mut self.writes);
                 self.stage.state().kicks.push(kick);
-                return Some(self.run(bus));
+                return Some(self.tasks());
             }
             0x10 => self.base = value,
-            0x24 => self.raw_status &= !value,
+            0x24 => {
+                self.raw_status.fetch_and(!value, Ordering::Relaxed);
+            }
             _ => {}
         }
         None
     }
 
     fn mmio_read(&self, offset: u32) -> u32 {
-        if offset == 0x2c { self.raw_status } else { 0 }
+        if offset == 0x2c {
+            self.raw_status.load(Ordering::Relaxed)
+        } else {
+            0
+        }
+    }
+
+    fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome> {
+        Some(finished.outcome)
     }
 
     fn reset(&mut self) {
-        self.raw_status = 0;
+        self.raw_status.store(0, Ordering::Relaxed);
         self.stage.state().resets += 1;
     }
 }

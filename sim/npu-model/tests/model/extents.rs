@@ -23,7 +23,7 @@ use crate::product::{File, task};
 fn outside(trace: &TaskTrace, computed: &[Extent]) -> Vec<String> {
     let covered = |access: &npu_model::trace::DmaAccess| {
         computed.iter().any(|extent| {
-            Some(extent.engine) == access.master.engine()
+            access.master == extent.engine.into()
                 && extent.start <= access.range.start
                 && access.range.end <= extent.end
         })
@@ -73,7 +73,7 @@ proptest! {
         prop_assert!(trace.completed, "{:?}", model.events());
         prop_assert_eq!(outside(&trace, program.extents()), Vec::<String>::new());
         for extent in program.extents() {
-            let touched = trace.accesses.iter().filter(|a| a.master.engine() == Some(extent.engine));
+            let touched = trace.accesses.iter().filter(|a| a.master == extent.engine.into());
             let start = touched.clone().map(|access| access.range.start).min();
             let end = touched.map(|access| access.range.end).max();
             prop_assert_eq!((start, end), (Some(extent.start), Some(extent.end)), "{}", extent);

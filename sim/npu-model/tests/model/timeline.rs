@@ -11,15 +11,15 @@ use npu_model::timeline::DeviceTimeline;
 use npu_model::trace::TaskTrace;
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_chip::Master;
-use rknpu_regcmd::MatmulForm;
 use rknpu_regcmd::timing::{JobTime, Machine};
+use rknpu_regcmd::{DmaEngine, MatmulForm};
 use rocket_uapi::{BufferAccess, Deadline};
 use serde_json::Value;
 
 use crate::product::{File, task};
 
 /// Those of a product, without the one that fetches programs.
-const MASTERS: [Master; 3] = [Master::Feature, Master::Weight, Master::DpuWrite];
+const ENGINES: [DmaEngine; 3] = [DmaEngine::Feature, DmaEngine::Weight, DmaEngine::DpuWrite];
 
 fn model(options: ModelOptions) -> Arc<Model> {
     Model::new(ModelOptions {
@@ -95,12 +95,14 @@ fn two_files_share_the_device_in_modelled_time() {
         let place = (job.job, time.task);
         let of_task = |trace: &&TaskTrace| (trace.place.job, trace.place.task) == place;
         let accesses = &traces.iter().find(of_task).unwrap().accesses;
-        for master in MASTERS.into_iter().chain([Master::Fetch]) {
+        let told = ENGINES.map(|engine| (Master::Engine(engine), work.bytes.of(engine)));
+        for (master, told) in told
+            .into_iter()
+            .chain([(Master::Fetch, work.command_bytes)])
+        {
             let of_master = accesses.iter().filter(|one| one.master == master);
             let touched: u64 = of_master.map(|one| one.range.end - one.range.start).sum();
-            let engine = master.engine();
-            let told = engine.map_or(work.command_bytes, |engine| work.bytes.of(engine));
-            assert_eq!(told, touched, "{master:?}");
+            assert_eq!(told, touched, "{master}");
         }
     }
     check_trace(&timeline);
@@ -283,7 +285,7 @@ fn check_trace(timeline: &DeviceTimeline) {
 
     let mut moved: BTreeMap<String, u64> = BTreeMap::new();
     for (_, work, _) in timeline.tasks() {
-        for engine in MASTERS.map(|master| master.engine().unwrap()) {
+        for engine in ENGINES {
             *moved.entry(engine.to_string()).or_default() += work.bytes.of(engine);
         }
         *moved.entry("tasks".to_owned()).or_default() += work.total_bytes();

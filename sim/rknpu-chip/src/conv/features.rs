@@ -28,9 +28,9 @@ pub(super) struct Spilled {
 }
 
 /// Where lines come from while a task runs.
-pub(super) struct FeatureLines<'a> {
+pub(super) struct FeatureLines<'a, 'b> {
     pub(super) conv: &'a ConvConfig,
-    pub(super) dma: Dma<'a>,
+    pub(super) dma: Dma<'b>,
     pub(super) cbuf: &'a Cbuf,
     pub(super) spilled: Option<Spilled>,
     /// tf32 operands are rounded, not cut.
@@ -42,8 +42,7 @@ pub(super) struct FeatureLines<'a> {
 /// # Errors
 /// [`Stop::HostMemory`] where a line is longer than [`BAND_BYTES`].
 pub(super) fn lines_held(conv: &ConvConfig) -> Result<usize, Stop> {
-    let (width, _, surfaces) = conv.source.shape();
-    match BAND_BYTES.checked_div(cna::line_bytes(width, surfaces)) {
+    match BAND_BYTES.checked_div(conv.source.shape().line_bytes()) {
         Some(0) => Err(Stop::HostMemory),
         lines => Ok(lines.unwrap_or(usize::MAX)),
     }
@@ -57,9 +56,9 @@ pub(super) fn fetch(
     lines: Range<usize>,
     memory: Vec<u8>,
 ) -> Result<FeatureCube, Stop> {
-    if conv.cbuf.data_reuse {
+    if conv.task.cbuf.data_reuse {
         let mut cube = FeatureCube::in_memory(memory, conv.source.shape(), lines)?;
-        cbuf.reuse_features(&conv.cbuf, &mut cube);
+        cbuf.reuse_features(&conv.task.cbuf, &mut cube);
         return Ok(cube);
     }
     match &conv.source {
@@ -74,7 +73,7 @@ pub(super) fn fetch(
     }
 }
 
-impl FeatureLines<'_> {
+impl FeatureLines<'_, '_> {
     /// Some lines, as the MAC array gets them. They take the place of `memory`,
     /// if there is enough.
     pub(super) fn band(&self, lines: Range<usize>, memory: Vec<u8>) -> Result<FeatureCube, Stop> {
@@ -86,7 +85,8 @@ impl FeatureLines<'_> {
     /// From lines as they came into CBUF to what the MAC array gets.
     pub(super) fn finish(&self, cube: &mut FeatureCube) {
         if let Some(Spilled { bank, first }) = self.spilled {
-            self.cbuf.load_lines(&self.conv.cbuf, bank, first, cube);
+            self.cbuf
+                .load_lines(&self.conv.task.cbuf, bank, first, cube);
         }
         if self.nearest && self.conv.window.precision == Precision::Tf32 {
             for y in cube.lines() {

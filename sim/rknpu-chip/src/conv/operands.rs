@@ -9,6 +9,9 @@ use rknpu_regcmd::rules::{LINE_ROUNDING, LINES_NOT_AWAITED, SHORT_GROUP, STALE_C
 use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
 use super::super::cna::{self, FeatureCube};
+use super::super::contested::{
+    FewGrains, Int8Reuse, Int8SlackBank, LineRounding, OverRead, ShortHeight,
+};
 use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::core_parts::CoreParts;
 use super::super::dcomp;
@@ -16,10 +19,8 @@ use super::super::dma;
 use super::super::precision::{ATOM, Precision};
 use super::super::trap::Stop;
 use super::super::weight_stream::{self, WeightSource};
-use super::super::{
-    FewGrains, Int8Reuse, Int8SlackBank, LineRounding, Master, OverRead, ShortHeight,
-};
 use super::features::{self, Spilled};
+use rknpu_regcmd::DmaEngine;
 
 /// Brings the features into CBUF. They are returned if all of them can be held
 /// at once, else a cube without lines.
@@ -29,14 +30,14 @@ pub(super) fn features(
     conv: &ConvConfig,
 ) -> Result<FeatureCube, Stop> {
     let shape = conv.source.shape();
-    let (_, height, _) = shape;
+    let height = shape.height;
     let held = features::lines_held(conv)?;
     let base = conv.source.base();
     let none = FeatureCube::in_memory(Vec::new(), shape, 0..0)?;
     let mut memory = machine.cbuf.take_spare();
     let fetch = |cbuf: &Cbuf, dma, lines, memory| features::fetch(conv, dma, cbuf, lines, memory);
-    if conv.cbuf.data_reuse {
-        let found = machine.cbuf.has_features(&conv.cbuf, &none, base);
+    if conv.task.cbuf.data_reuse {
+        let found = machine.cbuf.has_features(&conv.task.cbuf, &none, base);
         check::reuse(machine.report, regs, "data", found)?;
         if held < height {
             return Ok(none);
@@ -48,13 +49,13 @@ pub(super) fn features(
     {
         let end = i64::from(base) + source.atoms() as i64 * ATOM as i64;
         let (dma, bank) = (&machine.dma, BANK_BYTES);
-        dma.check_read(Master::Feature, end, bank)?;
+        dma.check_read(DmaEngine::Feature, end, bank)?;
     }
-    let kept = Cbuf::kept_lines(&conv.cbuf, height, none.line_bytes());
-    machine.cbuf.keep_features(&conv.cbuf, &none, base);
+    let kept = Cbuf::kept_lines(&conv.task.cbuf, height, none.line_bytes());
+    machine.cbuf.keep_features(&conv.task.cbuf, &none, base);
     if height <= held {
         let cube = fetch(machine.cbuf, &machine.dma, 0..height, memory)?;
-        machine.cbuf.keep_lines(&conv.cbuf, &cube, kept);
+        machine.cbuf.keep_lines(&conv.task.cbuf, &cube, kept);
         return Ok(cube);
     }
     // A fault comes before the first result, however late its line is needed.
@@ -67,7 +68,9 @@ pub(super) fn features(
         let lines = start..end.min(start + held);
         start = lines.end;
         let cube = fetch(machine.cbuf, &machine.dma, lines, memory)?;
-        machine.cbuf.keep_lines(&conv.cbuf, &cube, cube.lines());
+        machine
+            .cbuf
+            .keep_lines(&conv.task.cbuf, &cube, cube.lines());
         memory = cube.into_memory();
     }
     Ok(none)
@@ -80,17 +83,17 @@ pub(super) fn weights(
     conv: &ConvConfig,
 ) -> Result<WeightSource, Stop> {
     let len = conv.stream_len()?;
-    if conv.cbuf.weight_reuse {
+    if conv.task.cbuf.weight_reuse {
         let found = machine
             .cbuf
-            .has_weights(&conv.cbuf, len, conv.weight_base());
+            .has_weights(&conv.task.cbuf, len, conv.weight_base());
         check::reuse(machine.report, regs, "weight", found)?;
         return Ok(WeightSource::Cbuf);
     }
     check::compression(machine.report, regs, conv)?;
     let long = conv.compressed.is_none() && len > weight_stream::HELD_BYTES;
     let held = if long {
-        Cbuf::kept_weights(&conv.cbuf, len)
+        Cbuf::kept_weights(&conv.task.cbuf, len)
     } else {
         len
     };
@@ -103,13 +106,13 @@ pub(super) fn weights(
     match &conv.compressed {
         Some(lanes) => lanes.fetch(dma, conv.weight_base(), &mut weights)?,
         None => {
-            dma.check_read(Master::Weight, base, len)?;
-            dma.read(Master::Weight, base + (len - held) as i64, &mut weights)?;
+            dma.check_read(DmaEngine::Weight, base, len)?;
+            dma.read(DmaEngine::Weight, base + (len - held) as i64, &mut weights)?;
         }
     }
     machine
         .cbuf
-        .keep_weights(&conv.cbuf, &weights, len, conv.weight_base());
+        .keep_weights(&conv.task.cbuf, &weights, len, conv.weight_base());
     Ok(if long {
         WeightSource::Memory(conv.weight_base())
     } else {
@@ -126,8 +129,8 @@ pub(super) fn spill(
 ) -> Result<Option<Spilled>, Stop> {
     let spilled = |bank, first| Ok(Some(Spilled { bank, first }));
     // Lines that are read too early, or not at all, show the weights.
-    let bank_behind = conv.cbuf.data_banks;
-    let bank = conv.cbuf.fc_data_bank as usize;
+    let bank_behind = conv.task.cbuf.data_banks;
+    let bank = conv.task.cbuf.fc_data_bank as usize;
     if bank != 0 {
         return spilled(bank, 0);
     }
@@ -135,7 +138,7 @@ pub(super) fn spill(
         return Ok(None);
     };
     let is_int8 = conv.window.precision == Precision::Int8;
-    if conv.cbuf.data_reuse {
+    if conv.task.cbuf.data_reuse {
         if is_int8 && machine.contested.int8_reuse == Int8Reuse::Garbage {
             let values = "int8 features are reused";
             machine.report.broken(&STALE_CBUF, regs, values)?;
@@ -144,43 +147,46 @@ pub(super) fn spill(
         return Ok(None);
     }
     if machine.contested.short_height == ShortHeight::Garbage
-        && (1..source.lines.group).contains(&cube.height)
+        && (1..source.lines.group).contains(&cube.shape.height)
     {
-        let values = format!("{} lines", cube.height);
+        let values = format!("{} lines", cube.shape.height);
         machine.report.broken(&SHORT_GROUP, regs, &values)?;
         return spilled(bank_behind, 0);
     }
     let fit = match machine.contested.line_rounding {
-        LineRounding::Entries => conv.cbuf.lines_that_fit(cube.line_bytes()),
-        LineRounding::Dense => (conv.cbuf.data_banks * BANK_BYTES)
+        LineRounding::Entries => conv.task.cbuf.lines_that_fit(cube.line_bytes()),
+        LineRounding::Dense => (conv.task.cbuf.data_banks * BANK_BYTES)
             .checked_div(cube.line_bytes())
             .unwrap_or(usize::MAX),
     };
-    let filled = conv.cbuf.line_bytes() * cube.height;
+    let filled = conv.task.cbuf.line_bytes() * cube.shape.height;
     if is_int8
-        && !conv.depthwise
-        && conv.cbuf.data_banks <= filled.div_ceil(BANK_BYTES)
-        && fit >= cube.height
+        && !conv.task.depthwise
+        && conv.task.cbuf.data_banks <= filled.div_ceil(BANK_BYTES)
+        && fit >= cube.shape.height
         && machine.contested.int8_slack_bank == Int8SlackBank::Needed
     {
-        let values = format!("{} data banks, and none to spare", conv.cbuf.data_banks);
+        let values = format!(
+            "{} data banks, and none to spare",
+            conv.task.cbuf.data_banks
+        );
         machine.report.broken(&LINE_ROUNDING, regs, &values)?;
-        let last = cube.height.saturating_sub(source.lines.group.max(1));
+        let last = cube.shape.height.saturating_sub(source.lines.group.max(1));
         return spilled(bank_behind, last);
     }
     // With fewer grains than lines the rest streams through.
-    if conv.cbuf.grains > cube.height {
-        if fit < cube.height {
-            let values = format!("of {} lines {fit} fit", cube.height);
+    if conv.task.cbuf.grains > cube.shape.height {
+        if fit < cube.shape.height {
+            let values = format!("of {} lines {fit} fit", cube.shape.height);
             machine.report.broken(&LINE_ROUNDING, regs, &values)?;
             return spilled(0, fit);
         }
     } else if machine.contested.few_grains == FewGrains::Garbage
         && conv.window.precision == Precision::Fp16
     {
-        let values = format!("{} of {} lines", conv.cbuf.grains, cube.height);
+        let values = format!("{} of {} lines", conv.task.cbuf.grains, cube.shape.height);
         machine.report.broken(&LINES_NOT_AWAITED, regs, &values)?;
-        return spilled(bank_behind, conv.cbuf.grains);
+        return spilled(bank_behind, conv.task.cbuf.grains);
     }
     Ok(None)
 }

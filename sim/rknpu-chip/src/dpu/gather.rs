@@ -3,12 +3,12 @@
 
 use rknpu_regcmd::task::Reads;
 
-use super::super::Master;
 use super::super::dma::{self, Dma};
 use super::super::precision::{ATOM, Precision, decode_float, decode_int};
 use super::super::rdma::{EwLayout, Surfaces};
 use super::super::trap::Stop;
 use super::tile::{DpuTile, Values};
+use rknpu_regcmd::DmaEngine;
 
 /// What a read engine delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(crate) fn main_input(
     let Some(main) = reads.main_read(true) else {
         return Ok(tile);
     };
-    let layout = EwLayout::Cube(Surfaces::new(Master::Mrdma, main.near));
+    let layout = EwLayout::Cube(Surfaces::new(DmaEngine::Mrdma, main.near));
     let delivered = Delivered::new(reads, layout, reads.precision);
     tile.values = if float {
         Values::Float(delivered.values(dma, &tile, decode_float)?)

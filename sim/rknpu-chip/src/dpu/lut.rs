@@ -21,8 +21,9 @@
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
+use super::super::Contested;
+use super::super::contested::LutIndex;
 use super::super::mac_array::saturate_i32;
-use super::super::{Contested, LutIndex};
 
 /// Entries of a table.
 pub(crate) const ENTRIES: usize = 513;

@@ -17,14 +17,15 @@ use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::task::{ChannelRead, Reads};
 use rknpu_regcmd::{Register, RegisterFile};
 
+use super::Contested;
 use super::dma::Dma;
 use super::precision::Precision;
 use super::rdma::ChannelOperands;
 use super::trap::Stop;
-use super::{Contested, Master};
 use ew::Ew;
 use lut::Lut;
 use out_cvt::{OutCvt, ValueFaults};
+use rknpu_regcmd::DmaEngine;
 use stage::{AluOp, ChannelOperand, DpuStage, Relu, StageMultiplier};
 use tile::DpuTile;
 
@@ -72,8 +73,8 @@ impl Dpu {
                 })
             }),
         };
-        let b = engine(Master::Brdma, |reads| reads.bs);
-        let n = engine(Master::Nrdma, |reads| reads.bn);
+        let b = engine(DmaEngine::Brdma, |reads| reads.bs);
+        let n = engine(DmaEngine::Nrdma, |reads| reads.bn);
         let cpend = if ow.od_bypass() == 1 {
             None
         } else {
@@ -108,13 +109,13 @@ impl Dpu {
 }
 
 /// The operand words that one of BRDMA and NRDMA delivers.
-struct Operands<'a> {
-    dma: &'a Dma<'a>,
+struct Operands<'a, 'b> {
+    dma: &'a Dma<'b>,
     /// `None` without DPU_RDMA.
     engine: Option<ChannelOperands>,
 }
 
-impl Operands<'_> {
+impl Operands<'_, '_> {
     /// The operand of `consumer`: from the engine where `source` says so,
     /// else the register's.
     fn operand(&self, consumer: u32, source: u32, register: u32) -> Result<ChannelOperand, Stop> {
@@ -162,7 +163,7 @@ impl StageRegisters {
     /// The stage, whose operands `engine` fetches.
     fn stage(
         &self,
-        engine: &Operands<'_>,
+        engine: &Operands<'_, '_>,
         multiply_first: bool,
         contested: &Contested,
     ) -> Result<DpuStage, Stop> {

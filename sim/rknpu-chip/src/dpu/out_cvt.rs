@@ -9,9 +9,10 @@ use half::{bf16, f16};
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
+use super::super::Contested;
+use super::super::contested::{OutputScale, OutputTies, SmallExponent, WideRounding};
 use super::super::mac_array::{Ties, one_nan, saturate_i32, shift_right_rounded};
 use super::super::precision::{ATOM, Precision};
-use super::super::{Contested, OutputScale, OutputTies, SmallExponent, WideRounding};
 use super::tile::Values;
 
 /// Bits of the exponent field of fp16, and where it starts.

@@ -6,8 +6,9 @@
 //! multiplies first (measured by librocketnpu's look-up programs, which could
 //! not hit their index otherwise).
 
+use super::super::Contested;
+use super::super::contested::NanCompare;
 use super::super::mac_array::{Ties, greater, lesser, one_nan, saturate_i32, shift_right_rounded};
-use super::super::{Contested, NanCompare};
 use super::tile::{DpuTile, Values};
 
 /// What the ALU does with its operand (codes: RK3588 TRM).

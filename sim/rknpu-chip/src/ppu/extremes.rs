@@ -8,9 +8,9 @@
 
 use half::f16;
 
-use super::pooling::{Element, Extreme, Pooling};
+use super::pooling::{Extreme, Pooling};
 use crate::dma::{self, Dma};
-use crate::precision::each;
+use crate::precision::{Precision, each};
 use crate::trap::Stop;
 
 /// Bits of infinity: what is above, sign aside, is no number.
@@ -65,18 +65,18 @@ impl Pooling {
         extreme: Extreme,
     ) -> Result<(), Stop> {
         let pad = match self.element {
-            Element::Fp16 => extreme.key(self.pad_value as u16),
-            Element::Int8 => (self.pad_value as i8).into(),
-            Element::Int16 => self.pad_value as i16,
+            Precision::Int8 => (self.pad_value as i8).into(),
+            Precision::Int16 => self.pad_value as i16,
+            _ => extreme.key(self.pad_value as u16),
         };
         let first = |outside| if outside { pad } else { extreme.loser() };
         let mut column = dma::buffer::<i16>(self.source.width * LANES)?;
         let decode = |bytes: &[u8]| {
             let mut keys = dma::buffer(self.source.width * LANES)?;
             let _held = match self.element {
-                Element::Fp16 => each(bytes, &mut keys, |b| extreme.key(u16::from_le_bytes(b))),
-                Element::Int8 => each(bytes, &mut keys, |b| i8::from_le_bytes(b).into()),
-                Element::Int16 => each(bytes, &mut keys, i16::from_le_bytes),
+                Precision::Int8 => each(bytes, &mut keys, |b| i8::from_le_bytes(b).into()),
+                Precision::Int16 => each(bytes, &mut keys, i16::from_le_bytes),
+                _ => each(bytes, &mut keys, |b| extreme.key(u16::from_le_bytes(b))),
             };
             Ok(keys)
         };
@@ -100,12 +100,12 @@ impl Pooling {
                     }
                 }
                 match self.element {
-                    Element::Fp16 => out.extend(
+                    Precision::Int8 => out.extend(best.map(|key| key as u8)),
+                    Precision::Int16 => out.extend(best.map(i16::to_le_bytes).as_flattened()),
+                    _ => out.extend(
                         best.map(|key| extreme.value(key).to_le_bytes())
                             .as_flattened(),
                     ),
-                    Element::Int8 => out.extend(best.map(|key| key as u8)),
-                    Element::Int16 => out.extend(best.map(i16::to_le_bytes).as_flattened()),
                 }
             }
         })

@@ -9,11 +9,13 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::ppu;
 use rknpu_regcmd::task::{Cube, POOL_AVERAGE, POOL_MAX, PoolTask};
 
+use crate::Contested;
+use crate::contested::{AverageRounding, BytePooling};
 use crate::dma::{self, Dma};
 use crate::mac_array::{Ties, shift_right_rounded};
-use crate::precision::{ATOM, Precision, fp16_to_fp32, u16_at};
+use crate::precision::{ATOM, Precision, decode_float, fp16_to_fp32};
 use crate::trap::Stop;
-use crate::{AverageRounding, BytePooling, Contested, Master};
+use rknpu_regcmd::DmaEngine;
 
 /// Most elements of an atom that is pooled: bytes. fp16 has half of them.
 const LANES: usize = 16;
@@ -22,50 +24,12 @@ const RECIPROCAL_SCALE: f64 = 1.0 / 65_536.0;
 /// Fractional bits of two integer reciprocals together.
 const RECIPROCAL_BITS: u32 = 32;
 
-/// Type of what is pooled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Element {
-    Fp16,
-    Int8,
-    Int16,
-}
-
-impl Element {
-    /// By what the registers say, unless all is taken for fp16 (E-pooling-int8,
-    /// E-pool-width).
-    fn of(task: &PoolTask, contested: &Contested) -> Self {
-        match task.element() {
-            _ if contested.byte_pooling == BytePooling::AsFp16 => Self::Fp16,
-            Precision::Int8 => Self::Int8,
-            Precision::Int16 => Self::Int16,
-            _ => Self::Fp16,
-        }
-    }
-
-    /// Elements of an atom.
-    fn lanes(self) -> usize {
-        match self {
-            Self::Int8 => LANES,
-            Self::Fp16 | Self::Int16 => LANES / size_of::<u16>(),
-        }
-    }
-
-    /// The value of an element.
-    fn value(self, atom: &[u8], lane: usize) -> f32 {
-        match self {
-            Self::Fp16 => fp16_to_fp32(u16_at(atom, lane)),
-            Self::Int8 => f32::from(atom[lane] as i8),
-            Self::Int16 => f32::from(u16_at(atom, lane) as i16),
-        }
-    }
-
-    /// What a padded cell holds.
-    fn padding(self, register: u32) -> f32 {
-        match self {
-            Self::Fp16 => fp16_to_fp32(register as u16),
-            Self::Int8 => f32::from(register as i8),
-            Self::Int16 => f32::from(register as i16),
-        }
+/// Type of what is pooled, by what the registers say, unless all is taken for fp16
+/// (E-pooling-int8, E-pool-width).
+fn element(task: &PoolTask, contested: &Contested) -> Precision {
+    match contested.byte_pooling {
+        BytePooling::Works => task.element(),
+        BytePooling::AsFp16 => Precision::Fp16,
     }
 }
 
@@ -96,7 +60,8 @@ pub(super) struct Pooling {
     pub(super) pad: (usize, usize),
     /// PADDING_VALUE_1.
     pub(super) pad_value: u32,
-    pub(super) element: Element,
+    /// fp16, int8 or int16.
+    pub(super) element: Precision,
     /// RECIP_KERNEL_WIDTH and HEIGHT.
     pub(super) reciprocal: (u32, u32),
     /// Rounded after each step instead of once.
@@ -123,7 +88,7 @@ impl Pooling {
             ),
             pad: (pad.pad_left() as usize, pad.pad_top() as usize),
             pad_value: regs.get::<ppu::PaddingValue1>().pad_value_0(),
-            element: Element::of(task, contested),
+            element: element(task, contested),
             reciprocal: (
                 regs.get::<ppu::RecipKernelWidth>().recip_kernel_width(),
                 regs.get::<ppu::RecipKernelHeight>().recip_kernel_height(),
@@ -136,9 +101,7 @@ impl Pooling {
     pub(super) fn line(&self, bytes: &[u8]) -> Result<Vec<f32>, Stop> {
         let mut values = dma::buffer::<f32>(self.source.width * LANES)?;
         for (values, atom) in values.chunks_exact_mut(LANES).zip(bytes.chunks_exact(ATOM)) {
-            for (lane, value) in values.iter_mut().enumerate().take(self.element.lanes()) {
-                *value = self.element.value(atom, lane);
-            }
+            decode_float(self.element, atom, &mut values[..self.element.per_atom()]);
         }
         Ok(values)
     }
@@ -146,7 +109,7 @@ impl Pooling {
     /// The value of an average, of the sum of a window.
     fn average(&self, sum: f64) -> f32 {
         let (width, height) = self.reciprocal;
-        if self.element != Element::Fp16 {
+        if self.element != Precision::Fp16 {
             // Sums of integers are exact in float64.
             let product = sum as i64 * i64::from(width) * i64::from(height);
             return shift_right_rounded(product, RECIPROCAL_BITS, Ties::Even) as f32;
@@ -163,16 +126,14 @@ impl Pooling {
 
     /// Appends an atom to `out` as it lies in memory.
     pub(super) fn store(&self, values: [f32; LANES], out: &mut Vec<u8>) {
-        for &value in &values[..self.element.lanes()] {
-            // Integer values are whole; `as` saturates.
+        for &value in &values[..self.element.per_atom()] {
+            // Integer values are whole; `as` saturates. There is one NaN, whatever the
+            // host makes of it.
             match self.element {
-                // One NaN, whatever the host makes of it.
-                Element::Fp16 if value.is_nan() => {
-                    out.extend_from_slice(&f16::NAN.to_le_bytes());
-                }
-                Element::Fp16 => out.extend_from_slice(&f16::from_f32(value).to_le_bytes()),
-                Element::Int8 => out.push(value as i8 as u8),
-                Element::Int16 => out.extend_from_slice(&(value as i16).to_le_bytes()),
+                Precision::Int8 => out.push(value as i8 as u8),
+                Precision::Int16 => out.extend_from_slice(&(value as i16).to_le_bytes()),
+                _ if value.is_nan() => out.extend_from_slice(&f16::NAN.to_le_bytes()),
+                _ => out.extend_from_slice(&f16::from_f32(value).to_le_bytes()),
             }
         }
     }
@@ -196,10 +157,10 @@ impl Pooling {
             line[x.min(self.source.width) * LANES..].first_chunk::<LANES>()
         });
         if self.method == Method::Unknown {
-            let pad = [self.element.padding(self.pad_value); LANES];
-            return inside
-                .next()
-                .map_or([0.0; LANES], |first| *first.unwrap_or(&pad));
+            let mut pad = [0.0];
+            decode_float(self.element, &self.pad_value.to_le_bytes(), &mut pad);
+            let first = inside.next();
+            return first.map_or([0.0; LANES], |first| *first.unwrap_or(&[pad[0]; LANES]));
         }
         let mut sums = [0f64; LANES];
         for values in inside.flatten() {
@@ -230,13 +191,13 @@ impl Pooling {
                 next = next.max(under.start);
                 while next < under.end {
                     let at = self.source.address(0, next, c1);
-                    dma.read(Master::PpuRead, at, &mut bytes)?;
+                    dma.read(DmaEngine::PpuRead, at, &mut bytes)?;
                     lines.push_back(decode(&bytes)?);
                     next += 1;
                 }
                 out.clear();
                 pool(&lines, oy, &mut out);
-                dma.write(Master::PpuWrite, self.target.address(0, oy, c1), &out)?;
+                dma.write(DmaEngine::PpuWrite, self.target.address(0, oy, c1), &out)?;
             }
         }
         Ok(())

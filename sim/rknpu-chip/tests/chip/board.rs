@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rknpu_chip::{
     Bus, ChipOptions, Core, Diagnosis, Direction, Fault, FinishedKick, Kick, KickOutcome as Ran,
-    Level, Master,
+    Level, Master, NpuCore,
 };
 use rknpu_regcmd::regs::pc;
 use rknpu_regcmd::{Register, Word};
@@ -34,17 +34,17 @@ impl Zeros {
             accesses: Vec::new(),
         }
     }
+}
 
-    fn note(&mut self, master: Master, direction: Direction, iova: u32, len: usize) {
-        let start = u64::from(iova);
-        let access = (master, direction, start, start + len as u64);
-        self.accesses.push(access);
-    }
+fn access(master: Master, direction: Direction, iova: u32, len: usize) -> Access {
+    let start = u64::from(iova);
+    (master, direction, start, start + len as u64)
 }
 
 impl Bus for Zeros {
     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-        self.note(master, Direction::Read, iova, out.len());
+        let access = access(master, Direction::Read, iova, out.len());
+        self.accesses.push(access);
         out.fill(0);
         if master == Master::Fetch {
             let at = (iova - PROGRAM) as usize;
@@ -56,7 +56,8 @@ impl Bus for Zeros {
     }
 
     fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-        self.note(master, Direction::Write, iova, data.len());
+        let access = access(master, Direction::Write, iova, data.len());
+        self.accesses.push(access);
         Ok(())
     }
 }
@@ -69,40 +70,17 @@ pub(crate) struct Memory {
     pub(crate) attachment: u64,
 }
 
-impl Memory {
-    fn access(
-        &mut self,
-        master: Master,
-        direction: Direction,
-        iova: u32,
-        len: usize,
-    ) -> Result<std::ops::Range<usize>, Fault> {
-        let (start, end) = (iova as usize, iova as usize + len);
-        let size = self.bytes.len();
-        self.accesses
-            .push((master, direction, start as u64, end as u64));
-        if end > size {
-            return Err(Fault {
-                address: size.max(start) as u64,
-                direction,
-                master,
-            });
-        }
-        Ok(start..end)
-    }
-}
-
 impl Bus for Memory {
     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-        let range = self.access(master, Direction::Read, iova, out.len())?;
-        out.copy_from_slice(&self.bytes[range]);
-        Ok(())
+        let access = access(master, Direction::Read, iova, out.len());
+        self.accesses.push(access);
+        self.bytes.read(master, iova, out)
     }
 
     fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-        let range = self.access(master, Direction::Write, iova, data.len())?;
-        self.bytes[range].copy_from_slice(data);
-        Ok(())
+        let access = access(master, Direction::Write, iova, data.len());
+        self.accesses.push(access);
+        self.bytes.write(master, iova, data)
     }
 
     fn attachment(&self) -> u64 {

@@ -169,9 +169,10 @@ impl Tensors {
         offset: f64,
     ) -> (f64, f64) {
         let (iw, ih, ic) = self.shape.input;
-        let (channels, kernel) = match self.depthwise {
-            true => (n..n + 1, 0),
-            false => (0..ic, n),
+        let (channels, kernel) = if self.depthwise {
+            (n..n + 1, 0)
+        } else {
+            (0..ic, n)
         };
         let mut sums = (0.0, 0.0);
         for c in channels {

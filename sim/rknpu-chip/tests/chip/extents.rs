@@ -7,7 +7,7 @@
 use families::pooling::PoolProgram;
 use families::{A, C, CONV, CONV_RDMA, FLYING, POOLING, Words, matmul, write};
 use proptest::prelude::*;
-use rknpu_chip::{ChipOptions, Core};
+use rknpu_chip::{ChipOptions, Core, Master};
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
 use rknpu_regcmd::{Word, extents, tasks};
 
@@ -30,7 +30,7 @@ pub(crate) fn assert_within(words: &[Word], accesses: &[Access]) -> Result<(), T
         return Ok(());
     };
     for &(master, direction, start, end) in accesses {
-        let Some(engine) = master.engine() else {
+        let Master::Engine(engine) = master else {
             continue;
         };
         let covers = |range: &rknpu_regcmd::Extent| {
@@ -204,7 +204,7 @@ proptest! {
         let touched = run(&words);
         assert_within(&words, &touched)?;
         for extent in extents(&task.regs, task.enable).unwrap() {
-            let of_engine = || touched.iter().filter(|(m, ..)| m.engine() == Some(extent.engine));
+            let of_engine = || touched.iter().filter(|(m, ..)| *m == extent.engine.into());
             prop_assert_eq!(of_engine().map(|t| t.2).min(), Some(extent.start));
             prop_assert_eq!(of_engine().map(|t| t.3).max(), Some(extent.end));
         }

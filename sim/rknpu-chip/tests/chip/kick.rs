@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use rknpu_chip::Kick;
+use rknpu_chip::{Kick, NpuCore};
 use rknpu_regcmd::Register;
 use rknpu_regcmd::regs::{dpu, pc};
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use families::conv::ConvProgram;
 use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, INT16_INT32, accumulating, product};
 use families::{A, C, D, Words, flying, write};
-use rknpu_chip::{Core, Direction, Effect, Level};
+use rknpu_chip::{Core, Direction, Effect, Level, NpuCore};
 use rknpu_regcmd::rules::{Rule, TABLE};
 use rknpu_regcmd::{
     Before, EnableMask, Iova, LintContext, RegisterFile, Severity, Word, lint, regs, tasks,

@@ -4,7 +4,7 @@
 
 use families::matmul::{FP16_FP32, INT4_INT16, INT8_INT32, INT16_INT32};
 use families::{CONV, Words, amounts};
-use rknpu_chip::{Effect, Level};
+use rknpu_chip::{Effect, Level, NpuCore};
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
 use rknpu_regcmd::{Block, EnableMask, Word};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master};
+use rknpu_chip::{ChipOptions, Core, NpuCore};
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::pc;
 
@@ -12,39 +12,10 @@ use families::conv::ConvProgram;
 use families::matmul::{INT8_INT32, ProductTypes};
 use families::pooling::PoolProgram;
 
-/// Memory from IOVA 0 on.
-struct Memory(Vec<u8>);
-
-impl Bus for Memory {
-    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-        let start = iova as usize;
-        let source = self.0.get(start..start + out.len());
-        out.copy_from_slice(source.ok_or(Fault {
-            address: iova.into(),
-            direction: Direction::Read,
-            master,
-        })?);
-        Ok(())
-    }
-
-    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-        let start = iova as usize;
-        let target = self.0.get_mut(start..start + data.len());
-        target
-            .ok_or(Fault {
-                address: iova.into(),
-                direction: Direction::Write,
-                master,
-            })?
-            .copy_from_slice(data);
-        Ok(())
-    }
-}
-
 /// Programs in memory, ready to be kicked.
 pub(crate) struct ChipPrograms {
     core: Core,
-    memory: Memory,
+    memory: Vec<u8>,
     /// Address and words of each program.
     programs: Vec<(u32, u32)>,
     /// The program that [`Self::run_next`] runs.
@@ -65,7 +36,7 @@ impl ChipPrograms {
         memory.resize(memory.len().next_multiple_of(4096), 0);
         Self {
             core: Core::new(&ChipOptions::default()),
-            memory: Memory(memory),
+            memory,
             programs: placed,
             next: 0,
             input,
@@ -201,7 +172,7 @@ pub(crate) fn product(ty: ProductTypes, (m, k, n): (usize, usize, usize)) -> Chi
     ChipPrograms::new(a + b + m * n * ty.out_bytes(), a, &programs)
 }
 
-fn kick(core: &mut Core, bus: &mut Memory, at: u32, words: u32) {
+fn kick(core: &mut Core, bus: &mut Vec<u8>, at: u32, words: u32) {
     let writes = families::kick(0, at, words as usize, 1);
     let [.., kick] = writes.map(|(offset, value)| core.mmio_write(offset, value));
     let finished = kick.unwrap().run(bus, Duration::from_millis(500));

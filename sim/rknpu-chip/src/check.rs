@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes wrong with a task: the rows of [`rknpu_regcmd::rules`] that its
+//! registers break, and what takes more than registers to see.
+
+use std::cell::RefCell;
+
+use rknpu_regcmd::regs::{self, cna};
+use rknpu_regcmd::rules::{
+    self, EXPONENT_WRAPS, FIELD_OVERFLOW, INT16_SATURATES, PARTIAL_GROUP, Rule, RuleFact,
+    STALE_CBUF, STALE_DECOMPRESSION, STALE_REGISTERS, TRANSPOSED_HANG, WEIGHT_ROOM,
+};
+use rknpu_regcmd::task::{self, RegisterUse, Task};
+use rknpu_regcmd::{Block, ChipProfile, EnableMask, RegisterFile};
+
+use super::Effect;
+use super::cbuf::Stale;
+use super::contested::{Contested, FlyingDual, FreshStages, WeightRoom};
+use super::conv_config::ConvConfig;
+use super::dpu::ew::Ew;
+use super::dpu::out_cvt::ValueFaults;
+use super::trap::{DiagnosisReport, Stop, shown};
+
+/// The rules that a task breaks.
+#[derive(Debug, Default)]
+pub(crate) struct Broken(Vec<&'static Rule>);
+
+/// Rules by which a task hangs behind its last write, and what it has written.
+const HANG_LAST: [(&Rule, &str); 2] = [
+    (&PARTIAL_GROUP, "the last group is not whole"),
+    (&TRANSPOSED_HANG, "all is written"),
+];
+
+impl Broken {
+    /// Whether the task breaks `rule`.
+    pub(crate) fn has(&self, rule: &Rule) -> bool {
+        self.0.iter().any(|broken| broken.id == rule.id)
+    }
+
+    /// The end of a task that has written what it writes.
+    pub(crate) fn finish(
+        &self,
+        report: &mut DiagnosisReport,
+        regs: &RegisterFile,
+    ) -> Result<(), Stop> {
+        let mut hangs = HANG_LAST.into_iter().filter(|(rule, _)| self.has(rule));
+        hangs.try_for_each(|(rule, values)| report.broken(rule, regs, values))
+    }
+}
+
+/// Tells what the task breaks, up to what ends it. A row that depends on a
+/// contested fact holds on the fact's first side.
+pub(crate) fn registers(
+    report: &mut DiagnosisReport,
+    task: &Task,
+    regs: &RegisterFile,
+    contested: &Contested,
+) -> Result<Broken, Stop> {
+    let mut found = Broken::default();
+    for (rule, values) in rules::broken(task, regs) {
+        let fact = rule.contested;
+        if fact.is_some_and(|fact| !contested.of_rule(fact).1) {
+            let hangs = contested.flying_dual == FlyingDual::Hangs;
+            if fact == Some(RuleFact::FlyingDual) && hangs {
+                report.broken_with(rule, Effect::Hang, regs, &values)?;
+            }
+            continue;
+        }
+        found.0.push(rule);
+        if HANG_LAST.iter().all(|(last, _)| last.id != rule.id) {
+            report.broken(rule, regs, &values)?;
+        }
+    }
+    let together = match contested.weight_room {
+        WeightRoom::Group => return Ok(found),
+        WeightRoom::Block => ChipProfile::RK3588.resident_kernels as usize,
+        WeightRoom::All => usize::MAX,
+    };
+    if let Task::Conv(conv) = task
+        && let Some(values) = rules::weights_without_room(conv, together)
+    {
+        report.broken_with(&WEIGHT_ROOM, Effect::Hang, regs, &values)?;
+    }
+    Ok(found)
+}
+
+/// Registers that a diagnosis shows.
+const SHOWN: usize = 6;
+
+/// Looks for registers that the task depends on, that its program does not
+/// write, and that hold something else than after a reset.
+pub(crate) fn stale(
+    report: &mut DiagnosisReport,
+    regs: &RegisterFile,
+    enable: EnableMask,
+    contested: &Contested,
+) -> Result<(), Stop> {
+    let fresh = |offset| match contested.fresh_stages {
+        FreshStages::Bypassed => super::registers::value_after_reset(offset),
+        FreshStages::Active => 0,
+    };
+    let mut found: Vec<_> = task::unwritten(regs, enable)
+        .filter(|&(info, used)| {
+            used == RegisterUse::Computed && regs.value(info.offset) != fresh(info.offset)
+        })
+        .map(|(info, _)| info)
+        .collect();
+    if found.is_empty() {
+        return Ok(());
+    }
+    let values = format!("{} registers are used and not written", found.len());
+    found.truncate(SHOWN);
+    report.tell(&STALE_REGISTERS, &shown(&found, regs), &values)
+}
+
+/// Values with bits beyond the fields of their register.
+pub(crate) fn overflowing(
+    report: &mut DiagnosisReport,
+    regs: &RegisterFile,
+    ran: impl Fn(Block) -> bool,
+) -> Result<(), Stop> {
+    for (offset, value) in regs.written() {
+        let Some(info) = regs::lookup(offset).filter(|info| ran(info.block)) else {
+            continue;
+        };
+        if let Some(values) = info.overflow(value) {
+            return report.tell(&FIELD_OVERFLOW, &shown(&[info], regs), &values);
+        }
+    }
+    Ok(())
+}
+
+/// Weights that an earlier task's registers decode.
+pub(crate) fn compression(
+    report: &mut DiagnosisReport,
+    regs: &RegisterFile,
+    conv: &ConvConfig,
+) -> Result<(), Stop> {
+    if conv.compressed.is_none() || regs.was_written(cna::DcompCtrl::OFFSET) {
+        return Ok(());
+    }
+    report.broken(
+        &STALE_DECOMPRESSION,
+        regs,
+        "DCOMP_CTRL is on and not written",
+    )
+}
+
+/// The report of a task while its tiles are computed.
+pub(crate) struct TileReport<'a> {
+    report: RefCell<&'a mut DiagnosisReport>,
+    regs: &'a RegisterFile,
+}
+
+impl<'a> TileReport<'a> {
+    pub(crate) fn new(report: &'a mut DiagnosisReport, regs: &'a RegisterFile) -> Self {
+        Self {
+            report: RefCell::new(report),
+            regs,
+        }
+    }
+
+    /// Notes what a tile ran into, before it is stored.
+    ///
+    /// # Errors
+    /// [`Stop::Hang`] where that ends the task.
+    pub(crate) fn note(&self, faults: ValueFaults) -> Result<(), Stop> {
+        if faults == ValueFaults::default() {
+            return Ok(());
+        }
+        let mut report = self.report.borrow_mut();
+        if faults.wrapped {
+            // Signed functions run into it where they are 0, and their clients
+            // replace those results on the CPU (librocketnpu).
+            let effect = if Ew::looks_up(self.regs) {
+                Effect::Note
+            } else {
+                Effect::Garbage
+            };
+            report.broken_with(&EXPONENT_WRAPS, effect, self.regs, "a value is too small")?;
+        }
+        if faults.saturated {
+            report.broken(&INT16_SATURATES, self.regs, "a value is too large")?;
+        }
+        Ok(())
+    }
+}
+
+/// DATA_REUSE and WEIGHT_REUSE.
+pub(crate) fn reuse(
+    report: &mut DiagnosisReport,
+    regs: &RegisterFile,
+    what: &str,
+    found: Result<(), Stale>,
+) -> Result<(), Stop> {
+    let Err(stale) = found else { return Ok(()) };
+    let why = match stale {
+        Stale::Other => "the task before on this core left none of this size and bank split",
+        Stale::Detached => {
+            "what CBUF holds was fetched through translations that are attached no more"
+        }
+        Stale::Address(_) => "what CBUF holds was fetched from another address",
+    };
+    let values = format!("{what} reuse, but {why}");
+    match stale {
+        Stale::Other | Stale::Detached => report.broken(&STALE_CBUF, regs, &values),
+        // The address is not used; a program may leave it alone.
+        Stale::Address(from) => {
+            let values = format!("{values} ({from:#x})");
+            report.broken_with(&STALE_CBUF, Effect::Note, regs, &values)
+        }
+    }
+}
