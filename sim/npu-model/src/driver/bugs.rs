@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rocket_uapi::sys;
 use rustix::io::Errno;
 
-use super::abi;
 use super::iommu::AddressSpace;
 use crate::event::{Event, EventLog, TaskPlace};
 
@@ -204,7 +204,7 @@ impl Health {
     /// that its client gets.
     pub(super) fn create_failed(
         &self,
-        arg: &mut abi::CreateBo,
+        arg: &mut sys::CreateBo,
         errno: Errno,
         leave_handle: impl FnOnce() -> Result<u32, Errno>,
     ) -> Errno {

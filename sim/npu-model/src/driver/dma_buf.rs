@@ -11,7 +11,7 @@ use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
-use rocket_uapi::Caller;
+use rocket_uapi::{Caller, sys};
 use rustix::event::PollFlags;
 use rustix::fs::{FlockOperation, SeekFrom};
 use rustix::io::Errno;
@@ -93,18 +93,18 @@ impl ModelDmaBuf {
 
     pub(super) fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
         match request {
-            abi::DMA_BUF_SYNC => self.sync(copy_in(user, arg)?, user)?,
-            abi::DMA_BUF_SET_NAME_A | abi::DMA_BUF_SET_NAME_B => self.set_name(arg, user)?,
-            abi::DMA_BUF_EXPORT_SYNC_FILE => {
-                let mut argument: abi::DmaBufSyncFile = copy_in(user, arg)?;
+            sys::DMA_BUF_SYNC => self.sync(copy_in(user, arg)?, user)?,
+            abi::DMA_BUF_SET_NAME_A | sys::DMA_BUF_SET_NAME => self.set_name(arg, user)?,
+            sys::EXPORT_SYNC_FILE => {
+                let mut argument: sys::ExportSyncFile = copy_in(user, arg)?;
                 let sync_file = self.export_sync_file(argument.flags)?;
                 user.install(sync_file, true, &mut |number| {
                     argument.fd = number;
                     copy_out(user, arg, &argument)
                 })?;
             }
-            abi::DMA_BUF_IMPORT_SYNC_FILE => {
-                let argument: abi::DmaBufSyncFile = copy_in(user, arg)?;
+            sys::IMPORT_SYNC_FILE => {
+                let argument: sys::ImportSyncFile = copy_in(user, arg)?;
                 self.import_sync_file(argument, user)?;
             }
             _ => return Err(Errno::NOTTY),
@@ -115,15 +115,13 @@ impl ModelDmaBuf {
     /// DMA_BUF_IOCTL_SYNC. The driver's dma-bufs have no hooks for it, so
     /// that a start waits and an end does nothing; neither touches a cache.
     fn sync(&self, flags: u64, user: &dyn Caller) -> Result<(), Errno> {
-        if flags & !(abi::DMA_BUF_SYNC_RW | abi::DMA_BUF_SYNC_END) != 0
-            || flags & abi::DMA_BUF_SYNC_RW == 0
-        {
-            return Err(Errno::INVAL);
-        }
-        if flags & abi::DMA_BUF_SYNC_END != 0 {
+        let flags = u32::try_from(flags).map_err(|_| Errno::INVAL)?;
+        let end = flags & sys::DMA_BUF_SYNC_END != 0;
+        let writes = writes(flags & !sys::DMA_BUF_SYNC_END)?;
+        if end {
             return Ok(());
         }
-        let usage = Usage::in_the_way_of(flags & abi::DMA_BUF_SYNC_WRITE != 0);
+        let usage = Usage::in_the_way_of(writes);
         self.object
             .reservation()
             .wait(usage, Until::FOREVER, user.wake())
@@ -162,7 +160,7 @@ impl ModelDmaBuf {
     /// Adds the fences of a sync_file, as a reader's or a writer's.
     fn import_sync_file(
         &self,
-        argument: abi::DmaBufSyncFile,
+        argument: sys::ImportSyncFile,
         user: &dyn Caller,
     ) -> Result<(), Errno> {
         let usage = if writes(argument.flags)? {
@@ -243,14 +241,13 @@ impl ModelDmaBuf {
     }
 }
 
-/// Whether the flags of an export or an import are those of a writer.
+/// Whether the flags of an access are those of a writer.
 ///
 /// # Errors
 /// `EINVAL` for others, and for none.
 fn writes(flags: u32) -> Result<bool, Errno> {
-    let flags = u64::from(flags);
     if flags & !abi::DMA_BUF_SYNC_RW != 0 || flags == 0 {
         return Err(Errno::INVAL);
     }
-    Ok(flags & abi::DMA_BUF_SYNC_WRITE != 0)
+    Ok(flags & sys::DMA_BUF_SYNC_WRITE != 0)
 }

@@ -6,12 +6,12 @@
 //! zeros, the tail of a longer one is ignored, and the result goes back only
 //! as far as the client's size.
 
-use rocket_uapi::Caller;
+use rocket_uapi::{Caller, sys};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Device;
-use super::abi::{self, RequestNumber};
+use super::abi;
 use super::fence::{self, Until, WaitEnd};
 use super::file::DrmFile;
 use super::gem::GemObject;
@@ -25,14 +25,8 @@ const DRIVER_NAME: &str = "rocket";
 const DRIVER_DESCRIPTION: &str = "rocket DRM";
 const DRIVER_DATE: &str = "0";
 
-/// `DRM_CLOEXEC`, which is `O_CLOEXEC`.
-const PRIME_CLOEXEC: u32 = 0o2_000_000;
-
-/// `DRM_RDWR`, which is `O_RDWR`.
-const PRIME_WRITABLE: u32 = 0o2;
-
 /// Flags that PRIME_HANDLE_TO_FD takes.
-const PRIME_FLAGS: u32 = PRIME_CLOEXEC | PRIME_WRITABLE;
+const PRIME_FLAGS: u32 = sys::DRM_CLOEXEC | sys::DRM_RDWR;
 
 impl DrmFile {
     /// An ioctl on the device node.
@@ -45,70 +39,52 @@ impl DrmFile {
     /// # Errors
     /// The errno that the real driver returns; see `docs/driver.md`.
     pub fn ioctl(&self, request: u32, arg: &mut [u8], user: &dyn Caller) -> Result<i32, Errno> {
-        let request = RequestNumber(request);
         self.check_device()?;
-        if request.letter() != abi::DRM_IOCTL_BASE {
+        if sys::letter(request) != sys::letter(sys::VERSION) {
             return Err(Errno::NOTTY);
         }
-        let call = Call { request, arg };
-        let nr = request.nr();
-        if (abi::DRM_COMMAND_BASE..abi::DRM_COMMAND_END).contains(&nr) {
-            self.driver_ioctl(call, user)
-        } else {
-            self.core_ioctl(call, user)
-        }
-    }
-
-    fn driver_ioctl(&self, mut call: Call<'_>, user: &dyn Caller) -> Result<i32, Errno> {
-        let nr = call.request.nr();
-        if nr == abi::CREATE_BO.nr() {
-            call.update(abi::CREATE_BO, |arg| self.create_bo(arg))
-        } else if nr == abi::SUBMIT.nr() {
-            call.update(abi::SUBMIT, |arg| self.submit(arg, user))
-        } else if nr == abi::PREP_BO.nr() {
-            call.update(abi::PREP_BO, |arg| self.prep_bo(arg, user))
-        } else if nr == abi::FINI_BO.nr() {
-            call.update(abi::FINI_BO, |arg| self.fini_bo(arg))
-        } else {
-            Err(Errno::INVAL)
-        }
-    }
-
-    fn core_ioctl(&self, mut call: Call<'_>, user: &dyn Caller) -> Result<i32, Errno> {
-        let nr = call.request.nr();
-        if nr == abi::VERSION.nr() {
-            call.update(abi::VERSION, |arg| version(arg, user))
-        } else if nr == abi::GET_CAP.nr() {
-            call.update(abi::GET_CAP, get_cap)
-        } else if nr == abi::GEM_CLOSE.nr() {
-            call.update(abi::GEM_CLOSE, |arg| self.gem_close(arg))
-        } else if nr == abi::PRIME_HANDLE_TO_FD.nr() {
-            call.update(abi::PRIME_HANDLE_TO_FD, |arg| self.handle_to_fd(arg, user))
-        } else if nr == abi::PRIME_FD_TO_HANDLE.nr() {
-            call.update(abi::PRIME_FD_TO_HANDLE, |arg: &mut abi::PrimeHandle| {
-                let file = user.descriptor(arg.fd)?;
-                arg.handle = self.prime_import(file.number())?;
-                Ok(())
+        let is = |known| sys::is_call(request, known);
+        if is(sys::CREATE_BO) {
+            update(request, arg, sys::CREATE_BO, |arg| self.create_bo(arg))
+        } else if is(sys::SUBMIT) {
+            update(request, arg, sys::SUBMIT, |arg| self.submit(arg, user))
+        } else if is(sys::PREP_BO) {
+            update(request, arg, sys::PREP_BO, |arg| self.prep_bo(arg, user))
+        } else if is(sys::FINI_BO) {
+            update(request, arg, sys::FINI_BO, |arg| self.fini_bo(arg))
+        } else if is(sys::VERSION) {
+            update(request, arg, sys::VERSION, |arg| version(arg, user))
+        } else if is(sys::GET_CAP) {
+            update(request, arg, sys::GET_CAP, get_cap)
+        } else if is(sys::GEM_CLOSE) {
+            update(request, arg, sys::GEM_CLOSE, |arg| self.gem_close(arg))
+        } else if is(sys::PRIME_HANDLE_TO_FD) {
+            update(request, arg, sys::PRIME_HANDLE_TO_FD, |arg| {
+                self.handle_to_fd(arg, user)
             })
-        } else if nr == abi::GET_UNIQUE.nr() {
+        } else if is(sys::PRIME_FD_TO_HANDLE) {
+            update(request, arg, sys::PRIME_FD_TO_HANDLE, |arg| {
+                self.fd_to_handle(arg, user)
+            })
+        } else if is(abi::GET_UNIQUE) {
             self.device().health.get_unique();
             self.check_device()?;
             Err(Errno::INVAL)
-        } else if nr == abi::GEM_FLINK.nr() {
-            call.update(abi::GEM_FLINK, |arg| self.gem_flink(arg))
-        } else if nr == abi::GEM_OPEN.nr() {
-            call.update(abi::GEM_OPEN, |arg| self.gem_open(arg))
-        } else if abi::UNSUPPORTED_CORE
-            .iter()
-            .any(|range| range.contains(&nr))
-        {
-            Err(Errno::OPNOTSUPP)
+        } else if is(abi::GEM_FLINK) {
+            update(request, arg, abi::GEM_FLINK, |arg| self.gem_flink(arg))
+        } else if is(abi::GEM_OPEN) {
+            update(request, arg, abi::GEM_OPEN, |arg| self.gem_open(arg))
         } else {
-            Err(Errno::INVAL)
+            let number = request & 0xff;
+            let mut unsupported = abi::UNSUPPORTED_CORE.iter();
+            Err(match unsupported.any(|range| range.contains(&number)) {
+                true => Errno::OPNOTSUPP,
+                false => Errno::INVAL,
+            })
         }
     }
 
-    fn create_bo(&self, arg: &mut abi::CreateBo) -> Result<(), Errno> {
+    fn create_bo(&self, arg: &mut sys::CreateBo) -> Result<(), Errno> {
         shared_file::collect();
         let device = self.device();
         device.client_maps.collect();
@@ -124,7 +100,7 @@ impl DrmFile {
     }
 
     /// What a CREATE_BO leaves behind that failed with `errno`.
-    fn create_failed(&self, arg: &mut abi::CreateBo, errno: Errno) -> Errno {
+    fn create_failed(&self, arg: &mut sys::CreateBo, errno: Errno) -> Errno {
         let Device {
             options, health, ..
         } = self.device();
@@ -136,7 +112,7 @@ impl DrmFile {
         health.create_failed(arg, errno, leave_handle)
     }
 
-    fn submit(&self, arg: &mut abi::Submit, user: &dyn Caller) -> Result<(), Errno> {
+    fn submit(&self, arg: &mut sys::Submit, user: &dyn Caller) -> Result<(), Errno> {
         let Device {
             options,
             health,
@@ -172,7 +148,7 @@ impl DrmFile {
         Ok(())
     }
 
-    fn prep_bo(&self, arg: &mut abi::PrepBo, user: &dyn Caller) -> Result<(), Errno> {
+    fn prep_bo(&self, arg: &mut sys::PrepBo, user: &dyn Caller) -> Result<(), Errno> {
         if arg.reserved != 0 {
             return Err(Errno::INVAL);
         }
@@ -201,7 +177,7 @@ impl DrmFile {
         })
     }
 
-    fn fini_bo(&self, arg: &mut abi::FiniBo) -> Result<(), Errno> {
+    fn fini_bo(&self, arg: &mut sys::FiniBo) -> Result<(), Errno> {
         if arg.reserved != 0 {
             return Err(Errno::INVAL);
         }
@@ -210,7 +186,7 @@ impl DrmFile {
         Ok(())
     }
 
-    fn gem_close(&self, arg: &mut abi::GemClose) -> Result<(), Errno> {
+    fn gem_close(&self, arg: &mut sys::GemClose) -> Result<(), Errno> {
         if self.handles().is_dangling(arg.handle) {
             drop(self.lookup(arg.handle));
             return Ok(());
@@ -225,20 +201,31 @@ impl DrmFile {
         Ok(())
     }
 
-    fn handle_to_fd(&self, arg: &mut abi::PrimeHandle, user: &dyn Caller) -> Result<(), Errno> {
+    fn handle_to_fd(&self, arg: &mut sys::PrimeHandle, user: &dyn Caller) -> Result<(), Errno> {
         if arg.flags & !PRIME_FLAGS != 0 {
             return Err(Errno::INVAL);
         }
-        let file = self.prime_export(arg.handle, arg.flags & PRIME_WRITABLE != 0)?;
-        user.install(file, arg.flags & PRIME_CLOEXEC != 0, &mut |number| {
+        let file = self.prime_export(arg.handle, arg.flags & sys::DRM_RDWR != 0)?;
+        user.install(file, arg.flags & sys::DRM_CLOEXEC != 0, &mut |number| {
             arg.fd = number;
             Ok(())
         })
     }
+
+    fn fd_to_handle(&self, arg: &mut sys::PrimeHandle, user: &dyn Caller) -> Result<(), Errno> {
+        let file = user.descriptor(arg.fd)?;
+        arg.handle = self.prime_import(file.number())?;
+        Ok(())
+    }
 }
 
-fn version(arg: &mut abi::Version, user: &dyn Caller) -> Result<(), Errno> {
-    (arg.major, arg.minor, arg.patchlevel) = (0, 0, 0);
+fn version(arg: &mut sys::Version, user: &dyn Caller) -> Result<(), Errno> {
+    *arg = sys::Version {
+        version_major: 0,
+        version_minor: 0,
+        version_patchlevel: 0,
+        ..*arg
+    };
     let strings = [
         (&mut arg.name_len, arg.name, DRIVER_NAME),
         (&mut arg.date_len, arg.date, DRIVER_DATE),
@@ -256,7 +243,7 @@ fn version(arg: &mut abi::Version, user: &dyn Caller) -> Result<(), Errno> {
     Ok(())
 }
 
-fn get_cap(arg: &mut abi::GetCap) -> Result<(), Errno> {
+fn get_cap(arg: &mut sys::GetCap) -> Result<(), Errno> {
     arg.value = match arg.capability {
         abi::CAP_PRIME => abi::PRIME_CAP_BOTH,
         abi::CAP_TIMESTAMP_MONOTONIC => 1,
@@ -267,47 +254,33 @@ fn get_cap(arg: &mut abi::GetCap) -> Result<(), Errno> {
     Ok(())
 }
 
-/// One ioctl with its argument.
-struct Call<'a> {
-    request: RequestNumber,
-    arg: &'a mut [u8],
-}
+/// Bits of a request: its argument is copied in, and its result out.
+const COPIED_IN: u32 = 1 << 30;
+const COPIED_OUT: u32 = 1 << 31;
 
-impl Call<'_> {
-    /// Copies the argument in, lets `action` work on it, copies it out.
-    ///
-    /// `known` is the request as the driver defines it: it says in which
-    /// directions copying makes sense at all.
-    fn update<T: FromBytes + IntoBytes + Immutable>(
-        &mut self,
-        known: RequestNumber,
-        action: impl FnOnce(&mut T) -> Result<(), Errno>,
-    ) -> Result<i32, Errno> {
-        let directions = self.request.direction() & known.direction();
-        let sent = self.request.size();
-        let in_size = if directions & abi::IOC_WRITE != 0 {
-            sent
-        } else {
-            0
-        };
-        let out_size = if directions & abi::IOC_READ != 0 {
-            sent
-        } else {
-            0
-        };
-        let mut value = T::new_zeroed();
-        let bytes = value.as_mut_bytes();
-        let known_in = in_size.min(bytes.len());
-        let source = self.arg.get(..in_size).ok_or(Errno::FAULT)?;
-        bytes[..known_in].copy_from_slice(&source[..known_in]);
+/// Copies the argument in, lets `action` work on it, copies it out.
+///
+/// `known` is the request as the driver defines it: it says in which
+/// directions copying makes sense at all.
+fn update<T: FromBytes + IntoBytes + Immutable>(
+    request: u32,
+    arg: &mut [u8],
+    known: u32,
+    action: impl FnOnce(&mut T) -> Result<(), Errno>,
+) -> Result<i32, Errno> {
+    let size = |direction| match request & known & direction {
+        0 => 0,
+        _ => sys::arg_len(request),
+    };
+    let (in_size, out_size) = (size(COPIED_IN), size(COPIED_OUT));
+    let mut value: T = sys::structure(arg.get(..in_size).ok_or(Errno::FAULT)?);
 
-        let result = action(&mut value);
+    let result = action(&mut value);
 
-        // The kernel copies out even after an error.
-        let bytes = value.as_bytes();
-        let known_out = out_size.min(bytes.len());
-        let target = self.arg.get_mut(..out_size).ok_or(Errno::FAULT)?;
-        target[..known_out].copy_from_slice(&bytes[..known_out]);
-        result.map(|()| 0)
-    }
+    // The kernel copies out even after an error.
+    let bytes = value.as_bytes();
+    let known_out = out_size.min(bytes.len());
+    let target = arg.get_mut(..out_size).ok_or(Errno::FAULT)?;
+    target[..known_out].copy_from_slice(&bytes[..known_out]);
+    result.map(|()| 0)
 }

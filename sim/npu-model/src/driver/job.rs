@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use rocket_uapi::UserMemory;
+use rocket_uapi::{UserMemory, sys};
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
@@ -128,20 +128,20 @@ fn allocation_fails(count: u32, bytes_each: u64) -> bool {
 /// # Errors
 /// What SUBMIT itself returns: `EINVAL`, `ENOMEM`, `EFAULT`.
 pub(super) fn read_jobs(
-    submit: &abi::Submit,
+    submit: &sys::Submit,
     user: &dyn UserMemory,
     chained_kicks: ChainedKicks,
 ) -> Result<Vec<abi::FlaggedJob>, Errno> {
     if submit.job_count == 0 {
         return Ok(Vec::new());
     }
-    if submit.reserved != 0 || (submit.job_struct_size as usize) < size_of::<abi::Job>() {
+    if submit.reserved != 0 || (submit.job_struct_size as usize) < size_of::<sys::Job>() {
         return Err(Errno::INVAL);
     }
-    if allocation_fails(submit.job_count, size_of::<abi::Job>() as u64) {
+    if allocation_fails(submit.job_count, size_of::<sys::Job>() as u64) {
         return Err(Errno::NOMEM);
     }
-    let &abi::Submit {
+    let &sys::Submit {
         jobs,
         job_struct_size: stride,
         job_count: count,
@@ -161,7 +161,7 @@ pub(super) fn read_jobs(
             flags,
             reserved: 0,
         };
-        plain.map(|jobs: Vec<abi::Job>| jobs.into_iter().map(with_flags).collect())
+        plain.map(|jobs: Vec<sys::Job>| jobs.into_iter().map(with_flags).collect())
     };
     flagged.ok_or(Errno::FAULT)
 }
@@ -241,17 +241,17 @@ pub(super) fn read_job(
     Ok(request)
 }
 
-fn read_tasks(job: &abi::Job, user: &dyn UserMemory) -> Result<Vec<JobTask>, DropReason> {
+fn read_tasks(job: &sys::Job, user: &dyn UserMemory) -> Result<Vec<JobTask>, DropReason> {
     if job.task_count == 0 {
         return Err(DropReason::NoTasks);
     }
-    if (job.task_struct_size as usize) < size_of::<abi::Task>() {
+    if (job.task_struct_size as usize) < size_of::<sys::Task>() {
         return Err(DropReason::TaskStructSize(job.task_struct_size));
     }
     if allocation_fails(job.task_count, KERNEL_TASK_BYTES) {
         return Err(DropReason::Count);
     }
-    let tasks: Vec<abi::Task> = read_array(user, job.tasks, job.task_struct_size, job.task_count)
+    let tasks: Vec<sys::Task> = read_array(user, job.tasks, job.task_struct_size, job.task_count)
         .ok_or(DropReason::Tasks)?;
     if let Some(index) = tasks.iter().position(|task| task.regcmd_count == 0) {
         return Err(DropReason::NoWords(index));

@@ -10,11 +10,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use rocket_uapi::Caller;
+use rocket_uapi::{Caller, sys};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::abi;
 use super::fence::{Fence, new_contexts};
 use super::lock;
 use super::resv::Exported;
@@ -92,8 +91,8 @@ impl SwSync {
 
     pub(super) fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
         match request {
-            abi::SW_SYNC_CREATE_FENCE => {
-                let mut argument: abi::SwSyncCreateFence = copy_in(user, arg)?;
+            sys::SW_SYNC_CREATE_FENCE => {
+                let mut argument: sys::SwSyncCreateFence = copy_in(user, arg)?;
                 let fence = ModelSyncFile::create(Exported {
                     fences: vec![self.fence_at(argument.value)],
                     ..Exported::default()
@@ -103,7 +102,7 @@ impl SwSync {
                     copy_out(user, arg, &argument)
                 })?;
             }
-            abi::SW_SYNC_INC => self.advance(copy_in(user, arg)?),
+            sys::SW_SYNC_INC => self.advance(copy_in(user, arg)?),
             _ => return Err(Errno::NOTTY),
         }
         Ok(0)

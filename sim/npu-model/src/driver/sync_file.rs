@@ -9,7 +9,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
-use rocket_uapi::Caller;
+use rocket_uapi::{Caller, sys};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -97,20 +97,20 @@ impl ModelSyncFile {
 
     pub(super) fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
         match request {
-            abi::SYNC_IOC_MERGE => {
-                let mut argument: abi::SyncMerge = copy_in(user, arg)?;
+            sys::SYNC_MERGE => {
+                let mut argument: sys::SyncMergeData = copy_in(user, arg)?;
                 let merged = self.merge(&argument, user)?;
                 user.install(merged, true, &mut |number| {
                     argument.fence = number;
                     copy_out(user, arg, &argument)
                 })?;
             }
-            abi::SYNC_IOC_FILE_INFO => {
-                let mut argument: abi::SyncFileInfo = copy_in(user, arg)?;
+            sys::SYNC_FILE_INFO => {
+                let mut argument: sys::SyncFileInfo = copy_in(user, arg)?;
                 self.info(&mut argument, user)?;
                 copy_out(user, arg, &argument)?;
             }
-            abi::SYNC_IOC_SET_DEADLINE => {
+            abi::SYNC_SET_DEADLINE => {
                 // A hint to drivers; this one has no use for it.
                 let argument: abi::SyncSetDeadline = copy_in(user, arg)?;
                 if argument.pad != 0 {
@@ -129,7 +129,7 @@ impl ModelSyncFile {
     ///
     /// # Errors
     /// `EINVAL` for flags, `ENOENT` where the other is no sync_file.
-    fn merge(&self, argument: &abi::SyncMerge, user: &dyn Caller) -> Result<OwnedFd, Errno> {
+    fn merge(&self, argument: &sys::SyncMergeData, user: &dyn Caller) -> Result<OwnedFd, Errno> {
         if argument.flags != 0 || argument.pad != 0 {
             return Err(Errno::INVAL);
         }
@@ -150,7 +150,7 @@ impl ModelSyncFile {
     }
 
     /// SYNC_IOC_FILE_INFO: of the whole, and of each fence if there is room.
-    fn info(&self, argument: &mut abi::SyncFileInfo, user: &dyn Caller) -> Result<(), Errno> {
+    fn info(&self, argument: &mut sys::SyncFileInfo, user: &dyn Caller) -> Result<(), Errno> {
         if argument.flags != 0 || argument.pad != 0 {
             return Err(Errno::INVAL);
         }
@@ -236,11 +236,11 @@ fn status(fence: &Fence) -> i32 {
     }
 }
 
-fn fence_info(fence: &Fence) -> abi::SyncFenceInfo {
+fn fence_info(fence: &Fence) -> sys::SyncFenceInfo {
     let (driver, timeline) = fence.names();
     let status = status(fence);
     let ended = fence.ended_ns().filter(|_| status != 0);
-    abi::SyncFenceInfo {
+    sys::SyncFenceInfo {
         obj_name: text(timeline.as_bytes()),
         driver_name: text(driver.as_bytes()),
         status,
