@@ -33,6 +33,41 @@ pub struct About {
     pub settle: Duration,
 }
 
+/// The arguments of mmap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapRequest {
+    /// Where in the file, bytes.
+    pub offset: u64,
+    /// Bytes to map.
+    pub len: usize,
+    /// What the mapping allows.
+    pub prot: ProtFlags,
+    /// Shared or private, and where.
+    pub flags: MapFlags,
+}
+
+impl MapRequest {
+    /// A shared mapping of `len` bytes from `offset` on, to be read and written.
+    #[must_use]
+    pub const fn shared(offset: u64, len: usize) -> Self {
+        Self {
+            offset,
+            len,
+            prot: ProtFlags::READ.union(ProtFlags::WRITE),
+            flags: MapFlags::SHARED,
+        }
+    }
+
+    /// The same for reading alone.
+    #[must_use]
+    pub const fn read_only(self) -> Self {
+        Self {
+            prot: ProtFlags::READ,
+            ..self
+        }
+    }
+}
+
 /// An open file of a device. Dropping it closes it.
 ///
 /// # Safety
@@ -61,17 +96,11 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
     -> Result<i32, Errno>;
 
-    /// mmap of `len` bytes at `offset`.
+    /// mmap.
     ///
     /// # Errors
     /// The errno of the driver.
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno>;
+    fn mmap(&self, request: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno>;
 
     /// The pages of a new BO, `len` bytes, to be read and written. It may be a
     /// mapping that others have too.
@@ -79,8 +108,7 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`FileOperations::mmap`].
     fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        self.mmap(bo.offset, len, prot, MapFlags::SHARED)
+        self.mmap(&MapRequest::shared(bo.offset, len))
     }
 
     /// poll without waiting: the events that are ready.
@@ -146,16 +174,13 @@ pub unsafe trait SharedFileOperations: fmt::Debug + Send + Sync {
     /// The errno of the kernel.
     fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno>;
 
-    /// mmap of `len` bytes at `offset`.
+    /// mmap.
     ///
     /// # Errors
     /// The errno of the kernel.
     fn mmap(
         &self,
         file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
+        request: &MapRequest,
     ) -> Result<Box<dyn MappedMemory>, Errno>;
 }

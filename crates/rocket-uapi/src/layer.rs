@@ -5,11 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::mm::{MapFlags, ProtFlags};
-
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::file::{About, FileOperations, SharedFileOperations};
+use crate::file::{About, FileOperations, MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
@@ -74,14 +72,8 @@ unsafe impl<L: FileLayer> FileOperations for L {
         unsafe { FileLayer::ioctl(self, request, arg, caller) }
     }
 
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.below().mmap(offset, len, prot, flags)
+    fn mmap(&self, request: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.below().mmap(request)
     }
 
     fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {

@@ -92,7 +92,7 @@ pub use calls::{
 pub use device::{Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};
 pub use error::{Call, Error, NO_THREAD_REMEDY, Permission, ProgramError};
-pub use file::{About, FileOperations, SharedFileOperations};
+pub use file::{About, FileOperations, MapRequest, SharedFileOperations};
 pub use ioctls::IoctlBackend;
 pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
@@ -112,7 +112,7 @@ pub use shared_files::SharedFiles;
 pub use sharing::{BufferAccess, FenceInfo, FenceStatus, SyncFileInfo};
 pub use submit::{ClientJob, NotRead};
 pub use sync_file::{SyncFile, write_fence};
-pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES};
+pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, monotonic_ns};
 pub use user::{Arena, Efault, UserMemory};
 
 /// The program of docs/uapi.md runs.

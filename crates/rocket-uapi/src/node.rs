@@ -3,7 +3,7 @@
 //! that has their ioctl and mmap in it.
 //!
 //! By the C library, so that a preload library can stand between this process
-//! and the node: a recording of the model that believes to record a board.
+//! and the node: tests record the model in this way as if it were a board.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,11 +17,11 @@ use nix::libc;
 use rknpu_regcmd::ChipProfile;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{OFlags, SeekFrom};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::MapFlags;
 
 use crate::caller::Caller;
 use crate::error::{Call, Error, Permission};
-use crate::file::{About, FileOperations, SharedFileOperations};
+use crate::file::{About, FileOperations, MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
@@ -147,7 +147,7 @@ unsafe impl FileOperations for Node {
     }
 
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], _: &dyn Caller) -> Result<i32, Errno> {
-        // What is shorter than the driver takes it for is none.
+        // A shorter argument than the request says stands for a null pointer.
         let arg = if arg.is_empty() || arg.len() < sys::arg_len(request) {
             ptr::null_mut()
         } else {
@@ -157,20 +157,8 @@ unsafe impl FileOperations for Node {
         unsafe { ioctl(self.as_fd(), request, arg) }
     }
 
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        Ok(Box::new(Pages::map(
-            self.as_fd(),
-            offset,
-            len,
-            prot,
-            flags,
-        )?))
+    fn mmap(&self, request: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno> {
+        Ok(Box::new(Pages::map(self.as_fd(), request)?))
     }
 
     fn poll(&self) -> Result<i16, Errno> {
@@ -232,12 +220,9 @@ unsafe impl SharedFileOperations for KernelFiles {
     fn mmap(
         &self,
         file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
+        request: &MapRequest,
     ) -> Result<Box<dyn MappedMemory>, Errno> {
-        Ok(Box::new(Pages::map(file, offset, len, prot, flags)?))
+        Ok(Box::new(Pages::map(file, request)?))
     }
 }
 
@@ -257,13 +242,13 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     /// At a place of the kernel's choice: never over a mapping that is there.
-    fn map(
-        file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Self, Errno> {
+    fn map(file: BorrowedFd<'_>, request: &MapRequest) -> Result<Self, Errno> {
+        let &MapRequest {
+            offset,
+            len,
+            prot,
+            flags,
+        } = request;
         let flags = flags.difference(MapFlags::FIXED.union(MapFlags::FIXED_NOREPLACE));
         let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
         let (prot, flags) = (prot.bits() as i32, flags.bits() as i32);

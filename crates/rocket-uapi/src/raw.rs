@@ -6,11 +6,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::fs::SeekFrom;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Errno;
 use crate::error::Error;
-use crate::file::FileOperations;
+use crate::file::{FileOperations, MapRequest};
 use crate::mapped::MappedMemory;
 use crate::own_process::OwnProcess;
 
@@ -81,26 +80,17 @@ impl RawDevice {
     pub fn file_mmap(
         &self,
         file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
+        request: &MapRequest,
     ) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.0.shared_files().mmap(file, offset, len, prot, flags)
+        self.0.shared_files().mmap(file, request)
     }
 
     /// mmap of `len` bytes at `offset` of the device.
     ///
     /// # Errors
     /// The errno of the driver.
-    pub fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.0.mmap(offset, len, prot, flags)
+    pub fn mmap(&self, request: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.0.mmap(request)
     }
 
     /// poll without waiting: the events that are ready.

@@ -5,12 +5,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::SeekFrom;
-use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::calls::PlainArgument;
 use crate::error::{Call, Error};
-use crate::file::SharedFileOperations;
+use crate::file::{MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
 use crate::sharing::{BufferAccess, FenceInfo, SyncFileInfo};
 use crate::user::{Arena, UserMemory};
@@ -220,8 +219,6 @@ pub(crate) fn map(
         .map_err(|errno| Error::of(Call::Seek, None, errno))?;
     let refused = |errno| Error::of(Call::Mmap, None, errno);
     let len = usize::try_from(len).map_err(|_| refused(Errno::NOMEM))?;
-    let prot = ProtFlags::READ | ProtFlags::WRITE;
-    files
-        .mmap(dma_buf, 0, len, prot, MapFlags::SHARED)
-        .map_err(refused)
+    let mapped = files.mmap(dma_buf, &MapRequest::shared(0, len));
+    mapped.map_err(refused)
 }

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
     Arena, Caller, ClientJob, Deadline, Device, Errno, Error, FenceStatus, FileLayer,
-    FileOperations, NotRead, PAGE_BYTES, SyncFile, ioctl, prep_bo, sys, write_fence,
+    FileOperations, MapRequest, NotRead, PAGE_BYTES, SyncFile, ioctl, prep_bo, sys, write_fence,
 };
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::capture::JobOutcome;
 use crate::drops::why_dropped;
@@ -119,9 +118,8 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
     unsafe fn run(&self, job: &ClientJob) -> Result<i32, Errno> {
         let known = self.bos().clone();
         let map = |bo: &sys::CreateBo| {
-            let mapped = self
-                .inner
-                .mmap(bo.offset, len(bo), ProtFlags::READ, MapFlags::SHARED);
+            let request = MapRequest::shared(bo.offset, len(bo)).read_only();
+            let mapped = self.inner.mmap(&request);
             mapped
                 .inspect_err(|error| {
                     let handle = bo.handle;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arbitrary::{Result, Unstructured};
-use npu_model::driver::{Arena, ChainedKicks, DriverProfile, DrmFile, Iommu, Mapping};
+use npu_model::driver::{Arena, DriverProfile, DrmFile, Iommu, Mapping};
 use npu_model::event::{Event, KillCause};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, LinkedProgram, MatmulTask, MatmulType};
@@ -27,7 +27,7 @@ use rocket_uapi::sys::{
     CREATE_BO, DRM_CLOEXEC, DRM_RDWR, FINI_BO, GEM_CLOSE, GET_CAP, PREP_BO,
     PRIME_FD_TO_HANDLE as FD_TO_HANDLE, PRIME_HANDLE_TO_FD as HANDLE_TO_FD, SUBMIT, VERSION,
 };
-use rocket_uapi::{export, import, write_fence};
+use rocket_uapi::{MapRequest, export, import, write_fence};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -122,11 +122,6 @@ fn options(u: &mut Unstructured<'_>) -> Result<ModelOptions> {
     let profile = u.choose(&DriverProfile::ALL)?.clone();
     let driver = DriverProfile {
         iommu: *u.choose(&[Iommu::Rockchip, Iommu::SmmuV3])?,
-        chained_kicks: *u.choose(&[
-            ChainedKicks::Never,
-            ChainedKicks::Flagged,
-            ChainedKicks::All,
-        ])?,
         job_limit: TASK_LIMIT,
         autosuspend: Duration::ZERO,
         ..profile
@@ -135,7 +130,6 @@ fn options(u: &mut Unstructured<'_>) -> Result<ModelOptions> {
         cores: u.int_in_range(1..=3)?,
         hang_timeout: Duration::ZERO,
         driver,
-        privileged: u.arbitrary()?,
         registers_lost: u.arbitrary()?,
         ..ModelOptions::default()
     })
@@ -429,7 +423,12 @@ impl World<'_> {
                 } else {
                     MapFlags::PRIVATE
                 };
-                match client.file.mmap(offset, len, prot, flags) {
+                match client.file.mmap(&MapRequest {
+                    offset,
+                    len,
+                    prot,
+                    flags,
+                }) {
                     Ok(mapping) => self.mappings.push(mapping),
                     Err(errno) => assert!(
                         [Errno::INVAL, Errno::ACCESS, Errno::NOMEM, Errno::PERM].contains(&errno),

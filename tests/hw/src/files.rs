@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Errno, PlainArgument, SyncFile, sys};
+use rocket_uapi::{Errno, MapRequest, PlainArgument, SyncFile, sys};
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -179,7 +179,15 @@ impl File {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Map, Errno> {
-        let mapped = self.raw()?.file_mmap(dma_buf, offset, len, prot, flags)?;
+        let mapped = self.raw()?.file_mmap(
+            dma_buf,
+            &MapRequest {
+                offset,
+                len,
+                prot,
+                flags,
+            },
+        )?;
         Ok(Map::new(mapped))
     }
 

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Device, Errno, MappedMemory, PlainArgument, RawDevice, sys};
+use rocket_uapi::{Device, Errno, MapRequest, MappedMemory, PlainArgument, RawDevice, sys};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use zerocopy::IntoBytes;
 
@@ -21,8 +21,6 @@ const UNKNOWN_DRIVER_IOCTL: u32 = 0x4008_6444;
 const GET_UNIQUE: u32 = 0xc010_6401;
 /// GEM_FLINK (drm.h): a handle, and a name that the kernel writes.
 const GEM_FLINK: u32 = 0xc008_640a;
-/// GEM_OPEN (drm.h): a name; handle and size, which the kernel writes.
-const GEM_OPEN: u32 = 0xc010_640b;
 /// An ioctl with a letter that is not DRM's, 8 bytes, written.
 const NOT_DRM: u32 = 0x4008_7a44;
 
@@ -164,14 +162,6 @@ impl File {
         Ok(arg[1])
     }
 
-    /// Handle and size, in bytes, of the object of this name.
-    pub(crate) fn open_name(&self, name: u32) -> Result<(u32, u64), Errno> {
-        let mut arg = [u64::from(name), 0];
-        // SAFETY: the size in the request is 16, and no address is in it.
-        unsafe { self.raw()?.ioctl(GEM_OPEN, Some(arg.as_mut_bytes())) }?;
-        Ok(((arg[0] >> 32) as u32, arg[1]))
-    }
-
     /// Asks for a name, with room for none.
     pub(crate) fn get_unique(&self) -> Result<i32, Errno> {
         let mut arg = [0_u8; 16];
@@ -267,7 +257,12 @@ impl File {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Map, Errno> {
-        let map = self.raw()?.mmap(offset, len, prot, flags)?;
+        let map = self.raw()?.mmap(&MapRequest {
+            offset,
+            len,
+            prot,
+            flags,
+        })?;
         Ok(Map(map))
     }
 

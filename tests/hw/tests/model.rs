@@ -25,23 +25,6 @@ fn the_model_does_what_the_driver_does() {
     assert_eq!(summary, expected, "{text}");
 }
 
-/// Whom the rows are for that root sees otherwise.
-#[test]
-fn the_model_does_it_for_root_too() {
-    let options = ModelOptions {
-        privileged: true,
-        ..ModelOptions::default()
-    };
-    let device = Device::from_backend(Model::new(options).open());
-    let choice = Choice {
-        names: vec!["gem-names".to_owned()],
-        ..Choice::default()
-    };
-    let mut out = Vec::new();
-    let summary = run(&device, &choice, ReportFormat::Text, &mut out).unwrap();
-    assert_eq!(summary.passed, 1, "{}", String::from_utf8(out).unwrap());
-}
-
 fn suite(arguments: &[&str]) -> (Option<i32>, String) {
     let binary = env!("CARGO_BIN_EXE_rocket-conformance");
     let output = test_support::program(binary)

@@ -6,9 +6,10 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rocket_uapi::{Call, Caller, Errno, Error, Handle, MappedMemory, SharedFileOperations, sys};
+use rocket_uapi::{
+    Call, Caller, Errno, Error, Handle, MapRequest, MappedMemory, SharedFileOperations, sys,
+};
 use rustix::fs::SeekFrom;
-use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::IntoBytes;
 
 use super::memory::Pages;
@@ -122,14 +123,7 @@ unsafe impl SharedFileOperations for Mock {
         unreachable!("the backend maps dma-bufs itself")
     }
 
-    fn mmap(
-        &self,
-        _: BorrowedFd<'_>,
-        _: u64,
-        _: usize,
-        _: ProtFlags,
-        _: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
+    fn mmap(&self, _: BorrowedFd<'_>, _: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno> {
         unreachable!("the backend maps dma-bufs itself")
     }
 }

@@ -10,9 +10,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `DRM_IOCTL_GET_UNIQUE`, the bus id.
 pub(crate) const GET_UNIQUE: u32 = 0xc010_6401;
-/// `DRM_IOCTL_GEM_FLINK`.
+/// `DRM_IOCTL_GEM_FLINK`, for root only: no client here is.
 pub(crate) const GEM_FLINK: u32 = 0xc008_640a;
-/// `DRM_IOCTL_GEM_OPEN`.
+/// `DRM_IOCTL_GEM_OPEN`, as GEM_FLINK.
 pub(crate) const GEM_OPEN: u32 = 0xc010_640b;
 
 /// Numbers of the core requests for which this device lacks the feature
@@ -45,30 +45,4 @@ pub(crate) const DMA_BUF_SYNC_RW: u32 = sys::DMA_BUF_SYNC_READ | sys::DMA_BUF_SY
 pub(crate) struct SyncSetDeadline {
     pub(crate) deadline_ns: u64,
     pub(crate) pad: u64,
-}
-
-/// `struct drm_gem_flink`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub(crate) struct GemFlink {
-    pub(crate) handle: u32,
-    pub(crate) name: u32,
-}
-
-/// `struct drm_gem_open`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub(crate) struct GemOpen {
-    pub(crate) name: u32,
-    pub(crate) handle: u32,
-    pub(crate) size: u64,
-}
-
-/// `struct drm_rocket_job` of kernels patched with `rocket_batch_submit`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub(crate) struct FlaggedJob {
-    pub(crate) job: sys::Job,
-    pub(crate) flags: u32,
-    pub(crate) reserved: u32,
 }

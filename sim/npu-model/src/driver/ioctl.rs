@@ -6,15 +6,14 @@
 //! zeros, the tail of a longer one is ignored, and the result goes back only
 //! as far as the client's size.
 
-use rocket_uapi::{Caller, sys};
+use rocket_uapi::{Caller, Deadline, monotonic_ns, sys};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Device;
 use super::abi;
-use super::fence::{self, Until, WaitEnd};
+use super::device::DriverState;
+use super::fence::WaitEnd;
 use super::file::DrmFile;
-use super::gem::GemObject;
 use super::job::{self, DropReason};
 use super::resv::Usage;
 use super::shared_file;
@@ -67,13 +66,11 @@ impl DrmFile {
                 self.fd_to_handle(arg, user)
             })
         } else if is(abi::GET_UNIQUE) {
-            self.device().health.get_unique();
+            self.driver().health.get_unique();
             self.check_device()?;
             Err(Errno::INVAL)
-        } else if is(abi::GEM_FLINK) {
-            update(request, arg, abi::GEM_FLINK, |arg| self.gem_flink(arg))
-        } else if is(abi::GEM_OPEN) {
-            update(request, arg, abi::GEM_OPEN, |arg| self.gem_open(arg))
+        } else if is(abi::GEM_FLINK) || is(abi::GEM_OPEN) {
+            Err(Errno::ACCESS)
         } else {
             let number = request & 0xff;
             let mut unsupported = abi::UNSUPPORTED_CORE.iter();
@@ -86,26 +83,25 @@ impl DrmFile {
 
     fn create_bo(&self, arg: &mut sys::CreateBo) -> Result<(), Errno> {
         shared_file::collect();
-        let device = self.device();
-        device.client_maps.collect();
-        let object = match GemObject::create(arg.size, device, &self.open().space) {
+        self.client_maps().collect();
+        let objects = &self.driver().objects;
+        let object = match objects.create(arg.size, &self.open().space) {
             Ok(object) => object,
             Err(errno) => return Err(self.create_failed(arg, errno)),
         };
         arg.dma_address = object.iova();
         arg.offset = object.mmap_offset();
-        device.names.handle_opened(&object);
         arg.handle = self.handles().insert(object)?;
         Ok(())
     }
 
     /// What a CREATE_BO leaves behind that failed with `errno`.
     fn create_failed(&self, arg: &mut sys::CreateBo, errno: Errno) -> Errno {
-        let Device {
+        let DriverState {
             options, health, ..
-        } = self.device();
+        } = self.driver();
         // Size 0 fails before there is a handle.
-        if options.profile.create_unwinds || arg.size == 0 {
+        if options.driver.create_unwinds || arg.size == 0 {
             return errno;
         }
         let leave_handle = || self.handles().insert_dangling();
@@ -113,13 +109,10 @@ impl DrmFile {
     }
 
     fn submit(&self, arg: &mut sys::Submit, user: &dyn Caller) -> Result<(), Errno> {
-        let Device {
-            options,
-            health,
-            scheduler,
-            ..
-        } = self.device();
-        let jobs = job::read_jobs(arg, user, options.profile.chained_kicks);
+        let DriverState {
+            health, scheduler, ..
+        } = self.driver();
+        let jobs = job::read_jobs(arg, user);
         let jobs = jobs.inspect_err(|&errno| {
             if errno == Errno::NOMEM {
                 health.absurd_count();
@@ -153,19 +146,19 @@ impl DrmFile {
             return Err(Errno::INVAL);
         }
         let object = self.lookup(arg.handle).ok_or(Errno::NOENT)?;
-        let left = Until(arg.timeout_ns).remaining();
+        let left = Deadline::from_nanos(arg.timeout_ns).remaining();
         let only_look = left.is_zero();
         let until = if only_look {
-            Until::PAST
+            Deadline::NOW
         } else {
-            let profile = &self.device().options.profile;
-            profile.end_of_wait(fence::now_ns(), left)
+            let profile = &self.driver().options.driver;
+            profile.end_of_wait(monotonic_ns(), left)
         };
         let writers = Usage::in_the_way_of(false);
         let waits_for = object.reservation().named(writers);
         let waited = object.reservation().wait(writers, until, user.wake());
         if waited.is_ok() {
-            let scheduler = &self.device().scheduler;
+            let scheduler = &self.driver().scheduler;
             scheduler.waited(self.open().entity, &waits_for);
         }
         // Whatever came of the wait.
@@ -194,9 +187,8 @@ impl DrmFile {
         // The object may go with its last reference, after the lock.
         let object = self.handles().remove(arg.handle);
         let object = object.ok_or(Errno::INVAL)?;
-        self.device().names.handle_closed(&object);
         drop(object);
-        self.device().client_maps.collect();
+        self.client_maps().collect();
         shared_file::collect();
         Ok(())
     }

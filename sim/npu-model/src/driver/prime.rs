@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::dma_buf::ModelDmaBuf;
 use super::file::DrmFile;
 use super::gem::GemObject;
-use super::shared_file::{self, SharedFile, SharedFileKind};
+use super::shared_file::{self, SharedFile};
 
 impl DrmFile {
     /// PRIME_HANDLE_TO_FD without the number: a dma-buf of `handle`, for writing
@@ -39,22 +39,15 @@ impl DrmFile {
         let mut handles = self.handles();
         match handles.find(&object) {
             Some(handle) => Ok(handle),
-            None => {
-                self.device().names.handle_opened(&object);
-                handles.insert(object)
-            }
+            None => handles.insert(object),
         }
     }
 
     /// The object that this device exported as `fd`.
     fn exported(&self, fd: RawFd) -> Result<Arc<GemObject>, Errno> {
-        match SharedFile::of(fd)? {
-            Some(SharedFile(SharedFileKind::DmaBuf(dma_buf)))
-                if dma_buf.object().is_of(&self.device().offsets) =>
-            {
-                Ok(Arc::clone(dma_buf.object()))
-            }
-            _ => Err(Errno::INVAL),
-        }
+        let file = SharedFile::of(fd)?;
+        let object = file.as_ref().and_then(|file| file.0.object());
+        let own = object.filter(|object| object.is_of(&self.driver().objects));
+        own.cloned().ok_or(Errno::INVAL)
     }
 }

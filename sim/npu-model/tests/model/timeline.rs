@@ -8,7 +8,6 @@ use std::thread;
 use std::time::Duration;
 
 use npu_model::timeline::DeviceTimeline;
-use npu_model::trace::TaskTrace;
 use npu_model::{Level, Model, ModelOptions};
 use rknpu_chip::Master;
 use rknpu_regcmd::MatmulForm;
@@ -64,10 +63,7 @@ impl Client {
 
 #[test]
 fn two_files_share_the_device_in_modelled_time() {
-    let model = model(ModelOptions {
-        trace: true,
-        ..ModelOptions::default()
-    });
+    let model = model(ModelOptions::default());
     let clients = [Client::new(&model), Client::new(&model)];
     for _ in 0..3 {
         clients.iter().for_each(|client| client.run(2));
@@ -87,22 +83,9 @@ fn two_files_share_the_device_in_modelled_time() {
         assert_eq!(time.submit_ps, ended.end_ps + driver.wake_ps);
         assert!(time.start_ps >= time.submit_ps + driver.submit_ps);
     }
-    // The work is that of the register values, and of what was touched.
-    let traces = model.take_traces();
     assert_eq!(timeline.tasks().count(), 12);
-    for (job, work, time) in timeline.tasks() {
-        assert_eq!(work.macs, 64 * 128 * 64);
-        let place = (job.job, time.task);
-        let of_task = |trace: &&TaskTrace| (trace.place.job, trace.place.task) == place;
-        let accesses = &traces.iter().find(of_task).unwrap().accesses;
-        for master in MASTERS.into_iter().chain([Master::Fetch]) {
-            let of_master = accesses.iter().filter(|one| one.master == master);
-            let touched: u64 = of_master.map(|one| one.range.end - one.range.start).sum();
-            let engine = master.engine();
-            let told = engine.map_or(work.command_bytes, |engine| work.bytes.of(engine));
-            assert_eq!(told, touched, "{master:?}");
-        }
-    }
+    let mut tasks = timeline.tasks();
+    assert!(tasks.all(|(_, work, _)| work.macs == 64 * 128 * 64));
     check_trace(&timeline);
 }
 

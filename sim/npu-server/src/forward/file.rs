@@ -301,7 +301,7 @@ fn file_bytes(file: &Descriptor) -> u64 {
 
 /// Whether a time of the monotonic clock, nanoseconds, has passed.
 fn passed(time: i64) -> bool {
-    Deadline::after(Duration::ZERO).as_nanos() >= time
+    Deadline::from_nanos(time).has_passed()
 }
 
 /// Whether the client wants the end of its wait.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model behind `rocket-uapi`'s seam.
+//! The model's open files as `rocket-uapi`'s [`FileOperations`].
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rocket_uapi::{
-    About, Caller, Errno, Error, FileOperations, MappedMemory, SharedFileOperations, sys,
+    About, Caller, Errno, Error, FileOperations, MapRequest, MappedMemory, SharedFileOperations,
+    sys,
 };
 use rustix::fs::SeekFrom;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::driver::{Bug, DrmFile, Mapping, SharedFile};
 
@@ -29,7 +29,7 @@ unsafe impl FileOperations for DrmFile {
             is_model: true,
             cores: self.cores(),
             settle: if options.bugs.contains(Bug::UseAfterClose) {
-                options.profile.free_delay
+                options.driver.free_delay
             } else {
                 Duration::ZERO
             },
@@ -45,14 +45,8 @@ unsafe impl FileOperations for DrmFile {
         self.ioctl(request, arg, caller)
     }
 
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        Ok(Box::new(self.mmap(offset, len, prot, flags)?))
+    fn mmap(&self, request: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno> {
+        Ok(Box::new(self.mmap(request)?))
     }
 
     /// The pages that the NPU side uses too: the host's tables are filled once.
@@ -129,12 +123,9 @@ unsafe impl SharedFileOperations for ModelFiles {
     fn mmap(
         &self,
         fd: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
+        request: &MapRequest,
     ) -> Result<Box<dyn MappedMemory>, Errno> {
         let file = file(fd, Errno::NODEV)?;
-        Ok(Box::new(file.mmap(offset, len, prot, flags)?))
+        Ok(Box::new(file.mmap(request)?))
     }
 }
