@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one seam to a driver: an open file of a DRM device, by its system calls.
+//! The one interface to a driver: an open file of a DRM device, by its system calls.
 //!
 //! An ioctl is a request number and the bytes of its argument, so that a driver's
 //! next ioctl passes without a word of it here. Below are a node of the kernel
 //! ([`crate::Node`]) and the model; above are the typed calls
-//! ([`crate::IoctlBackend`]), a recorder, and a server for other processes.
+//! ([`crate::RocketFile`]), a recorder, and a server for other processes.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -19,18 +19,22 @@ use crate::error::Error;
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
-/// What no ioctl tells of a device.
+/// A device and its driver, as they describe themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct DeviceInfo {
     /// The node's path, or what stands in for it.
     pub name: String,
-    /// Whether it is software.
+    /// The DRM driver's name.
+    pub driver: String,
+    /// The DRM driver's version: major, minor, patch level.
+    pub version: (i32, i32, i32),
+    /// The DRM driver's description.
+    pub description: String,
+    /// Whether this is software.
     pub is_model: bool,
-    /// Number of NPU cores.
+    /// NPU cores; the mainline uAPI has no call for it, so for a kernel device this
+    /// is what the chip has.
     pub cores: u32,
-    /// How long after the last job's end the file may be closed; see
-    /// [`crate::Backend::settle`].
-    pub settle: Duration,
 }
 
 /// The arguments of mmap.
@@ -78,8 +82,13 @@ impl MapRequest {
 /// written is still running. A descriptor
 /// that an ioctl gives this process is open, and nobody else's.
 pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
-    /// The facts about the device that no ioctl tells.
-    fn about(&self) -> About;
+    /// The device and its driver.
+    fn info(&self) -> DeviceInfo;
+
+    /// How long after the last job's end the file may be closed. Kernels of
+    /// today drop a finished job's BO references a little later, into freed
+    /// memory if the file is gone (a use after free in `rocket_gem.c`).
+    fn settle(&self) -> Duration;
 
     /// An ioctl. `arg` is the memory that the argument points to; an empty one
     /// stands for a null pointer. `caller` is the process that calls: addresses
@@ -92,7 +101,7 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// Where the caller is this process: addresses inside `arg`, and inside what
     /// they lead to, must be ones that the driver may read or write as the ioctl
     /// defines, or invalid. What SUBMIT makes the NPU do is subject to
-    /// [`crate::Backend::submit`].
+    /// [`crate::RocketFile::submit`].
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
     -> Result<i32, Errno>;
 
@@ -132,17 +141,18 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// What dma-bufs and sync_files of the device answer.
     fn shared_files(&self) -> Arc<dyn SharedFileOperations>;
 
-    /// Whether the driver took a job that writes a BO, where that is known
-    /// better than by PREP_BO; see [`crate::Backend::was_accepted`].
+    /// Whether the driver is known to have taken a job that lists the BO as
+    /// written. Asked once, right after SUBMIT, when all earlier jobs that list
+    /// it have ended. Where it is not, the job may have ended already, or there
+    /// may never have been one.
     ///
     /// # Errors
     /// `ENOENT` for an unknown handle.
-    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
-        let _ = handle;
-        None
-    }
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno>;
 
-    /// Whether the driver killed a job; see [`crate::Backend::was_killed`].
+    /// Whether the driver killed the job that last listed the BO as written: one
+    /// that it got after `since`, and that has ended. `None` where that is not
+    /// known. It says `Some(false)` of a job that it dropped.
     fn was_killed(&self, handle: u32, since: Instant) -> Option<bool>;
 }
 

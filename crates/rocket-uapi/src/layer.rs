@@ -3,11 +3,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::file::{About, FileOperations, MapRequest, SharedFileOperations};
+use crate::file::{DeviceInfo, FileOperations, MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
@@ -34,6 +34,19 @@ pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
     -> Result<i32, Errno>;
 
+    /// [`FileOperations::info`].
+    fn info(&self) -> DeviceInfo {
+        self.below().info()
+    }
+
+    /// [`FileOperations::map_bo`].
+    ///
+    /// # Errors
+    /// The errno of the driver.
+    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.below().map_bo(bo, len)
+    }
+
     /// [`FileOperations::reopen`].
     ///
     /// # Errors
@@ -46,7 +59,7 @@ pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// `ENOENT` for an unknown handle.
-    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
         self.below().was_accepted(handle)
     }
 
@@ -58,8 +71,12 @@ pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
 
 // SAFETY: what `FileLayer` promises; the rest is the file's below.
 unsafe impl<L: FileLayer> FileOperations for L {
-    fn about(&self) -> About {
-        self.below().about()
+    fn info(&self) -> DeviceInfo {
+        FileLayer::info(self)
+    }
+
+    fn settle(&self) -> Duration {
+        self.below().settle()
     }
 
     unsafe fn ioctl(
@@ -77,7 +94,7 @@ unsafe impl<L: FileLayer> FileOperations for L {
     }
 
     fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.below().map_bo(bo, len)
+        FileLayer::map_bo(self, bo, len)
     }
 
     fn poll(&self) -> Result<i16, Errno> {
@@ -96,7 +113,7 @@ unsafe impl<L: FileLayer> FileOperations for L {
         self.below().shared_files()
     }
 
-    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
         FileLayer::was_accepted(self, handle)
     }
 

@@ -20,8 +20,9 @@ use rustix::fs::{OFlags, SeekFrom};
 use rustix::mm::MapFlags;
 
 use crate::caller::Caller;
+use crate::calls::{device_info, is_busy};
 use crate::error::{Call, Error, Permission};
-use crate::file::{About, FileOperations, MapRequest, SharedFileOperations};
+use crate::file::{DeviceInfo, FileOperations, MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
@@ -136,14 +137,14 @@ unsafe fn ioctl(file: BorrowedFd<'_>, request: u32, arg: *mut c_void) -> Result<
 // PREP_BO waits for the write fences of the BO's reservation object. The DRM core
 // copies as many bytes as the request says in and out (drm_ioctl.c).
 unsafe impl FileOperations for Node {
-    fn about(&self) -> About {
-        About {
-            name: self.path.display().to_string(),
-            is_model: false,
-            // The uAPI has no way to ask.
-            cores: ChipProfile::RK3588.cores,
-            settle: SETTLE,
-        }
+    fn info(&self) -> DeviceInfo {
+        let name = self.path.display().to_string();
+        // The uAPI has no way to ask for the cores.
+        device_info(self, name, false, ChipProfile::RK3588.cores)
+    }
+
+    fn settle(&self) -> Duration {
+        SETTLE
     }
 
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], _: &dyn Caller) -> Result<i32, Errno> {
@@ -185,6 +186,10 @@ unsafe impl FileOperations for Node {
 
     fn shared_files(&self) -> Arc<dyn SharedFileOperations> {
         Arc::new(KernelFiles)
+    }
+
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
+        is_busy(self, handle)
     }
 
     fn was_killed(&self, _: u32, since: Instant) -> Option<bool> {

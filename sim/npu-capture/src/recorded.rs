@@ -198,17 +198,11 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
 
     fn wait(&self, handle: u32, since: Instant) -> Result<End, Errno> {
         let file = &*self.inner;
-        let was_accepted = match file.was_accepted(handle) {
-            Some(known) => known?,
-            None => matches!(
-                prep_bo(file, handle, Deadline::NOW),
-                Err(Errno::BUSY | Errno::TIMEDOUT)
-            ),
-        };
+        let was_accepted = file.was_accepted(handle)?;
         let fence = match prep_bo(file, handle, Deadline::after(SOON)) {
             Ok(()) => None,
             Err(Errno::BUSY | Errno::TIMEDOUT) => {
-                let fence = (!file.about().is_model).then(|| write_fence(file, handle));
+                let fence = (!file.info().is_model).then(|| write_fence(file, handle));
                 prep_bo(file, handle, Deadline::after(WAIT))?;
                 fence.and_then(Result::ok)
             }
@@ -313,10 +307,10 @@ where
         Ok(Arc::new(self.recording.of(self.inner.reopen()?)))
     }
 
-    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
         // The job is over: what was seen of it counts.
         let ends = self.ends();
-        Some(Ok(ends.get(&handle).is_some_and(|end| end.was_accepted)))
+        Ok(ends.get(&handle).is_some_and(|end| end.was_accepted))
     }
 
     fn was_killed(&self, handle: u32, _: Instant) -> Option<bool> {

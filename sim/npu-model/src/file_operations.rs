@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rocket_uapi::{
-    About, Caller, Errno, Error, FileOperations, MapRequest, MappedMemory, SharedFileOperations,
-    sys,
+    Caller, DeviceInfo, Errno, Error, FileOperations, MapRequest, MappedMemory,
+    SharedFileOperations, device_info, sys,
 };
 use rustix::fs::SeekFrom;
 
 use crate::driver::{Bug, DrmFile, Mapping, SharedFile};
 
-/// What [`About::name`] says of the model.
+/// What [`DeviceInfo::name`] says of the model.
 const MODEL_NAME: &str = "software model";
 
 // SAFETY: the driver half gives each handle and address once while the BO lives,
@@ -22,17 +22,16 @@ const MODEL_NAME: &str = "software model";
 // when the core has ended the job. A mapping keeps its object; within this
 // process the model writes it only on behalf of jobs, that is as the NPU.
 unsafe impl FileOperations for DrmFile {
-    fn about(&self) -> About {
+    fn info(&self) -> DeviceInfo {
+        device_info(self, MODEL_NAME.to_owned(), true, self.cores())
+    }
+
+    fn settle(&self) -> Duration {
         let options = self.options();
-        About {
-            name: MODEL_NAME.to_owned(),
-            is_model: true,
-            cores: self.cores(),
-            settle: if options.bugs.contains(Bug::UseAfterClose) {
-                options.driver.free_delay
-            } else {
-                Duration::ZERO
-            },
+        if options.bugs.contains(Bug::UseAfterClose) {
+            options.driver.free_delay
+        } else {
+            Duration::ZERO
         }
     }
 
@@ -70,9 +69,9 @@ unsafe impl FileOperations for DrmFile {
         Arc::new(ModelFiles)
     }
 
-    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
-        // A job that is over by now was taken all the same: this device knows.
-        Some(self.was_accepted(handle))
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
+        // A job that has ended by now was taken all the same: this device knows.
+        self.was_accepted(handle)
     }
 
     fn was_killed(&self, handle: u32, _: Instant) -> Option<bool> {

@@ -7,9 +7,7 @@
 use std::fs::File;
 
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::{
-    ByteLen, Call, Deadline, Errno, Error, MapRequest, PAGE_BYTES, SharedBuffer, sys,
-};
+use rocket_uapi::{ByteLen, Call, Deadline, Errno, Error, MapRequest, PAGE_BYTES, sys};
 
 /// Descriptors of the process.
 const DESCRIPTORS: u64 = 64;

@@ -56,11 +56,7 @@ impl File {
             "{request:#x} takes another argument"
         );
         // SAFETY: as in `plain`.
-        unsafe {
-            self.raw()?
-                .file_ioctl(file, request, Some(arg.as_mut_bytes()))
-        }
-        .map(drop)
+        unsafe { self.file_ioctl(file, request, Some(arg.as_mut_bytes())) }.map(drop)
     }
 
     pub(crate) fn export_fence(
@@ -79,7 +75,7 @@ impl File {
     pub(crate) fn writers(&self, dma_buf: BorrowedFd<'_>) -> Result<SyncFile, NotPassed> {
         let fence = self.export_fence(dma_buf, sys::DMA_BUF_SYNC_READ);
         let fence = fence.must("EXPORT_SYNC_FILE")?;
-        Ok(self.device().adopt_sync_file(fence)?)
+        Ok(self.device().adopt_sync_file(fence))
     }
 
     pub(crate) fn import_fence(
@@ -127,10 +123,7 @@ impl File {
         let bytes = arg.as_mut_bytes();
         // SAFETY: the request is that of the structure; with room for no fences
         // its address is not followed.
-        unsafe {
-            self.raw()?
-                .file_ioctl(sync_file, sys::SYNC_FILE_INFO, Some(bytes))
-        }?;
+        unsafe { self.file_ioctl(sync_file, sys::SYNC_FILE_INFO, Some(bytes)) }?;
         Ok((arg.status, arg.num_fences))
     }
 
@@ -179,7 +172,7 @@ impl File {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Map, Errno> {
-        let mapped = self.raw()?.file_mmap(
+        let mapped = self.device().raw_file().shared_files().mmap(
             dma_buf,
             &MapRequest {
                 offset,
@@ -192,6 +185,6 @@ impl File {
     }
 
     pub(crate) fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {
-        self.raw()?.file_seek(file, to)
+        self.device().raw_file().shared_files().seek(file, to)
     }
 }

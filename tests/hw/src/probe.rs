@@ -31,7 +31,7 @@ impl File {
         };
         // SAFETY: the request is that of the structure; `name` has as many bytes as
         // the length says, and at NULL nothing is written.
-        unsafe { self.raw()?.ioctl(sys::VERSION, Some(arg.as_mut_bytes())) }?;
+        unsafe { self.ioctl(sys::VERSION, Some(arg.as_mut_bytes())) }?;
         Ok((arg.name_len, arg.desc_len))
     }
 
@@ -42,14 +42,14 @@ impl File {
         let request = sys::CREATE_BO ^ (24 ^ 8) << 16;
         // SAFETY: the size in the request is less than that of `arg`, and CREATE_BO
         // follows no address.
-        unsafe { self.raw()?.ioctl(request, Some(arg.as_mut_bytes())) }?;
+        unsafe { self.ioctl(request, Some(arg.as_mut_bytes())) }?;
         Ok(arg)
     }
 
     /// Any request with NULL as its argument.
     pub(crate) fn null_on(&self, file: BorrowedFd<'_>, request: u32) -> Result<i32, Errno> {
         // SAFETY: nothing can be read or written at NULL.
-        unsafe { self.raw()?.file_ioctl(file, request, None) }
+        unsafe { self.file_ioctl(file, request, None) }
     }
 
     /// A request with one byte less or more than it takes, all zeros.
@@ -57,10 +57,7 @@ impl File {
         let mut arg = [0; LARGEST + 1];
         // SAFETY: the size in the request is at most that of `arg`, which holds no
         // address but NULL.
-        unsafe {
-            self.raw()?
-                .file_ioctl(file, request ^ 1 << 16, Some(&mut arg))
-        }
+        unsafe { self.file_ioctl(file, request ^ 1 << 16, Some(&mut arg)) }
     }
 
     /// SET_NAME in both forms.
@@ -68,7 +65,7 @@ impl File {
         [SET_NAME_A, sys::DMA_BUF_SET_NAME].map(|request| {
             let mut name = name.to_bytes_with_nul().to_vec();
             // SAFETY: the kernel reads up to the terminator.
-            let named = unsafe { self.raw()?.file_ioctl(dma_buf, request, Some(&mut name)) };
+            let named = unsafe { self.file_ioctl(dma_buf, request, Some(&mut name)) };
             named.map(drop)
         })
     }
@@ -77,7 +74,7 @@ impl File {
         let mut arg = [0, pad];
         let bytes = arg.as_mut_bytes();
         // SAFETY: the size in the request is 16, and no address is in it.
-        unsafe { self.raw()?.file_ioctl(fence, SET_DEADLINE, Some(bytes)) }
+        unsafe { self.file_ioctl(fence, SET_DEADLINE, Some(bytes)) }
     }
 
     /// FILE_INFO with room for so many fences: status and number, and the status of
@@ -98,10 +95,7 @@ impl File {
         let bytes = arg.as_mut_bytes();
         // SAFETY: the request is that of the structure; its address is that of an
         // array with as many entries as it says.
-        unsafe {
-            self.raw()?
-                .file_ioctl(fence, sys::SYNC_FILE_INFO, Some(bytes))
-        }?;
+        unsafe { self.file_ioctl(fence, sys::SYNC_FILE_INFO, Some(bytes)) }?;
         let known = fences.iter().take(arg.num_fences as usize);
         let known = known.map(|fence| fence.status).collect();
         Ok((arg.status, arg.num_fences, known))

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Device, Errno, MapRequest, MappedMemory, PlainArgument, RawDevice, sys};
+use rocket_uapi::{Device, Errno, MapRequest, MappedMemory, OwnProcess, PlainArgument, sys};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use zerocopy::IntoBytes;
 
@@ -27,7 +27,7 @@ const NOT_DRM: u32 = 0x4008_7a44;
 /// Room for each text of VERSION, bytes.
 const TEXT_BYTES: usize = 64;
 
-/// One open file, seen through its raw door.
+/// One open file, seen by its system calls.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     device: Device,
@@ -42,15 +42,9 @@ pub(crate) struct VersionTexts {
 }
 
 impl File {
-    /// # Errors
-    /// A skip, where the backend has no such door.
-    pub(crate) fn new(device: &Device) -> Result<Self, NotPassed> {
-        match device.raw() {
-            Some(_) => Ok(Self {
-                device: device.clone(),
-            }),
-            None => Err(NotPassed::Skip("the device takes no raw ioctls".to_owned())),
-        }
+    pub(crate) fn new(device: &Device) -> Self {
+        let device = device.clone();
+        Self { device }
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -59,11 +53,40 @@ impl File {
 
     /// A second file of the same device.
     pub(crate) fn reopen(&self) -> Result<Self, NotPassed> {
-        Self::new(&self.device.reopen()?)
+        Ok(Self::new(&self.device.reopen()?))
     }
 
-    pub(crate) fn raw(&self) -> Result<&RawDevice, Errno> {
-        self.device.raw().ok_or(Errno::NOTTY)
+    /// ioctl with an argument of `arg.len()` bytes; `None` passes NULL.
+    ///
+    /// # Safety
+    /// Addresses inside `arg`, and inside what they lead to, must be ones that
+    /// the driver may read or write as the ioctl defines, or invalid. The
+    /// request must not make the driver touch more than `arg` at `arg`.
+    pub(crate) unsafe fn ioctl(&self, request: u32, arg: Option<&mut [u8]>) -> Result<i32, Errno> {
+        // SAFETY: the addresses that it is asked for are those for which the
+        // caller vouches. It lives for this call.
+        let user = unsafe { OwnProcess::new() };
+        let file = self.device.raw_file();
+        // SAFETY: what the caller promises.
+        unsafe { file.ioctl(request, arg.unwrap_or_default(), &user) }
+    }
+
+    /// As [`File::ioctl`], on a dma-buf or a sync_file that came from this device.
+    ///
+    /// # Safety
+    /// As for [`File::ioctl`].
+    pub(crate) unsafe fn file_ioctl(
+        &self,
+        file: BorrowedFd<'_>,
+        request: u32,
+        arg: Option<&mut [u8]>,
+    ) -> Result<i32, Errno> {
+        let arg = arg.map_or(0, |bytes| bytes.as_mut_ptr().expose_provenance() as u64);
+        // SAFETY: as in `ioctl`; and `arg` is exclusively ours to lend.
+        let user = unsafe { OwnProcess::new() };
+        let files = self.device.raw_file().shared_files();
+        // SAFETY: what the caller promises.
+        unsafe { files.ioctl(file, request, arg, &user) }
     }
 
     /// An ioctl whose structure holds no address.
@@ -74,7 +97,7 @@ impl File {
         );
         // SAFETY: `request` is one of `T`, which promises that the kernel stays
         // within its bytes, and follows no address in it.
-        unsafe { self.raw()?.ioctl(request, Some(arg.as_mut_bytes())) }
+        unsafe { self.ioctl(request, Some(arg.as_mut_bytes())) }
     }
 
     pub(crate) fn create(&self, size: u32) -> Result<sys::CreateBo, Errno> {
@@ -125,12 +148,12 @@ impl File {
         let request = sys::FINI_BO & !SIZE_MASK | (size as u32) << SIZE_SHIFT;
         // SAFETY: the size in the request is that of `arg`, and FINI_BO
         // follows no address.
-        unsafe { self.raw()?.ioctl(request, Some(&mut arg)) }
+        unsafe { self.ioctl(request, Some(&mut arg)) }
     }
 
     pub(crate) fn fini_null(&self) -> Result<i32, Errno> {
         // SAFETY: nothing can be read or written at NULL.
-        unsafe { self.raw()?.ioctl(sys::FINI_BO, None) }
+        unsafe { self.ioctl(sys::FINI_BO, None) }
     }
 
     pub(crate) fn get_cap(&self, capability: u64) -> Result<u64, Errno> {
@@ -158,7 +181,7 @@ impl File {
     pub(crate) fn flink(&self, handle: u32) -> Result<u32, Errno> {
         let mut arg = [handle, 0];
         // SAFETY: the size in the request is 8, and no address is in it.
-        unsafe { self.raw()?.ioctl(GEM_FLINK, Some(arg.as_mut_bytes())) }?;
+        unsafe { self.ioctl(GEM_FLINK, Some(arg.as_mut_bytes())) }?;
         Ok(arg[1])
     }
 
@@ -167,7 +190,7 @@ impl File {
         let mut arg = [0_u8; 16];
         // SAFETY: the size in the request is 16; with room for no bytes the
         // address is not followed.
-        unsafe { self.raw()?.ioctl(GET_UNIQUE, Some(&mut arg)) }
+        unsafe { self.ioctl(GET_UNIQUE, Some(&mut arg)) }
     }
 
     /// One of the requests above, which all take 8 bytes, with zeros.
@@ -175,7 +198,7 @@ impl File {
         let mut arg = [0_u8; 8];
         // SAFETY: the size in each of the three requests is 8. Nobody knows
         // two of them; the third holds no address.
-        unsafe { self.raw()?.ioctl(request, Some(&mut arg)) }
+        unsafe { self.ioctl(request, Some(&mut arg)) }
     }
 
     pub(crate) fn version(&self) -> Result<VersionTexts, Errno> {
@@ -195,7 +218,7 @@ impl File {
         };
         // SAFETY: the request is that of the structure; its three addresses
         // are those of local arrays with as many bytes as the lengths say.
-        unsafe { self.raw()?.ioctl(sys::VERSION, Some(arg.as_mut_bytes())) }?;
+        unsafe { self.ioctl(sys::VERSION, Some(arg.as_mut_bytes())) }?;
         let text = |index: usize, len: u64| {
             let len = usize::try_from(len).map_or(TEXT_BYTES, |len| len.min(TEXT_BYTES));
             String::from_utf8_lossy(&texts[index][..len]).into_owned()
@@ -243,11 +266,11 @@ impl File {
     }
 
     pub(crate) fn poll(&self) -> Result<i16, Errno> {
-        self.raw()?.poll()
+        self.device.raw_file().poll()
     }
 
     pub(crate) fn read(&self) -> Result<usize, Errno> {
-        self.raw()?.read(&mut [0; 64])
+        self.device.raw_file().read(&mut [0; 64])
     }
 
     pub(crate) fn map(
@@ -257,7 +280,7 @@ impl File {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Map, Errno> {
-        let map = self.raw()?.mmap(&MapRequest {
+        let map = self.device.raw_file().mmap(&MapRequest {
             offset,
             len,
             prot,

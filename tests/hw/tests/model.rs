@@ -4,11 +4,10 @@
 
 use npu_model::{Model, ModelOptions};
 use rocket_hw_tests::{Choice, ROWS, ReportFormat, RowCounts, run};
-use rocket_uapi::Device;
 
 #[test]
 fn the_model_does_what_the_driver_does() {
-    let device = Device::from_backend(Model::new(ModelOptions::default()).open());
+    let device = Model::new(ModelOptions::default()).open_device();
     let mut out = Vec::new();
     let summary = run(&device, &Choice::default(), ReportFormat::Text, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();

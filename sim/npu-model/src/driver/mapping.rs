@@ -84,7 +84,7 @@ impl Mapping {
 
     /// Length in bytes, as asked for; never 0.
     #[must_use]
-    #[allow(clippy::len_without_is_empty)]
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.len
     }

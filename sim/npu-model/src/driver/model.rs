@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rknpu_chip::{ChipOptions, Core, Level};
 use rknpu_regcmd::timing::Machine;
-use rocket_uapi::{Backend, Device, IoctlBackend};
+use rocket_uapi::{Device, FileOperations};
 
 use super::bugs::Bug;
 use super::client_map::ClientMaps;
@@ -64,10 +64,10 @@ impl Model {
 
     /// Opens the device: a file with its own handles, addresses and queue.
     #[must_use]
-    pub fn open(&self) -> Arc<dyn Backend> {
+    pub fn open(&self) -> Arc<dyn FileOperations> {
         // Its clients wait as long as the file says.
         let settles = self.driver.options.bugs.contains(Bug::UseAfterClose);
-        Arc::new(IoctlBackend::new(Arc::new(self.open_settling(settles))))
+        Arc::new(self.open_settling(settles))
     }
 
     fn open_settling(&self, settles: bool) -> DrmFile {
@@ -78,7 +78,7 @@ impl Model {
     /// Opens the device for programs; see [`Model::open`].
     #[must_use]
     pub fn open_device(&self) -> Device {
-        Device::from_backend(self.open())
+        Device::new(self.open())
     }
 
     /// Opens the device as a raw file: ioctl numbers and bytes.

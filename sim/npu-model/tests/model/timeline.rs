@@ -154,17 +154,17 @@ fn what_is_over_here_may_not_be_over_in_modelled_time() {
     for pass in ["object", "wait", "sync_file"] {
         let model = model(ModelOptions::default());
         let [writer, reader] = [Client::new(&model), Client::new(&model)];
-        let dma_buf = writer.file.backend.export_bo(writer.file.out()).unwrap();
+        let dma_buf = writer.file.calls.export_bo(writer.file.out()).unwrap();
         writer.run(4);
-        let backend = &reader.file.backend;
-        let imported = backend.import_bo(dma_buf.as_fd()).unwrap();
+        let calls = &reader.file.calls;
+        let imported = calls.import_bo(dma_buf.as_fd()).unwrap();
         let mut reads = vec![];
         match pass {
             "object" => reads.push(imported),
-            "wait" => backend.prep_bo(imported, Deadline::FOREVER).unwrap(),
+            "wait" => calls.prep_bo(imported, Deadline::FOREVER).unwrap(),
             _ => {
-                let own = backend.export_bo(reader.file.out()).unwrap();
-                let files = backend.shared_files().unwrap();
+                let own = calls.export_bo(reader.file.out()).unwrap();
+                let files = calls.shared_files();
                 let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read);
                 let fence = fence.unwrap();
                 let added = files.import_sync_file(own.as_fd(), BufferAccess::Read, fence.as_fd());

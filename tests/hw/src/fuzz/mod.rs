@@ -60,7 +60,7 @@ pub fn run(device: &Device, options: Options) -> Result<u64, NotPassed> {
 fn round(device: &Device, seed: u64, known_bugs: bool) -> RowOutcome {
     let canary = Canary::new(device)?;
     // Each thread has files of its own, and one that it shares with the others.
-    let shared = File::new(&device.reopen()?)?;
+    let shared = File::new(&device.reopen()?);
     let worlds = (0..THREADS).map(|thread| World::new(device, &shared, seed, thread, known_bugs));
     let mut worlds = worlds.collect::<Result<Vec<_>, _>>()?;
     let outcomes: Vec<RowOutcome> = thread::scope(|scope| {
@@ -109,7 +109,7 @@ fn canary(at: usize) -> u8 {
 
 impl Canary {
     fn new(device: &Device) -> Result<Self, NotPassed> {
-        let file = File::new(&device.reopen()?)?;
+        let file = File::new(&device.reopen()?);
         let bo = file.create(CANARY as u32).must("CREATE_BO")?;
         let map = file.map_shared(bo.offset, CANARY).must("mmap")?;
         (0..CANARY).for_each(|at| map.set(at, canary(at)));

@@ -93,7 +93,7 @@ impl World {
         thread: u64,
         known_bugs: bool,
     ) -> Result<Self, NotPassed> {
-        let own = || File::new(&device.reopen()?);
+        let own = || shared.reopen();
         let slots = [shared.clone(), own()?, own()?].map(Slot::new);
         Ok(Self {
             rng: Rng::new(seed, thread),
@@ -272,7 +272,7 @@ impl World {
     /// A file that closes with a job in flight, whose only object is another
     /// file's, which stays.
     fn visitor(&mut self) -> RowOutcome {
-        let file = File::new(&self.device.reopen()?)?;
+        let file = File::new(&self.device.reopen()?);
         if self.known_bugs && self.rng.once_in(2) {
             // Objects of its own are freed after it.
             let slot = Slot::new(file)?;
