@@ -6,17 +6,20 @@
 //! zeros, the tail of a longer one is ignored, and the result goes back only
 //! as far as the client's size.
 
+use std::sync::Arc;
+
 use rocket_uapi::{Caller, Deadline, monotonic_ns, sys};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::abi;
 use super::device::DriverState;
+use super::dma_buf::ModelDmaBuf;
 use super::fence::WaitEnd;
 use super::file::DrmFile;
 use super::job::{self, DropReason};
 use super::resv::Usage;
-use super::shared_file;
+use super::shared_file::{self, SharedFile};
 use crate::event::Event;
 
 /// What VERSION says: 0.0.0, although the uAPI is complete (observed).
@@ -197,7 +200,9 @@ impl DrmFile {
         if arg.flags & !PRIME_FLAGS != 0 {
             return Err(Errno::INVAL);
         }
-        let file = self.prime_export(arg.handle, arg.flags & sys::DRM_RDWR != 0)?;
+        let object = self.lookup(arg.handle).ok_or(Errno::NOENT)?;
+        // For writing only if that is asked for here or was at the first export.
+        let file = ModelDmaBuf::export(&object, arg.flags & sys::DRM_RDWR != 0)?;
         user.install(file, arg.flags & sys::DRM_CLOEXEC != 0, &mut |number| {
             arg.fd = number;
             Ok(())
@@ -205,8 +210,19 @@ impl DrmFile {
     }
 
     fn fd_to_handle(&self, arg: &mut sys::PrimeHandle, user: &dyn Caller) -> Result<(), Errno> {
-        let file = user.descriptor(arg.fd)?;
-        arg.handle = self.prime_import(file.number())?;
+        let fd = user.descriptor(arg.fd)?;
+        shared_file::collect();
+        // The driver cannot import the pages of another exporter. No IOVA comes with
+        // the handle in a file that did not create the object.
+        let file = SharedFile::of(fd.number())?;
+        let object = file.as_ref().and_then(|file| file.0.object());
+        let own = object.filter(|object| object.is_of(&self.driver().objects));
+        let object = own.ok_or(Errno::INVAL)?;
+        let mut handles = self.handles();
+        arg.handle = match handles.find(object) {
+            Some(handle) => handle,
+            None => handles.insert(Arc::clone(object))?,
+        };
         Ok(())
     }
 }

@@ -15,8 +15,7 @@
 //! | `release`, `life`, `orphans` | the end of a file: drm_release, rocket_postclose |
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
 //! | `mmap`, `mapping`, `client_map` | mappings, those of other processes |
-//! | `prime` | export and import |
-//! | `shared_file`, `dma_buf`, `sync_file`, `sw_sync` | the files that are not the device node's |
+//! | `shared_file`, `dma_buf`, `sync_file`, `sw_sync` | PRIME; the files that are not the device node's |
 //! | `job`, `sched`, `fence`, `resv` | SUBMIT, the DRM scheduler, dma_fence, dma_resv |
 //! | `run`, `hardware` | a job on its core; the register accesses of one task |
 //! | `memory`, `cache` | pages; the CPU's caches |
@@ -48,7 +47,6 @@ mod memory;
 mod mmap;
 mod model;
 mod orphans;
-mod prime;
 mod profile;
 mod release;
 mod resv;

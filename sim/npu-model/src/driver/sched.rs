@@ -438,30 +438,25 @@ impl SchedulerShared {
             drop(state);
             // Whoever closes the file waits for its queue to become empty.
             self.changed.notify_all();
-            self.finish(core, job);
+            let result = self.run(core, &job);
+            let AcceptedJob { fence, request, .. } = job;
+            request.note_writes();
+            request.note_end();
+            // The kernel drops the references a little after it signals the
+            // fence. The model does it before, so that what a client sees after
+            // a wait (addresses, offsets) does not depend on luck.
+            drop(request);
+            let mut state = lock(&self.state);
+            state.jobs_on[core] -= 1;
+            match result {
+                Ok(()) => state.ended.completed += 1,
+                Err(_) => state.ended.killed += 1,
+            }
+            drop(state);
+            fence.signal(result);
+            self.signalled();
+            self.end_orphans();
         }
-    }
-
-    /// Runs a job and ends it.
-    fn finish(&self, core: usize, job: AcceptedJob) {
-        let result = self.run(core, &job);
-        let AcceptedJob { fence, request, .. } = job;
-        request.note_writes();
-        request.note_end();
-        // The kernel drops the references a little after it signals the
-        // fence. The model does it before, so that what a client sees after
-        // a wait (addresses, offsets) does not depend on luck.
-        drop(request);
-        let mut state = lock(&self.state);
-        state.jobs_on[core] -= 1;
-        match result {
-            Ok(()) => state.ended.completed += 1,
-            Err(_) => state.ended.killed += 1,
-        }
-        drop(state);
-        fence.signal(result);
-        self.signalled();
-        self.end_orphans();
     }
 
     /// A job that hangs keeps its core until the driver loses patience. What
