@@ -9,23 +9,20 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{multiply, multiply_all, random_i8};
 use npu_matmul::{Engine, PlanOptions, Weights};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::timing::JobTime;
-use rocket_uapi::{
-    Backend, ByteLen, Deadline, Device, DeviceInfo, DevicePool, Error, Handle, RawBo, RawJob,
-};
+use rocket_uapi::{Caller, Device, DevicePool, Errno, Error, FileLayer, FileOperations, sys};
 
 /// An open file whose threads are held up around each call that orders jobs.
 #[derive(Debug)]
 struct Late {
-    inner: Arc<dyn Backend>,
+    inner: Arc<dyn FileOperations>,
     /// Of the whole device.
     state: Arc<AtomicU64>,
 }
@@ -42,57 +39,37 @@ impl Late {
     }
 }
 
-// SAFETY: all is the inner backend's.
-unsafe impl Backend for Late {
-    fn info(&self) -> DeviceInfo {
-        self.inner.info()
+// SAFETY: all is the inner file's.
+unsafe impl FileLayer for Late {
+    type Below = dyn FileOperations;
+
+    fn below(&self) -> &Self::Below {
+        &*self.inner
     }
 
-    fn create_bo(&self, len: ByteLen) -> Result<RawBo, Error> {
-        self.inner.create_bo(len)
-    }
-
-    fn close_bo(&self, handle: Handle) -> Result<(), Error> {
-        self.inner.close_bo(handle)
-    }
-
-    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
-        self.pause();
-        self.inner.prep_bo(handle, until)
-    }
-
-    fn fini_bo(&self, handle: Handle) -> Result<(), Error> {
-        self.inner.fini_bo(handle)
-    }
-
-    unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
-        self.pause();
+    unsafe fn ioctl(
+        &self,
+        request: u32,
+        arg: &mut [u8],
+        caller: &dyn Caller,
+    ) -> Result<i32, Errno> {
+        if matches!(request, sys::PREP_BO | sys::SUBMIT) {
+            self.pause();
+        }
         // SAFETY: what the caller promises.
-        unsafe { self.inner.submit(jobs) }
+        unsafe { self.inner.ioctl(request, arg, caller) }
     }
 
-    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
-        self.inner.export_bo(handle)
-    }
-
-    fn was_accepted(&self, handle: Handle) -> Result<bool, Error> {
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
         self.pause();
         self.inner.was_accepted(handle)
     }
 
-    fn was_killed(&self, handle: Handle, since: Instant) -> Option<bool> {
-        self.inner.was_killed(handle, since)
-    }
-
-    fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {
+    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
         Ok(Arc::new(Self {
             inner: self.inner.reopen()?,
             state: Arc::clone(&self.state),
         }))
-    }
-
-    fn settle(&self) -> Duration {
-        self.inner.settle()
     }
 }
 
@@ -105,7 +82,7 @@ fn times(files: usize, seed: Option<u64>) -> BTreeMap<u64, Vec<JobTime>> {
     });
     let device = match seed {
         None => model.open_device(),
-        Some(seed) => Device::from_backend(Arc::new(Late {
+        Some(seed) => Device::new(Arc::new(Late {
             inner: model.open(),
             state: Arc::new(AtomicU64::new(seed)),
         })),

@@ -14,7 +14,6 @@
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::slice;
-use std::sync::atomic::AtomicU64;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -139,12 +138,6 @@ fn bytes(bo: &Bo) -> &[u8] {
     // SAFETY: as in `deref_mut`, for reading: every holder of a shared borrow
     // of the `Bo` only reads, and a unique one excludes them.
     unsafe { slice::from_raw_parts(memory.as_ptr(), memory.len()) }
-}
-
-/// The memory of an object whose bytes others may change: one that was
-/// exported, of which no guard can be had any more.
-pub(crate) fn shared_words(bo: &Bo) -> &[AtomicU64] {
-    bo.memory().words()
 }
 
 fn whole<T: FromBytes + Immutable + KnownLayout>(bytes: &[u8]) -> &[T] {

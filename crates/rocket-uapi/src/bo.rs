@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::Iova;
 
-use crate::backend::RawBo;
 use crate::device::Device;
 use crate::error::Error;
+use crate::fences::BufferAccess;
 use crate::handles::GemHandle;
 use crate::mapped::MappedMemory;
-use crate::sharing::BufferAccess;
+use crate::rocket_file::RawBo;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
 
@@ -26,7 +26,7 @@ impl Device {
     /// Out of memory, NPU addresses or file descriptors; device gone.
     pub fn alloc(&self, len: ByteLen) -> Result<Bo, Error> {
         let len = len.page_rounded();
-        Bo::new(self, self.backend().create_bo(len)?, len)
+        Bo::new(self, self.file().create_bo(len)?, len)
     }
 }
 
@@ -108,14 +108,9 @@ impl Bo {
 
     /// Length in bytes: what was asked for, rounded up to pages.
     #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.memory.len()
-    }
-
-    /// Whether it has no bytes: never.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        false
     }
 
     /// The file that it belongs to.
@@ -144,8 +139,8 @@ impl Bo {
     /// # Errors
     /// The device has no sync_files; no file descriptor left.
     pub fn fence(&self, access: BufferAccess) -> Result<SyncFile, Error> {
-        let files = self.device().shared_files()?;
-        let dma_buf = self.device().backend().export_bo(self.handle())?;
+        let files = self.device().shared_files();
+        let dma_buf = self.device().file().export_bo(self.handle())?;
         let fd = files.export_sync_file(dma_buf.as_fd(), access)?;
         Ok(SyncFile::new(fd, files))
     }
@@ -153,14 +148,14 @@ impl Bo {
     /// Has later jobs that write it wait for `fence`, as for one who reads it.
     ///
     /// There is no such function for one who writes it: guards would wait for
-    /// it without a deadline. [`crate::SharedBuffer::add_fence`] has it. This
+    /// it without a deadline. [`crate::DmaBuf::add_fence`] has it. This
     /// exports the object for a moment, as [`Bo::fence`] does.
     ///
     /// # Errors
     /// The device has no sync_files, or none of this kind.
     pub fn add_reader(&self, fence: &SyncFile) -> Result<(), Error> {
-        let files = self.device().shared_files()?;
-        let dma_buf = self.device().backend().export_bo(self.handle())?;
+        let files = self.device().shared_files();
+        let dma_buf = self.device().file().export_bo(self.handle())?;
         files.import_sync_file(dma_buf.as_fd(), BufferAccess::Read, fence.as_fd())
     }
 
@@ -224,14 +219,9 @@ impl FrozenBo {
 
     /// Length in bytes.
     #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.0.len()
-    }
-
-    /// Whether it has no bytes: never.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// The file that it belongs to.

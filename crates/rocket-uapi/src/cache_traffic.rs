@@ -6,7 +6,7 @@
 //! (`dma_sync_sgtable_for_cpu` and `_for_device` in the kernel's
 //! `rocket_gem.c`), however little of it is used.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Calls, and the lengths of their buffer objects, since a file was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,34 +29,28 @@ impl CacheTraffic {
     }
 }
 
-/// The same, counted by many threads.
+/// The same, counted by many threads, each beside a call of the driver.
 #[derive(Debug, Default)]
-pub(crate) struct CacheCounters {
-    preps: AtomicU64,
-    prep_bytes: AtomicU64,
-    finis: AtomicU64,
-    fini_bytes: AtomicU64,
-}
+pub(crate) struct CacheCounters(Mutex<CacheTraffic>);
 
 impl CacheCounters {
+    fn lock(&self) -> MutexGuard<'_, CacheTraffic> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn count_prep(&self, len: usize) {
-        // Totals without an order between them: relaxed is enough.
-        self.preps.fetch_add(1, Ordering::Relaxed);
-        self.prep_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        let mut traffic = self.lock();
+        traffic.preps += 1;
+        traffic.prep_bytes += len as u64;
     }
 
     pub(crate) fn count_fini(&self, len: usize) {
-        self.finis.fetch_add(1, Ordering::Relaxed);
-        self.fini_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        let mut traffic = self.lock();
+        traffic.finis += 1;
+        traffic.fini_bytes += len as u64;
     }
 
     pub(crate) fn snapshot(&self) -> CacheTraffic {
-        let get = |total: &AtomicU64| total.load(Ordering::Relaxed);
-        CacheTraffic {
-            preps: get(&self.preps),
-            prep_bytes: get(&self.prep_bytes),
-            finis: get(&self.finis),
-            fini_bytes: get(&self.fini_bytes),
-        }
+        *self.lock()
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::file::FileOperations;
+use crate::file::{DeviceInfo, FileOperations};
 use crate::units::Deadline;
 use crate::user::{Arena, UserMemory};
 use crate::{Errno, sys};
@@ -58,7 +58,7 @@ plain! {
 ///
 /// # Safety
 /// The addresses in `arg`, and in what they lead to, are null or `arena`'s; what
-/// SUBMIT makes the NPU do is subject to [`crate::Backend::submit`].
+/// SUBMIT makes the NPU do is subject to [`crate::RocketFile::submit`].
 pub unsafe fn ioctl_bytes<F>(
     file: &F,
     request: u32,
@@ -68,9 +68,14 @@ pub unsafe fn ioctl_bytes<F>(
 where
     F: FileOperations + ?Sized,
 {
+    // SAFETY: `arena` lives, and lets its memory be read and written.
+    restarted(|| unsafe { file.ioctl(request, arg, arena) })
+}
+
+/// Makes a call again whenever a signal handler interrupts it.
+pub(crate) fn restarted(mut call: impl FnMut() -> Result<i32, Errno>) -> Result<i32, Errno> {
     loop {
-        // SAFETY: `arena` lives, and lets its memory be read and written.
-        match unsafe { file.ioctl(request, arg, arena) } {
+        match call() {
             Err(Errno::INTR) => {}
             other => return other,
         }
@@ -114,20 +119,14 @@ where
     unsafe { ioctl(file, request, arg, &Arena::new()) }
 }
 
-/// The driver's answer to VERSION.
-#[derive(Clone, Debug)]
-pub struct VersionReply {
-    /// The numbers, and the lengths of the texts; the addresses mean nothing.
-    pub structure: sys::Version,
-    /// Name, date and description, as far as there was room.
-    pub texts: [Vec<u8>; 3],
-}
-
-/// VERSION: the driver's name, date and description, with its version numbers.
+/// VERSION: the numbers, with the lengths of the texts, and name, date and description,
+/// as far as there was room. The addresses mean nothing.
 ///
 /// # Errors
 /// The errno of the driver.
-pub fn version<F: FileOperations + ?Sized>(file: &F) -> Result<VersionReply, Errno> {
+pub fn version<F: FileOperations + ?Sized>(
+    file: &F,
+) -> Result<(sys::Version, [Vec<u8>; 3]), Errno> {
     let arena = Arena::new();
     let places = [(); 3].map(|()| arena.push(&[0; TEXT_BYTES]));
     let room = TEXT_BYTES as u64;
@@ -147,7 +146,30 @@ pub fn version<F: FileOperations + ?Sized>(file: &F) -> Result<VersionReply, Err
     for (text, place) in texts.iter_mut().zip(places) {
         arena.read(place, text).map_err(|_| Errno::FAULT)?;
     }
-    Ok(VersionReply { structure, texts })
+    Ok((structure, texts))
+}
+
+/// What VERSION says of a device, as far as it answers, with what no ioctl says.
+pub fn device_info<F: FileOperations + ?Sized>(
+    file: &F,
+    name: String,
+    is_model: bool,
+    cores: u32,
+) -> DeviceInfo {
+    let (numbers, texts) = version(file).unwrap_or_default();
+    let [driver, _, description] = texts.map(|text| String::from_utf8_lossy(&text).into_owned());
+    DeviceInfo {
+        name,
+        driver,
+        version: (
+            numbers.version_major,
+            numbers.version_minor,
+            numbers.version_patchlevel,
+        ),
+        description,
+        is_model,
+        cores,
+    }
 }
 
 /// PREP_BO: waits until no job writes a BO, and gives it to the CPU.
@@ -164,6 +186,18 @@ where
         timeout_ns: until.as_nanos(),
     };
     plain_ioctl(file, sys::PREP_BO, &mut bo).map(drop)
+}
+
+/// PREP_BO without waiting: whether a job writes a BO.
+///
+/// # Errors
+/// `ENOENT` for an unknown handle.
+pub fn is_busy<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<bool, Errno> {
+    match prep_bo(file, handle, Deadline::NOW) {
+        Ok(()) => Ok(false),
+        Err(Errno::BUSY | Errno::TIMEDOUT) => Ok(true),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// GEM_CLOSE: gives a handle back.

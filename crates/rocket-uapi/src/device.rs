@@ -9,16 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use crate::backend::{Backend, DeviceInfo, RawBo, RawJob};
 use crate::cache_traffic::{CacheCounters, CacheTraffic};
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
-use crate::error::{Call, Error};
-use crate::file::FileOperations;
+use crate::error::Error;
+use crate::file::{DeviceInfo, FileOperations};
 use crate::handle_use::HandleUse;
-use crate::ioctls::IoctlBackend;
 use crate::job::IdleWitness;
-use crate::raw::RawDevice;
+use crate::rocket_file::{RawBo, RocketFile};
 use crate::shared_files::SharedFiles;
+use crate::submit::RawJob;
 use crate::sync_file::SyncFile;
 use crate::units::{Deadline, Handle};
 
@@ -27,12 +26,12 @@ use crate::units::{Deadline, Handle};
 ///
 /// The file is closed when the last clone and the last buffer of it are gone,
 /// and not before the driver is done with the last job (see
-/// [`Backend::settle`]).
+/// [`FileOperations::settle`]).
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
 struct Inner {
-    backend: Arc<dyn Backend>,
+    file: RocketFile,
     /// When the last job was seen to end.
     last_end: Mutex<Option<Instant>>,
     /// Whether there may have been jobs whose end nobody here waits for.
@@ -49,7 +48,7 @@ impl Inner {
     fn settle(&self) {
         let last_end = *self.last_end.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ended) = last_end {
-            thread::sleep(self.backend.settle().saturating_sub(ended.elapsed()));
+            thread::sleep(self.file.settle().saturating_sub(ended.elapsed()));
         }
     }
 }
@@ -58,22 +57,26 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let idle = self.idle_witnesses.get_mut();
         for page in idle.unwrap_or_else(PoisonError::into_inner).drain(..) {
-            page.close(&*self.backend);
+            page.raw.close(&self.file);
         }
         let operands = self.witness_operands.get_mut();
         if let Some(raw) = operands.unwrap_or_else(PoisonError::into_inner).take() {
-            raw.close(&*self.backend);
+            raw.close(&self.file);
         }
         self.settle();
     }
 }
 
 impl Device {
-    /// The device behind `backend`.
+    /// The device behind an open file.
     #[must_use]
-    pub fn from_backend(backend: Arc<dyn Backend>) -> Self {
+    pub fn new(file: Arc<dyn FileOperations>) -> Self {
+        Self::of(RocketFile::new(file))
+    }
+
+    fn of(file: RocketFile) -> Self {
         Self(Arc::new(Inner {
-            backend,
+            file,
             last_end: Mutex::new(None),
             raw_jobs: AtomicBool::new(false),
             handles: HandleUse::default(),
@@ -89,7 +92,7 @@ impl Device {
     /// Why the node cannot be used, and what helps: it is missing, belongs to
     /// a group that this user is not in, is served by another driver.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Ok(Self::from_backend(Arc::new(discover::open(path)?)))
+        Ok(Self::new(discover::open(path)?))
     }
 
     /// Opens the first node below [`ACCEL_DIRECTORY`] that the `rocket` driver
@@ -106,8 +109,7 @@ impl Device {
     /// # Errors
     /// As [`Device::discover`].
     pub fn discover_in(directory: &Path) -> Result<Self, DiscoverError> {
-        let kernel = discover::first_usable(directory)?;
-        Ok(Self::from_backend(Arc::new(kernel)))
+        Ok(Self::new(discover::first_usable(directory)?))
     }
 
     /// Opens the same device once more, with addresses of its own.
@@ -115,7 +117,7 @@ impl Device {
     /// # Errors
     /// As opening it the first time.
     pub fn reopen(&self) -> Result<Self, Error> {
-        self.backend().reopen().map(Self::from_backend)
+        self.file().reopen().map(Self::of)
     }
 
     /// Opens the same device once more, through `wrap`: a file that stands in
@@ -127,47 +129,36 @@ impl Device {
         &self,
         wrap: impl FnOnce(Arc<dyn FileOperations>) -> Arc<dyn FileOperations>,
     ) -> Result<Self, Error> {
-        let call = Call::Open;
-        let file = self.backend().raw().ok_or(Error::Unsupported { call })?;
-        let backend = IoctlBackend::new(wrap(file.reopen()?));
-        Ok(Self::from_backend(Arc::new(backend)))
+        Ok(Self::new(wrap(self.file().file().reopen()?)))
     }
 
     /// What the device says of itself.
     #[must_use]
     pub fn info(&self) -> DeviceInfo {
-        self.backend().info()
+        self.file().info().clone()
     }
 
-    /// The door for driver tests, where the backend has one.
+    /// The open file, for driver tests: jobs may go through it.
     #[must_use]
-    pub fn raw(&self) -> Option<&RawDevice> {
-        let raw = self.backend().raw();
-        if raw.is_some() {
-            // Jobs may go through it.
-            self.0.raw_jobs.store(true, Ordering::Release);
-        }
-        raw
+    pub fn raw_file(&self) -> &dyn FileOperations {
+        self.0.raw_jobs.store(true, Ordering::Release);
+        self.file().file()
     }
 
     /// Not public: closing a handle under a live [`crate::Bo`] would let the next one
     /// have its number.
-    pub(crate) fn backend(&self) -> &dyn Backend {
-        &*self.0.backend
+    pub(crate) fn file(&self) -> &RocketFile {
+        &self.0.file
     }
 
     /// A sync_file that came from somewhere else, to be used with this device.
-    ///
-    /// # Errors
-    /// The device has no sync_files.
-    pub fn adopt_sync_file(&self, fd: OwnedFd) -> Result<SyncFile, Error> {
-        Ok(SyncFile::new(fd, self.shared_files()?))
+    #[must_use]
+    pub fn adopt_sync_file(&self, fd: OwnedFd) -> SyncFile {
+        SyncFile::new(fd, self.shared_files())
     }
 
-    pub(crate) fn shared_files(&self) -> Result<SharedFiles, Error> {
-        let call = Call::ExportSyncFile;
-        let files = self.backend().shared_files();
-        files.ok_or(Error::Unsupported { call })
+    pub(crate) fn shared_files(&self) -> SharedFiles {
+        self.file().shared_files()
     }
 
     pub(crate) fn handles(&self) -> &HandleUse {
@@ -188,7 +179,7 @@ impl Device {
         self.0.raw_jobs.store(true, Ordering::Release);
         self.note_end();
         // SAFETY: what the caller promises.
-        unsafe { self.backend().submit(jobs) }
+        unsafe { self.file().submit(jobs) }
     }
 
     /// A wait for a buffer has ended: maybe one for a raw job.
@@ -207,13 +198,13 @@ impl Device {
     pub(crate) fn prep(&self, handle: Handle, len: usize, until: Deadline) -> Result<(), Error> {
         // Before the call: the driver invalidates also where it fails.
         self.0.cache_traffic.count_prep(len);
-        self.backend().prep_bo(handle, until)
+        self.file().prep_bo(handle, until)
     }
 
-    /// [`Backend::was_accepted`] for an object of `len` bytes.
+    /// [`FileOperations::was_accepted`] for an object of `len` bytes.
     pub(crate) fn was_accepted(&self, handle: Handle, len: usize) -> Result<bool, Error> {
         self.0.cache_traffic.count_prep(len);
-        self.backend().was_accepted(handle)
+        self.file().was_accepted(handle)
     }
 
     pub(crate) fn idle_witnesses(&self) -> MutexGuard<'_, Vec<IdleWitness>> {
@@ -229,11 +220,11 @@ impl Device {
     /// FINI_BO of an object of `len` bytes.
     pub(crate) fn fini(&self, handle: Handle, len: usize) -> Result<(), Error> {
         self.0.cache_traffic.count_fini(len);
-        self.backend().fini_bo(handle)
+        self.file().fini_bo(handle)
     }
 
     /// What PREP_BO and FINI_BO were called for so far, by [`crate::Bo`],
-    /// [`crate::SharedBuffer`] and jobs, each of which has a page of its own.
+    /// [`crate::DmaBuf`] and jobs, each of which has a page of its own.
     #[must_use]
     pub fn cache_traffic(&self) -> CacheTraffic {
         self.0.cache_traffic.snapshot()
@@ -264,7 +255,7 @@ impl Device {
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Device").field(&self.0.backend).finish()
+        f.debug_tuple("Device").field(&self.0.file).finish()
     }
 }
 

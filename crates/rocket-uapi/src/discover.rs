@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Errno;
-use crate::backend::Backend as _;
+use crate::calls::version;
 use crate::error::{Call, DRIVER_REMEDY, Error};
-use crate::ioctls::IoctlBackend;
+use crate::file::FileOperations;
 use crate::node::Node;
 
 /// Where the kernel puts accel nodes.
@@ -63,7 +63,7 @@ fn list(refused: &[RefusedNode]) -> String {
 }
 
 /// Opens the first usable node of `directory`, in the order of their numbers.
-pub(crate) fn first_usable(directory: &Path) -> Result<IoctlBackend, DiscoverError> {
+pub(crate) fn first_usable(directory: &Path) -> Result<Arc<dyn FileOperations>, DiscoverError> {
     let mut refused = Vec::new();
     match nodes(directory) {
         Ok(nodes) => {
@@ -90,14 +90,14 @@ pub(crate) fn first_usable(directory: &Path) -> Result<IoctlBackend, DiscoverErr
 }
 
 /// Opens the node at `path` if it is an NPU's.
-pub(crate) fn open(path: &Path) -> Result<IoctlBackend, Error> {
-    let device = IoctlBackend::new(Arc::new(Node::open(path)?));
-    device.check_version().map_err(|errno| match errno {
+pub(crate) fn open(path: &Path) -> Result<Arc<dyn FileOperations>, Error> {
+    let node = Node::open(path)?;
+    let (_, [driver, ..]) = version(&node).map_err(|errno| match errno {
         Errno::NOTTY | Errno::INVAL => Error::NotADevice,
         _ => Error::of(Call::Version, None, errno),
     })?;
-    check_driver(&device.info().driver)?;
-    Ok(device)
+    check_driver(&String::from_utf8_lossy(&driver))?;
+    Ok(Arc::new(node))
 }
 
 /// Refuses the node of a driver of another name than the NPU's.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one seam to a driver: an open file of a DRM device, by its system calls.
+//! The one interface to a driver: an open file of a DRM device, by its system calls.
 //!
 //! An ioctl is a request number and the bytes of its argument, so that a driver's
 //! next ioctl passes without a word of it here. Below are a node of the kernel
 //! ([`crate::Node`]) and the model; above are the typed calls
-//! ([`crate::IoctlBackend`]), a recorder, and a server for other processes.
+//! ([`crate::RocketFile`]), a recorder, and a server for other processes.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -19,18 +19,57 @@ use crate::error::Error;
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
-/// What no ioctl tells of a device.
+/// A device and its driver, as they describe themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct DeviceInfo {
     /// The node's path, or what stands in for it.
     pub name: String,
-    /// Whether it is software.
+    /// The DRM driver's name.
+    pub driver: String,
+    /// The DRM driver's version: major, minor, patch level.
+    pub version: (i32, i32, i32),
+    /// The DRM driver's description.
+    pub description: String,
+    /// Whether this is software.
     pub is_model: bool,
-    /// Number of NPU cores.
+    /// NPU cores; the mainline uAPI has no call for it, so for a kernel device this
+    /// is what the chip has.
     pub cores: u32,
-    /// How long after the last job's end the file may be closed; see
-    /// [`crate::Backend::settle`].
-    pub settle: Duration,
+}
+
+/// The arguments of mmap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapRequest {
+    /// Where in the file, bytes.
+    pub offset: u64,
+    /// Bytes to map.
+    pub len: usize,
+    /// What the mapping allows.
+    pub prot: ProtFlags,
+    /// Shared or private, and where.
+    pub flags: MapFlags,
+}
+
+impl MapRequest {
+    /// A shared mapping of `len` bytes from `offset` on, to be read and written.
+    #[must_use]
+    pub const fn shared(offset: u64, len: usize) -> Self {
+        Self {
+            offset,
+            len,
+            prot: ProtFlags::READ.union(ProtFlags::WRITE),
+            flags: MapFlags::SHARED,
+        }
+    }
+
+    /// The same for reading alone.
+    #[must_use]
+    pub const fn read_only(self) -> Self {
+        Self {
+            prot: ProtFlags::READ,
+            ..self
+        }
+    }
 }
 
 /// An open file of a device. Dropping it closes it.
@@ -43,8 +82,13 @@ pub struct About {
 /// written is still running. A descriptor
 /// that an ioctl gives this process is open, and nobody else's.
 pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
-    /// The facts about the device that no ioctl tells.
-    fn about(&self) -> About;
+    /// The device and its driver.
+    fn info(&self) -> DeviceInfo;
+
+    /// How long after the last job's end the file may be closed. Kernels of
+    /// today drop a finished job's BO references a little later, into freed
+    /// memory if the file is gone (a use after free in `rocket_gem.c`).
+    fn settle(&self) -> Duration;
 
     /// An ioctl. `arg` is the memory that the argument points to; an empty one
     /// stands for a null pointer. `caller` is the process that calls: addresses
@@ -57,21 +101,15 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// Where the caller is this process: addresses inside `arg`, and inside what
     /// they lead to, must be ones that the driver may read or write as the ioctl
     /// defines, or invalid. What SUBMIT makes the NPU do is subject to
-    /// [`crate::Backend::submit`].
+    /// [`crate::RocketFile::submit`].
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
     -> Result<i32, Errno>;
 
-    /// mmap of `len` bytes at `offset`.
+    /// mmap.
     ///
     /// # Errors
     /// The errno of the driver.
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno>;
+    fn mmap(&self, request: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno>;
 
     /// The pages of a new BO, `len` bytes, to be read and written. It may be a
     /// mapping that others have too.
@@ -79,8 +117,7 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`FileOperations::mmap`].
     fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        self.mmap(bo.offset, len, prot, MapFlags::SHARED)
+        self.mmap(&MapRequest::shared(bo.offset, len))
     }
 
     /// poll without waiting: the events that are ready.
@@ -104,17 +141,18 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// What dma-bufs and sync_files of the device answer.
     fn shared_files(&self) -> Arc<dyn SharedFileOperations>;
 
-    /// Whether the driver took a job that writes a BO, where that is known
-    /// better than by PREP_BO; see [`crate::Backend::was_accepted`].
+    /// Whether the driver is known to have taken a job that lists the BO as
+    /// written. Asked once, right after SUBMIT, when all earlier jobs that list
+    /// it have ended. Where it is not, the job may have ended already, or there
+    /// may never have been one.
     ///
     /// # Errors
     /// `ENOENT` for an unknown handle.
-    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
-        let _ = handle;
-        None
-    }
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno>;
 
-    /// Whether the driver killed a job; see [`crate::Backend::was_killed`].
+    /// Whether the driver killed the job that last listed the BO as written: one
+    /// that it got after `since`, and that has ended. `None` where that is not
+    /// known. It says `Some(false)` of a job that it dropped.
     fn was_killed(&self, handle: u32, since: Instant) -> Option<bool>;
 }
 
@@ -146,16 +184,13 @@ pub unsafe trait SharedFileOperations: fmt::Debug + Send + Sync {
     /// The errno of the kernel.
     fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno>;
 
-    /// mmap of `len` bytes at `offset`.
+    /// mmap.
     ///
     /// # Errors
     /// The errno of the kernel.
     fn mmap(
         &self,
         file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
+        request: &MapRequest,
     ) -> Result<Box<dyn MappedMemory>, Errno>;
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::units::Handle;
 
 fn close(device: &Device, handle: Handle) {
-    if let Err(error) = device.backend().close_bo(handle) {
+    if let Err(error) = device.file().close_bo(handle) {
         tracing::warn!(%handle, %error, "a buffer object could not be closed");
     }
 }
@@ -36,7 +36,7 @@ impl GemHandle {
         self.handle
     }
 
-    /// Lets it go without closing it: it is whoever's gets its number.
+    /// Gives the handle up without closing it: who gets the number closes it.
     pub(crate) fn keep(mut self) -> Handle {
         self.is_kept = true;
         self.handle
@@ -69,7 +69,7 @@ impl ImportedHandle {
     /// PRIME_FD_TO_HANDLE.
     pub(crate) fn import(device: &Device, dma_buf: BorrowedFd<'_>) -> Result<Self, Error> {
         let mut uses = device.handles().lock();
-        let handle = device.backend().import_bo(dma_buf)?;
+        let handle = device.file().import_bo(dma_buf)?;
         if uses.own.contains(&handle) {
             return Err(Error::OwnBuffer { handle });
         }

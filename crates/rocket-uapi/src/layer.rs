@@ -3,13 +3,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
-
-use rustix::mm::{MapFlags, ProtFlags};
+use std::time::{Duration, Instant};
 
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::file::{About, FileOperations, SharedFileOperations};
+use crate::file::{DeviceInfo, FileOperations, MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
@@ -36,6 +34,19 @@ pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
     -> Result<i32, Errno>;
 
+    /// [`FileOperations::info`].
+    fn info(&self) -> DeviceInfo {
+        self.below().info()
+    }
+
+    /// [`FileOperations::map_bo`].
+    ///
+    /// # Errors
+    /// The errno of the driver.
+    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.below().map_bo(bo, len)
+    }
+
     /// [`FileOperations::reopen`].
     ///
     /// # Errors
@@ -48,7 +59,7 @@ pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// `ENOENT` for an unknown handle.
-    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
         self.below().was_accepted(handle)
     }
 
@@ -60,8 +71,12 @@ pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
 
 // SAFETY: what `FileLayer` promises; the rest is the file's below.
 unsafe impl<L: FileLayer> FileOperations for L {
-    fn about(&self) -> About {
-        self.below().about()
+    fn info(&self) -> DeviceInfo {
+        FileLayer::info(self)
+    }
+
+    fn settle(&self) -> Duration {
+        self.below().settle()
     }
 
     unsafe fn ioctl(
@@ -74,18 +89,12 @@ unsafe impl<L: FileLayer> FileOperations for L {
         unsafe { FileLayer::ioctl(self, request, arg, caller) }
     }
 
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.below().mmap(offset, len, prot, flags)
+    fn mmap(&self, request: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.below().mmap(request)
     }
 
     fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.below().map_bo(bo, len)
+        FileLayer::map_bo(self, bo, len)
     }
 
     fn poll(&self) -> Result<i16, Errno> {
@@ -104,7 +113,7 @@ unsafe impl<L: FileLayer> FileOperations for L {
         self.below().shared_files()
     }
 
-    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
         FileLayer::was_accepted(self, handle)
     }
 

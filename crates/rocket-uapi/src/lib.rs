@@ -9,7 +9,7 @@
 //! | SUBMIT | [`Device::submit`] takes [`Job`]s, gives [`PendingJob`]s |
 //! | GEM_CLOSE | dropping a [`Bo`] |
 //! | PRIME export, import | [`Bo::export`], [`Device::import`] |
-//! | EXPORT_, IMPORT_SYNC_FILE | [`SharedBuffer::fence`], [`SharedBuffer::add_fence`] |
+//! | EXPORT_, IMPORT_SYNC_FILE | [`DmaBuf::fence`], [`DmaBuf::add_fence`] |
 //! | SYNC_IOC_MERGE, SYNC_IOC_FILE_INFO, poll | [`SyncFile`] |
 //!
 //! Ownership is the safety argument: a job owns its buffers until it has ended,
@@ -40,8 +40,6 @@
 
 #[allow(unsafe_code)]
 mod access;
-#[allow(unsafe_code)]
-mod backend;
 mod bo;
 mod cache_traffic;
 mod caller;
@@ -49,13 +47,13 @@ mod caller;
 mod calls;
 mod device;
 mod discover;
+mod dma_buf;
 mod error;
+mod fences;
 #[allow(unsafe_code)]
 mod file;
 mod handle_use;
 mod handles;
-#[allow(unsafe_code)]
-mod ioctls;
 mod job;
 mod kernel_version;
 #[allow(unsafe_code)]
@@ -68,11 +66,9 @@ mod node;
 mod own_process;
 mod program_bo;
 #[allow(unsafe_code)]
-mod raw;
-mod shared;
+mod rocket_file;
 #[allow(unsafe_code)]
 mod shared_files;
-mod sharing;
 mod submit;
 mod sync_file;
 pub mod sys;
@@ -81,19 +77,19 @@ mod user;
 pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
-pub use backend::{Backend, DeviceInfo, RawBo, RawJob, RawTask};
 pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
 pub use caller::{Caller, Descriptor, Wake};
 pub use calls::{
-    PlainArgument, VersionReply, export, gem_close, import, ioctl, ioctl_bytes, plain_ioctl,
-    prep_bo, version,
+    PlainArgument, device_info, export, gem_close, import, ioctl, ioctl_bytes, is_busy,
+    plain_ioctl, prep_bo, version,
 };
 pub use device::{Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};
+pub use dma_buf::DmaBuf;
 pub use error::{Call, Error, NO_THREAD_REMEDY, Permission, ProgramError};
-pub use file::{About, FileOperations, SharedFileOperations};
-pub use ioctls::IoctlBackend;
+pub use fences::{BufferAccess, FenceInfo, FenceStatus, SyncFileInfo};
+pub use file::{DeviceInfo, FileOperations, MapRequest, SharedFileOperations};
 pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
     witness_program,
@@ -104,15 +100,13 @@ pub use mapped::MappedMemory;
 pub use node::{Node, SETTLE};
 pub use own_process::{OwnProcess, read_own_memory};
 pub use program_bo::ProgramBo;
-pub use raw::RawDevice;
 pub use rknpu_regcmd::Iova;
+pub use rocket_file::{RawBo, RocketFile};
 pub use rustix::io::Errno;
-pub use shared::{DmaBuf, ImportedBo, SharedBo, SharedBuffer};
 pub use shared_files::SharedFiles;
-pub use sharing::{BufferAccess, FenceInfo, FenceStatus, SyncFileInfo};
-pub use submit::{ClientJob, NotRead};
+pub use submit::{ClientJob, NotRead, RawJob, RawTask};
 pub use sync_file::{SyncFile, write_fence};
-pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES};
+pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, monotonic_ns};
 pub use user::{Arena, Efault, UserMemory};
 
 /// The program of docs/uapi.md runs.

@@ -11,17 +11,13 @@ use std::sync::atomic::AtomicU64;
 /// `as_ptr` is the start of a page. From there `len` bytes are mapped until the
 /// value is dropped, with the protection that was asked for; they are
 /// initialised, and stay where they are.
+#[allow(clippy::len_without_is_empty, reason = "it is never empty")]
 pub unsafe trait MappedMemory: fmt::Debug + Send + Sync {
     /// Address of the first byte.
     fn as_ptr(&self) -> *mut u8;
 
     /// Length in bytes.
     fn len(&self) -> usize;
-
-    /// Whether there are none: never.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 
     /// Its whole words, where others may change them at any time. What the
     /// protection forbids ends the process with a signal.
@@ -31,8 +27,8 @@ pub unsafe trait MappedMemory: fmt::Debug + Send + Sync {
         // mapping lives, which outlasts the borrow of `self`. Others may change
         // them, as atomics allow. No plain slice of the bytes exists meanwhile:
         // only the guards of `access` make one, of a `Bo` that they borrow, and
-        // this is called only for a `DmaBuf`, which owns its `Bo` and lends it
-        // to no guard, and for an `ImportedBo`, which has none.
+        // this is called only for a `DmaBuf`, which owns the `Bo` that it exported
+        // and lends it to no guard, and has none of what it imported.
         unsafe { slice::from_raw_parts(self.as_ptr().cast(), count) }
     }
 }

@@ -3,7 +3,7 @@
 //! that has their ioctl and mmap in it.
 //!
 //! By the C library, so that a preload library can stand between this process
-//! and the node: a recording of the model that believes to record a board.
+//! and the node: tests record the model in this way as if it were a board.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,11 +17,12 @@ use nix::libc;
 use rknpu_regcmd::ChipProfile;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{OFlags, SeekFrom};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::MapFlags;
 
 use crate::caller::Caller;
+use crate::calls::{device_info, is_busy};
 use crate::error::{Call, Error, Permission};
-use crate::file::{About, FileOperations, SharedFileOperations};
+use crate::file::{DeviceInfo, FileOperations, MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
@@ -136,18 +137,18 @@ unsafe fn ioctl(file: BorrowedFd<'_>, request: u32, arg: *mut c_void) -> Result<
 // PREP_BO waits for the write fences of the BO's reservation object. The DRM core
 // copies as many bytes as the request says in and out (drm_ioctl.c).
 unsafe impl FileOperations for Node {
-    fn about(&self) -> About {
-        About {
-            name: self.path.display().to_string(),
-            is_model: false,
-            // The uAPI has no way to ask.
-            cores: ChipProfile::RK3588.cores,
-            settle: SETTLE,
-        }
+    fn info(&self) -> DeviceInfo {
+        let name = self.path.display().to_string();
+        // The uAPI has no way to ask for the cores.
+        device_info(self, name, false, ChipProfile::RK3588.cores)
+    }
+
+    fn settle(&self) -> Duration {
+        SETTLE
     }
 
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], _: &dyn Caller) -> Result<i32, Errno> {
-        // What is shorter than the driver takes it for is none.
+        // A shorter argument than the request says stands for a null pointer.
         let arg = if arg.is_empty() || arg.len() < sys::arg_len(request) {
             ptr::null_mut()
         } else {
@@ -157,20 +158,8 @@ unsafe impl FileOperations for Node {
         unsafe { ioctl(self.as_fd(), request, arg) }
     }
 
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        Ok(Box::new(Pages::map(
-            self.as_fd(),
-            offset,
-            len,
-            prot,
-            flags,
-        )?))
+    fn mmap(&self, request: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno> {
+        Ok(Box::new(Pages::map(self.as_fd(), request)?))
     }
 
     fn poll(&self) -> Result<i16, Errno> {
@@ -197,6 +186,10 @@ unsafe impl FileOperations for Node {
 
     fn shared_files(&self) -> Arc<dyn SharedFileOperations> {
         Arc::new(KernelFiles)
+    }
+
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
+        is_busy(self, handle)
     }
 
     fn was_killed(&self, _: u32, since: Instant) -> Option<bool> {
@@ -232,12 +225,9 @@ unsafe impl SharedFileOperations for KernelFiles {
     fn mmap(
         &self,
         file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
+        request: &MapRequest,
     ) -> Result<Box<dyn MappedMemory>, Errno> {
-        Ok(Box::new(Pages::map(file, offset, len, prot, flags)?))
+        Ok(Box::new(Pages::map(file, request)?))
     }
 }
 
@@ -257,13 +247,13 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     /// At a place of the kernel's choice: never over a mapping that is there.
-    fn map(
-        file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Self, Errno> {
+    fn map(file: BorrowedFd<'_>, request: &MapRequest) -> Result<Self, Errno> {
+        let &MapRequest {
+            offset,
+            len,
+            prot,
+            flags,
+        } = request;
         let flags = flags.difference(MapFlags::FIXED.union(MapFlags::FIXED_NOREPLACE));
         let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
         let (prot, flags) = (prot.bits() as i32, flags.bits() as i32);

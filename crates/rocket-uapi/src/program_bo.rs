@@ -3,10 +3,10 @@
 
 use rknpu_regcmd::{Extent, Iova, LinkedProgram, Word};
 
-use crate::backend::RawTask;
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
 use crate::error::{Error, ProgramError};
+use crate::submit::RawTask;
 use crate::units::{ByteLen, Deadline};
 
 /// Programs start on a boundary of this many bytes: 16 is what PC needs,
@@ -98,14 +98,9 @@ impl ProgramBo {
 
     /// The number of programs in the buffer object.
     #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.programs.len()
-    }
-
-    /// Whether there are none: never.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.programs.is_empty()
     }
 
     /// The object that holds them.

@@ -5,14 +5,13 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::SeekFrom;
-use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::calls::PlainArgument;
+use crate::calls::{PlainArgument, restarted};
 use crate::error::{Call, Error};
-use crate::file::SharedFileOperations;
+use crate::fences::{BufferAccess, FenceInfo, SyncFileInfo};
+use crate::file::{MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
-use crate::sharing::{BufferAccess, FenceInfo, SyncFileInfo};
 use crate::user::{Arena, UserMemory};
 use crate::{Errno, sys};
 
@@ -59,15 +58,9 @@ impl SharedFiles {
             return Err(Errno::INVAL);
         }
         let at = arena.push(arg.as_bytes());
-        loop {
-            // SAFETY: `arena` lives, lets its memory be read and written, and
-            // has at `at` as many bytes as the request says.
-            match unsafe { self.0.ioctl(file, request, at, arena) } {
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-                Ok(_) => break,
-            }
-        }
+        // SAFETY: `arena` lives, lets its memory be read and written, and
+        // has at `at` as many bytes as the request says.
+        restarted(|| unsafe { self.0.ioctl(file, request, at, arena) })?;
         arena.read(at, arg.as_mut_bytes()).map_err(|_| Errno::FAULT)
     }
 
@@ -185,8 +178,8 @@ impl SharedFiles {
         for _ in 0..QUESTIONS {
             match self.ask(sync_file, room) {
                 Ok((info, fences)) => {
-                    let fences = fences.iter().map(fence_info).collect();
-                    return Ok(SyncFileInfo::from_kernel(&info.name, fences));
+                    let fences = fences.iter().map(FenceInfo::from).collect();
+                    return Ok(SyncFileInfo::new(&info.name, fences));
                 }
                 // Too little room: ask how much it takes.
                 Err(Errno::INVAL) => {
@@ -200,15 +193,6 @@ impl SharedFiles {
     }
 }
 
-fn fence_info(fence: &sys::SyncFenceInfo) -> FenceInfo {
-    FenceInfo::from_kernel(
-        &fence.driver_name,
-        &fence.obj_name,
-        fence.status,
-        fence.timestamp_ns,
-    )
-}
-
 /// Maps all of a dma-buf, which the caller knows that it is: another file could
 /// shrink below the mapping. The file's position is moved, which nobody uses.
 pub(crate) fn map(
@@ -220,8 +204,6 @@ pub(crate) fn map(
         .map_err(|errno| Error::of(Call::Seek, None, errno))?;
     let refused = |errno| Error::of(Call::Mmap, None, errno);
     let len = usize::try_from(len).map_err(|_| refused(Errno::NOMEM))?;
-    let prot = ProtFlags::READ | ProtFlags::WRITE;
-    files
-        .mmap(dma_buf, 0, len, prot, MapFlags::SHARED)
-        .map_err(refused)
+    let mapped = files.mmap(dma_buf, &MapRequest::shared(0, len));
+    mapped.map_err(refused)
 }

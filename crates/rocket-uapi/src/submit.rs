@@ -4,8 +4,8 @@
 use rknpu_regcmd::Iova;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::backend::RawTask;
 use crate::caller::Caller;
+use crate::units::Handle;
 use crate::user::Arena;
 use crate::{Errno, sys};
 
@@ -22,13 +22,43 @@ const JOB_BYTES_MAX: usize = 256;
 /// Bytes that are read of a client at a time.
 const PIECE: usize = 64 << 10;
 
+/// One program to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawTask {
+    /// Where its command words are; 16-byte aligned.
+    pub regcmd: Iova,
+    /// Its length, 64-bit words.
+    pub words: u32,
+}
+
+/// Programs that run one after another on one core, with one fence.
+#[derive(Clone, Copy, Debug)]
+pub struct RawJob<'a> {
+    /// The programs, in the order in which they run.
+    pub tasks: &'a [RawTask],
+    /// BOs that the job only reads, each once.
+    pub reads: &'a [Handle],
+    /// BOs that the job writes (and may read), each once, none also in
+    /// `reads`.
+    pub writes: &'a [Handle],
+}
+
+/// SUBMIT's argument, with all that it leads to in `arena`.
+pub(crate) fn place(jobs: &[RawJob<'_>], arena: &Arena) -> Result<sys::Submit, Errno> {
+    let numbers = |list: &[Handle]| -> Vec<u32> { list.iter().map(|bo| bo.get()).collect() };
+    let placed = jobs
+        .iter()
+        .map(|job| place_job(job.tasks, &numbers(job.reads), &numbers(job.writes), arena));
+    place_jobs(&placed.collect::<Result<Vec<_>, _>>()?, arena)
+}
+
 /// A length as the uAPI counts.
 fn count(len: usize) -> Result<u32, Errno> {
     u32::try_from(len).map_err(|_| Errno::INVAL)
 }
 
 /// A job's structure, with its arrays in `arena`.
-pub(crate) fn place_job(
+fn place_job(
     tasks: &[RawTask],
     reads: &[u32],
     writes: &[u32],
@@ -51,7 +81,7 @@ pub(crate) fn place_job(
 }
 
 /// SUBMIT's argument for such structures.
-pub(crate) fn place_jobs(jobs: &[sys::Job], arena: &Arena) -> Result<sys::Submit, Errno> {
+fn place_jobs(jobs: &[sys::Job], arena: &Arena) -> Result<sys::Submit, Errno> {
     Ok(sys::Submit {
         jobs: arena.push(jobs.as_bytes()),
         job_count: count(jobs.len())?,

@@ -9,10 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::Errno;
 use crate::calls::{EXPORT_FLAGS, export};
 use crate::error::{Call, Error};
+use crate::fences::{BufferAccess, FenceStatus, SyncFileInfo};
 use crate::file::FileOperations;
 use crate::node::KernelFiles;
 use crate::shared_files::SharedFiles;
-use crate::sharing::{BufferAccess, FenceStatus, SyncFileInfo};
 use crate::units::{Deadline, Handle};
 
 /// A sync_file: the ends of some jobs, of this or any other device.

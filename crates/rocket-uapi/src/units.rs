@@ -109,8 +109,8 @@ impl fmt::Display for ByteLen {
 /// A moment at which waiting ends: nanoseconds of CLOCK_MONOTONIC.
 ///
 /// PREP_BO takes an absolute time; a relative one looks like the distant past
-/// and the wait returns at once. There is no way to make a `Deadline` from a
-/// bare number.
+/// and the wait returns at once. So programs make a `Deadline` by
+/// [`Deadline::after`], not from a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deadline(i64);
 
@@ -126,6 +126,12 @@ impl Deadline {
     pub fn after(duration: Duration) -> Self {
         let nanoseconds = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
         Self(monotonic_ns().saturating_add(nanoseconds))
+    }
+
+    /// An absolute time as an ioctl has it, in nanoseconds: for drivers.
+    #[must_use]
+    pub const fn from_nanos(nanoseconds: i64) -> Self {
+        Self(nanoseconds)
     }
 
     /// The absolute time for the kernel, in nanoseconds.
@@ -149,7 +155,8 @@ impl Deadline {
 }
 
 /// CLOCK_MONOTONIC, in nanoseconds.
-fn monotonic_ns() -> i64 {
+#[must_use]
+pub fn monotonic_ns() -> i64 {
     /// Nanoseconds of a second.
     const SECOND: i64 = 1_000_000_000;
     let now = clock_gettime(ClockId::Monotonic);

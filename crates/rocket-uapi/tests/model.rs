@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use npu_model::driver::{Caches, DriverBugs, DriverProfile};
 use npu_model::event::Event;
-use npu_model::{Backing, Model, ModelOptions};
+use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, LinkedProgram, MatmulTask, MatmulType};
 use rocket_uapi::{
     Arena, Bo, ByteLen, Deadline, Device, DevicePool, Errno, Job, JobBuilder, ProgramBo, Refusal,
@@ -22,13 +22,7 @@ fn device() -> Device {
 }
 
 fn device_with(options: ModelOptions) -> Device {
-    let backing = if cfg!(miri) {
-        Backing::Heap
-    } else {
-        Backing::Mapped
-    };
-    let model = Model::new(ModelOptions { backing, ..options });
-    Device::from_backend(model.open())
+    Model::new(options).open_device()
 }
 
 /// A job from the product of ones, into `c`.
@@ -196,13 +190,7 @@ fn a_program_outside_the_buffers_of_the_job_is_refused() {
 
 /// A kernel with all its bugs, which goes down when a client runs into one.
 fn frail() -> std::sync::Arc<Model> {
-    let backing = if cfg!(miri) {
-        Backing::Heap
-    } else {
-        Backing::Mapped
-    };
     Model::new(ModelOptions {
-        backing,
         bugs: DriverBugs::all(),
         driver: DriverProfile {
             // Longer than closing a file takes on a slow host: who does not
@@ -284,13 +272,7 @@ fn exported_buffers_spare_the_kernel() {
 #[test]
 #[cfg_attr(miri, ignore = "too many jobs for an interpreter")]
 fn manual_caches_change_nothing() {
-    let backing = if cfg!(miri) {
-        Backing::Heap
-    } else {
-        Backing::Mapped
-    };
     let model = Model::new(ModelOptions {
-        backing,
         caches: Caches::Manual,
         ..ModelOptions::default()
     });

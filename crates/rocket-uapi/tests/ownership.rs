@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Event, Fate, Mock, RESULT, alloc, builder, ends, in_place_job, job, job_into, soon};
 use rocket_uapi::{
-    ByteLen, Call, Deadline, Device, DevicePool, Error, Iova, LengthError, PAGE_BYTES,
-    SharedBuffer, WaitError,
+    ByteLen, Call, Deadline, Device, DevicePool, Error, Iova, LengthError, PAGE_BYTES, WaitError,
 };
 
 /// Everything this crate does, once; errors end it early.

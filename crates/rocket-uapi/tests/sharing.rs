@@ -18,7 +18,7 @@ use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
     BufferAccess, Call, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, FrozenBo, Job,
-    PAGE_BYTES, PendingJob, ProgramBo, Refusal, SharedBuffer, SyncFile, WaitError,
+    PAGE_BYTES, PendingJob, ProgramBo, Refusal, SyncFile, WaitError,
 };
 
 /// A device whose NPU sees of the CPU's caches what PREP_BO and FINI_BO let it.
@@ -27,7 +27,7 @@ fn model() -> Device {
         caches: Caches::Manual,
         ..ModelOptions::default()
     };
-    Device::from_backend(Model::new(options).open())
+    Model::new(options).open_device()
 }
 
 fn dma_buf(device: &Device) -> DmaBuf {
@@ -36,7 +36,7 @@ fn dma_buf(device: &Device) -> DmaBuf {
 }
 
 /// The same through two files of one device.
-fn pair() -> (Device, Device, DmaBuf, rocket_uapi::ImportedBo) {
+fn pair() -> (Device, Device, DmaBuf, DmaBuf) {
     let (first, second) = {
         let device = model();
         (device.clone(), device.reopen().unwrap())
@@ -51,7 +51,7 @@ fn submit(job: Job, device: &Device) -> PendingJob {
 }
 
 fn gate_fence(gate: &Gate, device: &Device) -> SyncFile {
-    device.adopt_sync_file(gate.fence()).unwrap()
+    device.adopt_sync_file(gate.fence())
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_killed_job_says_so_in_the_fence_that_it_gave_out() {
         hang_timeout: Duration::from_millis(1),
         ..ModelOptions::default()
     };
-    let device = Device::from_backend(Model::new(options).open());
+    let device = Model::new(options).open_device();
     let gate = Gate::new();
     let job = builder(&device).unwrap().after(gate_fence(&gate, &device));
     let pending = submit(job.build().unwrap(), &device);
@@ -255,7 +255,7 @@ fn what_is_no_sync_file_is_refused() {
         Errno::NOTTY
     };
     for (stranger, errno) in [
-        (device.adopt_sync_file(null()).unwrap(), Errno::NOTTY),
+        (device.adopt_sync_file(null()), Errno::NOTTY),
         (SyncFile::from(null()), by_kernel),
     ] {
         let refused = Error::of(Call::SyncFileInfo, None, errno);
@@ -306,7 +306,7 @@ fn sharing_spares_the_kernel() {
 fn into_shared(device: &Device, output: &DmaBuf) -> (ProgramBo, FrozenBo) {
     let a = alloc(device, PAGE_BYTES).unwrap();
     let zeros = (a.iova(), a.len());
-    let program = common::program_at(zeros, zeros, (output.iova(), output.len()));
+    let program = common::program_at(zeros, zeros, (output.iova().unwrap(), output.len()));
     let programs = ProgramBo::new(device, &[program]).unwrap();
     (programs, a.freeze())
 }
@@ -338,7 +338,7 @@ fn a_shared_buffer_is_named_once_and_by_its_own_file() {
     let (first, second, exported, imported) = pair();
     let handle = imported.handle();
     let twice = builder(&second).unwrap().reads_shared(&imported);
-    let twice = twice.writes_shared(imported.clone()).build().unwrap_err();
+    let twice = twice.writes_shared(&imported).build().unwrap_err();
     assert_eq!(twice.refusal, Refusal::NamedTwice { handle });
     let foreign = builder(&first).unwrap().reads_shared(&imported).build();
     assert_eq!(foreign.unwrap_err().refusal, Refusal::ForeignBo { handle });

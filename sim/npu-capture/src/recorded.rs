@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
     Arena, Caller, ClientJob, Deadline, Device, Errno, Error, FenceStatus, FileLayer,
-    FileOperations, NotRead, PAGE_BYTES, SyncFile, ioctl, prep_bo, sys, write_fence,
+    FileOperations, MapRequest, NotRead, PAGE_BYTES, SyncFile, ioctl, prep_bo, sys, write_fence,
 };
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::capture::JobOutcome;
 use crate::drops::why_dropped;
@@ -120,9 +119,8 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
     unsafe fn run(&self, job: &ClientJob) -> Result<i32, Errno> {
         let known = self.bos().clone();
         let map = |bo: &sys::CreateBo| {
-            let mapped = self
-                .inner
-                .mmap(bo.offset, len(bo), ProtFlags::READ, MapFlags::SHARED);
+            let request = MapRequest::shared(bo.offset, len(bo)).read_only();
+            let mapped = self.inner.mmap(&request);
             mapped
                 .inspect_err(|error| {
                     let handle = bo.handle;
@@ -204,17 +202,11 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
 
     fn wait(&self, handle: u32, since: Instant) -> Result<End, Errno> {
         let file = &*self.inner;
-        let was_accepted = match file.was_accepted(handle) {
-            Some(known) => known?,
-            None => matches!(
-                prep_bo(file, handle, Deadline::NOW),
-                Err(Errno::BUSY | Errno::TIMEDOUT)
-            ),
-        };
+        let was_accepted = file.was_accepted(handle)?;
         let fence = match prep_bo(file, handle, Deadline::after(SOON)) {
             Ok(()) => None,
             Err(Errno::BUSY | Errno::TIMEDOUT) => {
-                let fence = (!file.about().is_model).then(|| write_fence(file, handle));
+                let fence = (!file.info().is_model).then(|| write_fence(file, handle));
                 prep_bo(file, handle, Deadline::after(WAIT))?;
                 fence.and_then(Result::ok)
             }
@@ -320,10 +312,10 @@ where
         Ok(Arc::new(self.recorder.of(self.inner.reopen()?)))
     }
 
-    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
         // The job is over: what was seen of it counts.
         let ends = self.ends();
-        Some(Ok(ends.get(&handle).is_some_and(|end| end.was_accepted)))
+        Ok(ends.get(&handle).is_some_and(|end| end.was_accepted))
     }
 
     fn was_killed(&self, handle: u32, _: Instant) -> Option<bool> {

@@ -9,7 +9,8 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::driver::{Bug, lock};
+use crate::driver::Bug;
+use crate::lock::lock;
 use rknpu_chip::{Diagnosis, Fault};
 
 /// Which task of which job on which core.

@@ -5,7 +5,8 @@
 //! Two layers, the lower usable without the upper:
 //!
 //! * [`driver`]: the `rocket` kernel driver. Raw ioctls in, errno out.
-//! * [`Model`]: both as one device behind `rocket-uapi`'s `Backend`, and
+//! * [`Model`]: both as one device behind `rocket-uapi`'s
+//!   `FileOperations`, and
 //!   [`open`](open()), the one way to choose between it and a real device.
 //!
 //! ```
@@ -23,23 +24,22 @@
 //! ```
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code)]
-mod backend;
+pub mod accesses;
 pub mod chrome;
 mod damage;
 pub mod driver;
 pub mod event;
-mod model;
+#[allow(unsafe_code)]
+mod file_operations;
+mod lock;
 mod open;
 mod options;
 mod select;
 pub mod timeline;
-pub mod trace;
 
 pub use damage::Damage;
-pub use driver::Backing;
-pub use model::{Model, ModelOptions};
+pub use driver::{Backing, Model};
 pub use open::{OpenError, Opened, discover_or_model, open, open_with};
-pub use options::OptionError;
+pub use options::{ModelOptions, OptionError};
 pub use rknpu_chip::Level;
 pub use select::{DEVICE_VARIABLE, Selector};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rocket_uapi::{Device, DevicePool, RefusedNode};
 
-use crate::model::{Model, ModelOptions};
-use crate::options::OptionError;
+use crate::driver::Model;
+use crate::options::{ModelOptions, OptionError};
 use crate::select::Selector;
 
 /// An open device, and how it came to be this one.

@@ -1,13 +1,79 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! [`ModelOptions`] as text: `driver=linux-6.18,bugs=all,cores=1`.
+//! The options of a model, also as text: `driver=linux-6.18,bugs=all,cores=1`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::driver::{Bug, Caches, ChainedKicks, DriverBugs, DriverProfile, Iommu};
-use crate::model::ModelOptions;
 use rknpu_chip::{Contested, Level, UnknownSwitch};
+use rknpu_regcmd::timing::Machine;
+
+use crate::damage::Damage;
+use crate::driver::{Backing, Bug, Caches, DriverBugs, DriverProfile, Iommu};
+
+/// What can be chosen about a [`Model`](crate::Model).
+#[derive(Clone, Debug)]
+pub struct ModelOptions {
+    /// Number of cores, 1 to 16 (values outside count as the nearest).
+    /// RK3588: 3.
+    pub cores: u32,
+    /// What happens when a program does what silicon punishes.
+    pub level: Level,
+    /// Sides of the facts about the chip that the sources disagree on.
+    pub contested: Contested,
+    /// How long a hung job holds its core, wall clock. 500 ms in the real
+    /// driver; tests shorten it. [`Level::Strict`] does not wait at all.
+    pub hang_timeout: Duration,
+    /// The kernel and its IOMMU. A task that alone takes longer than
+    /// [`DriverProfile::job_limit`] is not computed but hangs.
+    pub driver: DriverProfile,
+    /// Which bugs of the kernel take effect. Running into any is an
+    /// [`Event::KernelBug`](crate::event::Event::KernelBug).
+    pub bugs: DriverBugs,
+    /// Whether a core loses its registers when it was without a job for
+    /// [`DriverProfile::autosuspend`], by the clock of the host.
+    pub registers_lost: bool,
+    /// Whether the CPU's view of buffer objects is the NPU's. It is not on a
+    /// board: [`Caches::Manual`] finds forgotten PREP_BO and FINI_BO.
+    pub caches: Caches,
+    /// Memory of the board for buffer objects, bytes. `None`: what the host
+    /// gives, page by page as they are touched.
+    pub memory: Option<u64>,
+    /// Cores that do not work.
+    pub damage: Damage,
+    /// What buffer objects are made of.
+    pub backing: Backing,
+    /// Whether jobs are recorded for [`Model::timeline`](crate::Model::timeline).
+    pub timeline: bool,
+    /// What modelled times depend on: clock (by default the one that boards boot with
+    /// and mainline keeps), memory, and what the driver adds.
+    /// Its number of cores is [`Self::cores`].
+    pub machine: Machine,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        Self {
+            cores: Machine::RK3588.chip.cores,
+            level: Level::default(),
+            contested: Contested::default(),
+            hang_timeout: DriverProfile::default().job_limit,
+            driver: DriverProfile::default(),
+            bugs: DriverBugs::NONE,
+            registers_lost: false,
+            caches: Caches::default(),
+            memory: None,
+            damage: Damage::default(),
+            backing: if cfg!(miri) {
+                Backing::Heap
+            } else {
+                Backing::default()
+            },
+            timeline: false,
+            machine: Machine::RK3588.at_clock(Machine::BOOT_CLOCK_HZ),
+        }
+    }
+}
 
 /// A text does not describe a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +118,6 @@ const OPTIONS: &[Entry] = &[
             let old = &options.driver;
             options.driver = DriverProfile {
                 iommu: old.iommu,
-                chained_kicks: old.chained_kicks,
                 ..DriverProfile::by_name(value)?
             };
             Some(())
@@ -66,14 +131,6 @@ const OPTIONS: &[Entry] = &[
             Some(())
         },
         takes: || names(&IOMMUS),
-    },
-    Entry {
-        name: "chained-kicks",
-        set: |options, value| {
-            options.driver.chained_kicks = pick(value, &CHAINED_KICKS)?;
-            Some(())
-        },
-        takes: || names(&CHAINED_KICKS),
     },
     Entry {
         name: "job-limit",
@@ -114,14 +171,6 @@ const OPTIONS: &[Entry] = &[
             Some(())
         },
         takes: || names(&CACHES),
-    },
-    Entry {
-        name: "user",
-        set: |options, value| {
-            options.privileged = pick(value, &USERS)?;
-            Some(())
-        },
-        takes: || names(&USERS),
     },
     Entry {
         name: "memory",
@@ -187,14 +236,8 @@ const OPTIONS: &[Entry] = &[
 
 const HERTZ_PER_MEGAHERTZ: u64 = 1_000_000;
 const IOMMUS: [(&str, Iommu); 2] = [("rockchip", Iommu::Rockchip), ("smmuv3", Iommu::SmmuV3)];
-const CHAINED_KICKS: [(&str, ChainedKicks); 3] = [
-    ("never", ChainedKicks::Never),
-    ("flagged", ChainedKicks::Flagged),
-    ("all", ChainedKicks::All),
-];
 const REGISTERS: [(&str, bool); 2] = [("kept", false), ("lost", true)];
 const CACHES: [(&str, Caches); 2] = [("coherent", Caches::Coherent), ("manual", Caches::Manual)];
-const USERS: [(&str, bool); 2] = [("other", false), ("root", true)];
 const POWER: [(&str, bool); 2] = [("works", false), ("fails", true)];
 const LEVELS: [(&str, Level); 3] = [
     ("faithful", Level::Faithful),
@@ -263,18 +306,17 @@ mod tests {
 
     #[test]
     fn every_option_takes_what_it_says() {
-        let text = "driver=linux-7.0,iommu=smmuv3,chained-kicks=flagged,bugs=all,registers=lost,\
-                    user=root,memory=8192,cores=2,level=strict,caches=manual,power=fails,\
+        let text = "driver=linux-7.0,iommu=smmuv3,bugs=all,registers=lost,\
+                    memory=8192,cores=2,level=strict,caches=manual,power=fails,\
                     wedged=0+2,wedge-memory=/tmp/wedged";
         let options: ModelOptions = text.parse().unwrap();
         let expected = DriverProfile {
             iommu: Iommu::SmmuV3,
-            chained_kicks: ChainedKicks::Flagged,
-            ..DriverProfile::LINUX_7_0
+            ..DriverProfile::by_name("linux-7.0").unwrap()
         };
         assert_eq!(options.driver, expected);
         assert_eq!(options.bugs, DriverBugs::all());
-        assert!(options.registers_lost && options.privileged);
+        assert!(options.registers_lost);
         assert_eq!((options.memory, options.cores), (Some(8 << 30), 2));
         assert_eq!(options.level, Level::Strict);
         assert_eq!(options.caches, Caches::Manual);

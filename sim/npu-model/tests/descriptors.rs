@@ -7,8 +7,7 @@
 use std::fs::File;
 
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::{ByteLen, Call, Deadline, Errno, Error, PAGE_BYTES, SharedBuffer, sys};
-use rustix::mm::{MapFlags, ProtFlags};
+use rocket_uapi::{ByteLen, Call, Deadline, Errno, Error, MapRequest, PAGE_BYTES, sys};
 
 /// Descriptors of the process.
 const DESCRIPTORS: u64 = 64;
@@ -40,7 +39,7 @@ fn buffer_objects_take_no_descriptors() {
         ..sys::CreateBo::default()
     };
     rocket_uapi::plain_ioctl(&raw, sys::CREATE_BO, &mut bo).unwrap();
-    let map = || raw.mmap(bo.offset, 1, ProtFlags::READ, MapFlags::SHARED);
+    let map = || raw.mmap(&MapRequest::shared(bo.offset, 1));
     assert_eq!(map().err(), Some(Errno::MFILE));
 
     // And does it as soon as there are two: the object's and the dma-buf's.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use npu_model::Model;
 use npu_model::driver::{DrmFile, SharedFile};
-use rocket_uapi::Caller;
+use rocket_uapi::{Caller, MapRequest};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -66,7 +66,15 @@ impl Service for ModelService {
         flags: MapFlags,
     ) -> Result<Option<()>, Errno> {
         match SharedFile::of(file.as_raw_fd())? {
-            Some(file) => file.check_mmap(offset, len, prot, flags).map(Some),
+            Some(file) => {
+                let request = MapRequest {
+                    offset,
+                    len,
+                    prot,
+                    flags,
+                };
+                file.check_mmap(&request).map(Some)
+            }
             None => Ok(None),
         }
     }
@@ -82,7 +90,11 @@ impl Service for ModelService {
 
 impl OpenFile for DrmFile {
     fn client_map(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
-        let file = self.mmap_file(offset, len, flags)?;
+        let request = MapRequest {
+            flags,
+            ..MapRequest::shared(offset, len)
+        };
+        let file = self.mmap_file(&request)?;
         Ok(MapOf { file, offset: 0 })
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arbitrary::{Result, Unstructured};
-use npu_model::driver::{Arena, ChainedKicks, DriverProfile, DrmFile, Iommu};
+use npu_model::driver::{Arena, DriverProfile, DrmFile, Iommu};
 use npu_model::event::{Event, KillCause};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::Word;
@@ -25,7 +25,7 @@ use rocket_uapi::sys::{
     CREATE_BO, FINI_BO, GEM_CLOSE, GET_CAP, PREP_BO, PRIME_FD_TO_HANDLE as FD_TO_HANDLE,
     PRIME_HANDLE_TO_FD as HANDLE_TO_FD, SUBMIT, VERSION,
 };
-use rocket_uapi::{Device, IoctlBackend, gem_close, plain_ioctl, sys};
+use rocket_uapi::{Device, gem_close, plain_ioctl, sys};
 use rustix::io::Errno;
 
 use crate::board::TASK_LIMIT;
@@ -103,9 +103,7 @@ pub fn ioctl_sequence(data: &[u8]) {
 /// Calls on files of their own, as long as there are bytes.
 fn calls(model: &Model, u: Unstructured<'_>) -> Result<()> {
     let files: [_; FILES] = std::array::from_fn(|_| Arc::new(model.open_file()));
-    let device = |file: &Arc<DrmFile>| -> Device {
-        Device::from_backend(Arc::new(IoctlBackend::new(Arc::clone(file) as _)))
-    };
+    let device = |file: &Arc<DrmFile>| Device::new(Arc::clone(file) as _);
     let mut bytes = Bytes(u);
     let limits = Limits {
         hangs: u32::MAX,
@@ -162,11 +160,6 @@ fn options(u: &mut Unstructured<'_>) -> Result<ModelOptions> {
     let profile = u.choose(&DriverProfile::ALL)?.clone();
     let driver = DriverProfile {
         iommu: *u.choose(&[Iommu::Rockchip, Iommu::SmmuV3])?,
-        chained_kicks: *u.choose(&[
-            ChainedKicks::Never,
-            ChainedKicks::Flagged,
-            ChainedKicks::All,
-        ])?,
         job_limit: TASK_LIMIT,
         autosuspend: Duration::ZERO,
         ..profile
@@ -175,7 +168,6 @@ fn options(u: &mut Unstructured<'_>) -> Result<ModelOptions> {
         cores: u.int_in_range(1..=3)?,
         hang_timeout: Duration::ZERO,
         driver,
-        privileged: u.arbitrary()?,
         registers_lost: u.arbitrary()?,
         ..ModelOptions::default()
     })

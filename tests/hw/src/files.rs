@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Errno, SyncFile, sys};
+use rocket_uapi::{Errno, MapRequest, SyncFile, sys};
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromZeros, IntoBytes};
@@ -19,10 +19,7 @@ impl File {
     /// An ioctl on another file, whose argument holds no address.
     fn call_on<T: Request>(&self, file: BorrowedFd<'_>, arg: &mut T) -> Result<i32, Errno> {
         // SAFETY: as in `call`.
-        unsafe {
-            self.raw()?
-                .file_ioctl(file, T::NR, Some(arg.as_mut_bytes()))
-        }
+        unsafe { self.file_ioctl(file, T::NR, Some(arg.as_mut_bytes())) }
     }
 
     pub(crate) fn export_fence(
@@ -41,7 +38,7 @@ impl File {
     pub(crate) fn writers(&self, dma_buf: BorrowedFd<'_>) -> Result<SyncFile, NotPassed> {
         let fence = self.export_fence(dma_buf, sys::DMA_BUF_SYNC_READ);
         let fence = fence.must("EXPORT_SYNC_FILE")?;
-        Ok(self.device().adopt_sync_file(fence)?)
+        Ok(self.device().adopt_sync_file(fence))
     }
 
     pub(crate) fn import_fence(
@@ -104,10 +101,7 @@ impl File {
         let bytes = arg.as_mut_bytes();
         // SAFETY: the request is that of the structure; its address is that of an
         // array with as many entries as it says.
-        unsafe {
-            self.raw()?
-                .file_ioctl(sync_file, sys::SYNC_FILE_INFO, Some(bytes))
-        }?;
+        unsafe { self.file_ioctl(sync_file, sys::SYNC_FILE_INFO, Some(bytes)) }?;
         let known = fences.iter().take(arg.num_fences as usize);
         let known = known.map(|fence| fence.status).collect();
         Ok((arg, known))
@@ -162,11 +156,19 @@ impl File {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Map, Errno> {
-        let mapped = self.raw()?.file_mmap(dma_buf, offset, len, prot, flags)?;
+        let mapped = self.device().raw_file().shared_files().mmap(
+            dma_buf,
+            &MapRequest {
+                offset,
+                len,
+                prot,
+                flags,
+            },
+        )?;
         Ok(Map::new(mapped))
     }
 
     pub(crate) fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {
-        self.raw()?.file_seek(file, to)
+        self.device().raw_file().shared_files().seek(file, to)
     }
 }

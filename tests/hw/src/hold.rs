@@ -9,7 +9,7 @@ use std::fs::OpenOptions;
 use std::os::fd::{AsFd, OwnedFd};
 
 use npu_model::driver::SharedFile;
-use rocket_uapi::{BufferAccess, ByteLen, Device, DmaBuf, PAGE_BYTES, SharedBuffer};
+use rocket_uapi::{BufferAccess, ByteLen, Device, DmaBuf, PAGE_BYTES};
 
 use crate::check::{Must, NotPassed};
 use crate::raw::File;
@@ -53,9 +53,9 @@ impl Hold {
         let Some(timeline) = timeline(device)? else {
             return Ok(None);
         };
-        let file = File::new(device)?;
+        let file = File::new(device);
         let fence = file.timeline_fence(timeline.as_fd(), 1);
-        let fence = device.adopt_sync_file(fence.must("SW_SYNC_IOC_CREATE_FENCE")?)?;
+        let fence = device.adopt_sync_file(fence.must("SW_SYNC_IOC_CREATE_FENCE")?);
         let gate = exported_page(device)?;
         gate.add_fence(BufferAccess::Write, &fence)?;
         Ok(Some(Self {

@@ -20,7 +20,7 @@ impl File {
     /// Any request with NULL as its argument.
     pub(crate) fn null_on(&self, file: BorrowedFd<'_>, request: u32) -> Result<i32, Errno> {
         // SAFETY: nothing can be read or written at NULL.
-        unsafe { self.raw()?.file_ioctl(file, request, None) }
+        unsafe { self.file_ioctl(file, request, None) }
     }
 
     /// A request with one byte less or more than it takes, all zeros.
@@ -28,10 +28,7 @@ impl File {
         let mut arg = [0; LARGEST + 1];
         // SAFETY: the size in the request is at most that of `arg`, which holds no
         // address but NULL.
-        unsafe {
-            self.raw()?
-                .file_ioctl(file, request ^ 1 << 16, Some(&mut arg))
-        }
+        unsafe { self.file_ioctl(file, request ^ 1 << 16, Some(&mut arg)) }
     }
 
     /// SET_NAME in both forms.
@@ -39,7 +36,7 @@ impl File {
         [SET_NAME_A, sys::DMA_BUF_SET_NAME].map(|request| {
             let mut name = name.to_bytes_with_nul().to_vec();
             // SAFETY: the kernel reads up to the terminator.
-            let named = unsafe { self.raw()?.file_ioctl(dma_buf, request, Some(&mut name)) };
+            let named = unsafe { self.file_ioctl(dma_buf, request, Some(&mut name)) };
             named.map(drop)
         })
     }

@@ -3,12 +3,12 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Device, Errno, MappedMemory, RawDevice, sys};
+use rocket_uapi::{Device, Errno, MapRequest, MappedMemory, OwnProcess, sys};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use zerocopy::IntoBytes;
 
 use crate::check::NotPassed;
-use crate::request::{FdToHandle, GemFlink, GemOpen, HandleToFd, Request, ShortCreateBo};
+use crate::request::{FdToHandle, GemFlink, HandleToFd, Request, ShortCreateBo};
 
 /// Bits of a request number that hold the size of its argument.
 const SIZE_SHIFT: u32 = 16;
@@ -20,7 +20,7 @@ const GET_UNIQUE: u32 = 0xc010_6401;
 /// Room for each text of VERSION, bytes.
 const TEXT_BYTES: usize = 64;
 
-/// One open file, seen through its raw door.
+/// One open file, seen by its system calls.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     device: Device,
@@ -35,15 +35,9 @@ pub(crate) struct VersionTexts {
 }
 
 impl File {
-    /// # Errors
-    /// A skip, where the backend has no such door.
-    pub(crate) fn new(device: &Device) -> Result<Self, NotPassed> {
-        match device.raw() {
-            Some(_) => Ok(Self {
-                device: device.clone(),
-            }),
-            None => Err(NotPassed::Skip("the device takes no raw ioctls".to_owned())),
-        }
+    pub(crate) fn new(device: &Device) -> Self {
+        let device = device.clone();
+        Self { device }
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -52,17 +46,46 @@ impl File {
 
     /// A second file of the same device.
     pub(crate) fn reopen(&self) -> Result<Self, NotPassed> {
-        Self::new(&self.device.reopen()?)
+        Ok(Self::new(&self.device.reopen()?))
     }
 
-    pub(crate) fn raw(&self) -> Result<&RawDevice, Errno> {
-        self.device.raw().ok_or(Errno::NOTTY)
+    /// ioctl with an argument of `arg.len()` bytes; `None` passes NULL.
+    ///
+    /// # Safety
+    /// Addresses inside `arg`, and inside what they lead to, must be ones that
+    /// the driver may read or write as the ioctl defines, or invalid. The
+    /// request must not make the driver touch more than `arg` at `arg`.
+    pub(crate) unsafe fn ioctl(&self, request: u32, arg: Option<&mut [u8]>) -> Result<i32, Errno> {
+        // SAFETY: the addresses that it is asked for are those for which the
+        // caller vouches. It lives for this call.
+        let user = unsafe { OwnProcess::new() };
+        let file = self.device.raw_file();
+        // SAFETY: what the caller promises.
+        unsafe { file.ioctl(request, arg.unwrap_or_default(), &user) }
+    }
+
+    /// As [`File::ioctl`], on a dma-buf or a sync_file that came from this device.
+    ///
+    /// # Safety
+    /// As for [`File::ioctl`].
+    pub(crate) unsafe fn file_ioctl(
+        &self,
+        file: BorrowedFd<'_>,
+        request: u32,
+        arg: Option<&mut [u8]>,
+    ) -> Result<i32, Errno> {
+        let arg = arg.map_or(0, |bytes| bytes.as_mut_ptr().expose_provenance() as u64);
+        // SAFETY: as in `ioctl`; and `arg` is exclusively ours to lend.
+        let user = unsafe { OwnProcess::new() };
+        let files = self.device.raw_file().shared_files();
+        // SAFETY: what the caller promises.
+        unsafe { files.ioctl(file, request, arg, &user) }
     }
 
     /// An ioctl whose argument holds no address.
     pub(crate) fn call<T: Request>(&self, arg: &mut T) -> Result<i32, Errno> {
         // SAFETY: `Request` promises that the kernel stays within the bytes of `T`.
-        unsafe { self.raw()?.ioctl(T::NR, Some(arg.as_mut_bytes())) }
+        unsafe { self.ioctl(T::NR, Some(arg.as_mut_bytes())) }
     }
 
     pub(crate) fn create(&self, size: u32) -> Result<sys::CreateBo, Errno> {
@@ -113,12 +136,12 @@ impl File {
         let request = sys::FINI_BO & !SIZE_MASK | (size as u32) << SIZE_SHIFT;
         // SAFETY: the size in the request is that of `arg`, and FINI_BO
         // follows no address.
-        unsafe { self.raw()?.ioctl(request, Some(&mut arg)) }
+        unsafe { self.ioctl(request, Some(&mut arg)) }
     }
 
     pub(crate) fn fini_null(&self) -> Result<i32, Errno> {
         // SAFETY: nothing can be read or written at NULL.
-        unsafe { self.raw()?.ioctl(sys::FINI_BO, None) }
+        unsafe { self.ioctl(sys::FINI_BO, None) }
     }
 
     pub(crate) fn get_cap(&self, capability: u64) -> Result<u64, Errno> {
@@ -145,19 +168,12 @@ impl File {
         Ok(arg.0[1])
     }
 
-    /// Handle and size, in bytes, of the object of this name.
-    pub(crate) fn open_name(&self, name: u32) -> Result<(u32, u64), Errno> {
-        let mut arg = GemOpen([u64::from(name), 0]);
-        self.call(&mut arg)?;
-        Ok(((arg.0[0] >> 32) as u32, arg.0[1]))
-    }
-
     /// Asks for a name, with room for none.
     pub(crate) fn get_unique(&self) -> Result<i32, Errno> {
         let mut arg = [0_u8; 16];
         // SAFETY: the size in the request is 16; with room for no bytes the
         // address is not followed.
-        unsafe { self.raw()?.ioctl(GET_UNIQUE, Some(&mut arg)) }
+        unsafe { self.ioctl(GET_UNIQUE, Some(&mut arg)) }
     }
 
     /// VERSION with these rooms for the name, the description and the date.
@@ -175,7 +191,7 @@ impl File {
         };
         // SAFETY: the request is that of the structure; its three addresses are those
         // of exclusive slices with as many bytes as the lengths say.
-        unsafe { self.raw()?.ioctl(sys::VERSION, Some(arg.as_mut_bytes())) }?;
+        unsafe { self.ioctl(sys::VERSION, Some(arg.as_mut_bytes())) }?;
         Ok(arg)
     }
 
@@ -226,11 +242,11 @@ impl File {
     }
 
     pub(crate) fn poll(&self) -> Result<i16, Errno> {
-        self.raw()?.poll()
+        self.device.raw_file().poll()
     }
 
     pub(crate) fn read(&self) -> Result<usize, Errno> {
-        self.raw()?.read(&mut [0; 64])
+        self.device.raw_file().read(&mut [0; 64])
     }
 
     pub(crate) fn map(
@@ -240,7 +256,12 @@ impl File {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Map, Errno> {
-        let map = self.raw()?.mmap(offset, len, prot, flags)?;
+        let map = self.device.raw_file().mmap(&MapRequest {
+            offset,
+            len,
+            prot,
+            flags,
+        })?;
         Ok(Map(map))
     }
 

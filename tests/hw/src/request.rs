@@ -66,8 +66,6 @@ arguments! {
     NotDrm([u32; 2]): 0x4008_7a44;
     /// GEM_FLINK (drm.h): a handle, and a name that the kernel writes.
     GemFlink([u32; 2]): 0xc008_640a;
-    /// GEM_OPEN (drm.h): a name; handle and size in bytes, which the kernel writes.
-    GemOpen([u64; 2]): 0xc010_640b;
     /// SYNC_IOC_SET_DEADLINE (sync_file.h): a time and 64 bits of padding.
     SetDeadline([u64; 2]): 0x4010_3e05;
 }

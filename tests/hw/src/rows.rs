@@ -151,11 +151,7 @@ pub const ROWS: &[Row] = &[
         "GEM_CLOSE of an unknown handle, twice, or of 0 is EINVAL",
         create::close,
     ),
-    row(
-        "gem-names",
-        "GEM names are for root: the device's, until the last handle is closed",
-        names::names,
-    ),
+    row("gem-names", "GEM names are for root", names::names),
     row(
         "mmap-part",
         "mmap of a part, read-only, executable, and read-only made writable work",

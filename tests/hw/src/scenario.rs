@@ -58,24 +58,24 @@ impl Scenario {
                 job.wait(Deadline::after(PATIENCE)).map(mem::forget)?;
             }
             Self::ExitBusy => {
-                let mut bench = RowBench::new(File::new(device)?)?;
+                let mut bench = RowBench::new(File::new(device))?;
                 let page = bench.page()?.handle;
                 bench.submit(bench.job(page))?;
                 // A moment for the scheduler to hand it over.
                 std::thread::sleep(Duration::from_millis(20));
             }
             Self::ExitExported => {
-                let file = File::new(device)?;
+                let file = File::new(device);
                 let bo = file.create(1).must("CREATE_BO")?;
                 mem::forget(file.export(bo.handle).must("export")?);
             }
             Self::GetUnique => {
-                let file = File::new(device)?;
+                let file = File::new(device);
                 // Any answer will do.
                 let _ = file.get_unique();
             }
             Self::DieQueued => {
-                let file = File::new(device)?;
+                let file = File::new(device);
                 let import = file.import(io::stdin().as_fd()).must("import")?;
                 let job = JobArgs {
                     tasks: vec![Task {

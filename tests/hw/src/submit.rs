@@ -135,7 +135,7 @@ impl SubmitArgs {
         // array here, or invalid; where a count says more, the kernel can read more
         // of this process, which changes nothing. Programs reach objects of the
         // file alone, of which there are no references, but volatile accesses.
-        let submitted = unsafe { file.raw()?.ioctl(sys::SUBMIT, Some(arg.as_mut_bytes())) };
+        let submitted = unsafe { file.ioctl(sys::SUBMIT, Some(arg.as_mut_bytes())) };
         submitted.map(drop)
     }
 }

@@ -4,10 +4,9 @@
 
 use npu_model::{Model, ModelOptions};
 use rocket_hw_tests::fuzz::{Options, run};
-use rocket_uapi::Device;
 
 fn calls(seed: u64, known_bugs: bool) {
-    let device = Device::from_backend(Model::new(ModelOptions::default()).open());
+    let device = Model::new(ModelOptions::default()).open_device();
     let options = Options {
         seed,
         steps: 600,

@@ -4,11 +4,10 @@
 
 use npu_model::{Model, ModelOptions};
 use rocket_hw_tests::{Choice, ROWS, ReportFormat, RowCounts, run};
-use rocket_uapi::Device;
 
 #[test]
 fn the_model_does_what_the_driver_does() {
-    let device = Device::from_backend(Model::new(ModelOptions::default()).open());
+    let device = Model::new(ModelOptions::default()).open_device();
     let mut out = Vec::new();
     let summary = run(&device, &Choice::default(), ReportFormat::Text, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
@@ -23,23 +22,6 @@ fn the_model_does_what_the_driver_does() {
         ..RowCounts::default()
     };
     assert_eq!(summary, expected, "{text}");
-}
-
-/// Whom the rows are for that root sees otherwise.
-#[test]
-fn the_model_does_it_for_root_too() {
-    let options = ModelOptions {
-        privileged: true,
-        ..ModelOptions::default()
-    };
-    let device = Device::from_backend(Model::new(options).open());
-    let choice = Choice {
-        names: vec!["gem-names".to_owned()],
-        ..Choice::default()
-    };
-    let mut out = Vec::new();
-    let summary = run(&device, &choice, ReportFormat::Text, &mut out).unwrap();
-    assert_eq!(summary.passed, 1, "{}", String::from_utf8(out).unwrap());
 }
 
 fn suite(arguments: &[&str]) -> (Option<i32>, String) {

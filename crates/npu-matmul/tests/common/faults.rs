@@ -3,16 +3,13 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use npu_matmul::{Engine, PlanOptions};
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::{
-    Backend, ByteLen, Call, Deadline, Device, DeviceInfo, DevicePool, Errno, Handle, RawBo, RawJob,
-};
+use rocket_uapi::{Caller, Device, DevicePool, Errno, Error, FileLayer, FileOperations, sys};
 
 /// How many of the next calls fail, and how.
 #[derive(Debug, Default)]
@@ -46,14 +43,14 @@ pub(crate) struct Faults {
 
 impl Faults {
     /// Counts a call; fails if the device is gone.
-    fn call(&self, call: Call, handle: Option<Handle>) -> Result<(), rocket_uapi::Error> {
+    fn call(&self) -> Result<(), Errno> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let next = |left: usize| (left > 1).then(|| left - 1);
         let before = self
             .until_gone
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         match before {
-            Err(1) => Err(rocket_uapi::Error::of(call, handle, Errno::NODEV)),
+            Err(1) => Err(Errno::NODEV),
             _ => Ok(()),
         }
     }
@@ -71,80 +68,76 @@ fn strikes(count: &AtomicUsize) -> bool {
         .is_ok()
 }
 
-/// A backend that fails when it is told to.
+/// A file that fails when it is told to.
 #[derive(Debug)]
 struct Faulty {
-    inner: Arc<dyn Backend>,
+    inner: Arc<dyn FileOperations>,
     faults: Arc<Faults>,
 }
 
-// SAFETY: all but errors is the inner backend's.
-unsafe impl Backend for Faulty {
-    fn info(&self) -> DeviceInfo {
-        self.inner.info()
-    }
-
-    fn create_bo(&self, len: ByteLen) -> Result<RawBo, rocket_uapi::Error> {
-        self.faults.call(Call::CreateBo, None)?;
-        if strikes(&self.faults.no_memory) {
-            return Err(rocket_uapi::Error::OutOfMemory { len });
+impl Faulty {
+    /// What becomes of a call before the inner file gets it: `Some` is its result.
+    fn before(&self, request: u32, arg: &[u8]) -> Result<Option<i32>, Errno> {
+        let faults = &self.faults;
+        if request == sys::GEM_CLOSE {
+            // Also where the device is gone: the kernel frees it with the file.
+            faults.live.fetch_sub(1, Ordering::Relaxed);
         }
-        let bo = self.inner.create_bo(len)?;
-        self.faults.live.fetch_add(1, Ordering::Relaxed);
-        self.faults.made.fetch_add(1, Ordering::Relaxed);
-        Ok(bo)
+        faults.call()?;
+        match request {
+            sys::CREATE_BO if strikes(&faults.no_memory) => return Err(Errno::NOMEM),
+            sys::SUBMIT if strikes(&faults.refused) => return Err(Errno::NOMEM),
+            sys::SUBMIT if strikes(&faults.lost) => return Ok(Some(0)),
+            sys::SUBMIT => {
+                let submit: sys::Submit = sys::structure(arg);
+                let jobs = submit.job_count as usize;
+                faults.jobs.fetch_add(jobs, Ordering::Relaxed);
+            }
+            sys::PRIME_HANDLE_TO_FD => {
+                faults.exports.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+}
+
+// SAFETY: all but errors is the inner file's.
+unsafe impl FileLayer for Faulty {
+    type Below = dyn FileOperations;
+
+    fn below(&self) -> &Self::Below {
+        &*self.inner
     }
 
-    fn close_bo(&self, handle: Handle) -> Result<(), rocket_uapi::Error> {
-        // Also where the device is gone: the kernel frees it with the file.
-        self.faults.live.fetch_sub(1, Ordering::Relaxed);
-        self.faults.call(Call::GemClose, Some(handle))?;
-        self.inner.close_bo(handle)
-    }
-
-    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), rocket_uapi::Error> {
-        self.faults.call(Call::PrepBo, Some(handle))?;
-        self.inner.prep_bo(handle, until)
-    }
-
-    fn fini_bo(&self, handle: Handle) -> Result<(), rocket_uapi::Error> {
-        self.faults.call(Call::FiniBo, Some(handle))?;
-        let result = self.inner.fini_bo(handle);
-        if strikes(&self.faults.fini) {
-            return Err(rocket_uapi::Error::of(
-                Call::FiniBo,
-                Some(handle),
-                Errno::NODEV,
-            ));
+    unsafe fn ioctl(
+        &self,
+        request: u32,
+        arg: &mut [u8],
+        caller: &dyn Caller,
+    ) -> Result<i32, Errno> {
+        if let Some(result) = self.before(request, arg)? {
+            return Ok(result);
+        }
+        // SAFETY: what the caller promises.
+        let result = unsafe { self.inner.ioctl(request, arg, caller) };
+        match request {
+            sys::CREATE_BO if result.is_ok() => {
+                self.faults.live.fetch_add(1, Ordering::Relaxed);
+                self.faults.made.fetch_add(1, Ordering::Relaxed);
+            }
+            sys::FINI_BO if strikes(&self.faults.fini) => return Err(Errno::NODEV),
+            _ => {}
         }
         result
     }
 
-    unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), rocket_uapi::Error> {
-        self.faults.call(Call::Submit, None)?;
-        if strikes(&self.faults.refused) {
-            return Err(rocket_uapi::Error::of(Call::Submit, None, Errno::NOMEM));
-        }
-        if strikes(&self.faults.lost) {
-            return Ok(());
-        }
-        self.faults.jobs.fetch_add(jobs.len(), Ordering::Relaxed);
-        // SAFETY: what the caller promises.
-        unsafe { self.inner.submit(jobs) }
-    }
-
-    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, rocket_uapi::Error> {
-        self.faults.call(Call::PrimeExport, Some(handle))?;
-        self.faults.exports.fetch_add(1, Ordering::Relaxed);
-        self.inner.export_bo(handle)
-    }
-
-    fn was_accepted(&self, handle: Handle) -> Result<bool, rocket_uapi::Error> {
-        self.faults.call(Call::PrepBo, Some(handle))?;
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
+        self.faults.call()?;
         self.inner.was_accepted(handle)
     }
 
-    fn was_killed(&self, handle: Handle, since: Instant) -> Option<bool> {
+    fn was_killed(&self, handle: u32, since: Instant) -> Option<bool> {
         if strikes(&self.faults.killed) {
             return Some(true);
         }
@@ -154,15 +147,11 @@ unsafe impl Backend for Faulty {
         self.inner.was_killed(handle, since)
     }
 
-    fn reopen(&self) -> Result<Arc<dyn Backend>, rocket_uapi::Error> {
+    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
         Ok(Arc::new(Self {
             inner: self.inner.reopen()?,
             faults: Arc::clone(&self.faults),
         }))
-    }
-
-    fn settle(&self) -> Duration {
-        self.inner.settle()
     }
 }
 
@@ -191,7 +180,7 @@ pub(crate) fn faulty_pool(devices: usize) -> (DevicePool, Arc<Faults>) {
 /// The same of any model.
 pub(crate) fn faulty_pool_on(model: ModelOptions, devices: usize) -> (DevicePool, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
-    let device = Device::from_backend(Arc::new(Faulty {
+    let device = Device::new(Arc::new(Faulty {
         inner: Model::new(model).open(),
         faults: Arc::clone(&faults),
     }));

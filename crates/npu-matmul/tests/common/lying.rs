@@ -3,16 +3,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use npu_matmul::plan::TaskPlan;
 use npu_matmul::{Engine, Observer, PlanOptions, SubmittedJob, emit, layout};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::Reuse;
 use rocket_uapi::{
-    Backend, ByteLen, Deadline, Device, DeviceInfo, DevicePool, Handle, RawBo, RawJob,
+    Caller, ClientJob, Device, DeviceInfo, DevicePool, Errno, FileLayer, FileOperations,
+    MappedMemory, sys,
 };
 
 /// The element of a task's tile that is wrong, if any is: of a job, a task, and what it reuses.
@@ -24,13 +23,13 @@ struct Lies {
     /// Of jobs that were built and not submitted, in their order: bytes of C.
     built: VecDeque<Vec<usize>>,
     /// Of jobs that were submitted, by their output.
-    submitted: HashMap<Handle, Vec<usize>>,
+    submitted: HashMap<u32, Vec<usize>>,
     /// Address and length of each buffer.
-    memory: HashMap<Handle, (usize, usize)>,
+    memory: HashMap<u32, (usize, usize)>,
 }
 
 struct Lying {
-    inner: Arc<dyn Backend>,
+    inner: Arc<dyn FileOperations>,
     lies: Arc<Mutex<Lies>>,
 }
 
@@ -40,8 +39,14 @@ impl fmt::Debug for Lying {
     }
 }
 
-// SAFETY: all but some bytes of outputs is the inner backend's.
-unsafe impl Backend for Lying {
+// SAFETY: all but some bytes of outputs is the inner file's.
+unsafe impl FileLayer for Lying {
+    type Below = dyn FileOperations;
+
+    fn below(&self) -> &Self::Below {
+        &*self.inner
+    }
+
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
             is_model: false,
@@ -49,73 +54,68 @@ unsafe impl Backend for Lying {
         }
     }
 
-    fn create_bo(&self, len: ByteLen) -> Result<RawBo, rocket_uapi::Error> {
-        let bo = self.inner.create_bo(len)?;
-        let place = (bo.memory.as_ptr().addr(), bo.memory.len());
-        bo.memory.as_ptr().expose_provenance();
+    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
+        let memory = self.inner.map_bo(bo, len)?;
+        let place = (memory.as_ptr().expose_provenance(), memory.len());
         self.lies.lock().unwrap().memory.insert(bo.handle, place);
-        Ok(bo)
+        Ok(memory)
     }
 
-    fn close_bo(&self, handle: Handle) -> Result<(), rocket_uapi::Error> {
-        self.lies.lock().unwrap().memory.remove(&handle);
-        self.inner.close_bo(handle)
+    unsafe fn ioctl(
+        &self,
+        request: u32,
+        arg: &mut [u8],
+        caller: &dyn Caller,
+    ) -> Result<i32, Errno> {
+        match request {
+            sys::SUBMIT => self.submitted(&ClientJob::read_all(arg, caller).unwrap()),
+            sys::GEM_CLOSE => {
+                let bo: sys::GemClose = sys::structure(arg);
+                self.lies.lock().unwrap().memory.remove(&bo.handle);
+            }
+            _ => {}
+        }
+        // SAFETY: what the caller promises.
+        let result = unsafe { self.inner.ioctl(request, arg, caller) }?;
+        if request == sys::PREP_BO {
+            let bo: sys::PrepBo = sys::structure(arg);
+            self.ended(bo.handle);
+        }
+        Ok(result)
     }
 
-    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), rocket_uapi::Error> {
-        self.inner.prep_bo(handle, until)?;
+    fn reopen(&self) -> Result<Arc<dyn FileOperations>, rocket_uapi::Error> {
+        Ok(Arc::new(Self {
+            inner: self.inner.reopen()?,
+            lies: Arc::clone(&self.lies),
+        }))
+    }
+}
+
+impl Lying {
+    fn submitted(&self, jobs: &[ClientJob]) {
+        let mut lies = self.lies.lock().unwrap();
+        for job in jobs {
+            let wrong = lies.built.pop_front().unwrap();
+            lies.submitted.insert(job.writes[0], wrong);
+        }
+    }
+
+    /// A job that writes the object has ended.
+    fn ended(&self, handle: u32) {
         let mut lies = self.lies.lock().unwrap();
         let Some(wrong) = lies.submitted.remove(&handle) else {
-            return Ok(());
+            return;
         };
         let (address, len) = lies.memory[&handle];
         for byte in wrong {
             assert!(byte < len);
             let at = std::ptr::with_exposed_provenance_mut::<u8>(address + byte);
             // SAFETY: within the mapping, whose address was exposed and which lives until
-            // `close_bo`; its job has ended, and the caller, who waits for this call, does
+            // GEM_CLOSE; its job has ended, and the caller, who waits for this call, does
             // not look at it yet.
             unsafe { *at ^= 0x40 };
         }
-        Ok(())
-    }
-
-    fn fini_bo(&self, handle: Handle) -> Result<(), rocket_uapi::Error> {
-        self.inner.fini_bo(handle)
-    }
-
-    unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), rocket_uapi::Error> {
-        let mut lies = self.lies.lock().unwrap();
-        for job in jobs {
-            let wrong = lies.built.pop_front().unwrap();
-            lies.submitted.insert(job.writes[0], wrong);
-        }
-        drop(lies);
-        // SAFETY: what the caller promises.
-        unsafe { self.inner.submit(jobs) }
-    }
-
-    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, rocket_uapi::Error> {
-        self.inner.export_bo(handle)
-    }
-
-    fn was_accepted(&self, handle: Handle) -> Result<bool, rocket_uapi::Error> {
-        self.inner.was_accepted(handle)
-    }
-
-    fn was_killed(&self, handle: Handle, since: Instant) -> Option<bool> {
-        self.inner.was_killed(handle, since)
-    }
-
-    fn reopen(&self) -> Result<Arc<dyn Backend>, rocket_uapi::Error> {
-        Ok(Arc::new(Self {
-            inner: self.inner.reopen()?,
-            lies: Arc::clone(&self.lies),
-        }))
-    }
-
-    fn settle(&self) -> Duration {
-        self.inner.settle()
     }
 }
 
@@ -152,7 +152,7 @@ impl Observer for Liar {
 /// An engine on a device that computes right but for `lie`.
 pub(crate) fn lying_engine(options: PlanOptions, lie: Lie) -> Engine {
     let lies = Arc::new(Mutex::new(Lies::default()));
-    let device = Device::from_backend(Arc::new(Lying {
+    let device = Device::new(Arc::new(Lying {
         inner: Model::new(ModelOptions::default()).open(),
         lies: Arc::clone(&lies),
     }));

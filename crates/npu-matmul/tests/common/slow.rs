@@ -4,12 +4,12 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use npu_matmul::{Activity, Done, Observer};
-use rocket_uapi::{Backend, ByteLen, Deadline, Device, DeviceInfo, Error, Handle, RawBo, RawJob};
+use rocket_uapi::{
+    Caller, ClientJob, Deadline, Device, Errno, Error, FileLayer, FileOperations, sys,
+};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +57,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Jobs that have not ended: what each writes, and its number in the file.
-type Running = Arc<Mutex<HashMap<Handle, u64>>>;
+type Running = Arc<Mutex<HashMap<u32, u64>>>;
 
 /// An open file of a slow device.
 #[derive(Debug)]
 struct Slow {
-    inner: Arc<dyn Backend>,
+    inner: Arc<dyn FileOperations>,
     log: Arc<Log>,
     running: Running,
     /// Jobs so far.
@@ -70,12 +70,12 @@ struct Slow {
 }
 
 /// A slow device in place of `inner`.
-pub(crate) fn slow(inner: Arc<dyn Backend>, log: &Arc<Log>) -> Device {
-    Device::from_backend(Arc::new(Slow::new(inner, log)))
+pub(crate) fn slow(inner: Arc<dyn FileOperations>, log: &Arc<Log>) -> Device {
+    Device::new(Arc::new(Slow::new(inner, log)))
 }
 
 impl Slow {
-    fn new(inner: Arc<dyn Backend>, log: &Arc<Log>) -> Self {
+    fn new(inner: Arc<dyn FileOperations>, log: &Arc<Log>) -> Self {
         Self {
             inner,
             log: Arc::clone(log),
@@ -85,65 +85,50 @@ impl Slow {
     }
 }
 
-// SAFETY: all is the inner backend's, and no PREP_BO tells of an end
-// that it does not tell of.
-unsafe impl Backend for Slow {
-    fn info(&self) -> DeviceInfo {
-        self.inner.info()
+// SAFETY: all is the inner file's, and no PREP_BO reports an end
+// that it does not report.
+unsafe impl FileLayer for Slow {
+    type Below = dyn FileOperations;
+
+    fn below(&self) -> &Self::Below {
+        &*self.inner
     }
 
-    fn create_bo(&self, len: ByteLen) -> Result<RawBo, Error> {
-        self.inner.create_bo(len)
-    }
-
-    fn close_bo(&self, handle: Handle) -> Result<(), Error> {
-        self.inner.close_bo(handle)
-    }
-
-    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
-        let job = lock(&self.running).get(&handle).copied();
-        if job.is_some() && until.has_passed() {
-            return Err(Error::TimedOut { handle });
+    unsafe fn ioctl(
+        &self,
+        request: u32,
+        arg: &mut [u8],
+        caller: &dyn Caller,
+    ) -> Result<i32, Errno> {
+        let prep: sys::PrepBo = sys::structure(arg);
+        let job = match request {
+            sys::PREP_BO => lock(&self.running).get(&prep.handle).copied(),
+            _ => None,
+        };
+        if job.is_some() && Deadline::from_nanos(prep.timeout_ns).has_passed() {
+            return Err(Errno::BUSY);
         }
-        self.inner.prep_bo(handle, until)?;
+        // SAFETY: what the caller promises.
+        let result = unsafe { self.inner.ioctl(request, arg, caller) }?;
         if let Some(job) = job {
             // Those of a file run one after another.
             lock(&self.running).retain(|_, other| *other > job);
             self.log.push(Entry::Ended);
         }
-        Ok(())
-    }
-
-    fn fini_bo(&self, handle: Handle) -> Result<(), Error> {
-        self.inner.fini_bo(handle)
-    }
-
-    unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
-        // SAFETY: what the caller promises.
-        unsafe { self.inner.submit(jobs) }?;
-        let mut number = lock(&self.jobs);
-        for job in jobs {
-            *number += 1;
-            let writes = job.writes.iter().map(|&handle| (handle, *number));
-            lock(&self.running).extend(writes);
+        if request == sys::SUBMIT {
+            let jobs = ClientJob::read_all(arg, caller).unwrap_or_default();
+            let mut number = lock(&self.jobs);
+            for job in &jobs {
+                *number += 1;
+                let writes = job.writes.iter().map(|&handle| (handle, *number));
+                lock(&self.running).extend(writes);
+            }
+            self.log.push(Entry::Submitted(jobs.len()));
         }
-        self.log.push(Entry::Submitted(jobs.len()));
-        Ok(())
+        Ok(result)
     }
 
-    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
-        self.inner.export_bo(handle)
-    }
-
-    fn was_killed(&self, handle: Handle, since: Instant) -> Option<bool> {
-        self.inner.was_killed(handle, since)
-    }
-
-    fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {
+    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
         Ok(Arc::new(Self::new(self.inner.reopen()?, &self.log)))
-    }
-
-    fn settle(&self) -> Duration {
-        self.inner.settle()
     }
 }

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use rknpu_regcmd::{Direction, Extent};
 
 use super::refusal::{BuildError, MAX_PROGRAMS, Refusal};
-use crate::backend::RawTask;
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
+use crate::dma_buf::DmaBuf;
 use crate::error::ProgramError;
 use crate::program_bo::{Placed, ProgramBo};
-use crate::shared::SharedBo;
+use crate::submit::RawTask;
 use crate::sync_file::SyncFile;
 use crate::units::Handle;
 
@@ -24,8 +24,8 @@ pub struct Job {
     pub(super) frozen: Vec<FrozenBo>,
     pub(super) reads: Vec<Bo>,
     pub(super) writes: Vec<Bo>,
-    pub(super) shared_reads: Vec<SharedBo>,
-    pub(super) shared_writes: Vec<SharedBo>,
+    pub(super) shared_reads: Vec<DmaBuf>,
+    pub(super) shared_writes: Vec<DmaBuf>,
     /// What it waits for besides the fences of its buffers.
     pub(super) after: Vec<SyncFile>,
 }
@@ -61,14 +61,14 @@ impl Job {
             .iter()
             .map(FrozenBo::handle)
             .chain(self.reads.iter().map(Bo::handle))
-            .chain(self.shared_reads.iter().map(SharedBo::handle))
+            .chain(self.shared_reads.iter().map(DmaBuf::handle))
             .collect();
         handles.into_iter().collect()
     }
 
     /// Handles that the job writes, each once.
     pub(super) fn write_handles(&self) -> Vec<Handle> {
-        let shared = self.shared_writes.iter().map(SharedBo::handle);
+        let shared = self.shared_writes.iter().map(DmaBuf::handle);
         self.writes.iter().map(Bo::handle).chain(shared).collect()
     }
 }
@@ -83,8 +83,8 @@ pub struct JobBuilder {
     frozen: Vec<FrozenBo>,
     reads: Vec<Bo>,
     writes: Vec<Bo>,
-    shared_reads: Vec<SharedBo>,
-    shared_writes: Vec<SharedBo>,
+    shared_reads: Vec<DmaBuf>,
+    shared_writes: Vec<DmaBuf>,
     after: Vec<SyncFile>,
     refusal: Option<Refusal>,
 }
@@ -138,8 +138,8 @@ impl JobBuilder {
     /// Lets the programs read `bo`, which others have too, and has the job wait
     /// for whoever writes it. An imported one only orders the job.
     #[must_use]
-    pub fn reads_shared(mut self, bo: impl Into<SharedBo>) -> Self {
-        self.shared_reads.push(bo.into());
+    pub fn reads_shared(mut self, bo: &DmaBuf) -> Self {
+        self.shared_reads.push(bo.clone());
         self
     }
 
@@ -147,8 +147,8 @@ impl JobBuilder {
     /// job wait for whoever uses it, and others wait for the job. An imported
     /// one only orders the job.
     #[must_use]
-    pub fn writes_shared(mut self, bo: impl Into<SharedBo>) -> Self {
-        self.shared_writes.push(bo.into());
+    pub fn writes_shared(mut self, bo: &DmaBuf) -> Self {
+        self.shared_writes.push(bo.clone());
         self
     }
 
@@ -252,8 +252,8 @@ impl JobBuilder {
 }
 
 /// The shared objects that programs have addresses for.
-fn addressable(shared: &[SharedBo]) -> impl Iterator<Item = &Bo> {
-    shared.iter().filter_map(SharedBo::addressable)
+fn addressable(shared: &[DmaBuf]) -> impl Iterator<Item = &Bo> {
+    shared.iter().filter_map(DmaBuf::addressable)
 }
 
 fn holds(bo: &Bo, extent: &Extent) -> bool {

@@ -4,10 +4,10 @@
 
 use super::builder::Job;
 use super::witness::Witness;
-use crate::backend::{RawJob, RawTask};
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
 use crate::error::Error;
+use crate::submit::{RawJob, RawTask};
 use crate::units::Handle;
 
 /// The lists of one job.
@@ -69,5 +69,5 @@ pub(super) fn hand_over(device: &Device, jobs: &[(Job, Witness)]) -> Result<(), 
     // ended, or leaks it, so no guard and no other job can exist meanwhile; of
     // shared BOs, which it keeps alive, there are no guards at all. All
     // BOs belong to `device`'s file, in whose addresses the programs are.
-    unsafe { device.backend().submit(&raw) }
+    unsafe { device.file().submit(&raw) }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages of jobs that have ended, for jobs to come.
 
-use crate::backend::{Backend, RawBo, RawTask};
+use crate::rocket_file::RawBo;
+use crate::submit::RawTask;
 use crate::units::Handle;
 
 /// The witness program of one page, and what it writes there.
@@ -17,13 +18,6 @@ pub(super) struct Place {
 /// A page that no job has, kept by its file. It does not keep the file.
 #[derive(Debug)]
 pub(crate) struct IdleWitness {
-    pub(super) raw: RawBo,
+    pub(crate) raw: RawBo,
     pub(super) place: Place,
-}
-
-impl IdleWitness {
-    /// Unmaps and closes it.
-    pub(crate) fn close(self, backend: &dyn Backend) {
-        self.raw.close(backend);
-    }
 }

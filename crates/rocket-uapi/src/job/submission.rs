@@ -96,8 +96,7 @@ impl Submission {
         // One fence for all: the first wait is the wait, the others only give
         // the buffers to the CPU.
         job.writes.iter().try_for_each(|bo| bo.prepare(until))?;
-        let backend = job.device.backend();
-        let was_killed = backend.was_killed(witness.handle(), self.since);
+        let was_killed = job.device.file().was_killed(witness.handle(), self.since);
         Ok(match (was_killed, self.is_accepted) {
             (Some(true), _) => JobEnd::Killed,
             _ if witness.is_written()? => JobEnd::Ran,

@@ -21,12 +21,12 @@ use rknpu_regcmd::{
 };
 
 use super::idle::{IdleWitness, Place};
-use crate::backend::RawTask;
 use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::{Error, ProgramError};
+use crate::fences::BufferAccess;
 use crate::program_bo::store_words;
-use crate::sharing::BufferAccess;
+use crate::submit::RawTask;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle, PAGE_BYTES};
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Structures and request numbers, exactly as the kernel's headers have them: the one
-//! place for clients and tools. The model's driver has its own table of the same, an
-//! independent witness (npu-model, `driver/abi.rs`), which a test there compares.
+//! place for clients, tools and the model's driver.
 //!
 //! Sources: `include/uapi/drm/rocket_accel.h` (Linux 6.18, unchanged to 7.2),
 //! `drm.h`, `linux/dma-buf.h`, `linux/sync_file.h`, and for timelines
 //! `drivers/dma-buf/sw_sync.c`, which has no header. Sizes, alignments and
 //! offsets are asserted when this is compiled; `abi/print_abi.c` prints the
-//! same facts from the kernel's headers and CI compares.
+//! same facts from the kernel's headers and `cargo xtask abi` compares.
 //!
-//! A new ioctl is one number here and one in the model. What stands between carries
+//! A new ioctl is one number here and an answer in the model. What stands between carries
 //! requests that it does not know: the preload library and the server pass the argument
 //! there and back, and refuse with a message what would lead further into the program's
 //! memory (rocket-preload, `named.rs`). A forwarded node is spared it, with a warning. The

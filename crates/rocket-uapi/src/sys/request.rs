@@ -37,9 +37,9 @@ pub const fn is_call(request: u32, known: u32) -> bool {
 
 /// What an ioctl that was done well has changed in its file's table of handles.
 ///
-/// Who keeps book of handles has to let one such ioctl pass at a time
-/// ([`HandleChange::can_come_of`]): a number that one thread gives back is at
-/// once another one's.
+/// A caller that records handles has to let one such ioctl pass at a time
+/// ([`HandleChange::can_come_of`]): a number that one thread gives back may
+/// belong to another one at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleChange {
     /// CREATE_BO gave the handle of a new object.

@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use npu_model::driver::{Arena, Driver, DriverOptions, DrmFile};
+use npu_model::driver::{Arena, DrmFile};
+use npu_model::{Model, ModelOptions};
 use rknpu_chip::{FinishedKick, Kick, KickOutcome, NpuCore};
 use rocket_uapi::sys::{CREATE_BO, SUBMIT};
 use rocket_uapi::write_fence;
@@ -83,15 +84,15 @@ impl Gate {
 
     fn with(hangs: bool) -> Self {
         let door = Arc::new(Door::default());
-        let options = DriverOptions {
+        let options = ModelOptions {
             hang_timeout: Duration::ZERO,
-            ..DriverOptions::default()
+            ..ModelOptions::default()
         };
         let core = DoorCore {
             door: Arc::clone(&door),
             hangs,
         };
-        let file = Driver::new(options, vec![Box::new(core)]).open();
+        let file = Model::with_cores(options, vec![Box::new(core)]).open_file();
         let mut create = [0; 24];
         create[0] = 8;
         file.ioctl(CREATE_BO, &mut create, &Arena::new()).unwrap();

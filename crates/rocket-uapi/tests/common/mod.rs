@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A backend of a few lines: it counts what is open, fails where it is told
+//! A driver of a few lines: it counts what is open, fails where it is told
 //! to, and gives jobs the fate that a test wants.
 #![allow(missing_docs, dead_code, unreachable_pub, clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ mod memory;
 mod sharing;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,13 @@ use rknpu_regcmd::{
     Binding, BufferId, BufferRef, ChipProfile, LinkedProgram, MatmulTask, MatmulType,
 };
 use rocket_uapi::{
-    Backend, Bo, ByteLen, Call, Deadline, Device, DeviceInfo, Errno, Error, Handle, Iova, Job,
-    JobBuilder, MappedMemory, PAGE_BYTES, ProgramBo, RawBo, RawJob, SharedFiles,
+    Bo, ByteLen, Call, Caller, ClientJob, Deadline, Device, DeviceInfo, Errno, Error,
+    FileOperations, Handle, Iova, Job, JobBuilder, MapRequest, MappedMemory, PAGE_BYTES, ProgramBo,
+    SharedFileOperations, is_busy, sys,
 };
+use zerocopy::IntoBytes;
 
-use memory::{Mapping, Pages, SharedPages};
+use memory::{Mapping, Pages};
 
 /// What a job that ran writes over its first output.
 pub const RESULT: u8 = 0x77;
@@ -39,7 +41,7 @@ pub enum Fate {
     IsKilledAtItsEnd,
     /// It is killed before anybody looks.
     IsKilledUnseen,
-    /// It is killed, and the backend knows.
+    /// It is killed, and the driver knows.
     IsKilledForSure,
     /// It is dropped without a word.
     IsDropped,
@@ -49,14 +51,14 @@ pub enum Fate {
     Hangs,
 }
 
-/// A job: whether it runs, and what a backend can tell of a kill.
+/// A job: whether it runs, and what the driver knows of a kill.
 #[derive(Debug)]
 struct MockJob {
     is_active: bool,
     was_killed: Option<bool>,
 }
 
-/// What the backend was asked, in order.
+/// What the driver was asked, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Create(Handle),
@@ -93,7 +95,7 @@ struct State {
     same_handle: Option<Handle>,
 }
 
-/// The test's hand on the backend.
+/// The test's hand on the driver.
 #[derive(Clone, Debug, Default)]
 pub struct Mock(Arc<Mutex<State>>);
 
@@ -105,7 +107,7 @@ impl Mock {
     }
 
     pub fn device(&self) -> Device {
-        Device::from_backend(Arc::new(MockFile(self.clone())))
+        Device::new(Arc::new(MockFile(self.clone())))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -209,13 +211,6 @@ impl Mock {
     }
 }
 
-impl MockFile {
-    fn enter(&self, call: Call, handle: Option<Handle>) -> Result<MutexGuard<'_, State>, Error> {
-        let entered = self.0.enter();
-        entered.map_err(|errno| Error::of(call, handle, errno))
-    }
-}
-
 impl Drop for MockFile {
     fn drop(&mut self) {
         let mut state = self.0.lock();
@@ -230,9 +225,58 @@ impl Drop for MockFile {
 }
 
 impl State {
-    fn run(&mut self, job: &RawJob<'_>) {
+    fn create(&mut self, bo: &mut sys::CreateBo) {
+        let number = self.bos.keys().last().map_or(1, |last| last.get() + 1);
+        let new = || Handle::new(number).unwrap();
+        let handle = self.same_handle.take().unwrap_or_else(new);
+        let iova = self.wrong_iova.take().unwrap_or(Iova(self.next_iova));
+        let mapped = if self.short_mapping { 4096 } else { bo.size };
+        self.next_iova += bo.size.next_multiple_of(PAGE_BYTES as u32);
+        let pages = Arc::new(Pages::new(mapped as usize));
+        self.bos.insert(handle, pages);
+        self.iovas.insert(handle, iova);
+        self.events.push(Event::Create(handle));
+        (bo.handle, bo.dma_address) = (handle.get(), iova.0.into());
+    }
+
+    fn prep(&mut self, handle: Handle, until: Deadline) -> Result<(), Errno> {
+        self.events.push(Event::Prep(handle));
+        let Some(job) = self.jobs.get(&handle) else {
+            return Ok(());
+        };
+        let mut job = job.lock().unwrap();
+        // A job that hangs is the last of the fates, any other ends when
+        // somebody waits.
+        let hangs = self.fates.front() == Some(&Fate::Hangs);
+        if job.is_active && (hangs || until == Deadline::NOW) {
+            return Err(Errno::BUSY);
+        }
+        job.is_active = false;
+        Ok(())
+    }
+
+    fn close(&mut self, handle: Handle) {
+        self.bos.remove(&handle);
+        let dma_bufs = self.dma_bufs.iter_mut();
+        dma_bufs.for_each(|dma_buf| dma_buf.forget(handle));
+        self.events.push(Event::Close(handle));
+    }
+
+    fn submit(&mut self, jobs: &[ClientJob]) {
+        self.events.push(Event::Submit { jobs: jobs.len() });
+        for job in jobs {
+            let hangs = self.fates.front() == Some(&Fate::Hangs);
+            self.run(job);
+            if hangs {
+                self.fates.push_front(Fate::Hangs);
+            }
+        }
+    }
+
+    fn run(&mut self, job: &ClientJob) {
+        let writes: Vec<_> = job.writes.iter().map(|&bo| handle(bo)).collect();
         let fate = self.fates.pop_front().unwrap_or(Fate::RunsAtOnce);
-        let page = job.writes.last().unwrap();
+        let page = writes.last().unwrap();
         let last = job.tasks.last().map(|task| task.regcmd);
         assert_eq!(last, Some(self.iovas[page]), "a job ends with its witness");
         self.submissions += 1;
@@ -254,12 +298,12 @@ impl State {
             is_active,
             was_killed,
         }));
-        for &handle in job.writes {
+        for &handle in &writes {
             self.jobs.insert(handle, Arc::clone(&state));
         }
         let runs = matches!(fate, Fate::Runs | Fate::RunsAtOnce | Fate::RunsLate);
         if runs || fate == Fate::IsKilledAtItsEnd {
-            self.bos[&job.writes[0]].fill(RESULT);
+            self.bos[&writes[0]].fill(RESULT);
         }
         if runs {
             // The last quarter of the page has the witness's result.
@@ -268,9 +312,13 @@ impl State {
     }
 }
 
+fn handle(number: u32) -> Handle {
+    Handle::new(number).unwrap()
+}
+
 // SAFETY: handles count up, addresses follow each other, and no job writes
-// anything but within `submit` and `prep_bo`.
-unsafe impl Backend for MockFile {
+// anything but within SUBMIT and PREP_BO.
+unsafe impl FileOperations for MockFile {
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
             name: "mock".into(),
@@ -282,110 +330,96 @@ unsafe impl Backend for MockFile {
         }
     }
 
-    fn create_bo(&self, len: ByteLen) -> Result<RawBo, Error> {
-        let mut state = self.enter(Call::CreateBo, None)?;
-        let number = state.bos.keys().last().map_or(1, |last| last.get() + 1);
-        let handle = match state.same_handle.take() {
-            Some(handle) => handle,
-            None => Handle::new(number).unwrap(),
-        };
-        let iova = state.wrong_iova.take().unwrap_or(Iova(state.next_iova));
-        let mapped = if state.short_mapping { 4096 } else { len.get() };
-        state.next_iova += len.page_rounded().get() as u32;
-        let pages = Arc::new(Pages::new(mapped));
-        state.bos.insert(handle, Arc::clone(&pages));
-        state.iovas.insert(handle, iova);
-        state.events.push(Event::Create(handle));
-        let mock = self.0.clone();
-        let unmapped = move || mock.lock().events.push(Event::Unmap(handle));
-        Ok(RawBo {
-            handle,
-            iova,
-            memory: Box::new(Mapping::new(pages, Box::new(unmapped))),
-        })
-    }
-
-    fn close_bo(&self, handle: Handle) -> Result<(), Error> {
-        let entered = self.enter(Call::GemClose, Some(handle));
-        let failed = entered.as_ref().err().cloned();
-        drop(entered);
-        // Also where it "fails": a handle that cannot be closed is no leak of
-        // the client's.
-        let mut state = self.0.lock();
-        state.bos.remove(&handle);
-        state
-            .dma_bufs
-            .iter_mut()
-            .for_each(|dma_buf| dma_buf.forget(handle));
-        state.events.push(Event::Close(handle));
-        failed.map_or(Ok(()), Err)
-    }
-
-    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
-        let mut state = self.enter(Call::PrepBo, Some(handle))?;
-        state.events.push(Event::Prep(handle));
-        let Some(job) = state.jobs.get(&handle) else {
-            return Ok(());
-        };
-        let mut job = job.lock().unwrap();
-        // A job that hangs is the last of the fates, any other ends when
-        // somebody waits.
-        let hangs = state.fates.front() == Some(&Fate::Hangs);
-        if job.is_active && (hangs || until == Deadline::NOW) {
-            return Err(Error::TimedOut { handle });
+    unsafe fn ioctl(
+        &self,
+        request: u32,
+        arg: &mut [u8],
+        caller: &dyn Caller,
+    ) -> Result<i32, Errno> {
+        let entered = self.0.enter();
+        if request == sys::GEM_CLOSE {
+            let failed = entered.map(drop);
+            // Also where it "fails": a handle that cannot be closed is no leak of
+            // the client's.
+            let bo: sys::GemClose = sys::structure(arg);
+            self.0.lock().close(handle(bo.handle));
+            return failed.map(|()| 0);
         }
-        job.is_active = false;
-        Ok(())
-    }
-
-    fn fini_bo(&self, handle: Handle) -> Result<(), Error> {
-        let mut state = self.enter(Call::FiniBo, Some(handle))?;
-        state.events.push(Event::Fini(handle));
-        Ok(())
-    }
-
-    unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
-        let mut state = self.enter(Call::Submit, None)?;
-        state.events.push(Event::Submit { jobs: jobs.len() });
-        for job in jobs {
-            let hangs = state.fates.front() == Some(&Fate::Hangs);
-            state.run(job);
-            if hangs {
-                state.fates.push_front(Fate::Hangs);
+        let mut state = entered?;
+        match request {
+            sys::CREATE_BO => {
+                let mut bo = sys::structure(arg);
+                state.create(&mut bo);
+                arg.copy_from_slice(bo.as_bytes());
             }
+            sys::PREP_BO => {
+                let bo: sys::PrepBo = sys::structure(arg);
+                state.prep(handle(bo.handle), Deadline::from_nanos(bo.timeout_ns))?;
+            }
+            sys::FINI_BO => {
+                let bo: sys::FiniBo = sys::structure(arg);
+                state.events.push(Event::Fini(handle(bo.handle)));
+            }
+            sys::SUBMIT => state.submit(&ClientJob::read_all(arg, caller).unwrap()),
+            sys::PRIME_HANDLE_TO_FD => {
+                let mut prime: sys::PrimeHandle = sys::structure(arg);
+                state.exports += 1;
+                let pages = &state.bos[&handle(prime.handle)];
+                let (exported, dma_buf) = sharing::MockDmaBuf::new(pages);
+                state.dma_bufs.push(exported);
+                caller.install(dma_buf, true, &mut |number| {
+                    prime.fd = number;
+                    Ok(())
+                })?;
+                arg.copy_from_slice(prime.as_bytes());
+            }
+            sys::PRIME_FD_TO_HANDLE => {
+                let mut prime: sys::PrimeHandle = sys::structure(arg);
+                prime.handle = state.import(prime.fd)?.get();
+                arg.copy_from_slice(prime.as_bytes());
+            }
+            _ => return Err(Errno::INVAL),
         }
-        Ok(())
+        Ok(0)
     }
 
-    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
-        let mut state = self.enter(Call::PrimeExport, Some(handle))?;
-        state.exports += 1;
-        let (exported, dma_buf) = sharing::MockDmaBuf::new(&state.bos[&handle]);
-        state.dma_bufs.push(exported);
-        Ok(dma_buf)
+    fn mmap(&self, _: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno> {
+        Err(Errno::NODEV)
     }
 
-    fn import_bo(&self, dma_buf: BorrowedFd<'_>) -> Result<Handle, Error> {
-        let mut state = self.enter(Call::PrimeImport, None)?;
-        state.import(dma_buf)
+    fn map_bo(&self, bo: &sys::CreateBo, _: usize) -> Result<Box<dyn MappedMemory>, Errno> {
+        let (mock, handle) = (self.0.clone(), handle(bo.handle));
+        let pages = Arc::clone(&mock.lock().bos[&handle]);
+        let unmapped = move || mock.lock().events.push(Event::Unmap(handle));
+        Ok(Box::new(Mapping::new(pages, Box::new(unmapped))))
     }
 
-    fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn MappedMemory>, Error> {
-        let mut state = self.enter(Call::Mmap, None)?;
-        let pages = Arc::clone(&state.exported(dma_buf)?.pages);
-        Ok(Box::new(SharedPages(pages)))
+    fn poll(&self) -> Result<i16, Errno> {
+        Ok(0)
     }
 
-    fn shared_files(&self) -> Option<SharedFiles> {
-        Some(SharedFiles::new(Arc::new(self.0.clone())))
+    fn read(&self, _: &mut [u8]) -> Result<usize, Errno> {
+        Err(Errno::AGAIN)
     }
 
-    fn was_killed(&self, handle: Handle, _: Instant) -> Option<bool> {
-        self.0.lock().jobs[&handle].lock().unwrap().was_killed
+    fn shared_files(&self) -> Arc<dyn SharedFileOperations> {
+        Arc::new(self.0.clone())
     }
 
-    fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {
-        drop(self.enter(Call::Open, None)?);
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
+        is_busy(self, handle)
+    }
+
+    fn was_killed(&self, number: u32, _: Instant) -> Option<bool> {
+        self.0.lock().jobs[&handle(number)]
+            .lock()
+            .unwrap()
+            .was_killed
+    }
+
+    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
+        let entered = self.0.enter();
+        drop(entered.map_err(|errno| Error::of(Call::Open, None, errno))?);
         Ok(Arc::new(Self(self.0.clone())))
     }
 

@@ -3,15 +3,16 @@
 //! when they were closed.
 
 use std::mem::offset_of;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use rocket_uapi::{Call, Caller, Errno, Error, Handle, MappedMemory, SharedFileOperations, sys};
+use rocket_uapi::{
+    Caller, Errno, Handle, MapRequest, MappedMemory, PAGE_BYTES, SharedFileOperations, sys,
+};
 use rustix::fs::SeekFrom;
-use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::IntoBytes;
 
-use super::memory::Pages;
+use super::memory::{Pages, SharedPages};
 use super::{Mock, State};
 
 #[derive(Debug)]
@@ -56,26 +57,32 @@ pub(super) fn assert_closed(other_ends: &[OwnedFd], context: &str) {
     }
 }
 
-impl State {
-    pub(super) fn exported(&mut self, fd: BorrowedFd<'_>) -> Result<&mut MockDmaBuf, Error> {
-        let inode = inode(fd);
-        let known = self.dma_bufs.iter_mut().find(|known| known.inode == inode);
-        known.ok_or(Error::of(Call::PrimeImport, None, Errno::INVAL))
-    }
+/// The dma-buf behind a descriptor.
+fn exported<'a>(
+    all: &'a mut [MockDmaBuf],
+    fd: BorrowedFd<'_>,
+) -> Result<&'a mut MockDmaBuf, Errno> {
+    let inode = inode(fd);
+    let known = all.iter_mut().find(|known| known.inode == inode);
+    known.ok_or(Errno::INVAL)
+}
 
-    pub(super) fn import(&mut self, fd: BorrowedFd<'_>) -> Result<Handle, Error> {
+impl State {
+    pub(super) fn import(&mut self, fd: RawFd) -> Result<Handle, Errno> {
+        // SAFETY: the caller lends the descriptor for the call.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         let number = self.bos.keys().last().map_or(1, |last| last.get() + 1);
-        let exported = self.exported(fd)?;
+        let exported = exported(&mut self.dma_bufs, fd)?;
         let handle = *exported
             .imported
             .get_or_insert(Handle::new(number).unwrap());
-        let pages = Arc::clone(&exported.pages);
-        self.bos.insert(handle, pages);
+        self.bos.insert(handle, Arc::clone(&exported.pages));
         Ok(handle)
     }
 }
 
-// SAFETY: it lends no memory; the descriptors that it gives are new.
+// SAFETY: the memory of a dma-buf is kept by what is lent of it; the descriptors that it
+// gives are new.
 unsafe impl SharedFileOperations for Mock {
     unsafe fn ioctl(
         &self,
@@ -119,17 +126,13 @@ unsafe impl SharedFileOperations for Mock {
     }
 
     fn seek(&self, _: BorrowedFd<'_>, _: SeekFrom) -> Result<u64, Errno> {
-        unreachable!("the backend maps dma-bufs itself")
+        // A page is enough.
+        Ok(PAGE_BYTES as u64)
     }
 
-    fn mmap(
-        &self,
-        _: BorrowedFd<'_>,
-        _: u64,
-        _: usize,
-        _: ProtFlags,
-        _: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        unreachable!("the backend maps dma-bufs itself")
+    fn mmap(&self, file: BorrowedFd<'_>, _: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno> {
+        let mut state = self.enter()?;
+        let pages = Arc::clone(&exported(&mut state.dma_bufs, file)?.pages);
+        Ok(Box::new(SharedPages(pages)))
     }
 }

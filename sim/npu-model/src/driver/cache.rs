@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 
-use super::lock;
 use super::memory::{Backing, PAGE_BYTES, Pages};
+use crate::lock::lock;
 
 /// Whether the CPU's view of buffer objects is the NPU's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,21 +10,17 @@
 //! says by which open file of the device the object is mapped. (The lock of a
 //! dma-buf is of another kind, so that the two do not meet.)
 
-use std::fs::OpenOptions;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use rustix::io::Errno;
-use rustix::mm::MapFlags;
 
-use super::file::DrmFile;
-use super::lock;
-use super::mmap::Mapping;
+use super::gem::GemObject;
 use super::release::FileState;
-use super::shared_file::own_fd;
+use crate::lock::lock;
 
 /// What other processes have mapped, or had a moment ago: once for each
 /// object and open file.
@@ -33,33 +29,29 @@ pub(super) struct ClientMaps(Mutex<Vec<ClientMap>>);
 
 #[derive(Debug)]
 struct ClientMap {
-    /// Keeps object and file.
-    mapping: Mapping,
-    /// Byte of the lock.
-    byte: i64,
+    // Dropped in this order: the object must be gone when the file goes.
+    object: Arc<GemObject>,
+    file: Arc<FileState>,
 }
 
 impl ClientMap {
     /// Whether anything but this keeps the object and its file: then it costs
     /// nothing to look later.
     fn is_spare(&self) -> bool {
-        let (object, _) = self.mapping.of();
-        !self.is_of_closed() && object.has_handles()
+        !self.is_of_closed() && self.object.has_handles()
     }
 
     /// Whether its open file was closed: then this may be the last to keep it.
     fn is_of_closed(&self) -> bool {
-        let (_, file) = self.mapping.of();
-        file.is_none_or(|file| file.is_closed())
+        self.file.space.life.is_closed()
     }
 
     /// Whether any process has it mapped, or is about to.
     fn is_mapped(&self) -> bool {
-        let pages = self.mapping.of().0.pages();
-        let Some(pages) = pages.file() else {
+        let Some(pages) = self.object.pages().file() else {
             return false;
         };
-        let mut probe = byte_lock(libc::F_WRLCK, self.byte);
+        let mut probe = byte_lock(libc::F_WRLCK, self.file.map_lock);
         match fcntl(pages, FcntlArg::F_OFD_GETLK(&mut probe)) {
             Ok(_) => i32::from(probe.l_type) != libc::F_UNLCK,
             Err(_) => true,
@@ -87,17 +79,11 @@ fn byte_lock(kind: i32, byte: i64) -> libc::flock {
     }
 }
 
-fn hold(file: BorrowedFd<'_>, byte: i64) -> Result<(), Errno> {
-    fcntl(file, FcntlArg::F_OFD_SETLK(&byte_lock(libc::F_RDLCK, byte)))
-        .map(drop)
-        .map_err(|errno| Errno::from_raw_os_error(errno as i32))
-}
-
 impl ClientMaps {
     /// Lets go of what no process has mapped any more by way of `file`. Returns
     /// whether anything is.
     pub(super) fn collect_of(&self, file: &Arc<FileState>) -> bool {
-        let is_of = |map: &ClientMap| map.mapping.of().1.is_some_and(|by| Arc::ptr_eq(by, file));
+        let is_of = |map: &ClientMap| Arc::ptr_eq(&map.file, file);
         let mut maps = lock(&self.0);
         maps.retain(|map| !is_of(map) || map.is_mapped());
         maps.iter().any(is_of)
@@ -119,40 +105,29 @@ impl ClientMaps {
         // Files may be released here, which waits.
         drop(closed);
     }
-}
 
-impl DrmFile {
-    /// mmap for another process: a file of which to map the first `len` bytes,
-    /// shared. Object and open file live until all descriptors and mappings of
-    /// it are gone, or a little longer; see [`Driver::collect`].
-    ///
-    /// [`Driver::collect`]: super::Driver::collect
+    /// Another process is about to map `object` by way of `file`, with the descriptor
+    /// `fd` of it.
     ///
     /// # Errors
-    /// As [`mmap`](Self::mmap); `EOPNOTSUPP` with [`Backing::Heap`], `EMFILE`.
-    ///
-    /// [`Backing::Heap`]: super::Backing::Heap
-    pub fn mmap_file(&self, offset: u64, len: usize, flags: MapFlags) -> Result<OwnedFd, Errno> {
-        let (object, _) = self.mappable(offset, len, flags)?;
-        let pages = object.pages().make_file()?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(own_fd(pages.as_raw_fd()))
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
-        let file = OwnedFd::from(file);
-        let byte = self.open().map_lock;
+    /// `ENOLCK` where the host has no lock left.
+    pub(super) fn add(
+        &self,
+        object: Arc<GemObject>,
+        file: &Arc<FileState>,
+        fd: &OwnedFd,
+    ) -> Result<(), Errno> {
         // Under the lock of the list, so that nobody collects in between.
-        let mut maps = lock(&self.device().client_maps.0);
-        hold(file.as_fd(), byte)?;
-        let known = maps.iter().any(|map| {
-            let (other, by) = map.mapping.of();
-            Arc::ptr_eq(other, &object) && by.is_some_and(|by| Arc::ptr_eq(by, self.open()))
-        });
-        if !known {
-            let mapping = Mapping::shared(object, Arc::clone(self.open()));
-            maps.push(ClientMap { mapping, byte });
+        let mut maps = lock(&self.0);
+        let hold = byte_lock(libc::F_RDLCK, file.map_lock);
+        fcntl(fd.as_fd(), FcntlArg::F_OFD_SETLK(&hold))
+            .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+        let is_same =
+            |map: &ClientMap| Arc::ptr_eq(&map.object, &object) && Arc::ptr_eq(&map.file, file);
+        if !maps.iter().any(is_same) {
+            let file = Arc::clone(file);
+            maps.push(ClientMap { object, file });
         }
-        Ok(file)
+        Ok(())
     }
 }

@@ -11,21 +11,21 @@ use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
-use rocket_uapi::Caller;
+use rocket_uapi::{Caller, Deadline, MapRequest, sys};
 use rustix::event::PollFlags;
 use rustix::fs::{FlockOperation, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::abi;
-use super::fence::{Until, WaitEnd};
+use super::fence::WaitEnd;
 use super::gem::GemObject;
-use super::lock;
+use super::mapping::Mapping;
 use super::memory::PAGE_BYTES;
-use super::mmap::Mapping;
-use super::resv::{Exported, Usage};
+use super::resv::Usage;
 use super::shared_file::{self, FileId, SharedFile, SharedFileKind, copy_in, copy_out, own_fd};
 use super::sync_file::ModelSyncFile;
+use crate::lock::lock;
 
 /// Longest name, its terminator included (`DMA_BUF_NAME_LEN`).
 const NAME_BYTES: u64 = 32;
@@ -61,72 +61,29 @@ impl ModelDmaBuf {
             files
                 .entry(FileId::of(file.as_raw_fd())?)
                 .or_insert_with(|| {
-                    SharedFileKind::DmaBuf(Arc::new(Self {
+                    Arc::new(Self {
                         object: Arc::clone(object),
                         writable,
                         name: Mutex::default(),
-                    }))
+                    })
                 });
             Ok(file.into())
         })
     }
 
-    pub(super) fn object(&self) -> &Arc<GemObject> {
-        &self.object
-    }
-
-    /// Whether an exported descriptor is open anywhere.
-    pub(super) fn is_open(&self) -> bool {
-        let Some(pages) = self.object.pages().file() else {
-            return false;
-        };
-        match rustix::fs::flock(pages, FlockOperation::NonBlockingLockExclusive) {
-            Err(_) => true,
-            Ok(()) => {
-                // Nobody else has the file; the lock must not stay, or the
-                // next export could not take its own.
-                let _ = rustix::fs::flock(pages, FlockOperation::Unlock);
-                false
-            }
-        }
-    }
-
-    pub(super) fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
-        match request {
-            abi::DMA_BUF_SYNC => self.sync(copy_in(user, arg)?, user)?,
-            abi::DMA_BUF_SET_NAME_A | abi::DMA_BUF_SET_NAME_B => self.set_name(arg, user)?,
-            abi::DMA_BUF_EXPORT_SYNC_FILE => {
-                let mut argument: abi::DmaBufSyncFile = copy_in(user, arg)?;
-                let sync_file = self.export_sync_file(argument.flags)?;
-                user.install(sync_file, true, &mut |number| {
-                    argument.fd = number;
-                    copy_out(user, arg, &argument)
-                })?;
-            }
-            abi::DMA_BUF_IMPORT_SYNC_FILE => {
-                let argument: abi::DmaBufSyncFile = copy_in(user, arg)?;
-                self.import_sync_file(argument, user)?;
-            }
-            _ => return Err(Errno::NOTTY),
-        }
-        Ok(0)
-    }
-
     /// DMA_BUF_IOCTL_SYNC. The driver's dma-bufs have no hooks for it, so
     /// that a start waits and an end does nothing; neither touches a cache.
     fn sync(&self, flags: u64, user: &dyn Caller) -> Result<(), Errno> {
-        if flags & !(abi::DMA_BUF_SYNC_RW | abi::DMA_BUF_SYNC_END) != 0
-            || flags & abi::DMA_BUF_SYNC_RW == 0
-        {
-            return Err(Errno::INVAL);
-        }
-        if flags & abi::DMA_BUF_SYNC_END != 0 {
+        let flags = u32::try_from(flags).map_err(|_| Errno::INVAL)?;
+        let end = flags & sys::DMA_BUF_SYNC_END != 0;
+        let writes = writes(flags & !sys::DMA_BUF_SYNC_END)?;
+        if end {
             return Ok(());
         }
-        let usage = Usage::in_the_way_of(flags & abi::DMA_BUF_SYNC_WRITE != 0);
+        let usage = Usage::in_the_way_of(writes);
         self.object
             .reservation()
-            .wait(usage, Until::FOREVER, user.wake())
+            .wait(usage, Deadline::FOREVER, user.wake())
             .map_err(|end| match end {
                 WaitEnd::Interrupted => Errno::INTR,
                 WaitEnd::TimedOut => Errno::TIMEDOUT,
@@ -162,7 +119,7 @@ impl ModelDmaBuf {
     /// Adds the fences of a sync_file, as a reader's or a writer's.
     fn import_sync_file(
         &self,
-        argument: abi::DmaBufSyncFile,
+        argument: sys::ImportSyncFile,
         user: &dyn Caller,
     ) -> Result<(), Errno> {
         let usage = if writes(argument.flags)? {
@@ -170,44 +127,13 @@ impl ModelDmaBuf {
         } else {
             Usage::Read
         };
-        let sync_file = SharedFile::sync_file(argument.fd, user).ok_or(Errno::INVAL)?;
-        let Exported { fences, named, .. } = sync_file.exported();
-        for fence in fences {
+        let file = SharedFile::of_caller(argument.fd, user).ok_or(Errno::INVAL)?;
+        let exported = file.0.exported().ok_or(Errno::INVAL)?;
+        for fence in &exported.fences {
             self.object.reservation().add(usage, fence);
         }
-        self.object.reservation().name(usage, named);
+        self.object.reservation().name(usage, &exported.named);
         Ok(())
-    }
-
-    pub(super) fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
-        match to {
-            SeekFrom::Start(0) => Ok(0),
-            SeekFrom::End(0) => Ok(self.object.pages().len() as u64),
-            _ => Err(Errno::INVAL),
-        }
-    }
-
-    pub(super) fn poll(&self, wanted: PollFlags) -> PollFlags {
-        let ready = |events, writes| {
-            let usage = Usage::in_the_way_of(writes);
-            if self.object.reservation().active(usage).is_empty() {
-                events
-            } else {
-                PollFlags::empty()
-            }
-        };
-        (ready(PollFlags::IN, false) | ready(PollFlags::OUT, true)) & wanted
-    }
-
-    pub(super) fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Mapping, Errno> {
-        let whole = self.mappable(offset, len, prot, flags)?;
-        Mapping::own(&self.object, whole, len, prot)
     }
 
     /// How much mmap would map, bytes. Any part in range shows the object from its
@@ -218,13 +144,13 @@ impl ModelDmaBuf {
     /// In the kernel's order. mmap itself finds a wrong length or offset, and
     /// `EACCES` where a shared mapping is to be written and the file is not; the
     /// driver (dma_buf_mmap_internal, drm_gem_shmem_mmap) the end and a private one.
-    pub(super) fn mappable(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<usize, Errno> {
+    fn mappable(&self, request: &MapRequest) -> Result<usize, Errno> {
+        let &MapRequest {
+            offset,
+            len,
+            prot,
+            flags,
+        } = request;
         if len == 0 || !offset.is_multiple_of(PAGE_BYTES as u64) {
             return Err(Errno::INVAL);
         }
@@ -243,14 +169,85 @@ impl ModelDmaBuf {
     }
 }
 
-/// Whether the flags of an export or an import are those of a writer.
+impl SharedFileKind for ModelDmaBuf {
+    /// Whether an exported descriptor is open anywhere.
+    fn is_open(&self) -> bool {
+        let Some(pages) = self.object.pages().file() else {
+            return false;
+        };
+        match rustix::fs::flock(pages, FlockOperation::NonBlockingLockExclusive) {
+            Err(_) => true,
+            Ok(()) => {
+                // Nobody else has the file; the lock must not stay, or the
+                // next export could not take its own.
+                let _ = rustix::fs::flock(pages, FlockOperation::Unlock);
+                false
+            }
+        }
+    }
+
+    fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
+        match request {
+            sys::DMA_BUF_SYNC => self.sync(copy_in(user, arg)?, user)?,
+            abi::DMA_BUF_SET_NAME_A | sys::DMA_BUF_SET_NAME => self.set_name(arg, user)?,
+            sys::EXPORT_SYNC_FILE => {
+                let mut argument: sys::ExportSyncFile = copy_in(user, arg)?;
+                let sync_file = self.export_sync_file(argument.flags)?;
+                user.install(sync_file, true, &mut |number| {
+                    argument.fd = number;
+                    copy_out(user, arg, &argument)
+                })?;
+            }
+            sys::IMPORT_SYNC_FILE => {
+                let argument: sys::ImportSyncFile = copy_in(user, arg)?;
+                self.import_sync_file(argument, user)?;
+            }
+            _ => return Err(Errno::NOTTY),
+        }
+        Ok(0)
+    }
+
+    fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
+        match to {
+            SeekFrom::Start(0) => Ok(0),
+            SeekFrom::End(0) => Ok(self.object.pages().len() as u64),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn poll(&self) -> PollFlags {
+        let ready = |events, writes| {
+            let usage = Usage::in_the_way_of(writes);
+            if self.object.reservation().active(usage).is_empty() {
+                events
+            } else {
+                PollFlags::empty()
+            }
+        };
+        ready(PollFlags::IN, false) | ready(PollFlags::OUT, true)
+    }
+
+    fn mmap(&self, request: &MapRequest) -> Result<Mapping, Errno> {
+        let whole = self.mappable(request)?;
+        Mapping::own(&self.object, whole, request.len, request.prot, None)
+    }
+
+    fn check_mmap(&self, request: &MapRequest) -> Result<(), Errno> {
+        self.mappable(request).map(drop)
+    }
+
+    fn object(&self) -> Option<&Arc<GemObject>> {
+        Some(&self.object)
+    }
+}
+
+/// Whether the flags of an access are those of a writer.
 ///
 /// # Errors
 /// `EINVAL` for others, and for none.
 fn writes(flags: u32) -> Result<bool, Errno> {
-    let flags = u64::from(flags);
     if flags & !abi::DMA_BUF_SYNC_RW != 0 || flags == 0 {
         return Err(Errno::INVAL);
     }
-    Ok(flags & abi::DMA_BUF_SYNC_WRITE != 0)
+    Ok(flags & sys::DMA_BUF_SYNC_WRITE != 0)
 }

@@ -17,27 +17,13 @@ use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
-use std::time::Duration;
 
-use rocket_uapi::Wake;
+use rocket_uapi::{Deadline, FenceStatus, Wake, monotonic_ns};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec,
-};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use super::lock;
-
-/// The state of a fence: whether its job has ended, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FenceState {
-    /// Not finished yet.
-    Active,
-    /// Finished without an error.
-    Signaled,
-    /// Finished with an error: the job was killed.
-    Failed(Errno),
-}
+use crate::lock::lock;
 
 /// Why a wait ended without the fence being signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,41 +32,6 @@ pub(super) enum WaitEnd {
     TimedOut,
     /// A signal handler ran.
     Interrupted,
-}
-
-/// An absolute time on CLOCK_MONOTONIC, nanoseconds, as PREP_BO takes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Until(pub(super) i64);
-
-const NANOS_PER_SECOND: i64 = 1_000_000_000;
-
-/// CLOCK_MONOTONIC, nanoseconds.
-pub(super) fn now_ns() -> i64 {
-    let now = rustix::time::clock_gettime(ClockId::Monotonic);
-    now.tv_sec
-        .saturating_mul(NANOS_PER_SECOND)
-        .saturating_add(now.tv_nsec)
-}
-
-impl Until {
-    /// No deadline.
-    pub(super) const FOREVER: Self = Self(i64::MAX);
-    /// No wait.
-    pub(super) const PAST: Self = Self(0);
-
-    /// Time left; zero at and after the deadline, which the driver takes for
-    /// "only look".
-    pub(super) fn remaining(self) -> Duration {
-        let left = self.0.saturating_sub(now_ns()).max(0);
-        Duration::from_nanos(left.unsigned_abs())
-    }
-
-    fn timespec(self) -> Timespec {
-        Timespec {
-            tv_sec: self.0 / NANOS_PER_SECOND,
-            tv_nsec: self.0 % NANOS_PER_SECOND,
-        }
-    }
 }
 
 /// Fence contexts are one for all drivers of a kernel
@@ -173,7 +124,7 @@ impl Fence {
 
     /// One that is signalled by now, since nothing was to be waited for.
     pub(super) fn stub_now() -> Self {
-        Self::stub(now_ns())
+        Self::stub(monotonic_ns())
     }
 
     /// The context and the number by which the timeline of jobs knows it.
@@ -218,16 +169,16 @@ impl Fence {
         }
     }
 
-    pub(super) fn state(&self) -> FenceState {
+    pub(super) fn state(&self) -> FenceStatus {
         match lock(&self.inner).result {
-            None => FenceState::Active,
-            Some(Ok(())) => FenceState::Signaled,
-            Some(Err(errno)) => FenceState::Failed(errno),
+            None => FenceStatus::Active,
+            Some(Ok(())) => FenceStatus::Signaled,
+            Some(Err(errno)) => FenceStatus::Failed(errno),
         }
     }
 
     pub(super) fn is_active(&self) -> bool {
-        self.state() == FenceState::Active
+        self.state() == FenceStatus::Active
     }
 
     /// Notes that a client was told of this fence, and says whether it is the
@@ -243,7 +194,7 @@ impl Fence {
             return;
         }
         inner.result = Some(result);
-        inner.ended_ns = now_ns();
+        inner.ended_ns = monotonic_ns();
         for timer in inner.sleepers.drain(..) {
             wake(&timer);
         }
@@ -256,11 +207,11 @@ impl Fence {
     }
 
     /// Sleeps until the fence is signalled.
-    pub(super) fn wait(&self, until: Until, wake: Wake<'_>) -> Result<(), WaitEnd> {
+    pub(super) fn wait(&self, until: Deadline, wake: Wake<'_>) -> Result<(), WaitEnd> {
         if !self.is_active() {
             return Ok(());
         }
-        if until.remaining().is_zero() {
+        if until.has_passed() {
             return Err(WaitEnd::TimedOut);
         }
         match timer(until) {
@@ -271,7 +222,7 @@ impl Fence {
 
     fn wait_interruptibly(
         &self,
-        until: Until,
+        until: Deadline,
         timer: &Arc<OwnedFd>,
         wake: Wake<'_>,
     ) -> Result<(), WaitEnd> {
@@ -304,14 +255,14 @@ impl Fence {
 
     /// The wait of hosts without timerfd (Miri) or without a free file
     /// descriptor: same, but no signal handler ends it.
-    fn wait_on_condvar(&self, until: Until) -> Result<(), WaitEnd> {
+    fn wait_on_condvar(&self, until: Deadline) -> Result<(), WaitEnd> {
         let mut inner = lock(&self.inner);
         while inner.result.is_none() {
             let remaining = until.remaining();
             if remaining.is_zero() {
                 return Err(WaitEnd::TimedOut);
             }
-            inner = if until == Until::FOREVER {
+            inner = if until == Deadline::FOREVER {
                 self.signalled
                     .wait(inner)
                     .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -345,14 +296,19 @@ fn expiry_or_readable(timer: &OwnedFd, other: BorrowedFd<'_>) -> Result<(), Errn
 }
 
 /// A timer that expires at `until`; `None` where there is none to have.
-fn timer(until: Until) -> Option<OwnedFd> {
+fn timer(until: Deadline) -> Option<OwnedFd> {
     if cfg!(miri) {
         return None;
     }
     let timer =
         rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).ok()?;
-    if until != Until::FOREVER {
-        arm(&timer, until.timespec()).ok()?;
+    if until != Deadline::FOREVER {
+        const SECOND: i64 = 1_000_000_000;
+        let at = Timespec {
+            tv_sec: until.as_nanos() / SECOND,
+            tv_nsec: until.as_nanos() % SECOND,
+        };
+        arm(&timer, at).ok()?;
     }
     Some(timer)
 }
@@ -383,22 +339,19 @@ fn wake(timer: &OwnedFd) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    fn after(duration: Duration) -> Until {
-        let nanos = i64::try_from(duration.as_nanos()).unwrap();
-        Until(now_ns() + nanos)
-    }
+    use super::*;
 
     #[test]
     fn the_first_signal_counts() {
         let fence = Fence::default();
-        assert_eq!(fence.state(), FenceState::Active);
+        assert_eq!(fence.state(), FenceStatus::Active);
         fence.signal(Err(Errno::CANCELED));
         fence.signal(Ok(()));
-        assert_eq!(fence.state(), FenceState::Failed(Errno::CANCELED));
+        assert_eq!(fence.state(), FenceStatus::Failed(Errno::CANCELED));
         assert_eq!(
-            fence.wait(Until(0), Wake::Signal),
+            fence.wait(Deadline::NOW, Wake::Signal),
             Ok(()),
             "whatever the deadline"
         );
@@ -409,11 +362,11 @@ mod tests {
         let fence = Fence::default();
         for past in [i64::MIN, -1, 0, 1] {
             assert_eq!(
-                fence.wait(Until(past), Wake::Signal),
+                fence.wait(Deadline::from_nanos(past), Wake::Signal),
                 Err(WaitEnd::TimedOut)
             );
         }
-        let soon = after(Duration::from_millis(5));
+        let soon = Deadline::after(Duration::from_millis(5));
         assert_eq!(fence.wait(soon, Wake::Signal), Err(WaitEnd::TimedOut));
         assert!(soon.remaining().is_zero());
         assert!(lock(&fence.inner).sleepers.is_empty());
@@ -422,8 +375,8 @@ mod tests {
     #[test]
     fn a_signal_wakes_all_who_wait() {
         let fence = Arc::new(Fence::default());
-        let far = after(Duration::from_secs(3600));
-        let sleepers: Vec<_> = [far, Until::FOREVER, far]
+        let far = Deadline::after(Duration::from_secs(3600));
+        let sleepers: Vec<_> = [far, Deadline::FOREVER, far]
             .into_iter()
             .map(|until| {
                 let fence = Arc::clone(&fence);

@@ -2,19 +2,19 @@
 //! An open file of the device node: handles, address space, queue.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::client_map;
+use super::client_map::{self, ClientMaps};
+use super::device::DriverState;
 use super::gem::{GemObject, HandleTable};
 use super::iommu::AddressSpace;
 use super::life::Life;
-use super::mmap::Mapping;
 use super::release::FileState;
-use super::{Device, DriverOptions, lock};
+use crate::lock::lock;
+use crate::options::ModelOptions;
 
 /// One open file. Closing is dropping.
 ///
@@ -23,6 +23,7 @@ use super::{Device, DriverOptions, lock};
 /// the one in flight goes on and its writes land.
 pub struct DrmFile {
     open: Arc<FileState>,
+    client_maps: Arc<ClientMaps>,
 }
 
 impl fmt::Debug for DrmFile {
@@ -34,46 +35,50 @@ impl fmt::Debug for DrmFile {
 
 impl Drop for DrmFile {
     fn drop(&mut self) {
-        self.device().client_maps.collect_of(&self.open);
-        self.open.closed.store(true, Ordering::Release);
+        self.client_maps.collect_of(&self.open);
+        self.open.space.life.close();
     }
 }
 
 impl DrmFile {
-    pub(super) fn new(device: Arc<Device>, privileged: bool) -> Self {
-        let entity = device.scheduler.add_entity();
-        let aperture = device.options.profile.iommu.aperture();
+    /// A file whose client waits before it closes, if it `settles`.
+    pub(super) fn new(
+        driver: Arc<DriverState>,
+        client_maps: Arc<ClientMaps>,
+        settles: bool,
+    ) -> Self {
+        let entity = driver.scheduler.add_entity();
+        let aperture = driver.options.driver.iommu.aperture();
         let open = Arc::new(FileState {
-            device,
+            driver,
             space: Arc::new(AddressSpace::new(aperture, Life::default())),
             handles: Mutex::default(),
             entity,
-            privileged,
             map_lock: client_map::new_lock(),
-            closed: AtomicBool::new(false),
-            released: false,
-            need_not_settle: AtomicBool::new(false),
+            settles,
         });
-        Self { open }
+        Self { open, client_maps }
     }
 
     pub(super) fn open(&self) -> &Arc<FileState> {
         &self.open
     }
 
-    pub(super) fn device(&self) -> &Device {
-        &self.open.device
+    pub(super) fn driver(&self) -> &DriverState {
+        &self.open.driver
+    }
+
+    pub(super) fn client_maps(&self) -> &ClientMaps {
+        &self.client_maps
     }
 
     pub(super) fn handles(&self) -> MutexGuard<'_, HandleTable> {
         lock(&self.open.handles)
     }
 
-    /// `ENODEV` once the kernel is down; see [`Driver::is_oopsed`].
-    ///
-    /// [`Driver::is_oopsed`]: super::Driver::is_oopsed
+    /// `ENODEV` once the kernel is down; see [`Model::is_oopsed`](crate::Model::is_oopsed).
     pub(super) fn check_device(&self) -> Result<(), Errno> {
-        if self.device().health.is_oopsed() {
+        if self.driver().health.is_oopsed() {
             return Err(Errno::NODEV);
         }
         Ok(())
@@ -82,7 +87,7 @@ impl DrmFile {
     pub(super) fn lookup(&self, handle: u32) -> Option<Arc<GemObject>> {
         let handles = self.handles();
         if handles.is_dangling(handle) {
-            self.device().health.dangling_handle_used(handle);
+            self.driver().health.dangling_handle_used(handle);
         }
         handles.get(handle).cloned()
     }
@@ -107,25 +112,19 @@ impl DrmFile {
     pub fn close(self, is_ending: &dyn Fn() -> bool) -> usize {
         let open = Arc::clone(&self.open);
         drop(self);
-        Arc::into_inner(open).map_or(0, |mut open| open.release(is_ending))
+        Arc::into_inner(open).map_or(0, |open| open.release(is_ending))
     }
 
     /// Whether another process has anything of the file mapped; see
     /// [`mmap_file`](Self::mmap_file).
     #[must_use]
     pub fn is_mapped(&self) -> bool {
-        self.device().client_maps.collect_of(&self.open)
-    }
-
-    /// For a client that knows of the model and does not wait before it
-    /// closes, as it would on a real kernel.
-    pub(crate) fn need_not_settle(&self) {
-        self.open.need_not_settle.store(true, Ordering::Release);
+        self.client_maps.collect_of(&self.open)
     }
 
     /// The options of its driver.
-    pub(crate) fn options(&self) -> &DriverOptions {
-        &self.device().options
+    pub(crate) fn options(&self) -> &ModelOptions {
+        &self.driver().options
     }
 
     /// poll without waiting: the events that are there. A device without
@@ -165,26 +164,13 @@ impl DrmFile {
     /// Another open file of the same device, for the same client.
     #[must_use]
     pub fn reopen(&self) -> Self {
-        let other = Self::new(Arc::clone(&self.open.device), self.open.privileged);
-        if self.open.need_not_settle.load(Ordering::Acquire) {
-            other.need_not_settle();
-        }
-        other
+        let driver = Arc::clone(&self.open.driver);
+        Self::new(driver, Arc::clone(&self.client_maps), self.open.settles)
     }
 
     /// Cores of the device.
     pub(crate) fn cores(&self) -> u32 {
-        self.device().scheduler.cores() as u32
-    }
-
-    /// The pages of a buffer object, mapped whole, readable and writable.
-    ///
-    /// # Errors
-    /// `ENOENT` for an unknown handle.
-    pub fn map_handle(&self, handle: u32) -> Result<Mapping, Errno> {
-        self.check_device()?;
-        let object = self.lookup(handle).ok_or(Errno::NOENT)?;
-        Ok(Mapping::shared(object, Arc::clone(&self.open)))
+        self.driver().scheduler.cores() as u32
     }
 
     /// Whether the driver took a job that writes the object, of which nobody

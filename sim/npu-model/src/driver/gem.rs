@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::io::Errno;
 
-use super::bugs::Health;
 use super::cache::{Cache, Caches};
+use super::health::Health;
 use super::iommu::AddressSpace;
 use super::iova::RangeAllocator;
-use super::memory::{PAGE_BYTES, Pages};
+use super::memory::{Backing, PAGE_BYTES, Pages};
 use super::resv::Reservation;
-use super::{Device, lock};
 use crate::event::{Event, MissedCall};
+use crate::lock::lock;
+use crate::options::ModelOptions;
 
 /// Largest buffer object that the driver survives, bytes, exclusive. At
 /// 2 GiB the `int` that takes the result of `iommu_map_sgtable` goes
@@ -29,26 +30,85 @@ const MMAP_OFFSETS_START: u64 = 1 << 32;
 /// start).
 const MMAP_OFFSETS_END: u64 = MMAP_OFFSETS_START * 257;
 
-/// The mmap offsets of one device: all its files share them.
+/// What the buffer objects of one device share, whichever file made them.
 #[derive(Debug)]
-pub(super) struct MmapOffsets {
-    allocator: Mutex<RangeAllocator>,
+pub(super) struct ObjectPool {
+    backing: Backing,
+    caches: Caches,
+    health: Arc<Health>,
+    mmap_offsets: Mutex<RangeAllocator>,
+    /// The objects by their mmap offsets.
     objects: Mutex<BTreeMap<u64, Weak<GemObject>>>,
     /// Bytes of memory left for buffer objects.
     memory: Mutex<u64>,
 }
 
-impl MmapOffsets {
-    /// The offsets of a device with so much memory.
-    pub(super) fn new(memory: Option<u64>) -> Self {
+impl ObjectPool {
+    pub(super) fn new(options: &ModelOptions, health: &Arc<Health>) -> Self {
         Self {
-            memory: Mutex::new(memory.unwrap_or(u64::MAX)),
-            allocator: Mutex::new(RangeAllocator::new(
+            backing: options.backing,
+            caches: options.caches,
+            health: Arc::clone(health),
+            mmap_offsets: Mutex::new(RangeAllocator::new(
                 MMAP_OFFSETS_START..MMAP_OFFSETS_END,
                 PAGE_BYTES as u64,
             )),
             objects: Mutex::default(),
+            memory: Mutex::new(options.memory.unwrap_or(u64::MAX)),
         }
+    }
+
+    /// A buffer object with pages, an IOVA in `space` and an mmap offset.
+    ///
+    /// # Errors
+    /// `ENOSPC` for size 0 and for a full address space, `ENOMEM` from
+    /// [`BO_LIMIT_BYTES`] on and where host or board have no memory.
+    pub(super) fn create(
+        self: &Arc<Self>,
+        size: u32,
+        space: &Arc<AddressSpace>,
+    ) -> Result<Arc<GemObject>, Errno> {
+        if size == 0 {
+            return Err(Errno::NOSPC);
+        }
+        self.charge(size)?;
+        let object = self.allocate(size, space);
+        object.inspect_err(|_| self.refund(size))
+    }
+
+    fn allocate(
+        self: &Arc<Self>,
+        size: u32,
+        space: &Arc<AddressSpace>,
+    ) -> Result<Arc<GemObject>, Errno> {
+        if size >= BO_LIMIT_BYTES {
+            return Err(self.health.huge_bo(size, space));
+        }
+        let pages = Arc::new(Pages::new(size as usize, self.backing)?);
+        let cache = match self.caches {
+            Caches::Coherent => None,
+            Caches::Manual => Some(Cache::new(pages.len())?),
+        };
+        let mmap_offset = lock(&self.mmap_offsets)
+            .allocate(pages.len() as u64)
+            .ok_or(Errno::NOSPC)?;
+        let iova = space
+            .map(size, cache.as_ref().map_or(&pages, Cache::device))
+            .inspect_err(|_| lock(&self.mmap_offsets).free(mmap_offset))?;
+        let object = Arc::new(GemObject {
+            size,
+            pages,
+            mmap_offset,
+            pool: Arc::clone(self),
+            iova,
+            space: Arc::clone(space),
+            reservation: Reservation::default(),
+            exported: OnceLock::new(),
+            cache,
+            handles: AtomicUsize::new(0),
+        });
+        lock(&self.objects).insert(mmap_offset, Arc::downgrade(&object));
+        Ok(object)
     }
 
     /// Takes memory for an object of `size` bytes.
@@ -79,7 +139,7 @@ impl MmapOffsets {
     }
 
     /// The object whose range starts at `offset`, whichever file it is of.
-    pub(super) fn lookup(&self, offset: u64) -> Option<Arc<GemObject>> {
+    pub(super) fn at_offset(&self, offset: u64) -> Option<Arc<GemObject>> {
         // The guard is gone at the end of this statement: dropping the
         // result, if it became the last reference, takes the lock again.
         lock(&self.objects).get(&offset)?.upgrade()
@@ -100,76 +160,20 @@ pub(super) struct GemObject {
     size: u32,
     pages: Arc<Pages>,
     mmap_offset: u64,
-    offsets: Arc<MmapOffsets>,
+    pool: Arc<ObjectPool>,
     /// Start in the address space of the file that created it. No other file
     /// ever gets an address for it.
     iova: u64,
     space: Arc<AddressSpace>,
     reservation: Reservation,
-    /// Whether there ever was a dma-buf of it.
     /// Once there was a dma-buf of it: whether that can be written.
     exported: OnceLock<bool>,
-    health: Arc<Health>,
     cache: Option<Cache>,
-    /// Handles of it in all files. Changed under the lock of the names.
-    pub(super) handles: AtomicUsize,
+    /// Handles of it in all files.
+    handles: AtomicUsize,
 }
 
 impl GemObject {
-    /// Allocates pages, an IOVA in `space` and an mmap offset.
-    ///
-    /// # Errors
-    /// `ENOSPC` for size 0 and for a full address space, `ENOMEM` from
-    /// [`BO_LIMIT_BYTES`] on and where host or board have no memory.
-    pub(super) fn create(
-        size: u32,
-        device: &Device,
-        space: &Arc<AddressSpace>,
-    ) -> Result<Arc<Self>, Errno> {
-        if size == 0 {
-            return Err(Errno::NOSPC);
-        }
-        device.offsets.charge(size)?;
-        let object = Self::allocate(size, device, space);
-        if object.is_err() {
-            device.offsets.refund(size);
-        }
-        object
-    }
-
-    fn allocate(size: u32, device: &Device, space: &Arc<AddressSpace>) -> Result<Arc<Self>, Errno> {
-        if size >= BO_LIMIT_BYTES {
-            return Err(device.health.huge_bo(size, space));
-        }
-        let offsets = &device.offsets;
-        let pages = Arc::new(Pages::new(size as usize, device.options.backing)?);
-        let cache = match device.options.caches {
-            Caches::Coherent => None,
-            Caches::Manual => Some(Cache::new(pages.len())?),
-        };
-        let mmap_offset = lock(&offsets.allocator)
-            .allocate(pages.len() as u64)
-            .ok_or(Errno::NOSPC)?;
-        let iova = space
-            .map(size, cache.as_ref().map_or(&pages, Cache::device))
-            .inspect_err(|_| lock(&offsets.allocator).free(mmap_offset))?;
-        let object = Arc::new(Self {
-            size,
-            pages,
-            mmap_offset,
-            offsets: Arc::clone(offsets),
-            iova,
-            space: Arc::clone(space),
-            reservation: Reservation::default(),
-            exported: OnceLock::new(),
-            health: Arc::clone(&device.health),
-            cache,
-            handles: AtomicUsize::new(0),
-        });
-        lock(&offsets.objects).insert(mmap_offset, Arc::downgrade(&object));
-        Ok(object)
-    }
-
     /// The address space of the file that created it.
     pub(super) fn space(&self) -> &Arc<AddressSpace> {
         &self.space
@@ -212,7 +216,7 @@ impl GemObject {
     }
 
     fn missed(&self, call: MissedCall) {
-        self.health.events.push(Event::MissedCall {
+        self.pool.health.events.push(Event::MissedCall {
             iova: self.iova,
             call,
         });
@@ -251,21 +255,21 @@ impl GemObject {
         &self.reservation
     }
 
-    /// Whether it is of the device with these offsets.
-    pub(super) fn is_of(&self, offsets: &Arc<MmapOffsets>) -> bool {
-        Arc::ptr_eq(&self.offsets, offsets)
+    /// Whether it is of the device with these objects.
+    pub(super) fn is_of(&self, pool: &Arc<ObjectPool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
     }
 }
 
 impl Drop for GemObject {
     fn drop(&mut self) {
-        if self.space.life.is_over() {
-            self.health.object_outlived_file();
+        if self.space.life.is_freed() {
+            self.pool.health.object_outlived_file();
         }
         self.space.unmap(self.iova);
-        lock(&self.offsets.objects).remove(&self.mmap_offset);
-        lock(&self.offsets.allocator).free(self.mmap_offset);
-        self.offsets.refund(self.size);
+        lock(&self.pool.objects).remove(&self.mmap_offset);
+        lock(&self.pool.mmap_offsets).free(self.mmap_offset);
+        self.pool.refund(self.size);
     }
 }
 
@@ -283,7 +287,9 @@ pub(super) struct HandleTable {
 impl HandleTable {
     /// Gives `object` a handle.
     pub(super) fn insert(&mut self, object: Arc<GemObject>) -> Result<u32, Errno> {
-        self.insert_slot(Some(object))
+        let handle = self.insert_slot(Some(Arc::clone(&object)))?;
+        object.handles.fetch_add(1, Ordering::AcqRel);
+        Ok(handle)
     }
 
     /// Takes a handle for an object that is gone.
@@ -330,16 +336,19 @@ impl HandleTable {
         let index = Self::index(handle)?;
         let object = self.slots.get_mut(index)?.take()?;
         self.free.insert(index);
+        object.handles.fetch_sub(1, Ordering::AcqRel);
         Some(object)
     }
 
     /// Takes all objects out.
     pub(super) fn drain(&mut self) -> Vec<Arc<GemObject>> {
         self.free.clear();
-        std::mem::take(&mut self.slots)
-            .into_iter()
-            .flatten()
-            .collect()
+        let slots = std::mem::take(&mut self.slots);
+        let objects: Vec<_> = slots.into_iter().flatten().collect();
+        for object in &objects {
+            object.handles.fetch_sub(1, Ordering::AcqRel);
+        }
+        objects
     }
 
     /// Number of handles that are in use.

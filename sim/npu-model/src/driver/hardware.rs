@@ -10,7 +10,6 @@ use std::time::Duration;
 use rknpu_regcmd::regs::{cna, core, pc};
 
 use super::iommu::{AddressSpace, Unmapped};
-use crate::trace::AccessRecorder;
 use rknpu_chip::{Bus, Direction, Fault, KickOutcome, Master, NpuCore};
 
 /// PC.BASE_ADDRESS: register access by the CPU.
@@ -25,11 +24,8 @@ const INTERRUPT_DPU: u32 = 0x300;
 const INTERRUPT_DMA_ERRORS: u32 = 0x3000;
 /// All interrupt bits.
 const INTERRUPT_ALL: u32 = 0x1_ffff;
-/// TASK_CON: TASK_PP_EN, TASK_COUNT_CLEAR, and bit 14. The number of tasks
-/// goes below.
-const TASK_CON: u32 = 0x7000;
-/// Most programs of one kick: TASK_NUMBER has twelve bits.
-pub(super) const MAX_CHAIN: usize = 0xfff;
+/// TASK_CON: TASK_PP_EN, TASK_COUNT_CLEAR, and bit 14; TASK_NUMBER is 1.
+const TASK_CON: u32 = 0x7001;
 /// Width of the amount in PC.REGISTER_AMOUNTS.
 const AMOUNT_MASK: u32 = 0xffff;
 
@@ -40,38 +36,30 @@ pub(super) struct AddressSpaceBus<'a> {
     /// The job, as the driver attaches the address space for each.
     job: u64,
     faults: Vec<Fault>,
-    recorder: Option<AccessRecorder>,
 }
 
 /// Faults kept per task; a runaway program makes millions.
 const FAULTS_KEPT: usize = 8;
 
 impl<'a> AddressSpaceBus<'a> {
-    pub(super) fn new(space: &'a AddressSpace, job: u64, record: bool) -> Self {
+    pub(super) fn new(space: &'a AddressSpace, job: u64) -> Self {
         Self {
             space,
             job,
             faults: Vec::new(),
-            recorder: record.then(AccessRecorder::default),
         }
     }
 
-    /// The faults that happened, and the accesses if they were recorded.
-    pub(super) fn into_parts(self) -> (Vec<Fault>, Option<AccessRecorder>) {
-        (self.faults, self.recorder)
+    /// The faults that happened.
+    pub(super) fn into_faults(self) -> Vec<Fault> {
+        self.faults
     }
 
     fn note(
         &mut self,
         (master, direction): (Master, Direction),
-        iova: u32,
-        len: usize,
         result: Result<(), Unmapped>,
     ) -> Result<(), Fault> {
-        if let Some(recorder) = &mut self.recorder {
-            let start = u64::from(iova);
-            recorder.note(master, direction, start..start + len as u64);
-        }
         result.map_err(|Unmapped(address)| {
             let fault = Fault {
                 address,
@@ -89,17 +77,17 @@ impl<'a> AddressSpaceBus<'a> {
 impl Bus for AddressSpaceBus<'_> {
     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         let result = self.space.read(iova, out);
-        self.note((master, Direction::Read), iova, out.len(), result)
+        self.note((master, Direction::Read), result)
     }
 
     fn check_read(&mut self, master: Master, iova: u32, len: usize) -> Result<(), Fault> {
         let result = self.space.check(iova, len);
-        self.note((master, Direction::Read), iova, len, result)
+        self.note((master, Direction::Read), result)
     }
 
     fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
         let result = self.space.write(iova, data);
-        self.note((master, Direction::Write), iova, data.len(), result)
+        self.note((master, Direction::Write), result)
     }
 
     fn attachment(&self) -> u64 {
@@ -131,14 +119,13 @@ impl Kicked {
     }
 }
 
-/// Makes the register accesses of the driver for `tasks` chained tasks on core
-/// number `index`: the program at an IOVA, with its length in words. They run
-/// within the last write. Answers their interrupt.
+/// Makes the register accesses of the driver for a task on core number `index`: the
+/// program at an IOVA, with its length in words. It runs within the last write.
+/// Answers its interrupt.
 pub fn kick(
     core: &mut dyn NpuCore,
     index: u32,
     (program, words): (u32, u32),
-    tasks: u32,
     bus: &mut dyn Bus,
     budget: Duration,
 ) -> Kicked {
@@ -155,7 +142,7 @@ pub fn kick(
         (pc::RegisterAmounts::OFFSET, amount),
         (pc::InterruptMask::OFFSET, INTERRUPT_DPU),
         (pc::InterruptClear::OFFSET, INTERRUPT_DPU),
-        (pc::TaskCon::OFFSET, TASK_CON | tasks),
+        (pc::TaskCon::OFFSET, TASK_CON),
         (pc::TaskDmaBaseAddr::OFFSET, 0),
     ] {
         write(core, register, value);

@@ -6,18 +6,20 @@
 //! zeros, the tail of a longer one is ignored, and the result goes back only
 //! as far as the client's size.
 
-use rocket_uapi::Caller;
+use std::sync::Arc;
+
+use rocket_uapi::{Caller, Deadline, monotonic_ns, sys};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Device;
-use super::abi::{self, RequestNumber};
-use super::fence::{self, Until, WaitEnd};
+use super::abi;
+use super::device::DriverState;
+use super::dma_buf::ModelDmaBuf;
+use super::fence::WaitEnd;
 use super::file::DrmFile;
-use super::gem::GemObject;
 use super::job::{self, DropReason};
 use super::resv::Usage;
-use super::shared_file;
+use super::shared_file::{self, SharedFile};
 use crate::event::Event;
 
 /// What VERSION says: 0.0.0, although the uAPI is complete (observed).
@@ -25,14 +27,8 @@ const DRIVER_NAME: &str = "rocket";
 const DRIVER_DESCRIPTION: &str = "rocket DRM";
 const DRIVER_DATE: &str = "0";
 
-/// `DRM_CLOEXEC`, which is `O_CLOEXEC`.
-const PRIME_CLOEXEC: u32 = 0o2_000_000;
-
-/// `DRM_RDWR`, which is `O_RDWR`.
-const PRIME_WRITABLE: u32 = 0o2;
-
 /// Flags that PRIME_HANDLE_TO_FD takes.
-const PRIME_FLAGS: u32 = PRIME_CLOEXEC | PRIME_WRITABLE;
+const PRIME_FLAGS: u32 = sys::DRM_CLOEXEC | sys::DRM_RDWR;
 
 impl DrmFile {
     /// An ioctl on the device node.
@@ -45,105 +41,81 @@ impl DrmFile {
     /// # Errors
     /// The errno that the real driver returns; see `docs/driver.md`.
     pub fn ioctl(&self, request: u32, arg: &mut [u8], user: &dyn Caller) -> Result<i32, Errno> {
-        let request = RequestNumber(request);
         self.check_device()?;
-        if request.letter() != abi::DRM_IOCTL_BASE {
+        if sys::letter(request) != sys::letter(sys::VERSION) {
             return Err(Errno::NOTTY);
         }
-        let call = Call { request, arg };
-        let nr = request.nr();
-        if (abi::DRM_COMMAND_BASE..abi::DRM_COMMAND_END).contains(&nr) {
-            self.driver_ioctl(call, user)
-        } else {
-            self.core_ioctl(call, user)
-        }
-    }
-
-    fn driver_ioctl(&self, mut call: Call<'_>, user: &dyn Caller) -> Result<i32, Errno> {
-        let nr = call.request.nr();
-        if nr == abi::CREATE_BO.nr() {
-            call.update(abi::CREATE_BO, |arg| self.create_bo(arg))
-        } else if nr == abi::SUBMIT.nr() {
-            call.update(abi::SUBMIT, |arg| self.submit(arg, user))
-        } else if nr == abi::PREP_BO.nr() {
-            call.update(abi::PREP_BO, |arg| self.prep_bo(arg, user))
-        } else if nr == abi::FINI_BO.nr() {
-            call.update(abi::FINI_BO, |arg| self.fini_bo(arg))
-        } else {
-            Err(Errno::INVAL)
-        }
-    }
-
-    fn core_ioctl(&self, mut call: Call<'_>, user: &dyn Caller) -> Result<i32, Errno> {
-        let nr = call.request.nr();
-        if nr == abi::VERSION.nr() {
-            call.update(abi::VERSION, |arg| version(arg, user))
-        } else if nr == abi::GET_CAP.nr() {
-            call.update(abi::GET_CAP, get_cap)
-        } else if nr == abi::GEM_CLOSE.nr() {
-            call.update(abi::GEM_CLOSE, |arg| self.gem_close(arg))
-        } else if nr == abi::PRIME_HANDLE_TO_FD.nr() {
-            call.update(abi::PRIME_HANDLE_TO_FD, |arg| self.handle_to_fd(arg, user))
-        } else if nr == abi::PRIME_FD_TO_HANDLE.nr() {
-            call.update(abi::PRIME_FD_TO_HANDLE, |arg: &mut abi::PrimeHandle| {
-                let file = user.descriptor(arg.fd)?;
-                arg.handle = self.prime_import(file.number())?;
-                Ok(())
+        let is = |known| sys::is_call(request, known);
+        if is(sys::CREATE_BO) {
+            update(request, arg, sys::CREATE_BO, |arg| self.create_bo(arg))
+        } else if is(sys::SUBMIT) {
+            update(request, arg, sys::SUBMIT, |arg| self.submit(arg, user))
+        } else if is(sys::PREP_BO) {
+            update(request, arg, sys::PREP_BO, |arg| self.prep_bo(arg, user))
+        } else if is(sys::FINI_BO) {
+            update(request, arg, sys::FINI_BO, |arg| self.fini_bo(arg))
+        } else if is(sys::VERSION) {
+            update(request, arg, sys::VERSION, |arg| version(arg, user))
+        } else if is(sys::GET_CAP) {
+            update(request, arg, sys::GET_CAP, get_cap)
+        } else if is(sys::GEM_CLOSE) {
+            update(request, arg, sys::GEM_CLOSE, |arg| self.gem_close(arg))
+        } else if is(sys::PRIME_HANDLE_TO_FD) {
+            update(request, arg, sys::PRIME_HANDLE_TO_FD, |arg| {
+                self.handle_to_fd(arg, user)
             })
-        } else if nr == abi::GET_UNIQUE.nr() {
-            self.device().health.get_unique();
+        } else if is(sys::PRIME_FD_TO_HANDLE) {
+            update(request, arg, sys::PRIME_FD_TO_HANDLE, |arg| {
+                self.fd_to_handle(arg, user)
+            })
+        } else if is(abi::GET_UNIQUE) {
+            self.driver().health.get_unique();
             self.check_device()?;
             Err(Errno::INVAL)
-        } else if nr == abi::GEM_FLINK.nr() {
-            call.update(abi::GEM_FLINK, |arg| self.gem_flink(arg))
-        } else if nr == abi::GEM_OPEN.nr() {
-            call.update(abi::GEM_OPEN, |arg| self.gem_open(arg))
-        } else if abi::UNSUPPORTED_CORE
-            .iter()
-            .any(|range| range.contains(&nr))
-        {
-            Err(Errno::OPNOTSUPP)
+        } else if is(abi::GEM_FLINK) || is(abi::GEM_OPEN) {
+            Err(Errno::ACCESS)
         } else {
-            Err(Errno::INVAL)
+            let number = request & 0xff;
+            let mut unsupported = abi::UNSUPPORTED_CORE.iter();
+            Err(match unsupported.any(|range| range.contains(&number)) {
+                true => Errno::OPNOTSUPP,
+                false => Errno::INVAL,
+            })
         }
     }
 
-    fn create_bo(&self, arg: &mut abi::CreateBo) -> Result<(), Errno> {
+    fn create_bo(&self, arg: &mut sys::CreateBo) -> Result<(), Errno> {
         shared_file::collect();
-        let device = self.device();
-        device.client_maps.collect();
-        let object = match GemObject::create(arg.size, device, &self.open().space) {
+        self.client_maps().collect();
+        let objects = &self.driver().objects;
+        let object = match objects.create(arg.size, &self.open().space) {
             Ok(object) => object,
             Err(errno) => return Err(self.create_failed(arg, errno)),
         };
         arg.dma_address = object.iova();
         arg.offset = object.mmap_offset();
-        device.names.handle_opened(&object);
         arg.handle = self.handles().insert(object)?;
         Ok(())
     }
 
     /// What a CREATE_BO leaves behind that failed with `errno`.
-    fn create_failed(&self, arg: &mut abi::CreateBo, errno: Errno) -> Errno {
-        let Device {
+    fn create_failed(&self, arg: &mut sys::CreateBo, errno: Errno) -> Errno {
+        let DriverState {
             options, health, ..
-        } = self.device();
+        } = self.driver();
         // Size 0 fails before there is a handle.
-        if options.profile.create_unwinds || arg.size == 0 {
+        if options.driver.create_unwinds || arg.size == 0 {
             return errno;
         }
         let leave_handle = || self.handles().insert_dangling();
         health.create_failed(arg, errno, leave_handle)
     }
 
-    fn submit(&self, arg: &mut abi::Submit, user: &dyn Caller) -> Result<(), Errno> {
-        let Device {
-            options,
-            health,
-            scheduler,
-            ..
-        } = self.device();
-        let jobs = job::read_jobs(arg, user, options.profile.chained_kicks);
+    fn submit(&self, arg: &mut sys::Submit, user: &dyn Caller) -> Result<(), Errno> {
+        let DriverState {
+            health, scheduler, ..
+        } = self.driver();
+        let jobs = job::read_jobs(arg, user);
         let jobs = jobs.inspect_err(|&errno| {
             if errno == Errno::NOMEM {
                 health.absurd_count();
@@ -172,24 +144,24 @@ impl DrmFile {
         Ok(())
     }
 
-    fn prep_bo(&self, arg: &mut abi::PrepBo, user: &dyn Caller) -> Result<(), Errno> {
+    fn prep_bo(&self, arg: &mut sys::PrepBo, user: &dyn Caller) -> Result<(), Errno> {
         if arg.reserved != 0 {
             return Err(Errno::INVAL);
         }
         let object = self.lookup(arg.handle).ok_or(Errno::NOENT)?;
-        let left = Until(arg.timeout_ns).remaining();
+        let left = Deadline::from_nanos(arg.timeout_ns).remaining();
         let only_look = left.is_zero();
         let until = if only_look {
-            Until::PAST
+            Deadline::NOW
         } else {
-            let profile = &self.device().options.profile;
-            profile.end_of_wait(fence::now_ns(), left)
+            let profile = &self.driver().options.driver;
+            profile.end_of_wait(monotonic_ns(), left)
         };
         let writers = Usage::in_the_way_of(false);
         let waits_for = object.reservation().named(writers);
         let waited = object.reservation().wait(writers, until, user.wake());
         if waited.is_ok() {
-            let scheduler = &self.device().scheduler;
+            let scheduler = &self.driver().scheduler;
             scheduler.waited(self.open().entity, &waits_for);
         }
         // Whatever came of the wait.
@@ -201,7 +173,7 @@ impl DrmFile {
         })
     }
 
-    fn fini_bo(&self, arg: &mut abi::FiniBo) -> Result<(), Errno> {
+    fn fini_bo(&self, arg: &mut sys::FiniBo) -> Result<(), Errno> {
         if arg.reserved != 0 {
             return Err(Errno::INVAL);
         }
@@ -210,7 +182,7 @@ impl DrmFile {
         Ok(())
     }
 
-    fn gem_close(&self, arg: &mut abi::GemClose) -> Result<(), Errno> {
+    fn gem_close(&self, arg: &mut sys::GemClose) -> Result<(), Errno> {
         if self.handles().is_dangling(arg.handle) {
             drop(self.lookup(arg.handle));
             return Ok(());
@@ -218,27 +190,50 @@ impl DrmFile {
         // The object may go with its last reference, after the lock.
         let object = self.handles().remove(arg.handle);
         let object = object.ok_or(Errno::INVAL)?;
-        self.device().names.handle_closed(&object);
         drop(object);
-        self.device().client_maps.collect();
+        self.client_maps().collect();
         shared_file::collect();
         Ok(())
     }
 
-    fn handle_to_fd(&self, arg: &mut abi::PrimeHandle, user: &dyn Caller) -> Result<(), Errno> {
+    fn handle_to_fd(&self, arg: &mut sys::PrimeHandle, user: &dyn Caller) -> Result<(), Errno> {
         if arg.flags & !PRIME_FLAGS != 0 {
             return Err(Errno::INVAL);
         }
-        let file = self.prime_export(arg.handle, arg.flags & PRIME_WRITABLE != 0)?;
-        user.install(file, arg.flags & PRIME_CLOEXEC != 0, &mut |number| {
+        let object = self.lookup(arg.handle).ok_or(Errno::NOENT)?;
+        // For writing only if that is asked for here or was at the first export.
+        let file = ModelDmaBuf::export(&object, arg.flags & sys::DRM_RDWR != 0)?;
+        user.install(file, arg.flags & sys::DRM_CLOEXEC != 0, &mut |number| {
             arg.fd = number;
             Ok(())
         })
     }
+
+    fn fd_to_handle(&self, arg: &mut sys::PrimeHandle, user: &dyn Caller) -> Result<(), Errno> {
+        let fd = user.descriptor(arg.fd)?;
+        shared_file::collect();
+        // The driver cannot import the pages of another exporter. No IOVA comes with
+        // the handle in a file that did not create the object.
+        let file = SharedFile::of(fd.number())?;
+        let object = file.as_ref().and_then(|file| file.0.object());
+        let own = object.filter(|object| object.is_of(&self.driver().objects));
+        let object = own.ok_or(Errno::INVAL)?;
+        let mut handles = self.handles();
+        arg.handle = match handles.find(object) {
+            Some(handle) => handle,
+            None => handles.insert(Arc::clone(object))?,
+        };
+        Ok(())
+    }
 }
 
-fn version(arg: &mut abi::Version, user: &dyn Caller) -> Result<(), Errno> {
-    (arg.major, arg.minor, arg.patchlevel) = (0, 0, 0);
+fn version(arg: &mut sys::Version, user: &dyn Caller) -> Result<(), Errno> {
+    *arg = sys::Version {
+        version_major: 0,
+        version_minor: 0,
+        version_patchlevel: 0,
+        ..*arg
+    };
     let strings = [
         (&mut arg.name_len, arg.name, DRIVER_NAME),
         (&mut arg.date_len, arg.date, DRIVER_DATE),
@@ -256,7 +251,7 @@ fn version(arg: &mut abi::Version, user: &dyn Caller) -> Result<(), Errno> {
     Ok(())
 }
 
-fn get_cap(arg: &mut abi::GetCap) -> Result<(), Errno> {
+fn get_cap(arg: &mut sys::GetCap) -> Result<(), Errno> {
     arg.value = match arg.capability {
         abi::CAP_PRIME => abi::PRIME_CAP_BOTH,
         abi::CAP_TIMESTAMP_MONOTONIC => 1,
@@ -267,47 +262,33 @@ fn get_cap(arg: &mut abi::GetCap) -> Result<(), Errno> {
     Ok(())
 }
 
-/// One ioctl with its argument.
-struct Call<'a> {
-    request: RequestNumber,
-    arg: &'a mut [u8],
-}
+/// Bits of a request: its argument is copied in, and its result out.
+const COPIED_IN: u32 = 1 << 30;
+const COPIED_OUT: u32 = 1 << 31;
 
-impl Call<'_> {
-    /// Copies the argument in, lets `action` work on it, copies it out.
-    ///
-    /// `known` is the request as the driver defines it: it says in which
-    /// directions copying makes sense at all.
-    fn update<T: FromBytes + IntoBytes + Immutable>(
-        &mut self,
-        known: RequestNumber,
-        action: impl FnOnce(&mut T) -> Result<(), Errno>,
-    ) -> Result<i32, Errno> {
-        let directions = self.request.direction() & known.direction();
-        let sent = self.request.size();
-        let in_size = if directions & abi::IOC_WRITE != 0 {
-            sent
-        } else {
-            0
-        };
-        let out_size = if directions & abi::IOC_READ != 0 {
-            sent
-        } else {
-            0
-        };
-        let mut value = T::new_zeroed();
-        let bytes = value.as_mut_bytes();
-        let known_in = in_size.min(bytes.len());
-        let source = self.arg.get(..in_size).ok_or(Errno::FAULT)?;
-        bytes[..known_in].copy_from_slice(&source[..known_in]);
+/// Copies the argument in, lets `action` work on it, copies it out.
+///
+/// `known` is the request as the driver defines it: it says in which
+/// directions copying makes sense at all.
+fn update<T: FromBytes + IntoBytes + Immutable>(
+    request: u32,
+    arg: &mut [u8],
+    known: u32,
+    action: impl FnOnce(&mut T) -> Result<(), Errno>,
+) -> Result<i32, Errno> {
+    let size = |direction| match request & known & direction {
+        0 => 0,
+        _ => sys::arg_len(request),
+    };
+    let (in_size, out_size) = (size(COPIED_IN), size(COPIED_OUT));
+    let mut value: T = sys::structure(arg.get(..in_size).ok_or(Errno::FAULT)?);
 
-        let result = action(&mut value);
+    let result = action(&mut value);
 
-        // The kernel copies out even after an error.
-        let bytes = value.as_bytes();
-        let known_out = out_size.min(bytes.len());
-        let target = self.arg.get_mut(..out_size).ok_or(Errno::FAULT)?;
-        target[..known_out].copy_from_slice(&bytes[..known_out]);
-        result.map(|()| 0)
-    }
+    // The kernel copies out even after an error.
+    let bytes = value.as_bytes();
+    let known_out = out_size.min(bytes.len());
+    let target = arg.get_mut(..out_size).ok_or(Errno::FAULT)?;
+    target[..known_out].copy_from_slice(&bytes[..known_out]);
+    result.map(|()| 0)
 }

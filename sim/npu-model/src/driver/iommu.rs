@@ -13,8 +13,8 @@ use rustix::io::Errno;
 
 use super::iova::RangeAllocator;
 use super::life::Life;
-use super::lock;
 use super::memory::{PAGE_BYTES, Pages};
+use crate::lock::lock;
 
 /// Address spaces of the process so far.
 static SPACES: AtomicU64 = AtomicU64::new(0);

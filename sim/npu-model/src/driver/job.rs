@@ -8,33 +8,19 @@
 
 use std::sync::Arc;
 
-use rocket_uapi::UserMemory;
+use rocket_uapi::{Iova, RawTask, UserMemory, sys};
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
-use super::abi;
 use super::fence::Fence;
 use super::gem::GemObject;
-use super::hardware;
 use super::iommu::AddressSpace;
 use super::memory::PAGE_BYTES;
-use super::profile::{ChainedKicks, JOB_CHAINED};
-
-/// One register program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct JobTask {
-    /// IOVA of the first command word, as the client gave it.
-    pub(super) regcmd: u32,
-    /// Length, 64-bit words.
-    pub(super) words: u32,
-}
 
 /// What a job asks for, before it is accepted.
 #[derive(Debug)]
 pub(super) struct JobRequest {
-    pub(super) tasks: Vec<JobTask>,
-    /// Whether one kick starts all of its tasks.
-    pub(super) chained: bool,
+    pub(super) tasks: Vec<RawTask>,
     pub(super) reads: Vec<Arc<GemObject>>,
     pub(super) writes: Vec<Arc<GemObject>>,
 }
@@ -128,42 +114,25 @@ fn allocation_fails(count: u32, bytes_each: u64) -> bool {
 /// # Errors
 /// What SUBMIT itself returns: `EINVAL`, `ENOMEM`, `EFAULT`.
 pub(super) fn read_jobs(
-    submit: &abi::Submit,
+    submit: &sys::Submit,
     user: &dyn UserMemory,
-    chained_kicks: ChainedKicks,
-) -> Result<Vec<abi::FlaggedJob>, Errno> {
+) -> Result<Vec<sys::Job>, Errno> {
     if submit.job_count == 0 {
         return Ok(Vec::new());
     }
-    if submit.reserved != 0 || (submit.job_struct_size as usize) < size_of::<abi::Job>() {
+    if submit.reserved != 0 || (submit.job_struct_size as usize) < size_of::<sys::Job>() {
         return Err(Errno::INVAL);
     }
-    if allocation_fails(submit.job_count, size_of::<abi::Job>() as u64) {
+    if allocation_fails(submit.job_count, size_of::<sys::Job>() as u64) {
         return Err(Errno::NOMEM);
     }
-    let &abi::Submit {
+    let &sys::Submit {
         jobs,
         job_struct_size: stride,
         job_count: count,
         ..
     } = submit;
-    let has_flags = stride as usize >= size_of::<abi::FlaggedJob>();
-    let flagged = if chained_kicks == ChainedKicks::Flagged && has_flags {
-        read_array(user, jobs, stride, count)
-    } else {
-        let flags = match chained_kicks {
-            ChainedKicks::All => JOB_CHAINED,
-            ChainedKicks::Never | ChainedKicks::Flagged => 0,
-        };
-        let plain = read_array(user, jobs, stride, count);
-        let with_flags = |job| abi::FlaggedJob {
-            job,
-            flags,
-            reserved: 0,
-        };
-        plain.map(|jobs: Vec<abi::Job>| jobs.into_iter().map(with_flags).collect())
-    };
-    flagged.ok_or(Errno::FAULT)
+    read_array(user, jobs, stride, count).ok_or(Errno::FAULT)
 }
 
 /// Most bytes copied from the client at once.
@@ -213,16 +182,12 @@ fn read_array<T: FromBytes>(
 /// # Errors
 /// Why the job is dropped, in the order in which the kernel looks.
 pub(super) fn read_job(
-    flagged: &abi::FlaggedJob,
+    job: &sys::Job,
     user: &dyn UserMemory,
     lookup: &dyn Fn(u32) -> Option<Arc<GemObject>>,
 ) -> Result<JobRequest, DropReason> {
-    let job = &flagged.job;
-    let tasks = read_tasks(job, user)?;
     let request = JobRequest {
-        chained: flagged.flags & JOB_CHAINED != 0
-            && (2..=hardware::MAX_CHAIN).contains(&tasks.len()),
-        tasks,
+        tasks: read_tasks(job, user)?,
         reads: read_handles(job.in_bo_handles, job.in_bo_handle_count, user, lookup)?,
         writes: read_handles(job.out_bo_handles, job.out_bo_handle_count, user, lookup)?,
     };
@@ -241,23 +206,23 @@ pub(super) fn read_job(
     Ok(request)
 }
 
-fn read_tasks(job: &abi::Job, user: &dyn UserMemory) -> Result<Vec<JobTask>, DropReason> {
+fn read_tasks(job: &sys::Job, user: &dyn UserMemory) -> Result<Vec<RawTask>, DropReason> {
     if job.task_count == 0 {
         return Err(DropReason::NoTasks);
     }
-    if (job.task_struct_size as usize) < size_of::<abi::Task>() {
+    if (job.task_struct_size as usize) < size_of::<sys::Task>() {
         return Err(DropReason::TaskStructSize(job.task_struct_size));
     }
     if allocation_fails(job.task_count, KERNEL_TASK_BYTES) {
         return Err(DropReason::Count);
     }
-    let tasks: Vec<abi::Task> = read_array(user, job.tasks, job.task_struct_size, job.task_count)
+    let tasks: Vec<sys::Task> = read_array(user, job.tasks, job.task_struct_size, job.task_count)
         .ok_or(DropReason::Tasks)?;
     if let Some(index) = tasks.iter().position(|task| task.regcmd_count == 0) {
         return Err(DropReason::NoWords(index));
     }
-    let tasks = tasks.into_iter().map(|task| JobTask {
-        regcmd: task.regcmd,
+    let tasks = tasks.into_iter().map(|task| RawTask {
+        regcmd: Iova(task.regcmd),
         words: task.regcmd_count,
     });
     Ok(tasks.collect())

@@ -3,11 +3,11 @@
 //!
 //! The uAPI is the same from Linux 6.18 on: four ioctls, driver version
 //! 0.0.0. What is known to differ is how CREATE_BO fails, and what no version
-//! decides: the IOMMU of the machine, CONFIG_HZ, patches outside of mainline.
+//! decides: the IOMMU of the machine, CONFIG_HZ.
 
 use std::time::Duration;
 
-use super::fence::Until;
+use rocket_uapi::{Deadline, KernelVersion};
 
 /// The IOMMU behind which the cores sit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,27 +30,9 @@ impl Iommu {
     }
 }
 
-/// Whether a job's tasks are started by one kick, as a chain of programs that
-/// raises one interrupt at its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChainedKicks {
-    /// One kick a task: every mainline kernel.
-    Never,
-    /// Jobs with bit 0 set in a 32-bit `flags` field at byte 40, behind the
-    /// mainline job structure: the out-of-tree patch `rocket_batch_submit` of
-    /// rockchip-npu-notes in its later form (`DRM_ROCKET_JOB_BATCHED`).
-    Flagged,
-    /// All jobs of several tasks: the same patch in its first form, a module
-    /// parameter without a flag.
-    All,
-}
-
-/// How a job asks for [`ChainedKicks::Flagged`].
-pub(super) const JOB_CHAINED: u32 = 1;
-
 /// What differs between kernels, of one of them.
 ///
-/// The constants are mainline kernels as released, on an RK3588. Of all other
+/// [`Self::ALL`] has mainline kernels as released, on an RK3588. Of all other
 /// fields no difference between versions is known: they hold the same data,
 /// observed on 7.2.12, and unchanged in the sources of 6.18 to 7.3.4.
 ///
@@ -95,65 +77,40 @@ pub struct DriverProfile {
     /// handle in create_bo", mainline in May 2026, hence 7.1; in 6.18.y since
     /// June 2026) a failed CREATE_BO leaves a handle to freed memory. Source.
     pub create_unwinds: bool,
-    /// One kick or many (E-separate-kicks, E-chain-link). Source.
-    pub chained_kicks: ChainedKicks,
 }
 
-/// The driver before CREATE_BO was fixed.
-const FIRST: DriverProfile = DriverProfile {
-    name: "linux-6.18",
-    iommu: Iommu::Rockchip,
-    job_limit: Duration::from_millis(500),
-    tick: Duration::from_millis(4),
-    autosuspend: Duration::from_millis(50),
-    exit_wait: Duration::from_secs(1),
-    free_delay: Duration::from_millis(20),
-    create_unwinds: false,
-    chained_kicks: ChainedKicks::Never,
-};
+/// What the names of mainline kernels begin with.
+const NAME_PREFIX: &str = "linux-";
 
-const FIXED: DriverProfile = DriverProfile {
-    create_unwinds: true,
-    ..FIRST
-};
+/// A mainline kernel of that name, as released.
+const fn mainline(name: &'static str, create_unwinds: bool) -> DriverProfile {
+    DriverProfile {
+        name,
+        iommu: Iommu::Rockchip,
+        job_limit: Duration::from_millis(500),
+        tick: Duration::from_millis(4),
+        autosuspend: Duration::from_millis(50),
+        exit_wait: Duration::from_secs(1),
+        free_delay: Duration::from_millis(20),
+        create_unwinds,
+    }
+}
 
 impl DriverProfile {
     /// Linux 6.18, the first with the driver, as released.
-    pub const LINUX_6_18: Self = FIRST;
-    /// Linux 6.19. Nothing is known to differ from 6.18.
-    pub const LINUX_6_19: Self = Self {
-        name: "linux-6.19",
-        ..FIRST
-    };
-    /// Linux 7.0. Nothing is known to differ from 6.18.
-    pub const LINUX_7_0: Self = Self {
-        name: "linux-7.0",
-        ..FIRST
-    };
-    /// Linux 7.1: CREATE_BO fixed.
-    pub const LINUX_7_1: Self = Self {
-        name: "linux-7.1",
-        ..FIXED
-    };
+    pub const LINUX_6_18: Self = mainline("linux-6.18", false);
     /// Linux 7.2, on which all "observed" of this crate was observed.
-    pub const LINUX_7_2: Self = Self {
-        name: "linux-7.2",
-        ..FIXED
-    };
-    /// Linux 7.3: the same code as 7.2 in all places looked at (7.3.4).
-    pub const LINUX_7_3: Self = Self {
-        name: "linux-7.3",
-        ..FIXED
-    };
+    pub const LINUX_7_2: Self = mainline("linux-7.2", true);
 
-    /// All of them, oldest first.
+    /// All of them, oldest first. CREATE_BO was fixed in 7.1; 7.3 has the code of 7.2
+    /// in all places looked at (7.3.4).
     pub const ALL: [Self; 6] = [
         Self::LINUX_6_18,
-        Self::LINUX_6_19,
-        Self::LINUX_7_0,
-        Self::LINUX_7_1,
+        mainline("linux-6.19", false),
+        mainline("linux-7.0", false),
+        mainline("linux-7.1", true),
         Self::LINUX_7_2,
-        Self::LINUX_7_3,
+        mainline("linux-7.3", true),
     ];
 
     /// The profile of that name: `linux-7.2`.
@@ -166,29 +123,24 @@ impl DriverProfile {
     /// known one that is not newer, or else the oldest.
     #[must_use]
     pub fn of_release(release: &str) -> Self {
-        let release = version(release);
+        let release = KernelVersion::parse(release);
+        let version = |profile: &Self| {
+            let name = profile.name.strip_prefix(NAME_PREFIX);
+            name.and_then(KernelVersion::parse)
+        };
         let known = Self::ALL.into_iter().rev();
-        let mut not_newer = known.filter(|profile| version(profile.name) <= release);
+        let mut not_newer = known.filter(|profile| version(profile) <= release);
         not_newer.next().unwrap_or(Self::LINUX_6_18)
     }
 
     /// When a wait really ends that is to end `left` from `now` on: a whole
     /// number of ticks later, at least one more than fits.
-    pub(super) fn end_of_wait(&self, now: i64, left: Duration) -> Until {
+    pub(super) fn end_of_wait(&self, now: i64, left: Duration) -> Deadline {
         let tick = self.tick.as_nanos().max(1);
         let whole = (left.as_nanos() / tick + 1).saturating_mul(tick);
         let end = i64::try_from(whole).ok().and_then(|ns| now.checked_add(ns));
-        end.map_or(Until::FOREVER, Until)
+        end.map_or(Deadline::FOREVER, Deadline::from_nanos)
     }
-}
-
-/// Major and minor version in text such as `7.2.12-arm64` or `linux-6.18`.
-fn version(text: &str) -> (u32, u32) {
-    let mut numbers = text
-        .split(|c: char| !c.is_ascii_digit())
-        .filter_map(|digits| digits.parse().ok());
-    let mut number = || numbers.next().unwrap_or_default();
-    (number(), number())
 }
 
 impl Default for DriverProfile {
@@ -236,7 +188,7 @@ mod tests {
                 tick: Duration::from_nanos(tick),
                 ..DriverProfile::default()
             };
-            let Until(end) = profile.end_of_wait(now, Duration::from_nanos(left));
+            let end = profile.end_of_wait(now, Duration::from_nanos(left)).as_nanos();
             let late = end - now - left as i64;
             prop_assert!(0 < late && late as u64 <= tick, "{}", late);
         }
@@ -246,6 +198,6 @@ mod tests {
     fn far_deadlines_are_none() {
         let profile = DriverProfile::default();
         let left = Duration::from_nanos(i64::MAX.unsigned_abs());
-        assert_eq!(profile.end_of_wait(1, left), Until::FOREVER);
+        assert_eq!(profile.end_of_wait(1, left), Deadline::FOREVER);
     }
 }

@@ -6,45 +6,38 @@
 //! are gone. It closes the handles first, then waits for the queue, then frees
 //! what belongs to the file (drm_file_free, rocket_postclose).
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::device::DriverState;
 use super::gem::HandleTable;
 use super::iommu::AddressSpace;
+use super::mapping::KeptFile;
 use super::sched::EntityId;
-use super::{Device, lock, shared_file};
+use super::shared_file;
+use crate::lock::lock;
 
 /// What descriptor and mappings of one open file share. Dropping the last of
 /// them releases the file.
 #[derive(Debug)]
 pub(super) struct FileState {
-    pub(super) device: Arc<Device>,
+    pub(super) driver: Arc<DriverState>,
+    /// Has the state of the file ([`Life`](super::life::Life)), which objects outlive.
     pub(super) space: Arc<AddressSpace>,
     pub(super) handles: Mutex<HandleTable>,
     pub(super) entity: EntityId,
-    /// Whether root opened it.
-    pub(super) privileged: bool,
     /// Byte of the locks on what other processes map by it.
     pub(super) map_lock: i64,
-    /// Whether its descriptor is closed.
-    pub(super) closed: AtomicBool,
-    /// Whether it was released ahead of its end.
-    pub(super) released: bool,
-    /// Whether its client does not wait before closing, because it knows that
-    /// this is the model.
-    pub(super) need_not_settle: AtomicBool,
+    /// Whether its client waits before it closes, as on a real kernel. One that knows
+    /// of the model need not.
+    pub(super) settles: bool,
 }
 
-impl FileState {
-    /// Whether its descriptor is closed.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
+impl KeptFile for FileState {}
 
+impl FileState {
     /// What the kernel does behind the last descriptor and mapping; see
     /// [`DrmFile::close`](super::DrmFile::close).
-    pub(super) fn release(&mut self, is_ending: &dyn Fn() -> bool) -> usize {
-        self.released = true;
+    pub(super) fn release(&self, is_ending: &dyn Fn() -> bool) -> usize {
         let life = &self.space.life;
         // Before the handles go.
         let is_ending = || {
@@ -53,13 +46,12 @@ impl FileState {
             ending
         };
         let exiting = is_ending();
-        let Device {
+        let DriverState {
             options,
             health,
-            names,
             scheduler,
             ..
-        } = &*self.device;
+        } = &*self.driver;
         let (objects, dangling) = {
             let mut handles = lock(&self.handles);
             let dangling = handles.has_dangling();
@@ -72,27 +64,24 @@ impl FileState {
         let cached = objects
             .iter()
             .any(|object| object.was_exported() && Arc::ptr_eq(object.space(), &self.space));
-        for object in objects {
-            names.handle_closed(&object);
-        }
+        drop(objects);
         let died_with = scheduler.remove_entity(self.entity, exiting, &is_ending);
         shared_file::collect();
         if cached {
             health.closed_with_export();
         }
-        let delay = options.profile.free_delay;
-        let patient = self.need_not_settle.load(Ordering::Acquire);
-        if !patient && self.space.life.job_ended_within(delay) {
+        let delay = options.driver.free_delay;
+        if self.settles && self.space.life.job_ended_within(delay) {
             health.closed_after_job(delay);
         }
-        self.space.life.end();
+        self.space.life.free();
         died_with
     }
 }
 
 impl Drop for FileState {
     fn drop(&mut self) {
-        if !self.released {
+        if !self.space.life.is_freed() {
             self.release(&|| false);
         }
     }

@@ -8,10 +8,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::fence::{Fence, FenceState, Until, WaitEnd};
-use super::lock;
+use super::fence::{Fence, WaitEnd};
+use crate::lock::lock;
 use crate::timeline::FenceName;
-use rocket_uapi::Wake;
+use rocket_uapi::{Deadline, FenceStatus, Wake};
 
 /// How an access uses an object. The order is the kernel's: asking for one
 /// usage finds the fences of all up to it.
@@ -99,23 +99,21 @@ impl Reservation {
     /// because a kill takes 500 ms. The model can kill at once. So a failed
     /// fence stays visible until somebody was told of it.
     pub(super) fn export(&self, usage: Usage) -> Exported {
-        let wanted = |fence: &&Arc<Fence>| {
-            let state = fence.state();
+        let mut fences = Vec::new();
+        for (_, fence) in lock(&self.fences).iter().filter(|(own, _)| *own <= usage) {
+            let status = fence.state();
             let unseen = fence.mark_seen();
-            match state {
-                FenceState::Active => true,
-                FenceState::Failed(_) => unseen,
-                FenceState::Signaled => false,
+            let wanted = match status {
+                FenceStatus::Active => true,
+                FenceStatus::Failed(_) => unseen,
+                FenceStatus::Signaled => false,
+            };
+            if wanted {
+                fences.push(Arc::clone(fence));
             }
-        };
-        let fences = lock(&self.fences);
-        let fences = fences.iter().filter(|(own, _)| *own <= usage);
+        }
         Exported {
-            fences: fences
-                .map(|(_, fence)| fence)
-                .filter(wanted)
-                .cloned()
-                .collect(),
+            fences,
             named: self.named(usage),
         }
     }
@@ -124,28 +122,34 @@ impl Reservation {
     /// yet, be it by this, by an export or by the end of a wait. How far it is
     /// when somebody asks is the host's chance; that it was taken is not.
     pub(super) fn was_accepted(&self) -> bool {
-        let accepted = |(usage, fence): &(Usage, Arc<Fence>)| {
+        let mut accepted = false;
+        // All of them count as seen from now on, not only the first.
+        for (usage, fence) in lock(&self.fences).iter() {
             let unseen = fence.mark_seen();
-            *usage == Usage::Write && (unseen || fence.is_active())
-        };
-        let fences = lock(&self.fences);
-        fences.iter().filter(|entry| accepted(entry)).count() > 0
+            accepted |= *usage == Usage::Write && (unseen || fence.is_active());
+        }
+        accepted
     }
 
     /// Whether the driver killed the job that wrote it last.
     pub(super) fn was_killed(&self) -> bool {
         let killed = |(usage, fence): &(Usage, Arc<Fence>)| {
-            *usage == Usage::Write && matches!(fence.state(), FenceState::Failed(_))
+            *usage == Usage::Write && matches!(fence.state(), FenceStatus::Failed(_))
         };
         lock(&self.fences).iter().any(killed)
     }
 
     /// Sleeps until the fences of all usages up to `usage` are signalled.
-    pub(super) fn wait(&self, usage: Usage, until: Until, wake: Wake<'_>) -> Result<(), WaitEnd> {
+    pub(super) fn wait(
+        &self,
+        usage: Usage,
+        until: Deadline,
+        wake: Wake<'_>,
+    ) -> Result<(), WaitEnd> {
         self.active(usage)
             .iter()
             .try_for_each(|fence| fence.wait(until, wake))?;
-        lock(&self.fences).retain(|(_, fence)| fence.state() != FenceState::Signaled);
+        lock(&self.fences).retain(|(_, fence)| fence.state() != FenceStatus::Signaled);
         Ok(())
     }
 }
@@ -177,11 +181,11 @@ mod tests {
         assert_eq!(reservation.named(Usage::Write), [(1, 1)]);
         assert_eq!(reservation.named(Usage::Read), [(1, 1), (2, 1)]);
         assert_eq!(
-            reservation.wait(Usage::Read, Until(0), Wake::Signal),
+            reservation.wait(Usage::Read, Deadline::NOW, Wake::Signal),
             Err(WaitEnd::TimedOut)
         );
         assert_eq!(
-            reservation.wait(Usage::Write, Until(0), Wake::Signal),
+            reservation.wait(Usage::Write, Deadline::NOW, Wake::Signal),
             Ok(())
         );
     }
@@ -201,7 +205,7 @@ mod tests {
         assert!(reservation.was_accepted() && !reservation.was_accepted());
         quick(2, Ok(()));
         reservation
-            .wait(Usage::Write, Until::FOREVER, Wake::Signal)
+            .wait(Usage::Write, Deadline::FOREVER, Wake::Signal)
             .unwrap();
         assert!(!reservation.was_accepted(), "who waited has seen it");
         // Seen while it is active, it is not new at its end.
@@ -213,7 +217,7 @@ mod tests {
         // A kill is known until the next job, a failed fence is exported once.
         quick(4, Err(rustix::io::Errno::CANCELED));
         reservation
-            .wait(Usage::Write, Until::FOREVER, Wake::Signal)
+            .wait(Usage::Write, Deadline::FOREVER, Wake::Signal)
             .unwrap();
         let exported = || reservation.export(Usage::Write).fences.len();
         assert_eq!((exported(), exported()), (1, 0));

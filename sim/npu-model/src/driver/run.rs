@@ -6,20 +6,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::timing::TaskWork;
+use rocket_uapi::RawTask;
 use rustix::io::Errno;
 
-use super::bugs::Health;
 use super::hardware::{AddressSpaceBus, Kicked, kick};
 use super::iommu::AddressSpace;
-use super::job::{AcceptedJob, JobTask};
-use super::lock;
+use super::job::AcceptedJob;
 use super::sched::{Hardware, SchedulerShared};
 use crate::event::{Event, KillCause, TaskPlace};
-use crate::trace::TaskTrace;
+use crate::lock::lock;
 use rknpu_chip::{Diagnosis, KickOutcome, NpuCore};
-
-/// Traces kept when nobody takes them.
-const TRACES_KEPT: usize = 65_536;
 
 /// The sums over the tasks of a job that have run.
 #[derive(Default)]
@@ -43,7 +39,7 @@ impl SchedulerShared {
             *idle_since = Some(Instant::now());
         }
         if let Some(timeline) = &self.timeline {
-            let limit = self.options.profile.job_limit;
+            let limit = self.options.driver.job_limit;
             let waited = limit.saturating_sub(done.device_time);
             timeline.ended(job.id, done.tasks, result.is_err().then_some(waited));
         }
@@ -53,7 +49,7 @@ impl SchedulerShared {
     /// What becomes of a core that had no job since `idle_since`.
     fn resume(&self, core: usize, hardware: &mut dyn NpuCore, idle_since: Option<Instant>) {
         let options = &self.options;
-        let suspended = idle_since.is_some_and(|at| at.elapsed() >= options.profile.autosuspend);
+        let suspended = idle_since.is_some_and(|at| at.elapsed() >= options.driver.autosuspend);
         if options.registers_lost && suspended {
             let core = core as u32;
             self.health.events.push(Event::RegistersLost { core });
@@ -68,22 +64,14 @@ impl SchedulerShared {
         job: &AcceptedJob,
         done: &mut Done,
     ) -> Result<(), Errno> {
-        let tasks = &job.request.tasks;
-        let (kicks, tasks_a_kick) = if job.request.chained {
-            (&tasks[..1], tasks.len() as u32)
-        } else {
-            (&tasks[..], 1)
-        };
-        for (index, &task) in kicks.iter().enumerate() {
+        for (index, &task) in job.request.tasks.iter().enumerate() {
             let place = TaskPlace {
                 job: job.id,
                 core: core as u32,
                 task: index,
             };
             // A panic of the model must not leave clients waiting for ever.
-            let run = AssertUnwindSafe(|| {
-                self.run_task(place, hardware, (task, tasks_a_kick), &job.space)
-            });
+            let run = AssertUnwindSafe(|| self.run_task(place, hardware, task, &job.space));
             let Ok(kicked) = catch_unwind(run) else {
                 self.kill(place, KillCause::ModelFailure, Vec::new(), hardware);
                 return Err(Errno::CANCELED);
@@ -111,7 +99,7 @@ impl SchedulerShared {
                 return Err(Errno::CANCELED);
             }
             let device_time = done.device_time + device_time;
-            if device_time > self.options.profile.job_limit {
+            if device_time > self.options.driver.job_limit {
                 let cause = KillCause::TooLong { device_time };
                 self.kill(place, cause, diagnosis, hardware);
                 return Err(Errno::CANCELED);
@@ -129,28 +117,26 @@ impl SchedulerShared {
         Ok(())
     }
 
-    /// Runs one task, or a chain of as many as said.
+    /// Runs one task.
     fn run_task(
         &self,
         place: TaskPlace,
         hardware: &mut dyn NpuCore,
-        (task, tasks): (JobTask, u32),
+        task: RawTask,
         space: &AddressSpace,
     ) -> Kicked {
-        let mut bus = AddressSpaceBus::new(space, place.job, self.options.trace);
+        let mut bus = AddressSpaceBus::new(space, place.job);
         let kicked = kick(
             hardware,
             place.core,
-            (task.regcmd, task.words),
-            tasks,
+            (task.regcmd.0, task.words),
             &mut bus,
             // What takes longer is killed: it need not be computed.
-            self.options.profile.job_limit,
+            self.options.driver.job_limit,
         );
-        let (faults, recorder) = bus.into_parts();
-        let Health { events, .. } = &*self.health;
+        let events = &self.health.events;
         let has_died = space.life.has_died();
-        for fault in faults.into_iter().filter(|_| !has_died) {
+        for fault in bus.into_faults().into_iter().filter(|_| !has_died) {
             events.push(Event::Fault { place, fault });
         }
         if kicked.has_dma_error() {
@@ -159,17 +145,6 @@ impl SchedulerShared {
                 events.push(Event::DmaErrorInterrupt { place, raw_status });
             }
             self.health.dma_error(place);
-        }
-        if let Some(recorder) = recorder {
-            let mut traces = lock(&self.traces);
-            if traces.len() == TRACES_KEPT {
-                traces.pop_front();
-            }
-            traces.push_back(TaskTrace {
-                place,
-                completed: kicked.is_completed(),
-                accesses: recorder.finish(),
-            });
         }
         kicked
     }

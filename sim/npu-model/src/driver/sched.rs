@@ -24,15 +24,15 @@ use rknpu_chip::NpuCore;
 use rknpu_regcmd::timing::Machine;
 use rustix::io::Errno;
 
-use super::bugs::Health;
 use super::fence::{Fence, Watcher, new_contexts};
+use super::health::Health;
 use super::iommu::AddressSpace;
 use super::job::{AcceptedJob, JobCounts, JobRequest};
 use super::orphans::{self, Orphans};
 use super::resv::Usage;
-use super::{DriverOptions, lock};
+use crate::lock::lock;
+use crate::options::ModelOptions;
 use crate::timeline::{DeviceTimeline, FenceName, TimelineJob, TimelineRecorder};
-use crate::trace::TaskTrace;
 
 /// One file's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,9 +47,8 @@ pub(super) struct Scheduler {
 
 #[derive(Debug)]
 pub(super) struct SchedulerShared {
-    pub(super) options: DriverOptions,
+    pub(super) options: ModelOptions,
     pub(super) health: Arc<Health>,
-    pub(super) traces: Mutex<VecDeque<TaskTrace>>,
     /// What ran when by modelled time, if that is wanted.
     pub(super) timeline: Option<TimelineRecorder>,
     pub(super) cores: Vec<Mutex<Hardware>>,
@@ -157,7 +156,7 @@ impl Scheduler {
     }
 
     pub(super) fn new(
-        options: &DriverOptions,
+        options: &ModelOptions,
         cores: Vec<Box<dyn NpuCore>>,
         health: Arc<Health>,
     ) -> Self {
@@ -172,7 +171,6 @@ impl Scheduler {
             shared: Arc::new(SchedulerShared {
                 options: options.clone(),
                 health,
-                traces: Mutex::default(),
                 timeline: options.timeline.then(TimelineRecorder::default),
                 cores: cores.into_iter().map(hardware).collect(),
                 state: Mutex::new(State {
@@ -211,7 +209,7 @@ impl Scheduler {
         is_ending: &dyn Fn() -> bool,
     ) -> usize {
         let start = Instant::now();
-        let exit_wait = self.shared.options.profile.exit_wait;
+        let exit_wait = self.shared.options.driver.exit_wait;
         let mut state = lock(&self.shared.state);
         let unfinished = |state: &State| state.entities.get(&id).map_or(0, Entity::unfinished);
         let mut died_with = if exiting { unfinished(&state) } else { 0 };
@@ -331,7 +329,6 @@ impl Scheduler {
             let record = TimelineJob {
                 job: state.jobs_accepted,
                 file: id.0,
-                chained: request.chained,
                 ..TimelineJob::default()
             };
             timeline.submitted(record, request.tasks.len(), fence.name(), &named);
@@ -374,11 +371,6 @@ impl Scheduler {
     pub(super) fn timeline(&self, machine: Machine) -> Option<DeviceTimeline> {
         let recorder = self.shared.timeline.as_ref()?;
         Some(recorder.timeline(machine))
-    }
-
-    /// Takes the recorded tasks.
-    pub(super) fn take_traces(&self) -> Vec<TaskTrace> {
-        std::mem::take(&mut *lock(&self.shared.traces)).into()
     }
 }
 
@@ -446,30 +438,25 @@ impl SchedulerShared {
             drop(state);
             // Whoever closes the file waits for its queue to become empty.
             self.changed.notify_all();
-            self.finish(core, job);
+            let result = self.run(core, &job);
+            let AcceptedJob { fence, request, .. } = job;
+            request.note_writes();
+            request.note_end();
+            // The kernel drops the references a little after it signals the
+            // fence. The model does it before, so that what a client sees after
+            // a wait (addresses, offsets) does not depend on luck.
+            drop(request);
+            let mut state = lock(&self.state);
+            state.jobs_on[core] -= 1;
+            match result {
+                Ok(()) => state.ended.completed += 1,
+                Err(_) => state.ended.killed += 1,
+            }
+            drop(state);
+            fence.signal(result);
+            self.signalled();
+            self.end_orphans();
         }
-    }
-
-    /// Runs a job and ends it.
-    fn finish(&self, core: usize, job: AcceptedJob) {
-        let result = self.run(core, &job);
-        let AcceptedJob { fence, request, .. } = job;
-        request.note_writes();
-        request.note_end();
-        // The kernel drops the references a little after it signals the
-        // fence. The model does it before, so that what a client sees after
-        // a wait (addresses, offsets) does not depend on luck.
-        drop(request);
-        let mut state = lock(&self.state);
-        state.jobs_on[core] -= 1;
-        match result {
-            Ok(()) => state.ended.completed += 1,
-            Err(_) => state.ended.killed += 1,
-        }
-        drop(state);
-        fence.signal(result);
-        self.signalled();
-        self.end_orphans();
     }
 
     /// A job that hangs keeps its core until the driver loses patience. What

@@ -19,22 +19,21 @@
 //! and dma-bufs of one device are found by another.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use rocket_uapi::{Caller, UserMemory};
+use rocket_uapi::{Caller, MapRequest, UserMemory};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::dma_buf::ModelDmaBuf;
-use super::lock;
-use super::mmap::Mapping;
-use super::sw_sync::SwSync;
-use super::sync_file::ModelSyncFile;
+use super::gem::GemObject;
+use super::mapping::Mapping;
+use super::resv::Exported;
+use crate::lock::lock;
 
 /// Identity of a file of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,33 +67,52 @@ pub(super) fn own_fd(fd: RawFd) -> String {
 /// A dma-buf, a sync_file or a timeline of the model, which answers what a client
 /// asks of its descriptor.
 #[derive(Clone, Debug)]
-pub struct SharedFile(pub(super) SharedFileKind);
+pub struct SharedFile(pub(super) Arc<dyn SharedFileKind>);
 
-#[derive(Clone, Debug)]
-pub(super) enum SharedFileKind {
-    DmaBuf(Arc<ModelDmaBuf>),
-    SyncFile(Arc<ModelSyncFile>),
-    SwSync(Arc<SwSync>),
-}
-
-impl SharedFileKind {
+/// What such a file answers; what is given here is right for any file without a
+/// function of its own for it.
+pub(super) trait SharedFileKind: fmt::Debug + Send + Sync {
     /// Whether any process has a descriptor of it.
-    fn is_open(&self) -> bool {
-        match self {
-            Self::DmaBuf(dma_buf) => dma_buf.is_open(),
-            Self::SyncFile(sync_file) => sync_file.is_open(),
-            Self::SwSync(sw_sync) => sw_sync.is_open(),
-        }
+    fn is_open(&self) -> bool;
+
+    fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno>;
+
+    fn poll(&self) -> PollFlags {
+        PollFlags::IN | PollFlags::OUT
+    }
+
+    fn seek(&self, _: SeekFrom) -> Result<u64, Errno> {
+        Err(Errno::SPIPE)
+    }
+
+    fn mmap(&self, _: &MapRequest) -> Result<Mapping, Errno> {
+        Err(Errno::NODEV)
+    }
+
+    /// Whether [`Self::mmap`] would succeed.
+    fn check_mmap(&self, _: &MapRequest) -> Result<(), Errno> {
+        Err(Errno::NODEV)
+    }
+
+    /// The object of a dma-buf.
+    fn object(&self) -> Option<&Arc<GemObject>> {
+        None
+    }
+
+    /// The fences of a sync_file.
+    fn exported(&self) -> Option<&Exported> {
+        None
     }
 }
 
 /// The files of which a client has, or had a moment ago, a descriptor.
-static FILES: LazyLock<Mutex<HashMap<FileId, SharedFileKind>>> = LazyLock::new(Mutex::default);
+static FILES: LazyLock<Mutex<HashMap<FileId, Arc<dyn SharedFileKind>>>> =
+    LazyLock::new(Mutex::default);
 
 /// Puts a file into the table while `make` makes its descriptor. Nothing is
 /// collected meanwhile.
 pub(super) fn install<T>(
-    make: impl FnOnce(&mut HashMap<FileId, SharedFileKind>) -> Result<T, Errno>,
+    make: impl FnOnce(&mut HashMap<FileId, Arc<dyn SharedFileKind>>) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     make(&mut lock(&FILES))
 }
@@ -104,9 +122,8 @@ pub(super) fn install<T>(
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`, and those of `make`.
-pub(super) fn with_socket<F>(
+pub(super) fn with_socket<F: SharedFileKind + 'static>(
     make: impl FnOnce(OwnedFd) -> Result<Arc<F>, Errno>,
-    kind: impl FnOnce(Arc<F>) -> SharedFileKind,
 ) -> Result<(Arc<F>, OwnedFd), Errno> {
     // Files of others that are closed by now make room.
     collect();
@@ -118,7 +135,7 @@ pub(super) fn with_socket<F>(
     )?;
     let id = FileId::of(client.as_raw_fd())?;
     let file = make(socket)?;
-    lock(&FILES).insert(id, kind(Arc::clone(&file)));
+    lock(&FILES).insert(id, Arc::<F>::clone(&file));
     Ok((file, client))
 }
 
@@ -133,7 +150,7 @@ pub(super) fn collect() {
     lock(&FILES).retain(|_, file| {
         let open = file.is_open();
         if !open {
-            closed.push(file.clone());
+            closed.push(Arc::clone(file));
         }
         open
     });
@@ -160,23 +177,16 @@ impl SharedFile {
     /// # Errors
     /// The errno that the kernel returns; see `docs/driver.md`.
     pub fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
-        match &self.0 {
-            SharedFileKind::DmaBuf(dma_buf) => dma_buf.ioctl(request, arg, user),
-            SharedFileKind::SyncFile(sync_file) => sync_file.ioctl(request, arg, user),
-            SharedFileKind::SwSync(sw_sync) => sw_sync.ioctl(request, arg, user),
-        }
+        self.0.ioctl(request, arg, user)
     }
 
-    /// lseek: tells the size of a dma-buf.
+    /// lseek, which gives the size of a dma-buf.
     ///
     /// # Errors
     /// `EINVAL` for anything but the start and the end, `ESPIPE` for any other
     /// file.
     pub fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
-        match &self.0 {
-            SharedFileKind::DmaBuf(dma_buf) => dma_buf.seek(to),
-            SharedFileKind::SyncFile(_) | SharedFileKind::SwSync(_) => Err(Errno::SPIPE),
-        }
+        self.0.seek(to)
     }
 
     /// poll without waiting: which of `wanted` are there. A dma-buf can be
@@ -186,12 +196,7 @@ impl SharedFile {
     /// To wait for a dma-buf, export a sync_file and poll that.
     #[must_use]
     pub fn poll(&self, wanted: PollFlags) -> PollFlags {
-        match &self.0 {
-            SharedFileKind::DmaBuf(dma_buf) => dma_buf.poll(wanted),
-            SharedFileKind::SyncFile(sync_file) => sync_file.poll() & wanted,
-            // As any file without a poll of its own.
-            SharedFileKind::SwSync(_) => (PollFlags::IN | PollFlags::OUT) & wanted,
-        }
+        self.0.poll() & wanted
     }
 
     /// mmap.
@@ -199,52 +204,22 @@ impl SharedFile {
     /// # Errors
     /// `EINVAL` beyond the end of a dma-buf and for a private mapping,
     /// `ENODEV` for any other file.
-    pub fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Mapping, Errno> {
-        match &self.0 {
-            SharedFileKind::DmaBuf(dma_buf) => dma_buf.mmap(offset, len, prot, flags),
-            SharedFileKind::SyncFile(_) | SharedFileKind::SwSync(_) => Err(Errno::NODEV),
-        }
+    pub fn mmap(&self, request: &MapRequest) -> Result<Mapping, Errno> {
+        self.0.mmap(request)
     }
 
     /// Whether mmap would succeed, for a client in another process: it then maps
-    /// the same descriptor from its start, whatever `offset` is.
+    /// the same descriptor from its start, whatever the offset.
     ///
     /// # Errors
     /// As [`mmap`](Self::mmap).
-    pub fn check_mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<(), Errno> {
-        match &self.0 {
-            SharedFileKind::DmaBuf(dma_buf) => dma_buf.mappable(offset, len, prot, flags).map(drop),
-            SharedFileKind::SyncFile(_) | SharedFileKind::SwSync(_) => Err(Errno::NODEV),
-        }
+    pub fn check_mmap(&self, request: &MapRequest) -> Result<(), Errno> {
+        self.0.check_mmap(request)
     }
 
-    /// Opens /sys/kernel/debug/sync/sw_sync: a timeline whose fences are
-    /// signalled when the client says so (SW_SYNC_IOC_CREATE_FENCE, _INC).
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOMEM`; `EAGAIN` if the host gives no thread.
-    pub fn open_sw_sync() -> Result<OwnedFd, Errno> {
-        SwSync::open()
-    }
-
-    /// The sync_file behind a descriptor of `user`.
-    pub(super) fn sync_file(fd: RawFd, user: &dyn Caller) -> Option<Arc<ModelSyncFile>> {
-        match Self::of(user.descriptor(fd).ok()?.number()) {
-            Ok(Some(Self(SharedFileKind::SyncFile(sync_file)))) => Some(sync_file),
-            _ => None,
-        }
+    /// The file behind a descriptor of `user`, if it is one of the model's.
+    pub(super) fn of_caller(fd: RawFd, user: &dyn Caller) -> Option<Self> {
+        Self::of(user.descriptor(fd).ok()?.number()).ok()?
     }
 }
 

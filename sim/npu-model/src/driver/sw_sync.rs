@@ -10,20 +10,19 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use rocket_uapi::Caller;
+use rocket_uapi::{Caller, sys};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::abi;
 use super::fence::{Fence, new_contexts};
-use super::lock;
 use super::resv::Exported;
-use super::shared_file::{self, SharedFileKind, copy_in, copy_out, has_hung_up};
+use super::shared_file::{self, SharedFile, SharedFileKind, copy_in, copy_out, has_hung_up};
 use super::sync_file::ModelSyncFile;
+use crate::lock::lock;
 
 /// A timeline: a number that only grows, and the fences that wait for it.
 #[derive(Debug)]
-pub(super) struct SwSync {
+struct SwSync {
     context: u64,
     state: Mutex<State>,
     /// The model's end of the socket pair.
@@ -46,33 +45,6 @@ fn is_later(seqno: u64, value: u32) -> bool {
 }
 
 impl SwSync {
-    /// Opens the file: a timeline of its own each time.
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOMEM`; `EAGAIN` if the host gives no thread.
-    pub(super) fn open() -> Result<OwnedFd, Errno> {
-        let make = |socket| {
-            let file = Arc::new(Self {
-                context: new_contexts(1),
-                state: Mutex::default(),
-                socket,
-            });
-            let watched = Arc::clone(&file);
-            std::thread::Builder::new()
-                .name("npu-sw-sync".to_owned())
-                .spawn(move || watched.end_with_its_file())
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
-            Ok(file)
-        };
-        let (_, client) = shared_file::with_socket(make, SharedFileKind::SwSync)?;
-        Ok(client)
-    }
-
-    /// Whether the client's end is open anywhere.
-    pub(super) fn is_open(&self) -> bool {
-        !has_hung_up(&self.socket)
-    }
-
     /// Sleeps until the file is closed; what still waits then fails.
     fn end_with_its_file(&self) {
         while self.is_open() {
@@ -88,25 +60,6 @@ impl SwSync {
         for fence in fences {
             fence.signal(Err(Errno::NOENT));
         }
-    }
-
-    pub(super) fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
-        match request {
-            abi::SW_SYNC_CREATE_FENCE => {
-                let mut argument: abi::SwSyncCreateFence = copy_in(user, arg)?;
-                let fence = ModelSyncFile::create(Exported {
-                    fences: vec![self.fence_at(argument.value)],
-                    ..Exported::default()
-                })?;
-                user.install(fence, true, &mut |number| {
-                    argument.fence = number;
-                    copy_out(user, arg, &argument)
-                })?;
-            }
-            abi::SW_SYNC_INC => self.advance(copy_in(user, arg)?),
-            _ => return Err(Errno::NOTTY),
-        }
-        Ok(0)
     }
 
     /// A fence that is signalled when the timeline comes to `value`.
@@ -146,6 +99,57 @@ impl SwSync {
         for fence in reached {
             fence.signal(Ok(()));
         }
+    }
+}
+
+impl SharedFile {
+    /// Opens /sys/kernel/debug/sync/sw_sync: a timeline whose fences are
+    /// signalled when the client says so (SW_SYNC_IOC_CREATE_FENCE, _INC).
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`; `EAGAIN` if the host gives no thread.
+    pub fn open_sw_sync() -> Result<OwnedFd, Errno> {
+        let make = |socket| {
+            let file = Arc::new(SwSync {
+                context: new_contexts(1),
+                state: Mutex::default(),
+                socket,
+            });
+            let watched = Arc::clone(&file);
+            std::thread::Builder::new()
+                .name("npu-sw-sync".to_owned())
+                .spawn(move || watched.end_with_its_file())
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+            Ok(file)
+        };
+        let (_, client) = shared_file::with_socket(make)?;
+        Ok(client)
+    }
+}
+
+impl SharedFileKind for SwSync {
+    /// Whether the client's end is open anywhere.
+    fn is_open(&self) -> bool {
+        !has_hung_up(&self.socket)
+    }
+
+    fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
+        match request {
+            sys::SW_SYNC_CREATE_FENCE => {
+                let mut argument: sys::SwSyncCreateFence = copy_in(user, arg)?;
+                let fence = ModelSyncFile::create(Exported {
+                    fences: vec![self.fence_at(argument.value)],
+                    ..Exported::default()
+                })?;
+                user.install(fence, true, &mut |number| {
+                    argument.fence = number;
+                    copy_out(user, arg, &argument)
+                })?;
+            }
+            sys::SW_SYNC_INC => self.advance(copy_in(user, arg)?),
+            _ => return Err(Errno::NOTTY),
+        }
+        Ok(0)
     }
 }
 

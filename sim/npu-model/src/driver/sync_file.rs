@@ -9,14 +9,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
-use rocket_uapi::Caller;
+use rocket_uapi::{Caller, FenceStatus, sys};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 use zerocopy::IntoBytes;
 
 use super::abi;
-use super::fence::{Fence, FenceState, Watcher, new_contexts};
+use super::fence::{Fence, Watcher, new_contexts};
 use super::resv::Exported;
 use super::shared_file::{self, SharedFile, SharedFileKind, copy_in, copy_out, has_hung_up};
 
@@ -60,7 +60,7 @@ impl ModelSyncFile {
                 socket,
             }))
         };
-        let (file, client) = shared_file::with_socket(make, SharedFileKind::SyncFile)?;
+        let (file, client) = shared_file::with_socket(make)?;
         let watcher: Weak<Self> = Arc::downgrade(&file);
         for fence in &file.exported.fences {
             fence.watch(watcher.clone());
@@ -70,56 +70,12 @@ impl ModelSyncFile {
         Ok(client)
     }
 
-    pub(super) fn exported(&self) -> &Exported {
-        &self.exported
-    }
-
     fn fences(&self) -> &[Arc<Fence>] {
         &self.exported.fences
     }
 
-    /// Whether the client's end is open anywhere.
-    pub(super) fn is_open(&self) -> bool {
-        !has_hung_up(&self.socket)
-    }
-
     fn is_active(&self) -> bool {
         self.fences().iter().any(|fence| fence.is_active())
-    }
-
-    pub(super) fn poll(&self) -> PollFlags {
-        if self.is_active() {
-            PollFlags::empty()
-        } else {
-            PollFlags::IN
-        }
-    }
-
-    pub(super) fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
-        match request {
-            abi::SYNC_IOC_MERGE => {
-                let mut argument: abi::SyncMerge = copy_in(user, arg)?;
-                let merged = self.merge(&argument, user)?;
-                user.install(merged, true, &mut |number| {
-                    argument.fence = number;
-                    copy_out(user, arg, &argument)
-                })?;
-            }
-            abi::SYNC_IOC_FILE_INFO => {
-                let mut argument: abi::SyncFileInfo = copy_in(user, arg)?;
-                self.info(&mut argument, user)?;
-                copy_out(user, arg, &argument)?;
-            }
-            abi::SYNC_IOC_SET_DEADLINE => {
-                // A hint to drivers; this one has no use for it.
-                let argument: abi::SyncSetDeadline = copy_in(user, arg)?;
-                if argument.pad != 0 {
-                    return Err(Errno::INVAL);
-                }
-            }
-            _ => return Err(Errno::NOTTY),
-        }
-        Ok(0)
     }
 
     /// A file of what is unsignalled in this and another one.
@@ -129,12 +85,13 @@ impl ModelSyncFile {
     ///
     /// # Errors
     /// `EINVAL` for flags, `ENOENT` where the other is no sync_file.
-    fn merge(&self, argument: &abi::SyncMerge, user: &dyn Caller) -> Result<OwnedFd, Errno> {
+    fn merge(&self, argument: &sys::SyncMergeData, user: &dyn Caller) -> Result<OwnedFd, Errno> {
         if argument.flags != 0 || argument.pad != 0 {
             return Err(Errno::INVAL);
         }
-        let other = SharedFile::sync_file(argument.fd2, user).ok_or(Errno::NOENT)?;
-        let both = || self.fences().iter().chain(other.fences());
+        let other = SharedFile::of_caller(argument.fd2, user).ok_or(Errno::NOENT)?;
+        let other = other.0.exported().ok_or(Errno::NOENT)?;
+        let both = || self.fences().iter().chain(&other.fences);
         let mut fences: Vec<_> = both().filter(|fence| fence.is_active()).cloned().collect();
         fences.sort_by_key(|fence| (fence.context(), std::cmp::Reverse(fence.seqno())));
         fences.dedup_by_key(|fence| fence.context());
@@ -144,13 +101,13 @@ impl ModelSyncFile {
         }
         let name = argument.name[..NAME_BYTES - 1].split(|&byte| byte == 0);
         let name = name.into_iter().next().unwrap_or_default();
-        let named = [&self.exported.named[..], &other.exported.named].concat();
+        let named = [&self.exported.named[..], &other.named].concat();
         let merged = Exported { fences, named };
         Self::named(merged, name.to_vec())
     }
 
     /// SYNC_IOC_FILE_INFO: of the whole, and of each fence if there is room.
-    fn info(&self, argument: &mut abi::SyncFileInfo, user: &dyn Caller) -> Result<(), Errno> {
+    fn info(&self, argument: &mut sys::SyncFileInfo, user: &dyn Caller) -> Result<(), Errno> {
         if argument.flags != 0 || argument.pad != 0 {
             return Err(Errno::INVAL);
         }
@@ -217,6 +174,52 @@ impl ModelSyncFile {
     }
 }
 
+impl SharedFileKind for ModelSyncFile {
+    /// Whether the client's end is open anywhere.
+    fn is_open(&self) -> bool {
+        !has_hung_up(&self.socket)
+    }
+
+    fn poll(&self) -> PollFlags {
+        if self.is_active() {
+            PollFlags::empty()
+        } else {
+            PollFlags::IN
+        }
+    }
+
+    fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
+        match request {
+            sys::SYNC_MERGE => {
+                let mut argument: sys::SyncMergeData = copy_in(user, arg)?;
+                let merged = self.merge(&argument, user)?;
+                user.install(merged, true, &mut |number| {
+                    argument.fence = number;
+                    copy_out(user, arg, &argument)
+                })?;
+            }
+            sys::SYNC_FILE_INFO => {
+                let mut argument: sys::SyncFileInfo = copy_in(user, arg)?;
+                self.info(&mut argument, user)?;
+                copy_out(user, arg, &argument)?;
+            }
+            abi::SYNC_SET_DEADLINE => {
+                // A hint to drivers; this one has no use for it.
+                let argument: abi::SyncSetDeadline = copy_in(user, arg)?;
+                if argument.pad != 0 {
+                    return Err(Errno::INVAL);
+                }
+            }
+            _ => return Err(Errno::NOTTY),
+        }
+        Ok(0)
+    }
+
+    fn exported(&self) -> Option<&Exported> {
+        Some(&self.exported)
+    }
+}
+
 impl Watcher for ModelSyncFile {
     fn signalled(&self) {
         if self.is_active() {
@@ -230,17 +233,17 @@ impl Watcher for ModelSyncFile {
 
 fn status(fence: &Fence) -> i32 {
     match fence.state() {
-        FenceState::Active => 0,
-        FenceState::Signaled => STATUS_SIGNALED,
-        FenceState::Failed(errno) => -errno.raw_os_error(),
+        FenceStatus::Active => 0,
+        FenceStatus::Signaled => STATUS_SIGNALED,
+        FenceStatus::Failed(errno) => -errno.raw_os_error(),
     }
 }
 
-fn fence_info(fence: &Fence) -> abi::SyncFenceInfo {
+fn fence_info(fence: &Fence) -> sys::SyncFenceInfo {
     let (driver, timeline) = fence.names();
     let status = status(fence);
     let ended = fence.ended_ns().filter(|_| status != 0);
-    abi::SyncFenceInfo {
+    sys::SyncFenceInfo {
         obj_name: text(timeline.as_bytes()),
         driver_name: text(driver.as_bytes()),
         status,
@@ -268,9 +271,8 @@ mod tests {
         let fd = ModelSyncFile::create(Exported::default()).unwrap();
         let copy = fd.try_clone().unwrap();
         let number = fd.as_raw_fd();
-        let file = SharedFile::sync_file(number, &rocket_uapi::Arena::new())
-            .map(|file| Arc::downgrade(&file));
-        let file = file.unwrap();
+        let file = SharedFile::of(number).unwrap();
+        let file = file.map(|file| Arc::downgrade(&file.0)).unwrap();
         drop(copy);
         shared_file::collect();
         assert!(file.upgrade().is_some());

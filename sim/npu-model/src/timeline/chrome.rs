@@ -4,7 +4,7 @@
 use rknpu_regcmd::timing::Stage;
 use serde_json::{Map, Value, json};
 
-use super::DeviceTimeline;
+use super::jobs::DeviceTimeline;
 use crate::chrome::ChromeEvent;
 
 /// Process of the files; cores are those above.
@@ -15,12 +15,30 @@ const DRIVER: u64 = 2;
 const TASKS: u64 = 3;
 const STAGES: u64 = 4;
 
+impl DeviceTimeline {
+    /// The timeline in Chrome's trace event format, JSON, which
+    /// ui.perfetto.dev and chrome://tracing show: a process for each core with
+    /// a track for each engine, one for the files, and an arrow from each
+    /// submit to its job.
+    #[must_use]
+    pub fn to_chrome_trace(&self) -> String {
+        write(self)
+    }
+
+    /// The jobs of [`Self::to_chrome_trace`] without their tasks, for a trace
+    /// of something larger.
+    #[must_use]
+    pub fn to_chrome_job_events(&self) -> Vec<ChromeEvent> {
+        job_events(self)
+    }
+}
+
 fn stage_track(stage: Stage) -> u64 {
     let position = Stage::ALL.iter().position(|&other| other == stage);
     STAGES + position.unwrap_or_default() as u64
 }
 
-pub(super) fn write(timeline: &DeviceTimeline) -> String {
+fn write(timeline: &DeviceTimeline) -> String {
     let mut events = names(timeline);
     stage_names(timeline, &mut events);
     jobs(timeline, &mut events);
@@ -39,7 +57,7 @@ pub(super) fn write(timeline: &DeviceTimeline) -> String {
 }
 
 /// Events of the jobs, without those of tasks and stages.
-pub(super) fn job_events(timeline: &DeviceTimeline) -> Vec<ChromeEvent> {
+fn job_events(timeline: &DeviceTimeline) -> Vec<ChromeEvent> {
     let mut events = names(timeline);
     jobs(timeline, &mut events);
     events

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rknpu_regcmd::timing::{Machine, TaskWork};
 
-use super::{DeviceTimeline, TimelineJob};
-use crate::driver::lock;
+use super::jobs::{DeviceTimeline, TimelineJob};
+use crate::lock::lock;
 
 /// Tasks kept: their work takes some 100 bytes each.
 const TASKS_KEPT: usize = 65_536;

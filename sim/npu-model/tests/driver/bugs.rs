@@ -5,10 +5,9 @@
 use std::time::Duration;
 
 use npu_model::driver::{Arena, Bug, DriverProfile};
-use rocket_uapi::sys;
+use rocket_uapi::{MapRequest, sys};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::IntoBytes;
 
 use crate::client::*;
@@ -32,7 +31,7 @@ fn holding(free_delay: Duration, bugs: &[Bug]) -> Bench {
 
 /// Every entry of a file whose kernel is down.
 fn assert_down(bench: &Bench, client: &Client) {
-    assert!(bench.driver.is_oopsed());
+    assert!(bench.model.is_oopsed());
     assert_eq!(client.create(4096), Err(Errno::NODEV));
     for request in [sys::VERSION, 0x5401] {
         let refused = client.file.ioctl(request, &mut [0; 64], &Arena::new());
@@ -42,7 +41,7 @@ fn assert_down(bench: &Bench, client: &Client) {
     let file = &client.file;
     assert_eq!(file.poll(), PollFlags::HUP | PollFlags::ERR);
     assert_eq!(file.read_nonblocking(&mut []), Err(Errno::NODEV));
-    let mapped = file.mmap(1 << 32, 4096, ProtFlags::READ, MapFlags::SHARED);
+    let mapped = file.mmap(&MapRequest::shared(1 << 32, 4096));
     assert_eq!(mapped.err(), Some(Errno::NODEV));
 }
 
@@ -62,7 +61,7 @@ fn closing_right_after_a_wait() {
             client.finish(&[Step::Log(1)]);
         }
         drop(client);
-        let said = bench.driver.events().pop().map(|event| event.to_string());
+        let said = bench.model.events().pop().map(|event| event.to_string());
         assert_eq!(bench.bugs(), vec![Bug::UseAfterClose; noticed]);
         if noticed > 0 && !bugs.is_empty() {
             assert!(said.unwrap().ends_with("the kernel is down"));
@@ -89,10 +88,10 @@ fn closing_with_a_job_in_flight() {
         // Another file's job runs behind the one in flight.
         let next = other.page();
         other.run(&[Step::Log(1)], &[], &[next]);
-        assert!(!bench.driver.is_oopsed());
+        assert!(!bench.model.is_oopsed());
         bench.stage.open_gate(1);
         let waited = other.prep(next.handle, FOREVER);
-        let down = bench.driver.is_oopsed();
+        let down = bench.model.is_oopsed();
         assert!(waited.is_ok() || down);
         assert_eq!(down, lists_objects);
     }
@@ -127,9 +126,9 @@ fn closing_with_an_exported_object() {
     user.imported(&maker.dma_buf(bo));
     maker.close(bo.handle).unwrap();
     drop(maker);
-    assert!(!bench.driver.is_oopsed());
+    assert!(!bench.model.is_oopsed());
     drop(user);
-    assert!(bench.driver.is_oopsed());
+    assert!(bench.model.is_oopsed());
 }
 
 #[test]
@@ -166,7 +165,7 @@ fn get_unique() {
         let asked = client.file.ioctl(GET_UNIQUE, &mut [0; 16], &Arena::new());
         assert_eq!(asked, Err(expected));
         assert_eq!(bench.bugs(), [Bug::GetUnique]);
-        assert_eq!(bench.driver.is_oopsed(), expected == Errno::NODEV);
+        assert_eq!(bench.model.is_oopsed(), expected == Errno::NODEV);
     }
 }
 
@@ -208,7 +207,7 @@ fn a_dma_error_warns() {
     client.run(&script, &[], &[out]);
     let waited = client.prep(out.handle, FOREVER);
     assert!(matches!(waited, Ok(()) | Err(Errno::NODEV)));
-    while !bench.driver.is_oopsed() {
+    while !bench.model.is_oopsed() {
         std::thread::yield_now();
     }
     assert_down(&bench, &client);
@@ -243,7 +242,7 @@ fn a_failed_create_leaves_a_handle() {
         assert_eq!(client.create(0), Err(Errno::NOSPC));
         assert_eq!(client.create(1 << 31), Err(Errno::NOMEM));
         assert_eq!(client.page().handle, 2, "1 is taken");
-        assert!(!bench.driver.is_oopsed());
+        assert!(!bench.model.is_oopsed());
         touch(client);
         assert_down(&bench, &other);
     }

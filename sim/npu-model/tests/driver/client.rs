@@ -5,8 +5,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use npu_model::driver::{Arena, Bug, Driver, DriverOptions, DriverProfile, DrmFile, Mapping};
+use npu_model::driver::{Arena, Bug, DriverProfile, DrmFile, Mapping};
 use npu_model::event::Event;
+use npu_model::{Model, ModelOptions};
 use rocket_uapi::sys;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -19,7 +20,7 @@ pub const FOREVER: i64 = i64::MAX;
 /// What those events since the last look say that are like this.
 macro_rules! told {
     ($bench:expr, $($event:pat => $what:expr),+) => {{
-        let events = $bench.driver.take_events().into_iter();
+        let events = $bench.model.take_events().into_iter();
         events.filter_map(|event| match event { $($event => Some($what),)+ _ => None })
             .collect::<Vec<_>>()
     }};
@@ -28,7 +29,7 @@ pub(crate) use told;
 
 /// A device whose cores run scripts.
 pub struct Bench {
-    pub driver: Driver,
+    pub model: Arc<Model>,
     pub stage: Arc<Stage>,
 }
 
@@ -38,16 +39,16 @@ impl Bench {
     }
 
     /// With other options than usual. Hangs end after a millisecond.
-    pub fn with(cores: usize, set: impl FnOnce(&mut DriverOptions)) -> Self {
+    pub fn with(cores: usize, set: impl FnOnce(&mut ModelOptions)) -> Self {
         let stage = Arc::new(Stage::default());
-        let mut options = DriverOptions {
+        let mut options = ModelOptions {
             hang_timeout: Duration::from_millis(1),
-            ..DriverOptions::default()
+            ..ModelOptions::default()
         };
         set(&mut options);
         let cores = (0..cores).map(|index| ScriptedCore::boxed(index, &stage));
         Self {
-            driver: Driver::new(options, cores.collect()),
+            model: Model::with_cores(options, cores.collect()),
             stage,
         }
     }
@@ -55,14 +56,14 @@ impl Bench {
     /// Another kernel.
     pub fn of(profile: DriverProfile, bugs: &[Bug]) -> Self {
         Self::with(1, |options| {
-            options.profile = profile;
+            options.driver = profile;
             options.bugs = bugs.iter().copied().collect();
         })
     }
 
     pub fn client(&self) -> Client {
         Client {
-            file: self.driver.open(),
+            file: self.model.open_file(),
             stage: Arc::clone(&self.stage),
         }
     }

@@ -17,7 +17,7 @@ const GATE: u32 = 1;
 
 /// A kernel whose processes wait so long for their queue when they end.
 fn patient(exit_wait: Duration) -> Bench {
-    Bench::with(1, |options| options.profile.exit_wait = exit_wait)
+    Bench::with(1, |options| options.driver.exit_wait = exit_wait)
 }
 
 /// Jobs 1 to 3, the first of which stops at the gate.
@@ -84,7 +84,7 @@ fn of_a_process_that_dies_in_a_job_only_that_is_told() {
             client.run(&[Step::Wait(GATE), nowhere, Step::Hang], &[], &[]);
         }
         bench.stage.await_arrival(GATE);
-        let before = bench.driver.jobs();
+        let before = bench.model.jobs();
         assert_eq!((before.completed, before.unfinished), (1, 2));
         if died {
             assert_eq!(client.end(&|| true), 2);
@@ -93,7 +93,7 @@ fn of_a_process_that_dies_in_a_job_only_that_is_told() {
             bench.stage.open_gate(GATE);
             assert_eq!(client.end(&|| false), 0);
         }
-        bench.driver.wait_until_idle(Duration::MAX);
+        bench.model.wait_until_idle(Duration::MAX);
         let (killed, lost) = if died { (1, 1) } else { (2, 0) };
         let counts = JobCounts {
             completed: 1,
@@ -101,7 +101,7 @@ fn of_a_process_that_dies_in_a_job_only_that_is_told() {
             lost,
             unfinished: 0,
         };
-        assert_eq!(bench.driver.jobs(), counts);
+        assert_eq!(bench.model.jobs(), counts);
         let told = told!(
             bench,
             Event::JobKilled { cause, diagnosis, .. } => (Some(cause), diagnosis.len()),

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use npu_model::driver::{Arena, ChainedKicks};
+use npu_model::driver::Arena;
 use npu_model::event::{Event, KillCause};
 use rocket_uapi::sys;
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::client::*;
 use crate::script::Step;
@@ -116,7 +116,7 @@ fn faults_and_hangs_have_their_place() {
     assert_eq!(victim.value(target, 0), 0);
     client.finish(&[Step::Hang]);
     assert_eq!(bench.stage.resets(), 1);
-    let [fault, hang] = bench.driver.events().try_into().unwrap();
+    let [fault, hang] = bench.model.events().try_into().unwrap();
     let write = "job 1, task 0, core 0: IOMMU fault: Write by DpuWrite at IOVA 0x00007000";
     assert_eq!(fault.to_string(), write);
     let killed = "job 2, task 0, core 0: killed, no interrupt; script-hang";
@@ -168,45 +168,4 @@ fn the_register_sequence_of_each_task() {
     let second = |core| [vec![(0x20, 0), (0x08, 0), (0x24, 0x1_ffff)], kick(core, 1)].concat();
     let expected = [kick(0, 0), second(0), kick(1, 0), second(1)];
     assert_eq!(bench.stage.kicks(), expected);
-}
-
-/// A job of the out-of-tree patch.
-#[repr(C)]
-#[derive(IntoBytes, Immutable)]
-struct FlaggedJob {
-    job: sys::Job,
-    flags: u32,
-    reserved: u32,
-}
-
-#[test]
-fn chained_jobs_get_one_kick_where_the_kernel_has_it() {
-    for (chained_kicks, flags, task_con) in [
-        (ChainedKicks::Never, 1, &[0x7001; 3][..]),
-        (ChainedKicks::Flagged, 0, &[0x7001; 3]),
-        (ChainedKicks::Flagged, 1, &[0x7003]),
-        (ChainedKicks::All, 0, &[0x7003]),
-    ] {
-        let bench = Bench::with(1, |options| options.profile.chained_kicks = chained_kicks);
-        let client = bench.client();
-        let out = client.page();
-        let mut spec = client.job(&[], &[], &[out]);
-        spec.tasks = [0, 1, 2].map(|_| spec.tasks[0]).to_vec();
-        let arena = Arena::new();
-        let job = FlaggedJob {
-            job: spec.place(&arena),
-            flags,
-            reserved: 0,
-        };
-        client.submit_placed(&[job], &arena).unwrap();
-        client.wait(out);
-        let kicks = bench.stage.kicks();
-        let writes = kicks
-            .iter()
-            .flatten()
-            .filter(|(register, _)| *register == 0x30);
-        let told: Vec<_> = writes.map(|(_, value)| *value).collect();
-        assert_eq!(told, task_con, "{chained_kicks:?}");
-        assert!(kicks[0].contains(&(0x10, spec.tasks[0].regcmd)));
-    }
 }

@@ -7,16 +7,15 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 
 use npu_model::driver::{Caller, Efault, UserMemory, Wake};
-use rocket_uapi::sys;
+use rocket_uapi::{MapRequest, sys};
 use rustix::io::Errno;
-use rustix::mm::MapFlags;
 use zerocopy::IntoBytes;
 
 use crate::client::{Bench, Bo, Client, FOREVER};
 use crate::script::Step;
 
 fn map(client: &Client, bo: Bo, len: usize) -> OwnedFd {
-    let file = client.file.mmap_file(bo.offset, len, MapFlags::SHARED);
+    let file = client.file.mmap_file(&MapRequest::shared(bo.offset, len));
     file.unwrap()
 }
 

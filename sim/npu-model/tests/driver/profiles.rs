@@ -14,6 +14,10 @@ use crate::script::Step;
 
 const GIB: u32 = 1 << 30;
 
+fn kernel(name: &str) -> DriverProfile {
+    DriverProfile::by_name(name).unwrap()
+}
+
 /// 4 GiB behind the rk_iommu, more behind an SMMUv3. Before the fix of CREATE_BO
 /// nobody looked whether there was an address. Pages come with their first touch.
 #[test]
@@ -23,8 +27,8 @@ fn the_aperture_is_the_iommus() {
         ..DriverProfile::default()
     };
     for (profile, fifth) in [
-        (DriverProfile::LINUX_7_0, Err(Errno::NOMEM)),
-        (DriverProfile::LINUX_7_1, Err(Errno::NOSPC)),
+        (kernel("linux-7.0"), Err(Errno::NOMEM)),
+        (kernel("linux-7.1"), Err(Errno::NOSPC)),
         (large, Ok(1 << 32)),
     ] {
         let bench = Bench::of(profile, &[]);
@@ -41,9 +45,7 @@ fn the_aperture_is_the_iommus() {
 fn deadlines_are_rounded_up_to_ticks() {
     // The call may come too late on a slow host; so it is given more and more.
     for moment in (1..).map(|power| Duration::from_millis(1 << power)) {
-        let bench = Bench::with(1, |options| {
-            options.profile.tick = Duration::from_secs(3600)
-        });
+        let bench = Bench::with(1, |options| options.driver.tick = Duration::from_secs(3600));
         let client = bench.client();
         let out = client.page();
         client.run(&[Step::Wait(1)], &[], &[out]);
@@ -75,7 +77,7 @@ fn idle_cores_lose_their_registers_where_asked() {
     ] {
         let bench = Bench::with(1, |options| {
             options.registers_lost = lost;
-            options.profile.autosuspend = autosuspend;
+            options.driver.autosuspend = autosuspend;
         });
         let client = bench.client();
         let losses = steps.map(|step| {

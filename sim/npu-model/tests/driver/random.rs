@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use npu_model::driver::{Arena, Bug, Caches, ChainedKicks, DriverProfile, Mapping};
+use npu_model::driver::{Arena, Bug, Caches, DriverProfile, Mapping};
 use proptest::prelude::*;
-use rocket_uapi::sys;
+use rocket_uapi::{MapRequest, sys};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::IntoBytes;
 
 use crate::client::*;
@@ -55,8 +54,7 @@ fn perform(client: &Client, (call, a, b): (u8, u32, u32), mappings: &mut Vec<Map
         }
         _ => {
             let (offset, len) = ((1 << 32) + u64::from(a % 8) * 4096, b as usize % 20_000);
-            let both = ProtFlags::READ | ProtFlags::WRITE;
-            mappings.extend(client.file.mmap(offset, len, both, MapFlags::SHARED));
+            mappings.extend(client.file.mmap(&MapRequest::shared(offset, len)));
         }
     }
 }
@@ -69,15 +67,13 @@ proptest! {
     fn no_kernel_takes_the_model_with_it(
         calls in prop::collection::vec((any::<bool>(), (0..13u8, any::<u32>(), any::<u32>())), 1..40),
         profile in prop::sample::select(DriverProfile::ALL.to_vec()),
-        chained_kicks in prop::sample::select(vec![ChainedKicks::Flagged, ChainedKicks::All]),
         bugs in prop::collection::vec(prop::sample::select(Bug::ALL.to_vec()), 0..4),
         killed in any::<bool>(),
     ) {
         let bench = Bench::with(2, |options| {
             options.hang_timeout = Duration::ZERO;
-            options.profile = DriverProfile { chained_kicks, free_delay: Duration::ZERO, ..profile };
+            options.driver = DriverProfile { free_delay: Duration::ZERO, ..profile };
             options.bugs = bugs.into_iter().collect();
-            options.privileged = true;
             options.registers_lost = true;
             options.caches = Caches::Manual;
             options.memory = Some(64 << 10);
@@ -93,11 +89,11 @@ proptest! {
         drop(second);
         // A job in flight may bring the kernel down at any moment, also
         // between these lines.
-        let down = bench.driver.is_oopsed();
+        let down = bench.model.is_oopsed();
         let client = bench.client();
         let created = client.create(4096);
         if created == Err(Errno::NODEV) {
-            prop_assert!(bench.driver.is_oopsed());
+            prop_assert!(bench.model.is_oopsed());
         } else {
             prop_assert_eq!(created.map(|bo| (bo.handle, bo.dma_address)), Ok((1, 0)));
             prop_assert!(!down);

@@ -4,10 +4,9 @@
 use std::os::fd::OwnedFd;
 
 use npu_model::driver::SharedFile;
-use rocket_uapi::{FenceStatus, sys, write_fence};
+use rocket_uapi::{FenceStatus, MapRequest, sys, write_fence};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::client::*;
 use crate::script::Step;
@@ -31,7 +30,7 @@ fn a_dma_buf_outlives_file_and_device() {
     drop(bench);
     assert_eq!(shared(&dma_buf).seek(SeekFrom::End(0)), Ok(4096));
     assert!(readable(&export_fence(&dma_buf, true), false));
-    let map = shared(&dma_buf).mmap(0, 4096, ProtFlags::READ, MapFlags::SHARED);
+    let map = shared(&dma_buf).mmap(&MapRequest::shared(0, 4096));
     assert_eq!(get(&map.unwrap(), 0), 7);
 }
 
@@ -77,7 +76,7 @@ fn a_timeline_is_no_other_file() {
     assert_eq!(merged.err(), Some(Errno::NOENT), "it is no sync_file");
     for file in [shared(&timeline), shared(&fence)] {
         assert_eq!(file.seek(SeekFrom::Start(0)), Err(Errno::SPIPE));
-        let mapped = file.mmap(0, 4096, ProtFlags::READ, MapFlags::SHARED);
+        let mapped = file.mmap(&MapRequest::shared(0, 4096));
         assert_eq!(mapped.err(), Some(Errno::NODEV));
     }
 }

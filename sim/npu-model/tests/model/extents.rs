@@ -1,39 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `rknpu_regcmd::extents` computes against what the model touches.
+//! What `rknpu_regcmd::extents` computes against what the chip touches.
 //!
 //! The safety of `rocket-uapi` rests on the computed ranges. Here programs
-//! run on the whole stack, driver and chip, with every DMA access recorded:
+//! run on a core, started as the driver does, with every DMA access recorded:
 //! nothing outside the computed ranges may be touched, whatever is in the
 //! registers.
 
-use npu_model::trace::TaskTrace;
-use npu_model::{Model, ModelOptions};
+use std::time::Duration;
+
+use npu_model::accesses::{AccessRecorder, DmaAccess};
+use npu_model::driver::{Kicked, kick};
 use proptest::prelude::*;
 use proptest::sample::select;
-use rknpu_chip::Master;
+use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master};
 use rknpu_regcmd::regs::dpu::FeatureModeCfg;
 use rknpu_regcmd::{
-    BufferId, ChipProfile, Extent, MatmulForm, MatmulTask, MatmulType, Register, Word, extents,
-    tasks,
+    Binding, BufferId, ChipProfile, Extent, Iova, MatmulForm, MatmulTask, MatmulType, Register,
+    Word, extents, tasks,
 };
 
-use crate::product::{File, task};
+use crate::product::task;
+
+/// Bytes of each operand, which lie one behind another, and of the program behind them.
+const OPERAND_BYTES: u32 = 256 << 10;
+const PROGRAM: u32 = 3 * OPERAND_BYTES;
+
+/// Memory that records who touches it.
+struct Memory {
+    bytes: Vec<u8>,
+    recorder: AccessRecorder,
+}
+
+impl Memory {
+    fn touch(&mut self, master: Master, direction: Direction, at: u32, len: usize) -> &mut [u8] {
+        let (start, len) = (at as usize, len);
+        let range = u64::from(at)..u64::from(at) + len as u64;
+        self.recorder.note(master, direction, range);
+        &mut self.bytes[start..start + len]
+    }
+}
+
+impl Bus for Memory {
+    fn read(&mut self, master: Master, at: u32, out: &mut [u8]) -> Result<(), Fault> {
+        out.copy_from_slice(self.touch(master, Direction::Read, at, out.len()));
+        Ok(())
+    }
+
+    fn write(&mut self, master: Master, at: u32, data: &[u8]) -> Result<(), Fault> {
+        let touched = self.touch(master, Direction::Write, at, data.len());
+        touched.copy_from_slice(data);
+        Ok(())
+    }
+}
+
+/// Runs a program, and says what it touched.
+fn run(words: &[Word]) -> (Kicked, Vec<DmaAccess>) {
+    let mut memory = Memory {
+        bytes: vec![0; PROGRAM as usize],
+        recorder: AccessRecorder::default(),
+    };
+    let program = words.iter().flat_map(|word| word.bits().to_le_bytes());
+    memory.bytes.extend(program);
+    // PC fetches words in pairs.
+    memory.bytes.extend([0; 8]);
+    let mut core = Core::new(&ChipOptions::default());
+    let program = (PROGRAM, words.len() as u32);
+    let limit = Duration::from_millis(500);
+    let kicked = kick(&mut core, 0, program, &mut memory, limit);
+    (kicked, memory.recorder.finish())
+}
 
 /// What was touched outside of `computed`.
-fn outside(trace: &TaskTrace, computed: &[Extent]) -> Vec<String> {
-    let covered = |access: &npu_model::trace::DmaAccess| {
+fn outside(accesses: &[DmaAccess], computed: &[Extent]) -> Vec<String> {
+    let covered = |access: &DmaAccess| {
         computed.iter().any(|extent| {
             access.master == extent.engine.into()
                 && extent.start <= access.range.start
                 && access.range.end <= extent.end
         })
     };
-    trace
-        .accesses
+    let outside = accesses
         .iter()
-        .filter(|access| access.master != Master::Fetch && !covered(access))
-        .map(|access| format!("{access:x?}"))
-        .collect()
+        .filter(|access| access.master != Master::Fetch);
+    let outside = outside.filter(|access| !covered(access));
+    outside.map(|access| format!("{access:x?}")).collect()
 }
 
 fn matmul() -> impl Strategy<Value = (MatmulTask, MatmulForm)> {
@@ -56,24 +106,23 @@ fn matmul() -> impl Strategy<Value = (MatmulTask, MatmulForm)> {
 proptest! {
     #![proptest_config(test_support::cases(48))]
 
-    /// A product touches the computed ranges from end to end.
+    /// A product touches the computed ranges from end to end, and its account has the
+    /// bytes touched.
     #[test]
     fn a_product_touches_just_what_was_computed((task, form) in matmul()) {
         prop_assume!(task.check(&ChipProfile::RK3588).is_ok());
-        let model = Model::new(ModelOptions {
-            trace: true,
-            ..ModelOptions::default()
+        let bindings = [0, 1, 2].map(|index| Binding {
+            id: BufferId(index),
+            iova: Iova(index * OPERAND_BYTES),
+            len: OPERAND_BYTES,
         });
-        let file = File::open(&model);
-        let program = file.link(&task, form);
-        file.write(program.words());
-        file.submit(&[program.words().len()], &[]);
-        file.wait();
-        let [trace] = <[TaskTrace; 1]>::try_from(model.take_traces()).unwrap();
-        prop_assert!(trace.completed, "{:?}", model.events());
-        prop_assert_eq!(outside(&trace, program.extents()), Vec::<String>::new());
+        let program = task.program_in(form, &ChipProfile::RK3588).unwrap();
+        let program = program.link(&bindings).unwrap();
+        let (kicked, accesses) = run(program.words());
+        prop_assert!(kicked.is_completed(), "{:?}", kicked);
+        prop_assert_eq!(outside(&accesses, program.extents()), Vec::<String>::new());
         for extent in program.extents() {
-            let touched = trace.accesses.iter().filter(|a| a.master == extent.engine.into());
+            let touched = accesses.iter().filter(|a| a.master == extent.engine.into());
             let start = touched.clone().map(|access| access.range.start).min();
             let end = touched.map(|access| access.range.end).max();
             prop_assert_eq!((start, end), (Some(extent.start), Some(extent.end)), "{}", extent);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A file with room for a program and the operands of a matrix product.
 
-use std::sync::Arc;
-
 use npu_model::Model;
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, LinkedProgram, MatmulForm, MatmulTask, MatmulType, Word,
 };
-use rocket_uapi::{Backend, ByteLen, Deadline, Handle, RawBo, RawJob, RawTask};
+use rocket_uapi::{ByteLen, Deadline, Handle, RawBo, RawJob, RawTask, RocketFile};
 
 /// Bytes of the buffer objects: enough for the products here.
 const BO_BYTES: usize = 256 << 10;
@@ -27,18 +25,18 @@ pub fn task() -> MatmulTask {
 }
 
 pub struct File {
-    pub backend: Arc<dyn Backend>,
+    pub calls: RocketFile,
     pub program: RawBo,
     operands: [RawBo; 3],
 }
 
 impl File {
     pub fn open(model: &Model) -> Self {
-        let backend = model.open();
-        let bo = || backend.create_bo(ByteLen::new(BO_BYTES).unwrap()).unwrap();
+        let calls = RocketFile::new(model.open());
+        let bo = || calls.create_bo(ByteLen::new(BO_BYTES).unwrap()).unwrap();
         let (program, operands) = (bo(), [bo(), bo(), bo()]);
         Self {
-            backend,
+            calls,
             program,
             operands,
         }
@@ -82,10 +80,10 @@ impl File {
             writes: &[self.out()],
         };
         // SAFETY: no slice of these buffers exists while the job runs.
-        unsafe { self.backend.submit(&[job]) }.unwrap();
+        unsafe { self.calls.submit(&[job]) }.unwrap();
     }
 
     pub fn wait(&self) {
-        self.backend.prep_bo(self.out(), Deadline::FOREVER).unwrap();
+        self.calls.prep_bo(self.out(), Deadline::FOREVER).unwrap();
     }
 }

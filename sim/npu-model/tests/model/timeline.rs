@@ -8,9 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use npu_model::timeline::DeviceTimeline;
-use npu_model::trace::TaskTrace;
 use npu_model::{Level, Model, ModelOptions};
-use rknpu_chip::Master;
 use rknpu_regcmd::timing::{JobTime, Machine};
 use rknpu_regcmd::{DmaEngine, MatmulForm};
 use rocket_uapi::{BufferAccess, Deadline};
@@ -64,10 +62,7 @@ impl Client {
 
 #[test]
 fn two_files_share_the_device_in_modelled_time() {
-    let model = model(ModelOptions {
-        trace: true,
-        ..ModelOptions::default()
-    });
+    let model = model(ModelOptions::default());
     let clients = [Client::new(&model), Client::new(&model)];
     for _ in 0..3 {
         clients.iter().for_each(|client| client.run(2));
@@ -87,24 +82,9 @@ fn two_files_share_the_device_in_modelled_time() {
         assert_eq!(time.submit_ps, ended.end_ps + driver.wake_ps);
         assert!(time.start_ps >= time.submit_ps + driver.submit_ps);
     }
-    // The work is that of the register values, and of what was touched.
-    let traces = model.take_traces();
     assert_eq!(timeline.tasks().count(), 12);
-    for (job, work, time) in timeline.tasks() {
-        assert_eq!(work.macs, 64 * 128 * 64);
-        let place = (job.job, time.task);
-        let of_task = |trace: &&TaskTrace| (trace.place.job, trace.place.task) == place;
-        let accesses = &traces.iter().find(of_task).unwrap().accesses;
-        let told = ENGINES.map(|engine| (Master::Engine(engine), work.bytes.of(engine)));
-        for (master, told) in told
-            .into_iter()
-            .chain([(Master::Fetch, work.command_bytes)])
-        {
-            let of_master = accesses.iter().filter(|one| one.master == master);
-            let touched: u64 = of_master.map(|one| one.range.end - one.range.start).sum();
-            assert_eq!(told, touched, "{master}");
-        }
-    }
+    let mut tasks = timeline.tasks();
+    assert!(tasks.all(|(_, work, _)| work.macs == 64 * 128 * 64));
     check_trace(&timeline);
 }
 
@@ -173,17 +153,17 @@ fn what_is_over_here_may_not_be_over_in_modelled_time() {
     for pass in ["object", "wait", "sync_file"] {
         let model = model(ModelOptions::default());
         let [writer, reader] = [Client::new(&model), Client::new(&model)];
-        let dma_buf = writer.file.backend.export_bo(writer.file.out()).unwrap();
+        let dma_buf = writer.file.calls.export_bo(writer.file.out()).unwrap();
         writer.run(4);
-        let backend = &reader.file.backend;
-        let imported = backend.import_bo(dma_buf.as_fd()).unwrap();
+        let calls = &reader.file.calls;
+        let imported = calls.import_bo(dma_buf.as_fd()).unwrap();
         let mut reads = vec![];
         match pass {
             "object" => reads.push(imported),
-            "wait" => backend.prep_bo(imported, Deadline::FOREVER).unwrap(),
+            "wait" => calls.prep_bo(imported, Deadline::FOREVER).unwrap(),
             _ => {
-                let own = backend.export_bo(reader.file.out()).unwrap();
-                let files = backend.shared_files().unwrap();
+                let own = calls.export_bo(reader.file.out()).unwrap();
+                let files = calls.shared_files();
                 let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read);
                 let fence = fence.unwrap();
                 let added = files.import_sync_file(own.as_fd(), BufferAccess::Read, fence.as_fd());

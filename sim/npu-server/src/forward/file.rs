@@ -14,7 +14,7 @@ use std::time::Duration;
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
     Arena, Caller, ClientJob, Deadline, Descriptor, FileLayer, Node, NotRead, PAGE_BYTES, SETTLE,
-    VersionReply, Wake, export, gem_close, ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys, version,
+    Wake, export, gem_close, ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys, version,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -247,7 +247,7 @@ impl ForwardFile {
     }
 
     fn version(&self, arg: &mut sys::Version, caller: &dyn Caller) -> Result<(), Errno> {
-        let VersionReply { structure, texts } = version(&self.node)?;
+        let (structure, texts) = version(&self.node)?;
         let rooms = [
             (arg.name, arg.name_len),
             (arg.date, arg.date_len),
@@ -301,7 +301,7 @@ fn file_bytes(file: &Descriptor) -> u64 {
 
 /// Whether a time of the monotonic clock, nanoseconds, has passed.
 fn passed(time: i64) -> bool {
-    Deadline::after(Duration::ZERO).as_nanos() >= time
+    Deadline::from_nanos(time).has_passed()
 }
 
 /// Whether the client wants the end of its wait.

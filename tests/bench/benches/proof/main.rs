@@ -23,6 +23,7 @@ use rknpu_regcmd::{
 };
 use rocket_uapi::{
     Bo, BufferAccess, ByteLen, Deadline, Job, JobBuilder, PAGE_BYTES, ProgramBo, RawJob, RawTask,
+    RocketFile,
 };
 
 fn main() {
@@ -100,8 +101,8 @@ fn product(m: u32, k: u32, n: u32) -> MatmulTask {
 
 /// A page that a job wrote, and what there is to ask of it.
 fn host_cost(criterion: &mut Criterion) {
-    let backend = Model::new(ModelOptions::default()).open();
-    let page = || backend.create_bo(ByteLen::new(PAGE_BYTES).unwrap());
+    let file = RocketFile::new(Model::new(ModelOptions::default()).open());
+    let page = || file.create_bo(ByteLen::new(PAGE_BYTES).unwrap());
     let (program, page) = (page().unwrap(), page().unwrap());
     let job = RawJob {
         // Words that start nothing: the job is killed, and its page idle.
@@ -114,13 +115,13 @@ fn host_cost(criterion: &mut Criterion) {
     };
     // SAFETY: no program runs, and nobody has a slice of either page.
     #[allow(unsafe_code)]
-    unsafe { backend.submit(&[job]) }.unwrap();
-    backend.prep_bo(page.handle, Deadline::FOREVER).unwrap();
-    let files = backend.shared_files().unwrap();
+    unsafe { file.submit(&[job]) }.unwrap();
+    file.prep_bo(page.handle, Deadline::FOREVER).unwrap();
+    let files = file.shared_files();
     let mut group = criterion.benchmark_group("proof of a job");
     group.bench_function("fence: export, sync_file, two states, close", |b| {
         b.iter(|| {
-            let dma_buf = backend.export_bo(page.handle).unwrap();
+            let dma_buf = file.export_bo(page.handle).unwrap();
             let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read);
             drop(dma_buf);
             let fence = fence.unwrap();
@@ -129,7 +130,7 @@ fn host_cost(criterion: &mut Criterion) {
         });
     });
     group.bench_function("look: PREP_BO", |b| {
-        b.iter(|| black_box(backend.prep_bo(page.handle, Deadline::NOW)));
+        b.iter(|| black_box(file.prep_bo(page.handle, Deadline::NOW)));
     });
     group.finish();
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::{Backend, ByteLen, Deadline, RawBo, RawJob, RawTask};
+use rocket_uapi::{ByteLen, Deadline, RawBo, RawJob, RawTask, RocketFile};
 
 use crate::chip::tiles;
 use families::matmul::ProductTypes;
@@ -18,7 +18,7 @@ pub(crate) struct SplitProduct {
 
 /// One file's part.
 struct Share {
-    file: Arc<dyn Backend>,
+    file: RocketFile,
     reads: Vec<RawBo>,
     output: RawBo,
     tasks: Vec<RawTask>,
@@ -31,7 +31,14 @@ impl SplitProduct {
         let share = n.div_ceil(cores).next_multiple_of(granule);
         let jobs = (0..n)
             .step_by(share)
-            .map(|first| Share::new(model.open(), ty, (m, k, n), first..n.min(first + share)))
+            .map(|first| {
+                Share::new(
+                    RocketFile::new(model.open()),
+                    ty,
+                    (m, k, n),
+                    first..n.min(first + share),
+                )
+            })
             .collect();
         Self {
             jobs,
@@ -66,7 +73,7 @@ impl SplitProduct {
 
 impl Share {
     fn new(
-        file: Arc<dyn Backend>,
+        file: RocketFile,
         ty: ProductTypes,
         (m, k, n): (usize, usize, usize),
         columns: std::ops::Range<usize>,

@@ -142,7 +142,7 @@ impl Canary {
     /// # Errors
     /// What there is no memory for.
     pub fn new(device: &Device) -> Result<Self, NotPassed> {
-        let file = File::new(&device.reopen()?)?;
+        let file = File::new(&device.reopen()?);
         let bo = file.create(CANARY as u32).must("CREATE_BO")?;
         let map = file.map_shared(bo.offset, CANARY).must("mmap")?;
         (0..CANARY).for_each(|at| map.set(at, canary(at)));
@@ -172,7 +172,7 @@ impl Canary {
 /// # Errors
 /// What does not hold.
 pub fn multiplies(device: &Device) -> RowOutcome {
-    let file = File::new(&device.reopen()?)?;
+    let file = File::new(&device.reopen()?);
     let product = ProductProgram::new(&file, 3)?;
     let handle = product.bo.handle;
     let submission = SubmitArgs::of(vec![product.job(handle)]);

@@ -101,7 +101,7 @@ impl<C: CallChoices> World<C> {
     /// # Errors
     /// What a program cannot be placed for.
     pub fn new(files: &[Device], rng: C, limits: Limits) -> Result<Self, NotPassed> {
-        let slots = files.iter().map(|file| Slot::new(File::new(file)?));
+        let slots = files.iter().map(|file| Slot::new(File::new(file)));
         let slots: Vec<_> = slots.collect::<Result<_, _>>()?;
         let device = files.first().cloned();
         Ok(Self {
@@ -285,7 +285,7 @@ impl<C: CallChoices> World<C> {
     /// A file that closes with a job in flight, whose only object is another
     /// file's, which stays.
     fn visitor(&mut self) -> RowOutcome {
-        let file = File::new(&self.device.reopen()?)?;
+        let file = File::new(&self.device.reopen()?);
         if self.limits.known_bugs && self.rng.once_in(2) {
             // Objects of its own are freed after it.
             let slot = Slot::new(file)?;

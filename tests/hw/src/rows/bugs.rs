@@ -73,7 +73,7 @@ pub(super) fn get_unique(context: &RowContext) -> RowOutcome {
 pub(super) fn count(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
     let log = Kmsg::from_now()?;
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let page = bench.page()?.handle;
     let mut job = bench.job(page);
     job.counts[TASKS] = Some(u32::MAX);
@@ -84,7 +84,7 @@ pub(super) fn count(context: &RowContext) -> RowOutcome {
 
 pub(super) fn count_of_jobs(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let mut submission = SubmitArgs::of(Vec::new());
     submission.job_count = Some(u32::MAX);
     let submitted = submission.submit(&file);
@@ -93,7 +93,7 @@ pub(super) fn count_of_jobs(context: &RowContext) -> RowOutcome {
 
 pub(super) fn huge(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     if let Ok(huge) = file.create(1 << 31) {
         file.close(huge.handle).must("GEM_CLOSE")?;
     }
@@ -136,7 +136,7 @@ pub(super) fn clocks(context: &RowContext) -> RowOutcome {
 pub(super) fn suspend(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
     let cores = cores()?;
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let page = bench.page()?.handle;
     bench.submit(bench.job(page))?;
     bench.wait(page)?;
@@ -181,7 +181,7 @@ fn iommu_pages() -> Result<u64, NotPassed> {
 
 pub(super) fn domain(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let before = iommu_pages()?;
     for _ in 0..2 {
         if file.reopen()?.create(u32::MAX).is_ok() {
@@ -200,7 +200,7 @@ pub(super) fn domain(context: &RowContext) -> RowOutcome {
 pub(super) fn dma(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
     let log = Kmsg::from_now()?;
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let page = bench.page()?.handle;
     let mut job = bench.job(page);
     job.tasks[0].regcmd_count = BEYOND;

@@ -93,7 +93,7 @@ pub(super) fn stays(context: &RowContext) -> RowOutcome {
 /// Files that have had no job, and so no core.
 fn benches<const COUNT: usize>(context: &RowContext) -> Result<[RowBench; COUNT], NotPassed> {
     let files = files(context, COUNT)?;
-    let benches = files.iter().map(|device| RowBench::new(File::new(device)?));
+    let benches = files.iter().map(|device| RowBench::new(File::new(device)));
     let benches: Vec<RowBench> = benches.collect::<Result<_, _>>()?;
     benches
         .try_into()

@@ -20,13 +20,13 @@ const SPARE_FOR_ONE_GIB: u64 = 3 << 19;
 pub(super) const UNKNOWN_HANDLE: u32 = 4711;
 
 pub(super) fn nothing(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let created = file.create(0).map(drop);
     expect("CREATE_BO of 0 bytes", created, Err(Errno::NOSPC))
 }
 
 pub(super) fn small(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     for size in [1, 100, 4096, 4097] {
         let bo = file
             .create(size)
@@ -50,7 +50,7 @@ pub(super) fn one_gib(context: &RowContext) -> RowOutcome {
             "the machine has less than 1.5 GiB of memory to spare".to_owned(),
         ));
     }
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let bo = file.create(GIB).must("CREATE_BO of 1 GiB")?;
     file.close(bo.handle).must("GEM_CLOSE")?;
     Ok(())
@@ -59,7 +59,7 @@ pub(super) fn one_gib(context: &RowContext) -> RowOutcome {
 /// After it, every CREATE_BO of this file fails, unless the kernel is without the
 /// bug `huge-bo`; then there may be so much memory.
 pub(super) fn too_large(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     for size in [2 * GIB, u32::MAX] {
         let what = format!("CREATE_BO of {size} bytes");
         match file.create(size) {
@@ -73,7 +73,7 @@ pub(super) fn too_large(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn close(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let bo = file.create(1).must("CREATE_BO")?;
     file.close(bo.handle).must("GEM_CLOSE")?;
     for (what, handle) in [
@@ -88,7 +88,7 @@ pub(super) fn close(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn addresses(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let mut bos = Vec::new();
     let (mut next, mut handle) = (0, 1);
     for size in [4096, 100, 1, 4097, 8192, 64 << 10, 1 << 20, 2 << 20] {

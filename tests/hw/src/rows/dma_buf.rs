@@ -3,9 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use rocket_uapi::{
-    BufferAccess, ByteLen, Deadline, Errno, Error, FenceStatus, PAGE_BYTES, SharedBuffer, sys,
-};
+use rocket_uapi::{BufferAccess, ByteLen, Deadline, Errno, Error, FenceStatus, PAGE_BYTES, sys};
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::RowContext;
@@ -20,7 +18,7 @@ const PAGE: u32 = PAGE_BYTES as u32;
 const FOREVER: i64 = i64::MAX;
 
 pub(super) fn keeps(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let bo = file.create(PAGE).must("CREATE_BO")?;
     let map = file.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;
     map.set(7, 42);
@@ -47,7 +45,7 @@ pub(super) fn keeps(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn writable(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     for first in [0, sys::DRM_RDWR] {
         let bo = file.create(PAGE).must("CREATE_BO")?;
         let mut all = Vec::new();
@@ -65,7 +63,7 @@ pub(super) fn writable(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn requests(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let bo = file.create(1).must("CREATE_BO")?;
     let dma_buf = file.export(bo.handle).must("export")?;
     for request in [
@@ -97,7 +95,7 @@ pub(super) fn requests(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn poll(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let busy = Busy::start(&context.device)?;
     let fence = busy.fence()?;
     let [output, input] = [busy.output, busy.input].map(|bo| file.export(bo));
@@ -125,7 +123,7 @@ pub(super) fn poll(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn imported_write(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let page = ByteLen::new(PAGE_BYTES).must("a length")?;
     let shared = context.device.alloc(page)?.export();
     let shared = shared.map_err(|(error, _)| error)?;

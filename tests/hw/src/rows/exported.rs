@@ -15,7 +15,7 @@ const PAGES: usize = 3;
 const SIZE: usize = PAGES * PAGE_BYTES;
 
 pub(super) fn mmap(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     // Not whole pages: the pages are what counts.
     let bo = file.create(SIZE as u32 - 100).must("CREATE_BO")?;
     let own = file.map_shared(bo.offset, SIZE).must("mmap")?;

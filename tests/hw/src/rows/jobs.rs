@@ -16,7 +16,7 @@ const JOB: u32 = size_of::<sys::Job>() as u32;
 const TASK: u32 = size_of::<Task>() as u32;
 
 pub(super) fn fault(context: &RowContext) -> RowOutcome {
-    let bench = RowBench::new(File::new(&context.device)?)?;
+    let bench = RowBench::new(File::new(&context.device))?;
     let mut submission = SubmitArgs::of(vec![JobArgs::default()]);
     submission.address = Some(0);
     let submitted = submission.submit(&bench.file);
@@ -25,7 +25,7 @@ pub(super) fn fault(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn strides(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let mut jobs = Vec::new();
     for _ in 0..2 {
         let page = bench.page()?.handle;
@@ -53,7 +53,7 @@ type Spoil = fn(&mut JobArgs);
 /// Has each spoil make bad jobs, and puts them into one SUBMIT with a good one at
 /// the end.
 fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let mut jobs = Vec::new();
     for (_, spoil) in spoils {
         let page = bench.page()?.handle;
@@ -122,7 +122,7 @@ pub(super) fn twice(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn closed(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let (closed, kept) = (bench.page()?, bench.page()?);
     let mut job = bench.job(closed.handle);
     job.writes.push(kept.handle);
@@ -145,7 +145,7 @@ pub(super) fn closed(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn after_kill(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let page = bench.page()?.handle;
     bench.submit(bench.job(page))?;
     quick(&context.device, |job| job)?.wait(Deadline::after(PATIENCE))?;

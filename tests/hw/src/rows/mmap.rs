@@ -16,7 +16,7 @@ const PAGES: usize = 3;
 const SIZE: usize = PAGES * PAGE_BYTES;
 
 pub(super) fn parts(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let bo = file.create(SIZE as u32).must("CREATE_BO")?;
     let part = file
         .map_shared(bo.offset, PAGE_BYTES)
@@ -42,7 +42,7 @@ pub(super) fn parts(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn out_of_range(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     // Not whole pages: the pages are what counts.
     let bo = file.create(SIZE as u32 - 100).must("CREATE_BO")?;
     let map = |offset, len| file.map_shared(offset, len).map(drop);
@@ -64,7 +64,7 @@ pub(super) fn out_of_range(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn private(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let bo = file.create(SIZE as u32).must("CREATE_BO")?;
     let both = ProtFlags::READ | ProtFlags::WRITE;
     for (what, prot) in [("writable", both), ("read-only", ProtFlags::READ)] {
@@ -77,7 +77,7 @@ pub(super) fn private(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn other_file(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let other = file.reopen()?;
     let bo = file.create(SIZE as u32).must("CREATE_BO")?;
     let early = other.map_shared(bo.offset, SIZE).map(drop);
@@ -99,7 +99,7 @@ pub(super) fn other_file(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn after_close(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let closed = file.create(SIZE as u32).must("CREATE_BO")?;
     let map = file.map_shared(closed.offset, SIZE).must("mmap")?;
     map.set(5, 99);

@@ -25,7 +25,7 @@ const JIFFY: Duration = Duration::from_millis(10);
 const SIGNALS: usize = 4;
 
 pub(super) fn reserved(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let bo = file.create(1).must("CREATE_BO")?;
     for handle in [bo.handle, UNKNOWN_HANDLE] {
         let prep = nothing(file.prep_reserved(handle, 1, 0));
@@ -37,7 +37,7 @@ pub(super) fn reserved(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn unknown_handle(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     for handle in [0, UNKNOWN_HANDLE] {
         expect("PREP_BO", nothing(file.prep(handle, 0)), Err(Errno::NOENT))?;
         expect("FINI_BO", nothing(file.fini(handle, 0)), Err(Errno::NOENT))?;
@@ -46,7 +46,7 @@ pub(super) fn unknown_handle(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn fini_any_state(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let bo = file.create(1).must("CREATE_BO")?;
     for what in ["FINI_BO without PREP_BO", "FINI_BO again"] {
         expect(what, nothing(file.fini(bo.handle, 0)), Ok(()))?;
@@ -65,7 +65,7 @@ pub(super) fn fini_any_state(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn idle(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let bo = file.create(1).must("CREATE_BO")?;
     for timeout in PAST.into_iter().chain([FOREVER]) {
         let what = format!("PREP_BO until {timeout}");
@@ -76,7 +76,7 @@ pub(super) fn idle(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn busy_past(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let busy = Busy::start(&context.device)?;
     for timeout in PAST {
         let what = format!("PREP_BO until {timeout}");
@@ -87,7 +87,7 @@ pub(super) fn busy_past(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn busy_future(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let busy = Busy::start(&context.device)?;
     let mut moment = SHORT;
     let (prep, waited) = loop {
@@ -113,7 +113,7 @@ pub(super) fn busy_future(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn busy_forever(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let busy = Busy::start(&context.device)?;
     still_busy(&file, &busy)?;
     let prep = busy.let_go_during(|| nothing(file.prep(busy.output, FOREVER)))?;
@@ -124,7 +124,7 @@ pub(super) fn busy_forever(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn only_read(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let busy = Busy::start(&context.device)?;
     for timeout in [0, FOREVER] {
         let what = format!("PREP_BO of the input until {timeout}");
@@ -135,7 +135,7 @@ pub(super) fn only_read(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn interrupted(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     for (restart, want) in [(false, Err(Errno::INTR)), (true, Ok(()))] {
         let busy = Busy::start(&context.device)?;
         // Not for ever: a wait that no signal ends must not take the suite

@@ -14,7 +14,7 @@ use crate::raw::File;
 const NO_FLAG: u32 = 0o4000;
 
 pub(super) fn refused(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let bo = file.create(1).must("CREATE_BO")?;
     let both = sys::DRM_CLOEXEC | sys::DRM_RDWR;
     for (what, handle, flags, error) in [
@@ -46,7 +46,7 @@ pub(super) fn refused(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn handles(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let other = file.reopen()?;
     file.create(1).must("CREATE_BO")?;
     let bo = file.create(1).must("CREATE_BO")?;

@@ -25,7 +25,7 @@ const SIGKILL: i32 = 9;
 const HOLES: usize = 16;
 
 pub(super) fn forked(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let [first, second] = [file.create(1), file.create(1)];
     let (first, second) = (first.must("CREATE_BO")?, second.must("CREATE_BO")?);
     let ended = fork::run(&file, Child::Close(first.handle))?;
@@ -58,7 +58,7 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
     let gate = hold.gate.as_fd().try_clone_to_owned().must("dup")?;
     let ended = Scenario::DieQueued.spawn(context, Stdio::from(gate))?;
     expect("the signal that ends it", ended.signal(), Some(SIGKILL))?;
-    let fence = File::new(&context.device)?.writers(hold.gate.as_fd())?;
+    let fence = File::new(&context.device).writers(hold.gate.as_fd())?;
     expect(
         "the fence of its jobs",
         fence.status()?,
@@ -75,7 +75,7 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
 /// A file that is closed with jobs in its queue, of which, again, it has nothing else.
 pub(super) fn closed(context: &RowContext) -> RowOutcome {
     let hold = held(context)?;
-    let mut owner = RowBench::new(File::new(&context.device)?)?;
+    let mut owner = RowBench::new(File::new(&context.device))?;
     let visitor = owner.file.reopen()?;
     let gate = visitor.import(hold.gate.as_fd()).must("import")?;
     let (mut fences, mut dma_bufs) = (Vec::new(), Vec::new());
@@ -109,7 +109,7 @@ pub(super) fn closed(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn closed_mapped(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let closed = bench.file.reopen()?;
     let bo = closed.create(1).must("CREATE_BO")?;
     let map = closed.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;

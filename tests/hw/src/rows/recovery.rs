@@ -33,7 +33,7 @@ const LOOKS: u32 = 20;
 const ROUNDS: u8 = 4;
 
 pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
-    let mut killed = RowBench::new(File::new(&context.device)?)?;
+    let mut killed = RowBench::new(File::new(&context.device))?;
     let mut other = RowBench::new(killed.file.reopen()?)?;
     let page = killed.page()?.handle;
     let dma_buf = killed.file.export(page).must("export")?;
@@ -58,7 +58,7 @@ pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
 
 /// A job with this task, which reaches nowhere, and a good one behind it.
 fn fault(context: &RowContext, task: fn(&mut RowBench) -> Result<Task, NotPassed>) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let (output, map) = bench.seen_page()?;
     let program = bench.program(9, output.dma_address as u32)?;
     let lost = bench.page()?.handle;
@@ -100,7 +100,7 @@ pub(super) fn write_fault(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn after_sleep(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     for round in 0..ROUNDS {
         let (output, map) = bench.seen_page()?;
         let program = bench.program(round + 1, output.dma_address as u32)?;

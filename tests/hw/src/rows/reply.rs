@@ -15,7 +15,7 @@ const CAP_DUMB_BUFFER: u64 = 1;
 const PAGE: u32 = PAGE_BYTES as u32;
 
 pub(super) fn version_room(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     for (room, text) in [(4, "rock...."), (8, "rocket..")] {
         let mut name = *b"........";
         let lengths = file.version_in([&mut name[..room], &mut [], &mut []]);
@@ -31,13 +31,13 @@ pub(super) fn version_room(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn unknown_capability(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let value = file.get_cap(CAP_DUMB_BUFFER);
     expect("DUMB_BUFFER", value, Err(Errno::OPNOTSUPP))
 }
 
 pub(super) fn argument_back(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let created = file.create_short(PAGE, 0xaaaa);
     expect("CREATE_BO of 8 bytes", created, Ok([PAGE, 1, 0xaaaa]))?;
     file.close(1).must("GEM_CLOSE")?;
@@ -45,7 +45,7 @@ pub(super) fn argument_back(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn offsets(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let other = file.reopen()?;
     let mut pages = BTreeSet::new();
     for number in 1..=4 {
@@ -71,7 +71,7 @@ pub(super) fn offsets(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn mmap_closed(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let bo = file.create(PAGE).must("CREATE_BO")?;
     let mapping = file.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;
     file.close(bo.handle).must("GEM_CLOSE")?;

@@ -39,7 +39,7 @@ fn ran_in_order(programs: &[ProductProgram], map: &Map) -> RowOutcome {
 }
 
 pub(super) fn without_lists(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, RESULT, page.dma_address)?;
     for (nth, program) in programs.iter().enumerate() {
@@ -64,7 +64,7 @@ pub(super) fn without_lists(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn tasks_in_order(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, STEP, page.dma_address)?;
     let mut job = programs[0].job(page.handle);
@@ -78,7 +78,7 @@ pub(super) fn tasks_in_order(context: &RowContext) -> RowOutcome {
 /// Three jobs of a file, of which nothing but the file orders them. Where jobs can
 /// be held the first is, so that the others could overtake it.
 fn in_order(context: &RowContext, submit: fn(&RowBench, Vec<JobArgs>) -> RowOutcome) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, STEP, page.dma_address)?;
     let hold = Hold::new(&context.device)?;
@@ -117,7 +117,7 @@ pub(super) fn submits_in_order(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn closed_output(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let ((closed, map), later) = (bench.seen_page()?, bench.page()?);
     let program = bench.program(7, closed.dma_address as u32)?;
     let next = bench.program(8, later.dma_address as u32)?;

@@ -12,7 +12,7 @@ use crate::submit::{JobArgs, SubmitArgs};
 const JOB: u32 = size_of::<sys::Job>() as u32;
 
 pub(super) fn no_jobs(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     for reserved in [0, 1] {
         let nothing = SubmitArgs {
             reserved,
@@ -25,7 +25,7 @@ pub(super) fn no_jobs(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn malformed(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     for (job_struct_size, reserved) in [(0, 0), (8, 0), (JOB - 1, 0), (JOB, 1)] {
         // Without a task it would not run.
         let malformed = SubmitArgs {

@@ -4,8 +4,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rocket_uapi::{
-    BufferAccess, Deadline, Errno, Error, FenceStatus, JobBuilder, PAGE_BYTES, SharedBo,
-    SharedBuffer, SyncFile, sys,
+    BufferAccess, Deadline, DmaBuf, Errno, Error, FenceStatus, JobBuilder, PAGE_BYTES, SyncFile,
+    sys,
 };
 use rustix::fs::SeekFrom;
 
@@ -47,7 +47,7 @@ fn still_active(fence: &SyncFile) -> RowOutcome {
 }
 
 pub(super) fn seek(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let (dma_buf, _, handle) = idle(&file)?;
     let seek = |to| file.seek(dma_buf.as_fd(), to);
     let pages = 2 * PAGE_BYTES as u64;
@@ -61,7 +61,7 @@ pub(super) fn seek(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let (dma_buf, fence, handle) = idle(&file)?;
     let refused = Err(Errno::INVAL);
     for flags in [0, NO_FLAG, READ | NO_FLAG, READ | sys::DMA_BUF_SYNC_END] {
@@ -94,7 +94,7 @@ pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn sync_file_flags(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let (dma_buf, fence, handle) = idle(&file)?;
     let info = |flags| file.fence_info(fence.as_fd(), flags);
     expect("SYNC_IOC_FILE_INFO", info(0), Ok((SIGNALED, 1)))?;
@@ -116,7 +116,7 @@ pub(super) fn sync_file_flags(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn active(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let busy = Busy::start(&context.device)?;
     let of = |handle| {
         let dma_buf = file.export(handle).must("export")?;
@@ -127,7 +127,7 @@ pub(super) fn active(context: &RowContext) -> RowOutcome {
     let info = |fence: &OwnedFd| file.fence_info(fence.as_fd(), 0);
     expect("what the job writes", info(&output), Ok((ACTIVE, 1)))?;
     expect("what the job only reads", info(&input), Ok((SIGNALED, 1)))?;
-    let output = context.device.adopt_sync_file(output)?;
+    let output = context.device.adopt_sync_file(output);
     let too_early = output.wait(Deadline::after(SHORT));
     expect("poll for 20 ms", too_early, Err(Error::FenceTimedOut))?;
     still_active(&output)?;
@@ -165,7 +165,7 @@ pub(super) fn merged(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn cpu_access(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let busy = Busy::start(&context.device)?;
     let fence = busy.fence()?;
     let input = file.export(busy.input).must("export")?;
@@ -181,7 +181,7 @@ pub(super) fn cpu_access(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn killed(context: &RowContext) -> RowOutcome {
-    let mut bench = RowBench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device))?;
     let page = bench.page()?.handle;
     let mut job = bench.job(page);
     let hold = Hold::new(&context.device)?;
@@ -214,7 +214,7 @@ enum Use {
 }
 
 impl Use {
-    fn of(self, builder: JobBuilder, object: impl Into<SharedBo>) -> JobBuilder {
+    fn of(self, builder: JobBuilder, object: &DmaBuf) -> JobBuilder {
         match self {
             Self::Reads => builder.reads_shared(object),
             Self::Writes => builder.writes_shared(object),

@@ -19,7 +19,7 @@ fn idle(context: &RowContext) -> Result<SyncFile, NotPassed> {
 }
 
 pub(super) fn requests(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let fence = idle(context)?;
     let fence = fence.as_fd();
     for request in [
@@ -78,7 +78,7 @@ pub(super) fn names(context: &RowContext) -> RowOutcome {
 }
 
 pub(super) fn room(context: &RowContext) -> RowOutcome {
-    let file = File::new(&context.device)?;
+    let file = File::new(&context.device);
     let other = context.reopen()?;
     let (first, second) = (Ready::new(&context.device)?, Ready::new(&other)?);
     let (first, second) = (first.start(|job| job)?, second.start(|job| job)?);

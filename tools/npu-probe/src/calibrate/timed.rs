@@ -207,7 +207,7 @@ fn modelled_ps(model: &Model) -> Result<u64, Failure> {
         .map(|(record, _)| ScheduledJob {
             file: u32::try_from(record.file).unwrap_or(u32::MAX),
             tasks: record.tasks.clone(),
-            chained: record.chained,
+            chained: false,
             hold_ps: record.hold_ps,
             ..ScheduledJob::default()
         })

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use npu_model::accesses::AccessRecorder;
 use npu_model::driver::kick;
-use npu_model::trace::AccessRecorder;
 use rknpu_chip::{Bus, ChipOptions, Core, Diagnosis, Direction, Fault, Master};
 
 use super::ProgramRun;
@@ -38,7 +38,7 @@ pub(crate) fn run(
         recorder: AccessRecorder::default(),
     };
     let mut core = Core::new(options);
-    let kicked = kick(&mut core, index, program, 1, &mut bus, budget);
+    let kicked = kick(&mut core, index, program, &mut bus, budget);
     let completed = kicked.is_completed();
     let faults = bus.faults;
     let end = match (completed, faults.is_empty()) {

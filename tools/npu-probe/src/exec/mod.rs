@@ -11,7 +11,7 @@ pub(crate) mod relocate;
 
 use std::time::Duration;
 
-use npu_model::trace::DmaAccess;
+use npu_model::accesses::DmaAccess;
 
 use relocate::RelocatedWord;
 

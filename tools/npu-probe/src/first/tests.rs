@@ -70,7 +70,7 @@ fn a_rung_runs_three_times_on_each_core() {
     let [rung, large] = ["fp16", "fp16-streams-large"].map(|name| Rung::named(name).unwrap());
     let experiment = (rung.build)().unwrap();
     let model = Model::new(ModelOptions {
-        trace: true,
+        timeline: true,
         ..ModelOptions::default()
     });
     let device = model.open_device();
@@ -88,17 +88,13 @@ fn a_rung_runs_three_times_on_each_core() {
         (at_once, 3),
         (rung.rounds(&experiment, &software), 1),
     ] {
+        let before = model.timeline().unwrap().jobs().len();
         let mut log = ExperimentLog::default();
         let seen = run_on_cores(&device, &experiment, rounds, &mut log).unwrap();
         assert_eq!(seen.len(), 3 * wanted);
         let mut runs = [0; 3];
-        // A job is one product and the witness.
-        for trace in model
-            .take_traces()
-            .iter()
-            .filter(|trace| trace.place.task == 0)
-        {
-            runs[trace.place.core as usize] += 1;
+        for (_, time) in model.timeline().unwrap().jobs().skip(before) {
+            runs[time.core as usize] += 1;
         }
         assert_eq!(runs, [wanted; 3], "{rounds:?}");
     }

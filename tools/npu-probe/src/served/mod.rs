@@ -22,11 +22,7 @@ use crate::flags::ModelFlags;
 
 /// The options of the model that the flags choose.
 pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
-    // Root may use GEM names; so may programs that root runs.
     let mut text = String::new();
-    if nix::unistd::geteuid().is_root() {
-        text.push_str("user=root");
-    }
     match model.device.selector() {
         Selector::Auto | Selector::Model => {}
         Selector::ModelWith(options) => {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model behind `rocket-uapi`'s seam.
+//! The model's open files as `rocket-uapi`'s [`FileOperations`].
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rocket_uapi::{
-    About, Caller, Errno, Error, FileOperations, MappedMemory, SharedFileOperations, sys,
+    Caller, DeviceInfo, Errno, Error, FileOperations, MapRequest, MappedMemory,
+    SharedFileOperations, device_info, sys,
 };
 use rustix::fs::SeekFrom;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::driver::{Bug, DrmFile, Mapping, SharedFile};
 
-/// What [`About::name`] says of the model.
+/// What [`DeviceInfo::name`] says of the model.
 const MODEL_NAME: &str = "software model";
 
 // SAFETY: the driver half gives each handle and address once while the BO lives,
@@ -22,17 +22,16 @@ const MODEL_NAME: &str = "software model";
 // when the core has ended the job. A mapping keeps its object; within this
 // process the model writes it only on behalf of jobs, that is as the NPU.
 unsafe impl FileOperations for DrmFile {
-    fn about(&self) -> About {
+    fn info(&self) -> DeviceInfo {
+        device_info(self, MODEL_NAME.to_owned(), true, self.cores())
+    }
+
+    fn settle(&self) -> Duration {
         let options = self.options();
-        About {
-            name: MODEL_NAME.to_owned(),
-            is_model: true,
-            cores: self.cores(),
-            settle: if options.bugs.contains(Bug::UseAfterClose) {
-                options.profile.free_delay
-            } else {
-                Duration::ZERO
-            },
+        if options.bugs.contains(Bug::UseAfterClose) {
+            options.driver.free_delay
+        } else {
+            Duration::ZERO
         }
     }
 
@@ -45,14 +44,8 @@ unsafe impl FileOperations for DrmFile {
         self.ioctl(request, arg, caller)
     }
 
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        Ok(Box::new(self.mmap(offset, len, prot, flags)?))
+    fn mmap(&self, request: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno> {
+        Ok(Box::new(self.mmap(request)?))
     }
 
     /// The pages that the NPU side uses too: the host's tables are filled once.
@@ -76,9 +69,9 @@ unsafe impl FileOperations for DrmFile {
         Arc::new(ModelFiles)
     }
 
-    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
-        // A job that is over by now was taken all the same: this device knows.
-        Some(self.was_accepted(handle))
+    fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
+        // A job that has ended by now was taken all the same: this device knows.
+        self.was_accepted(handle)
     }
 
     fn was_killed(&self, handle: u32, _: Instant) -> Option<bool> {
@@ -129,12 +122,9 @@ unsafe impl SharedFileOperations for ModelFiles {
     fn mmap(
         &self,
         fd: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
+        request: &MapRequest,
     ) -> Result<Box<dyn MappedMemory>, Errno> {
         let file = file(fd, Errno::NODEV)?;
-        Ok(Box::new(file.mmap(offset, len, prot, flags)?))
+        Ok(Box::new(file.mmap(request)?))
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the seam says of the model and of its jobs.
+//! What the typed calls say of the model and of its jobs.
 
 use std::time::{Duration, Instant};
 
 use npu_model::event::Event;
 use npu_model::{Level, Model, ModelOptions};
-use rocket_uapi::{ByteLen, DeviceInfo, Error};
+use rocket_uapi::{ByteLen, DeviceInfo, Error, RocketFile};
 
 use crate::product::File;
 
@@ -19,9 +19,9 @@ fn the_model_says_what_it_is() {
         is_model: true,
         cores: 3,
     };
-    let backend = Model::new(ModelOptions::default()).open();
-    assert_eq!(backend.info(), expected);
-    let create = |len| backend.create_bo(ByteLen::new(len).unwrap());
+    let calls = RocketFile::new(Model::new(ModelOptions::default()).open());
+    assert_eq!(*calls.info(), expected);
+    let create = |len| calls.create_bo(ByteLen::new(len).unwrap());
     let large = ByteLen::MAX.get();
     let bos = [large, large, 4096, 4096].map(|len| create(len).unwrap());
     let len = ByteLen::new(1).unwrap();
@@ -41,9 +41,9 @@ fn what_became_of_a_job_is_known() {
         });
         let (file, since) = (File::open(&model), Instant::now());
         file.submit(tasks, &[]);
-        assert_eq!(file.backend.was_accepted(file.out()), Ok(ran));
+        assert_eq!(file.calls.was_accepted(file.out()), Ok(ran));
         file.wait();
-        assert_eq!(file.backend.was_killed(file.out(), since), Some(ran));
+        assert_eq!(file.calls.was_killed(file.out(), since), Some(ran));
         let events = model.events();
         let told = match ran {
             true => matches!(events.last(), Some(Event::JobKilled { .. })),

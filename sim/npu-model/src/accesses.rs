@@ -1,24 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What each task really touched, for tests that compare it with what was
-//! computed beforehand from the register values.
+//! What a task really touched, for a comparison with what was computed beforehand
+//! from the register values.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::event::TaskPlace;
 use rknpu_chip::{Direction, Master};
-
-/// The DMA accesses of one task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskTrace {
-    /// The job and the core of the task, and its index in the job.
-    pub place: TaskPlace,
-    /// Whether it raised its interrupt.
-    pub completed: bool,
-    /// Every byte touched, by master; ranges of one master and direction are
-    /// disjoint, not adjacent, and in ascending order.
-    pub accesses: Vec<DmaAccess>,
-}
 
 /// A range of bytes that one master touched in one direction, in one or many
 /// accesses.
@@ -62,7 +49,8 @@ impl AccessRecorder {
         set.insert(start, end);
     }
 
-    /// What was touched, as in [`TaskTrace::accesses`].
+    /// Every byte touched, by master; ranges of one master and direction are
+    /// disjoint, not adjacent, and in ascending order.
     #[must_use]
     pub fn finish(self) -> Vec<DmaAccess> {
         self.ranges

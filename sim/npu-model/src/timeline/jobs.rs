@@ -1,27 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When the jobs of a model would have run on a board: modelled time.
-//!
-//! The model computes as fast as its host can and keeps no clock while it
-//! does. It records what each job moved and computed, and what its client's
-//! calls say of its order: which jobs the client had waited for, and which were
-//! in its way by the objects that it lists. [`DeviceTimeline`] is what
-//! [`rknpu_regcmd::timing::schedule`] makes of that, by the driver's rules and
-//! with cores sharing memory. What the host's own speed and load decide is not
-//! in it: on which core a job ran here, in which order threads came, and what
-//! had ended when. A file's client is taken to do nothing between the end of a
-//! job and its next SUBMIT: the model has no idea how long a board's CPU would
-//! work.
-
-mod chrome;
-mod record;
+//! Jobs and when they ran, by modelled time.
 
 use rknpu_regcmd::timing::{
     JobTime, Machine, ScheduledJob, TaskTime, TaskWork, Timeline, schedule,
 };
-
-pub(crate) use record::{FenceName, TimelineRecorder};
-
-use crate::chrome::ChromeEvent;
 
 /// A job that ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,8 +19,6 @@ pub struct TimelineJob {
     pub fences: Vec<u64>,
     /// What its tasks moved and computed, as far as it came.
     pub tasks: Vec<TaskWork>,
-    /// Whether the tasks ran in one kick.
-    pub chained: bool,
     /// Whether it completed; else the driver killed it.
     pub completed: bool,
     /// How long the killed job kept its core after its last whole task:
@@ -73,7 +53,8 @@ impl DeviceTimeline {
                 after: indices(&job.after),
                 host_ps: 0,
                 fences: indices(&job.fences),
-                chained: job.chained,
+                // The driver kicks each task by itself.
+                chained: false,
                 hold_ps: job.hold_ps,
             })
             .collect();
@@ -116,21 +97,5 @@ impl DeviceTimeline {
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
-    }
-
-    /// The timeline in Chrome's trace event format, JSON, which
-    /// ui.perfetto.dev and chrome://tracing show: a process for each core with
-    /// a track for each engine, one for the files, and an arrow from each
-    /// submit to its job.
-    #[must_use]
-    pub fn to_chrome_trace(&self) -> String {
-        chrome::write(self)
-    }
-
-    /// The jobs of [`Self::to_chrome_trace`] without their tasks, for a trace
-    /// of something larger.
-    #[must_use]
-    pub fn to_chrome_job_events(&self) -> Vec<ChromeEvent> {
-        chrome::job_events(self)
     }
 }

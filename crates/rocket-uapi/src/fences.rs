@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is asked and told of fences between files, devices and processes.
+//! What is known of fences between files, devices and processes.
 
 use std::time::Duration;
 
@@ -36,10 +36,8 @@ pub struct SyncFileInfo {
 }
 
 impl SyncFileInfo {
-    /// From the name of the kernel's `struct sync_file_info`, a C string in an
-    /// array, and its fences.
-    #[must_use]
-    pub fn from_kernel(name: &[u8], fences: Vec<FenceInfo>) -> Self {
+    /// By a name, which is a C string in an array, and its fences.
+    pub(crate) fn new(name: &[u8], fences: Vec<FenceInfo>) -> Self {
         Self {
             name: text(name),
             fences,
@@ -71,22 +69,19 @@ pub struct FenceInfo {
     pub ended: Option<Duration>,
 }
 
-impl FenceInfo {
-    /// From the fields of the kernel's `struct sync_fence_info`: two C strings
-    /// in arrays, a status, and nanoseconds on CLOCK_MONOTONIC.
-    #[must_use]
-    pub fn from_kernel(driver: &[u8], timeline: &[u8], status: i32, timestamp_ns: u64) -> Self {
-        let status = match status {
+impl From<&sys::SyncFenceInfo> for FenceInfo {
+    fn from(fence: &sys::SyncFenceInfo) -> Self {
+        let status = match fence.status {
             sys::SYNC_STATUS_ACTIVE => FenceStatus::Active,
             failed if failed < 0 => {
                 FenceStatus::Failed(Errno::from_raw_os_error(failed.saturating_neg()))
             }
             _ => FenceStatus::Signaled,
         };
-        let ended = Duration::from_nanos(timestamp_ns);
+        let ended = Duration::from_nanos(fence.timestamp_ns);
         Self {
-            driver: text(driver),
-            timeline: text(timeline),
+            driver: text(&fence.driver_name),
+            timeline: text(&fence.obj_name),
             status,
             ended: (status != FenceStatus::Active).then_some(ended),
         }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the open files of one device share.
+
+use std::sync::Arc;
+
+use super::gem::ObjectPool;
+use super::health::Health;
+use super::sched::Scheduler;
+use crate::event::EventLog;
+use crate::options::ModelOptions;
+use rknpu_chip::NpuCore;
+
+/// The driver's state of one device.
+#[derive(Debug)]
+pub(super) struct DriverState {
+    pub(super) options: ModelOptions,
+    pub(super) health: Arc<Health>,
+    pub(super) objects: Arc<ObjectPool>,
+    pub(super) scheduler: Scheduler,
+}
+
+impl DriverState {
+    /// A driver bound to these cores.
+    pub(super) fn new(options: ModelOptions, cores: Vec<Box<dyn NpuCore>>) -> Self {
+        let events = Arc::new(EventLog::default());
+        let health = Arc::new(Health::new(options.bugs.clone(), events));
+        Self {
+            objects: Arc::new(ObjectPool::new(&options, &health)),
+            scheduler: Scheduler::new(&options, cores, Arc::clone(&health)),
+            options,
+            health,
+        }
+    }
+}

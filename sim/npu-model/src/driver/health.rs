@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the modelled kernel fares: what becomes of it when a client runs into a bug.
+//!
+//! The calls of the driver only say what they came upon; which bug that is, what
+//! its effect is and how it is reported stands here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rocket_uapi::sys;
+use rustix::io::Errno;
+
+use super::bugs::{Bug, DriverBugs};
+use super::iommu::AddressSpace;
+use crate::event::{Event, EventLog, TaskPlace};
+
+/// How the modelled kernel fares.
+#[derive(Debug)]
+pub(super) struct Health {
+    bugs: DriverBugs,
+    oopsed: AtomicBool,
+    pub(super) events: Arc<EventLog>,
+}
+
+impl Health {
+    pub(super) fn new(bugs: DriverBugs, events: Arc<EventLog>) -> Self {
+        Self {
+            bugs,
+            oopsed: AtomicBool::new(false),
+            events,
+        }
+    }
+
+    /// A client ran into `bug` by doing `how`.
+    fn run_into(&self, bug: Bug, how: impl Into<String>) {
+        let oops = self.has(bug) && bug.is_fatal();
+        self.events.push(Event::KernelBug {
+            bug,
+            how: how.into(),
+            oops,
+        });
+        if oops {
+            self.oopsed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether `bug` takes effect.
+    fn has(&self, bug: Bug) -> bool {
+        self.bugs.contains(bug)
+    }
+
+    /// Whether the kernel is down. From then on every call on every file
+    /// fails with `ENODEV`, as for a device that was unplugged; jobs that
+    /// were accepted still end, so that nobody waits for ever. A real kernel
+    /// may do anything: this is what a test can bear.
+    pub(super) fn is_oopsed(&self) -> bool {
+        self.oopsed.load(Ordering::Acquire)
+    }
+}
+
+/// What leads to each bug, as the calls of the driver come upon it, and what the
+/// bug does to them.
+impl Health {
+    /// A client sent DRM_IOCTL_GET_UNIQUE.
+    pub(super) fn get_unique(&self) {
+        let how = "DRM_IOCTL_GET_UNIQUE; never send it to an accel node";
+        self.run_into(Bug::GetUnique, how);
+    }
+
+    /// A count of SUBMIT is above all bounds.
+    pub(super) fn absurd_count(&self) {
+        self.run_into(Bug::CountWarning, "SUBMIT with an absurd count");
+    }
+
+    /// CREATE_BO of `size` bytes, 2 GiB or more, in `space`. Returns its errno.
+    pub(super) fn huge_bo(&self, size: u32, space: &AddressSpace) -> Errno {
+        let how = format!("CREATE_BO of {size} bytes; stay below 2 GiB");
+        self.run_into(Bug::HugeBo, how);
+        let left = self.has(Bug::HugeBo).then(|| space.leave_mapped(size));
+        left.and_then(Result::err).unwrap_or(Errno::NOMEM)
+    }
+
+    /// CREATE_BO failed with `errno`, in a kernel that does not clean up after
+    /// that: `leave_handle` leaves a handle without an object. Returns the errno
+    /// that its client gets.
+    pub(super) fn create_failed(
+        &self,
+        arg: &mut sys::CreateBo,
+        errno: Errno,
+        leave_handle: impl FnOnce() -> Result<u32, Errno>,
+    ) -> Errno {
+        if self.has(Bug::DanglingHandle) {
+            // The kernel copies the argument out after errors too.
+            arg.handle = leave_handle().unwrap_or_default();
+        }
+        if errno == Errno::NOSPC {
+            // Without an address the object goes to 0, where one is already,
+            // and then its unallocated node is removed.
+            let how = "CREATE_BO in a full address space";
+            self.run_into(Bug::DanglingHandle, how);
+            return Errno::NOMEM;
+        }
+        errno
+    }
+
+    /// A client names a handle that [`Self::create_failed`] left.
+    pub(super) fn dangling_handle_used(&self, handle: u32) {
+        let how = format!("used handle {handle}, which a failed CREATE_BO left");
+        self.run_into(Bug::DanglingHandle, how);
+    }
+
+    /// A file with such a handle is closed.
+    pub(super) fn closed_with_dangling_handle(&self) {
+        let how = "closed a file with a handle that a failed CREATE_BO left";
+        self.run_into(Bug::DanglingHandle, how);
+    }
+
+    /// A dma-buf in a file's own cache goes after the file.
+    pub(super) fn closed_with_export(&self) {
+        let how = "closed a file without GEM_CLOSE of an object that was exported";
+        self.run_into(Bug::UseAfterClose, how);
+    }
+
+    /// A file is closed within `delay` of a job's end.
+    pub(super) fn closed_after_job(&self, delay: Duration) {
+        let how = format!("closed a file less than {delay:?} after a job's end");
+        self.run_into(Bug::UseAfterClose, how);
+    }
+
+    /// The last reference to a buffer object goes after its file.
+    pub(super) fn object_outlived_file(&self) {
+        let how = "a job, a mapping or a dma-buf held a buffer object longer than the file";
+        self.run_into(Bug::UseAfterClose, how);
+    }
+
+    /// An interrupt with a DMA error bit, which has an event of its own already.
+    pub(super) fn dma_error(&self, place: TaskPlace) {
+        if self.has(Bug::DmaWarning) {
+            let how = format!("{place}: an interrupt with a DMA error");
+            self.run_into(Bug::DmaWarning, how);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One software device: a chip with the driver on top.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rknpu_chip::{ChipOptions, Core, Level};
+use rknpu_regcmd::timing::Machine;
+use rocket_uapi::{Device, FileOperations};
+
+use super::bugs::Bug;
+use super::client_map::ClientMaps;
+use super::device::DriverState;
+use super::file::DrmFile;
+use super::job::JobCounts;
+use crate::event::{Event, EventTally};
+use crate::options::ModelOptions;
+use crate::timeline::DeviceTimeline;
+use rknpu_chip::NpuCore;
+
+/// Most cores a device can have: the driver puts the number of the core into
+/// four bits of S_POINTER.
+const MAX_CORES: u32 = 16;
+
+/// One software device. All files opened on it share its cores.
+///
+/// It costs nothing while idle: the threads of its cores start with their
+/// first job and sleep between jobs. They end when the model and everything
+/// opened on it are gone.
+#[derive(Debug)]
+pub struct Model {
+    driver: Arc<DriverState>,
+    client_maps: Arc<ClientMaps>,
+}
+
+impl Model {
+    /// A device after power-up.
+    #[must_use]
+    pub fn new(mut options: ModelOptions) -> Arc<Self> {
+        let cores = options.cores.clamp(1, MAX_CORES);
+        options.machine.chip.cores = cores;
+        if options.level == Level::Strict {
+            options.hang_timeout = Duration::ZERO;
+        }
+        let chip = ChipOptions {
+            level: options.level,
+            contested: options.contested,
+            machine: options.machine,
+            literal: false,
+        };
+        let core = |index| options.damage.core(index, Core::new(&chip));
+        let cores = (0..cores).map(core).collect();
+        Self::with_cores(options, cores)
+    }
+
+    /// A device with these cores in place of those that the options ask for.
+    #[must_use]
+    pub fn with_cores(options: ModelOptions, cores: Vec<Box<dyn NpuCore>>) -> Arc<Self> {
+        Arc::new(Self {
+            driver: Arc::new(DriverState::new(options, cores)),
+            client_maps: Arc::default(),
+        })
+    }
+
+    /// Opens the device: a file with its own handles, addresses and queue.
+    #[must_use]
+    pub fn open(&self) -> Arc<dyn FileOperations> {
+        // Its clients wait as long as the file says.
+        let settles = self.driver.options.bugs.contains(Bug::UseAfterClose);
+        Arc::new(self.open_settling(settles))
+    }
+
+    fn open_settling(&self, settles: bool) -> DrmFile {
+        let driver = Arc::clone(&self.driver);
+        DrmFile::new(driver, Arc::clone(&self.client_maps), settles)
+    }
+
+    /// Opens the device for programs; see [`Model::open`].
+    #[must_use]
+    pub fn open_device(&self) -> Device {
+        Device::new(self.open())
+    }
+
+    /// Opens the device as a raw file: ioctl numbers and bytes.
+    #[must_use]
+    pub fn open_file(&self) -> DrmFile {
+        self.open_settling(true)
+    }
+
+    /// Lets go of what only mappings of other processes kept alive that are
+    /// gone by now; see [`DrmFile::mmap_file`]. CREATE_BO, GEM_CLOSE and
+    /// closing do it for themselves: this is for a server without calls.
+    pub fn collect(&self) {
+        self.client_maps.collect();
+    }
+
+    /// Bytes of memory that buffer objects take, for each file that has any, in
+    /// the order in which the files were opened.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> Vec<u64> {
+        self.driver.objects.bytes_by_space().into_values().collect()
+    }
+
+    /// Number of cores.
+    #[must_use]
+    pub fn cores(&self) -> u32 {
+        self.driver.scheduler.cores() as u32
+    }
+
+    /// The clocks, rates and costs that modelled times depend on.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.driver.options.machine
+    }
+
+    /// Whether a client has run into a bug that is switched on and takes the
+    /// kernel down: from then on all calls on all files fail with `ENODEV`.
+    #[must_use]
+    pub fn is_oopsed(&self) -> bool {
+        self.driver.health.is_oopsed()
+    }
+
+    /// What happened so far, oldest first; the latest few thousand events.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.driver.health.events.snapshot()
+    }
+
+    /// How often what happened, from the start on.
+    #[must_use]
+    pub fn event_tally(&self) -> EventTally {
+        self.driver.health.events.tally()
+    }
+
+    /// How the jobs ended that the driver accepted so far.
+    #[must_use]
+    pub fn jobs(&self) -> JobCounts {
+        self.driver.scheduler.jobs()
+    }
+
+    /// Waits until no job is queued or running, but not longer than so long.
+    pub fn wait_until_idle(&self, at_most: Duration) {
+        self.driver.scheduler.wait_until_idle(at_most);
+    }
+
+    /// What happened since the last call.
+    #[must_use]
+    pub fn take_events(&self) -> Vec<Event> {
+        self.driver.health.events.take()
+    }
+
+    /// The jobs that have ended so far and when they would have run on a
+    /// board, by modelled time, if [`ModelOptions::timeline`] is set.
+    #[must_use]
+    pub fn timeline(&self) -> Option<DeviceTimeline> {
+        self.driver.scheduler.timeline(*self.machine())
+    }
+}
