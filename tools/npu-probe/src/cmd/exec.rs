@@ -134,7 +134,7 @@ struct AccessReport {
 impl<'a> Report<'a> {
     fn new(on: String, words: &[Word], program: u32, outcome: &'a ProgramRun, trace: bool) -> Self {
         let accesses = outcome.accesses.iter().map(|access| AccessReport {
-            master: format!("{:?}", access.master),
+            master: access.master.to_string(),
             direction: format!("{:?}", access.direction),
             start: access.range.start,
             end: access.range.end,
