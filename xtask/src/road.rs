@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The road of a product in docs/architecture.md is the one that the code takes.
+//! The two roads in docs/architecture.md are those that the code takes: a product's to SUBMIT,
+//! and SUBMIT's to the arithmetic of the software NPU.
 
 use std::collections::HashSet;
 
 use crate::generated::section;
 use crate::paths;
 
-/// Most files that a reader of it opens.
-const FILES_MAX: usize = 20;
-
-#[test]
-fn each_station_is_called_from_one_before() {
+/// Follows a table of the page: each function is defined where it says, and called from a station
+/// before it; no file is entered twice. Returns how many stations and files there are.
+fn follow(name: &str) -> (usize, usize) {
     let page = paths::text(&paths::root().join("docs/architecture.md")).unwrap();
-    let rows = section(&page, "road").unwrap().lines();
+    let rows = section(&page, name).unwrap().lines();
     let mut earlier: Vec<String> = Vec::new();
-    let mut files = HashSet::new();
+    let (mut files, mut last) = (HashSet::new(), String::new());
     for row in rows.filter(|row| row.starts_with("| [")) {
         // | [file](../path) | `function` | what |
         let (path, rest) = row.split_once("](../").unwrap().1.split_once(')').unwrap();
@@ -23,7 +22,11 @@ fn each_station_is_called_from_one_before() {
         let is_defined =
             text.contains(&format!("fn {function}(")) || text.contains(&format!("fn {function}<"));
         assert!(is_defined, "{path} has no {function}");
-        assert!(files.insert(path.to_owned()), "{path} is entered twice");
+        assert!(
+            last == path || files.insert(path.to_owned()),
+            "{path} is entered twice"
+        );
+        path.clone_into(&mut last);
         let call = format!("{function}(");
         let is_called = |text: &String| {
             text.lines()
@@ -35,9 +38,18 @@ fn each_station_is_called_from_one_before() {
         );
         earlier.push(text);
     }
-    assert!(
-        (15..=FILES_MAX).contains(&files.len()),
-        "{} files",
-        files.len()
-    );
+    (earlier.len(), files.len())
+}
+
+#[test]
+fn a_product_passes_few_files_to_submit() {
+    let (stations, files) = follow("road");
+    assert_eq!(stations, files);
+    assert!((15..=20).contains(&files), "{files} files");
+}
+
+#[test]
+fn submit_passes_few_stations_to_the_arithmetic() {
+    let (stations, _) = follow("submit-road");
+    assert!((10..=15).contains(&stations), "{stations} stations");
 }
