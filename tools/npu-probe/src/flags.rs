@@ -39,19 +39,15 @@ pub(crate) use plan::PlanFlags;
 pub(crate) use selftest::SelfTestFlags;
 pub(crate) use soak::SoakFlags;
 
-/// Check that the RK3588 NPU of this machine computes what it should.
+/// Check, measure and use the NPU of an RK3588
 ///
-/// Without a command, the self-test: multiplies two matrices of random integers
-/// (or floats) on the NPU, through the same path that everything else here
-/// uses, and compares each element of the result with the CPU's.
-///
-/// Where there is no NPU it runs on a software model of it, and says so.
+/// Without a command, the self-test runs: on the NPU, or on a software model of it where
+/// there is none.
 #[derive(Debug, Parser)]
 #[command(
     name = "npu-probe",
     version,
-    after_help = "--help tells more: expert commands and options, exit codes, examples.",
-    after_long_help = AFTER_HELP,
+    after_long_help = EXIT_CODES,
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Flags {
@@ -62,115 +58,142 @@ pub(crate) struct Flags {
     pub(crate) selftest: SelfTestFlags,
 }
 
-const AFTER_HELP: &str = "\
+const EXIT_CODES: &str = "\
 Exit codes:
-  0  the result is right (or the command did its work)
-  1  the result differs from the CPU's (calibrate: from every side's; replay
-     and diff: from the recorded one; decode --lint: there are errors)
-  2  the command line or an input file makes no sense
-  3  the device that was demanded is not there, or not usable (doctor: no NPU is)
+  0  the result is right, or the command did its work
+  1  the result differs: from the CPU's (self-test, bench, soak), from every
+     side's (calibrate), from the recorded one (replay, diff); a board does not
+     work (first); a program has errors (decode --lint)
+  2  the command line or an input file is wrong
+  3  the device is missing or not usable (doctor: no NPU is usable)
   4  the device or its driver failed (exec: the program did not complete)
   5  the output could not be written
 
-Examples:
-  npu-probe                                the self-test, 64x64x64, int8
-  npu-probe --dtype fp16 --shape 100x999x7 other sizes, any from 1
-  npu-probe --device /dev/accel/accel0     on this device and no other
-  npu-probe --dump failing                 keep the jobs with all their memory, and the
-                                           report, to send them to somebody
-  npu-probe doctor                         why the NPU works here, or does not
-  npu-probe info                           which device, which driver, and why
-  npu-probe decode failing/jobs.rkcap      what ran; --job 0 prints its programs
-  npu-probe asm changed.s -o changed.hex   a register program from such text
-  npu-probe exec changed.hex --bo 0x0:a.bin --bo 0x10000:b.bin \\
-      --out 0x20000:16384:c.bin            one program against given memory
-  npu-probe replay failing/jobs.rkcap --device model
-                                           what do they give elsewhere?
-  npu-probe run --record it.rkcap -- ./a.out
-                                           the same of any program's jobs
-  npu-probe calibrate --json > board.json  what this board is like: for all that plans,
-                                           and to be sent
+RUST_LOG=trace logs what the libraries do.";
 
-RUST_LOG=trace shows what the libraries do.";
+/// The commands of the first page of help, by who needs them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    (
+        "Everyone",
+        &["selftest", "doctor", "bench", "model", "report"],
+    ),
+    (
+        "With a board",
+        &["first", "calibrate", "evidence", "explain"],
+    ),
+    ("Programs", &["run"]),
+    ("Experts", &["expert"]),
+];
 
-/// Commands on register programs and captures, and what other programs start: told
-/// after all else.
-const EXPERT_COMMANDS: [&str; 7] = ["decode", "asm", "exec", "rung", "replay", "diff", "serve"];
-
-/// Options of the self-test that only `--help` tells.
-const EXPERT_OPTIONS: [&str; 4] = ["seed", "fds", "trace", "record"];
+/// The commands that `npu-probe expert` lists.
+const EXPERT_COMMANDS: [&str; 10] = [
+    "info", "plan", "soak", "rung", "decode", "asm", "exec", "replay", "diff", "serve",
+];
 
 impl Flags {
     /// Reads the command line.
     pub(crate) fn read() -> Result<Self, clap::Error> {
-        Self::from_arg_matches(&Self::with_short_help().try_get_matches()?)
+        Self::from_arg_matches(&Self::with_pages().try_get_matches()?)
     }
 
-    /// The definition, with a first page of help that has what users need.
-    fn with_short_help() -> clap::Command {
-        let mut tool = Self::command();
-        let mut experts = "Expert commands:\n".to_owned();
-        for name in EXPERT_COMMANDS {
-            tool = tool.mut_subcommand(name, |one| {
-                let about = one.get_about().map(ToString::to_string);
-                experts += &format!("  {name:9}  {}\n", about.unwrap_or_default());
-                one.hide(true)
-            });
+    /// The page of `npu-probe expert`.
+    pub(crate) fn expert_page() -> String {
+        let tool = Self::command();
+        let list = list(&tool, &EXPERT_COMMANDS);
+        format!(
+            "Commands for register programs, captures, plans and stress tests\n\n{list}\n\
+             `npu-probe COMMAND --help` shows options and an example.\n\n{EXIT_CODES}\n"
+        )
+    }
+
+    /// The definition, with the two pages of help that list commands.
+    fn with_pages() -> clap::Command {
+        let tool = Self::command();
+        let about = tool.get_about().map(ToString::to_string);
+        let mut page = format!(
+            "{}\n\nUsage: npu-probe [COMMAND] [OPTIONS]\n",
+            about.unwrap_or_default()
+        );
+        for (title, names) in GROUPS {
+            page += &format!("\n{title}:\n{}", list(&tool, names));
         }
-        for name in EXPERT_OPTIONS {
-            tool = tool.mut_arg(name, |one| one.hide_short_help(true));
-        }
-        tool.after_long_help(format!("{experts}\n{AFTER_HELP}"))
+        page += "\nWithout a command the self-test runs: on the NPU, or on a software model of it where\n\
+                 there is none. `npu-probe COMMAND --help` shows options and an example; `--version`\n\
+                 prints the version.\n";
+        tool.override_help(page)
+            .mut_subcommand("expert", |one| one.override_help(Self::expert_page()))
     }
 }
 
-/// What to do other than the self-test.
+/// A line for each of these commands.
+fn list(tool: &clap::Command, names: &[&str]) -> String {
+    let line = |name: &&str| {
+        let command = tool.find_subcommand(name)?;
+        Some(format!("  {name:9}  {}\n", command.get_about()?))
+    };
+    names.iter().filter_map(line).collect()
+}
+
+/// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Tell why the NPU of this machine can be used, or not, and what to do
+    /// Multiply two matrices on the NPU, and compare with the CPU
     ///
-    /// Looks at the kernel, the device tree, the drivers, the device node and the
-    /// user's rights, clocks and interrupts, memory, known bugs of the driver, and
-    /// software that uses the NPU. Opens no device and changes nothing. Root sees
-    /// more of it. The exit code is 3 if no NPU can be used.
+    /// Random integers or floats, through the same path as everything else here. Every
+    /// element of the result is compared.
+    #[command(after_help = "Examples:
+  npu-probe selftest --dtype fp16 --shape 100x999x7
+  npu-probe selftest --device /dev/accel/accel0 --repeat 100
+  npu-probe selftest --dump failing     keep the jobs and the report, to send them")]
+    Selftest(SelfTestFlags),
+    /// Check whether this machine can use its NPU, and show how to fix what is missing
+    ///
+    /// Checks the kernel, the device tree, the drivers, the device node and the user's
+    /// rights, clocks and interrupts, memory, known bugs of the driver, and software that
+    /// uses the NPU. Opens no device and changes nothing. Root sees more. The exit code is 3
+    /// if no NPU is usable.
+    #[command(after_help = "Example: npu-probe doctor")]
     Doctor(DoctorFlags),
-    /// Tell which device would be used, and why
+    /// Show which device would be used, and why
+    #[command(after_help = "Example: npu-probe info --device auto")]
     Info(InfoFlags),
-    /// Measure what this board is like, and write its profile
+    /// Measure this board, and save its profile
     ///
-    /// The clock, which no driver tells; start costs, memory, the CPU's kernels; which
-    /// tiles work; and on which side of contested facts the silicon is: sources contradict each other, and an experiment for each runs on
-    /// the device and on a model of each side. About a minute on a board. The exit code
-    /// is 1 if a device is on no side of a fact. Run the self-test first: where that
-    /// fails, nothing here says much. Engines, llama.cpp, `plan` and `bench` read the
-    /// profile (docs/profile.md). On the software model times are modelled, and an NPU
-    /// does not use such a profile.
+    /// Measures the clock, start costs, memory and the CPU's kernels, finds the tiles that
+    /// give right results, and decides contested facts: where sources contradict each other,
+    /// an experiment runs on the device and on a model of each side. Takes about a minute on
+    /// a board (estimated). The exit code is 1 if a device is on no side of a fact. Run
+    /// `first` or the self-test before. Engines, llama.cpp, `plan` and `bench` read the
+    /// profile (docs/profile.md). On the software model times are modelled, and no NPU uses
+    /// the profile.
+    #[command(after_help = "Example: npu-probe calibrate --json > board.json")]
     Calibrate(CalibrateFlags),
-    /// Measure how fast products are
+    /// Measure the speed of matmuls
     ///
-    /// Wall time, CPU time, SUBMITs and bytes of a product, its modelled time,
-    /// and the least time that multiplications or memory alone would take. Two
-    /// rows of each result are checked first: what is wrong has no speed. On
-    /// the software model wall times say nothing of an NPU.
+    /// Wall time, CPU time, SUBMITs and bytes of a matmul, its modelled time, and the least
+    /// time that multiplications or memory alone would take. Two rows of each result are
+    /// checked first. On the software model wall times say nothing about an NPU.
+    #[command(after_help = "Example: npu-probe bench 512x2048x8192")]
     Bench(BenchFlags),
-    /// Show how a product would be cut, and what it would take
+    /// Show the tiling and predicted time of a matmul
     ///
-    /// Runs nothing: times are those of the timing model, with the profile of the
-    /// board that the device is in.
+    /// Runs nothing. Times are those of the timing model, with the profile of the board.
+    #[command(after_help = "Example: npu-probe plan 512x2048x8192")]
     Plan(PlanFlags),
-    /// Tell what a language model would gain, before it is loaded
+    /// Predict memory use and prompt speed of a GGUF model
     ///
-    /// Reads the head of a GGUF file: which weights llama.cpp's backend would put on the
-    /// NPU, in which precision and from how many rows on, whether they fit, and how fast
-    /// prompts and parallel sequences would be, beside the CPU alone. Runs nothing: times
-    /// are modelled, by the profile of the board that the device is in.
+    /// Reads the head of the file. Shows which weights llama.cpp's backend would put on the
+    /// NPU, in which precision and from how many rows on, whether they fit, and the speed of
+    /// prompts and of parallel sequences, beside the CPU alone. Runs nothing: times are
+    /// modelled, with the profile of the board.
+    #[command(after_help = "Example: npu-probe model model-q8_0.gguf")]
     Model(GgufFlags),
-    /// Multiply random matrices in several processes for a while
+    /// Stress the NPU with random matmuls from several processes
     ///
-    /// Of all sizes and precisions, over one to three files each; every element
-    /// of every product is compared with what the CPU computes, exactly. The exit
-    /// code is 1 if one is wrong, and 4 if a process fails or the driver kills a job. On the software model
-    /// each process has one of its own.
+    /// All sizes and precisions, over one to three files each. Every element is compared
+    /// with the CPU's, exactly. The exit code is 1 if one is wrong, and 4 if a process fails
+    /// or the driver kills a job. On the software model each process has a model to itself.
+    #[command(after_help = "Example: npu-probe soak --seconds 60 --processes 4")]
     Soak(SoakFlags),
     /// Check a new board with small experiments, and name what fails
     ///
@@ -180,8 +203,10 @@ pub(crate) enum Command {
     /// profile that avoids what failed, and collects the records in one archive to send;
     /// `explain` judges it on any machine. The same command continues an interrupted run,
     /// also after a crash. The exit code is 1 if the board does not work.
+    #[command(after_help = "Example: npu-probe first")]
     First(FirstFlags),
     /// Print the verdict on an archive of `first` or `evidence`
+    #[command(after_help = "Example: npu-probe explain ARCHIVE.tar.gz")]
     Explain(ExplainFlags),
     /// Run all checks and collect the results in one archive
     ///
@@ -190,55 +215,65 @@ pub(crate) enum Command {
     /// kernel, and leaves everything private out of the archive. A step that takes too long
     /// is killed. The same command continues an interrupted run; it does not repeat a step
     /// that failed or took the machine down, unless --retry is given.
+    #[command(after_help = "Example: npu-probe evidence --model model-q8_0.gguf")]
     Evidence(EvidenceFlags),
     /// Run one experiment of `first`, and print its record
     ///
     /// As JSON. The exit code is 1 if a job does not end with the right result.
     Rung(RungFlags),
-    /// Make one HTML page of what other commands have written
+    /// Render results of other commands as one HTML page
     ///
     /// With tables, a roofline and the timeline of a trace, for a browser or a printer.
-    /// The page holds all that it needs.
+    /// The page needs no other file.
+    #[command(after_help = "Example: npu-probe report doctor.json bench.json -o report.html")]
     Report(HtmlReportFlags),
-    /// Run a program that finds the software NPU as /dev/accel/accel0
+    /// Run a program on the software NPU, and record its jobs if wanted
     ///
-    /// For programs that are linked dynamically and know nothing of this
-    /// project. With --device and a node the program works on that device, which
-    /// is of use with --record. Prints at the end, on standard error, what the program did with
-    /// the NPU. The exit code is the program's; 128 and the signal's number if
-    /// a signal ended it.
+    /// The program finds the software NPU as /dev/accel/accel0. It must be linked
+    /// dynamically, and need not know this project. With --device and a node it works on
+    /// that device, to record it. At the end the program's use of the NPU is printed on
+    /// standard error. The exit code is the program's; 128 and the signal's number if a
+    /// signal ended it.
+    #[command(after_help = "Examples:
+  npu-probe run -- ./a.out
+  npu-probe run --record it.rkcap -- ./a.out")]
     Run(RunFlags),
+    /// List the commands for register programs, captures, plans and stress tests
+    Expert,
     /// Disassemble a register program, or list the jobs of a capture
     ///
-    /// With what each task asks for, and what is wrong with it.
+    /// Shows what each task asks for, and what is wrong with it.
+    #[command(after_help = "Example: npu-probe decode --job 0 failing/jobs.rkcap")]
     Decode(DecodeFlags),
-    /// Make a register program from assembler text
+    /// Assemble a register program
+    #[command(after_help = "Example: npu-probe asm changed.s -o changed.hex")]
     Asm(AsmFlags),
-    /// Run one register program against given memory
+    /// Run one register program on given memory
     ///
-    /// On a core of the software model's chip after power-up, kicked off as the
-    /// kernel driver would: memory lies at exactly the given addresses, all
-    /// else is a fault. Tells interrupts, traps, faults and modelled time; the
-    /// files are written in any case, and the exit code is 4 if the program
-    /// did not complete.
+    /// On a core of the software model's chip after power-up, started as the kernel driver
+    /// would. Memory lies at exactly the given addresses; any other access is a fault.
+    /// Prints interrupts, traps, faults and modelled time. The output files are written in
+    /// any case. The exit code is 4 if the program did not complete.
+    #[command(after_help = "Example:
+  npu-probe exec changed.hex --bo 0x0:a.bin --bo 0x10000:b.bin --out 0x20000:16384:c.bin")]
     Exec(ExecFlags),
-    /// Run the jobs of a capture again and compare what comes out
+    /// Replay the jobs of a capture, and compare the results
     ///
-    /// On the device that is chosen, each job from the state that it was
-    /// recorded in. The exit code is 1 if anything comes out otherwise: the
-    /// first byte that differs is shown, with its output element where the
-    /// program tells.
+    /// On the chosen device, each job from the state that it was recorded in. The exit code
+    /// is 1 if a result differs: the first byte that differs is shown, with its output
+    /// element where the program names it.
+    #[command(after_help = "Example: npu-probe replay failing/jobs.rkcap --device model")]
     Replay(ReplayFlags),
-    /// Tell what differs between two captures
+    /// Compare two captures
     ///
-    /// Device, jobs, command words by the names of their registers, contents.
-    /// The exit code is 1 if anything differs.
+    /// Device, jobs, command words by the names of their registers, contents. The exit code
+    /// is 1 if anything differs.
+    #[command(after_help = "Example: npu-probe diff board.rkcap model.rkcap")]
     Diff(DiffFlags),
-    /// Serve the software NPU until its last client is gone
+    /// Serve the software NPU to other programs
     ///
-    /// librocket_preload.so starts this by itself in a program that no
-    /// `npu-probe run` has started. All programs of a user then share one
-    /// device.
+    /// Until its last client has ended. librocket_preload.so starts it in programs that
+    /// `npu-probe run` has not started. All programs of a user then share one device.
     Serve(ServeFlags),
     /// Write man pages and shell completions
     #[cfg(feature = "manual")]
@@ -389,28 +424,31 @@ mod tests {
     }
 
     #[test]
-    fn the_first_page_has_what_users_need() {
-        let mut tool = Flags::with_short_help();
-        let (first, all) = (tool.render_help(), tool.render_long_help());
-        let (first, all) = (first.to_string(), all.to_string());
-        assert!(first.lines().count() < 40, "{first}");
-        let (_, experts) = all.split_once("Expert commands:\n").unwrap();
-        for one in tool.get_subcommands() {
-            let (name, about) = (one.get_name(), one.get_about().unwrap().to_string());
-            let is_expert = EXPERT_COMMANDS.contains(&name);
-            assert_eq!(first.contains(&about), !one.is_hide_set(), "{name}");
-            assert_eq!(experts.contains(&about), is_expert, "{name}");
-            assert!(
-                name == "manual" || all.matches(&about).count() == 1,
-                "{name}"
-            );
+    fn each_command_is_on_one_of_two_pages_that_fit_a_screen() {
+        let mut tool = Flags::with_pages();
+        let first = tool.render_long_help().to_string();
+        let experts = Flags::expert_page();
+        for page in [&first, &experts] {
+            assert!(page.lines().count() < 32, "{page}");
+            assert!(page.lines().all(|line| line.len() < 100), "{page}");
         }
-        for option in EXPERT_OPTIONS.map(|name| format!("--{name} ")) {
-            assert!(
-                !first.contains(&option) && all.contains(&option),
-                "{option}"
-            );
+        let shown = |one: &&clap::Command| !one.is_hide_set() && one.get_name() != "help";
+        for one in tool.get_subcommands().filter(shown) {
+            let line = format!("  {:9}  {}\n", one.get_name(), one.get_about().unwrap());
+            assert_ne!(first.contains(&line), experts.contains(&line), "{line}");
         }
+        let expert = tool.find_subcommand_mut("expert").unwrap();
+        assert_eq!(expert.render_help().to_string(), experts);
+    }
+
+    #[test]
+    fn the_self_test_has_a_name_and_needs_none() {
+        let alone = parse("npu-probe --seed 7").unwrap();
+        let Some(Command::Selftest(named)) = parse("npu-probe selftest --seed 7").unwrap().command
+        else {
+            panic!("another command");
+        };
+        assert_eq!(format!("{:?}", alone.selftest), format!("{named:?}"));
     }
 
     #[test]

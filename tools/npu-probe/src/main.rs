@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe`: does the NPU of this machine multiply?
 //!
-//! Alone it runs the self-test; `doctor` tells what a machine lacks, `info` what
-//! device there is; `decode` makes register programs readable, `asm` makes them from text,
-//! `exec` runs one; `calibrate` finds out what the board
-//! is like. Flags are parsed without touching the
-//! system (`flags`), commands do the work (`cmd`), and what they print is made
-//! by `report` and leaves through `output`.
+//! Without a command it runs the self-test. The command line is parsed without touching the
+//! system (`flags`), commands do the work (`cmd`), and what they print is made by `report` and
+//! leaves through `output`.
 #![deny(unsafe_code)]
 
 mod bench;
@@ -56,6 +53,8 @@ fn main() -> ExitCode {
     };
     let outcome = match &flags.command {
         None => cmd::selftest::run(&flags.selftest),
+        Some(Command::Selftest(selftest)) => cmd::selftest::run(selftest),
+        Some(Command::Expert) => output::print(&Flags::expert_page()).map(|()| Verdict::Pass),
         Some(Command::Doctor(doctor)) => return end_with_code(cmd::doctor::run(doctor)),
         Some(Command::Info(info)) => cmd::info::run(info),
         Some(Command::Asm(asm)) => cmd::asm::run(asm),

@@ -19,7 +19,6 @@ const DEFAULT_SHAPE: ProductShape = ProductShape {
 
 /// Options of the self-test.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Options of the self-test")]
 pub(crate) struct SelfTestFlags {
     #[command(flatten)]
     pub(crate) device: DeviceFlags,
