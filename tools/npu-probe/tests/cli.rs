@@ -93,6 +93,28 @@ fn info_names_device_and_reason() {
 }
 
 #[test]
+fn a_calibration_ends_with_a_verdict_of_few_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profile.json");
+    let calibrate = [
+        "calibrate",
+        "--device",
+        "model",
+        "--out",
+        file.to_str().unwrap(),
+    ];
+    let text = stdout(&run(&calibrate));
+    let verdict = text.find("verdict    every experiment gave what the software model gives\n");
+    assert!(
+        verdict.is_some_and(|at| text[at..].lines().count() <= 5),
+        "{text}"
+    );
+    assert!(!text.contains("int8-ties"), "{text}");
+    let verbose = stdout(&run(&[&calibrate[..], &["-v"]].concat()));
+    assert!(verbose.contains("int8-ties: as the model\n"), "{verbose}");
+}
+
+#[test]
 fn facts_are_on_the_sides_of_the_model() {
     let output = run(&["calibrate", "--facts", "all"]);
     let text = stdout(&output);
@@ -103,7 +125,7 @@ fn facts_are_on_the_sides_of_the_model() {
         "wedge: not run: needs --risky, since it hangs a core on purpose",
         "int8-ties: as the model\n",
         "0 otherwise, 0 neither\n",
-        "left out: ",
+        "left out   ",
     ] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }

@@ -15,7 +15,7 @@ pub(crate) mod facts;
 mod file;
 mod host;
 mod machine;
-mod report;
+pub(crate) mod report;
 mod tiles;
 mod timed;
 
@@ -58,7 +58,7 @@ pub(crate) fn measured(
     profile.measured = true;
     tell("clock, memory and start costs");
     profile.machine = machine::measure(open, info.cores, tell)?;
-    tell(&report::machine(&profile.machine));
+    tell(&format!("  {}", report::machine(&profile.machine)));
     keep(&profile)?;
     if !info.is_model {
         tell("kernels of the CPU");

@@ -26,7 +26,7 @@ pub(crate) struct CalibrateReport {
 }
 
 /// A line about the machine.
-pub(super) fn machine(machine: &Machine) -> String {
+pub(crate) fn machine(machine: &Machine) -> String {
     let DriverCosts {
         submit_ps,
         attach_ps,
@@ -35,7 +35,7 @@ pub(super) fn machine(machine: &Machine) -> String {
     } = machine.driver;
     let us = |ps: u64| ps as f64 / PS_PER_US;
     format!(
-        "  {} MHz; a core moves {:.2} GB/s, all at most {:.2}; {:.1} us for a job, {:.1} for each task",
+        "{} MHz; a core moves {:.2} GB/s, all at most {:.2}; {:.1} us for a job, {:.1} for each task",
         machine.clock_hz / HERTZ_PER_MHZ,
         machine.dram.rate(machine.clock_hz, 1) as f64 / GIGA,
         machine.dram.shared_bytes_per_second as f64 / GIGA,

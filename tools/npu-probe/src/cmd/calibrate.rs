@@ -48,7 +48,10 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
             profile.facts.push(settled);
             keep(profile)?;
         }
-        say(&fact.text())
+        if args.shows_all() || fact.differs() {
+            say(&fact.text())?;
+        }
+        Ok(())
     })?;
     if let Some(profile) = &mut profile {
         calibrate::extended(&open, profile, &tell, &keep)?;
@@ -62,7 +65,11 @@ pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     args.report.print(&report, || {
         let mut text = report.facts.summary();
         if let (Some(profile), Some(file)) = (&report.profile, &report.file) {
-            text += &format!("profile    {} in {file}\n", profile.name);
+            let machine = calibrate::report::machine(&profile.machine);
+            text += &format!(
+                "measured   {machine}\nprofile    {} in {file}\n",
+                profile.name
+            );
         }
         text
     })?;

@@ -30,6 +30,10 @@ pub(crate) struct CalibrateFlags {
     #[arg(long)]
     pub(crate) risky: bool,
 
+    /// Show the outcome of each contested fact, not only those that differ from the model
+    #[arg(short, long)]
+    verbose: bool,
+
     #[command(flatten)]
     pub(crate) device: DeviceFlags,
 
@@ -41,6 +45,11 @@ impl CalibrateFlags {
     /// Whether all is measured, not facts alone.
     pub(crate) fn is_whole(&self) -> bool {
         self.facts.is_empty()
+    }
+
+    /// Whether facts are shown that are as expected: where nothing else was asked for.
+    pub(crate) fn shows_all(&self) -> bool {
+        self.verbose || !self.is_whole()
     }
 
     /// Names of the facts; none for all.

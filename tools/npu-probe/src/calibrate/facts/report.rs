@@ -99,6 +99,18 @@ impl FactReport {
         }
     }
 
+    /// Whether the device does otherwise than the model by default.
+    pub(crate) fn differs(&self) -> bool {
+        match &self.outcome {
+            ExperimentOutcome::Settled {
+                is_default, exact, ..
+            } => !is_default || !exact,
+            ExperimentOutcome::Neither { .. } => true,
+            ExperimentOutcome::Observed { as_model } => !as_model,
+            ExperimentOutcome::NotRun { .. } | ExperimentOutcome::Impossible { .. } => false,
+        }
+    }
+
     /// A line, or a few.
     pub(crate) fn text(&self) -> String {
         let default = self.sides.first().copied().unwrap_or_default();
@@ -151,31 +163,31 @@ impl SettleReport {
         }
     }
 
-    /// The last lines.
+    /// The verdict, and how many facts had which outcome.
     pub(crate) fn summary(&self) -> String {
-        let count = |wanted: fn(&ExperimentOutcome) -> bool| {
-            self.facts
-                .iter()
-                .filter(|fact| wanted(&fact.outcome))
-                .count()
+        let count =
+            |wanted: fn(&FactReport) -> bool| self.facts.iter().filter(|fact| wanted(fact)).count();
+        let neither = count(|fact| matches!(fact.outcome, ExperimentOutcome::Neither { .. }));
+        let not_run = count(|fact| matches!(fact.outcome, ExperimentOutcome::NotRun { .. }));
+        let impossible = count(|fact| matches!(fact.outcome, ExperimentOutcome::Impossible { .. }));
+        let other = count(FactReport::differs) - neither;
+        let all = self.facts.len();
+        let expected = all - other - neither - not_run - impossible;
+        let verdict = match (neither, other) {
+            (0, 0) => "every experiment gave what the software model gives".to_owned(),
+            (0, other) => {
+                format!("{other} experiments gave another result than the model's default")
+            }
+            (neither, _) => format!(
+                "{neither} experiments gave a result that no source predicts; please send the \
+                 archive of `npu-probe evidence`"
+            ),
         };
-        let default = count(
-            |one| matches!(one, ExperimentOutcome::Settled { is_default, .. } if *is_default),
-        );
-        let other = count(
-            |one| matches!(one, ExperimentOutcome::Settled { is_default, .. } if !*is_default),
-        );
-        let neither = count(|one| matches!(one, ExperimentOutcome::Neither { .. }));
-        let alike =
-            count(|one| matches!(one, ExperimentOutcome::Observed { as_model, .. } if *as_model));
-        let unlike =
-            count(|one| matches!(one, ExperimentOutcome::Observed { as_model, .. } if !*as_model));
-        let not_run = count(|one| matches!(one, ExperimentOutcome::NotRun { .. }));
-        let impossible = count(|one| matches!(one, ExperimentOutcome::Impossible { .. }));
         format!(
-            "settled: {default} as the model's defaults, {other} otherwise, {neither} neither\n\
-             observed: {alike} as the model, {unlike} otherwise\n\
-             left out: {not_run} not run, {impossible} not possible\n"
+            "verdict    {verdict}\n\
+             facts      of {all}: {expected} as the model's default, {other} otherwise, {neither} \
+             neither\n\
+             left out   {not_run} not run, {impossible} not possible here (-v names them)\n"
         )
     }
 }
