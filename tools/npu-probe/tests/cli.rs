@@ -500,7 +500,7 @@ fn a_plan_needs_no_device() {
 
     let text = stdout(&run(&["plan", "8x64x64", "--dtype", "fp16"]));
     assert!(
-        text.contains("modelled") && text.contains("chosen   1 K tile(s)"),
+        text.contains("modelled") && text.contains("tiling   1 K tile(s)"),
         "{text}"
     );
     for nonsense in ["0x1x1", "1x1x99999999999999"] {

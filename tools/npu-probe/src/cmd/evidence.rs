@@ -109,7 +109,11 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
         }
     }
     run.say(&first.text())?;
-    run.say(&format!("\nSend this file: {}\n", archive.display()))?;
+    let what = match run.device.is_model {
+        true => "Archive of the software model, of no use to others",
+        false => "Send this file",
+    };
+    run.say(&format!("\n{what}: {}\n", archive.display()))?;
     Ok(first.exit())
 }
 

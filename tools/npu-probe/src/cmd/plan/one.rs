@@ -130,7 +130,7 @@ impl PlanReport {
         let mib = |bytes: u64| bytes as f64 / MIB;
         let _ = writeln!(
             text,
-            "\nchosen   {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels",
+            "\ntiling   {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels",
             self.k_tiles,
         );
         if let Some([data, weights]) = self.banks {
@@ -141,7 +141,12 @@ impl PlanReport {
         }
         let _ = writeln!(
             text,
-            "  call     {:.3} ms, {:.2} times that bound: waits for the {}; {:.0} % of the \
+            "  bound    {:.3} ms: the time that {} alone take on the NPU",
+            self.bound_ms, self.bound_by
+        );
+        let _ = writeln!(
+            text,
+            "  call     {:.3} ms, {:.2} times the bound: waits for the {}; {:.0} % of the \
              shorter of CPU and NPU hidden",
             self.modelled_call_ms,
             self.call_over_bound,
@@ -150,8 +155,8 @@ impl PlanReport {
         );
         let _ = writeln!(
             text,
-            "  device   {:.3} ms, {:.0} GOP/s: {:.2} times the {:.3} ms that {} alone take",
-            self.modelled_npu_ms, self.modelled_gops, self.over_bound, self.bound_ms, self.bound_by
+            "  NPU      {:.3} ms, {:.2} times the bound; {:.0} GOP/s",
+            self.modelled_npu_ms, self.over_bound, self.modelled_gops
         );
         let _ = writeln!(
             text,
