@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use super::files::{DoctorFile, ReportedDevice, SelfTestFile};
+use super::files::{DoctorFile, ReportedDevice, ReportedRow, SelfTestFile};
 use super::input::{ReportContent, ReportInput};
 use super::sections::self_tests;
 use super::text::{ShownText, facts, own, with_code};
@@ -125,8 +125,13 @@ fn summary(inputs: &[ReportInput], tests: &[&SelfTestFile]) -> Markup {
         (all, 0) => sentences.push(format!("PASS: {all} of {all} self-tests are right.")),
         (all, wrong) => sentences.push(format!("FAIL: {wrong} of {all} self-tests are wrong.")),
     }
-    let unusable = doctors.clone().any(|doctor| doctor.usable.is_none());
-    let class = if wrong > 0 || unusable { "problem" } else { "" };
+    let has_problem = |doctor: &DoctorFile| {
+        doctor.usable.is_none() && doctor.rows.iter().any(ReportedRow::is_problem)
+    };
+    let class = match wrong > 0 || doctors.clone().any(has_problem) {
+        true => "problem",
+        false => "unknown",
+    };
     let newest = inputs.iter().map(|input| input.written).max();
     let date = newest.map(|time| ("date", format!("{}, by the newest file", date::date(time))));
     let device = inputs.iter().find_map(ReportInput::device);

@@ -47,7 +47,7 @@ impl DoctorFile {
             (None, Some(first)) => {
                 format!("The NPU is not usable. Fix `{}` first.", first.topic)
             }
-            (None, None) => "The NPU is not usable.".to_owned(),
+            (None, None) => "This machine has no usable NPU.".to_owned(),
         }
     }
 }
@@ -111,7 +111,7 @@ impl BenchFile {
         ];
         let percent = |share: f64| share * 100.0;
         html! {
-            (facts(conditions.device.facts().into_iter().chain(host)))
+            (folded("Conditions", facts(conditions.device.facts().into_iter().chain(host))))
             @if let Some(why) = &conditions.profile_refused { p.note { (why) } }
             h3 { "Wall time, from call to return" }
             (table(
