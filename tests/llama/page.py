@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The measured sections of docs/llama.md, and under which conditions a figure was measured."""
+"""The measured sections of pages, and under which conditions a figure was measured."""
 
 import os
 import re
@@ -8,11 +8,12 @@ from pathlib import Path
 from options import OPTIONS, ROOT
 from stock import Stock
 
-PAGE = ROOT / "docs/llama.md"
+QUALITY = ROOT / "docs/llama-quality.md"
+SPEED = ROOT / "docs/llama-speed.md"
 
 
-def write(sections: dict[str, str]) -> None:
-    """Prints what was measured, and with --record puts it between the marks of its sections."""
+def write(page: Path, sections: dict[str, str]) -> None:
+    """Prints what was measured, and with --record puts it between the marks of the page."""
     for name, content in sections.items():
         print(f"\n{content}")
         if OPTIONS.record:
@@ -20,9 +21,9 @@ def write(sections: dict[str, str]) -> None:
             # which Markdown takes a table for text.
             begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
             between = re.compile(f"(?<={re.escape(begin)}\n).*?(?={re.escape(end)})", re.S)
-            page, count = between.subn(lambda _: f"\n{content}\n", PAGE.read_text())
-            assert count == 1, f"the page has no section {name}"
-            PAGE.write_text(page)
+            text, count = between.subn(lambda _: f"\n{content}\n", page.read_text())
+            assert count == 1, f"{page.name} has no section {name}"
+            page.write_text(text)
 
 
 def table(head: str, rows: list[list[object]]) -> str:

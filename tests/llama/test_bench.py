@@ -98,11 +98,12 @@ def test_bench(stock, seen):
         "file | load: wall, CPU | with the backend | peak memory | with the backend",
     ]
     page.write(
+        page.SPEED,
         {
             "llama-bench-conditions": conditions,
             "llama-bench-tokens": page.table(heads[0], tokens),
             "llama-bench-loads": page.table(heads[1], loads),
-        }
+        },
     )
     assert not missed, f"a token takes more than {BAR} times the user time: {missed}"
     seen(f"a token takes at most {BAR} times the user time with {', '.join(KINDS)}")

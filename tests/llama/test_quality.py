@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What `auto` and the other precisions may lose: the mean KL divergence, nats a token, of what
-models predict, and cosines of embeddings; `quality` writes the tables of docs/llama.md."""
+models predict, and cosines of embeddings; `quality` writes the tables of docs/llama-quality.md."""
 
 import functools
 from itertools import product
@@ -197,7 +197,7 @@ def attention(stock: Stock, bars: Bars, files: list[tuple[str, str]] = ATTENTIVE
 @pytest.mark.on_request
 def test_attention_loss(stock):
     """Attention on the NPU loses no more than attention on the CPU does."""
-    page.write({"llama-attention-loss": attention(stock, bars := Bars())})
+    page.write(page.QUALITY, {"llama-attention-loss": attention(stock, bars := Bars())})
     assert not bars
 
 
@@ -244,5 +244,5 @@ def test_quality(stock, seen):
     }
     sections = {name: make(stock, bars) for name, make in makers.items()}
     sections["llama-quality-conditions"] = page.conditions(stock)
-    page.write(sections)
+    page.write(page.QUALITY, sections)
     assert not bars

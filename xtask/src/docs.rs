@@ -34,9 +34,9 @@ const SECTIONS: [(&str, &str, Writer); 9] = [
     ("speed.md", "expected", plans::expected),
     ("regcmd.md", "precisions", precisions::markdown),
     ("quantisation.md", "schemes", quantisation::markdown),
-    ("llama.md", "llama-speed", offload::speed),
-    ("llama.md", "llama-memory", offload::memory),
-    ("llama.md", "llama-sequences", offload::sequences),
+    ("llama-speed.md", "llama-speed", offload::speed),
+    ("llama-offload.md", "llama-memory", offload::memory),
+    ("llama-speed.md", "llama-sequences", offload::sequences),
 ];
 
 /// Writes or checks all of them.

@@ -59,12 +59,13 @@ pub(crate) struct LlamaArgs {
 /// Options of `cargo xtask llama`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Run only these checks, of those in docs/llama.md (some run only when they
+    /// Run only these checks, of those in docs/llama-checks.md (some run only when they
     /// are named)
     #[arg(value_name = "CHECK")]
     only: Vec<String>,
-    /// Write what was measured into docs/llama.md (quality, bench), or what is
-    /// supported into the file that it is compared with (test-backend-ops)
+    /// Write what was measured into docs/llama-quality.md (quality) and
+    /// docs/llama-speed.md (bench), or what is supported into the file that it is
+    /// compared with (test-backend-ops)
     #[arg(long)]
     record: bool,
     #[command(flatten)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables of docs/llama.md: what a whole model would bring, by the rules and the timing model.
+//! Tables of docs/llama-speed.md and docs/llama-offload.md: speed and memory of a whole model, by
+//! the rules and the timing model.
 
 use anyhow::{Context, Result};
 use npu_offload::{AttentionChoice, Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};

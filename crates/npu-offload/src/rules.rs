@@ -15,7 +15,7 @@ use crate::rows::{self, FEWEST_ROWS, MOST_ROWS};
 
 /// The smallest block of a rotation with which a real model was seen to keep the promise of
 /// `auto`, MiniLM's rows of 384. Smaller ones spread outliers over fewer channels: in blocks of 64
-/// SmolLM2's rows of 576 do not keep it with every text (docs/llama.md).
+/// SmolLM2's rows of 576 do not keep it with every text (docs/llama-quality.md).
 const ROTATED_MIN: usize = 128;
 
 /// What decides about products, on one machine: the same answer to the same question, whoever asks
