@@ -22,6 +22,8 @@ mod paths;
 mod plans;
 mod precisions;
 mod process;
+#[cfg(test)]
+mod prose;
 mod python;
 mod quantisation;
 #[cfg(test)]
