@@ -21,7 +21,10 @@ pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure>
     };
     capture
         .map_err(|error| match error {
-            CaptureError::Unfinished => anyhow!("{error}: --unfinished"),
+            CaptureError::Unfinished => anyhow!(
+                "{error}; use --unfinished to read the complete \
+                                                 part"
+            ),
             other => other.into(),
         })
         .with_context(|| path.display().to_string())
@@ -57,10 +60,10 @@ pub(crate) fn head(capture: &Capture) -> String {
         text += &format!("note       {name}: {value}\n");
     }
     if capture.zero_data() {
-        text += "contents   left out, but for command words\n";
+        text += "contents   command words only\n";
     }
     if !capture.finished() {
-        text += "unfinished the recorder did not come to its end\n";
+        text += "unfinished the recording was interrupted\n";
     }
     let bytes: u64 = capture.objects().iter().map(|object| object.bytes).sum();
     text + &format!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clock, memory rates and start costs: differences of jobs that are alike but for
-//! what is asked, so that all else drops out.
+//! Clock, memory rates and start costs: differences of jobs that differ only in the measured
+//! property.
 
 use anyhow::anyhow;
 use npu_matmul::{Dtype, Profile, Results};
@@ -70,7 +70,7 @@ pub(super) fn measure(
     let one = memory(open, 1)?;
     let [computing, moving] = [more(clocks) as f64 / hz, more(bytes) as f64 / one];
     if moving > (1.0 - NEAR) * computing {
-        tell("  memory bounds even these tasks: the clock is at least what follows");
+        tell("  memory limits even these tasks: the clock below is a lower bound");
     }
     let devices = usize::try_from(cores).unwrap_or(1).max(1);
     let all = memory(open, devices)?;
@@ -104,10 +104,10 @@ fn memory(open: &impl Open, devices: usize) -> Result<f64, Failure> {
 /// How many a second, of which the longer job has `more`.
 fn per_second(more: u64, few_ps: u64, many_ps: u64) -> Result<f64, Failure> {
     let ps = many_ps.saturating_sub(few_ps);
-    // A board that is busy elsewhere; nothing can be said of it.
+    // The board is busy; the measurement is meaningless.
     if ps == 0 {
         return Err(Failure::Device(anyhow!(
-            "twice the work took no longer: is something else using the NPU?"
+            "twice the work took no longer; stop other users of the NPU and try again"
         )));
     }
     Ok(more as f64 * PS_PER_SECOND / ps as f64)

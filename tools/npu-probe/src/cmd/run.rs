@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe run`: a program with the software NPU as its /dev/accel/accel0, or
-//! with a real one that is watched.
+//! `npu-probe run`: runs a program on the software NPU as /dev/accel/accel0, or records it on
+//! a real one.
 
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -31,8 +31,8 @@ use crate::served::{self, UseReport};
 /// File name of the library that is loaded into the program.
 const LIBRARY: &str = "librocket_preload.so";
 
-/// Where it is looked for, from where npu-probe is: a target directory, an
-/// installation, a package.
+/// Where it is searched for, relative to npu-probe: a target directory, an installation, a
+/// package.
 const PLACES: [&str; 3] = ["", "../lib", "../lib/npu-probe"];
 
 /// Environment variable of the dynamic linker.
@@ -41,8 +41,7 @@ const LD_PRELOAD: &str = "LD_PRELOAD";
 /// Added to the number of the signal that ended a program, as shells do.
 const SIGNAL_CODE: i32 = 128;
 
-/// How long the end of clients, and of jobs, is waited for that outlive the
-/// program.
+/// How long to wait for clients and jobs that outlive the program.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Signals meant for the program: those of the terminal reach it by
@@ -54,14 +53,14 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let shown = Shown::choose(run)?;
     let library = library(run)?;
     let before = SigSet::thread_get_mask()
-        .context("cannot keep signals for the program")
+        .context("cannot block signals for the program")
         .map_err(Failure::Device)?;
     // Before there are other threads: they take it over. What comes until there is
     // a program waits for it.
     let signals: SigSet = FROM_TERMINAL.into_iter().chain(PASSED_ON).collect();
     signals
         .thread_block()
-        .context("cannot keep signals for the program")
+        .context("cannot block signals for the program")
         .map_err(Failure::Device)?;
     // Before the program runs: what it did would be lost with them.
     let recorder = recorder(run)?;
@@ -136,7 +135,7 @@ impl Shown {
         };
         if run.files.trace.is_some() || run.model.cores.is_some() || run.model.strict.is_some() {
             return Err(Failure::Usage(anyhow!(
-                "--trace, --cores and --strict are the software model's; {} is a device",
+                "--trace, --cores and --strict need the software model; {} is a device",
                 path.display()
             )));
         }
@@ -159,7 +158,7 @@ impl Shown {
     }
 }
 
-/// What records the program's jobs, if that is wanted.
+/// The recorder of the program's jobs, if requested.
 fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
     let Some(file) = &run.files.record else {
         return Ok(None);
@@ -186,7 +185,7 @@ fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
             .map_err(Failure::Usage);
     }
     let tool = env::current_exe()
-        .context("cannot find out where npu-probe is")
+        .context("cannot find the path of npu-probe")
         .map_err(Failure::Usage)?;
     let folder = tool.parent().unwrap_or(Path::new("/"));
     let places = PLACES.map(|place| folder.join(place).join(LIBRARY));
@@ -198,7 +197,8 @@ fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
         .map(|path| path.display().to_string())
         .collect();
     Err(Failure::Usage(anyhow!(
-        "no {LIBRARY} at {}. `cargo build -p rocket-preload` makes it; --preload names another place",
+        "no {LIBRARY} at {}. Build it with `cargo build -p rocket-preload`, or name its path \
+         with --preload",
         places.join(" or ")
     )))
 }

@@ -99,7 +99,7 @@ impl FactReport {
         }
     }
 
-    /// Whether the device does otherwise than the model by default.
+    /// Whether the device differs from the model's default.
     pub(crate) fn differs(&self) -> bool {
         match &self.outcome {
             ExperimentOutcome::Settled {
@@ -111,7 +111,7 @@ impl FactReport {
         }
     }
 
-    /// A line, or a few.
+    /// The fact as text.
     pub(crate) fn text(&self) -> String {
         let default = self.sides.first().copied().unwrap_or_default();
         let (told, note) = match &self.outcome {
@@ -121,12 +121,12 @@ impl FactReport {
                 exact,
             } => {
                 let whose = match is_default {
-                    true => "as the model's default".to_owned(),
+                    true => "same as the model's default".to_owned(),
                     false => format!("the model's default is {default}"),
                 };
                 let wrong = match exact {
                     true => "",
-                    false => "; wrong bytes are others than the model's",
+                    false => "; wrong bytes differ from the model's",
                 };
                 (format!("{side} ({whose}{wrong})"), self.note)
             }
@@ -134,8 +134,10 @@ impl FactReport {
                 format!("neither, nearest to {}", nearest.unwrap_or_default()),
                 None,
             ),
-            ExperimentOutcome::Observed { as_model: true } => ("as the model".to_owned(), None),
-            ExperimentOutcome::Observed { .. } => ("otherwise than the model".to_owned(), None),
+            ExperimentOutcome::Observed { as_model: true } => {
+                ("same as the model".to_owned(), None)
+            }
+            ExperimentOutcome::Observed { .. } => ("differs from the model".to_owned(), None),
             ExperimentOutcome::NotRun { reason } => (format!("not run: {reason}"), None),
             ExperimentOutcome::Impossible { reason } => {
                 (format!("not possible here: {reason}"), None)
@@ -174,18 +176,18 @@ impl SettleReport {
         let all = self.facts.len();
         let expected = all - other - neither - not_run - impossible;
         let verdict = match (neither, other) {
-            (0, 0) => "every experiment gave what the software model gives".to_owned(),
+            (0, 0) => "every experiment gave the software model's result".to_owned(),
             (0, other) => {
-                format!("{other} experiments gave another result than the model's default")
+                format!("{other} experiments differ from the model's default")
             }
             (neither, _) => format!(
-                "{neither} experiments gave a result that no source predicts; please send the \
-                 archive of `npu-probe evidence`"
+                "{neither} experiments gave a result that no source predicts; please run \
+                 `npu-probe evidence` and send its archive"
             ),
         };
         format!(
             "verdict    {verdict}\n\
-             facts      of {all}: {expected} as the model's default, {other} otherwise, {neither} \
+             facts      of {all}: {expected} same as the model's default, {other} different, {neither} \
              neither\n\
              left out   {not_run} not run, {impossible} not possible here (-v names them)\n"
         )
