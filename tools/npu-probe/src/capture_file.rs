@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Capture files as commands see them.
+//! Reading of capture files for commands.
 
 use std::fs::File;
 use std::io::Read;
@@ -31,11 +31,11 @@ pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure>
         .map_err(Failure::Usage)
 }
 
-/// Whether the file at `path` is a capture. One that cannot be read is none:
-/// who reads it as something else will say why.
+/// Whether the file at `path` is a capture. An unreadable file is not: its next reader reports
+/// the error.
 pub(crate) fn is_capture(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
-    // Not of a pipe, whose bytes would be gone.
+    // Not for a pipe: reading would consume its bytes.
     let read = File::open(path).and_then(|mut file| {
         if file.metadata()?.is_file() {
             file.read_exact(&mut start)

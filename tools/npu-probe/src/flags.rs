@@ -311,11 +311,11 @@ pub(crate) struct RunFlags {
     #[arg(long, requires = "record")]
     pub(crate) zero_data: bool,
 
-    /// Write the report into this file instead of to standard error
+    /// Write the report to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
-    /// The library to load into the program
+    /// Preload library to load into the program
     ///
     /// The default is searched for beside npu-probe, and in ../lib and ../lib/npu-probe from
     /// there.
@@ -398,7 +398,7 @@ pub(crate) struct AsmFlags {
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Write text, one hexadecimal word per line [default]
+    /// Write text, one hexadecimal word per line (the default)
     #[arg(long)]
     hex: bool,
 

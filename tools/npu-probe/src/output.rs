@@ -97,8 +97,8 @@ pub(crate) fn folder_of(file: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Writes a file with the rights `mode`, all of it or nothing, so that it stays if the machine
-/// goes down. Of two programs that write the same file the last one wins.
+/// Writes a file with permissions `mode`, atomically and synced, so that it survives a crash.
+/// If two programs write the same file, the last one wins.
 pub(crate) fn write_whole(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     try_write_whole(file, bytes, mode)
         .with_context(|| format!("cannot write {}", file.display()))

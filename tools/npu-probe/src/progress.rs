@@ -9,10 +9,10 @@ use std::time::Duration;
 use indicatif::style::TemplateError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Work that takes no longer has no line.
+/// Shorter work has no line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Between two pictures of the line.
+/// Time between two updates of the line.
 const TICK: Duration = Duration::from_millis(200);
 
 /// The lines of work of unknown length, and of counted steps.
@@ -80,7 +80,7 @@ impl Drop for ProgressLine {
     }
 }
 
-/// ASCII, as serial consoles have it.
+/// ASCII, for serial consoles.
 fn style(template: &str) -> Result<ProgressStyle, TemplateError> {
     let style = ProgressStyle::with_template(template)?;
     Ok(style.tick_chars("|/-\\ ").progress_chars("=> "))

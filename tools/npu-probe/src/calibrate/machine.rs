@@ -17,7 +17,7 @@ const PS_PER_SECOND: f64 = 1e12;
 /// and computes slowly, two.
 const CLOCK_TASKS: usize = 32;
 
-/// How near a rate must be to another to be taken for it.
+/// How close two rates must be to count as equal.
 const NEAR: f64 = 0.03;
 
 /// Tasks in which the MAC array is busy longer than the memory, up to some 700 MHz:
@@ -55,7 +55,7 @@ fn of_nothing(count: usize) -> TimedTasks {
     }
 }
 
-/// Measures the machine of the device, which has so many cores.
+/// Measures the machine of the device with this number of cores.
 pub(super) fn measure(
     open: &impl Open,
     cores: u32,
@@ -94,7 +94,7 @@ fn bytes(tasks: &TimedTasks) -> u64 {
     ((tasks.dtype.input_bytes(k) + results) * columns * tasks.count * tasks.devices) as u64
 }
 
-/// Bytes a second that so many cores move together.
+/// Bytes per second that a number of cores move together.
 fn memory(open: &impl Open, devices: usize) -> Result<f64, Failure> {
     let [few, many] = [of_weights(512, devices), of_weights(1024, devices)];
     let more = bytes(&many) - bytes(&few);

@@ -38,7 +38,7 @@ const PLACES: [&str; 3] = ["", "../lib", "../lib/npu-probe"];
 /// Environment variable of the dynamic linker.
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
-/// Added to the number of the signal that ended a program, as shells do.
+/// Offset of exit codes for programs that a signal ended, like in shells.
 const SIGNAL_CODE: i32 = 128;
 
 /// How long to wait for clients and jobs that outlive the program.
@@ -55,14 +55,14 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let before = SigSet::thread_get_mask()
         .context("cannot block signals for the program")
         .map_err(Failure::Device)?;
-    // Before there are other threads: they take it over. What comes until there is
-    // a program waits for it.
+    // Before other threads start, so that they inherit the mask. Signals that come before the
+    // program starts wait for it.
     let signals: SigSet = FROM_TERMINAL.into_iter().chain(PASSED_ON).collect();
     signals
         .thread_block()
         .context("cannot block signals for the program")
         .map_err(Failure::Device)?;
-    // Before the program runs: what it did would be lost with them.
+    // Before the program runs: a later failure would lose its results.
     let recorder = recorder(run)?;
     let [to_report, to_trace] = [&run.report, &run.files.trace].map(|file| {
         let file = file.as_deref();
@@ -80,17 +80,17 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
         .context("cannot serve the device")
         .map_err(Failure::Device)?;
 
-    // Without a thread to pass signals on there is no program.
+    // The program starts only if the thread that forwards signals exists.
     let (to_passer, child) = mpsc::channel();
     pass_signals_on(child, signals)?;
     let child = start(run, &server, &library, &before)?;
-    // It is gone only where no signal can come any more.
+    // The thread ends only when no signal can arrive any more.
     let _ = to_passer.send(child);
-    // Not before: the program has the limit that it would have had.
+    // Not earlier: the program keeps its original limit.
     npu_server::raise_descriptor_limit();
     let status = wait(child)?;
     server.wait_for_clients(LINGER);
-    // Jobs in flight go on when their file is closed.
+    // Jobs in flight continue after their file is closed.
     if let Shown::Model(model) = &shown {
         model.wait_until_idle(LINGER);
     }
@@ -120,7 +120,7 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     Ok(code(status))
 }
 
-/// The device that the program is shown.
+/// The device that the program uses.
 enum Shown {
     Model(Arc<Model>),
     Node(Arc<ForwardService>),
@@ -261,13 +261,12 @@ fn start(run: &RunFlags, server: &Server, library: &Path, before: &SigSet) -> Re
     })
 }
 
-/// A variable as the environment has it.
+/// A variable in the environment's format.
 fn pair(name: &OsStr, value: &OsStr) -> Vec<u8> {
     [name.as_bytes(), b"=", value.as_bytes()].concat()
 }
 
-/// Starts the thread that passes signals on to the program, once `child` says which
-/// it is.
+/// Starts the thread that forwards signals to the program, whose process `child` sends.
 fn pass_signals_on(child: Receiver<Pid>, signals: SigSet) -> Result<(), Failure> {
     let passer = thread::Builder::new()
         .name("npu-signals".to_owned())
@@ -301,7 +300,7 @@ fn wait(child: Pid) -> Result<WaitStatus, Failure> {
     }
 }
 
-/// The exit code that stands for the program's end.
+/// The exit code for the end of the program.
 fn code(status: WaitStatus) -> u8 {
     let code = match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => code,

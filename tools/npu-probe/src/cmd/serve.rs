@@ -19,14 +19,14 @@ use crate::flags::ServeFlags;
 use crate::output;
 use crate::served;
 
-/// How long it waits for a client, the first one or the next.
+/// How long the server waits for a client, the first or the next.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What is printed once clients can come.
+/// Printed when clients can connect.
 const READY: &str = "ready\n";
 
-/// Becomes true when this process is asked to end, so that it can clean up.
-/// For the thread that starts all others.
+/// Becomes true on a signal to end, so that the process can clean up. Call it on the thread
+/// that starts all others.
 fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
         .into_iter()
@@ -48,7 +48,7 @@ fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(ended)
 }
 
-/// Where programs of this user look for a server.
+/// The folder where programs of this user search for a server.
 fn meeting() -> Result<Address, Failure> {
     let [runtime, temporary] =
         ["XDG_RUNTIME_DIR", "TMPDIR"].map(|name| env::var_os(name).map(OsStringExt::into_vec));

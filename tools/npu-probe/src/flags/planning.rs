@@ -48,7 +48,7 @@ pub(crate) struct MachineFlags {
     cpu_cores: Option<NonZeroU32>,
 
     /// Use tiles that are legal but larger than any that is known to have run on silicon; the
-    /// software model always uses them
+    /// software model uses them by default
     #[arg(long)]
     unmeasured: bool,
 
