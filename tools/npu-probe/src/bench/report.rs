@@ -148,7 +148,7 @@ impl Measurement {
         }
         let _ = writeln!(
             text,
-            "  modelled {:.3} ms, {:.1} GOP/s, {:.0} % of the bound, {:.3} ms for {} alone",
+            "  modelled {:.3} ms, {:.1} GOP/s, {:.0} % of the bound ({:.3} ms, {} alone)",
             self.modelled_npu_ms,
             self.modelled_gops,
             self.modelled_share_of_bound * 100.0,
