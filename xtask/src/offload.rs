@@ -46,7 +46,7 @@ pub(crate) fn speed() -> Result<String> {
             ));
         }
     }
-    let heads = "model | prompt | CPU alone | 200 MHz | 600 MHz | 600 MHz, attention on the CPU | 1000 MHz | at 1000 MHz most of it is";
+    let heads = "model | prompt | CPU alone | 200 MHz | 600 MHz | 600 MHz, attention on the CPU | 1000 MHz | mostly, at 1000 MHz";
     Ok(table(heads, rows))
 }
 

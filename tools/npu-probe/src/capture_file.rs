@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Capture files as commands see them.
+//! Reading of capture files for commands.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,18 +21,21 @@ pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure>
     };
     capture
         .map_err(|error| match error {
-            CaptureError::Unfinished => anyhow!("{error}: --unfinished"),
+            CaptureError::Unfinished => anyhow!(
+                "{error}; use --unfinished to read the complete \
+                                                 part"
+            ),
             other => other.into(),
         })
         .with_context(|| path.display().to_string())
         .map_err(Failure::Usage)
 }
 
-/// Whether the file at `path` is a capture. One that cannot be read is none:
-/// who reads it as something else will say why.
+/// Whether the file at `path` is a capture. An unreadable file is not: its next reader reports
+/// the error.
 pub(crate) fn is_capture(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
-    // Not of a pipe, whose bytes would be gone.
+    // Not for a pipe: reading would consume its bytes.
     let read = File::open(path).and_then(|mut file| {
         if file.metadata()?.is_file() {
             file.read_exact(&mut start)
@@ -57,10 +60,10 @@ pub(crate) fn head(capture: &Capture) -> String {
         text += &format!("note       {name}: {value}\n");
     }
     if capture.zero_data() {
-        text += "contents   left out, but for command words\n";
+        text += "contents   command words only\n";
     }
     if !capture.finished() {
-        text += "unfinished the recorder did not come to its end\n";
+        text += "unfinished the recording was interrupted\n";
     }
     let bytes: u64 = capture.objects().iter().map(|object| object.bytes).sum();
     text + &format!(

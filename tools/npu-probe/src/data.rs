@@ -40,14 +40,14 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The operands of a product.
+/// The operands of a matmul.
 #[derive(Clone, Debug)]
 pub(crate) enum ProductOperands {
     /// INT8 or INT4 operands, a byte each.
     Integers { a: Vec<i8>, b: Vec<i8> },
     /// FP16 operands.
     Floats { a: Vec<f16>, b: Vec<f16> },
-    /// Floats that are to be quantised to W8A8.
+    /// Floats to quantise to W8A8.
     Quantised { a: Vec<f32>, b: Vec<f32> },
 }
 
@@ -107,21 +107,19 @@ impl ProductOperands {
     }
 }
 
-/// What magnitudes of weights in a tile may add up to: with activations of -8,
-/// 16 bits.
+/// Limit of the sum of weight magnitudes in a tile: with activations of -8, 16 bits.
 const MAGNITUDES_MAX: usize = i16::MAX as usize / INT4_MAGNITUDE_MAX;
 
 /// Largest magnitude of four signed bits.
 const INT4_MAGNITUDE_MAX: usize = 8;
 
 impl ProductOperands {
-    /// Makes the weights, rows of `k`, such INT4 ones of which
-    /// [`int4_depth`](npu_matmul::plan::int4_depth) says `depth`: the first row is
-    /// as large as that allows, and no other is larger.
+    /// Changes INT4 weights with rows of `k` so that
+    /// [`int4_depth`](npu_matmul::plan::int4_depth) is `depth`: the first row is as large as
+    /// that allows, and no other row is larger.
     ///
-    /// Each channel adds to what may be spent, and takes its magnitude away. No
-    /// more than one weight is ever saved up, so that `depth` channels spend no
-    /// more than they and one weight may.
+    /// Each channel adds to a budget, and its magnitude is subtracted. The budget never
+    /// exceeds one weight, so `depth` channels use at most their own budget and one weight.
     pub(crate) fn allowing(mut self, k: usize, depth: usize) -> Self {
         let Self::Integers { b, .. } = &mut self else {
             return self;

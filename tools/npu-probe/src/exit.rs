@@ -4,13 +4,13 @@
 use rocket_uapi::NO_THREAD_REMEDY;
 use serde::Serialize;
 
-/// What came out of a run that was possible.
+/// The verdict of a run that was possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Verdict {
-    /// All is right: 0.
+    /// All results are right: 0.
     #[serde(rename = "PASS")]
     Pass,
-    /// The result is not the CPU's: 1.
+    /// A result differs: 1.
     #[serde(rename = "FAIL")]
     Mismatch,
 }
@@ -23,7 +23,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict for people: on software it says nothing of an NPU.
+    /// The verdict for people, which names the software model.
     pub(crate) const fn words(self, is_model: bool) -> &'static str {
         match (self, is_model) {
             (Self::Pass, false) => "PASS",
@@ -37,10 +37,10 @@ impl Verdict {
 /// Why a run was not possible.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The command line or an input makes no sense: 2.
+    /// The command line or an input is wrong: 2.
     #[error("{}", told(.0))]
     Usage(anyhow::Error),
-    /// The device that was demanded is not usable: 3.
+    /// The requested device is not usable: 3.
     #[error("{}", told(.0))]
     NoDevice(anyhow::Error),
     /// The device or its driver failed: 4.
@@ -49,16 +49,15 @@ pub(crate) enum Failure {
     /// Output could not be written: 5.
     #[error("{}", told(.0))]
     Output(anyhow::Error),
-    /// The program that `run` was given cannot be executed: 126, as shells say.
+    /// `run` cannot execute its program: 126, like in shells.
     #[error("{}", told(.0))]
     NotExecutable(anyhow::Error),
-    /// There is no such program: 127, as shells say.
+    /// `run` does not find its program: 127, like in shells.
     #[error("{}", told(.0))]
     NoProgram(anyhow::Error),
 }
 
-/// An error and its causes, each of which is told once: some name theirs, or the file
-/// that they are about, themselves.
+/// An error and its causes, each once: some errors already name their cause or file.
 fn told(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -72,7 +71,7 @@ fn told(error: &anyhow::Error) -> String {
 }
 
 impl From<npu_matmul::Error> for Failure {
-    /// Whose fault an engine's error is: sizes without a plan are the user's.
+    /// Sizes without a plan are usage errors; all other errors of an engine are the device's.
     fn from(error: npu_matmul::Error) -> Self {
         match error {
             npu_matmul::Error::Plan(_) => Self::Usage(error.into()),
@@ -81,7 +80,7 @@ impl From<npu_matmul::Error> for Failure {
     }
 }
 
-/// A thread that could not be started, as an error that says what to raise.
+/// The error for a thread that could not be started, with the limit to raise.
 pub(crate) fn no_thread(error: std::io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("no thread could be started; {NO_THREAD_REMEDY}"))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the result should be, and where one differs.
+//! The expected result, and differences from it.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -20,7 +20,7 @@ const SHOWN: usize = 8;
 /// The CPU's result.
 #[derive(Clone, Debug)]
 pub(crate) enum CpuResult {
-    /// Sums that must be met exactly, or as floats of the result's type.
+    /// Sums that must be equal, exactly or as floats of the result's type.
     Integers(Vec<i32>),
     /// Sums with the tolerance of each.
     Floats(Vec<Expected>),
@@ -34,12 +34,12 @@ pub(crate) struct WrongElement {
     /// Text, since JSON has no NaN and no infinity.
     pub(crate) got: String,
     pub(crate) expected: String,
-    /// Floats: how far apart they may be.
+    /// Tolerance of floats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tolerance: Option<f64>,
 }
 
-/// How many elements of a result are not what the CPU has, and the first of them.
+/// The number of elements that differ from the CPU's result, and the first of them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ResultComparison {
     /// Elements compared.
@@ -84,17 +84,17 @@ impl CpuResult {
         }
     }
 
-    /// Puts later rows of the same product behind these.
+    /// Appends later rows of the same matmul.
     fn append(&mut self, later: Self) {
         match (self, later) {
             (Self::Integers(all), Self::Integers(more)) => all.extend(more),
             (Self::Floats(all), Self::Floats(more)) => all.extend(more),
-            // Rows of one product are of one kind.
+            // Rows of one matmul have one type.
             _ => {}
         }
     }
 
-    /// The first of some rows of a product that is not what the CPU computes of it.
+    /// The first of the given rows that differs from the CPU's.
     pub(crate) fn wrong_row(
         product: &ProductResult,
         ProductShape { k, n, .. }: ProductShape,
@@ -109,7 +109,7 @@ impl CpuResult {
         })
     }
 
-    /// Compares a product of `n` columns with this.
+    /// Compares a result of `n` columns with this.
     pub(crate) fn compare(&self, product: &ProductResult, n: usize) -> ResultComparison {
         match (self, product) {
             (Self::Integers(want), ProductResult::Integers(got)) => exact(n, want, got, |sum| sum),

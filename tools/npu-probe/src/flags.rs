@@ -307,17 +307,18 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) files: RunFiles,
 
-    /// Record command words only: all other contents are left out
+    /// Record command words only, and leave out all other contents
     #[arg(long, requires = "record")]
     pub(crate) zero_data: bool,
 
-    /// Write the report into this file instead of to standard error
+    /// Write the report to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
-    /// The library to load into the program
+    /// Preload library to load into the program
     ///
-    /// Looked for where npu-probe is, and from there in ../lib and ../lib/npu-probe.
+    /// The default is searched for beside npu-probe, and in ../lib and ../lib/npu-probe from
+    /// there.
     #[arg(long, value_name = "PATH")]
     pub(crate) preload: Option<PathBuf>,
 
@@ -332,12 +333,12 @@ pub(crate) struct ServeFlags {
     #[command(flatten)]
     pub(crate) model: ModelFlags,
 
-    /// Name of the server, as ROCKET_SERVER has it [default: the user's]
+    /// Name of the server, like the variable ROCKET_SERVER [default: the user's]
     #[arg(long, value_name = "NAME")]
     pub(crate) address: Option<String>,
 }
 
-/// What can be chosen about a device that is shown to programs.
+/// Options of a device that programs use.
 #[derive(Debug, Args)]
 pub(crate) struct ModelFlags {
     #[command(flatten)]
@@ -347,8 +348,8 @@ pub(crate) struct ModelFlags {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) cores: Option<u32>,
 
-    /// What happens when a program does what silicon punishes: `faithful`,
-    /// `strict` or `silent` [default: faithful]
+    /// How the model handles programs that fail on silicon: `faithful`, `strict` or `silent`
+    /// [default: faithful]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) strict: Option<String>,
 }
@@ -358,27 +359,26 @@ pub(crate) struct ModelFlags {
 pub(crate) struct DecodeFlags {
     /// File with a program; `-` is standard input
     ///
-    /// A capture file, or assembler text, or 64-bit words in hexadecimal between blanks or commas
-    /// (in both, `#` and `;` begin comments), or words in binary, little
-    /// endian. The name tells which (.asm .s, .hex .words, .bin), or else the
-    /// content.
+    /// Accepts a capture file, assembler text, hexadecimal 64-bit words separated by blanks or
+    /// commas, or binary little-endian words. `#` and `;` begin comments in text. The file's
+    /// extension selects the format (.asm .s, .hex .words, .bin); without one the content
+    /// does.
     pub(crate) file: PathBuf,
 
-    /// Of a capture, print the programs of this job
+    /// Print the programs of this job of a capture
     #[arg(long, value_name = "INDEX")]
     pub(crate) job: Option<usize>,
 
     #[command(flatten)]
     pub(crate) capture: CaptureFlags,
 
-    /// Tell nothing but what is wrong with all programs
+    /// Print only the findings on all programs
     ///
-    /// The exit code is 1 if there are errors, not for warnings and notes.
+    /// The exit code is 1 if there are errors. Warnings and notes do not count.
     #[arg(long, conflicts_with_all = ["job", "statements"])]
     pub(crate) lint: bool,
 
-    /// Print what the words mean without their numbers and bits: to be edited
-    /// and given to `asm`
+    /// Print assembler statements without addresses and bits, to edit and pass to `asm`
     #[arg(long)]
     pub(crate) statements: bool,
 
@@ -391,18 +391,18 @@ pub(crate) struct DecodeFlags {
 pub(crate) struct AsmFlags {
     /// File with assembler text, as `decode` prints it; `-` is standard input
     ///
-    /// Words in hexadecimal or binary are taken too, as by `decode`.
+    /// Also accepts hexadecimal or binary words, like `decode`.
     pub(crate) file: PathBuf,
 
     /// Write the words here [default: standard output]
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Write text, one word in hexadecimal a line: the default
+    /// Write text, one hexadecimal word per line (the default)
     #[arg(long)]
     hex: bool,
 
-    /// Write binary, little endian
+    /// Write binary, little-endian
     #[arg(long, conflicts_with = "hex")]
     pub(crate) bin: bool,
 }

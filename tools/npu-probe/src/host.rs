@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this machine says of itself: whoever reads a report from elsewhere
-//! asks for it first.
+//! The machine's description in reports.
 
 use std::path::Path;
 
@@ -8,7 +7,7 @@ use serde::Serialize;
 
 use crate::doctor::SystemRoot;
 
-/// The machine, as far as it tells.
+/// The machine.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct HostMachine {
     /// The running kernel's release.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe`: does the NPU of this machine multiply?
+//! `npu-probe`: checks, measures and uses the NPU of an RK3588.
 //!
 //! Without a command it runs the self-test. The command line is parsed without touching the
 //! system (`flags`), commands do the work (`cmd`), and what they print is made by `report` and
@@ -80,8 +80,8 @@ fn main() -> ExitCode {
     end(outcome)
 }
 
-/// Has what the libraries log on standard error: errors, or what RUST_LOG names
-/// (`debug`, `npu_matmul=trace,rocket_uapi=info`).
+/// Logs to standard error: errors, or what RUST_LOG selects (`debug`,
+/// `npu_matmul=trace,rocket_uapi=info`).
 fn log_to_stderr() {
     let named = std::env::var("RUST_LOG").ok();
     let targets = named.and_then(|named| named.parse::<Targets>().ok());
@@ -95,7 +95,7 @@ fn log_to_stderr() {
         .init();
 }
 
-/// Ends a run; says why on standard error if it failed.
+/// Ends a run; prints its error on standard error if it failed.
 fn end(outcome: Result<Verdict, Failure>) -> ExitCode {
     match outcome {
         Ok(Verdict::Pass) => ExitCode::SUCCESS,
@@ -107,8 +107,7 @@ fn end(outcome: Result<Verdict, Failure>) -> ExitCode {
     }
 }
 
-/// Ends a run that has said all and has its own exit code: another program's, or a
-/// report's.
+/// Ends a run with its own exit code: another program's, or a report's.
 fn end_with_code(outcome: Result<u8, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -119,7 +118,7 @@ fn end_with_code(outcome: Result<u8, Failure>) -> ExitCode {
 /// Ends a run that clap ended: help and version go to standard output with 0,
 /// errors to standard error with 2.
 fn end_as_clap(told: &clap::Error) -> ExitCode {
-    // Nobody to tell if this cannot be written; a closed pipe is no error.
+    // A failure here cannot be reported; a closed pipe is not an error.
     let _ = told.print();
     ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(2))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The way out: all text leaves through here, because `println!` panics when
-//! the reader has gone away.
+//! Output: all text goes through here, because `println!` panics when the reader has closed
+//! the pipe.
 
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write, stderr, stdout};
@@ -15,8 +15,7 @@ use tempfile::NamedTempFile;
 
 use crate::exit::Failure;
 
-/// Writes to standard output. A reader who closed the pipe has seen enough:
-/// that is no error.
+/// Writes to standard output. A closed pipe is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     match is_coloured(&stdout()) {
         true => print_bytes(painted(text).as_bytes()),
@@ -24,13 +23,13 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Whether whoever reads this wants colours: a terminal may, a pipe does not, and
-/// NO_COLOR and CLICOLOR_FORCE decide.
+/// Whether to use colours: on terminals, not in pipes; NO_COLOR and CLICOLOR_FORCE override
+/// that.
 pub(crate) fn is_coloured(stream: &impl RawStream) -> bool {
     AutoStream::choice(stream) != ColorChoice::Never
 }
 
-/// Words at the start of a line that are seen from afar.
+/// Coloured words at the start of a line.
 const PAINTED: [(&str, AnsiColor); 6] = [
     ("PASS", AnsiColor::Green),
     ("RESULT PASS", AnsiColor::Green),
@@ -54,7 +53,7 @@ fn painted(text: &str) -> String {
     text.split_inclusive('\n').map(paint).collect()
 }
 
-/// Writes what need not be text to standard output, likewise.
+/// Writes bytes to standard output, likewise.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -68,7 +67,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 /// Writes a JSON object and a newline.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
-        .context("cannot make JSON of the report")
+        .context("cannot write the report as JSON")
         .map_err(Failure::Output)?;
     print(&(text + "\n"))
 }
@@ -88,7 +87,7 @@ pub(crate) fn tell(text: &str) {
 /// A new and empty file.
 pub(crate) fn create(path: &Path) -> Result<File, Failure> {
     File::create(path)
-        .with_context(|| format!("cannot make {}", path.display()))
+        .with_context(|| format!("cannot create {}", path.display()))
         .map_err(Failure::Output)
 }
 
@@ -98,32 +97,32 @@ pub(crate) fn folder_of(file: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Writes a file with the rights `mode`, all of it or nothing, so that it stays if the machine
-/// goes down. Of two programs that write the same file the last one wins.
+/// Writes a file with permissions `mode`, atomically and synced, so that it survives a crash.
+/// If two programs write the same file, the last one wins.
 pub(crate) fn write_whole(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     try_write_whole(file, bytes, mode)
-        .with_context(|| format!("writing {}", file.display()))
+        .with_context(|| format!("cannot write {}", file.display()))
         .map_err(Failure::Output)
 }
 
-/// [`write_whole`] for whoever has more to say of a failure.
+/// [`write_whole`] with an error that callers extend.
 pub(crate) fn try_write_whole(file: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
     let folder = folder_of(file);
-    let mut new = NamedTempFile::new_in(folder).context("cannot make a new file")?;
+    let mut new = NamedTempFile::new_in(folder).context("cannot create a new file")?;
     new.write_all(bytes).context("cannot write")?;
     let rights = Permissions::from_mode(mode);
     let opened = new.as_file();
     opened
         .set_permissions(rights)
-        .context("cannot set rights")?;
+        .context("cannot set permissions")?;
     opened.sync_all().context("cannot write")?;
     new.persist(file).context("cannot rename")?;
     let folder = File::open(folder).context("cannot open its folder")?;
     folder.sync_all().context("cannot write its folder")
 }
 
-/// A file whose text comes later. It is made at once, so that whoever asked for
-/// it hears before any work that it cannot be.
+/// A file whose text comes later. It is created at once, so that a failure shows before any
+/// work.
 pub(crate) struct OutputFile {
     path: PathBuf,
     file: File,
@@ -139,7 +138,7 @@ impl OutputFile {
     pub(crate) fn write(mut self, text: &str) -> Result<(), Failure> {
         self.file
             .write_all(text.as_bytes())
-            .with_context(|| format!("writing {}", self.path.display()))
+            .with_context(|| format!("cannot write {}", self.path.display()))
             .map_err(Failure::Output)
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the NPU made of a product.
+//! The NPU's result of a matmul.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub(crate) enum ProductResult {
 }
 
 impl ProductResult {
-    /// The elements of such a product.
+    /// The elements of such a result.
     pub(crate) const fn output(operands: &ProductOperands, results: Results) -> Output {
         match (operands, results) {
             (ProductOperands::Integers { .. }, _) => Output::I32,
@@ -28,8 +28,7 @@ impl ProductResult {
         }
     }
 
-    /// Room for `len` elements, filled with what hardly any product gives, so
-    /// that an element that nobody wrote is seen.
+    /// Room for `len` elements, filled with an unlikely value that shows unwritten elements.
     pub(crate) fn unwritten(operands: &ProductOperands, results: Results, len: usize) -> Self {
         match Self::output(operands, results) {
             Output::I32 => Self::Integers(vec![i32::MIN; len]),

@@ -18,26 +18,26 @@ const BYTES_MAX: u64 = 64 << 20;
 /// Bytes of a word.
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Why a file is no program.
+/// Why a file is not a program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProgramFileError {
     #[error(transparent)]
     Read(#[from] io::Error),
-    #[error("it is longer than {BYTES_MAX} bytes")]
+    #[error("the program is longer than {BYTES_MAX} bytes")]
     TooLong,
-    #[error("there is no word in it")]
+    #[error("the program has no words")]
     Empty,
     #[error("line {line}: `{token}` is not a 64-bit hexadecimal number")]
     NotHex { line: usize, token: String },
     #[error("{bytes} bytes are not a whole number of {WORD_BYTES}-byte words")]
     PartOfWord { bytes: usize },
-    #[error("it is not text, as its name says: {0}")]
+    #[error("the file's extension means text, but it is not text: {0}")]
     NotText(#[from] std::str::Utf8Error),
     #[error(transparent)]
     Assembler(#[from] AsmError),
 }
 
-/// The form in which a file has the words of a program.
+/// The format of a program's words in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// Assembler text.
@@ -91,7 +91,7 @@ pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, Failure> {
     })
 }
 
-/// As [`read`]; `form` says what the content looks like where the name does not tell.
+/// As [`read`]; `form` detects the format if the name does not show it.
 fn read_as(path: &Path, form: impl FnOnce(&[u8]) -> Form) -> Result<Vec<Word>, Failure> {
     let read = || {
         let bytes = read_bytes(path)?;
@@ -245,8 +245,8 @@ mod tests {
         assert!(error(b"+5").contains("`+`"));
         assert!(error(b"0x").contains("`0x`"));
         assert!(error(&[0, 1, 2]).contains("3 bytes"));
-        assert!(error(b"").contains("no word"));
-        assert!(error(b"# only talk\n").contains("no word"));
+        assert!(error(b"").contains("no words"));
+        assert!(error(b"# only talk\n").contains("no words"));
         let not_hex = words(b"1\n2 xyz", Form::Hex).unwrap_err().to_string();
         assert!(not_hex.contains("line 2: `xyz`"), "{not_hex}");
         assert!(words(&[0xff], Form::Hex).is_err());

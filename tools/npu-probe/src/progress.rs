@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How far long work is: a line on standard error, where that is a terminal. Pipes and
-//! files see nothing of it, nor does anybody of work that is done in a moment.
+//! Progress of long work: a line on standard error if that is a terminal. Pipes and files get
+//! no line, and short work shows none.
 
 use std::io::{IsTerminal, stderr};
 use std::thread;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use indicatif::style::TemplateError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Work that takes no longer has no line.
+/// Shorter work has no line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Between two pictures of the line.
+/// Time between two updates of the line.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The line of work of which nobody knows how much it is, and of counted steps.
+/// The lines of work of unknown length, and of counted steps.
 const ENDLESS: &str = "{spinner} {msg}, {elapsed}";
 const COUNTED: &str = "{spinner} {msg} [{bar:30}] {pos} of {len}, {elapsed}";
 
@@ -23,12 +23,12 @@ const COUNTED: &str = "{spinner} {msg} [{bar:30}] {pos} of {len}, {elapsed}";
 pub(crate) struct ProgressLine(ProgressBar);
 
 impl ProgressLine {
-    /// Of work of which nobody knows how much it is.
+    /// For work of unknown length.
     pub(crate) fn endless(what: &str) -> Self {
         Self::start(ProgressBar::no_length(), ENDLESS, what)
     }
 
-    /// Of so many steps.
+    /// For a number of steps.
     pub(crate) fn of(steps: u64, what: &str) -> Self {
         Self::start(ProgressBar::new(steps), COUNTED, what)
     }
@@ -53,12 +53,12 @@ impl ProgressLine {
         Self(bar)
     }
 
-    /// Says what is done now.
+    /// Shows the current activity.
     pub(crate) fn doing(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }
 
-    /// Says that so many steps are done.
+    /// Shows the number of finished steps.
     pub(crate) fn reached(&self, steps: u64) {
         self.0.set_position(steps);
     }
@@ -68,7 +68,7 @@ impl ProgressLine {
         self.0.inc(1);
     }
 
-    /// Does what writes to the terminal while the line is out of the way.
+    /// Runs code that writes to the terminal, with the line hidden.
     pub(crate) fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
         self.0.suspend(write)
     }
@@ -80,7 +80,7 @@ impl Drop for ProgressLine {
     }
 }
 
-/// ASCII, as serial consoles have it.
+/// ASCII, for serial consoles.
 fn style(template: &str) -> Result<ProgressStyle, TemplateError> {
     let style = ProgressStyle::with_template(template)?;
     Ok(style.tick_chars("|/-\\ ").progress_chars("=> "))

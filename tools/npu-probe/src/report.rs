@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the self-test found out, and how it is told.
+//! The report of the self-test.
 
 use std::fmt::Write;
 use std::iter;
@@ -20,7 +20,7 @@ use crate::table::table;
 /// A device in a report.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DeviceReport {
-    /// The node, or what stands in for it.
+    /// The node, or the model's name.
     pub(crate) name: String,
     /// Whether it is software.
     pub(crate) is_model: bool,
@@ -69,7 +69,7 @@ impl DeviceReport {
     }
 }
 
-/// The product that a self-test multiplies.
+/// The matmul of a self-test.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ProblemReport {
     pub(crate) dtype: String,
@@ -77,7 +77,7 @@ pub(crate) struct ProblemReport {
     pub(crate) shape: ProductShape,
     pub(crate) seed: u64,
     pub(crate) fds: usize,
-    /// How the product was cut into tiles, in words.
+    /// The tiling, in words.
     pub(crate) plan: String,
 }
 
@@ -100,7 +100,7 @@ impl ProblemReport {
     }
 }
 
-/// What was submitted for one product.
+/// Jobs, tasks and words of one matmul.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct ProgramReport {
     pub(crate) jobs: usize,
@@ -114,7 +114,7 @@ pub(crate) struct ProgramReport {
 pub(crate) struct ProgramCounter(Mutex<ProgramReport>);
 
 impl ProgramCounter {
-    /// What one of so many equal products submitted.
+    /// The counts of one of several equal matmuls.
     pub(crate) fn of_one(&self, products: usize) -> ProgramReport {
         let all = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let [jobs, tasks, words] =
@@ -166,13 +166,12 @@ pub(crate) struct SelfTestReport {
     /// Whose time `wall_us` is: the NPU's, or the software model's.
     pub(crate) time_of: &'static str,
     pub(crate) runs: Vec<RunReport>,
-    /// What the model noticed: traps, faults, kills. A kernel keeps such
-    /// things to itself.
+    /// Events of the model: traps, faults, kills. A kernel does not report them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) model_events: Vec<String>,
 }
 
-/// Whose wall time a report shows. The model's says nothing about the NPU.
+/// Whose wall time a report shows. The model's does not apply to an NPU.
 pub(crate) const fn time_of(is_model: bool) -> &'static str {
     if is_model {
         "the software model on this host, not an NPU"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sizes of a product on the command line.
+//! Sizes of a matmul on the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,9 +12,9 @@ use crate::exit::Failure;
 /// How a shape is written.
 pub(crate) const FORM: &str = "MxKxN";
 
-/// What its numbers are: the help of each option and argument that takes one.
+/// Help of each option and argument that takes a shape.
 pub(crate) const HELP: &str =
-    "Rows of A x depth of the sums x columns of the result, such as 512x4096x4096";
+    "M (rows of A) x K (depth) x N (columns of the result), such as 512x4096x4096";
 
 /// C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -27,9 +27,9 @@ pub(crate) struct ProductShape {
 /// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
 const ELEMENTS_MAX: usize = 1 << 31;
 
-/// Most multiplications of a product that is planned. 131,072 rows with 8192 x 28,672
-/// weights have fewer; a plan of four times as many took 700 MB and a minute and a half
-/// to make, in a build without optimisation.
+/// Most multiplications of a planned matmul. 131,072 rows with 8192 x 28,672 weights have
+/// fewer; planning four times as many took 700 MB and a minute and a half, in a build without
+/// optimisation.
 const MACS_MAX: u128 = 1 << 45;
 
 impl ProductShape {
@@ -47,7 +47,7 @@ impl ProductShape {
         Ok([length("A", m, k)?, length("B", n, k)?, length("C", m, n)?])
     }
 
-    /// Whether a plan of it has an end: it names each task.
+    /// Checks that a plan is small enough: it lists each task.
     pub(crate) fn check_plannable(self) -> Result<(), Failure> {
         let macs = [self.k, self.n]
             .into_iter()
@@ -56,17 +56,16 @@ impl ProductShape {
             });
         if macs > MACS_MAX {
             return Err(Failure::Usage(anyhow!(
-                "{self} has {macs} multiplications; products of up to {MACS_MAX} are planned: \
-                 name fewer rows"
+                "{self} has {macs} multiplications; the limit is {MACS_MAX}. Use fewer rows"
             )));
         }
         Ok(())
     }
 }
 
-/// A text that is no shape.
+/// The text is not a shape.
 #[derive(Debug, thiserror::Error)]
-#[error("a shape is three numbers from 1 on, such as 512x4096x4096")]
+#[error("expected three numbers of at least 1, such as 512x4096x4096")]
 pub(crate) struct NoShape;
 
 impl FromStr for ProductShape {

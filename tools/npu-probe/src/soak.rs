@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random products for `npu-probe soak`, each element of which is known exactly.
+//! Random matmuls for `npu-probe soak`, with exactly known results.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
 use crate::shape::ProductShape;
 
-/// What is multiplied, and what is made of the sums.
+/// The operands, and the type of the results.
 const KINDS: [(OperandDtypes, Results); 4] = [
     (OperandDtypes::Int8, Results::Sums),
     (OperandDtypes::Fp16, Results::Sums),
@@ -24,13 +24,13 @@ const KINDS: [(OperandDtypes, Results); 4] = [
     (OperandDtypes::Int4, Results::Sums),
 ];
 
-/// Bits of the largest sizes: most products are small, some have several tiles of
-/// each dimension.
+/// Bits of the largest sizes: most matmuls are small, some have several tiles in each
+/// dimension.
 const M_BITS: u64 = 9;
 const K_BITS: u64 = 12;
 const N_BITS: u64 = 10;
 
-/// Most multiplications of a product, which the CPU makes too.
+/// Most multiplications of a matmul: the CPU computes it too.
 const WORK_MAX: usize = 1 << 21;
 
 /// Most times that matrices are multiplied.
@@ -39,7 +39,7 @@ const TURNS: u64 = 6;
 /// Most files that they are spread over.
 const FILES: u64 = 3;
 
-/// One random product, multiplied a few times.
+/// One random matmul, repeated a few times.
 #[derive(Clone, Debug)]
 pub(crate) struct SoakProduct {
     kind: OperandDtypes,
@@ -50,13 +50,11 @@ pub(crate) struct SoakProduct {
     seed: u64,
 }
 
-/// A product of which each element was compared, or one that was lost: a line of JSON that
-/// a process of the soak prints.
+/// A compared or lost matmul: a line of JSON that a process of the soak prints.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct CheckedProduct {
     pub(crate) kind: String,
-    /// Elements that were compared: none of a product that was lost, because the
-    /// driver killed a job of it.
+    /// Compared elements: none if the matmul was lost because the driver killed its job.
     pub(crate) words: u64,
     pub(crate) wrong: u64,
 }
@@ -80,10 +78,9 @@ impl SoakProduct {
         }
     }
 
-    /// Multiplies and compares; tells of each product.
+    /// Multiplies and compares; reports each matmul.
     ///
-    /// Two matrices take turns as A: a result that is left from the product before
-    /// is a wrong one.
+    /// Two matrices take turns as A: a result left over from the matmul before is then wrong.
     pub(crate) fn run(
         &self,
         device: &Device,
@@ -118,8 +115,7 @@ impl SoakProduct {
         Ok(())
     }
 
-    /// Random numbers that the type has, whole ones also of FP16, so that no sum is
-    /// rounded.
+    /// Random numbers of the type, integers for FP16 too, so that no sum is rounded.
     fn integers(&self, random: &mut SplitMix64, len: usize) -> Vec<i8> {
         let bits = match self.kind {
             OperandDtypes::Int8 | OperandDtypes::W8a8 => 8,
@@ -142,8 +138,8 @@ impl SoakProduct {
     }
 }
 
-/// Whether the driver killed a job of it. Where this process looks too late, as on a
-/// busy host, that is all but sure, and has no name of its own.
+/// Whether the driver killed its job. If this process checks too late, as on a busy host, a
+/// kill is almost certain but cannot be seen.
 fn is_killed(multiplied: &Result<(), Error>) -> bool {
     let Err(Error::Job { source, .. }) = multiplied else {
         return false;

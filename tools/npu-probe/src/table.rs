@@ -4,8 +4,8 @@
 /// Bytes of a mebibyte.
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
 
-/// Rows of as many cells, the first of which are heads: each column is as wide as it has
-/// to be, and numbers are aligned at their right.
+/// Rows with equal numbers of cells, headings first. Columns have their minimum width; numbers
+/// are aligned right.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
@@ -27,7 +27,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Whether a cell is a number, or says that there is none.
+/// Whether a cell is a number, or `-` for no number.
 fn is_number(cell: &str) -> bool {
     cell == "-" || cell.parse::<f64>().is_ok()
 }

@@ -149,7 +149,7 @@ fn another_boards_profile_is_refused_by_name() {
     assert!(json(device, users, "plan 4x64x32")["profile_refused"].is_null());
 }
 
-/// Where memory bounds every task, nothing tells the clock.
+/// If memory limits every task, the clock is unknown.
 #[test]
 fn a_clock_that_memory_hides_is_told_as_the_least() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ fn a_clock_that_memory_hides_is_told_as_the_least() {
         let device = format!("model:clock={mhz}");
         let (code, _, err) = run(&device, users, "calibrate");
         assert_eq!(code, 0, "{err}");
-        assert_eq!(err.contains("at least"), hidden, "{err}");
+        assert_eq!(err.contains("lower bound"), hidden, "{err}");
     }
 }
 

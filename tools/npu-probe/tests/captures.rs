@@ -99,7 +99,7 @@ fn a_file_that_is_not_whole_is_refused() {
     assert!(code == 2 && err.contains("--unfinished"), "{out}{err}");
     let (code, out, err) = probe(&["replay", "--unfinished", other.to_str().unwrap()]);
     assert!(
-        code == 0 && out.contains("did not come to its end"),
+        code == 0 && out.contains("recording was interrupted"),
         "{out}{err}"
     );
     fs::write(&other, [&bytes[..100], b"?", &bytes[101..]].concat()).unwrap();
@@ -120,5 +120,5 @@ fn lint_takes_programs_too() {
     let (code, out, _) = probe(&["decode", "--lint", words.to_str().unwrap()]);
     assert!(code == 1 && out.contains("error["), "{out}");
     let (code, _, err) = probe(&["decode", "--job", "0", words.to_str().unwrap()]);
-    assert!(code == 2 && err.contains("no capture"), "{err}");
+    assert!(code == 2 && err.contains("not a capture"), "{err}");
 }

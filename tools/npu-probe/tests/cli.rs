@@ -104,14 +104,17 @@ fn a_calibration_ends_with_a_verdict_of_few_lines() {
         file.to_str().unwrap(),
     ];
     let text = stdout(&run(&calibrate));
-    let verdict = text.find("verdict    every experiment gave what the software model gives\n");
+    let verdict = text.find("verdict    every experiment gave the software model's result\n");
     assert!(
         verdict.is_some_and(|at| text[at..].lines().count() <= 5),
         "{text}"
     );
     assert!(!text.contains("int8-ties"), "{text}");
     let verbose = stdout(&run(&[&calibrate[..], &["-v"]].concat()));
-    assert!(verbose.contains("int8-ties: as the model\n"), "{verbose}");
+    assert!(
+        verbose.contains("int8-ties: same as the model\n"),
+        "{verbose}"
+    );
 }
 
 #[test]
@@ -120,11 +123,11 @@ fn facts_are_on_the_sides_of_the_model() {
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
     for part in [
-        "tf32-operand: truncated (as the model's default)",
+        "tf32-operand: truncated (same as the model's default)",
         "chain-pointer: not possible here: needs chained kicks",
         "wedge: not run: needs --risky, since it hangs a core on purpose",
-        "int8-ties: as the model\n",
-        "0 otherwise, 0 neither\n",
+        "int8-ties: same as the model\n",
+        "0 different, 0 neither\n",
         "left out   ",
     ] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
@@ -181,7 +184,7 @@ fn no_fact_is_told_on_the_word_of_a_broken_core() {
     for part in [
         "weight-room: group",
         "wedge: until-power-cycle (the model's default is until-reset)",
-        "partial-group: not run: after an earlier experiment a plain product",
+        "partial-group: not run: after an earlier experiment a plain matmul",
     ] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }

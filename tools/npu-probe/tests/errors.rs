@@ -34,7 +34,7 @@ fn failures_tell_their_cause_once() {
         (
             2,
             "model TEXT",
-            "TEXT: this is no GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py",
+            "TEXT: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py",
         ),
         (
             2,
@@ -56,7 +56,7 @@ fn failures_tell_their_cause_once() {
             "--device /dev/null",
             "no NPU at /dev/null: it is no DRM device; give the path of an accel node such as \
              /dev/accel/accel0. `auto` or `model` as the device would use the software model; \
-             `npu-probe doctor` tells what this machine lacks",
+             run `npu-probe doctor` to see what this machine lacks",
         ),
         (
             5,
@@ -66,7 +66,7 @@ fn failures_tell_their_cause_once() {
         (
             5,
             "--trace /no/x",
-            "writing /no/x: No such file or directory (os error 2)",
+            "cannot write /no/x: No such file or directory (os error 2)",
         ),
     ] {
         let (ended, out, err) = probe(&line.replace("TEXT", text).split(' ').collect::<Vec<_>>());
@@ -79,8 +79,8 @@ fn failures_tell_their_cause_once() {
     }
     let (code, _, err) = probe(&["plan", "8x64"]);
     assert_eq!(code, 2);
-    let told = "error: invalid value '8x64' for '<MxKxN>': a shape is three numbers from 1 on, such \
-                as 512x4096x4096\n";
+    let told = "error: invalid value '8x64' for '<MxKxN>': expected three numbers of at least \
+                1, such as 512x4096x4096\n";
     assert!(err.starts_with(told), "{err}");
 }
 

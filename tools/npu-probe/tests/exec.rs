@@ -312,13 +312,13 @@ fn wrong_memory_is_refused() {
     for (more, with) in [
         (
             ["--bo", &format!("0x10:{file}")],
-            "whole pages: use a multiple of 0x1000",
+            "is not a multiple of 0x1000; the IOMMU maps whole pages",
         ),
         (
             ["--bo", &format!("0x100000:{file}")],
             "a.bin (0x100000..0x101000) overlap",
         ),
-        (["--bo", &format!("0x0:{empty}")], "empty has no bytes"),
+        (["--bo", &format!("0x0:{empty}")], "empty is empty"),
         (
             ["--bo", "0x0:/nonexistent/file"],
             "cannot read /nonexistent/file",
@@ -340,16 +340,16 @@ fn wrong_memory_is_refused() {
             ["--at", "0x100000"],
             "the program (0x100000..0x101000) overlap",
         ),
-        (["--at", "0x8"], "the program is to be at 0x8"),
+        (["--at", "0x8"], "the address of the program, 0x8,"),
         (["--at", "-1"], "unexpected argument"),
-        (["--bo", "0x0"], "not of the form IOVA:FILE"),
-        (["--core", "3"], "there is no core 3: this chip has 3"),
+        (["--bo", "0x0"], "expected the form IOVA:FILE"),
+        (["--core", "3"], "no core 3: this chip has 3 cores"),
         (
             ["--device", "/dev/accel/accel0"],
-            "--unsafe-device /dev/accel/accel0 runs on the device",
+            "--unsafe-device /dev/accel/accel0 to run on the device",
         ),
         (["--device", "model:level=lax"], "does not take `lax`"),
-        (["--unsafe-device", "auto"], "takes the path of a device"),
+        (["--unsafe-device", "auto"], "needs the path of a device"),
     ] {
         let output = product.exec("program.hex", &more);
         failed(&output, 2, with);
@@ -450,7 +450,7 @@ fn a_driver_does_not_get_what_cannot_be_changed() {
     failed(
         &output,
         2,
-        "the program cannot be changed to fit: what task 0 touches cannot be told",
+        "the program cannot be changed to match: the memory accesses of task 0 are unknown",
     );
 
     // An address that no word writes.

@@ -232,7 +232,7 @@ fn what_does_not_fit_stays_with_the_cpu_and_is_as_fast_as_there() {
     }
     let said = text(&["model", &path, "--mem", "300K"]);
     assert!(
-        said.contains("fits     no, 0.2 MiB of packed weights do; "),
+        said.contains("fits     no, only 0.2 MiB of packed weights; "),
         "{said}"
     );
     // In the order of the file, the output's last.
@@ -256,24 +256,27 @@ fn what_is_not_modelled_is_said_and_the_rest_is_told() {
     let folder = folder();
     let ends = |model: Gguf, why: &str| {
         let said = text(&["model", &written(&folder, &model), "--mem", "64M"]);
-        let expected = format!("speed of the whole graph: not known; {why}\n");
+        let expected = format!("speed of the whole graph: unknown, {why}\n");
         assert!(said.ends_with(&expected), "{said}");
         said
     };
     let odd = Gguf::llama(Q8_0).tensor("blk.0.odd.weight", &[256, 64], 99);
-    let said = ends(odd, "nobody here knows type 99");
+    let said = ends(odd, "type 99 is unknown");
     assert!(said.contains("CPU: type"), "{said}");
     let experts = Gguf::llama(Q8_0).tensor("blk.0.ffn_up_exps.weight", &[256, 512, 8], Q8_0);
-    let said = ends(experts, "a graph with experts is not modelled");
+    let said = ends(experts, "graphs with experts are not modelled");
     assert!(said.contains("512 x 256 x 8"), "{said}");
     let other = Gguf::default()
         .text("general.architecture", "rwkv9")
         .tensor("blk.0.w.weight", &[256, 64], F16);
-    ends(other, "attention of architecture `rwkv9` is not modelled");
+    ends(
+        other,
+        "the attention of architecture `rwkv9` is not modelled",
+    );
     let bare = Gguf::default().text("general.architecture", "qwen3");
     ends(bare, "the file lacks `qwen3.embedding_length`");
     let large = Gguf::llama(Q8_0).number("llama.attention.key_length", 1 << 20);
-    ends(large, "4 heads of 1048576 channels cannot be");
+    ends(large, "4 heads of 1048576 channels are not possible");
 }
 
 #[test]
@@ -287,10 +290,10 @@ fn a_file_that_was_cut_short_is_refused_wherever_it_ends() {
     for end in [bytes - 32, head.len() as u64, head.len() as u64 - 1, 9] {
         file.set_len(end).unwrap();
         let said = refusal(&path);
-        assert!(said.contains("fetch it again"), "{end}: {said}");
+        assert!(said.contains("the download is incomplete"), "{end}: {said}");
     }
     file.set_len(3).unwrap();
-    assert!(refusal(&path).contains("no GGUF file"));
+    assert!(refusal(&path).contains("not a GGUF file"));
     assert!(refusal(&folder.path().join("none")).contains("cannot open"));
 }
 
@@ -306,7 +309,7 @@ fn a_split_model_is_read_from_any_part_if_all_are_there() {
     first.write(&part(1));
     let said = refusal(&part(1));
     assert!(
-        said.contains("missing beside it: m-00002-of-00002.gguf"),
+        said.contains("missing in the same folder: m-00002-of-00002.gguf"),
         "{said}"
     );
     second.write(&part(2));
@@ -347,7 +350,7 @@ fn files_that_are_no_model_are_named() {
         }
         let file = file.tensor("blk.0.attn_q.weight", &[256, 16], F16);
         let said = refusal(Path::new(&written(&folder, &file)));
-        let expected = format!("this is {kind}, not a model");
+        let expected = format!("the file is {kind}, not a model");
         assert!(said.contains(&expected), "{said}");
     }
 }

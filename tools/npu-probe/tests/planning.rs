@@ -18,13 +18,13 @@ fn plans_are_for_weights_of_a_depth() {
         (&any["int4_depth"], &any["chosen"]["k_tiles"]),
         (&384.into(), &11.into())
     );
-    assert!(text(&sizes).contains("K tiles of 384, as any do"));
+    assert!(text(&sizes).contains("K tiles of 384 at most, safe for any int4 weights"));
     // Three even tiles of at most 2016 channels.
     let deep = json(&[&sizes[..], &["--int4-depth", "2016"]].concat().join(" "));
     assert_eq!(deep["int4_depth"], 1408);
     assert_eq!(deep["chosen"]["k_tiles"], 3);
     let said = text(&[&sizes[..], &["--int4-depth", "2016"]].concat());
-    assert!(said.contains("K tiles of 1408\n"), "{said}");
+    assert!(said.contains("K tiles of 1408 at most\n"), "{said}");
     // As deep as asked for, which other weights refuse.
     for (depth, code) in [("480", 2), ("1408", 0)] {
         let forced = [&sizes[..], &["--k-tile", "1408", "--int4-depth", depth]].concat();
@@ -171,6 +171,6 @@ fn a_product_that_no_plan_ends_for_is_refused() {
     for shape in ["2147483647x65536x65536", "1048576x16384x16384"] {
         let (code, _, said) = probe(&["plan", shape]);
         assert_eq!(code, 2, "{said}");
-        assert!(said.contains("name fewer rows"), "{said}");
+        assert!(said.contains("Use fewer rows"), "{said}");
     }
 }

@@ -114,7 +114,7 @@ fn what_is_no_report_is_named() {
     let (code, _, err) = probe(&["report", file.to_str().unwrap()]);
     assert_eq!(code, 2);
     assert!(
-        err.contains("other.json is of no use: it is JSON, but none"),
+        err.contains("other.json: the file is JSON, but not of a kind"),
         "{err}"
     );
     let (code, _, _) = probe(&["report", "/nonexistent"]);

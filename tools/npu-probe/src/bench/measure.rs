@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One product, measured.
+//! Measures one matmul.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
 use crate::shape::ProductShape;
 
-/// Start of the random numbers: what is multiplied does not matter.
+/// Seed of the random numbers: the values do not matter.
 const SEED: u64 = 1;
 
-/// What one product took. Times of the device are measured on an NPU and
-/// modelled on the software model; `wall` is of whatever computed.
+/// Times of one matmul. Device times are measured on an NPU and modelled on the software
+/// model; `wall` is the wall time of either.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Measurement {
     pub(crate) dtype: OperandDtypes,
@@ -30,11 +30,11 @@ pub(crate) struct Measurement {
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
-    /// How the product was cut into tiles, in words.
+    /// The tiling, in words.
     pub(crate) plan: String,
-    /// Products that were measured.
+    /// Measured matmuls.
     pub(crate) products: usize,
-    /// SUBMIT calls, register programs and bytes of one product, on average.
+    /// SUBMIT calls, register programs and bytes of one matmul, on average.
     pub(crate) submits: f64,
     pub(crate) tasks: f64,
     pub(crate) bytes_to_device: f64,
@@ -66,7 +66,7 @@ pub(crate) struct Measurement {
     pub(crate) operations_per_byte: f64,
 }
 
-/// Times of several products of one kind, milliseconds.
+/// Times of several equal matmuls, milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct TimeSpread {
     pub(crate) best: f64,
@@ -86,10 +86,10 @@ impl TimeSpread {
     }
 }
 
-/// How fast a product was, as far as there is anything to say.
+/// Rates of a matmul, if jobs ran.
 #[derive(Clone, Copy, Debug)]
 struct Reached {
-    /// Whether jobs ran: what nobody computed took no time.
+    /// Whether jobs ran: without jobs there is no rate.
     ran: bool,
     is_model: bool,
     wall_ms: f64,
@@ -100,7 +100,7 @@ impl Reached {
         self.ran.then(|| rate(operations, self.wall_ms))
     }
 
-    /// The software model says nothing of an NPU.
+    /// Times of the software model do not apply to an NPU.
     fn share_of(self, bound_ms: f64) -> Option<f64> {
         (self.ran && !self.is_model).then(|| bound_ms / self.wall_ms.max(f64::MIN_POSITIVE))
     }
@@ -111,7 +111,7 @@ fn rate(operations: f64, ms: f64) -> f64 {
     operations / ms.max(f64::MIN_POSITIVE) / 1e6
 }
 
-/// A product to be measured, and how often.
+/// A matmul to measure, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasuredProduct {
     pub(crate) kind: OperandDtypes,
@@ -224,7 +224,7 @@ fn operand_bytes(dtype: Dtype, out_bytes: u32, ProductShape { m, k, n }: Product
     inputs + m as f64 * n as f64 * f64::from(out_bytes)
 }
 
-/// No figure of a wrong result: the first and the last row are compared.
+/// Compares the first and the last row: a wrong result gets no speed.
 fn check(
     product: &ProductResult,
     shape: ProductShape,
@@ -235,16 +235,16 @@ fn check(
     match CpuResult::wrong_row(product, shape, operands, k_tiles, ends) {
         None => Ok(()),
         Some(row) => Err(Failure::Device(anyhow!(
-            "row {row} of {shape} is wrong: nothing is said of its speed. The self-test \
-             shows where: npu-probe --shape {shape}"
+            "row {row} of {shape} is wrong, so its speed was not measured. Run `npu-probe \
+             --shape {shape}` to see the wrong elements"
         ))),
     }
 }
 
-/// What this process has used of its CPUs.
+/// CPU time of this process.
 fn cpu_time() -> Result<Duration, Failure> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)
-        .context("cannot learn the CPU time of this process")
+        .context("cannot read the CPU time of this process")
         .map_err(Failure::Device)?;
     Ok(duration(usage.user_time()) + duration(usage.system_time()))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast products are, for `npu-probe bench`.
+//! The speed of matmuls, for `npu-probe bench`.
 
 mod measure;
 mod report;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was measured, and under which conditions.
+//! Measurements and their conditions.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::flags::planning::HERTZ_PER_MHZ;
 use crate::report::{DeviceReport, time_of};
 use crate::table::MIB;
 
-/// What the measured figures depend on, besides the product.
+/// Conditions of the measurements, besides the matmul.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MeasuringConditions {
     /// Version of this tool.
@@ -23,17 +23,16 @@ pub(crate) struct MeasuringConditions {
     pub(crate) device: DeviceReport,
     /// Whose wall time the figures are: the NPU's, or the software model's.
     pub(crate) time_of: &'static str,
-    /// Name of the profile of the board, which plans, bounds and modelled times are
-    /// by.
+    /// Name of the board's profile, used for plans, bounds and modelled times.
     pub(crate) profile: String,
     /// Its clock of the NPU.
     pub(crate) clock_mhz: u64,
-    /// All of what modelled times and bounds are by.
+    /// The whole profile behind modelled times and bounds.
     pub(crate) machine: Machine,
     pub(crate) fds: usize,
     /// Threads of the CPU's share of the work, if they were set.
     pub(crate) threads: Option<String>,
-    /// Why the profile that there is is not used.
+    /// Why an existing profile is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) profile_refused: Option<String>,
     /// The host's processor, as it calls itself, and how many of them.
@@ -117,7 +116,7 @@ impl MeasuringConditions {
     }
 }
 
-/// What the results are, behind the precision, where they are no sums.
+/// The type of results that are not sums, after the precision.
 pub(crate) const fn to(results: Results) -> &'static str {
     match results {
         Results::Sums => "",
@@ -130,7 +129,7 @@ impl Measurement {
     pub(crate) fn text(&self) -> String {
         let Self { dtype, m, k, n, .. } = self;
         let mut text = format!(
-            "\n{dtype}{} {m}x{k}x{n}: {} products; {}\n",
+            "\n{dtype}{} {m}x{k}x{n}: {} matmuls; {}\n",
             to(self.results),
             self.products,
             self.plan
@@ -149,7 +148,7 @@ impl Measurement {
         }
         let _ = writeln!(
             text,
-            "  modelled {:.3} ms, {:.1} GOP/s, {:.0} % of the bound: {:.3} ms for {} alone",
+            "  modelled {:.3} ms, {:.1} GOP/s, {:.0} % of the bound ({:.3} ms, {} alone)",
             self.modelled_npu_ms,
             self.modelled_gops,
             self.modelled_share_of_bound * 100.0,
@@ -166,7 +165,7 @@ impl Measurement {
         );
         let _ = writeln!(
             text,
-            "  caches   {:.2} MiB by PREP_BO and FINI_BO, {:.2} times what must cross",
+            "  caches   {:.2} MiB by PREP_BO and FINI_BO, {:.2} times the minimum",
             self.cache_bytes / MIB,
             self.cache_bytes / self.cache_bytes_needed.max(1) as f64
         );

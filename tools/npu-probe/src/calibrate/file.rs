@@ -17,14 +17,16 @@ const MODE: u32 = 0o644;
 pub(crate) fn write(file: &Path, profile: &Profile) -> Result<(), Failure> {
     let write = || -> anyhow::Result<()> {
         let json = profile.to_json().context("too many plans")?;
-        Profile::from_json(json.as_bytes())
-            .context("what was measured makes no sense: is something else using the NPU?")?;
+        Profile::from_json(json.as_bytes()).context(
+            "the measurements contradict each other; stop other users of the NPU and \
+             try again",
+        )?;
         // A link stays a link.
         let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-        fs::create_dir_all(folder_of(&file)).context("cannot make its folder")?;
+        fs::create_dir_all(folder_of(&file)).context("cannot create its folder")?;
         try_write_whole(&file, json.as_bytes(), MODE)
     };
     write()
-        .with_context(|| format!("the profile for {}", file.display()))
+        .with_context(|| format!("cannot write the profile {}", file.display()))
         .map_err(Failure::Output)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPU's share of a product: its kernels, its memory, its caches.
+//! The CPU's share of a matmul: its kernels, memory and caches.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ use rocket_uapi::{ByteLen, Deadline, Device};
 
 use crate::exit::{Failure, no_thread};
 
-/// Runs of which the shortest counts.
+/// Number of runs; the shortest counts.
 const REPEAT: usize = 9;
 
 /// Rows and columns of a tile that a core's own caches hold, packed and not.
 const ROWS: usize = 64;
 const COLUMNS: usize = 512;
 
-/// Bytes that no cache holds.
+/// Bytes of a buffer that exceeds all caches.
 const LARGE: usize = 32 << 20;
 
 /// The rate of caches that need no maintenance, bytes a second: the most of a profile.
@@ -75,8 +75,8 @@ fn shortest(mut run: impl FnMut()) -> f64 {
         .max(f64::MIN_POSITIVE)
 }
 
-/// Instructions that a core finishes in a second of packing and reading, which all
-/// kernels are counted in.
+/// Instructions that a core completes in a second of packing and reading, the unit of all
+/// kernels.
 fn kernel_instructions_per_second() -> f64 {
     const TIMES: usize = 32;
     let (a, mut tile) = (vec![1_i8; ROWS * COLUMNS], vec![0_u8; ROWS * COLUMNS]);
@@ -112,7 +112,7 @@ fn kernel_instructions_per_second() -> f64 {
     each * (ROWS * COLUMNS * TIMES) as f64 / (packing + reading)
 }
 
-/// Bytes that so many threads read and write in a second.
+/// Bytes that a number of threads read and write in a second.
 fn copied_bytes_per_second(threads: usize) -> anyhow::Result<f64> {
     let (from, mut to) = (vec![1_u8; LARGE], vec![2_u8; LARGE]);
     let part = LARGE.div_ceil(threads.max(1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clock, memory rates and start costs: differences of jobs that are alike but for
-//! what is asked, so that all else drops out.
+//! Clock, memory rates and start costs: differences of jobs that differ only in the measured
+//! property.
 
 use anyhow::anyhow;
 use npu_matmul::{Dtype, Profile, Results};
@@ -17,7 +17,7 @@ const PS_PER_SECOND: f64 = 1e12;
 /// and computes slowly, two.
 const CLOCK_TASKS: usize = 32;
 
-/// How near a rate must be to another to be taken for it.
+/// How close two rates must be to count as equal.
 const NEAR: f64 = 0.03;
 
 /// Tasks in which the MAC array is busy longer than the memory, up to some 700 MHz:
@@ -55,7 +55,7 @@ fn of_nothing(count: usize) -> TimedTasks {
     }
 }
 
-/// Measures the machine of the device, which has so many cores.
+/// Measures the machine of the device with this number of cores.
 pub(super) fn measure(
     open: &impl Open,
     cores: u32,
@@ -70,7 +70,7 @@ pub(super) fn measure(
     let one = memory(open, 1)?;
     let [computing, moving] = [more(clocks) as f64 / hz, more(bytes) as f64 / one];
     if moving > (1.0 - NEAR) * computing {
-        tell("  memory bounds even these tasks: the clock is at least what follows");
+        tell("  memory limits even these tasks: the clock below is a lower bound");
     }
     let devices = usize::try_from(cores).unwrap_or(1).max(1);
     let all = memory(open, devices)?;
@@ -94,7 +94,7 @@ fn bytes(tasks: &TimedTasks) -> u64 {
     ((tasks.dtype.input_bytes(k) + results) * columns * tasks.count * tasks.devices) as u64
 }
 
-/// Bytes a second that so many cores move together.
+/// Bytes per second that a number of cores move together.
 fn memory(open: &impl Open, devices: usize) -> Result<f64, Failure> {
     let [few, many] = [of_weights(512, devices), of_weights(1024, devices)];
     let more = bytes(&many) - bytes(&few);
@@ -104,10 +104,10 @@ fn memory(open: &impl Open, devices: usize) -> Result<f64, Failure> {
 /// How many a second, of which the longer job has `more`.
 fn per_second(more: u64, few_ps: u64, many_ps: u64) -> Result<f64, Failure> {
     let ps = many_ps.saturating_sub(few_ps);
-    // A board that is busy elsewhere; nothing can be said of it.
+    // The board is busy; the measurement is meaningless.
     if ps == 0 {
         return Err(Failure::Device(anyhow!(
-            "twice the work took no longer: is something else using the NPU?"
+            "twice the work took no longer; stop other users of the NPU and try again"
         )));
     }
     Ok(more as f64 * PS_PER_SECOND / ps as f64)

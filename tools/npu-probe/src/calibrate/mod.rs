@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `npu-probe calibrate` measures, and the profile that it makes of it.
+//! Measurements of `npu-probe calibrate`, and the profile that they give.
 //!
 //! ```text
 //! machine   clock, memory, start costs: tasks that have all run on silicon before
@@ -28,13 +28,12 @@ use crate::exit::Failure;
 pub(crate) use file::write;
 pub(crate) use report::CalibrateReport;
 
-/// Opens a device for one measurement: a model with a timeline of its own.
+/// Opens a device for one measurement: a model gets a separate timeline.
 pub(crate) trait Open: Fn() -> Result<Opened, Failure> {}
 impl<F: Fn() -> Result<Opened, Failure>> Open for F {}
 
-/// Measures everything that hangs nothing, but the facts. `tell` hears what is done, and
-/// what came of it; `keep` gets the profile after each part, so that a part that fails
-/// takes nothing with it.
+/// Measures everything that cannot hang a core, except the facts. `tell` prints progress and
+/// results; `keep` gets the profile after each part, so that a failure loses no earlier part.
 pub(crate) fn measured(
     open: &impl Open,
     tell: &impl Fn(&str),
@@ -44,7 +43,7 @@ pub(crate) fn measured(
     let info = opened.device.info();
     let board = Board::of(&info);
     let mut profile = Profile::clone(&Profile::built_in());
-    // What `first` has found is kept away from, in what follows too.
+    // Avoids the findings of `first`, here and below.
     let found = Profile::find(&info).unwrap_or_else(|_| Profile::built_in());
     if found.board.is_some() {
         profile.choices = found.choices.clone();
@@ -61,7 +60,7 @@ pub(crate) fn measured(
     tell(&format!("  {}", report::machine(&profile.machine)));
     keep(&profile)?;
     if !info.is_model {
-        tell("kernels of the CPU");
+        tell("CPU kernels");
         profile.host = host::measure(&opened.device)?;
         tell(&report::host(&profile.host));
         keep(&profile)?;
@@ -69,7 +68,7 @@ pub(crate) fn measured(
     Ok(profile)
 }
 
-/// Looks for tiles beyond those that are known to run, which may hang a core.
+/// Searches for larger tiles than those that are known to run; they may hang a core.
 pub(crate) fn extended(
     open: &impl Open,
     profile: &mut Profile,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was found, in words and as JSON.
+//! The report, as text and as JSON.
 
 use npu_matmul::Profile;
 use npu_matmul::profile::HostCores;
@@ -35,7 +35,8 @@ pub(crate) fn machine(machine: &Machine) -> String {
     } = machine.driver;
     let us = |ps: u64| ps as f64 / PS_PER_US;
     format!(
-        "{} MHz; a core moves {:.2} GB/s, all at most {:.2}; {:.1} us for a job, {:.1} for each task",
+        "{} MHz; {:.2} GB/s for one core, at most {:.2} GB/s for all; {:.1} us for each job, \
+         {:.1} us for each task",
         machine.clock_hz / HERTZ_PER_MHZ,
         machine.dram.rate(machine.clock_hz, 1) as f64 / GIGA,
         machine.dram.shared_bytes_per_second as f64 / GIGA,
@@ -48,7 +49,7 @@ pub(crate) fn machine(machine: &Machine) -> String {
 pub(super) fn host(host: &HostCores) -> String {
     let rate = |bytes: u64| bytes as f64 / GIGA;
     format!(
-        "  {} cores that finish {:.2} instructions a ns each, {:.2} GB/s, caches {:.2} GB/s",
+        "  {} cores at {:.2} instructions per ns each, memory {:.2} GB/s, caches {:.2} GB/s",
         host.cores,
         host.clock_hz as f64 * f64::from(host.instructions_per_clock) / GIGA,
         rate(host.bytes_per_second),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tiles beyond those that are known to have run: each is a product of its own,
-//! compared with the CPU's.
+//! Tiles larger than those that are known to have run: each is a separate matmul, compared
+//! with the CPU's.
 
 use std::time::{Duration, Instant};
 
@@ -19,20 +19,20 @@ use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
 use crate::shape::ProductShape;
 
-/// Depths that are tried: those of today's models, whole or cut.
+/// Depths to try: those of today's models, whole or cut.
 const DEPTHS: [usize; 4] = [512, 1024, 2048, 4096];
 
 /// Output channels of the first tiles of a depth, and of the last ones.
 const COLUMNS: usize = 256;
 const COLUMNS_MAX: usize = 8192;
 
-/// Start of the random numbers.
+/// Seed of the random numbers.
 const SEED: u64 = 1;
 
-/// After that no further tile is begun.
+/// No tile starts after this time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Adds what runs and is right to the profile, and keeps that after each tile.
+/// Adds correct tiles to the profile, and saves it after each tile.
 pub(super) fn extend(
     profile: &mut Profile,
     device: &Device,
@@ -147,12 +147,12 @@ fn runs(device: &Device, dtype: Dtype, [rows, k, n]: [usize; 3]) -> Result<bool,
         .multiply(&engine, &weights, rows, &operands)
         .is_err()
     {
-        // It was killed. What runs on a core that is broken would say nothing.
+        // It was killed. Results on a broken core would be meaningless.
         return match facts::is_healthy(device).map_err(Failure::Device)? {
             true => Ok(false),
             false => Err(Failure::Device(anyhow!(
-                "after a tile of {rows} rows, K {k}, {n} columns ({dtype}) no product runs: \
-                 the NPU may need a power cycle"
+                "after a tile of {rows} rows, K {k}, {n} columns ({dtype}) no matmul runs; the \
+                 NPU may need a power cycle"
             ))),
         };
     }

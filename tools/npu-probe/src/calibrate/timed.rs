@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long equal tasks take, one behind the other.
+//! The time of equal tasks in sequence.
 
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,14 @@ use super::Open;
 use crate::exit::Failure;
 use crate::experiment::chained;
 
-/// Runs on an NPU, of which the shortest counts: what else the machine does makes them
-/// longer, never shorter.
+/// Number of runs on an NPU; the shortest counts, since other work of the machine only makes
+/// runs longer.
 const REPEAT: usize = 15;
 
-/// Picoseconds of a nanosecond.
+/// Picoseconds in a nanosecond.
 const PS_PER_NS: u128 = 1000;
 
-/// How long a job may take: the kernel kills jobs that run for half a second.
+/// Time limit of a job: the kernel kills jobs after half a second.
 const JOB_WAIT: Duration = Duration::from_secs(10);
 
 /// Operands of the programs.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe asm`: a register program from its text.
+//! `npu-probe asm`: assembles a register program.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe bench`: how fast products are.
+//! `npu-probe bench`: the speed of matmuls.
 
 use super::measuring;
 use crate::bench::{BenchReport, MeasuringConditions};
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
         measurements: Vec::new(),
     };
     let steps = measuring.shapes.len() * measuring.kinds().len();
-    let progress = ProgressLine::of(steps as u64, "products");
+    let progress = ProgressLine::of(steps as u64, "matmuls");
     let say = |text: &str| progress.aside(|| args.report.say(text));
     say(&report.conditions.text())?;
     for &shape in &measuring.shapes {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe calibrate`: what is this board like?
+//! `npu-probe calibrate`: measures this board and saves its profile.
 
 use anyhow::anyhow;
 use npu_matmul::Profile;
@@ -14,14 +14,14 @@ use crate::report::DeviceReport;
 
 pub(crate) fn run(args: &CalibrateFlags) -> Result<Verdict, Failure> {
     let names = args.facts();
-    // What is misspelt is told before anything runs.
+    // Reports misspelt names before anything runs.
     facts::choose(&names)?;
     let file = match (args.is_whole(), &args.out) {
         (false, _) => None,
         (true, Some(file)) => Some(file.clone()),
         (true, None) => Some(Profile::users_file().ok_or_else(|| {
             Failure::Usage(anyhow!(
-                "there is no HOME to write the profile to: --out FILE"
+                "HOME is not set, so the profile has no default path; use --out FILE"
             ))
         })?),
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe decode`: what a register program says, and what is wrong with
-//! it. Captures are `decode_capture`'s.
+//! `npu-probe decode`: disassembles a register program, and lists findings. `decode_capture`
+//! handles captures.
 
 use anyhow::anyhow;
 use rknpu_regcmd::task::Task;
@@ -59,7 +59,7 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
     let is_capture = capture_file::is_capture(&decode.file);
     if !is_capture && (decode.job.is_some() || decode.capture.unfinished) {
         return Err(Failure::Usage(anyhow!(
-            "{} is no capture: --job and --unfinished are for captures",
+            "{} is not a capture; --job and --unfinished need a capture",
             decode.file.display()
         )));
     }
@@ -75,8 +75,7 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
     } else {
         disassemble(&words)
     };
-    // Of the words alone: nothing is known here of buffers, nor of what ran
-    // before.
+    // Checks the words alone: buffers and earlier programs are unknown here.
     let findings = lint(&words, &LintContext::default());
     if decode.report.json {
         output::print_json(&Report {
@@ -101,7 +100,7 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
     Ok(Verdict::Pass)
 }
 
-/// What each task of `words` asks for.
+/// One line for each task of `words`.
 fn headings(words: &[Word]) -> Vec<String> {
     let tasks = tasks(words).enumerate();
     tasks

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe decode` of a capture: its jobs, their programs, and what these
-//! touch.
+//! `npu-probe decode` of a capture: its jobs, their programs, and their memory accesses.
 
 use anyhow::anyhow;
 use npu_capture::{Capture, CapturedProgram, Contents, Moment};
@@ -37,7 +36,7 @@ struct DecodedJob {
 struct ProgramReport {
     regcmd: String,
     words: u32,
-    /// What it touches, or why that is not known.
+    /// Its memory accesses, or why they are unknown.
     extents: Vec<String>,
     /// With `--job`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,12 +47,12 @@ impl ProgramReport {
     fn new(program: &CapturedProgram, decode: &DecodeFlags) -> Self {
         let mut extents = Vec::new();
         if program.words.is_none() {
-            extents.push("its words are in no buffer object of the job".to_owned());
+            extents.push("its words are outside the buffer objects of the job".to_owned());
         }
         for (_, touched) in program.extents() {
             match touched {
                 Ok(touched) => extents.extend(touched.iter().map(ToString::to_string)),
-                Err(error) => extents.push(format!("not known: {error}")),
+                Err(error) => extents.push(format!("unknown: {error}")),
             }
         }
         let words = program.words();
@@ -83,7 +82,7 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
         Some(job) if job < count => job..job + 1,
         Some(job) => {
             return Err(Failure::Usage(anyhow!(
-                "there is no job {job} in the capture, which has {count}"
+                "no job {job}: the capture has {count} jobs, counted from 0"
             )));
         }
     };
@@ -140,7 +139,7 @@ fn job_text(job: &DecodedJob) -> String {
     let mut text = format!("job {} of file {}: {}", job.index, job.file, job.outcome);
     if let Some(ended) = job.ended_ns {
         let us = ended.saturating_sub(job.started_ns) as f64 / 1000.0;
-        text += &format!(", {us:.1} us from hand-over to its seen end");
+        text += &format!(", {us:.1} us from submit to observed end");
     }
     text.push('\n');
     for entry in &job.lists {

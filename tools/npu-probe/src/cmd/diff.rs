@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe diff`: what differs between two captures.
+//! `npu-probe diff`: differences of two captures.
 
 use anyhow::anyhow;
 use npu_capture::diff;
@@ -9,15 +9,15 @@ use crate::capture_file;
 use crate::exit::{Failure, Verdict};
 use crate::flags::DiffFlags;
 
-/// Differences that are told one by one.
+/// Most differences that are listed.
 const SHOWN: usize = 1000;
 
 /// What `--json` prints.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    /// Number of all differences, also of those that are not told.
+    /// Number of all differences, including those that are not listed.
     count: usize,
-    /// The first of them: what either capture has, with a bar between.
+    /// The first of them: both captures' values, separated by a bar.
     differences: Vec<String>,
 }
 

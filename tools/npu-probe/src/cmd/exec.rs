@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe exec`: one register program against given memory.
+//! `npu-probe exec`: runs one register program on given memory.
 
 use std::fmt::Write;
 
@@ -51,7 +51,7 @@ fn on_chip(
     let model = match &exec.device {
         Some(Selector::Path(path)) => {
             return Err(usage(anyhow!(
-                "exec runs on the model's chip; --unsafe-device {} runs on the device",
+                "exec runs on the model's chip; use --unsafe-device {} to run on the device",
                 path.display()
             )));
         }
@@ -88,7 +88,7 @@ fn on_device(
 ) -> Result<(String, ProgramRun), Failure> {
     if *selector == Selector::Auto {
         return Err(Failure::Usage(anyhow!(
-            "--unsafe-device takes the path of a device, or `model`"
+            "--unsafe-device needs the path of a device, or `model`"
         )));
     }
     let opened = super::open_selected(selector, |_| ())?;
@@ -115,7 +115,7 @@ struct Report<'a> {
     interrupts: Option<u32>,
     /// Modelled device time, nanoseconds.
     modelled_ns: Option<u64>,
-    /// Buffers that the kernel put elsewhere: asked for, given.
+    /// Buffers that the kernel moved: requested address, actual address.
     moved: &'a [(u32, u32)],
     changed_words: &'a [RelocatedWord],
     events: &'a [String],

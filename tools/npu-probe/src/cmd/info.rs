@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe info`: which device, why that one, and what is known of its board.
+//! `npu-probe info`: the chosen device, the reason, and its board's profile.
 
 use npu_matmul::PlanOptions;
 use serde::Serialize;
@@ -15,7 +15,7 @@ struct Report {
     device: DeviceReport,
     /// Name of the board's profile.
     profile: String,
-    /// Why the profile that there is is not used.
+    /// Why an existing profile is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_refused: Option<String>,
 }

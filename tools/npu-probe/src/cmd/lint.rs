@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe decode --lint`: what is wrong with all programs of a capture, or with one
-//! program.
+//! `npu-probe decode --lint`: findings on all programs of a capture, or on one program.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use crate::exit::{Failure, Verdict};
 use crate::flags::DecodeFlags;
 use crate::program;
 
-/// One finding, as often as it came.
+/// One finding, and how often it occurred.
 #[derive(Debug, Serialize)]
 struct RepeatedFinding {
     /// Number of programs that have it.
@@ -40,7 +39,7 @@ struct Report {
     findings: Vec<RepeatedFinding>,
 }
 
-/// Findings, by how bad they are and their rule.
+/// Findings, by severity and rule.
 #[derive(Default)]
 struct RepeatedFindings(BTreeMap<(std::cmp::Reverse<Severity>, &'static str), RepeatedFinding>);
 
@@ -107,7 +106,7 @@ fn text(report: &Report) -> String {
     let mut text = format!("{} programs of {} jobs\n", report.programs, report.jobs);
     if report.without_words > 0 {
         text += &format!(
-            "{} of them have words that are in no buffer object of their job\n",
+            "{} of them have words outside the buffer objects of their job\n",
             report.without_words
         );
     }

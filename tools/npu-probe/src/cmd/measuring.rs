@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `bench` measures, by its options, and on which engine.
+//! What `bench` measures, from its options, and the engine that it uses.
 
 use anyhow::Context;
 use npu_matmul::{Engine, PlanOptions, Threads};
@@ -12,7 +12,7 @@ use crate::flags::{MeasuringFlags, OperandDtypes};
 use crate::shape::ProductShape;
 
 impl MeasuringFlags {
-    /// A product on the software model or an NPU.
+    /// A matmul on the software model or an NPU.
     pub(super) fn case(
         &self,
         kind: OperandDtypes,
@@ -54,8 +54,8 @@ pub(crate) fn engine_of_board(device: &Device, fds: usize) -> Result<Engine, Fai
     engine(device, fds, options, None)
 }
 
-/// An engine over several files of `device`. It does not check first tasks: what uses it
-/// compares results itself, or measures.
+/// An engine over several files of `device`. It does not check first tasks: its callers
+/// compare results themselves, or measure.
 pub(crate) fn engine(
     device: &Device,
     fds: usize,

@@ -50,7 +50,7 @@ fn open_selected(
     npu_model::open_with(selector, adjust).map_err(|error| match error {
         OpenError::Options(_) => Failure::Usage(error.into()),
         _ => Failure::NoDevice(anyhow!(
-            "{error}; `npu-probe doctor` tells what this machine lacks"
+            "{error}; run `npu-probe doctor` to see what this machine lacks"
         )),
     })
 }

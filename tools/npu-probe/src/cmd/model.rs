@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe model`: what a language model would gain, before it is loaded.
+//! `npu-probe model`: memory use and speed of a GGUF model, predicted from its head.
 //!
-//! What is decided, and in which order, is [`npu_offload`]'s; here a file's head is turned into
-//! its questions, and the answers into tables.
+//! [`npu_offload`] decides. This module converts a file's head into its inputs, and the
+//! decisions into tables.
 
 mod shape;
 mod speed;
@@ -30,24 +30,24 @@ struct ModelReport {
     /// Number of files.
     files: usize,
     tensors: usize,
-    /// Of all tensors whose type is known.
+    /// Bytes of all tensors of known types.
     file_bytes: u64,
     /// Name of the board's profile, and its clock of the NPU.
     profile: String,
     clock_mhz: u64,
-    /// The board that times were measured on; none if nothing was.
+    /// The board that times were measured on; none if all are modelled.
     calibrated_on: Option<String>,
-    /// Why the profile that there is is not used.
+    /// Why an existing profile is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_refused: Option<String>,
     fds: usize,
-    /// What packed weights may take; none if nobody says.
+    /// Memory limit of packed weights; none if unknown.
     budget_bytes: Option<u64>,
-    /// Whether the command line said so.
+    /// Whether the command line set it.
     is_budget_given: bool,
-    /// Whether all weights that could be on the NPU may be.
+    /// Whether all weights that the NPU can use fit.
     fits: bool,
-    /// What those take that may.
+    /// Bytes of the packed weights on the NPU.
     packed_bytes: u64,
     weights: Vec<WeightGroup>,
     speed: Option<SpeedReport>,
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &GgufFlags) -> Result<Verdict, Failure> {
 }
 
 fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport {
-    // What runs on the software model is not what the user wants to know.
+    // Users ask about a board, not about the software model.
     let (options, profile_refused) = args.machine.as_npu().options(info);
     // One for each core, as the backend opens them.
     let fds = usize::try_from(info.cores).unwrap_or(1).max(1);

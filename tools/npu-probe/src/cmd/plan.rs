@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe plan`: how a product would be cut, and what it would take.
+//! `npu-probe plan`: the tiling and predicted time of a matmul.
 
 mod memory;
 mod one;
@@ -21,7 +21,7 @@ use crate::table::MIB;
 use memory::MemoryReport;
 use one::PlanReport;
 
-/// File descriptors of a plan where none are given: one for each core.
+/// Default number of file descriptors of a plan: one for each core.
 const DEFAULT_FDS: usize = 3;
 
 /// The report of `plan`, which is printed as text or as JSON.
@@ -33,14 +33,14 @@ struct Report {
     /// Name of the board's profile, and its clock of the NPU.
     profile: String,
     clock_mhz: u64,
-    /// Why the profile that there is is not used.
+    /// Why an existing profile is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_refused: Option<String>,
     fds: usize,
     results: Results,
     /// Cortex-A76 that pack and unpack.
     cpu_cores: u32,
-    /// Of int4: how deep a K tile the weights are taken to allow.
+    /// Of int4: the assumed depth of K tiles that the weights allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     int4_depth: Option<usize>,
     /// Memory that the weights take.
@@ -105,9 +105,9 @@ impl Report {
         if let Some(depth) = self.int4_depth {
             let _ = writeln!(
                 text,
-                "weights that allow K tiles of {depth}{}",
+                "K tiles of {depth} at most{}",
                 if depth == INT4_K_TILE_MAX {
-                    ", as any do; --int4-depth assumes others"
+                    ", safe for any int4 weights; --int4-depth assumes others"
                 } else {
                     ""
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe replay`: the jobs of a capture once more.
+//! `npu-probe replay`: runs the jobs of a capture again.
 
 use anyhow::anyhow;
 use npu_capture::{ByteDifference, Capture, ReplayError, ReplayReport, ReplayedJob, replay};
@@ -162,12 +162,14 @@ fn verdict_text(capture: &Capture, report: &ReplayReport, words: &str) -> String
     let compared = comparisons.count();
     text + &match count {
         0 if compared == 0 => {
-            format!("{words:10} {jobs} jobs ended as recorded; no contents to compare\n")
+            format!(
+                "{words:10} {jobs} jobs ended as recorded; the capture has no contents to compare\n"
+            )
         }
         0 => format!(
-            "{words:10} {jobs} jobs ended as recorded, {bytes} bytes of {compared} jobs are the same\n"
+            "{words:10} {jobs} jobs ended as recorded; {bytes} bytes of {compared} jobs are equal\n"
         ),
-        _ => format!("{words:10} {count} of {jobs} jobs came out otherwise\n"),
+        _ => format!("{words:10} {count} of {jobs} jobs differ from the recording\n"),
     }
 }
 
@@ -184,7 +186,7 @@ fn job_text(capture: &Capture, index: usize, job: &ReplayedJob) -> String {
     };
     text += &format!(
         "           {} of {} bytes differ, the first at {:#x} of handle {} (address {:#010x}): \
-         {:#04x}, now {:#04x}\n",
+         recorded {:#04x}, now {:#04x}\n",
         comparison.different,
         comparison.bytes,
         first.offset,
@@ -196,7 +198,7 @@ fn job_text(capture: &Capture, index: usize, job: &ReplayedJob) -> String {
     if let Some(place) = &first.place {
         let element = &place.element;
         text += &format!(
-            "           output of program {}: y {}, x {}, channel {} ({}): {}, now {}\n",
+            "           output of program {}: y {}, x {}, channel {} ({}): recorded {}, now {}\n",
             place.program,
             element.y,
             element.x,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe report`: files of other commands as one page.
+//! `npu-probe report`: renders files of other commands as one page.
 
 use crate::exit::{Failure, Verdict};
 use crate::flags::HtmlReportFlags;
@@ -11,7 +11,7 @@ pub(crate) fn run(args: &HtmlReportFlags) -> Result<Verdict, Failure> {
     for file in &args.inputs {
         let input = ReportInput::read(file).map_err(|error| {
             let file = file.display();
-            Failure::Usage(anyhow::Error::new(error).context(format!("{file} is of no use")))
+            Failure::Usage(anyhow::Error::new(error).context(format!("cannot use {file}")))
         })?;
         inputs.push(input);
     }

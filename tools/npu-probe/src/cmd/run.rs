@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe run`: a program with the software NPU as its /dev/accel/accel0, or
-//! with a real one that is watched.
+//! `npu-probe run`: runs a program on the software NPU as /dev/accel/accel0, or records it on
+//! a real one.
 
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -31,18 +31,17 @@ use crate::served::{self, UseReport};
 /// File name of the library that is loaded into the program.
 const LIBRARY: &str = "librocket_preload.so";
 
-/// Where it is looked for, from where npu-probe is: a target directory, an
-/// installation, a package.
+/// Where it is searched for, relative to npu-probe: a target directory, an installation, a
+/// package.
 const PLACES: [&str; 3] = ["", "../lib", "../lib/npu-probe"];
 
 /// Environment variable of the dynamic linker.
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
-/// Added to the number of the signal that ended a program, as shells do.
+/// Offset of exit codes for programs that a signal ended, like in shells.
 const SIGNAL_CODE: i32 = 128;
 
-/// How long the end of clients, and of jobs, is waited for that outlive the
-/// program.
+/// How long to wait for clients and jobs that outlive the program.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Signals meant for the program: those of the terminal reach it by
@@ -54,16 +53,16 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let shown = Shown::choose(run)?;
     let library = library(run)?;
     let before = SigSet::thread_get_mask()
-        .context("cannot keep signals for the program")
+        .context("cannot block signals for the program")
         .map_err(Failure::Device)?;
-    // Before there are other threads: they take it over. What comes until there is
-    // a program waits for it.
+    // Before other threads start, so that they inherit the mask. Signals that come before the
+    // program starts wait for it.
     let signals: SigSet = FROM_TERMINAL.into_iter().chain(PASSED_ON).collect();
     signals
         .thread_block()
-        .context("cannot keep signals for the program")
+        .context("cannot block signals for the program")
         .map_err(Failure::Device)?;
-    // Before the program runs: what it did would be lost with them.
+    // Before the program runs: a later failure would lose its results.
     let recorder = recorder(run)?;
     let [to_report, to_trace] = [&run.report, &run.files.trace].map(|file| {
         let file = file.as_deref();
@@ -81,17 +80,17 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
         .context("cannot serve the device")
         .map_err(Failure::Device)?;
 
-    // Without a thread to pass signals on there is no program.
+    // The program starts only if the thread that forwards signals exists.
     let (to_passer, child) = mpsc::channel();
     pass_signals_on(child, signals)?;
     let child = start(run, &server, &library, &before)?;
-    // It is gone only where no signal can come any more.
+    // The thread ends only when no signal can arrive any more.
     let _ = to_passer.send(child);
-    // Not before: the program has the limit that it would have had.
+    // Not earlier: the program keeps its original limit.
     npu_server::raise_descriptor_limit();
     let status = wait(child)?;
     server.wait_for_clients(LINGER);
-    // Jobs in flight go on when their file is closed.
+    // Jobs in flight continue after their file is closed.
     if let Shown::Model(model) = &shown {
         model.wait_until_idle(LINGER);
     }
@@ -121,7 +120,7 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     Ok(code(status))
 }
 
-/// The device that the program is shown.
+/// The device that the program uses.
 enum Shown {
     Model(Arc<Model>),
     Node(Arc<ForwardService>),
@@ -136,7 +135,7 @@ impl Shown {
         };
         if run.files.trace.is_some() || run.model.cores.is_some() || run.model.strict.is_some() {
             return Err(Failure::Usage(anyhow!(
-                "--trace, --cores and --strict are the software model's; {} is a device",
+                "--trace, --cores and --strict need the software model; {} is a device",
                 path.display()
             )));
         }
@@ -159,7 +158,7 @@ impl Shown {
     }
 }
 
-/// What records the program's jobs, if that is wanted.
+/// The recorder of the program's jobs, if requested.
 fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
     let Some(file) = &run.files.record else {
         return Ok(None);
@@ -186,7 +185,7 @@ fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
             .map_err(Failure::Usage);
     }
     let tool = env::current_exe()
-        .context("cannot find out where npu-probe is")
+        .context("cannot find the path of npu-probe")
         .map_err(Failure::Usage)?;
     let folder = tool.parent().unwrap_or(Path::new("/"));
     let places = PLACES.map(|place| folder.join(place).join(LIBRARY));
@@ -198,7 +197,8 @@ fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
         .map(|path| path.display().to_string())
         .collect();
     Err(Failure::Usage(anyhow!(
-        "no {LIBRARY} at {}. `cargo build -p rocket-preload` makes it; --preload names another place",
+        "no {LIBRARY} at {}. Build it with `cargo build -p rocket-preload`, or name its path \
+         with --preload",
         places.join(" or ")
     )))
 }
@@ -261,13 +261,12 @@ fn start(run: &RunFlags, server: &Server, library: &Path, before: &SigSet) -> Re
     })
 }
 
-/// A variable as the environment has it.
+/// A variable in the environment's format.
 fn pair(name: &OsStr, value: &OsStr) -> Vec<u8> {
     [name.as_bytes(), b"=", value.as_bytes()].concat()
 }
 
-/// Starts the thread that passes signals on to the program, once `child` says which
-/// it is.
+/// Starts the thread that forwards signals to the program, whose process `child` sends.
 fn pass_signals_on(child: Receiver<Pid>, signals: SigSet) -> Result<(), Failure> {
     let passer = thread::Builder::new()
         .name("npu-signals".to_owned())
@@ -301,7 +300,7 @@ fn wait(child: Pid) -> Result<WaitStatus, Failure> {
     }
 }
 
-/// The exit code that stands for the program's end.
+/// The exit code for the end of the program.
 fn code(status: WaitStatus) -> u8 {
     let code = match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => code,

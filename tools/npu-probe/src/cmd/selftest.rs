@@ -34,7 +34,8 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     })?;
     if test.files.trace.is_some() && opened.model.is_none() {
         return Err(Failure::Usage(anyhow!(
-            "--trace shows modelled times, and {} is no model; add --device model",
+            "--trace needs the software model, since its times are modelled; {} is a device. Add \
+             --device model",
             opened.device.info().name
         )));
     }
@@ -66,7 +67,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     };
     let (runs, failed) = self_test.run();
     let program = counter.of_one(runs.len() + usize::from(failed.is_some()));
-    // Also of a run that failed: that is what recordings are for.
+    // Also after a failed run: recordings are for those.
     let recording = finish(recorder.as_ref())?;
     let traced = trace(test, opened.model.as_deref())?;
     let is_right = failed.is_none() && runs.iter().all(RunReport::passes);
@@ -91,7 +92,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     }
     if let Some(error) = failed {
         for event in &report.model_events {
-            output::complain(&format!("the model says: {event}"));
+            output::complain(&format!("model event: {event}"));
         }
         return Err(error.into());
     }
@@ -106,25 +107,25 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     Ok(verdict)
 }
 
-/// What a dump holds beside the recording.
+/// The file of a dump beside the recording.
 const DUMPED_REPORT: &str = "report.json";
 
 fn write_json(file: &Path, report: &SelfTestReport) -> Result<(), Failure> {
     let write =
         || -> anyhow::Result<()> { Ok(fs::write(file, serde_json::to_vec_pretty(report)?)?) };
     write()
-        .with_context(|| format!("writing {}", file.display()))
+        .with_context(|| format!("cannot write {}", file.display()))
         .map_err(Failure::Output)
 }
 
-/// The device, with a recorder in front of it if that is wanted.
+/// The device, with a recorder in front of it if requested.
 fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Recorder>), Failure> {
     let Some(file) = test.record_file() else {
         return Ok((device.clone(), None));
     };
     if let Some(folder) = &test.dump {
         fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the directory {}", folder.display()))
+            .with_context(|| format!("cannot create the directory {}", folder.display()))
             .map_err(Failure::Output)?;
     }
     let options = RecorderOptions {
@@ -146,7 +147,7 @@ fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Rec
     Ok((device, Some(recorder)))
 }
 
-/// Ends a recording; says what is in it.
+/// Ends a recording; returns a summary.
 fn finish(recorder: Option<&Recorder>) -> Result<Option<String>, Failure> {
     let Some(recorder) = recorder else {
         return Ok(None);
@@ -160,7 +161,7 @@ fn finish(recorder: Option<&Recorder>) -> Result<Option<String>, Failure> {
     )))
 }
 
-/// All that the runs of one self-test share.
+/// State that the runs of one self-test share.
 struct SelfTestRuns<'a> {
     test: &'a SelfTestFlags,
     c_len: usize,
@@ -199,14 +200,14 @@ impl SelfTestRuns<'_> {
     }
 }
 
-/// Writes the modelled timeline, if that is wanted; says what is in it.
+/// Writes the modelled timeline, if requested; returns a summary.
 fn trace(test: &SelfTestFlags, model: Option<&Model>) -> Result<Option<String>, Failure> {
     let timeline = model.and_then(Model::timeline);
     let (Some(file), Some(timeline)) = (&test.files.trace, timeline) else {
         return Ok(None);
     };
     fs::write(file, timeline.to_chrome_trace())
-        .with_context(|| format!("writing {}", file.display()))
+        .with_context(|| format!("cannot write {}", file.display()))
         .map_err(Failure::Output)?;
     Ok(Some(format!(
         "{} jobs, {:.1} us of modelled time at {} MHz (for ui.perfetto.dev)",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe serve`: the software NPU for all programs of a user.
+//! `npu-probe serve`: serves the software NPU to all programs of a user.
 
 use std::env;
 use std::os::unix::ffi::OsStringExt;
@@ -19,14 +19,14 @@ use crate::flags::ServeFlags;
 use crate::output;
 use crate::served;
 
-/// How long it waits for a client, the first one or the next.
+/// How long the server waits for a client, the first or the next.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What is printed once clients can come.
+/// Printed when clients can connect.
 const READY: &str = "ready\n";
 
-/// Becomes true when this process is asked to end, so that it can clean up.
-/// For the thread that starts all others.
+/// Becomes true on a signal to end, so that the process can clean up. Call it on the thread
+/// that starts all others.
 fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
         .into_iter()
@@ -48,13 +48,13 @@ fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(ended)
 }
 
-/// Where programs of this user look for a server.
+/// The folder where programs of this user search for a server.
 fn meeting() -> Result<Address, Failure> {
     let [runtime, temporary] =
         ["XDG_RUNTIME_DIR", "TMPDIR"].map(|name| env::var_os(name).map(OsStringExt::into_vec));
     let folder = npu_wire::meeting_folder(runtime.as_deref(), temporary.as_deref());
     Address::meeting(folder)
-        .with_context(|| format!("no folder {}", folder.escape_ascii()))
+        .with_context(|| format!("cannot use the folder {}", folder.escape_ascii()))
         .map_err(Failure::Usage)
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
     let address = match &serve.address {
         None => meeting()?,
         Some(name) => Address::new(name.as_bytes())
-            .ok_or_else(|| Failure::Usage(anyhow!("`{name}` is no name of a server")))?,
+            .ok_or_else(|| Failure::Usage(anyhow!("`{name}` is not a valid name of a server")))?,
     };
     npu_server::shared_server_limits()
         .context("cannot serve the model")
@@ -71,7 +71,7 @@ pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
     let ended = end_on_signals()?;
     let service = Arc::new(ModelService::new(Model::new(options)));
     let server = match Server::start_at(service, address) {
-        // Somebody else was faster: whoever waits for this one has a server.
+        // Another server started first: clients that wait for this one have a server.
         Err(ServerError::InUse(_)) if serve.address.is_none() => {
             output::print(READY)?;
             return Ok(Verdict::Pass);

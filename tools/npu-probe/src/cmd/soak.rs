@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe soak`: many processes multiply for a while, and some are killed.
+//! `npu-probe soak`: many processes multiply for some time, and some are killed.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -24,14 +24,14 @@ use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 use crate::soak::{CheckedProduct, SoakProduct};
 
-/// A process that is not killed multiplies at most so many matrices.
+/// Most matmuls of a process that is not killed.
 const CASES: u64 = 8;
 
-/// One that is, is killed after at most so many products,
+/// Most matmuls before a process is killed,
 const PRODUCTS: u64 = 24;
 
-/// and within so many microseconds after the last of them: about as long as one
-/// takes in a virtual machine.
+/// and the longest delay after the last of them, microseconds: about one matmul in a virtual
+/// machine.
 const MOMENTS: u64 = 20_000;
 
 pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
     drop((opened.device, opened.model));
     args.report.say(&device.text())?;
     let program = env::current_exe()
-        .context("cannot find out where npu-probe is")
+        .context("cannot find the path of npu-probe")
         .map_err(Failure::Usage)?;
     let soak = Soak {
         program,
@@ -76,13 +76,13 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
     ended?;
     if verdict == Verdict::Pass && is_too_slow {
         return Err(Failure::Device(anyhow!(
-            "the driver killed jobs of {lost} products, after 500 ms"
+            "the driver killed jobs of {lost} matmuls after 500 ms"
         )));
     }
     Ok(verdict)
 }
 
-/// Multiplies random matrices, a line for each product.
+/// Multiplies random matrices, and prints a line for each matmul.
 fn client(args: &SoakFlags, cases: u64) -> Result<Verdict, Failure> {
     let opened = super::open(&args.device)?;
     let mut random = SplitMix64::new(args.seed);
@@ -94,7 +94,7 @@ fn client(args: &SoakFlags, cases: u64) -> Result<Verdict, Failure> {
             }
             let line = serde_json::to_string(checked);
             let line = line
-                .context("cannot make JSON of a product")
+                .context("cannot write a matmul as JSON")
                 .map_err(Failure::Output)?;
             output::print(&(line + "\n"))
         })?;
@@ -114,8 +114,7 @@ struct Soak {
 }
 
 impl Soak {
-    /// What was done, and whether it was all that was to be, for each of
-    /// `processes`.
+    /// The counts, and whether all work was done, for each of `processes`.
     fn all(&self, processes: u64, seed: u64) -> Vec<(Tally, Result<(), Failure>)> {
         thread::scope(|scope| {
             let one = |place| {
@@ -164,24 +163,25 @@ impl Soak {
         command.args(["--seed", &random.below(u64::MAX).to_string(), "--client"]);
         command.args((!doomed).then(|| cases.to_string()));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().context("starting a process")?;
+        let mut child = command.spawn().context("cannot start a process")?;
         tally.clients += 1;
         let mut products = 0;
-        let output = child.stdout.take().context("it has no output")?;
+        let output = child.stdout.take().context("the process has no output")?;
         for line in BufReader::new(output).lines() {
-            let line = line.context("reading what a process says")?;
+            let line = line.context("cannot read the output of a process")?;
             tally.add(
-                serde_json::from_str(&line).with_context(|| format!("a process says {line:?}"))?,
+                serde_json::from_str(&line)
+                    .with_context(|| format!("a process printed {line:?}"))?,
             );
             products += 1;
             self.progress.reached(self.start.elapsed().as_secs());
             if doomed && products == last {
                 thread::sleep(moment);
-                child.kill().context("killing a process")?;
+                child.kill().context("cannot kill a process")?;
                 tally.killed += 1;
             }
         }
-        let status = child.wait().context("waiting for a process")?;
+        let status = child.wait().context("cannot wait for a process")?;
         let as_meant = match doomed && products >= last {
             true => status.signal() == Some(Signal::SIGKILL as i32),
             false => status.success(),
@@ -193,19 +193,19 @@ impl Soak {
     }
 }
 
-/// Counts of what the processes of a soak did.
+/// Counts over the processes of a soak.
 #[derive(Debug, Default, Serialize)]
 struct Tally {
     /// Processes that were started.
     clients: u64,
     /// Processes of those that were killed on purpose.
     killed: u64,
-    /// Products that were computed, by the type of their operands.
+    /// Computed matmuls, by the type of their operands.
     products: BTreeMap<String, u64>,
     /// Elements of results that were compared.
     words: u64,
     wrong: u64,
-    /// Products of which the driver killed a job.
+    /// Matmuls with a job that the driver killed.
     lost: u64,
 }
 
@@ -256,7 +256,7 @@ impl Report {
         let tally = &self.tally;
         let products: u64 = tally.products.values().sum();
         let words = self.result.words(self.device.is_model);
-        let mut text = format!("RESULT {words}: {products} products");
+        let mut text = format!("RESULT {words}: {products} matmuls");
         let mut separator = " (";
         for (kind, number) in &tally.products {
             let _ = write!(text, "{separator}{number} {kind}");
@@ -264,8 +264,8 @@ impl Report {
         }
         let _ = writeln!(
             text,
-            ") by {} processes, {} at a time, {} of them killed: {} of {} words wrong, \
-             {} products lost to the driver's time limit",
+            ") by {} processes, {} at a time, {} of them killed: {} of {} words wrong, {} \
+             matmuls lost to the driver's time limit",
             tally.clients, self.processes, tally.killed, tally.wrong, tally.words, tally.lost
         );
         text

@@ -4,12 +4,12 @@
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 
-/// Where kernels that scale the NPU's clock say so; mainline has none.
+/// Kernels that scale the NPU's clock show it here; mainline does not.
 const DEVFREQ: &str = "sys/class/devfreq";
 /// All clocks; for root.
 const SUMMARY: &str = "sys/kernel/debug/clk/clk_summary";
-/// The firmware's clock of all cores, and the one of the buses, by which it is judged
-/// only if the first is not listed.
+/// The firmware's clock of all cores, and the buses' clock, which counts only if the first is
+/// not listed.
 const CLOCKS: [&str; 2] = ["scmi_clk_npu", "clk_npu_dsu0"];
 /// Where a clock's rate is in its line: name, three counts, rate.
 const RATE: usize = 4;
@@ -20,14 +20,14 @@ const BOOT_MHZ: u64 = 200;
 const DOMAINS: [&str; 4] = ["npu", "nputop", "npu1", "npu2"];
 const REGULATORS: &str = "sys/class/regulator";
 
-/// What the clock is, and what it costs.
+/// The clock, and its cost.
 pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     const TOPIC: &str = "clock";
     // E-time-clock.
-    let cost = "a core does 150 GFLOP/s at 200 MHz, and a product of 512x3840x4096 takes \
-                71 ms less at 600 MHz";
-    let remedy = "Mainline has no way to change it: kernels with patches do, and none may try \
-                  while the NPU is powered off, which hangs the firmware.";
+    let cost = "a core does 150 GFLOP/s at 200 MHz, and a 512x3840x4096 matmul takes 71 ms less \
+                at 600 MHz";
+    let remedy = "Mainline cannot change the clock. Patched kernels can; a change while the NPU \
+                  is powered off hangs the firmware.";
     match rate(root) {
         Some((place, mhz)) if mhz <= BOOT_MHZ => {
             DoctorRow::note(TOPIC, format!("{mhz} MHz ({place})"), remedy).with([cost.to_owned()])
@@ -35,13 +35,13 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
         Some((place, mhz)) => DoctorRow::ok(TOPIC, format!("{mhz} MHz ({place})")),
         None if root.is_file(SUMMARY) => DoctorRow::note(
             TOPIC,
-            "the kernel lists no clock of the NPU by a name that is known",
-            "Look for it in /sys/kernel/debug/clk/clk_summary.",
+            "the kernel lists no known clock of the NPU",
+            "Look for the NPU's clock in /sys/kernel/debug/clk/clk_summary.",
         ),
         None => DoctorRow::note(
             TOPIC,
-            "not readable; mainline leaves the NPU at 200 MHz, which it boots with",
-            "Run this as root to see the clock (debugfs).",
+            "not readable; mainline leaves the NPU at its boot clock, 200 MHz",
+            "Run `npu-probe doctor` as root to see the clock (debugfs).",
         )
         .with([cost.to_owned()]),
     }

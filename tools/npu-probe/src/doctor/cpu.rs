@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPUs: which of them hear the NPU's interrupts, how fast they are and how deep
-//! they sleep.
+//! The CPUs: which of them get the NPU's interrupts, their clocks and their idle states.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +11,11 @@ const CPUS: &str = "sys/devices/system/cpu";
 const PARTS: [(&str, &str); 2] = [("0xd05", "A55"), ("0xd0b", "A76")];
 /// The most CPUs that a list may name.
 const MOST_CPUS: u32 = 4096;
-/// A CPU that takes longer to wake, in microseconds, is told of: a submit of a tiny job
-/// takes about 50 (E-time-submit).
+/// Longer wake-ups, in microseconds, are reported: a submit of a tiny job takes about 50
+/// (E-time-submit).
 const LONG_WAKE: u64 = 50;
 
-/// The kind of each CPU that /proc/cpuinfo tells of.
+/// The kind of each CPU in /proc/cpuinfo.
 fn kinds(root: &SystemRoot) -> BTreeMap<u32, &'static str> {
     let text = root.text("proc/cpuinfo").unwrap_or_default();
     let mut kinds = BTreeMap::new();
@@ -60,7 +59,7 @@ struct CoreInterrupt {
     cpus: String,
 }
 
-/// Which CPUs are interrupted by the cores, the platform devices `cores`.
+/// The CPUs that get the interrupts of the platform devices `cores`.
 pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
     const TOPIC: &str = "interrupts";
     let found = interrupts(root, cores);
@@ -68,7 +67,7 @@ pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
         return DoctorRow::note(
             TOPIC,
             "not readable (/proc/interrupts)",
-            "Look at /proc/interrupts as root.",
+            "Check /proc/interrupts as root.",
         );
     }
     let kinds = kinds(root);
@@ -104,8 +103,8 @@ pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
         return DoctorRow::ok(TOPIC, told);
     };
     let remedy = format!(
-        "As root write {first} into /proc/irq/N/smp_affinity_list, N being {}, and keep \
-         irqbalance from moving them back.",
+        "As root, write {first} to /proc/irq/N/smp_affinity_list for N = {}, and keep irqbalance \
+         from moving them back.",
         slow.join(", ")
     );
     // E-time-submit.
@@ -133,7 +132,7 @@ fn interrupts(root: &SystemRoot, cores: &[String]) -> Vec<CoreInterrupt> {
     text.lines().filter_map(of_core).take(16).collect()
 }
 
-/// What chooses the CPUs' clocks; none if the kernel does not scale them.
+/// The governors of the CPUs' clocks; none if the kernel does not scale them.
 pub(super) fn governor_row(root: &SystemRoot) -> Option<DoctorRow> {
     const TOPIC: &str = "CPU governor";
     let directory = format!("{CPUS}/cpufreq");
@@ -156,15 +155,14 @@ pub(super) fn governor_row(root: &SystemRoot) -> Option<DoctorRow> {
         .collect();
     let told = told.join("; ");
     if policies.iter().any(|(_, governor)| governor == "powersave") {
-        let remedy = "Choose `schedutil` or `performance` (`cpupower frequency-set -g`): \
-                      powersave leaves CPUs at their lowest clock, and they prepare what the NPU \
-                      computes.";
+        let remedy = "Use `schedutil` or `performance` (`cpupower frequency-set -g`): powersave \
+                      keeps CPUs at their lowest clock, and they prepare the NPU's data.";
         return Some(DoctorRow::note(TOPIC, told, remedy));
     }
     Some(DoctorRow::ok(TOPIC, told))
 }
 
-/// How deep the CPUs sleep; none if they do not.
+/// The CPUs' idle states; none if they have none.
 pub(super) fn idle_row(root: &SystemRoot) -> Option<DoctorRow> {
     const TOPIC: &str = "CPU idle states";
     let directory = format!("{CPUS}/cpu0/cpuidle");
@@ -184,8 +182,8 @@ pub(super) fn idle_row(root: &SystemRoot) -> Option<DoctorRow> {
         .collect();
     let told = format!("{} to wake", told.join(", "));
     if longest > LONG_WAKE {
-        let remedy = "Hold /dev/cpu_dma_latency open with 0 in it while latency matters: a CPU \
-                      that sleeps deeply hears of a job's end later.";
+        let remedy = "If latency matters, write 0 to /dev/cpu_dma_latency and keep it open: a \
+                      CPU in deep sleep sees the end of a job later.";
         return Some(DoctorRow::note(TOPIC, told, remedy));
     }
     Some(DoctorRow::ok(TOPIC, told))

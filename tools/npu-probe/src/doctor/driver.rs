@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which driver has the NPU, and its cores as platform devices: their IOMMUs and
-//! whether they sleep.
+//! The driver of the NPU, and its cores as platform devices: their IOMMUs and power states.
 
 use super::root::{SystemRoot, shown_line};
 use super::row::DoctorRow;
@@ -11,7 +10,7 @@ const DEVICES: &str = "sys/bus/platform/devices";
 const NPU: &str = ".npu";
 /// The vendor's driver, as its kernels and the modules made from it call it.
 const VENDOR_DRIVERS: [&str; 2] = ["RKNPU", "rknpu"];
-/// What else tells of the vendor's driver.
+/// Other traces of the vendor's driver.
 const VENDOR_TRACES: [&str; 3] = ["sys/module/rknpu", "dev/rknpu", "sys/kernel/debug/rknpu"];
 /// Devices that wait for others, with the reason.
 const DEFERRED: &str = "sys/kernel/debug/devices_deferred";
@@ -45,9 +44,9 @@ impl DriverBinding {
         !self.cores.is_empty()
     }
 
-    /// `enabled` cores are in the device tree, if one can be seen; `kernel_has_it` as far as
-    /// its version tells; `switched_off` is a supply of the NPU that the kernel has switched
-    /// off before the driver came.
+    /// `enabled`: cores in the device tree, if one is readable. `kernel_has_it`: by the
+    /// kernel's version. `switched_off`: a supply of the NPU that the kernel switched off
+    /// before the driver was loaded.
     pub(super) fn row(
         &self,
         root: &SystemRoot,
@@ -70,16 +69,16 @@ impl DriverBinding {
         if self.vendors && bound == 0 {
             return DoctorRow::problem(
                 TOPIC,
-                "the vendor's rknpu, which has another interface",
-                "Boot a mainline kernel without rknpu, neither built in, nor as a module, nor by \
-                 an overlay.",
+                "the vendor's rknpu, whose interface differs",
+                "Boot a mainline kernel without rknpu: not built in, not as a module, and not \
+                 from an overlay.",
             );
         }
         let lacks_some = bound < enabled.unwrap_or(bound.max(1));
         let off = switched_off.filter(|_| lacks_some).map(|supply| {
             format!(
-                "{supply} is off: 30 s after boot the kernel switches off supplies that no driver \
-                 uses, and a module that comes later can fail"
+                "{supply} is off: the kernel switches off unused supplies 30 s after boot, and a \
+                 module that is loaded later can fail"
             )
         });
         let early = "Build rocket into the kernel (CONFIG_DRM_ACCEL_ROCKET=y) or load it early, \
@@ -89,11 +88,12 @@ impl DriverBinding {
             let remedy = match (kernel_has_it, enabled, &off) {
                 (false, ..) => "Boot a kernel that has the driver.",
                 (true, Some(0), _) => {
-                    "See to the device tree first: the driver is loaded for a core that is enabled."
+                    "Fix the device tree first: an enabled core makes the kernel load the driver."
                 }
                 (true, _, Some(_)) => early,
                 (true, ..) => {
-                    "Run `sudo modprobe rocket`, and look at `sudo dmesg | grep -i rocket` if that fails."
+                    "Run `sudo modprobe rocket`. If that fails, check `sudo dmesg | grep -i \
+                     rocket`."
                 }
             };
             return DoctorRow::problem(TOPIC, "rocket is not loaded", remedy).with(off);
@@ -101,9 +101,7 @@ impl DriverBinding {
         if bound == 0 {
             let remedy = match off {
                 Some(_) => early,
-                None => {
-                    "Look at `sudo dmesg | grep -i -e rocket -e npu` for what the driver misses."
-                }
+                None => "Check `sudo dmesg | grep -i -e rocket -e npu` for what the driver lacks.",
             };
             let row = DoctorRow::problem(TOPIC, found, remedy);
             return row.with(off).with(waiting);
@@ -112,7 +110,7 @@ impl DriverBinding {
             let remedy = match off {
                 Some(_) => early,
                 None => {
-                    "Look at `sudo dmesg | grep -i -e rocket -e npu` for why the other cores are \
+                    "Check `sudo dmesg | grep -i -e rocket -e npu` for why the other cores are \
                      missing."
                 }
             };
@@ -140,15 +138,12 @@ impl DriverBinding {
             }
         }
         if without.is_empty() {
-            return DoctorRow::ok(
-                TOPIC,
-                format!("a group for each core: {}", groups.join(", ")),
-            );
+            return DoctorRow::ok(TOPIC, format!("one group per core: {}", groups.join(", ")));
         }
         DoctorRow::problem(
             TOPIC,
             format!("no group for {}", without.join(", ")),
-            "See that the kernel has CONFIG_ROCKCHIP_IOMMU and that the device tree enables \
+            "Check that the kernel has CONFIG_ROCKCHIP_IOMMU and that the device tree enables \
              rknn_mmu_0 to 2.",
         )
     }
@@ -164,7 +159,7 @@ impl DriverBinding {
         let found = all.join(", ");
         if all.iter().any(|status| status == "error") {
             let remedy =
-                "Reboot: the kernel could not power a core up or down, and `sudo dmesg` says why.";
+                "Reboot: the kernel could not power a core up or down. `sudo dmesg` shows why.";
             return DoctorRow::problem(TOPIC, found, remedy);
         }
         let mut always_on = self
@@ -172,8 +167,8 @@ impl DriverBinding {
             .iter()
             .filter(|core| power(core, "control").is_some_and(|control| control == "on"));
         if always_on.next().is_some() {
-            let remedy = "Write `auto` into power/control of the cores in sysfs, unless they are \
-                          to stay powered.";
+            let remedy = "Write `auto` to power/control of the cores in sysfs, unless you want \
+                          them to stay powered.";
             return DoctorRow::note(TOPIC, format!("{found}; kept on"), remedy);
         }
         DoctorRow::ok(TOPIC, format!("{found} (they sleep 50 ms after a job)"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The running kernel: its version, and what it was built with.
+//! The running kernel: its version and its configuration.
 
 use std::io::Read;
 
@@ -12,7 +12,7 @@ use super::row::DoctorRow;
 
 /// The release of the running kernel.
 const RELEASE: &str = "proc/sys/kernel/osrelease";
-/// What the kernel must be built with.
+/// Options that the driver needs.
 const OPTIONS: [&str; 2] = ["CONFIG_DRM_ACCEL_ROCKET", "CONFIG_ROCKCHIP_IOMMU"];
 /// The most bytes of a configuration; arm64's have 300 KiB.
 const MOST_BYTES: u64 = 4 << 20;
@@ -43,41 +43,44 @@ impl RunningKernel {
         DoctorRow::ok("kernel", &self.release)
     }
 
-    /// `bound` tells that a rocket driver is at work, whatever the version.
+    /// `bound`: a rocket driver is bound, whatever the version.
     pub(super) fn row(&self, bound: bool) -> DoctorRow {
         let first = KernelVersion::FIRST_WITH_ROCKET;
         match self.version {
             Some(version) if self.may_have_rocket() => self.judged(version),
             Some(_) if bound => DoctorRow::note(
                 "kernel",
-                format!("{}: has its rocket driver from elsewhere", self.release),
-                format!("Take a mainline kernel, {first} or later, if the driver misbehaves."),
+                format!("{}: its rocket driver is not mainline's", self.release),
+                format!("Use a mainline kernel, {first} or later, if the driver misbehaves."),
             ),
             Some(_) => DoctorRow::problem(
                 "kernel",
-                format!("{}: the rocket driver came with {first}", self.release),
-                format!("Boot a mainline kernel, {first} or later, with its own device tree."),
+                format!(
+                    "{}: no rocket driver; mainline has it since {first}",
+                    self.release
+                ),
+                format!(
+                    "Boot a mainline kernel, {first} or later, with the device tree of the \
+                     same version."
+                ),
             ),
             None => DoctorRow::note(
                 "kernel",
-                format!("its version cannot be told from `{}`", self.release),
-                format!("See that `uname -r` is {first} or later."),
+                format!("`{}` has no readable version", self.release),
+                format!("Check that `uname -r` is {first} or later."),
             ),
         }
     }
 
-    /// A kernel that has the driver, by the fixes that it lacks.
+    /// The row of a kernel with the driver, by its missing fixes.
     fn judged(&self, version: KernelVersion) -> DoctorRow {
         let Some(MissingFixes { bugs, update }) = bugs::missing_fixes(version) else {
-            let found = format!(
-                "{}: has every fix of the driver that is known",
-                self.release
-            );
+            let found = format!("{}: has all known driver fixes", self.release);
             return DoctorRow::ok("kernel", found);
         };
         DoctorRow::note(
             "kernel",
-            format!("{}: lacks the fix of {}", self.release, bugs.join(", ")),
+            format!("{}: lacks the fix for {}", self.release, bugs.join(", ")),
             format!(
                 "Update to {update} or later, unless your distribution has added the fix to its \
                  kernel."
@@ -85,18 +88,17 @@ impl RunningKernel {
         )
     }
 
-    /// The options that the driver needs. `bound` tells that there is no question, as the
-    /// driver is at work.
+    /// The options that the driver needs. With `bound` the driver works, so they are set.
     pub(super) fn options_row(&self, root: &SystemRoot, bound: bool) -> DoctorRow {
         const TOPIC: &str = "configuration";
         let Some((place, config)) = self.config(root) else {
             return if bound {
-                DoctorRow::ok(TOPIC, "not readable; the driver is there")
+                DoctorRow::ok(TOPIC, "not readable; the driver is loaded")
             } else {
                 DoctorRow::note(
                     TOPIC,
                     "not readable (/proc/config.gz, /boot)",
-                    "See that the kernel was built with CONFIG_DRM_ACCEL_ROCKET and \
+                    "Check that the kernel was built with CONFIG_DRM_ACCEL_ROCKET and \
                      CONFIG_ROCKCHIP_IOMMU.",
                 )
             };
@@ -114,7 +116,7 @@ impl RunningKernel {
         }
         if !missing.is_empty() {
             let remedy = format!(
-                "Take a kernel that was built with {}.",
+                "Use a kernel that was built with {}.",
                 missing.join(" and ")
             );
             return DoctorRow::problem(TOPIC, found, remedy);
@@ -123,13 +125,13 @@ impl RunningKernel {
             return DoctorRow::problem(
                 TOPIC,
                 format!("{found}, but /lib/modules has no rocket module"),
-                "Install the package with the modules of this very kernel.",
+                "Install the package with the modules of this exact kernel version.",
             );
         }
         DoctorRow::ok(TOPIC, found)
     }
 
-    /// Whether the configuration says that the driver is in the kernel itself.
+    /// Whether the driver is built into the kernel, by its configuration.
     pub(super) fn has_rocket_built_in(&self, root: &SystemRoot) -> bool {
         let config = self.config(root);
         config.is_some_and(|(_, config)| value(&config, OPTIONS[0]) == Some("y"))

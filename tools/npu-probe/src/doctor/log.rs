@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel's log says of the NPU, where this user may read it.
+//! Messages about the NPU in the kernel log, if this user may read it.
 
 use super::root::{SystemRoot, shown_line};
 use super::row::DoctorRow;
@@ -8,10 +8,10 @@ use super::row::DoctorRow;
 const LOG: &str = "dev/kmsg";
 /// Whether the log is for privileged users only.
 const RESTRICTED: &str = "proc/sys/kernel/dmesg_restrict";
-/// What the driver prints of each core that it probes (Linux, rocket_core.c).
+/// What the driver prints for each core that it probes (Linux, rocket_core.c).
 const CORE: &str = "Rockchip NPU core ";
-/// What the kernel prints of a regulator that nothing has asked for, 30 seconds after
-/// boot (Linux, drivers/regulator/core.c).
+/// What the kernel prints for an unused regulator, 30 seconds after boot (Linux,
+/// drivers/regulator/core.c).
 const SWITCHED_OFF: &str = "disabling";
 /// An RK3588's cores in the order of their numbers in hardware (Linux, rk3588-base.dtsi).
 const CORES: [&str; 3] = ["fdab0000.npu", "fdac0000.npu", "fdad0000.npu"];
@@ -60,11 +60,11 @@ impl KernelLog {
             return DoctorRow::note(
                 TOPIC,
                 format!(
-                    "not checked: {} is no core of an RK3588",
+                    "not checked: {} is not a core of an RK3588",
                     elsewhere.join(", ")
                 ),
-                "If one job in two or three is killed, compare `sudo dmesg | grep 'NPU core'` with \
-                 the numbers that this chip gives its cores.",
+                "If one job in two or three is killed, compare `sudo dmesg | grep 'NPU core'` \
+                 with the core numbers of this chip.",
             );
         }
         let given: Vec<(&String, Option<usize>)> =
@@ -80,21 +80,21 @@ impl KernelLog {
             return DoctorRow::problem(
                 TOPIC,
                 format!("not in the order of the cores: {}", wrong.join(", ")),
-                "Have all cores probed in their order: enable all of them in the device tree, \
-                 build rocket in or load it from the initramfs, and reboot. Jobs on a core with \
-                 a wrong number hang until the driver kills them.",
+                "Make the kernel probe the cores in order: enable all of them in the device \
+                 tree, build rocket in or load it from the initramfs, and reboot. Jobs on a core \
+                 with a wrong number hang until the driver kills them.",
             );
         }
         if given.iter().all(|(_, number)| number.is_some()) {
             return DoctorRow::ok(TOPIC, "in the order of the cores (kernel log)");
         }
-        // The driver numbers what it finds, so that numbers are wrong behind a gap.
+        // The driver counts the cores that it probes, so numbers after a gap are wrong.
         let is_bound = CORES.map(|core| bound.iter().any(|bound| bound == core));
         let gap = is_bound.windows(2).any(|pair| pair == [false, true]);
         let may_read = match (&self.0, root.number(RESTRICTED)) {
             (Some(_), _) => "the kernel log no longer has the lines of all cores",
             (None, Some(1..)) => "the kernel log is for root only (dmesg_restrict)",
-            (None, _) => "the kernel log may not be read (/dev/kmsg)",
+            (None, _) => "the kernel log is not readable (/dev/kmsg)",
         };
         let found = match gap {
             true => format!("{may_read}; a core before the last one is missing"),
@@ -103,12 +103,12 @@ impl KernelLog {
         DoctorRow::note(
             TOPIC,
             found,
-            "If one job in two or three is killed, look at `sudo dmesg | grep 'NPU core'`: \
+            "If one job in two or three is killed, check `sudo dmesg | grep 'NPU core'`: \
              fdab0000.npu must be core 0, fdac0000.npu core 1, fdad0000.npu core 2.",
         )
     }
 
-    /// What the log says of the driver and its devices: the last lines.
+    /// The log's last lines about the driver and its devices.
     pub(super) fn of_driver(&self) -> Vec<String> {
         const MOST: usize = 4;
         let about = |line: &&str| {

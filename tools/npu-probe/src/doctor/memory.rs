@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much memory there is, and how much of it packed weights may take.
+//! The machine's memory, and how much of it packed weights may use.
 
 use npu_offload::AvailableMemory;
 
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 
-/// Memory of the machine, and what the control groups that this runs in leave of it.
+/// Memory of the machine, and what the process's control groups leave.
 pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     const TOPIC: &str = "memory";
     let text = root.text("proc/meminfo").unwrap_or_default();
     let memory = AvailableMemory::read(|path| root.text(path));
     let (Some(total), Some(memory)) = (total(&text), memory) else {
-        let remedy = "See that /proc/meminfo can be read.";
+        let remedy = "Check that /proc/meminfo is readable.";
         return DoctorRow::note(TOPIC, "not readable", remedy);
     };
     let found = format!(
-        "{} total, {} available; packed weights of llama.cpp may take {}",
+        "{} total, {} available; llama.cpp may use {} for packed weights",
         shown(total),
         shown(memory.free),
         shown(memory.default_budget())
@@ -24,11 +24,8 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     match memory.group_room {
         Some(room) if room < memory.free => DoctorRow::note(
             TOPIC,
-            format!(
-                "{found}; the limits of this control group leave {}",
-                shown(room)
-            ),
-            "To give weights more, set GGML_ROCKET_MEM, or raise memory.max of the group.",
+            format!("{found}; this control group leaves {}", shown(room)),
+            "To allow more for weights, set GGML_ROCKET_MEM, or raise memory.max of the group.",
         ),
         _ => DoctorRow::ok(TOPIC, found),
     }

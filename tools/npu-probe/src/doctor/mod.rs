@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe doctor`: why the NPU works on this machine, or does not.
+//! `npu-probe doctor`: checks whether this machine can use its NPU.
 //!
-//! Reads procfs, sysfs, the device tree and /dev below a directory ([`SystemRoot`]),
-//! opens no device, and makes a row of each thing that has to be right.
+//! Reads procfs, sysfs, the device tree and /dev below a directory ([`SystemRoot`]), opens no
+//! device, and makes a row for each requirement.
 
 mod bugs;
 mod clock;
@@ -26,12 +26,12 @@ use log::KernelLog;
 use row::DoctorRow;
 use tree::DeviceTree;
 
-/// Looks at everything.
+/// Runs all checks.
 pub(crate) fn examine(root: &SystemRoot) -> DoctorReport {
     let tree = DeviceTree::of(root);
     let kernel = RunningKernel::of(root);
     let driver = DriverBinding::of(root);
-    // Driver and node tell more than the tree, which containers hide.
+    // A bound driver counts more than the tree, which containers hide.
     let works = driver.is_bound() && !tree.has_other_npu();
     let mut rows = vec![tree.board_row(works)];
     let mut usable = None;
@@ -51,7 +51,7 @@ pub(crate) fn examine(root: &SystemRoot) -> DoctorReport {
     }
 }
 
-/// Rows of a board with the NPU, and the node that can be used.
+/// Rows of a board with the NPU, and the usable node.
 fn npu_rows(
     root: &SystemRoot,
     tree: &DeviceTree,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The device node: whose it is, and whether this user may open it. It is looked
-//! at, and not opened.
+//! The device node: its owner, and whether this user may open it. It is not opened.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -23,7 +22,7 @@ const PARENT: &str = "platform:rknn";
 const FIRST_USER_GROUP: u32 = 1000;
 const READ_WRITE: u32 = 0o6;
 
-/// What stat(2) tells of a node.
+/// A node's properties from stat(2).
 #[derive(Debug)]
 struct NodeStat {
     device: (u64, u64),
@@ -32,7 +31,7 @@ struct NodeStat {
     gid: u32,
 }
 
-/// Rows of all nodes, and the first that can be used.
+/// Rows of all nodes, and the first usable one.
 pub(super) fn rows(root: &SystemRoot, driver_bound: bool) -> (Vec<DoctorRow>, Option<String>) {
     let mut usable = None;
     let mut rows = Vec::new();
@@ -52,11 +51,11 @@ pub(super) fn rows(root: &SystemRoot, driver_bound: bool) -> (Vec<DoctorRow>, Op
     }
     if rows.is_empty() {
         let remedy = if driver_bound {
-            "Look at `sudo dmesg | grep -i -e rocket -e drm`: the driver has cores and no node."
+            "Check `sudo dmesg | grep -i -e rocket -e drm`: the driver has cores but no node."
         } else {
-            "See to the rows above: the driver makes the node with its first core."
+            "Fix the rows above first: the driver creates the node with its first core."
         };
-        rows.push(DoctorRow::problem(TOPIC, "the NPU has none", remedy).with(others));
+        rows.push(DoctorRow::problem(TOPIC, "the NPU has no node", remedy).with(others));
     }
     (rows, usable.filter(|_| driver_bound))
 }
@@ -74,8 +73,8 @@ fn judge(root: &SystemRoot, name: &str) -> Result<DoctorRow, DoctorRow> {
     let Some(stat) = stat(root, &path) else {
         return Err(DoctorRow::problem(
             TOPIC,
-            format!("{path} is missing, and the kernel has it"),
-            "See that udev runs; a container needs the node handed in (`--device /dev/accel`).",
+            format!("{path} is missing, although the kernel has the device"),
+            "Check that udev runs. For a container, pass the node to it (`--device /dev/accel`).",
         ));
     };
     let (major, minor) = stat.device;
@@ -85,8 +84,8 @@ fn judge(root: &SystemRoot, name: &str) -> Result<DoctorRow, DoctorRow> {
     if major != ACCEL_MAJOR || wanted.is_some_and(|wanted| wanted != format!("{major}:{minor}")) {
         return Err(DoctorRow::problem(
             TOPIC,
-            format!("{found}: not the numbers of the kernel's device"),
-            "Remove the node and have udev make it again (`sudo udevadm trigger`).",
+            format!("{found}: the numbers are not the kernel device's"),
+            "Remove the node, and let udev create it again (`sudo udevadm trigger`).",
         ));
     }
     if !may_use(root, &path, &stat) {
@@ -100,8 +99,8 @@ fn judge(root: &SystemRoot, name: &str) -> Result<DoctorRow, DoctorRow> {
     Ok(DoctorRow::ok(TOPIC, found))
 }
 
-/// What is known of a node. In a directory that stands for the system a regular file
-/// stands for the node, with MAJOR:MINOR MODE UID GID in it.
+/// A node's properties. In a test directory a regular file with MAJOR:MINOR MODE UID GID
+/// replaces the node.
 fn stat(root: &SystemRoot, path: &str) -> Option<NodeStat> {
     if root.is_running() {
         let metadata = fs::metadata(root.at(path)).ok()?;
@@ -129,7 +128,7 @@ fn stat(root: &SystemRoot, path: &str) -> Option<NodeStat> {
 /// Whether this process may read and write a node.
 fn may_use(root: &SystemRoot, path: &str, node: &NodeStat) -> bool {
     if root.is_running() {
-        // Access control lists count too, which the mode does not tell.
+        // Access control lists count too, and the mode does not show them.
         return eaccess(&root.at(path), AccessFlags::R_OK | AccessFlags::W_OK).is_ok();
     }
     let status = root.text("proc/self/status").unwrap_or_default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files of a system, below a directory that tests replace.
+//! The files of a system, below a directory that tests can replace.
 //!
 //! All that is read here may hold anything. Reading is bounded, never waits, and
 //! opens regular files only, which those of procfs and sysfs are.
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-/// The most that is read of a file. The longest that is looked at is modules.dep, with
-/// less than 1 MiB.
+/// The most bytes that are read of a file. The longest file is modules.dep, with less than 1
+/// MiB.
 const MOST_BYTES: u64 = 8 << 20;
 /// The most that a read of /dev/kmsg gives (Linux, PRINTK_MESSAGE_MAX).
 const MOST_OF_RECORD: usize = 8192;
@@ -21,16 +21,16 @@ const MOST_ENTRIES: usize = 8192;
 /// The most characters of a line that is shown.
 const MOST_SHOWN: usize = 160;
 
-/// Directories whose paths tell nothing of their user.
+/// Directories whose paths reveal nothing about the user.
 const PUBLIC: [&str; 9] = [
     "/usr/", "/opt/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/dev/", "/proc/", "/sys/",
 ];
 
-/// A system, as its files tell.
+/// A system, seen through its files.
 #[derive(Debug)]
 pub(crate) struct SystemRoot {
     path: PathBuf,
-    /// Whether reports leave out what tells of the user.
+    /// Whether reports leave out private data.
     pub(super) public: bool,
 }
 
@@ -138,7 +138,7 @@ impl SystemRoot {
     /// A path as reports show it.
     pub(super) fn shown(&self, path: &str) -> String {
         if self.public && !is_public_path(path) {
-            return "(a path that is left out)".to_owned();
+            return "(private path)".to_owned();
         }
         shown_line(path).unwrap_or_default()
     }
@@ -162,7 +162,7 @@ pub(crate) fn read_records(log: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whether a path tells nothing of the user.
+/// Whether a path reveals nothing about the user.
 pub(crate) fn is_public_path(path: &str) -> bool {
     PUBLIC.iter().any(|start| path.starts_with(start)) && !path.contains("..")
 }

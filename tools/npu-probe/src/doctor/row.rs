@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was found, row by row.
+//! The report: rows of findings.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// How good a row is.
+/// The state of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RowState {
     /// As it should be.
     Ok,
-    /// The NPU works with it, or it cannot be told.
+    /// The NPU works anyway, or the check is not possible.
     Note,
-    /// The NPU cannot be used with it.
+    /// The NPU is not usable.
     Problem,
 }
 
@@ -27,16 +27,16 @@ impl RowState {
     }
 }
 
-/// One thing that was looked at.
+/// One check and its result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DoctorRow {
     pub(crate) topic: &'static str,
     pub(crate) state: RowState,
     pub(crate) found: String,
-    /// Of parts of it, one line each.
+    /// Details, one line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) details: Vec<String>,
-    /// What to do about it, in one sentence; none of what is as it should be.
+    /// How to fix it, in one sentence; none if nothing is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
 }
@@ -82,15 +82,14 @@ impl DoctorRow {
 }
 
 /// Where problems are explained, in the sources and in the package.
-const PAGE: &str =
-    "docs/troubleshooting.md goes on from there (in packages: /usr/share/doc/npu-probe).";
+const PAGE: &str = "See docs/troubleshooting.md (in packages: /usr/share/doc/npu-probe).";
 
 /// All rows.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DoctorReport {
     /// Version of this program.
     pub(crate) version: &'static str,
-    /// The node of the NPU that can be used, if there is one.
+    /// The usable node of the NPU, if there is one.
     pub(crate) usable: Option<String>,
     pub(crate) rows: Vec<DoctorRow>,
 }
@@ -128,7 +127,7 @@ impl DoctorReport {
         )
     }
 
-    /// What comes of it, and where to read on.
+    /// The verdict, and where to read on.
     fn verdict(&self) -> String {
         let first = self
             .rows

@@ -4,9 +4,9 @@
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 
-/// Where programs are, if the environment does not say.
+/// Directories of programs without PATH.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The most directories that are looked into.
+/// The most directories that are searched.
 const MOST_DIRECTORIES: usize = 64;
 /// Where libraries are, with and without an architecture's directory below.
 const LIBRARIES: [&str; 4] = [
@@ -15,7 +15,7 @@ const LIBRARIES: [&str; 4] = [
     "/usr/local/lib",
     "/usr/local/lib64",
 ];
-/// The variable that names the one library that ggml loads besides those it knows.
+/// The variable that names one more library for ggml to load.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 const BACKEND: &str = "libggml-rocket.so";
 /// The name that packages give it beside ggml's own: one that ggml looks for.
@@ -29,15 +29,15 @@ pub(super) fn rows(root: &SystemRoot) -> Vec<DoctorRow> {
             root,
             "llama.cpp",
             &["llama-cli", "llama-completion", "llama-server"],
-            "Install llama.cpp with ggml 0.9.1 or later (Debian: `apt install llama.cpp-tools`), \
-             if language models are to run.",
+            "To run language models, install llama.cpp with ggml 0.9.1 or later (Debian: `apt \
+             install llama.cpp-tools`).",
         ),
         programs(
             root,
             "whisper.cpp",
             &["whisper-cli", "whisper-server"],
-            "Install whisper.cpp with a ggml that loads backends (Debian: `apt install \
-             whisper.cpp-tools`), if speech is to be recognised.",
+            "To recognise speech, install whisper.cpp with a ggml that loads backends (Debian: \
+             `apt install whisper.cpp-tools`).",
         ),
         backend(root, &directories),
         teflon(root, &directories),
@@ -103,7 +103,7 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
         .collect();
     if has("libggml-blas.so")().is_some() {
         details.push(
-            "its BLAS backend takes the products first: `apt remove libggml0-backend-blas`"
+            "its BLAS backend takes the matmuls first: `apt remove libggml0-backend-blas`"
                 .to_owned(),
         );
     }
@@ -116,11 +116,8 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
         }
         (Some(path), _, _) => DoctorRow::note(
             TOPIC,
-            format!(
-                "{BACKEND_PATH}={}: there is no such file",
-                root.shown(&path)
-            ),
-            "Set GGML_BACKEND_PATH to where libggml-rocket.so is (docs/llama.md).",
+            format!("{BACKEND_PATH}={}: no such file", root.shown(&path)),
+            "Set GGML_BACKEND_PATH to the path of libggml-rocket.so (docs/llama.md).",
         ),
         (None, Some(directory), _) => {
             DoctorRow::ok(TOPIC, format!("{}/{FOUND_BACKEND}", root.shown(directory)))
@@ -152,8 +149,8 @@ fn teflon(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
         None => DoctorRow::note(
             "Mesa's Teflon",
             "libteflon.so not found",
-            "Install it (Debian: `apt install mesa-teflon-delegate`), if TensorFlow Lite networks \
-             are to run.",
+            "To run TensorFlow Lite networks, install it (Debian: `apt install \
+             mesa-teflon-delegate`).",
         ),
     }
 }

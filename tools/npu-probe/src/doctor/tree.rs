@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The device tree: which board and chip this is, and which parts of the NPU the
-//! board enables.
+//! The device tree: the board, the chip, and the parts of the NPU that the board enables.
 //!
 //! Names and properties: Linux, arch/arm64/boot/dts/rockchip/rk3588-base.dtsi, and
 //! Documentation/devicetree/bindings/npu/rockchip,rk3588-rknn-core.yaml.
@@ -20,14 +19,14 @@ const VENDOR_NODE: &str = "rknpu";
 /// Vendor and chips with this NPU. The RK3588S differs in its pins.
 const CHIP: &str = "rockchip,rk3588";
 
-/// The chip, as far as the tree tells.
+/// The chip, by the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChipKind {
     /// RK3588 or a variant.
     Rk3588(String),
-    /// Another of the vendor.
+    /// Another chip of the vendor.
     Rockchip(String),
-    /// Of somebody else, or there is no tree.
+    /// Another vendor's chip, or no tree.
     Other,
 }
 
@@ -41,7 +40,7 @@ struct TreeNode {
     phandle: Option<u32>,
     /// Of the IOMMU that it is behind.
     iommu: Option<u32>,
-    /// Properties that the binding demands and the node has not.
+    /// Properties that the binding requires and the node lacks.
     lacks: Vec<&'static str>,
 }
 
@@ -103,8 +102,7 @@ impl DeviceTree {
         }
     }
 
-    /// Whether this is a board with the NPU, or a virtual machine with one, as far as the
-    /// tree tells.
+    /// Whether the tree describes a board, or a virtual machine, with the NPU.
     pub(super) fn has_npu(&self) -> bool {
         matches!(self.chip, ChipKind::Rk3588(_)) || self.nodes.iter().any(TreeNode::is_core)
     }
@@ -114,7 +112,7 @@ impl DeviceTree {
         matches!(self.chip, ChipKind::Rockchip(_)) && !self.has_npu()
     }
 
-    /// `works` tells that the rocket driver is at work here, whatever the tree says.
+    /// `works`: the rocket driver is bound, whatever the tree says.
     pub(super) fn board_row(&self, works: bool) -> DoctorRow {
         let model = self.model.as_deref().unwrap_or("a board without a name");
         let elsewhere = "Use a board with an RK3588 or RK3588S, or the software model \
@@ -124,15 +122,15 @@ impl DeviceTree {
             ChipKind::Rockchip(chip) => DoctorRow::problem(
                 "board",
                 format!(
-                    "{model} ({chip}): its NPU is another one, which the mainline driver does \
-                     not know and this project was not tested on"
+                    "{model} ({chip}): the mainline driver does not support its NPU, and this \
+                     project was not tested on it"
                 ),
                 elsewhere,
             ),
             ChipKind::Other if self.has_npu() => DoctorRow::note(
                 "board",
-                "no Rockchip board, but with the NPU: a virtual machine",
-                "Take times on a board, if you want any.",
+                "not a Rockchip board, but with the NPU: a virtual machine",
+                "Measure times on a board, not here.",
             ),
             ChipKind::Other if works => DoctorRow::ok(
                 "board",
@@ -140,16 +138,16 @@ impl DeviceTree {
                     TreeSight::Masked => {
                         "a board with the NPU; /sys/firmware is masked, as in a container"
                     }
-                    _ => "a board with the NPU; no device tree says which",
+                    _ => "a board with the NPU; no device tree names it",
                 },
             ),
             ChipKind::Other if self.sight == TreeSight::Masked => DoctorRow::problem(
                 "board",
-                "cannot be told: /sys/firmware is masked, as in a container, and no rocket \
-                 driver is at work",
-                "Run `npu-probe doctor` outside of the container.",
+                "unknown: /sys/firmware is masked, as in a container, and no rocket driver is \
+                 bound",
+                "Run `npu-probe doctor` outside the container.",
             ),
-            ChipKind::Other => DoctorRow::problem("board", "no Rockchip board", elsewhere),
+            ChipKind::Other => DoctorRow::problem("board", "not a Rockchip board", elsewhere),
         }
     }
 
@@ -172,11 +170,11 @@ impl DeviceTree {
         if cores.is_empty() {
             let vendors = self.nodes.iter().find(|node| node.is_vendors());
             let found = match vendors {
-                Some(node) => format!("the vendor's: {} is for its rknpu driver", node.name),
-                None => "no node of the NPU".to_owned(),
+                Some(node) => format!("the vendor's: {} is for the rknpu driver", node.name),
+                None => "no node for the NPU".to_owned(),
             };
-            let remedy = "Boot with the device tree that comes with the mainline kernel, 6.18 or \
-                          later, of the same version.";
+            let remedy = "Boot a mainline kernel, 6.18 or later, with the device tree of the \
+                          same version.";
             return DoctorRow::problem(TOPIC, found, remedy);
         }
         let details = cores.iter().map(|core| self.describe(core));
@@ -185,17 +183,18 @@ impl DeviceTree {
             core.is_enabled() && self.iommu_of(core).is_none_or(|iommu| !iommu.is_enabled())
         };
         if enabled == 0 {
-            let remedy = "Enable rknn_core_0 to 2 and rknn_mmu_0 to 2 by a device tree overlay \
-                          (status, npu-supply, sram-supply), or take a newer device tree of the \
+            let remedy = "Enable rknn_core_0 to 2 and rknn_mmu_0 to 2 with a device tree overlay \
+                          (status, npu-supply, sram-supply), or use a newer device tree of the \
                           board.";
             return DoctorRow::problem(TOPIC, found, remedy).with(details);
         }
         if cores.iter().any(|core| behind_disabled(&core)) {
-            let remedy = "Enable rknn_mmu_0 to 2 too: a core whose IOMMU is disabled never starts.";
+            let remedy = "Enable rknn_mmu_0 to 2 too: a core does not start while its IOMMU is \
+                          disabled.";
             return DoctorRow::problem(TOPIC, found, remedy).with(details);
         }
         if enabled < cores.len() {
-            let remedy = "Enable the other cores, or work with those that there are.";
+            let remedy = "Enable the other cores, or use the enabled ones only.";
             return DoctorRow::note(TOPIC, found, remedy).with(details);
         }
         DoctorRow::ok(TOPIC, found).with(details)
@@ -215,7 +214,7 @@ impl DeviceTree {
         };
         let mut text = format!("{} {}, {iommu}", core.name, core.status);
         if !core.lacks.is_empty() {
-            text = format!("{text}, without {}", core.lacks.join(", "));
+            text = format!("{text}, lacks {}", core.lacks.join(", "));
         }
         text
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program on a device with its driver: buffers where the kernel puts them,
-//! the program changed to fit.
+//! Runs a program on a device with its driver: the kernel places the buffers, and the program
+//! is changed to match.
 
 use std::mem;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use super::ProgramRun;
 use super::memory::{MemoryRegion, ProgramMemory};
 use super::relocate::{MovedBuffer, RelocateError, relocate};
 
-/// How long to wait for the end of the job: several times the driver's limit of
-/// 500 ms, for those of others before it.
+/// How long to wait for the end of the job: several times the driver's limit of 500 ms, for
+/// earlier jobs of other users.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Why a program was not run, or its results not fetched.
+/// Why a program did not run, or its results were not read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BoardError {
     #[error("cannot place {what}: {source}")]
     Length { what: String, source: LengthError },
     #[error("{what}: {source}")]
     Device { what: String, source: Error },
-    #[error("the kernel put {moved}, and the program cannot be changed to fit: {source}")]
+    #[error("the kernel placed {moved}, and the program cannot be changed to match: {source}")]
     Refused {
         moved: String,
         source: RelocateError,
@@ -113,7 +113,7 @@ fn allocate(device: &Device, region: &MemoryRegion) -> Result<Bo, BoardError> {
         source,
     })?;
     device.alloc(len).map_err(device_error(format!(
-        "cannot make a buffer for {}",
+        "cannot create a buffer for {}",
         region.what
     )))
 }
@@ -126,7 +126,7 @@ fn moved((region, bo): (&MemoryRegion, &Bo)) -> MovedBuffer {
     }
 }
 
-/// The buffers that the kernel put elsewhere than the program has them, in words.
+/// The moved buffers, in words.
 fn told(memory: &ProgramMemory, moved: &[MovedBuffer]) -> String {
     let places = memory.regions.iter().zip(moved);
     let elsewhere = places.filter(|(_, buffer)| buffer.from != buffer.to);
@@ -147,10 +147,10 @@ fn finish(bos: &[Bo], memory: &mut ProgramMemory) -> Result<Option<FenceStatus>,
         if status.is_none() {
             let fence = bo
                 .fence(BufferAccess::Read)
-                .map_err(device_error("cannot look at the job"))?;
+                .map_err(device_error("cannot check the job"))?;
             let ended = fence
                 .wait(until)
-                .map_err(device_error("the job does not end"))?;
+                .map_err(device_error("the job did not end"))?;
             status = Some(ended);
         }
         let from = bo
@@ -166,8 +166,7 @@ fn end(outcome: &mut ProgramRun, status: Option<FenceStatus>) {
     outcome.completed = matches!(status, Some(FenceStatus::Signaled));
     outcome.end = match status {
         Some(FenceStatus::Failed(errno)) => format!("the driver killed the job: {errno}"),
-        // A kernel drops jobs that it does not like without a word.
-        _ => "the driver says that the job is done, which it also says of a job that it dropped"
-            .to_owned(),
+        // A kernel drops invalid jobs without an error.
+        _ => "the driver reports the job as done; it reports the same for a dropped job".to_owned(),
     };
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program on a core of the model's chip, kicked off as the kernel driver
-//! would, without a driver in between.
+//! Runs a program on a core of the model's chip, started as the kernel driver would, without a
+//! driver.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use rknpu_chip::{Bus, ChipOptions, Core, Diagnosis, Direction, Fault, Master};
 use super::ProgramRun;
 use super::memory::ProgramMemory;
 
-/// Faults that are told; a runaway program makes millions.
+/// Most faults that are reported; a runaway program causes millions.
 const FAULTS_KEPT: usize = 8;
 
 /// Why a program cannot be started.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no core {core}: this chip has {cores}, from 0 on")]
+#[error("no core {core}: this chip has {cores} cores, counted from 0")]
 pub(crate) struct NoCore {
     pub(crate) core: u32,
     pub(crate) cores: u32,

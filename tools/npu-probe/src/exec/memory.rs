@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a run: pages at the addresses that were asked for.
+//! The memory of a run: pages at the requested addresses.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -20,16 +20,17 @@ const REGION_MAX: u64 = (1 << 31) - PAGE;
 /// Most words that a kick fetches: pairs, counted with 16 bits.
 const WORDS_MAX: usize = 2 << 16;
 
-/// Why there is no such memory as was asked for.
+/// Why the requested memory is not possible.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryError {
     #[error(
-        "{what} is to be at {iova:#x}, but the IOMMU maps whole pages: use a multiple of {PAGE:#x}"
+        "the address of {what}, {iova:#x}, is not a multiple of {PAGE:#x}; the IOMMU maps whole \
+         pages"
     )]
     Misaligned { what: String, iova: u32 },
-    #[error("{what} has no bytes")]
+    #[error("{what} is empty")]
     Empty { what: String },
-    #[error("{what} has more than {REGION_MAX:#x} bytes, the most of a buffer object; split it")]
+    #[error("{what} has more than {REGION_MAX:#x} bytes, the limit of a buffer object; split it")]
     TooLarge { what: String },
     #[error("{what} would end at {end:#x}, beyond the 4 GiB that the NPU can address")]
     BeyondEnd { what: String, end: u64 },
@@ -43,7 +44,8 @@ pub(crate) enum MemoryError {
         second_range: String,
     },
     #[error(
-        "{what} is partly in {other} ({range}) and partly outside; ask for each part by itself"
+        "{what} is partly in {other} ({range}) and partly outside; use a separate option for \
+         each part"
     )]
     PartlyOutside {
         what: String,
@@ -52,7 +54,7 @@ pub(crate) enum MemoryError {
     },
     #[error("the program has {words} words, and a kick fetches at most {WORDS_MAX}")]
     ProgramTooLong { words: usize },
-    #[error("there is no room for the program between the other buffers")]
+    #[error("no free address range for the program; move the other buffers, or use --at")]
     NoRoom,
     #[error("cannot read {what}: {source}")]
     Read { what: String, source: io::Error },
@@ -69,7 +71,7 @@ pub(crate) struct MemoryRegion {
     pub(crate) start: u32,
     /// Content of the region, whole pages.
     pub(crate) bytes: Vec<u8>,
-    /// The file that gets the first so many bytes afterwards.
+    /// The file that gets this many first bytes afterwards.
     pub(crate) write_back: Option<(PathBuf, usize)>,
 }
 
@@ -255,7 +257,7 @@ impl ProgramMemory {
         (iova < self.regions.get(index)?.end()).then_some(index)
     }
 
-    /// Writes the files that were asked for; the error is of the first that failed.
+    /// Writes the requested files; the error is the first failure's.
     pub(crate) fn save(&self, outputs: &[OutputRegion]) -> Result<(), (PathBuf, io::Error)> {
         for region in &self.regions {
             if let Some((file, len)) = &region.write_back {

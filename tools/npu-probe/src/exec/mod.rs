@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One raw register program against given memory: the memory (`memory`), the
-//! model's chip (`chip`), a device with its driver (`board`), and what it takes
-//! to run a program at other addresses than its own (`relocate`).
+//! One raw register program on given memory: the memory (`memory`), the model's chip (`chip`),
+//! a device with its driver (`board`), and the move of a program to other addresses
+//! (`relocate`).
 
 #[allow(unsafe_code)]
 pub(crate) mod board;
@@ -15,12 +15,12 @@ use npu_model::accesses::DmaAccess;
 
 use relocate::RelocatedWord;
 
-/// What a program did that was run alone, as far as that can be seen.
+/// The visible outcome of one program.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramRun {
-    /// Whether the program ended as it should.
+    /// Whether the program completed.
     pub(crate) completed: bool,
-    /// Why not, or what else there is to say of the end.
+    /// How it ended.
     pub(crate) end: String,
     /// PC.INTERRUPT_RAW_STATUS, where it can be seen.
     pub(crate) raw_status: Option<u32>,
@@ -28,10 +28,10 @@ pub(crate) struct ProgramRun {
     pub(crate) device_time: Option<Duration>,
     /// Traps and faults, one line each.
     pub(crate) events: Vec<String>,
-    /// What was touched, where that is known.
+    /// Memory accesses, if known.
     pub(crate) accesses: Vec<DmaAccess>,
-    /// Words that ran with another value than was given.
+    /// Words whose value was changed for the run.
     pub(crate) changes: Vec<RelocatedWord>,
-    /// Buffers that the kernel put elsewhere: address asked for, address given.
+    /// Buffers that the kernel moved: requested address, actual address.
     pub(crate) moved: Vec<(u32, u32)>,
 }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program for other addresses than its own: each DMA engine that runs gets
-//! the base that its buffer has now.
+//! Moves a program to other addresses: each active DMA engine gets the new base of its buffer.
 //!
-//! What an engine touches is computed from the registers, so that a number
-//! that only looks like an address stays as it is.
+//! The accesses of an engine are computed from the registers, so a number that only looks like
+//! an address is not changed.
 
 use std::collections::BTreeMap;
 
 use rknpu_regcmd::{Extent, ExtentError, RegisterInfo, Word, extents, tasks};
 use serde::Serialize;
 
-/// A buffer that is elsewhere now.
+/// A moved buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MovedBuffer {
     /// First address that the program has for it.
@@ -41,10 +40,10 @@ pub(crate) struct RelocatedWord {
     pub(crate) to: u32,
 }
 
-/// Why a program cannot be made to run at other addresses.
+/// Why a program cannot be moved.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelocateError {
-    #[error("what task {task} touches cannot be told: {source}")]
+    #[error("the memory accesses of task {task} are unknown: {source}")]
     Extent { task: usize, source: ExtentError },
     #[error("task {task}: {extent} is not within one of the buffers")]
     Outside { task: usize, extent: Extent },

@@ -22,10 +22,10 @@ pub(crate) struct Experiment {
     pub(crate) output: usize,
     /// The jobs, which run one after another.
     pub(crate) jobs: Vec<ExperimentJob>,
-    /// Whether the order of the jobs' outcomes means something.
+    /// Whether the order of the jobs' outcomes matters.
     pub(crate) reading: OutcomeOrder,
-    /// Sides on which part of the output is wrong in a way that nobody knows:
-    /// there, other wrong values than the model's are taken for them too.
+    /// Sides on which part of the output is wrong in an unknown way: there, wrong values other
+    /// than the model's match too.
     pub(crate) spoiled: &'static [&'static str],
     /// Where its buffers lie.
     pub(crate) placement: Placement,
@@ -49,17 +49,17 @@ pub(crate) enum Placement {
 #[derive(Clone, Debug)]
 pub(crate) struct ExperimentJob {
     pub(crate) tasks: Vec<TaskTemplate>,
-    /// Whether what becomes of it belongs to what is seen.
+    /// Whether its outcome is part of the result.
     pub(crate) observed: bool,
 }
 
-/// Whether the order of jobs means something when their outcomes are compared.
+/// Whether the order of jobs matters when their outcomes are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutcomeOrder {
-    /// It does: each job's outcome is compared with that of the same job on the model.
+    /// Yes: each job's outcome is compared with the same job's on the model.
     EachJob,
-    /// It does not: the jobs are all alike, and run on cores that nobody can choose.
-    /// Which outcomes there are is compared.
+    /// No: the jobs are equal, and the driver chooses their cores. The set of outcomes is
+    /// compared.
     AnyOrder,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which core a job ran on, as far as the kernel tells: each core has an interrupt line of
-//! its own, which its IOMMU shares, and the kernel counts how often it was raised.
+//! Detects the core that ran a job: each core has a separate interrupt line, shared with its
+//! IOMMU, and the kernel counts interrupts per line.
 
 use std::collections::BTreeMap;
 use std::fs;

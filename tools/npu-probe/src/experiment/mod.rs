@@ -38,8 +38,8 @@ pub(crate) fn chained(
     programs.collect()
 }
 
-/// A model that does what silicon does on these sides of contested facts, without a word,
-/// and that does not take the time of a hang.
+/// A silent model that behaves like silicon on these sides of contested facts, and skips the
+/// time of a hang.
 pub(crate) fn model(contested: Contested) -> Arc<Model> {
     Model::new(ModelOptions {
         level: Level::Silent,

@@ -20,7 +20,7 @@ use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, RawTask};
 
 use super::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate, input, interrupts};
 
-/// What an output holds before each job: bytes that nobody wrote stay so.
+/// Fill value of an output before each job; unwritten bytes keep it.
 pub(crate) const SENTINEL: u8 = 0xaa;
 
 /// Unused bytes in front of and behind the data of each buffer.
@@ -61,7 +61,7 @@ pub(crate) struct ExperimentLog {
     pub(crate) no_interrupts: Option<String>,
 }
 
-/// How often the jobs of an experiment run, and where.
+/// How many times, and where, the jobs of an experiment run.
 ///
 /// The driver's scheduler gives an idle file the core that the fewest files used last.
 /// So files that stay open while the next one runs its first job reach each core once
@@ -250,9 +250,8 @@ impl ExperimentBuffers {
         self.buffers.iter().find(|buffer| buffer.id == wanted)
     }
 
-    /// Submits a job, with the witness as its last task: where that has run, all
-    /// before it have ended. A fence could tell the same, but not if it is
-    /// asked for too late.
+    /// Submits a job, with the witness as its last task: where that has run, all before it
+    /// have ended. A fence would show the same, but not if it is queried too late.
     fn start(&mut self, job: &ExperimentJob, log: &mut ExperimentLog) -> anyhow::Result<Instant> {
         for buffer in self.buffers.iter_mut() {
             if [OUT, WITNESS_OUT].contains(&buffer.id) {
@@ -378,7 +377,7 @@ impl ExperimentBuffers {
     }
 }
 
-/// A buffer object with `bytes` between so many bytes before and behind them.
+/// A buffer object with `bytes`, and padding before and after them.
 fn allocate(file: &Device, bytes: &[u8], before: usize, behind: usize) -> anyhow::Result<Bo> {
     let mut bo = file.alloc(ByteLen::new(before + bytes.len() + behind)?)?;
     let mut guard = bo.write(Deadline::FOREVER)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Register programs made from known good ones by changing registers, with
-//! addresses that are filled in late. The linker of rknpu-regcmd would refuse
-//! most of them, since what they ask is just what is not known to work.
+//! Register programs made from known good ones by changing registers, with addresses that are
+//! filled in late. The linker of rknpu-regcmd would reject most of them, since they test what
+//! is not known to work.
 
 use rknpu_regcmd::{
     AddressRegister, BufferRef, EnableMask, FieldRangeError, Iova, Program, Register, RegisterInfo,
@@ -98,9 +98,8 @@ impl TaskTemplate {
         self.lines.iter().rfind(|line| line.writes(R::INFO))?.to
     }
 
-    /// A register whose value means something that nobody has described: what
-    /// the program touches is computed with this one, which must reach as far
-    /// as any meaning that the other may have.
+    /// A register whose value has an undocumented meaning. The accesses of the program are
+    /// computed with this value instead, which must cover every possible meaning.
     pub(crate) fn prove_as<R: Register>(&mut self, register: R) -> &mut Self {
         self.stand_ins.push(word_of(register));
         self

@@ -13,20 +13,20 @@ const ALL: &str = "all";
 /// Options of `calibrate`.
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateFlags {
-    /// The profile's file [default: rocket-npu/profile.json in the user's configuration]
+    /// Write the profile to this file [default: rocket-npu/profile.json in the user's
+    /// configuration]
     #[arg(long, value_name = "FILE", conflicts_with = "facts")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Measure nothing but these contested facts, and write no profile: their names, or
-    /// `all`
+    /// Check only these contested facts, by name or `all`, and write no profile
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     facts: Vec<String>,
 
-    /// Run also what may hang a core
+    /// Also run experiments that may hang a core
     ///
-    /// A job that hangs holds its core for half a second, until the driver
-    /// resets it; other users of the NPU wait. Some sources say that a core may
-    /// then need a power cycle: be ready to reboot, and save your work.
+    /// A hung job blocks its core for half a second, until the driver resets it. Other users
+    /// of the NPU wait. Some sources say that a core may then need a power cycle: save your
+    /// work, and be ready to reboot.
     #[arg(long)]
     pub(crate) risky: bool,
 
@@ -42,12 +42,12 @@ pub(crate) struct CalibrateFlags {
 }
 
 impl CalibrateFlags {
-    /// Whether all is measured, not facts alone.
+    /// Whether everything is measured, not only facts.
     pub(crate) fn is_whole(&self) -> bool {
         self.facts.is_empty()
     }
 
-    /// Whether facts are shown that are as expected: where nothing else was asked for.
+    /// Whether facts that match the model are shown too.
     pub(crate) fn shows_all(&self) -> bool {
         self.verbose || !self.is_whole()
     }

@@ -15,9 +15,9 @@ const GIB: u32 = 30;
 /// How captures are read.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct CaptureFlags {
-    /// Read what is whole of a capture without an end
+    /// Read the complete part of an unfinished capture
     ///
-    /// That is one whose program or machine died while it was recorded.
+    /// A capture is unfinished if its program or machine died during the recording.
     #[arg(long)]
     pub(crate) unfinished: bool,
 }
@@ -31,14 +31,14 @@ pub(crate) struct ReplayFlags {
     #[command(flatten)]
     pub(crate) capture: CaptureFlags,
 
-    /// Memory that the jobs' buffer objects may take, MiB
+    /// Memory limit for the jobs' buffer objects, MiB
     ///
-    /// The gaps between the addresses of a job's objects count too. A file of few
-    /// bytes may claim much; one that needs more is refused at once.
+    /// The gaps between the addresses of a job's objects count too. A small file may claim a
+    /// lot of memory; a file that needs more than the limit is rejected before the replay.
     #[arg(long, value_name = "MIB", default_value_t = ReplayOptions::default().bytes_max >> MIB)]
     pub(crate) max_memory: u64,
 
-    /// Bytes that all jobs together may load and compare, GiB
+    /// Limit of the data that all jobs together load and compare, GiB
     #[arg(long, value_name = "GIB", default_value_t = ReplayOptions::default().work_max >> GIB)]
     pub(crate) max_work: u64,
 

@@ -10,28 +10,27 @@ use serde::Serialize;
 use crate::exit::Failure;
 use crate::output;
 
-/// Of commands that work on a device, or for the board that it is in.
+/// Options of commands that use a device, or the profile of its board.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DeviceFlags {
     /// Device to use: a path, `model`, or `auto`
     ///
-    /// `auto` takes a device of the kernel's rocket driver if it can be used,
-    /// else the software model. A path, such as /dev/accel/accel0, demands that
-    /// device: without it the exit code is 3. Where this option is not given,
-    /// the environment variable ROCKET_DEVICE is asked, then `auto` is taken.
+    /// `auto` uses a device of the kernel's rocket driver if one is usable, else the software
+    /// model. A path, such as /dev/accel/accel0, requires that device: the exit code is 3 if
+    /// it is not usable. Without this option, the environment variable ROCKET_DEVICE applies,
+    /// then `auto`.
     #[arg(long, value_name = "PATH|model|auto")]
     device: Option<Selector>,
 }
 
 impl DeviceFlags {
-    /// The device to use; asks the environment if the command line says
-    /// nothing.
+    /// The device to use, from the command line or else the environment.
     pub(crate) fn selector(&self) -> Selector {
         self.device.clone().unwrap_or_else(Selector::from_env)
     }
 }
 
-/// Of commands that report what they found.
+/// Options of commands that print a report.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ReportFlags {
     /// Print one JSON object instead of text
@@ -52,8 +51,7 @@ impl ReportFlags {
         }
     }
 
-    /// Prints what people see of a run as it goes on, unless JSON is to come at its
-    /// end.
+    /// Prints text during a run, unless the run ends with JSON.
     pub(crate) fn say(self, text: &str) -> Result<(), Failure> {
         match self.json {
             true => Ok(()),
@@ -62,20 +60,20 @@ impl ReportFlags {
     }
 }
 
-/// Files that tell of a run.
+/// Files that record a run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunFiles {
-    /// Write when each engine of the NPU would have worked into this file
+    /// Write a timeline of the NPU's engines to this file
     ///
-    /// By modelled time, so only on the software model. The format is Chrome's
-    /// trace event JSON: open the file at ui.perfetto.dev.
+    /// Times are modelled, so this needs the software model. The format is Chrome's trace
+    /// event JSON: open the file at ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Record all jobs, with all that they touch, into this file
+    /// Record all jobs, with all memory that they access, to this file
     ///
-    /// For `replay`, `decode` and `diff`, here or elsewhere. SUBMIT then returns
-    /// when its jobs have ended, and no two jobs run at the same time.
+    /// `replay`, `decode` and `diff` read it, on any machine. During the recording SUBMIT
+    /// returns after its jobs have ended, and jobs run one at a time.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
 }

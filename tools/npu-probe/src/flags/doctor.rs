@@ -10,14 +10,14 @@ use super::common::ReportFlags;
 /// Options of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorFlags {
-    /// Print one block for a bug report, without anything private
+    /// Print a block for a bug report, without private data
     ///
-    /// No paths but those of the system, and no names of users. Host names, serial
-    /// numbers and addresses are not in any report.
+    /// The block has system paths only, and no user names. No report of this command has host
+    /// names, serial numbers or network addresses.
     #[arg(long)]
     pub(crate) paste: bool,
 
-    /// Look below this directory instead of the system's root
+    /// Check the system below this directory instead of the system's root
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub(crate) root: PathBuf,
 

@@ -7,24 +7,24 @@ use clap::ValueEnum;
 use npu_matmul::Dtype;
 use serde::{Deserialize, Serialize};
 
-/// The element types of a product's operands.
+/// The element types of a matmul's operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OperandDtypes {
-    /// Signed 8-bit integers; the result is exact, 32 bits
+    /// Signed 8-bit integers; the result is exact, in 32 bits
     #[default]
     Int8,
-    /// IEEE half precision; the result is single precision, within a bound
+    /// IEEE half precision; the result is single precision, within an error bound
     Fp16,
-    /// Integers from -8 to 7; the result is exact, 32 bits
+    /// Integers from -8 to 7; the result is exact, in 32 bits
     Int4,
-    /// Floats, which become int8 with a scale for each row of A and of B; the
-    /// result is single precision
+    /// Floats, quantised to int8 with a scale for each row of A and of B; the result is single
+    /// precision
     W8a8,
 }
 
 impl OperandDtypes {
-    /// The types that are measured where none is asked for.
+    /// The types that are measured by default.
     pub(crate) const PLAIN: [Self; 3] = [Self::Int8, Self::Fp16, Self::Int4];
 
     /// The type that the NPU multiplies in.

@@ -13,11 +13,11 @@ pub(crate) struct EvidenceFlags {
     #[command(flatten)]
     pub(crate) first: FirstFlags,
 
-    /// A language model for one prompt with llama.cpp
+    /// Run one prompt of this language model with llama.cpp
     #[arg(long, value_name = "FILE.gguf")]
     pub(crate) model: Option<PathBuf>,
 
-    /// The program that runs it [default: llama-completion in PATH]
+    /// The llama.cpp program to run it with [default: llama-completion in PATH]
     #[arg(long, value_name = "PROGRAM", requires = "model")]
     pub(crate) llama: Option<PathBuf>,
 

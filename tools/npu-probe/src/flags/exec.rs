@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The options of `exec`, with ranges of memory as people write them.
+//! The options of `exec`, with memory ranges.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,51 +12,48 @@ use super::common::ReportFlags;
 /// Options of `exec`.
 #[derive(Debug, Args)]
 pub(crate) struct ExecFlags {
-    /// File with the program: assembler text, hexadecimal words or binary, as
-    /// for `decode`; `-` is standard input
+    /// File with the program: assembler text, hexadecimal words or binary words, like
+    /// `decode`; `-` is standard input
     pub(crate) program: PathBuf,
 
-    /// Memory with the content of a file; with `:rw` the file gets what is
-    /// there afterwards
+    /// Memory with the content of a file; with `:rw` the file is updated afterwards
     ///
-    /// The address is a multiple of 4096, decimal or hexadecimal after 0x. What
-    /// the last page has beyond the file is 0.
+    /// The address is a multiple of 4096, decimal or hexadecimal with 0x. The last page is
+    /// filled with zeros beyond the file.
     #[arg(long = "bo", value_name = "IOVA:FILE[:rw]")]
     pub(crate) inputs: Vec<BufferFile>,
 
-    /// Memory to write into a file afterwards; zeroes before, where no --bo is
+    /// Memory to write to a file afterwards; starts with zeros where no --bo is
     #[arg(long = "out", value_name = "IOVA:LEN:FILE")]
     pub(crate) outputs: Vec<OutputRegion>,
 
-    /// Where the program itself lies [default: the highest free pages]
+    /// Address of the program [default: the highest free pages]
     #[arg(long, value_name = "IOVA", value_parser = iova)]
     pub(crate) at: Option<u32>,
 
-    /// Core that runs it
+    /// Core that runs the program
     #[arg(long, default_value_t = 0)]
     pub(crate) core: u32,
 
-    /// What the model does when the program does what silicon punishes
-    /// [default: faithful]
+    /// How the model handles programs that fail on silicon [default: faithful]
     #[arg(long)]
     pub(crate) level: Option<ExecLevel>,
 
-    /// Tell what each memory master touched
+    /// Print the memory accesses of each memory master
     #[arg(long)]
     pub(crate) trace: bool,
 
-    /// Run it on this device instead of the model's chip
+    /// Run the program on this device instead of the model's chip
     ///
-    /// The program can hang a core, or leave register values behind that
-    /// disturb the next user of the NPU; there is no way to check that
-    /// beforehand. Buffers go where the kernel puts them, and the program's
-    /// address registers are changed accordingly, or the run is refused.
-    /// `model` is the software model with its driver.
+    /// The program can hang a core, or leave register values that disturb the next user of the
+    /// NPU. Nothing can check that beforehand. The kernel chooses the addresses of buffers.
+    /// The program's address registers are changed to match; if that is not possible, nothing
+    /// runs. `model` is the software model with its driver.
     #[arg(long, value_name = "PATH|model",
         conflicts_with_all = ["core", "level", "trace", "at", "device"])]
     pub(crate) unsafe_device: Option<Selector>,
 
-    /// The model whose chip it is, with its options: docs/model.md
+    /// Software model to run on, with its options (docs/model.md)
     #[arg(long, value_name = "model[:OPTIONS]")]
     pub(crate) device: Option<Selector>,
 
@@ -67,11 +64,11 @@ pub(crate) struct ExecFlags {
 /// [`Level`] on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ExecLevel {
-    /// As silicon does, and tell
+    /// Behave like silicon, and report it
     Faithful,
     /// Hang wherever a result would be wrong
     Strict,
-    /// As silicon does, without a word
+    /// Behave like silicon, and report nothing
     Silent,
 }
 
@@ -103,10 +100,10 @@ pub(crate) struct OutputRegion {
     pub(crate) file: PathBuf,
 }
 
-/// Why a range of memory makes no sense.
+/// Why a memory range is not valid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RangeError {
-    #[error("it is not of the form {0}")]
+    #[error("expected the form {0}")]
     Form(&'static str),
     #[error("`{0}` is not a number below 2^32, decimal or hexadecimal after 0x")]
     Number(String),

@@ -14,16 +14,16 @@ pub(crate) struct FirstFlags {
     #[arg(short, long, value_name = "DIR", default_value = "npu-evidence")]
     pub(crate) output: PathBuf,
 
-    /// Repeat steps that failed, were killed, or took the machine down
+    /// Repeat steps that failed, were killed, or crashed the machine
     #[arg(long)]
     pub(crate) retry: bool,
 
-    /// Kill a step that takes longer [default: 120 or 1800, by the step]
+    /// Kill a step after this time, seconds [default: 120 or 1800, by the step]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) limit: Option<u64>,
 
-    /// File of the profile, which is written if the board must avoid something
-    /// [default: rocket-npu/profile.json in the user's configuration]
+    /// Write the profile to this file, if the board must avoid something [default:
+    /// rocket-npu/profile.json in the user's configuration]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 
@@ -40,7 +40,7 @@ pub(crate) struct RungFlags {
     /// Name of the experiment
     pub(crate) name: String,
 
-    /// Run the program of its parent instead, each time with one register as in this one
+    /// Run the parent experiment's program instead, once for each register that differs
     #[arg(long)]
     pub(crate) flip: bool,
 

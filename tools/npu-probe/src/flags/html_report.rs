@@ -8,15 +8,15 @@ use clap::Args;
 /// Options of `report`.
 #[derive(Debug, Args)]
 pub(crate) struct HtmlReportFlags {
-    /// Files of this program, told apart by what is in them
+    /// Result files of npu-probe, recognised by their content
     ///
-    /// What the self-test, `doctor`, `bench` and `calibrate` print with --json, profiles
-    /// that `calibrate` writes, and traces: of llama.cpp by GGML_ROCKET_TRACE, of `run`
-    /// or the self-test by --trace.
+    /// Accepts the --json output of the self-test, `doctor`, `bench` and `calibrate`, profiles
+    /// that `calibrate` wrote, and traces: of llama.cpp (GGML_ROCKET_TRACE), and of `run` and
+    /// the self-test (--trace).
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
 
-    /// Write the page here [default: standard output]
+    /// Write the page to this file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }

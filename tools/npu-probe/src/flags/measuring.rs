@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of `bench` that say what is measured.
+//! Options of `bench` that choose what it measures.
 
 use std::num::NonZeroUsize;
 
@@ -18,7 +18,7 @@ const DEFAULT_SHAPE: ProductShape = ProductShape {
     n: 4096,
 };
 
-/// Options that say what is measured, and on what.
+/// Options that choose what is measured, and on what.
 #[derive(Debug, Args)]
 pub(crate) struct MeasuringFlags {
     #[arg(value_name = shape::FORM, help = shape::HELP, default_values_t = [DEFAULT_SHAPE])]
@@ -28,7 +28,7 @@ pub(crate) struct MeasuringFlags {
     #[arg(long, value_delimiter = ',')]
     dtype: Vec<OperandDtypes>,
 
-    /// Products to measure, after one that warms up
+    /// Matmuls to measure, after one to warm up
     #[arg(long, value_name = "TIMES", default_value = "5")]
     pub(crate) repeat: NonZeroUsize,
 
@@ -36,9 +36,9 @@ pub(crate) struct MeasuringFlags {
     #[arg(long, value_name = "NUMBER")]
     fds: Option<NonZeroUsize>,
 
-    /// Threads for the CPU's share, the fastest CPUs first: a number or auto,
-    /// with ,pin or ,free behind it to keep each on one CPU or not; the
-    /// environment's NPU_THREADS says the same [default: one for each CPU, free]
+    /// CPU threads, on the fastest CPUs first: a number or auto, then ,pin (fixed to one CPU
+    /// each) or ,free; the variable NPU_THREADS does the same [default: one for each CPU,
+    /// free]
     #[arg(long)]
     threads: Option<Threads>,
 

@@ -11,13 +11,13 @@ use super::planning::MachineFlags;
 /// Options of `model`.
 #[derive(Debug, Args)]
 pub(crate) struct GgufFlags {
-    /// The model, a GGUF file; of a split one any part
+    /// The model, a GGUF file; of a split model, any part
     pub(crate) file: PathBuf,
 
-    /// Memory that packed weights may take: bytes, or with K, M or G
-    /// [default: as of the backend for llama.cpp, half of what is available now]
+    /// Memory limit for packed weights: bytes, or with K, M or G [default: like the backend
+    /// for llama.cpp, half of what is available now]
     ///
-    /// What the backend reads from GGML_ROCKET_MEM.
+    /// The backend reads the same limit from GGML_ROCKET_MEM.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) mem: Option<u64>,
 
@@ -32,6 +32,6 @@ pub(crate) struct GgufFlags {
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
-    let wanted = || "a number of bytes, or one with K, M or G behind it".to_owned();
+    let wanted = || "expected a number of bytes, or a number with K, M or G".to_owned();
     npu_offload::parse_bytes(text).ok_or_else(wanted)
 }

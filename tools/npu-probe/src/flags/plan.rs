@@ -28,8 +28,7 @@ pub(crate) struct PlanFlags {
     #[arg(long, value_name = "DEPTH")]
     pub(crate) k_tile: Option<NonZeroUsize>,
 
-    /// Memory that weights may take on all file descriptors together, MiB
-    /// [default: any]
+    /// Memory limit for weights on all file descriptors together, MiB [default: none]
     #[arg(long, value_name = "MIB")]
     pub(crate) memory: Option<u64>,
 

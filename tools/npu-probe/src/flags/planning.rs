@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options that say what plans are made for, besides sizes and precision.
+//! Options of plans, besides sizes and precision.
 
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
@@ -10,20 +10,19 @@ use rocket_uapi::DeviceInfo;
 
 pub(crate) const HERTZ_PER_MHZ: u64 = 1_000_000;
 
-/// Options of whoever plans products.
+/// Options of commands that plan matmuls.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PlanningFlags {
-    /// Consecutive channels of the int4 weights that cannot saturate the NPU's
-    /// 16-bit sums [default: of `plan` 480, as of any weights; else as many as
-    /// the random weights allow]
+    /// Longest run of int4 weights that cannot saturate the NPU's 16-bit sums [default: 384 in
+    /// `plan`, which is safe for any weights; else what the random weights allow]
     ///
-    /// So many whose magnitudes add up to 4095 at most: 2016 where they are 2 on
-    /// average. Plans cut K into even tiles of no more than that. The random
-    /// weights of `bench` are then such ones.
+    /// Their magnitudes add up to 4095 at most: 2016 channels if they are 2 on average. Plans
+    /// cut K into equal tiles of at most this depth. `bench` generates random weights to
+    /// match.
     #[arg(long, value_name = "CHANNELS")]
     int4_depth: Option<NonZeroUsize>,
 
-    /// Results of fp16 in binary16, which the NPU rounds where K is whole
+    /// Write fp16 results as binary16; the NPU rounds them if K is not cut
     #[arg(long)]
     half_results: bool,
 
@@ -31,35 +30,35 @@ pub(crate) struct PlanningFlags {
     pub(crate) machine: MachineFlags,
 }
 
-/// What if the machine were another one: options of whoever models times.
+/// Options of commands that model times: assume another machine.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct MachineFlags {
-    /// What if the NPU had this clock, MHz [default: that of the board's profile]
+    /// Assume this NPU clock, MHz [default: the clock in the board's profile]
     ///
-    /// What was measured at another clock is then left out. `npu-probe calibrate`
-    /// finds the real one.
+    /// Measurements at another clock are then ignored. `npu-probe calibrate` measures the real
+    /// clock.
     #[arg(long, value_name = "MHZ")]
     clock: Option<NonZeroU64>,
 
-    /// What if so many cores of the CPU packed and unpacked while the NPU computes
-    /// [default: as many as the board's profile has]
+    /// Assume this many CPU cores that pack and unpack while the NPU computes [default: the
+    /// number in the board's profile]
     ///
-    /// Plans weigh their time, which is modelled, against the NPU's.
+    /// Plans compare their modelled time with the NPU's.
     #[arg(long, value_name = "NUMBER")]
     cpu_cores: Option<NonZeroU32>,
 
-    /// Take tiles that are legal, but so large that none is known to have run on
-    /// silicon; on the software model they are taken anyway
+    /// Use tiles that are legal but larger than any that is known to have run on silicon; the
+    /// software model uses them by default
     #[arg(long)]
     unmeasured: bool,
 
-    /// Take only the tiles that a board takes, also on the software model
+    /// Use only the tiles that a board would use, also on the software model
     #[arg(long, conflicts_with = "unmeasured")]
     as_npu: bool,
 }
 
 impl MachineFlags {
-    /// With the tiles that a board takes, also on the software model.
+    /// With the tiles that a board would use, also on the software model.
     pub(crate) const fn as_npu(self) -> Self {
         Self {
             as_npu: true,
@@ -67,8 +66,8 @@ impl MachineFlags {
         }
     }
 
-    /// Options of plans for this device, by its board's profile; and why the profile
-    /// that there is is not used.
+    /// Options of plans for this device, from its board's profile; and why an existing profile
+    /// is not used.
     pub(crate) fn options(&self, info: &DeviceInfo) -> (PlanOptions, Option<String>) {
         let (mut options, refused) = PlanOptions::for_device(info);
         let mut profile = Profile::clone(&options.profile);
@@ -87,7 +86,7 @@ impl MachineFlags {
 }
 
 impl PlanningFlags {
-    /// What plans are made for: so many rows of products of this precision.
+    /// Conditions of plans: rows and results of matmuls of this precision.
     pub(crate) fn conditions(&self, dtype: Dtype, rows: usize) -> Conditions {
         Conditions {
             rows,
@@ -95,7 +94,7 @@ impl PlanningFlags {
         }
     }
 
-    /// The type of results of products of this precision.
+    /// The type of results of matmuls of this precision.
     pub(crate) fn results(&self, dtype: Dtype) -> Results {
         match dtype {
             Dtype::Fp16 if self.half_results => Results::Halves,
@@ -103,7 +102,7 @@ impl PlanningFlags {
         }
     }
 
-    /// What `int4_depth` says of weights, rows of `k`, as they were asked for.
+    /// `int4_depth_within` of the requested channels, for weights with rows of `k`.
     pub(crate) fn int4_depth(&self, dtype: Dtype, k: usize) -> Option<usize> {
         self.int4_depth
             .filter(|_| dtype == Dtype::Int4)

@@ -30,8 +30,7 @@ pub(crate) struct SelfTestFlags {
     #[arg(long, value_name = shape::FORM, help = shape::HELP, default_value_t = DEFAULT_SHAPE)]
     pub(crate) shape: ProductShape,
 
-    /// Start of the random numbers; the same seed gives the same matrices on
-    /// every machine
+    /// Seed of the random numbers; the same seed gives the same matrices on every machine
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
@@ -41,16 +40,16 @@ pub(crate) struct SelfTestFlags {
 
     /// File descriptors to spread the columns over
     ///
-    /// The kernel runs one job at a time for each, on any core that is free:
-    /// three keep the three cores of an RK3588 busy.
+    /// The kernel runs one job at a time for each, on any free core. Three keep the three
+    /// cores of an RK3588 busy.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     pub(crate) fds: NonZeroUsize,
 
-    /// Write what it takes to find out why a result is wrong into this directory
+    /// Write the files to debug a wrong result to this directory
     ///
-    /// `jobs.rkcap`, which is what --record writes, and `report.json`, which is what
+    /// `jobs.rkcap` is the recording that --record writes. `report.json` is the report that
     /// --json prints. `npu-probe replay DIR/jobs.rkcap --device model` compares the results
-    /// with those of the software model, `decode` prints the programs.
+    /// with the software model's; `decode` prints the programs.
     #[arg(long, value_name = "DIR", conflicts_with = "record")]
     pub(crate) dump: Option<PathBuf>,
 

@@ -10,34 +10,33 @@ use super::common::{DeviceFlags, ReportFlags};
 /// Options of `soak`.
 #[derive(Debug, Args)]
 pub(crate) struct SoakFlags {
-    /// Start no process later than that; those that run end their work
+    /// Start processes for this time; running ones then finish their work
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) seconds: u64,
 
-    /// Processes at a time
+    /// Processes at the same time
     #[arg(long, value_name = "NUMBER", default_value = "4")]
     pub(crate) processes: NonZeroU64,
 
     /// Kill about half of the processes, each at a random moment
     ///
-    /// Released kernels use freed memory where a process is killed that has a
-    /// job on the NPU, which can damage whatever is in memory, and on the disks:
-    /// docs/driver.md, use-after-close.
+    /// Released kernels use freed memory if a process with a job on the NPU is killed. That
+    /// can damage any memory, and the disks: docs/driver.md, use-after-close.
     #[arg(long)]
     pub(crate) kill: bool,
 
-    /// Count products of which the driver killed a job, instead of failing
+    /// Count matmuls whose job the driver killed, instead of failing
     ///
-    /// The driver gives a job 500 ms by the clock. A virtual machine on a busy host
-    /// may take longer to hear of its end.
+    /// The driver kills a job after 500 ms of wall time. A virtual machine on a busy host may
+    /// see the end of a job later.
     #[arg(long)]
     pub(crate) allow_timeouts: bool,
 
-    /// Start of the random numbers
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Be one of the processes, and multiply so many matrices [default: no end]
+    /// Run as one of the processes, for this many matmuls [default: no limit]
     #[arg(long, hide = true)]
     pub(crate) client: Option<Option<u64>>,
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can be wrong with a GGUF file, and what to do about it.
+//! Errors of GGUF files, with their fixes.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a file says nothing about a model.
+/// Why a file cannot be read as a model.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GgufError {
     /// It cannot be opened.
@@ -14,24 +14,24 @@ pub(crate) enum GgufError {
     #[error("cannot read the file")]
     Read(#[source] io::Error),
     /// It begins with other bytes.
-    #[error("this is no GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py")]
+    #[error("not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py")]
     NotGguf,
     /// It goes with a model, without being one.
-    #[error("this is {0}, not a model; name the model's own GGUF file")]
+    #[error("the file is {0}, not a model; use the GGUF file of the model")]
     NotAModel(&'static str),
     /// A version that is not read here.
-    #[error("GGUF version {0}; 2 and 3 can be read: convert the model anew")]
+    #[error("GGUF version {0} is not supported, only 2 and 3; convert the model again")]
     Version(u32),
     /// Numbers have the other order of bytes.
-    #[error("this file is for big-endian machines; fetch the little-endian one")]
+    #[error("the file is for big-endian machines; download the little-endian one")]
     BigEndian,
     /// The file ends within its head.
-    #[error("the file ends within its head; fetch it again, the download was cut short")]
+    #[error("the file ends within its head; the download is incomplete, so repeat it")]
     HeadCut,
     /// The file ends within its data.
     #[error(
-        "the file has {has} bytes, and tensor `{tensor}` ends at {needs}; fetch it again, the \
-         download was cut short"
+        "the file has {has} bytes, but tensor `{tensor}` ends at {needs}; the download is \
+         incomplete, so repeat it"
     )]
     DataCut {
         /// The tensor that is not there in whole.
@@ -58,13 +58,13 @@ pub(crate) enum GgufError {
         type_id: u32,
     },
     /// Sizes that no tensor has.
-    #[error("tensor `{0}` has a size that cannot be; the file is damaged")]
+    #[error("tensor `{0}` has an impossible size; the file is damaged")]
     Dimensions(String),
     /// A name that is no text.
-    #[error("a name in the file is no UTF-8 or has control characters; the file is damaged")]
+    #[error("a name in the file is not UTF-8 or has control characters; the file is damaged")]
     Name,
     /// Some files of a split model are not there.
-    #[error("the model is in {count} files, of which these are missing beside it: {missing}")]
+    #[error("the model has {count} files; these are missing in the same folder: {missing}")]
     Parts {
         /// Number of files.
         count: usize,
@@ -73,8 +73,8 @@ pub(crate) enum GgufError {
     },
     /// The file is a part of a split model, but its name does not say so.
     #[error(
-        "the file is one of {0} of a split model; give all of them their names back, which end \
-         in -00001-of-{0:05}.gguf and so on, or join them with llama-gguf-split --merge"
+        "the file is one of {0} of a split model; restore their names, which end in \
+         -00001-of-{0:05}.gguf and so on, or join them with llama-gguf-split --merge"
     )]
     Renamed(u64),
 }

@@ -16,7 +16,7 @@ const MAX_VALUES: u64 = 1 << 16;
 pub(super) const MAX_TENSORS: u64 = 1 << 16;
 /// Bytes of a key or of a tensor's name; ggml's own tensors have 63.
 const MAX_NAME: u64 = 1 << 10;
-/// Bytes of a text that is kept; longer ones are nobody's concern here.
+/// Bytes of a text that is kept; longer ones are not used.
 const MAX_TEXT: u64 = 1 << 8;
 /// Bytes of the head, most of which is the vocabulary.
 const MAX_HEAD: u64 = 1 << 28;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The head of a GGUF file, and of all parts of a split one: what a model is like,
-//! without its weights. By docs/gguf.md of ggml, versions 2 and 3.
+//! The heads of a GGUF model's files: its description, without weights. Follows docs/gguf.md
+//! of ggml, versions 2 and 3.
 //!
 //! The files come from strangers: each count and length has a limit, and the file must be
 //! as long as its head says.
@@ -21,7 +21,7 @@ use npu_offload::NumberFormat;
 pub(crate) use error::GgufError;
 use head::{GgufHead, MAX_TENSORS};
 
-/// A value of the head, as far as anybody asks for it.
+/// A value of the head, of the types that are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GgufValue {
     /// An integer that is not negative.
@@ -45,7 +45,7 @@ pub(crate) struct GgufTensor {
 }
 
 impl GgufTensor {
-    /// Its number format and the name of that; `None` if nobody here knows it.
+    /// Its number format and the name of that; `None` if it is unknown.
     pub(crate) fn format(&self) -> Option<(&'static str, NumberFormat)> {
         NumberFormat::of_ggml(self.type_id)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the report reads of the files of this program.
+//! What the report reads from the files of this program.
 
 use npu_matmul::Profile;
 use rknpu_regcmd::timing::Machine;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that the report is made of: which of this program's each of them is.
+//! Input files of the report, and their kinds.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -23,15 +23,18 @@ const MIB: u64 = 1 << 20;
 /// Why a file cannot be part of a report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportInputError {
-    #[error("cannot read it")]
+    #[error("cannot read the file")]
     Read(#[from] io::Error),
-    #[error("it is longer than {} MiB", .0 / MIB)]
+    #[error("the file is longer than {} MiB", .0 / MIB)]
     TooLong(u64),
-    #[error("it is no JSON")]
+    #[error("the file is not JSON")]
     Json(#[source] serde_json::Error),
-    #[error("it is JSON, but none of those that `npu-probe report --help` names")]
+    #[error("the file is JSON, but not of a kind that `npu-probe report --help` lists")]
     Unknown,
-    #[error("it seems to be {what}, but is none that this version knows")]
+    #[error(
+        "the file looks like {what}, but this version cannot read it; write it again with \
+         this version"
+    )]
     Shape {
         what: &'static str,
         source: serde_json::Error,
@@ -52,7 +55,7 @@ pub(super) enum ReportContent {
 /// A file, read.
 #[derive(Debug)]
 pub(crate) struct ReportInput {
-    /// Without its folder, which is nobody's business.
+    /// Without its folder, which is private.
     pub(super) name: ShownText,
     /// When it was written.
     pub(super) written: SystemTime,
@@ -60,7 +63,7 @@ pub(crate) struct ReportInput {
 }
 
 impl ReportInput {
-    /// Reads a file and finds out what it is.
+    /// Reads a file and detects its kind.
     pub(crate) fn read(path: &Path) -> Result<Self, ReportInputError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let file = File::open(path)?;
@@ -98,16 +101,16 @@ pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError
         let events = object.remove("traceEvents").unwrap_or_default();
         typed("a trace", events).map(ReportContent::Trace)
     } else if has(&["conditions", "measurements"]) {
-        typed("what `bench --json` prints", value).map(ReportContent::Bench)
+        typed("the output of `bench --json`", value).map(ReportContent::Bench)
     } else if has(&["format", "profile"]) {
         let profile = object.remove("profile").unwrap_or_default();
         typed("a profile", profile).map(ReportContent::Profile)
     } else if has(&["settled", "facts"]) {
-        typed("what `calibrate --json` prints", value).map(ReportContent::Calibration)
+        typed("the output of `calibrate --json`", value).map(ReportContent::Calibration)
     } else if has(&["usable", "rows"]) {
-        typed("what `doctor --json` prints", value).map(ReportContent::Doctor)
+        typed("the output of `doctor --json`", value).map(ReportContent::Doctor)
     } else if has(&["result", "problem", "runs"]) {
-        typed("what the self-test prints with --json", value).map(ReportContent::SelfTest)
+        typed("the output of the self-test with --json", value).map(ReportContent::SelfTest)
     } else {
         Err(ReportInputError::Unknown)
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe report`: one page of HTML made of the files that other commands write.
+//! `npu-probe report`: renders the files of other commands as one HTML page.
 //!
-//! The page needs no network and no script. Files may come from anybody: all of their
-//! texts are [`text::ShownText`], lengths are bounded, and what is left out is told.
+//! The page needs no network and no script. Files are not trusted: all of their texts are
+//! [`text::ShownText`], lengths are bounded, and the page says what it leaves out.
 
 mod axis;
 mod files;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page: what it says first of all, and a section for each file.
+//! The page: a summary, and a section for each file.
 
 use maud::{Markup, html};
 
@@ -9,12 +9,12 @@ use super::sections::self_tests;
 use super::text::{ShownText, facts, own, with_code};
 use crate::date;
 
-/// What computed: nothing matters more to whoever reads figures.
+/// What computed the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FiguresOf {
     Npu,
     Model,
-    /// The file does not tell.
+    /// Unknown.
     Unknown,
 }
 
@@ -43,19 +43,19 @@ impl FiguresOf {
         match (all.contains(&Self::Npu), all.contains(&Self::Model)) {
             (true, false) => (
                 Self::Npu,
-                "MEASURED on an NPU. What is modelled beside it is called so.",
+                "MEASURED on an NPU. Modelled figures are marked as modelled.",
             ),
             (false, true) => (
                 Self::Model,
-                "NOT MEASURED ON AN NPU: this is the software model. Its times are modelled, or \
-                 those of software on this host.",
+                "NOT MEASURED ON AN NPU: these are results of the software model. Times are \
+                 modelled, or wall times of the model on its host.",
             ),
             (true, true) => (
                 Self::Unknown,
-                "MIXED: some of it was measured on an NPU, some is the software model's. Each \
-                 section says which.",
+                "MIXED: some results were measured on an NPU, and some are the software model's. \
+                 Each section shows which.",
             ),
-            (false, false) => (Self::Unknown, "No device computed anything in these files."),
+            (false, false) => (Self::Unknown, "These files have no results of a device."),
         }
     }
 }
@@ -80,13 +80,13 @@ impl ReportInput {
         Some(match &self.content {
             ReportContent::Doctor(doctor) => ("The machine", doctor.section()),
             ReportContent::SelfTest(_) => return None,
-            ReportContent::Bench(bench) => ("Speed of products", bench.section()),
+            ReportContent::Bench(bench) => ("Speed of matmuls", bench.section()),
             ReportContent::Calibration(file) => ("Calibration", file.section()),
             ReportContent::Profile(profile) => (
                 "Profile of the board",
                 super::sections::profile_and_facts(profile),
             ),
-            ReportContent::Trace(trace) => ("When it ran", trace.section()),
+            ReportContent::Trace(trace) => ("Timeline", trace.section()),
         })
     }
 
@@ -115,7 +115,7 @@ impl ReportInput {
     }
 }
 
-/// What a reader wants to know first: verdict, date and conditions.
+/// Verdict, date and conditions.
 fn summary(inputs: &[ReportInput], tests: &[&SelfTestFile]) -> Markup {
     let doctors = inputs.iter().filter_map(ReportInput::doctor);
     let mut sentences: Vec<String> = doctors.clone().map(DoctorFile::verdict).collect();
@@ -175,7 +175,7 @@ pub(crate) fn page(inputs: &[ReportInput]) -> String {
                         (section("Self-tests", tests_of, &test_names, self_tests(&tests)))
                     }
                 }
-                footer { p { "Made by npu-probe " (env!("CARGO_PKG_VERSION")) " report." } }
+                footer { p { "Written by npu-probe " (env!("CARGO_PKG_VERSION")) " report." } }
             }
         }
     };

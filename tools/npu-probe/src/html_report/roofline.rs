@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What products reached, under the roofs of memory and MAC arrays, as SVG.
+//! A roofline plot of matmuls, with the roofs of memory and MAC arrays, as SVG.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const OPERATIONS: f64 = 2.0;
 
 const GIGA: f64 = 1e9;
 
-/// What the MAC arrays do in one precision, and its colour.
+/// The rate of the MAC arrays in one precision, and its colour.
 struct Roof {
     dtype: Dtype,
     color: &'static str,
@@ -81,7 +81,7 @@ impl BenchFile {
     fn dots(&self) -> Vec<RooflineDot> {
         let mut dots = Vec::new();
         for (index, product) in self.measurements.iter().enumerate() {
-            // Times of the software on its host say nothing of an NPU.
+            // Wall times of the software model do not apply to an NPU.
             let measured = product.gops.filter(|_| !self.conditions.device.is_model);
             let both = [(Some(product.modelled_gops), false), (measured, true)];
             for (gops, is_measured) in both {
@@ -155,9 +155,9 @@ impl BenchFile {
                 }
             }
             figcaption {
-                "Roofline: what memory and the MAC arrays allow at " (self.conditions.clock_mhz)
-                " MHz. Numbers are rows of the table; rings are modelled"
-                @if self.conditions.device.is_model { ". Nothing was measured on an NPU." } @else { ", dots measured." }
+                "Roofline: the upper bounds of memory and of the MAC arrays at " (self.conditions.clock_mhz)
+                " MHz. Numbers are rows of the table. Rings are modelled"
+                @if self.conditions.device.is_model { ". Nothing was measured on an NPU." } @else { ", dots are measured." }
                 " A multiply-accumulate is two operations."
             }
         } } }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the report says of each kind of file.
+//! The report's section for each kind of file.
 
 use maud::{Markup, html};
 use npu_matmul::Profile;
@@ -29,7 +29,7 @@ impl DoctorFile {
                 ];
                 (class, cells)
             });
-            blocks(["", "what", "found", "what to do"], cells)
+            blocks(["", "check", "found", "fix"], cells)
         };
         let summary = format!("{} other rows", others.len());
         html! {
@@ -73,7 +73,7 @@ pub(super) fn self_tests(tests: &[&SelfTestFile]) -> Markup {
         })
     });
     html! {
-        (blocks(["result", "product", "elements", "wrong", "wall time"], rows))
+        (blocks(["result", "matmul", "elements", "wrong", "wall time"], rows))
         @if let Some(test) = tests.first() { (folded("Device", facts(test.device.facts()))) }
     }
 }
@@ -115,7 +115,7 @@ impl BenchFile {
             @if let Some(why) = &conditions.profile_refused { p.note { (why) } }
             h3 { "Wall time, from call to return" }
             (table(
-                ["", "product", "median ms", "best", "worst", "GOP/s", "% of bound", "CPU ms", "SUBMITs"],
+                ["", "matmul", "median ms", "best", "worst", "GOP/s", "% of bound", "CPU ms", "SUBMITs"],
                 self.measurements.iter().enumerate().map(|(index, one)| [
                     (index + 1).into(),
                     format!("{} {}x{}x{}", one.dtype, one.m, one.k, one.n).into(),
@@ -130,7 +130,7 @@ impl BenchFile {
             ))
             h3 { "Modelled time of the NPU" }
             (table(
-                ["", "product", "ms", "GOP/s", "% of bound", "bound ms", "bound by"],
+                ["", "matmul", "ms", "GOP/s", "% of bound", "bound ms", "bound by"],
                 self.measurements.iter().enumerate().map(|(index, one)| [
                     (index + 1).into(),
                     format!("{} {}x{}x{}", one.dtype, one.m, one.k, one.n).into(),
@@ -152,8 +152,8 @@ impl CalibrationFile {
             (Some(side), _) => side.to_string(),
             (None, Some(nearest)) => format!("nearest to {nearest}"),
             (None, None) => match (fact.as_model, &fact.reason) {
-                (Some(true), _) => "as the model".to_owned(),
-                (Some(false), _) => "otherwise than the model".to_owned(),
+                (Some(true), _) => "same as the model".to_owned(),
+                (Some(false), _) => "differs from the model".to_owned(),
                 (None, reason) => reason.as_deref().unwrap_or_default().to_owned(),
             },
         };
@@ -170,7 +170,7 @@ impl CalibrationFile {
     }
 }
 
-/// What is known of a board.
+/// A board's profile.
 pub(super) fn profile(profile: &Profile) -> Markup {
     let (machine, host) = (&profile.machine, &profile.host);
     let gigabytes = |bytes: u64| format!("{} GB/s", number(bytes as f64 / GIGA));
@@ -211,7 +211,7 @@ pub(super) fn profile(profile: &Profile) -> Markup {
     }
 }
 
-/// Also the facts that it has decided.
+/// The profile with its decided facts.
 pub(super) fn profile_and_facts(whole: &Profile) -> Markup {
     html! {
         (profile(whole))
@@ -237,20 +237,20 @@ impl TraceSlices {
                 }
             }
             @if let (Some(longest), Some(picture)) = (longest, TraceTimeline::new(self, false, zoom)) {
-                (picture.draw(&format!("The longest product, {}: {}", longest.name, time(picture.span()))))
+                (picture.draw(&format!("The longest matmul, {}: {}", longest.name, time(picture.span()))))
             }
             @if !self.products.is_empty() {
-                h3 { "The longest products" }
-                (table(["product", "", "took"], self.products.iter().map(|product| [
+                h3 { "The longest matmuls" }
+                (table(["matmul", "", "time"], self.products.iter().map(|product| [
                     (&product.name).into(), (&product.what).into(), time(product.to - product.from).into(),
                 ])))
             }
             @if self.left_out > 0 { p.note { (self.left_out) " slices of this trace are left out." } }
-            p.note { "Slices that are less than a pixel from each other are drawn as one." }
+            p.note { "Slices less than a pixel apart are drawn as one." }
         }
     }
 
-    /// How often and how long each kind of work was done.
+    /// Count and time of each kind of work.
     fn totals(&self, modelled: bool) -> Markup {
         let of_clock = self.tracks.iter();
         let of_clock = of_clock.filter(|(track, _)| self.is_modelled(track.0) == modelled);

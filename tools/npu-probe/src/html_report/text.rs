@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What files say, made fit to be shown: they may come from anybody.
+//! Texts of files, made safe to show: files are not trusted.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When each thread and core did what: a row for each, as SVG.
+//! The timeline: a row for each thread and core, as SVG.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A trace in Chrome's format: what is kept of it to be drawn.
+//! A trace in Chrome's format, and the part of it that is drawn.
 //!
 //! Events are taken one by one as the file is read, so that a trace of any length takes
 //! bounded memory; what is left out is counted.
@@ -22,7 +22,7 @@ const MOST_PRODUCTS: usize = 10;
 /// Process and thread of the format.
 pub(super) type TraceTrack = (u64, u64);
 
-/// What was done in a slice. The order is the one that they are drawn in.
+/// The kind of work of a slice, in drawing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SliceKind {
     Graph,
@@ -172,12 +172,12 @@ impl TraceSlices {
         named.unwrap_or_else(|| ShownText::from(&*format!("thread {}", track.1)))
     }
 
-    /// Whether times of a process are the timing model's, which has a clock of its own.
+    /// Whether times of a process are the timing model's, which has a separate clock.
     pub(super) fn is_modelled(&self, process: u64) -> bool {
         self.process(process).contains("(modelled)")
     }
 
-    /// Whether the software model computed, as far as names tell.
+    /// Whether the software model computed, by the names.
     pub(super) fn is_model(&self) -> bool {
         let mut names = self.processes.values();
         names.any(|name| name.contains("software model") || name.contains("(modelled)"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What programs called, whatever device they were shown.
+//! Calls of programs, on any device.
 
 use std::fmt::Write as _;
 
@@ -40,7 +40,7 @@ impl ProgramCalls {
         }
     }
 
-    /// Tells of all calls but the jobs, a line each.
+    /// Adds a line for each kind of call except jobs.
     pub(super) fn tell(&self, line: &mut impl FnMut(&str, String)) {
         line("opened", format!("{} times", self.opens));
         if self.clients_died > 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The device that programs are shown, and what they did with it.
+//! The served device, and how programs used it.
 
 mod calls;
 mod of_model;
@@ -30,8 +30,8 @@ pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
         }
         Selector::Path(path) => {
             return Err(Failure::Usage(anyhow!(
-                "a server that programs start shows them a model, and {} is none; \
-                 `npu-probe run --device` shows it to one program",
+                "`serve` needs a model, and {} is a device; use `npu-probe run --device` for one \
+                 program",
                 path.display()
             )));
         }
@@ -44,7 +44,7 @@ pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
         let _ = write!(text, ",level={level}");
     }
     text.parse()
-        .context("no such model")
+        .context("wrong options of the model")
         .map_err(Failure::Usage)
 }
 
@@ -90,7 +90,7 @@ impl UseReport {
     pub(crate) fn text(&self, json: bool) -> Result<String, Failure> {
         if json {
             let text = serde_json::to_string_pretty(&self.summary)
-                .context("cannot make JSON of the report")
+                .context("cannot write the report as JSON")
                 .map_err(Failure::Output)?;
             return Ok(text + "\n");
         }

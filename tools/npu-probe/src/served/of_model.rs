@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What programs did with the software model, which tells all of its work.
+//! How programs used the software model, which reports all of its work.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -183,7 +183,7 @@ impl ModelUse {
         );
         if self.jobs_not_recorded > 0 {
             let jobs = self.jobs_not_recorded;
-            line("left out", format!("{jobs} jobs, which came after many"));
+            line("left out", format!("{jobs} jobs beyond the limit"));
         }
         for (trap, count) in &self.traps {
             line("trap", format!("{trap}: {count} tasks"));
@@ -211,7 +211,7 @@ impl ModelUse {
         line(
             "clock",
             format!(
-                "{} MHz, which modelled times assume; --device model:clock=MHZ sets it",
+                "{} MHz, for modelled times; set it with --device model:clock=MHZ",
                 self.clock_hz / HERTZ_PER_MEGAHERTZ
             ),
         );

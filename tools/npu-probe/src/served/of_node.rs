@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What programs did with a real device.
+//! How programs used a real device.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::calls::{ProgramCalls, push_line};
 
-/// What programs did with a real device, which tells nothing of its work.
+/// How programs used a real device, which reports nothing about its work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct UseOfNode {
     node: String,

@@ -117,10 +117,15 @@ fn a_paste_has_nothing_private() {
     assert!(text(&machine, &[]).contains("group lovelace"));
 }
 
-/// What differs from the board that works, the row that tells of it, its state, and a
-/// part of it.
+/// A difference from the working board, the row that shows it, the row's state, and a
+/// part of the row.
 const DIFFERENCES: &[(&str, &str, &str, &str)] = &[
-    ("remove dev/accel", "device node", "problem", "handed in"),
+    (
+        "remove dev/accel",
+        "device node",
+        "problem",
+        "pass the node",
+    ),
     (
         "file dev/accel/accel0 250:0 0666 0 0",
         "device node",
@@ -149,7 +154,7 @@ const DIFFERENCES: &[(&str, &str, &str, &str)] = &[
         "file proc/sys/kernel/osrelease 6.12.9",
         "kernel",
         "note",
-        "from elsewhere",
+        "not mainline's",
     ),
     (
         "file proc/sys/kernel/osrelease 6.12.9\nremove sys/bus/platform/drivers/rocket",
@@ -167,9 +172,9 @@ const DIFFERENCES: &[(&str, &str, &str, &str)] = &[
         "file proc/sys/kernel/osrelease 8.1.0",
         "driver bugs",
         "note",
-        "nobody has checked",
+        "not checked whether",
     ),
-    ("remove boot", "configuration", "ok", "driver is there"),
+    ("remove boot", "configuration", "ok", "driver is loaded"),
     (
         "remove sys/bus/platform/drivers/rocket\nremove lib",
         "configuration",
@@ -216,7 +221,7 @@ const DIFFERENCES: &[(&str, &str, &str, &str)] = &[
         "remove sys/firmware/devicetree/base/npu@fdac0000/npu-supply",
         "device tree",
         "ok",
-        "without npu-supply",
+        "lacks npu-supply",
     ),
     (
         "raw sys/firmware/devicetree/base/npu@fdac0000/status disabled\\0",
@@ -252,7 +257,7 @@ const DIFFERENCES: &[(&str, &str, &str, &str)] = &[
         "file sys/kernel/debug/clk/clk_summary clock 3 9 0 24000000 0",
         "clock",
         "note",
-        "lists no clock",
+        "lists no known clock",
     ),
     (
         "file sys/kernel/debug/clk/clk_summary scmi_clk_npu 1 1 0 600000000 0",
@@ -389,7 +394,7 @@ fn cores_at_other_addresses_are_not_judged_as_those_of_an_rk3588() {
         assert_eq!(row["state"], "note", "{row}");
         let found = row["found"].to_string();
         assert!(
-            found.contains("10000000.npu, 10010000.npu is no core of an RK3588"),
+            found.contains("10000000.npu, 10010000.npu is not a core of an RK3588"),
             "{found}"
         );
         assert!(!found.contains("is missing"), "{found}");
@@ -439,11 +444,11 @@ fn kernels_are_judged_by_their_stable_release() {
         (
             "6.18.34-current-rockchip64",
             "note",
-            "lacks the fix of dangling-handle",
+            "lacks the fix for dangling-handle",
         ),
-        ("6.18.40", "ok", "every fix"),
+        ("6.18.40", "ok", "all known driver fixes"),
         ("7.0.3", "note", "7.0.12"),
-        ("7.2.13-arm64", "ok", "every fix"),
+        ("7.2.13-arm64", "ok", "all known driver fixes"),
     ] {
         let machine = TestMachine::new("board");
         machine.apply(&format!("file proc/sys/kernel/osrelease {release}"));

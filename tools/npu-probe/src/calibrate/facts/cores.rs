@@ -11,8 +11,8 @@ use crate::experiment::{Experiment, ExperimentJob, OUT, OutcomeOrder, TaskTempla
 /// S_POINTER as programs write it: both pointers toggle.
 const POINTER: u32 = 0xe;
 
-/// Jobs enough to be on every core that a file uses: where it is idle, the
-/// scheduler moves it to another core with each job.
+/// Enough jobs to reach every core that a file uses: the scheduler moves an idle file to
+/// another core with each job.
 const ROUND: usize = 4;
 
 /// A program that changes the address and nothing else, behind two whole ones
@@ -35,7 +35,7 @@ pub(super) fn delta_program() -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-/// Plain products on every core that a file uses: whether they work.
+/// Checks plain matmuls on every core that a file uses.
 pub(crate) fn health() -> anyhow::Result<Experiment> {
     let (good, inputs, output) = products::small()?;
     let mut experiment = Experiment::of(inputs, output, good);

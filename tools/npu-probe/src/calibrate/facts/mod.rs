@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Experiments that settle what the sources about the chip contradict each
-//! other on: programs whose results tell the sides of one fact apart.
+//! Experiments that settle contradictions between sources about the chip: programs whose
+//! results differ between the sides of a fact.
 //!
 //! An [`Experiment`] is data: buffers, and jobs on them. `runner` runs it, on a
 //! device or on a model that plays one side; `judge` compares what they showed.
@@ -20,27 +20,27 @@ mod run;
 use crate::experiment::Experiment;
 pub(crate) use run::{choose, is_healthy, settle};
 
-/// How an experiment settles a fact, if one can.
+/// How an experiment settles a fact, if possible.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SettlingMethod {
     /// An experiment settles it.
     Run(fn() -> anyhow::Result<Experiment>),
-    /// Not through the mainline driver, and why not.
+    /// Not possible with the mainline driver, and why.
     Impossible(&'static str),
 }
 
-/// A fact and how it is settled, or how it is at least looked at.
+/// A fact, and how it is settled or observed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FactToSettle {
     /// The model's switch, or a name where the model has one way only.
     pub(crate) name: &'static str,
     /// The question that the experiment answers.
     pub(crate) question: &'static str,
-    /// How it is answered, if it can be.
+    /// How it is answered, if possible.
     pub(crate) method: SettlingMethod,
     /// Why it is run on request only.
     pub(crate) risk: Option<&'static str>,
-    /// What a reader of the answer must know, printed with it.
+    /// A condition of the answer, printed with it.
     pub(crate) note: Option<&'static str>,
 }
 
@@ -70,7 +70,7 @@ impl FactToSettle {
 const NO_CHAINS: &str = "needs chained kicks; the mainline driver starts each task by itself";
 
 /// Why facts that decide whether plain products run are not settled here.
-const BY_FIRST: &str = "`npu-probe first` settles it: plain products depend on it";
+const BY_FIRST: &str = "`npu-probe first` settles it: plain matmuls depend on it";
 
 /// All facts, in the order in which they are settled: first what needs a fresh
 /// core, facts before those whose experiments depend on them, then what is only
@@ -82,8 +82,8 @@ pub(crate) const FACTS: &[FactToSettle] = &[
         SettlingMethod::Run(flying::fresh_stages),
     )
     .noting(
-        "an answer only if no program ran since the NPU last lost power: \
-         leave it idle for a second first",
+        "valid only if no program ran since the NPU last lost power: leave it idle for a second \
+         first",
     ),
     FactToSettle::new(
         "wide-rounding",
@@ -107,7 +107,7 @@ pub(crate) const FACTS: &[FactToSettle] = &[
     ),
     FactToSettle::new(
         "int16-without-sum",
-        "Does an int16 product with QD_EN 0 write all its columns?",
+        "Does an int16 matmul with QD_EN 0 write all its columns?",
         SettlingMethod::Run(products::int16_without_sum),
     ),
     FactToSettle::new(
@@ -122,7 +122,7 @@ pub(crate) const FACTS: &[FactToSettle] = &[
     ),
     FactToSettle::new(
         "few-grains",
-        "Is an fp16 product right with FEATURE_GRAINS below its height?",
+        "Is an fp16 matmul right with FEATURE_GRAINS below its height?",
         SettlingMethod::Run(products::few_grains),
     ),
     FactToSettle::new(
@@ -167,7 +167,7 @@ pub(crate) const FACTS: &[FactToSettle] = &[
     ),
     FactToSettle::new(
         "lut-ends",
-        "How do look-up tables of either sign round, and go on beyond their ends?",
+        "How do look-up tables of either sign round, and extrapolate beyond their ends?",
         SettlingMethod::Run(lookup::lut_ends),
     ),
     FactToSettle::new(
@@ -177,17 +177,17 @@ pub(crate) const FACTS: &[FactToSettle] = &[
     ),
     FactToSettle::new(
         "int8-to-fp16",
-        "Is an int8 product of 64 columns right in fp16, in groups of four atoms?",
+        "Is an int8 matmul of 64 columns right in fp16, in groups of four atoms?",
         SettlingMethod::Run(observed::int8_to_fp16),
     ),
     FactToSettle::new(
         "int16-columns",
-        "Is an int16 product of 256 columns right, in groups of four atoms?",
+        "Is an int16 matmul of 256 columns right, in groups of four atoms?",
         SettlingMethod::Run(observed::int16_columns),
     ),
     FactToSettle::new(
         "signed-zeros",
-        "Which zero is the greater, and what of infinities and subnormals?",
+        "Which zero is greater, and how do infinities and subnormals compare?",
         SettlingMethod::Run(observed::signed_zeros),
     ),
     FactToSettle::new(
@@ -202,27 +202,27 @@ pub(crate) const FACTS: &[FactToSettle] = &[
     ),
     FactToSettle::new(
         "in-place",
-        "What becomes of an fp16 product that adds its own output?",
+        "What is the result of an fp16 matmul that adds its own output?",
         SettlingMethod::Run(observed::in_place),
     ),
     FactToSettle::new(
         "chain-pointer",
-        "Do CNA and CORE in later tasks of a chain need an S_POINTER write of their own?",
+        "Do CNA and CORE in later tasks of a chain need a separate S_POINTER write?",
         SettlingMethod::Impossible(NO_CHAINS),
     ),
     FactToSettle::new(
         "core-idle-mainline",
-        "Does a product run whose program does not start DPU_RDMA?",
+        "Does a matmul run if its program does not start DPU_RDMA?",
         SettlingMethod::Impossible(BY_FIRST),
     ),
     FactToSettle::new(
         "int8-reuse",
-        "Are int8 features right that a task finds in CBUF?",
+        "Are int8 features right if a task reuses them from CBUF?",
         SettlingMethod::Impossible(BY_FIRST),
     ),
     FactToSettle::new(
         "int8-slack-bank",
-        "Are int8 features right that leave no data bank to spare?",
+        "Are int8 features right if they leave no spare data bank?",
         SettlingMethod::Impossible(BY_FIRST),
     ),
     FactToSettle::new(
@@ -253,10 +253,10 @@ pub(crate) const FACTS: &[FactToSettle] = &[
         SettlingMethod::Run(cores::wedge),
     )
     .risky("it hangs a core on purpose; on one side that core needs a power cycle")
-    .noting("the driver may cut the power of an idle core, which cures it before it is looked at"),
+    .noting("the driver may power off an idle core, which resets it before the check"),
     FactToSettle::new(
         "partial-group",
-        "Does a task end whose int8 results end within a group of channels?",
+        "Does a task complete if its int8 results end within a group of channels?",
         SettlingMethod::Run(products::partial_group),
     )
     .risky("on one side, the likely one, its task hangs"),
@@ -268,7 +268,7 @@ pub(crate) const FACTS: &[FactToSettle] = &[
     .risky("its task may hang"),
     FactToSettle::new(
         "no-lines",
-        "What becomes of a task whose input has no lines?",
+        "What happens to a task whose input has no lines?",
         SettlingMethod::Run(observed::no_lines),
     )
     .risky("its task is likely to hang"),

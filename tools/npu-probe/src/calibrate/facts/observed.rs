@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Experiments on what nobody has measured, and on which the model has one way
-//! only: they tell whether the device does the same.
+//! Experiments on unmeasured behaviour, for which the model has one variant only: they show
+//! whether the device does the same.
 
 use half::f16;
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Experiments with matrix products.
+//! Experiments with matmuls.
 //!
-//! Operands are random, with sums that are exact in every order: what differs
-//! then differs because of the fact in question.
+//! Operands are random, with sums that are exact in every order, so every difference comes
+//! from the fact in question.
 
 use rknpu_regcmd::regs::{cna, core, dpu};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precision};

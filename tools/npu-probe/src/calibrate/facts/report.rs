@@ -13,7 +13,7 @@ use crate::report::DeviceReport;
 /// The report of all facts.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SettleReport {
-    /// Whether no experiment gave what no side gives.
+    /// Whether every experiment gave the result of some side.
     pub(crate) settled: bool,
     /// Version of this tool, and so of its experiments and of its model.
     pub(crate) version: &'static str,
@@ -24,24 +24,24 @@ pub(crate) struct SettleReport {
 /// The report of a fact.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FactReport {
-    /// The model's switch, or a name where the model has one way only.
+    /// The model's switch, or a name if the model has one variant only.
     pub(crate) name: &'static str,
     pub(crate) question: &'static str,
-    /// The model's default is the first; none where it has one way only.
+    /// The model's default is the first; none if it has one variant only.
     pub(crate) sides: &'static [&'static str],
     #[serde(flatten)]
     pub(crate) outcome: ExperimentOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<&'static str>,
-    /// What differs from the model on the side that the device is like.
+    /// Differences from the model on the device's side.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) shown: Vec<String>,
-    /// All that was seen, if anything differs.
+    /// The full record, if anything differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) record: Option<RungRecord>,
 }
 
-/// What an experiment showed, or why it was not run.
+/// The outcome of an experiment, or why it did not run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum ExperimentOutcome {
@@ -50,18 +50,18 @@ pub(crate) enum ExperimentOutcome {
         side: &'static str,
         /// Whether it is the model's default.
         is_default: bool,
-        /// Whether all bytes are as the model has them on that side; otherwise
-        /// those that are wrong on it have other values.
+        /// Whether all bytes equal the model's on that side; otherwise the wrong bytes have
+        /// other values.
         exact: bool,
     },
-    /// The device does what no side does.
+    /// The device matches no side.
     Neither {
-        /// The side that it differs least from.
+        /// The nearest side.
         nearest: Option<&'static str>,
     },
-    /// Seen, beside what the model does in its one way.
+    /// Observed, and compared with the model's only variant.
     Observed {
-        /// Whether the device does as the model.
+        /// Whether the device matches the model.
         as_model: bool,
     },
     /// Not run, and why not.
@@ -71,7 +71,7 @@ pub(crate) enum ExperimentOutcome {
 }
 
 impl FactReport {
-    /// What a profile keeps of it: the side of a fact that has some, if it was found.
+    /// The side that a profile stores, if one was found.
     pub(crate) fn verdict(&self) -> Option<ContestedFact> {
         let ExperimentOutcome::Settled { side, .. } = self.outcome else {
             return None;
@@ -99,7 +99,7 @@ impl FactReport {
         }
     }
 
-    /// Whether the device does otherwise than the model by default.
+    /// Whether the device differs from the model's default.
     pub(crate) fn differs(&self) -> bool {
         match &self.outcome {
             ExperimentOutcome::Settled {
@@ -111,7 +111,7 @@ impl FactReport {
         }
     }
 
-    /// A line, or a few.
+    /// The fact as text.
     pub(crate) fn text(&self) -> String {
         let default = self.sides.first().copied().unwrap_or_default();
         let (told, note) = match &self.outcome {
@@ -121,12 +121,12 @@ impl FactReport {
                 exact,
             } => {
                 let whose = match is_default {
-                    true => "as the model's default".to_owned(),
+                    true => "same as the model's default".to_owned(),
                     false => format!("the model's default is {default}"),
                 };
                 let wrong = match exact {
                     true => "",
-                    false => "; wrong bytes are others than the model's",
+                    false => "; wrong bytes differ from the model's",
                 };
                 (format!("{side} ({whose}{wrong})"), self.note)
             }
@@ -134,8 +134,10 @@ impl FactReport {
                 format!("neither, nearest to {}", nearest.unwrap_or_default()),
                 None,
             ),
-            ExperimentOutcome::Observed { as_model: true } => ("as the model".to_owned(), None),
-            ExperimentOutcome::Observed { .. } => ("otherwise than the model".to_owned(), None),
+            ExperimentOutcome::Observed { as_model: true } => {
+                ("same as the model".to_owned(), None)
+            }
+            ExperimentOutcome::Observed { .. } => ("differs from the model".to_owned(), None),
             ExperimentOutcome::NotRun { reason } => (format!("not run: {reason}"), None),
             ExperimentOutcome::Impossible { reason } => {
                 (format!("not possible here: {reason}"), None)
@@ -163,7 +165,7 @@ impl SettleReport {
         }
     }
 
-    /// The verdict, and how many facts had which outcome.
+    /// The verdict, and the number of facts for each outcome.
     pub(crate) fn summary(&self) -> String {
         let count =
             |wanted: fn(&FactReport) -> bool| self.facts.iter().filter(|fact| wanted(fact)).count();
@@ -174,18 +176,18 @@ impl SettleReport {
         let all = self.facts.len();
         let expected = all - other - neither - not_run - impossible;
         let verdict = match (neither, other) {
-            (0, 0) => "every experiment gave what the software model gives".to_owned(),
+            (0, 0) => "every experiment gave the software model's result".to_owned(),
             (0, other) => {
-                format!("{other} experiments gave another result than the model's default")
+                format!("{other} experiments differ from the model's default")
             }
             (neither, _) => format!(
-                "{neither} experiments gave a result that no source predicts; please send the \
-                 archive of `npu-probe evidence`"
+                "{neither} experiments gave a result that no source predicts; please run \
+                 `npu-probe evidence` and send its archive"
             ),
         };
         format!(
             "verdict    {verdict}\n\
-             facts      of {all}: {expected} as the model's default, {other} otherwise, {neither} \
+             facts      of {all}: {expected} same as the model's default, {other} different, {neither} \
              neither\n\
              left out   {not_run} not run, {impossible} not possible here (-v names them)\n"
         )

@@ -58,8 +58,8 @@ pub(crate) fn settle(
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Why nothing more is run once a core does not work.
-const LEFT_BROKEN: &str = "after an earlier experiment a plain product does not run to its end: \
-                           the NPU may need a power cycle";
+const LEFT_BROKEN: &str = "after an earlier experiment a plain matmul does not complete; the NPU \
+                           may need a power cycle";
 
 /// Whether all cores that a file uses work: what is run on one that does not
 /// would say nothing.
@@ -78,7 +78,7 @@ pub(crate) fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
         if !FACTS.iter().any(|fact| fact.name == name) {
             let all: Vec<_> = FACTS.iter().map(|fact| fact.name).collect();
             return Err(Failure::Usage(anyhow!(
-                "there is no experiment `{}`, but {}",
+                "no experiment `{}`; there are {}",
                 name.escape_debug(),
                 all.join(", ")
             )));
@@ -164,8 +164,9 @@ mod tests {
         for switch in Contested::SWITCHES {
             assert!(
                 FACTS.iter().any(|fact| fact.name == switch.name),
-                "the model's switch `{}` has no fact in FACTS of npu-probe's calibrate/facts/mod.rs: \
-                 write an experiment that tells {:?} apart, or say why there can be none",
+                "the model's switch `{}` has no fact in FACTS of npu-probe's \
+                 calibrate/facts/mod.rs: write an experiment that distinguishes {:?}, or \
+                 document why none is possible",
                 switch.name,
                 switch.sides
             );

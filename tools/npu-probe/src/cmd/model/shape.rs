@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shape of a model, by the values of its file.
+//! The shape of a model, from the values of its file.
 
 use npu_offload::{ARCHITECTURES, ModelShape};
 
@@ -10,7 +10,7 @@ const MAX_LAYERS: usize = 1 << 12;
 /// More channels, or heads, than any model has.
 const MAX_CHANNELS: usize = 1 << 20;
 
-/// What the file calls the kind of the model.
+/// The model's architecture, as named in the file.
 pub(super) fn architecture(model: &GgufModel) -> &str {
     match model.value("general.architecture") {
         Some(GgufValue::Text(name)) => name,
@@ -18,21 +18,20 @@ pub(super) fn architecture(model: &GgufModel) -> &str {
     }
 }
 
-/// The shape, and how many tokens the model was made for, if the file says; or why the shape is
-/// not known.
+/// The shape and the context length, if the file has it; or why the shape is unknown.
 pub(super) fn shape(model: &GgufModel) -> Result<(ModelShape, Option<usize>), String> {
     let given = architecture(model);
     let known = ARCHITECTURES.into_iter().find(|(name, _)| *name == given);
     let (name, every) =
-        known.ok_or_else(|| format!("attention of architecture `{given}` is not modelled"))?;
+        known.ok_or_else(|| format!("the attention of architecture `{given}` is not modelled"))?;
     let value = |key: &str| model.value(&format!("{name}.{key}"));
     let optional = |key: &str, default: usize, most: usize| match value(key) {
         None => Ok(default),
         Some(GgufValue::Number(number)) => usize::try_from(*number)
             .ok()
             .filter(|number| (1..=most).contains(number))
-            .ok_or_else(|| format!("`{name}.{key}` is {number}, which cannot be")),
-        Some(_) => Err(format!("`{name}.{key}` is not one number")),
+            .ok_or_else(|| format!("`{name}.{key}` is {number}, which is not possible")),
+        Some(_) => Err(format!("`{name}.{key}` is not a single number")),
     };
     let required = |key: &str, most: usize| match value(key) {
         None => Err(format!("the file lacks `{name}.{key}`")),
@@ -43,7 +42,9 @@ pub(super) fn shape(model: &GgufModel) -> Result<(ModelShape, Option<usize>), St
     let kv_heads = optional("attention.head_count_kv", heads, MAX_CHANNELS)?;
     let head_dim = optional("attention.key_length", hidden / heads, MAX_CHANNELS)?;
     if heads.max(kv_heads) * head_dim > MAX_CHANNELS {
-        return Err(format!("{heads} heads of {head_dim} channels cannot be"));
+        return Err(format!(
+            "{heads} heads of {head_dim} channels are not possible"
+        ));
     }
     let window = match every {
         Some(every) => match optional("attention.sliding_window", 0, MAX_CHANNELS)? {

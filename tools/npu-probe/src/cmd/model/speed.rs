@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast prompts and parallel sequences of a model would be.
+//! Predicted speed of prompts and parallel sequences of a model.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::flags::planning::HERTZ_PER_MHZ;
 const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
 const PROMPTS: [usize; 4] = [128, 512, 2048, 8192];
 const SEQUENCES: [usize; 5] = [2, 4, 8, 16, 32];
-/// Tokens of each sequence before the one that is made.
+/// Tokens of each sequence before the new one.
 const CONTEXT: usize = 512;
 
 /// Tokens a second.
@@ -20,13 +20,13 @@ const CONTEXT: usize = 512;
 pub(super) struct SpeedReport {
     /// Clocks of the NPU, of `npu` below.
     pub(super) clocks_mhz: Vec<u64>,
-    /// Tokens that the model was made for, if the file says.
+    /// Context length of the model, if the file has it.
     pub(super) context_length: Option<usize>,
-    /// Of so many tokens, in batches of 512.
+    /// Prompt processing, in batches of 512 tokens.
     pub(super) prompts: Vec<SpeedRow>,
-    /// Of so many sequences together, a token each.
+    /// Token generation of parallel sequences, a token each.
     pub(super) parallel: Vec<SpeedRow>,
-    /// Tokens of each sequence before that.
+    /// Tokens of each sequence before the new one.
     pub(super) parallel_context: usize,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct SpeedRow {
     pub(super) count: usize,
     pub(super) cpu_alone: f64,
     pub(super) npu: Vec<f64>,
-    /// What takes most of the time at the profile's clock, and how much of it.
+    /// The largest part of the time at the profile's clock, and its share.
     pub(super) mostly: &'static str,
     pub(super) mostly_percent: f64,
 }

@@ -38,20 +38,21 @@ impl ModelReport {
         let _ = match &self.calibrated_on {
             Some(board) => writeln!(
                 text,
-                "times    calibrated on {board}; modelled for other clocks, published for the CPU alone"
+                "times    calibrated on {board}; other clocks are modelled, and the CPU alone is \
+                 as published"
             ),
             None => writeln!(
                 text,
-                "times    modelled, nothing was measured on this machine; published for the CPU alone"
+                "times    modelled, not measured on this machine; the CPU alone is as published"
             ),
         };
         let rule = match (self.is_budget_given, self.budget_bytes) {
-            (true, _) => "as --mem says",
-            (false, Some(_)) => "half of what is available now",
-            (false, None) => "the kernel does not say what is available",
+            (true, _) => "from --mem",
+            (false, Some(_)) => "half of the available memory",
+            (false, None) => "the kernel does not show the available memory",
         };
         let budget = self.budget_bytes.map_or_else(
-            || "any amount".to_owned(),
+            || "unlimited".to_owned(),
             |bytes| format!("at most {:.1} MiB", mib(bytes)),
         );
         let _ = writeln!(
@@ -65,7 +66,7 @@ impl ModelReport {
             (Some(speed), _) => speed.write(self.clock_mhz, &mut text),
             (None, why) => {
                 let why = why.as_deref().unwrap_or_default();
-                let _ = writeln!(text, "\nspeed of the whole graph: not known; {why}");
+                let _ = writeln!(text, "\nspeed of the whole graph: unknown, {why}");
             }
         }
         text
@@ -82,7 +83,7 @@ impl ModelReport {
         match sum(false) {
             (0, _) => format!("fits     yes, {fit}"),
             (tensors, bytes) => format!(
-                "fits     no, {fit} do; {tensors} tensors ({:.1} MiB) stay with the CPU",
+                "fits     no, only {fit}; {tensors} tensors ({:.1} MiB) stay on the CPU",
                 mib(bytes)
             ),
         }
@@ -140,10 +141,13 @@ impl WeightPlace {
 impl SpeedReport {
     fn write(&self, here: u64, text: &mut String) {
         let parts = [
-            ("tokens/s of a prompt of".to_owned(), &self.prompts),
+            (
+                "prompt processing in tokens/s, by prompt length".to_owned(),
+                &self.prompts,
+            ),
             (
                 format!(
-                    "tokens/s of sequences, {} tokens in each",
+                    "token generation in tokens/s, by parallel sequences of {} tokens",
                     self.parallel_context
                 ),
                 &self.parallel,
@@ -152,14 +156,14 @@ impl SpeedReport {
         for (title, rows) in parts {
             let mut cells = vec![title, "CPU alone".to_owned()];
             cells.extend(self.clocks_mhz.iter().map(|clock| format!("{clock} MHz")));
-            cells.push(format!("at {here} MHz most of it is"));
+            cells.push(format!("mostly, at {here} MHz"));
             let cells = vec![cells];
             let rows = cells.into_iter().chain(rows.iter().map(SpeedRow::cells));
             text.push('\n');
             text.push_str(&table(&rows.collect::<Vec<_>>()));
         }
         if let Some(most) = self.context_length {
-            let _ = writeln!(text, "\nthe model was made for at most {most} tokens");
+            let _ = writeln!(text, "\nthe model's context length is {most} tokens");
         }
     }
 }

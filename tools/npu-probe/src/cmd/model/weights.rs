@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which weights of a model may be on the NPU: asked as the backend asks, tensor by tensor.
+//! Which weights of a model the NPU uses: decided like in the backend, tensor by tensor.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::gguf::{GgufError, GgufModel, GgufTensor};
 
-/// Sizes of weights, each of which takes milliseconds of planning, and matrices: more than any
-/// model has.
+/// Limits for sizes of weights (each takes milliseconds of planning) and matrices: more than
+/// any model has.
 const MAX_SIZES: usize = 128;
 const MAX_MATRICES: usize = 1 << 18;
 
@@ -19,11 +19,11 @@ const MAX_MATRICES: usize = 1 << 18;
 #[serde(rename_all = "kebab-case")]
 pub(super) enum WeightPlace {
     Npu,
-    /// They would take more than the memory that there is for them.
+    /// They exceed the memory limit.
     CpuMemory,
-    /// The NPU's addresses do not suffice.
+    /// They exceed the NPU's address space.
     CpuAddresses,
-    /// Nobody here knows their type, or it cannot be decoded.
+    /// Their type is unknown, or cannot be decoded.
     CpuType,
     /// There is no plan for their size.
     CpuSize,
@@ -31,7 +31,7 @@ pub(super) enum WeightPlace {
     CpuFaster,
 }
 
-/// Tensors that differ in the number of their layer alone.
+/// Tensors that differ only in the number of their layer.
 #[derive(Debug, Serialize)]
 pub(super) struct WeightGroup {
     pub(super) name: String,
@@ -44,11 +44,11 @@ pub(super) struct WeightGroup {
     pub(super) matrices: usize,
     pub(super) tensors: usize,
     pub(super) place: WeightPlace,
-    /// What products are computed in, and from how many rows on: of experts of those that
-    /// meet the same one.
+    /// Precision of matmuls, and the minimum number of rows: for experts, rows that use the
+    /// same one.
     pub(super) computed_in: Option<&'static str>,
     pub(super) from_rows: Option<usize>,
-    /// What all of them take or would take once they are packed.
+    /// Bytes of all of them, packed.
     pub(super) packed_bytes: u64,
     #[serde(skip)]
     format: Option<NumberFormat>,
@@ -57,7 +57,7 @@ pub(super) struct WeightGroup {
 }
 
 impl WeightGroup {
-    /// Whether memory or addresses do not keep them from the NPU.
+    /// Whether memory and addresses suffice for them.
     pub(super) const fn fits(&self) -> bool {
         !matches!(
             self.place,
@@ -75,7 +75,7 @@ impl WeightGroup {
 #[derive(Debug)]
 pub(super) struct PlacedWeights {
     pub(super) groups: Vec<WeightGroup>,
-    /// What those on the NPU take.
+    /// Bytes of those on the NPU.
     pub(super) bytes: u64,
 }
 
@@ -89,7 +89,7 @@ fn matrices(tensor: &GgufTensor) -> usize {
     tensor.dimensions[2] * tensor.dimensions[3]
 }
 
-/// Refuses what would take hours.
+/// Rejects models that would take hours.
 pub(super) fn check(model: &GgufModel) -> Result<(), GgufError> {
     let sized = || model.tensors.iter().filter(|one| size(one).is_some());
     let sizes: HashSet<_> = sized().map(|one| (one.type_id, size(one))).collect();
@@ -136,14 +136,14 @@ impl PlacedWeights {
         }
     }
 
-    /// The same as the estimate of a whole graph takes it, or why it takes none.
+    /// The weights for the estimate of a whole graph, or why there is no estimate.
     pub(super) fn of_graph(&self) -> Result<Vec<WeightMatrix>, String> {
         let weights = self.groups.iter().map(|group| {
             if group.matrices > 1 {
-                return Err("a graph with experts is not modelled".to_owned());
+                return Err("graphs with experts are not modelled".to_owned());
             }
             let format = group.format;
-            let format = format.ok_or_else(|| format!("nobody here knows {}", group.type_name))?;
+            let format = format.ok_or_else(|| format!("{} is unknown", group.type_name))?;
             Ok(WeightMatrix {
                 format,
                 size: [group.n, group.k],

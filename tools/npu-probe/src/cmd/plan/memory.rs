@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What weights take of memory, and whether there is room for them.
+//! Memory of weights, and whether it is available.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::table::MIB;
 
-/// The weights of a product, on no device yet.
+/// The weights of a matmul, on no device yet.
 #[derive(Debug, Serialize)]
 pub(super) struct MemoryReport {
     /// Bytes on each file descriptor, whole pages; none if one cannot address its.
@@ -18,7 +18,7 @@ pub(super) struct MemoryReport {
     bytes: u64,
     /// What a file descriptor can address beside its working buffers.
     bytes_per_fd_max: u64,
-    /// What weights may take in all, if that was given.
+    /// Memory limit of all weights, if given.
     bytes_max: Option<u64>,
     fits: bool,
     /// Number of weights of this size that fit together.
@@ -29,7 +29,7 @@ pub(super) struct MemoryReport {
 }
 
 impl MemoryReport {
-    /// Of weights on `fds` file descriptors, which may take `max` bytes in all.
+    /// The report for weights on `fds` file descriptors, of at most `max` bytes in all.
     pub(super) fn new(
         weights: &WeightPlan,
         fds: usize,

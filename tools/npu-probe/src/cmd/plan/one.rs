@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One plan of a product, and what is predicted of it.
+//! One plan of a matmul, and its prediction.
 
 use std::fmt::Write;
 
@@ -34,18 +34,18 @@ pub(super) struct PlanReport {
     modelled_npu_ms: f64,
     modelled_pack_ms: f64,
     modelled_unpack_ms: f64,
-    /// What the DRAM takes for the bytes of CPU and NPU together.
+    /// DRAM time for the bytes of CPU and NPU together.
     modelled_dram_ms: f64,
-    /// The share of the shorter of the two, CPU or NPU, that the other hides.
+    /// The hidden share of the shorter time, CPU or NPU.
     overlapped: f64,
-    /// What the call mostly waits for: CPU, NPU, or the memory that both share.
+    /// The bottleneck of the call: CPU, NPU, or the shared memory.
     waits_for: String,
     call_over_bound: f64,
     bound_ms: f64,
     bound_by: String,
     over_bound: f64,
     modelled_gops: f64,
-    /// What the time of the busiest file descriptor is made of.
+    /// Parts of the time of the busiest file descriptor.
     modelled_macs_ms: f64,
     modelled_memory_ms: f64,
     modelled_edges_ms: f64,
@@ -53,7 +53,7 @@ pub(super) struct PlanReport {
 }
 
 impl PlanReport {
-    /// Predicts what a plan takes for a product of `m` rows.
+    /// Predicts the time of a plan for a matmul of `m` rows.
     pub(super) fn new(plan: &Plan, m: usize, options: &PlanOptions) -> Self {
         let weights = &plan.weights;
         let prediction = plan.predict(&options.profile.machine);
@@ -141,7 +141,7 @@ impl PlanReport {
         }
         let _ = writeln!(
             text,
-            "  bound    {:.3} ms: the time that {} alone take on the NPU",
+            "  bound    {:.3} ms: {} alone on the NPU",
             self.bound_ms, self.bound_by
         );
         let _ = writeln!(
@@ -160,8 +160,8 @@ impl PlanReport {
         );
         let _ = writeln!(
             text,
-            "  of that  {:.3} ms MACs, {:.3} memory beyond them, {:.3} first and last bytes of \
-             tasks, {:.3} driver",
+            "  of that  {:.3} ms MACs, {:.3} ms memory beyond them, {:.3} ms first and last bytes \
+             of tasks, {:.3} ms driver",
             self.modelled_macs_ms,
             self.modelled_memory_ms,
             self.modelled_edges_ms,
@@ -169,8 +169,8 @@ impl PlanReport {
         );
         let _ = writeln!(
             text,
-            "  CPU      packs {:.1} MiB in {:.3} ms; reads {:.1} MiB in {:.3} ms, {} of the elements \
-             to be added",
+            "  CPU      packs {:.1} MiB in {:.3} ms; reads {:.1} MiB in {:.3} ms, adds {} of the \
+             elements",
             mib(self.bytes_packed),
             self.modelled_pack_ms,
             mib(self.bytes_read),
