@@ -40,10 +40,15 @@ def parse(data: bytes) -> Logits:
     return scale * rows["steps"][:, :vocabulary].astype(np.float32) + least
 
 
-def divergence(ours: Logits, theirs: Logits) -> float:
-    """The mean Kullback-Leibler divergence of `theirs` from `ours`, nats a token."""
+def divergences(ours: Logits, theirs: Logits) -> np.ndarray:
+    """The Kullback-Leibler divergence of `theirs` from `ours` at each token, nats."""
     assert ours.shape == theirs.shape, "these are logits of different texts or vocabularies"
-    return float((np.exp(ours) * (ours - theirs)).sum(1, dtype=float).mean())
+    return (np.exp(ours) * (ours - theirs)).sum(1, dtype=float)
+
+
+def divergence(ours: Logits, theirs: Logits) -> float:
+    """Their mean, nats a token."""
+    return float(divergences(ours, theirs).mean())
 
 
 def same_top(ours: Logits, theirs: Logits) -> float:

@@ -18,8 +18,9 @@ from stock import Stock
 PROMISE = 1.5
 AUTO_BARS = {
     "smollm2": PROMISE,
-    # Trained anew on each machine, and each training gives another model: four of them were seen
-    # at 0.92, 0.98, 1.23 and 1.55.
+    # Seen at 0.92, 0.98, 1.23 and 1.55. Of 1,008 tokens two make the difference between the last
+    # two, which are one training with attention on the CPU and on the NPU: the standard error of
+    # its loss is a fifth of it.
     "trained": 2.0,
     "trained-outliers": 1.5,
     "plain": 2.0,
@@ -180,21 +181,25 @@ ATTENTIVE = list(product([*REAL, "trained", "plain"], ["F16", "Q8_0"]))
 
 def attention(stock: Stock, bars: Bars, files: list[tuple[str, str]] = ATTENTIVE) -> str:
     """What a file loses against the model in F16 on the CPU with attention on the NPU, and with
-    attention on the CPU."""
+    attention on the CPU. Few tokens have most of a loss, so the difference has a standard error,
+    by the same tokens of both runs: the bar is missed where it is beyond twice that."""
     rows = []
     for name, kind in files:
         exact, file = logits.on_cpu(stock, stock.full(name)), stock.quantised(name, kind)
         ours = logits.with_backend(stock, file)
         others = logits.measure(stock, file, True, {"GGML_ROCKET_ATTENTION": "0"})
         assert ours.stats.attention and not others.stats.attention
-        loss, other = (logits.divergence(exact, run.logits) for run in (ours, others))
-        good = loss <= other * ATTENTION_BAR + NOISE
+        ours, others = (logits.divergences(exact, run.logits) for run in (ours, others))
+        more, other = ours - others, float(others.mean())
+        error = float(more.std()) / len(more) ** 0.5
+        good = more.mean() <= other * (ATTENTION_BAR - 1) + 2 * error + NOISE
         bar = bars.judge(f"{name} {kind} attention", good, ATTENTION_BAR)
-        is_noise = max(abs(loss), abs(other)) <= NOISE
-        times = "both are noise" if is_noise else f"{loss / other:.3f}"
-        rows.append([name, kind, f"{loss:.6f}", f"{other:.6f}", times, bar])
-    head = "model | file | attention on the NPU | attention on the CPU | of the latter | bar"
-    return page.table(head, rows)
+        is_noise = max(abs(ours.mean()), abs(other)) <= NOISE
+        times = "both are noise" if is_noise else f"{ours.mean() / other:.3f}"
+        more = f"{more.mean():.6f} ± {error:.6f}"
+        rows.append([name, kind, f"{ours.mean():.6f}", f"{other:.6f}", more, times, bar])
+    head = "model | file | attention on the NPU | attention on the CPU | difference, standard error"
+    return page.table(head + " | ratio | bar", rows)
 
 
 @pytest.mark.on_request
