@@ -5,4 +5,4 @@ mod measure;
 mod report;
 
 pub(crate) use measure::MeasuredProduct;
-pub(crate) use report::{BenchReport, MeasuringConditions, to};
+pub(crate) use report::{BUILD, BenchReport, MeasuringConditions, to};

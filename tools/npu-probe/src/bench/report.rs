@@ -20,6 +20,8 @@ use crate::table::MIB;
 pub(crate) struct MeasuringConditions {
     /// Version of this tool.
     pub(crate) version: &'static str,
+    /// Cargo's profile of this program; speed is measured with `dist`.
+    pub(crate) build: &'static str,
     pub(crate) device: DeviceReport,
     /// Whose wall time the figures are: the NPU's, or the software model's.
     pub(crate) time_of: &'static str,
@@ -42,6 +44,11 @@ pub(crate) struct MeasuringConditions {
     pub(crate) load_average: Option<f64>,
 }
 
+/// Cargo's profile of this program.
+pub(crate) const BUILD: &str = env!("BUILD_PROFILE");
+/// The profile of the packages.
+const SPEED_BUILD: &str = "dist";
+
 impl MeasuringConditions {
     pub(crate) fn look(
         device: DeviceReport,
@@ -52,6 +59,7 @@ impl MeasuringConditions {
     ) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION"),
+            build: BUILD,
             time_of: time_of(device.is_model),
             device,
             profile: profile.name.to_string(),
@@ -109,6 +117,12 @@ impl MeasuringConditions {
         let threads = self.threads.as_deref().unwrap_or("one for each CPU");
         let _ = writeln!(text, "threads    {threads}");
         let _ = writeln!(text, "wall time  of {}", self.time_of);
+        if BUILD != SPEED_BUILD {
+            let _ = writeln!(
+                text,
+                "build      {BUILD}: speed is measured with `--profile {SPEED_BUILD}`"
+            );
+        }
         if let Some(reason) = &self.profile_refused {
             let _ = writeln!(text, "           {reason}");
         }

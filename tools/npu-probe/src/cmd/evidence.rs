@@ -94,6 +94,7 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
     let files = of_steps.chain(own).chain(report.then(|| REPORT.to_owned()));
     let index = EvidenceIndex {
         version: env!("CARGO_PKG_VERSION"),
+        build: crate::bench::BUILD,
         date: run.state.date.clone(),
         board: run.device.board.clone(),
         device: run.device.name.clone(),

@@ -20,6 +20,8 @@ use crate::output::write_whole;
 pub(crate) struct EvidenceIndex {
     /// Version of this program.
     pub(crate) version: &'static str,
+    /// Cargo's profile of it; speed is measured with `dist`.
+    pub(crate) build: &'static str,
     pub(crate) date: String,
     pub(crate) board: String,
     pub(crate) device: String,
