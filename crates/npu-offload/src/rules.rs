@@ -2,6 +2,7 @@
 //! The rules, which are all that decides: what a product is computed in, and from how many rows on.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{PoisonError, RwLock};
 
 use npu_matmul::quantise::INT8_K_MAX;
@@ -75,22 +76,14 @@ impl OffloadRules {
     /// What is decided about products with weights of `n x k`: a lookup, but for the first time.
     #[must_use]
     pub fn decide(&self, weights: NumberFormat, size: [usize; 2]) -> ProductDecision {
-        let question = (weights, size);
-        // What a panic could leave is a table with fewer entries.
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(decision) = known.get(&question) {
-            return *decision;
-        }
-        drop(known);
-        let precision = self.precision(weights, size);
-        let decision = ProductDecision {
-            precision,
-            fewest_rows: self.fewest_rows(weights, precision, size),
-            call_ps: self.call_ps(precision, size, MOST_ROWS),
-        };
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(question, decision);
-        decision
+        remembered(&self.known, (weights, size), || {
+            let precision = self.precision(weights, size);
+            ProductDecision {
+                precision,
+                fewest_rows: self.fewest_rows(weights, precision, size),
+                call_ps: self.call_ps(precision, size, MOST_ROWS),
+            }
+        })
     }
 
     /// What products with weights of `n x k` are computed in.
@@ -189,19 +182,10 @@ impl OffloadRules {
     /// Picoseconds in which weights of `n x k` are packed and multiplied by so many rows, in FP16; `None`
     /// if they cannot be. A lookup, but for the first time.
     pub(crate) fn packed_call_ps(&self, size: [usize; 2], rows: usize) -> Option<u64> {
-        // As for products.
-        let known = self.known_packing.read();
-        let known = known.unwrap_or_else(PoisonError::into_inner);
-        if let Some(call_ps) = known.get(&(size, rows)) {
-            return *call_ps;
-        }
-        drop(known);
-        let call_ps = self.call_ps(ComputeType::Fp16, size, rows);
-        let call_ps = call_ps.map(|ps| ps.saturating_add(self.target.packing_ps(size)));
-        let known = self.known_packing.write();
-        let mut known = known.unwrap_or_else(PoisonError::into_inner);
-        known.insert((size, rows), call_ps);
-        call_ps
+        remembered(&self.known_packing, (size, rows), || {
+            let call_ps = self.call_ps(ComputeType::Fp16, size, rows);
+            call_ps.map(|ps| ps.saturating_add(self.target.packing_ps(size)))
+        })
     }
 
     /// From how many rows on the user wants attention offloaded, and whether at all; `None` leaves it
@@ -235,19 +219,28 @@ impl OffloadRules {
             return fewest;
         }
         let size = size.rounded();
-        // As for products.
-        let known = self.known_attention.read();
-        let known = known.unwrap_or_else(PoisonError::into_inner);
-        if let Some(fewest) = known.get(&size) {
-            return *fewest;
-        }
-        drop(known);
-        let fewest = size.fewest_rows(&self.target, &self.cpu);
-        let known = self.known_attention.write();
-        let mut known = known.unwrap_or_else(PoisonError::into_inner);
-        known.insert(size, fewest);
-        fewest
+        remembered(&self.known_attention, size, || {
+            size.fewest_rows(&self.target, &self.cpu)
+        })
     }
+}
+
+/// The answer that `known` has, else that of `answer`, which is not asked again.
+fn remembered<K: Eq + Hash, V: Copy>(
+    known: &RwLock<HashMap<K, V>>,
+    question: K,
+    answer: impl FnOnce() -> V,
+) -> V {
+    // What a panic could leave is a table with fewer entries.
+    let read = known.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = read.get(&question) {
+        return *found;
+    }
+    drop(read);
+    let new = answer();
+    let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+    known.insert(question, new);
+    new
 }
 
 #[cfg(test)]
