@@ -11,7 +11,7 @@ use std::slice;
 use npu_offload::NumberFormat;
 
 use self::memory::is_readable;
-pub(crate) use self::memory::{Footprint, TensorContext, buffer_of, footprint, output};
+pub(crate) use self::memory::{Footprint, TensorContext, buffer_of, footprint, output, overlap};
 use crate::abi::{self, Buffer, Tensor, usage};
 use crate::descriptor::TensorDescriptor;
 use crate::host::Host;

@@ -32,6 +32,7 @@ use crate::reason::DeclineReason;
 use crate::resident::{MatrixKey, ResidentMatrices};
 use crate::shared::GgmlPtr;
 use crate::supports;
+use crate::tensor::overlap;
 use crate::types::FormatTable;
 
 /// What decides which weights may be on the NPU.
@@ -263,10 +264,6 @@ impl WeightBuffer {
             WeightRole::Embedding => self.order == WeightOrder::Rearranged,
         }
     }
-}
-
-fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
-    one.start < other.end && other.start < one.end
 }
 
 /// What tells a tensor from others: its first matrix, and their number.

@@ -74,7 +74,8 @@ impl Footprint {
     }
 }
 
-fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+/// Whether two ranges of addresses have one in common.
+pub(crate) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
