@@ -110,9 +110,10 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
         }
     }
     run.say(&first.text())?;
-    let what = match run.device.is_model {
-        true => "Archive of the software model, of no use to others",
-        false => "Send this file",
+    let what = if run.device.is_model {
+        "Archive of the software model, of no use to others"
+    } else {
+        "Send this file"
     };
     run.say(&format!("\n{what}: {}\n", archive.display()))?;
     Ok(first.exit())

@@ -128,9 +128,10 @@ fn summary(inputs: &[ReportInput], tests: &[&SelfTestFile]) -> Markup {
     let has_problem = |doctor: &DoctorFile| {
         doctor.usable.is_none() && doctor.rows.iter().any(ReportedRow::is_problem)
     };
-    let class = match wrong > 0 || doctors.clone().any(has_problem) {
-        true => "problem",
-        false => "unknown",
+    let class = if wrong > 0 || doctors.clone().any(has_problem) {
+        "problem"
+    } else {
+        "unknown"
     };
     let newest = inputs.iter().map(|input| input.written).max();
     let date = newest.map(|time| ("date", format!("{}, by the newest file", date::date(time))));
