@@ -23,6 +23,9 @@ BOARDS = {
     "int8-slack-bank=needed": "int8-exact-banks",
     "int8-reuse=garbage": "int8-reuse",
     "core-idle-mainline=hangs": "form-a",
+    "program-at-zero=hangs": "program-at-zero",
+    "over-read=bank": "no-slack",
+    "cores=2": "cores",
 }
 
 
