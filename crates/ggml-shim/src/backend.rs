@@ -8,6 +8,7 @@ use std::ffi::{c_char, c_int};
 
 use crate::abi::{Backend, Graph, status};
 use crate::graph;
+use crate::host_tensor::HostTensor;
 use crate::layout::BackendCallbacks;
 use crate::runtime::{Runtime, guard, own_name};
 use crate::stream::Stream;
@@ -58,7 +59,13 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
         };
         // SAFETY: ggml passes a live graph and waits for the result.
         let nodes = unsafe { runtime.host.nodes(graph) };
-        // SAFETY: they are those of that graph.
+        let nodes = nodes.into_iter().filter_map(|node| {
+            // SAFETY: a node of that graph, which is live with all that its nodes lead to.
+            unsafe { HostTensor::new(runtime.context(), node) }
+        });
+        let nodes: Vec<_> = nodes.collect();
+        // SAFETY: they are allocated, and nobody else accesses their data but to read operands while
+        // ggml waits.
         unsafe { graph::compute(runtime, stream, &nodes) }
     })
 }

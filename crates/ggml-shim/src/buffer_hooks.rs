@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::abi::{Buffer, Tensor, status};
 use crate::budget::LeftOnCpu;
+use crate::host_tensor::HostTensor;
 use crate::layout::BufferCallbacks;
 use crate::load;
 use crate::log::LogLevel;
@@ -61,9 +62,9 @@ unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_
             Some(original) => unsafe { original(buffer, tensor) },
             None => status::SUCCESS,
         };
-        // SAFETY: ggml passes a live tensor.
-        if let Some(tensor) = unsafe { tensor.as_ref() } {
-            contain(|| entry.place(&runtime.weight_context(), buffer, tensor));
+        // SAFETY: ggml passes a live tensor of this buffer, and waits.
+        if let Some(tensor) = unsafe { HostTensor::new(runtime.context(), tensor) } {
+            contain(|| entry.place(&runtime.weight_context(), tensor));
         }
         status
     })
@@ -80,8 +81,9 @@ unsafe extern "C" fn memset_tensor(
         let Some(entry) = entry(runtime, buffer) else {
             return;
         };
-        // SAFETY: ggml passes a live tensor.
-        forget(&entry, unsafe { tensor.as_ref() }, offset, size);
+        // SAFETY: ggml passes a live tensor of this buffer, and waits.
+        let target = unsafe { HostTensor::new(runtime.context(), tensor) };
+        forget(&entry, target, offset, size);
         if let Some(original) = entry.originals().memset_tensor {
             // SAFETY: as in `free`.
             unsafe { original(buffer, tensor, value, offset, size) };
@@ -116,8 +118,8 @@ unsafe extern "C" fn set_tensor(
         let Some(original) = entry.originals().set_tensor else {
             return;
         };
-        // SAFETY: ggml passes a live tensor.
-        let target = unsafe { tensor.as_ref() };
+        // SAFETY: ggml passes a live tensor of this buffer, and waits.
+        let target = unsafe { HostTensor::new(runtime.context(), tensor) };
         forget(&entry, target, offset, size);
         // Data come when all tensors of a model have their places.
         if entry.is_waiting() {
@@ -128,10 +130,7 @@ unsafe extern "C" fn set_tensor(
             // pieces that it gave.
             unsafe { original(buffer, tensor, data, offset, size) };
         };
-        let whole = target.and_then(|tensor| {
-            // SAFETY: a tensor of the host.
-            unsafe { tensor.byte_len(runtime.types) }
-        });
+        let whole = target.and_then(|tensor| Some(tensor.range()?.len()));
         let (WeightOrder::Rearranged, Some(tensor), Some(len)) = (entry.order(), target, whole)
         else {
             return write(data, offset, size);
@@ -146,7 +145,7 @@ unsafe extern "C" fn set_tensor(
         // The CPU rearranges whole tensors only.
         let complete = {
             let mut pieces = entry.pieces();
-            pieces.add(tensor.data.addr(), len, offset, bytes)
+            pieces.add(tensor.address(), len, offset, bytes)
         };
         match complete {
             Ok(None) => {}
@@ -160,11 +159,10 @@ unsafe extern "C" fn set_tensor(
 }
 
 /// Packs a tensor; whatever goes wrong, the CPU still gets its data.
-fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: &Tensor, bytes: &[u8]) {
+fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: &[u8]) {
     contain(|| {
-        // SAFETY: a tensor of the host.
-        let weights = unsafe { tensor.operand(runtime.types) };
-        let decision = entry.decision(&weights, tensor.data.addr());
+        let weights = tensor.descriptor();
+        let decision = entry.decision(&weights, tensor.address());
         let Some(decision) = decision.filter(|decision| decision.is_yes()) else {
             return;
         };
@@ -185,9 +183,9 @@ fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: &Tensor, bytes: &[u8]) 
 }
 
 /// Forgets what was packed from bytes of `tensor`.
-fn forget(entry: &WeightBuffer, tensor: Option<&Tensor>, offset: usize, size: usize) {
+fn forget(entry: &WeightBuffer, tensor: Option<HostTensor<'_>>, offset: usize, size: usize) {
     if let Some(tensor) = tensor {
-        let start = tensor.data.addr().saturating_add(offset);
+        let start = tensor.address().saturating_add(offset);
         entry.residents.forget(start..start.saturating_add(size));
     }
 }

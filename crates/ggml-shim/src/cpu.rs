@@ -12,8 +12,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
-use crate::abi::{BufferFromHostPtr, BufferType, Device, Reg, Tensor};
+use crate::abi::{BufferFromHostPtr, BufferType, Device, Reg};
 use crate::cpu_ops::{CpuOps, CpuStream, SetThreads};
+use crate::host_tensor::HostTensor;
 use crate::layout::{self, AllocBuffer};
 use crate::shared::GgmlPtr;
 use crate::symbols::{SymbolScope, function};
@@ -110,13 +111,10 @@ impl CpuBackend {
     }
 
     /// Whether the CPU can compute `op` on our behalf.
-    ///
-    /// # Safety
-    /// `op` is a live tensor with live operands.
-    pub(crate) unsafe fn computes(&self, op: *const Tensor) -> bool {
+    pub(crate) fn computes(&self, op: HostTensor<'_>) -> bool {
         let seen = self.ops.zip(self.device());
-        // SAFETY: the caller's promise is the callee's.
-        seen.is_some_and(|(ops, device)| unsafe { ops.supports(device, op) })
+        // SAFETY: the tensor and its operands are live.
+        seen.is_some_and(|(ops, device)| unsafe { ops.supports(device, op.as_ptr()) })
     }
 
     /// A backend of the CPU for one stream; `None` if it cannot be had.

@@ -18,6 +18,7 @@ use crate::abi::{
     DeviceProps, Reg, Tensor,
 };
 use crate::backend;
+use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
 use crate::names;
 use crate::reason::DeclineReason;
@@ -137,17 +138,16 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
     guard("supports_op", false, |runtime| {
         // SAFETY: ggml passes a live tensor whose operands are live, and waits
         // for the answer.
-        let node = unsafe { tensor::classify(&runtime.context(), op) };
-        // SAFETY: as above.
-        unsafe { leave_written(runtime, op) };
-        let answer = match node {
+        let Some(op) = (unsafe { HostTensor::new(runtime.context(), op) }) else {
+            return false;
+        };
+        leave_written(runtime, op);
+        let answer = match tensor::classify(op) {
             GraphNode::NoWork => return true,
-            // SAFETY: as above.
-            GraphNode::RowOp { node, product } => unsafe { row_op(runtime, op, (node, &product)) },
+            GraphNode::RowOp { node, product } => row_op(runtime, op, (node, &product)),
             GraphNode::Other => Err(DeclineReason::NotAProduct),
             GraphNode::Attention(attention) => attends(runtime, &attention),
-            // SAFETY: as above; `classify` found a product.
-            GraphNode::MulMat(product) => unsafe { takes(runtime, op, &product) },
+            GraphNode::MulMat(product) => takes(runtime, op, &product),
         };
         match answer {
             Ok(()) => true,
@@ -160,12 +160,9 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
 }
 
 /// Whether our device takes the product `node`.
-///
-/// # Safety
-/// `node` is a live tensor with live operands, of which [`tensor::classify`] made `product`.
-unsafe fn takes(
+fn takes(
     runtime: &Runtime,
-    node: *const Tensor,
+    node: HostTensor<'_>,
     product: &MulMatQuery,
 ) -> Result<(), DeclineReason> {
     if product.origin == WeightOrigin::Cache {
@@ -179,8 +176,7 @@ unsafe fn takes(
     if product.origin == WeightOrigin::Cache {
         return Ok(());
     }
-    // SAFETY: the caller's promise is the callee's.
-    unsafe { placed(runtime, node, product) }
+    placed(runtime, node, product)
 }
 
 /// Says once that attention comes as products, which the user can change.
@@ -213,18 +209,12 @@ fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineR
 
 /// Whether our device takes an operation on the rows of a product, to have the CPU compute it: if it
 /// takes that product.
-///
-/// # Safety
-/// `op` is a live tensor with live operands; of the product as [`takes`].
-unsafe fn row_op(
+fn row_op(
     runtime: &Runtime,
-    op: *const Tensor,
-    (node, product): (*const Tensor, &MulMatQuery),
+    op: HostTensor<'_>,
+    (node, product): (HostTensor<'_>, &MulMatQuery),
 ) -> Result<(), DeclineReason> {
-    // SAFETY: live, by the caller's promise.
-    let is_computed = unsafe { runtime.cpu.computes(op) };
-    // SAFETY: the caller's promise is the callee's.
-    if is_computed && unsafe { takes(runtime, node, product) }.is_ok() {
+    if runtime.cpu.computes(op) && takes(runtime, node, product).is_ok() {
         return Ok(());
     }
     Err(DeclineReason::NotAProduct)
@@ -232,13 +222,8 @@ unsafe fn row_op(
 
 /// Leaves weights that `op` writes to the CPU: ggml asks us about the operations of all graphs that
 /// our device has a part in.
-///
-/// # Safety
-/// `op` is a live tensor, and so are what it is a view of and the buffer of that.
-unsafe fn leave_written(runtime: &Runtime, op: *const Tensor) {
-    // SAFETY: the caller's promise is the callee's.
-    let written = unsafe { tensor::written_weights(&runtime.context(), op) };
-    let Some((buffer, name, range)) = written else {
+fn leave_written(runtime: &Runtime, op: HostTensor<'_>) {
+    let Some((buffer, name, range)) = tensor::written_weights(op) else {
         return;
     };
     let entry = runtime.weight_buffers.get(buffer);
@@ -249,21 +234,13 @@ unsafe fn leave_written(runtime: &Runtime, op: *const Tensor) {
 }
 
 /// Whether the weights of the product `op` are where we can have them.
-///
-/// # Safety
-/// `op` is a live tensor with live operands, of which
-/// [`tensor::classify`] made `product`.
-unsafe fn placed(
+fn placed(
     runtime: &Runtime,
-    op: *const Tensor,
+    op: HostTensor<'_>,
     product: &MulMatQuery,
 ) -> Result<(), DeclineReason> {
-    // SAFETY: live, by the caller's promise.
-    let op = unsafe { op.as_ref() }.ok_or(DeclineReason::NotAProduct)?;
-    // SAFETY: as above.
-    let weights = unsafe { op.src[0].as_ref() }.ok_or(DeclineReason::NotAProduct)?;
-    // SAFETY: as above.
-    let buffer = unsafe { tensor::buffer_of(weights) };
+    let weights = op.operand(0).ok_or(DeclineReason::NotAProduct)?;
+    let buffer = weights.buffer();
     match product.place {
         WeightLocation::Unallocated => Ok(()),
         WeightLocation::Asked => Err(DeclineReason::Asked),
@@ -281,7 +258,7 @@ unsafe fn placed(
         WeightLocation::Rearranged => {
             let entry = runtime.weight_buffers.get(buffer);
             let entry = entry.ok_or(DeclineReason::Unseen)?;
-            let address = weights.data.addr();
+            let address = weights.address();
             let keys = product.weights.keys(address).ok_or(DeclineReason::Shape)?;
             if keys.iter().all(|key| entry.residents.contains(key)) {
                 return Ok(());

@@ -26,9 +26,10 @@ use npu_offload::ComputeType;
 use serde_json::json;
 
 use self::calls::{GraphFailure, NamedCalls};
-use crate::abi::{self, Tensor, status};
+use crate::abi::{self, status};
 use crate::attention::Attention;
 use crate::cpu_ops::CpuStream;
+use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
 use crate::mul_mat::{KeptWeights, MulMat};
 use crate::runtime::Runtime;
@@ -39,9 +40,13 @@ use crate::tensor::{self, Footprint, GraphNode};
 /// Computes nodes; what it returns is of [`status`].
 ///
 /// # Safety
-/// The nodes are those of a live graph, with their operands and buffers; all are allocated, and
-/// nobody else accesses their data until this returns but to read operands.
-pub(crate) unsafe fn compute(runtime: &Runtime, stream: &Stream, nodes: &[*const Tensor]) -> c_int {
+/// All nodes and their operands are allocated, and nobody else accesses their data until this
+/// returns but to read operands.
+pub(crate) unsafe fn compute(
+    runtime: &Runtime,
+    stream: &Stream,
+    nodes: &[HostTensor<'_>],
+) -> c_int {
     runtime.weight_context().report();
     let began = Instant::now();
     // SAFETY: the caller's promise is the callee's.
@@ -71,20 +76,20 @@ const LISTED: usize = 64;
 #[derive(Default)]
 struct NodeList<'a> {
     /// All of them, in their order.
-    nodes: Vec<*mut Tensor>,
+    nodes: Vec<HostTensor<'a>>,
     footprints: Vec<Footprint>,
     products: NamedCalls<MulMat<'a>>,
     attention: NamedCalls<Attention<'a>>,
-    steps: Vec<Step>,
+    steps: Vec<Step<'a>>,
 }
 
 /// What is done when the results of a list are there.
-enum Step {
+enum Step<'a> {
     /// The CPU's own backend computes this node.
-    Cpu(*mut Tensor),
+    Cpu(HostTensor<'a>),
     /// The outputs of this call, which are set aside, go where they belong: to the data of this
     /// node.
-    Place(ListedCall, *const Tensor),
+    Place(ListedCall, HostTensor<'a>),
 }
 
 /// Which call of a list.
@@ -108,22 +113,20 @@ enum Work {
 unsafe fn compute_nodes(
     runtime: &Runtime,
     stream: &Stream,
-    nodes: &[*const Tensor],
+    nodes: &[HostTensor<'_>],
 ) -> Result<(), GraphFailure> {
     let mut list = NodeList::default();
-    for node in nodes {
+    for &node in nodes {
         if stream.is_aborted() {
             return Err(GraphFailure::Aborted);
         }
-        // SAFETY: live, by the caller's promise.
-        let Some((name, work)) = (unsafe { work_of(runtime, *node) })? else {
+        let Some((name, work)) = work_of(runtime, node)? else {
             continue;
         };
-        // SAFETY: live, by the caller's promise.
-        let footprint = unsafe { tensor::footprint(&runtime.context(), *node) }
+        let footprint = Footprint::of(node)
             .ok_or_else(|| format!("cannot compute {name}: an operand has no data"))?;
         if list.footprints.len() >= LISTED {
-            // SAFETY: the nodes of the list are live and allocated, by the caller's promise.
+            // SAFETY: the nodes of the list are allocated, by the caller's promise.
             unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
         }
         let needs = |earlier: &Footprint| footprint.needs(earlier);
@@ -141,22 +144,22 @@ unsafe fn compute_nodes(
                 // caller's promise; what calls of the list write at once no node of the list reads
                 // or writes before they are there.
                 let product =
-                    unsafe { product(runtime, *node, &name, &query, &footprint, is_aside) }?;
+                    unsafe { product(runtime, node, &name, &query, &footprint, is_aside) }?;
                 Some(ListedCall::Product(list.products.push(name, product)))
             }
             Work::Attention(query) => {
                 // SAFETY: as above.
                 let attention =
-                    unsafe { attention(runtime, *node, &name, &query, &footprint, is_aside) }?;
+                    unsafe { attention(runtime, node, &name, &query, &footprint, is_aside) }?;
                 Some(ListedCall::Attention(list.attention.push(name, attention)))
             }
         };
         match listed {
-            None => list.steps.push(Step::Cpu(node.cast_mut())),
-            Some(call) if is_aside => list.steps.push(Step::Place(call, *node)),
+            None => list.steps.push(Step::Cpu(node)),
+            Some(call) if is_aside => list.steps.push(Step::Place(call, node)),
             Some(_) => {}
         }
-        list.nodes.push(node.cast_mut());
+        list.nodes.push(node);
         list.footprints.push(footprint);
     }
     // SAFETY: as above.
@@ -164,22 +167,15 @@ unsafe fn compute_nodes(
 }
 
 /// Name of a node, and what it asks for; `None` if there is nothing to compute.
-///
-/// # Safety
-/// As [`tensor::classify`].
-unsafe fn work_of(
+fn work_of(
     runtime: &Runtime,
-    node: *const Tensor,
+    node: HostTensor<'_>,
 ) -> Result<Option<(String, Work)>, GraphFailure> {
-    // SAFETY: null or live, by the caller's promise.
-    let tensor = unsafe { node.as_ref() };
-    let flags = tensor.map_or(0, |tensor| tensor.flags);
-    if runtime.host.marks_computed_nodes() && flags & abi::FLAG_COMPUTE == 0 {
+    if runtime.host.marks_computed_nodes() && !node.has_flag(abi::FLAG_COMPUTE) {
         return Ok(None);
     }
-    let name = tensor.map_or_else(String::new, Tensor::name);
-    // SAFETY: live, by the caller's promise.
-    let (precision, work) = match unsafe { tensor::classify(&runtime.context(), node) } {
+    let name = node.name();
+    let (precision, work) = match tensor::classify(node) {
         GraphNode::NoWork => return Ok(None),
         GraphNode::MulMat(query) => {
             let offload = supports::computable(&query, &runtime.rules);
@@ -193,25 +189,19 @@ unsafe fn work_of(
             return Err(line.into());
         }
     };
-    // SAFETY: as above.
-    let is_left = unsafe { is_left_to_cpu(runtime, node, precision) };
-    let work = if is_left { Work::OnCpu } else { work };
+    let work = if is_left_to_cpu(runtime, node, precision) {
+        Work::OnCpu
+    } else {
+        work
+    };
     Ok(Some((name, work)))
 }
 
 /// Whether the CPU computes `node`, since the NPU computed its precision wrong. ggml asks
 /// `supports_op` for each new graph, but a program may compute the graph that it has again.
-///
-/// # Safety
-/// `node` is a live tensor with live operands.
-unsafe fn is_left_to_cpu(
-    runtime: &Runtime,
-    node: *const Tensor,
-    precision: Option<ComputeType>,
-) -> bool {
+fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: Option<ComputeType>) -> bool {
     let distrusted = precision.is_some_and(|precision| !runtime.trusts(precision));
-    // SAFETY: the caller's promise is the callee's.
-    let left = distrusted && unsafe { runtime.cpu.computes(node) };
+    let left = distrusted && runtime.cpu.computes(node);
     if left {
         runtime.stats.left_to_cpu(1);
     }
@@ -224,7 +214,7 @@ unsafe fn is_left_to_cpu(
 /// As [`tensor::product_data`]; `query` is what [`tensor::classify`] made of `node`.
 unsafe fn product<'a>(
     runtime: &Runtime,
-    node: *const Tensor,
+    node: HostTensor<'a>,
     name: &str,
     query: &MulMatQuery,
     footprint: &Footprint,
@@ -234,12 +224,10 @@ unsafe fn product<'a>(
         .map_err(|reason| format!("cannot compute {name}: {}", reason.words()))?;
     let aside = aside(runtime, name, is_aside, offload.outputs())?;
     // SAFETY: the caller's promise is the callee's.
-    let product =
-        unsafe { tensor::product_data(&runtime.context(), node, offload, footprint, aside) };
+    let product = unsafe { tensor::product_data(node, offload, footprint, aside) };
     let mut product =
         product.ok_or_else(|| format!("cannot compute {name}: its output overlaps an operand"))?;
-    // SAFETY: live, by the caller's promise.
-    product.kept = unsafe { kept_weights(runtime, node, query) };
+    product.kept = kept_weights(runtime, node, query);
     product.errors = runtime.verify.next_product();
     Ok(product)
 }
@@ -250,7 +238,7 @@ unsafe fn product<'a>(
 /// As [`tensor::attention::attention_data`]; `query` is what [`tensor::classify`] made of `node`.
 unsafe fn attention<'a>(
     runtime: &Runtime,
-    node: *const Tensor,
+    node: HostTensor<'a>,
     name: &str,
     query: &AttentionQuery,
     footprint: &Footprint,
@@ -261,9 +249,7 @@ unsafe fn attention<'a>(
     let aside = aside(runtime, name, is_aside, shape.outputs())?;
     let numbers = (shape, query.params);
     // SAFETY: the caller's promise is the callee's.
-    let attention = unsafe {
-        tensor::attention::attention_data(&runtime.context(), node, numbers, footprint, aside)
-    };
+    let attention = unsafe { tensor::attention::attention_data(node, numbers, footprint, aside) };
     let mut attention = attention
         .ok_or_else(|| format!("cannot compute {name}: its output overlaps an operand"))?;
     attention.errors = runtime.verify.next_product();
@@ -290,7 +276,7 @@ fn aside(
 /// Computes a list.
 ///
 /// # Safety
-/// Its nodes are live and allocated, and nobody else accesses their data but to read operands.
+/// Its nodes and their operands are allocated, and nobody else accesses their data but to read operands.
 unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
     let NodeList {
         nodes,
@@ -299,8 +285,7 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
         steps,
         ..
     } = list;
-    // SAFETY: live, by the caller's promise.
-    let is_for_cpu = |node: &*mut Tensor| unsafe { runtime.cpu.computes(*node) };
+    let is_for_cpu = |node: &HostTensor<'_>| runtime.cpu.computes(*node);
     let calls = products.len() + attention.len();
     let computed = products.compute(runtime, stream);
     let computed = computed.and_then(|done| Ok((done, attention.compute(runtime, stream)?)));
@@ -335,7 +320,7 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
                 let values = values.and_then(Option::take);
                 // SAFETY: an allocated node of the list, by the caller's promise; the slice ends
                 // here, and no other is left.
-                let out = unsafe { tensor::output(&runtime.context(), node) };
+                let out = unsafe { node.output() };
                 let (Some(values), Some(out)) = (values, out) else {
                     return Err("the output of a node is lost".to_owned().into());
                 };
@@ -351,16 +336,17 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
 fn compute_on_cpu(
     runtime: &Runtime,
     stream: &Stream,
-    nodes: &[*mut Tensor],
+    nodes: &[HostTensor<'_>],
 ) -> Result<(), GraphFailure> {
     if nodes.is_empty() {
         return Ok(());
     }
     let began = Instant::now();
-    // SAFETY: `classify` found operations of live and allocated tensors, which the CPU computes:
+    let nodes: Vec<_> = nodes.iter().map(|node| node.as_ptr()).collect();
+    // SAFETY: `classify` found operations of allocated tensors, which the CPU computes:
     // `supports_op` asked it about operations, our callers about products. No slice of their data is
     // left, and others keep away by the promise of `compute`'s caller.
-    let compute = |cpu: &mut CpuStream, threads| unsafe { cpu.compute(nodes, threads) };
+    let compute = |cpu: &mut CpuStream, threads| unsafe { cpu.compute(&nodes, threads) };
     let status = stream.on_cpu(|| runtime.cpu.stream(), compute);
     if let Some(trace) = runtime.trace() {
         let span = (began, Instant::now());
@@ -381,26 +367,15 @@ fn compute_on_cpu(
 /// Where the packed weights of the product `node` may be kept, and the yes to that: only for
 /// buffers that hold weights for good, and neither while they are trained nor where a graph writes
 /// them. Others are packed for one product, as they are now.
-///
-/// # Safety
-/// `node` is a live tensor, and so are its operands and their buffers; `product` is what
-/// [`tensor::classify`] made of it.
-unsafe fn kept_weights(
+fn kept_weights(
     runtime: &Runtime,
-    node: *const Tensor,
+    node: HostTensor<'_>,
     product: &MulMatQuery,
 ) -> Option<KeptWeights> {
-    // SAFETY: live, by the caller's promise.
-    let node = unsafe { node.as_ref() }?;
-    // SAFETY: an operand of a live tensor, by the caller's promise.
-    let weights = unsafe { node.src[0].as_ref() }?;
-    // SAFETY: live, by the caller's promise.
-    let owner = unsafe { tensor::buffer_of(weights) };
-    if owner.is_null() || weights.flags & abi::FLAG_PARAM != 0 {
-        return None;
-    }
-    // SAFETY: not null, hence live, by the caller's promise.
-    if unsafe { runtime.host.buffer_usage(owner) } != abi::usage::WEIGHTS {
+    let weights = node.operand(0)?;
+    let owner = weights.buffer();
+    let is_trained = weights.has_flag(abi::FLAG_PARAM);
+    if is_trained || weights.buffer_usage()? != abi::usage::WEIGHTS {
         return None;
     }
     let buffers = &runtime.weight_buffers;

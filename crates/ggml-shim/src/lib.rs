@@ -56,6 +56,7 @@ mod engine;
 mod failure;
 mod graph;
 mod host;
+mod host_tensor;
 mod layout;
 mod load;
 mod load_error;

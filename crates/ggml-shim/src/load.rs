@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::abi::Tensor;
 use crate::budget::WeightDecision;
 use crate::descriptor::TensorDescriptor;
+use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
 use crate::matrix::Matrix;
 use crate::pack::{self, PackedMatrix};
@@ -25,15 +25,13 @@ use crate::tensor_bytes::TensorBytes;
 pub(crate) fn pack_tensor(
     runtime: &Runtime,
     residents: &ResidentMatrices<PackedMatrix>,
-    tensor: &Tensor,
+    tensor: HostTensor<'_>,
     weights: &TensorDescriptor,
     bytes: &[u8],
     decision: &Arc<WeightDecision>,
 ) -> Result<(), String> {
     let began = Instant::now();
-    // SAFETY: a tensor that the host passed.
-    let decoder = unsafe { runtime.types.decoder(tensor.type_id) };
-    let decoder = decoder.ok_or("ggml cannot decode it")?;
+    let decoder = tensor.decoder().ok_or("ggml cannot decode it")?;
     let (precision, dimensions) =
         supports::storable(weights, &runtime.rules).map_err(|reason| reason.words().to_owned())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
@@ -43,7 +41,7 @@ pub(crate) fn pack_tensor(
             .format
             .row_bytes(dimensions[0])
             .ok_or("its rows are no whole blocks")?,
-        nb: tensor.nb,
+        nb: weights.nb,
     };
     let [k, n, b2, b3] = dimensions;
     let mut packed = Vec::new();
@@ -52,7 +50,7 @@ pub(crate) fn pack_tensor(
             let matrix = Matrix::new(decoder, &rows, [n, k], [i2, i3])
                 .ok_or("its data are shorter than its strides say")?;
             let key = weights
-                .key(tensor.data.addr(), [i2, i3])
+                .key(tensor.address(), [i2, i3])
                 .ok_or("its strides leave memory")?;
             let loaded = pack::load_matrix(&engine, precision, &matrix, runtime.verify.is_on());
             let mut loaded = loaded.map_err(|error| error.to_string())?;

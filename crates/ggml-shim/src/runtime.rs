@@ -15,6 +15,7 @@ use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
 use crate::host::Host;
+use crate::host_tensor::TensorContext;
 use crate::log::LogLevel;
 use crate::mul_mat::RowScratch;
 use crate::names;
@@ -22,7 +23,6 @@ use crate::observer::EngineObserver;
 use crate::progress::Progress;
 use crate::shared::GgmlPtr;
 use crate::stats::Stats;
-use crate::tensor::TensorContext;
 use crate::trace::Trace;
 use crate::types::FormatTable;
 use crate::verify::Verification;
@@ -104,7 +104,6 @@ impl Runtime {
     pub(crate) fn weight_context(&self) -> WeightContext<'_> {
         WeightContext {
             host: &self.host,
-            types: self.types,
             rules: &self.rules,
             budget: &self.budget,
             patterns: &self.config.tensors,

@@ -19,10 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use npu_offload::{OffloadRules, WeightRole};
 
-use crate::abi::{Buffer, Tensor, usage};
+use crate::abi::{Buffer, usage};
 use crate::budget::{Budget, LeftOnCpu, WeightDecision};
 use crate::descriptor::TensorDescriptor;
 use crate::host::Host;
+use crate::host_tensor::HostTensor;
 use crate::layout::BufferCallbacks;
 use crate::log::LogLevel;
 use crate::pack::PackedMatrix;
@@ -33,15 +34,12 @@ use crate::resident::{MatrixKey, ResidentMatrices};
 use crate::shared::GgmlPtr;
 use crate::supports;
 use crate::tensor::overlap;
-use crate::types::FormatTable;
 
 /// What decides which weights may be on the NPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WeightContext<'a> {
     /// The ggml that loaded us.
     pub(crate) host: &'a Host,
-    /// Its number formats.
-    pub(crate) types: FormatTable,
     /// Which products are offloaded.
     pub(crate) rules: &'a OffloadRules,
     /// The memory that weights may take.
@@ -86,12 +84,11 @@ struct DecidedTensor {
 }
 
 impl Candidate {
-    fn new(context: &WeightContext<'_>, tensor: &Tensor) -> Self {
+    fn new(tensor: HostTensor<'_>) -> Self {
         Self {
             name: tensor.name(),
-            address: tensor.data.addr(),
-            // SAFETY: a tensor of the host.
-            weights: unsafe { tensor.operand(context.types) },
+            address: tensor.address(),
+            weights: tensor.descriptor(),
         }
     }
 }
@@ -188,15 +185,16 @@ impl WeightBuffer {
 
     /// Takes note of a tensor that gets its place in this buffer: decides about it
     /// at once, if its turn has come.
-    pub(crate) fn place(&self, context: &WeightContext<'_>, buffer: *mut Buffer, tensor: &Tensor) {
-        // SAFETY: the buffer of the tensor, live while ggml calls its callbacks.
-        let usage = unsafe { context.host.buffer_usage(buffer) };
-        let is_stored = tensor.op == context.host.ops().none && tensor.view_src.is_null();
-        let is_matrix = tensor.ne[1] > 1 && !tensor.data.is_null();
+    pub(crate) fn place(&self, context: &WeightContext<'_>, tensor: HostTensor<'_>) {
+        let Some(usage) = tensor.buffer_usage() else {
+            return;
+        };
+        let is_stored = tensor.op() == context.host.ops().none && tensor.viewed().is_none();
+        let is_matrix = tensor.ne()[1] > 1 && tensor.address() != 0;
         if usage == usage::COMPUTE || !is_stored || !is_matrix {
             return;
         }
-        let candidate = Candidate::new(context, tensor);
+        let candidate = Candidate::new(tensor);
         // What is mapped is declared to be weights before it is placed.
         let is_due = usage == usage::WEIGHTS && self.order == WeightOrder::Plain;
         if is_due && WeightRole::of(&candidate.name) == WeightRole::Layer {
@@ -300,11 +298,11 @@ impl WeightBuffers {
         &self,
         context: &WeightContext<'_>,
         buffer: *const Buffer,
-        tensor: &Tensor,
+        tensor: HostTensor<'_>,
         weights: &TensorDescriptor,
     ) -> Result<Arc<WeightDecision>, DeclineReason> {
         let entry = self.get(buffer).ok_or(DeclineReason::Unseen)?;
-        let known = || entry.decision(weights, tensor.data.addr());
+        let known = || entry.decision(weights, tensor.address());
         if let Some(decision) = known() {
             return Ok(decision);
         }
@@ -317,8 +315,8 @@ impl WeightBuffers {
         match known() {
             Some(decision) => Ok(decision),
             // They are packed once for each part, and nobody knows how many there will be.
-            None if !tensor.view_src.is_null() => Err(DeclineReason::Part),
-            None => entry.decide(context, &Candidate::new(context, tensor)),
+            None if tensor.viewed().is_some() => Err(DeclineReason::Part),
+            None => entry.decide(context, &Candidate::new(tensor)),
         }
     }
 

@@ -1,32 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attention: what it is, and its data.
 
-use super::memory::{Footprint, TensorContext, is_readable, output};
-use crate::abi::{Tensor, flash_attn};
+use super::memory::Footprint;
+use crate::abi::flash_attn;
 use crate::attention::{Attention, CachedRows};
+use crate::host_tensor::HostTensor;
 use crate::node_output::NodeOutput;
 use crate::supports::{AttentionParams, AttentionQuery, AttentionShape};
 use crate::tensor_bytes::TensorBytes;
 
-/// What the attention `tensor` is; `None` if queries, keys or values are missing.
-///
-/// # Safety
-/// As [`super::classify`].
-pub(super) unsafe fn query(context: &TensorContext<'_>, tensor: &Tensor) -> Option<AttentionQuery> {
-    // SAFETY: null or live, by the caller's promise.
-    let operands = tensor.src.map(|operand| unsafe { operand.as_ref() });
-    // SAFETY: a tensor of the host, by the caller's promise.
-    let describe = |operand: &Tensor| unsafe { operand.operand(context.types) };
+/// What the attention `node` is; `None` if queries, keys or values are missing.
+pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
+    let operands: Vec<_> = node.operands().collect();
     let [queries, keys, values, mask, sinks] =
         *operands.first_chunk::<{ flash_attn::OPERANDS }>()?;
-    let param = |index: usize| f32::from_bits(tensor.op_params[index].cast_unsigned());
+    let param = |index: usize| f32::from_bits(node.op_params()[index].cast_unsigned());
     Some(AttentionQuery {
-        queries: describe(queries?),
-        keys: describe(keys?),
-        values: describe(values?),
-        mask: mask.map(describe),
-        sinks: sinks.map(describe),
-        output: describe(tensor),
+        queries: queries?.descriptor(),
+        keys: keys?.descriptor(),
+        values: values?.descriptor(),
+        mask: mask.map(HostTensor::descriptor),
+        sinks: sinks.map(HostTensor::descriptor),
+        output: node.descriptor(),
         params: AttentionParams {
             scale: param(flash_attn::SCALE),
             max_bias: param(flash_attn::MAX_BIAS),
@@ -35,22 +30,20 @@ pub(super) unsafe fn query(context: &TensorContext<'_>, tensor: &Tensor) -> Opti
         is_readable: operands
             .iter()
             .flatten()
-            // SAFETY: live, by the caller's promise.
-            .all(|operand| unsafe { is_readable(context, operand) }),
+            .all(|operand| operand.is_readable()),
         has_more: operands[flash_attn::OPERANDS..].iter().any(Option::is_some),
     })
 }
 
-/// The data of the attention `tensor`; `None` if it is missing, or the output overlaps an operand. With
+/// The data of the attention `node`; `None` if it is missing, or the output overlaps an operand. With
 /// memory `aside` for its outputs, its own is not touched.
 ///
 /// # Safety
-/// `tensor` is a live tensor for which [`super::classify`] gave the attention that `shape` was computed
-/// from, and [`super::footprint`] this `footprint`; it and its operands are allocated, and during `'a`
-/// nobody else writes to any of them, nor reads the output unless outputs are set aside.
+/// [`super::classify`] gave the attention that `shape` was computed from, and [`Footprint::of`] this
+/// `footprint`; the node and its operands are allocated, and during `'a` nobody else writes to any of
+/// them, nor reads the output unless outputs are set aside.
 pub(crate) unsafe fn attention_data<'a>(
-    context: &TensorContext<'_>,
-    tensor: *const Tensor,
+    node: HostTensor<'a>,
     (shape, params): (AttentionShape, AttentionParams),
     footprint: &Footprint,
     aside: Option<Vec<f32>>,
@@ -58,37 +51,25 @@ pub(crate) unsafe fn attention_data<'a>(
     if footprint.is_in_place() {
         return None;
     }
-    // SAFETY: live, by the caller's promise.
-    let node: &'a Tensor = unsafe { tensor.as_ref() }?;
-    // SAFETY: null or live, by the caller's promise.
-    let operand = |index: usize| -> Option<&'a Tensor> { unsafe { node.src[index].as_ref() } };
-    let rows = |operand: &'a Tensor| -> Option<TensorBytes<'a>> {
-        // SAFETY: a tensor of the host, by the caller's promise.
-        let format = unsafe { context.types.format(operand.type_id) };
-        // SAFETY: allocated and not written to meanwhile, by the caller's promise.
-        unsafe { operand.rows(&format) }
-    };
-    let cached = |operand: &'a Tensor| -> Option<CachedRows<'a>> {
+    // SAFETY: an operand, allocated and not written to meanwhile, by the caller's promise.
+    let rows = |operand: HostTensor<'a>| -> Option<TensorBytes<'a>> { unsafe { operand.rows() } };
+    let cached = |index: usize| {
+        let operand = node.operand(index)?;
         Some(CachedRows {
-            // SAFETY: a tensor of the host, by the caller's promise.
-            decoder: unsafe { context.types.decoder(operand.type_id) }?,
+            decoder: operand.decoder()?,
             rows: rows(operand)?,
         })
     };
-    let optional = |index: usize| match operand(index) {
+    let optional = |index: usize| match node.operand(index) {
         None => Some(None),
         Some(operand) => rows(operand).map(Some),
     };
-    let (queries, keys, values) = (
-        rows(operand(0)?)?,
-        cached(operand(1)?)?,
-        cached(operand(2)?)?,
-    );
+    let (queries, keys, values) = (rows(node.operand(0)?)?, cached(1)?, cached(2)?);
     let (mask, sinks) = (optional(3)?, optional(4)?);
     let out = match aside {
         Some(values) => NodeOutput::Aside(values),
         // SAFETY: by the caller's promise, and it overlaps none of the slices above.
-        None => NodeOutput::InPlace(unsafe { output(context, tensor) }?),
+        None => NodeOutput::InPlace(unsafe { node.output() }?),
     };
     Some(Attention {
         shape,

@@ -1,52 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a tensor's data lie, and which memory a node reads and writes.
+//! Which memory a node reads and writes.
 
 use std::ops::Range;
-use std::slice;
 
-use zerocopy::FromBytes;
-
-use crate::abi::{Buffer, Tensor};
-use crate::host::Host;
-use crate::types::FormatTable;
-
-/// What is needed to look at tensors.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TensorContext<'a> {
-    /// The ggml whose tensors they are.
-    pub(crate) host: &'a Host,
-    /// The host's number formats.
-    pub(crate) types: FormatTable,
-}
-
-/// The buffer of `tensor`, or of what it is a view of; null if it has none.
-///
-/// # Safety
-/// Its root is null or live.
-pub(crate) unsafe fn buffer_of(tensor: &Tensor) -> *mut Buffer {
-    if !tensor.buffer.is_null() {
-        return tensor.buffer;
-    }
-    // SAFETY: null or live, by the caller's promise.
-    let root = unsafe { tensor.view_src.as_ref() };
-    root.map_or(std::ptr::null_mut(), |root| root.buffer)
-}
-
-/// Whether the data of `tensor` can be read in place.
-///
-/// # Safety
-/// As [`super::classify`].
-pub(super) unsafe fn is_readable(context: &TensorContext<'_>, tensor: &Tensor) -> bool {
-    // SAFETY: null or live, by the caller's promise.
-    let buffer = unsafe { buffer_of(tensor) };
-    if buffer.is_null() {
-        return true;
-    }
-    // SAFETY: not null, hence a live buffer, by the caller's promise.
-    let buffer_type = unsafe { context.host.buffer_type(buffer) };
-    // SAFETY: as above.
-    unsafe { context.host.is_host(buffer_type) }
-}
+use crate::host_tensor::HostTensor;
 
 /// The addresses that a node reads and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +14,15 @@ pub(crate) struct Footprint {
 }
 
 impl Footprint {
+    /// Of `node`; `None` if it or an operand has no data.
+    pub(crate) fn of(node: HostTensor<'_>) -> Option<Self> {
+        let operands = node.operands().flatten();
+        Some(Self {
+            reads: operands.map(HostTensor::range).collect::<Option<_>>()?,
+            writes: node.range()?,
+        })
+    }
+
     /// Whether it reads what it writes.
     pub(super) fn is_in_place(&self) -> bool {
         self.reads.iter().any(|read| overlap(read, &self.writes))
@@ -77,49 +43,4 @@ impl Footprint {
 /// Whether two ranges of addresses have one in common.
 pub(crate) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
-}
-
-/// What `tensor` reads and writes; `None` if it or an operand has no data.
-///
-/// # Safety
-/// As [`super::classify`].
-pub(crate) unsafe fn footprint(
-    context: &TensorContext<'_>,
-    tensor: *const Tensor,
-) -> Option<Footprint> {
-    // SAFETY: null or live, by the caller's promise.
-    let output = unsafe { tensor.as_ref() }?;
-    let range = |tensor: &Tensor| {
-        // SAFETY: the type of a tensor of the host, by the caller's promise.
-        let format = unsafe { context.types.format(tensor.type_id) };
-        tensor.range(&format)
-    };
-    // SAFETY: null or live, by the caller's promise.
-    let operands = output
-        .src
-        .iter()
-        .filter_map(|operand| unsafe { operand.as_ref() });
-    Some(Footprint {
-        reads: operands.map(range).collect::<Option<_>>()?,
-        writes: range(output)?,
-    })
-}
-
-/// Where the outputs of the product, or attention, `tensor` belong; `None` if they are no binary32 numbers in memory.
-///
-/// # Safety
-/// `tensor` is a live and allocated tensor of the host, and nobody else accesses its data during `'a`.
-pub(crate) unsafe fn output<'a>(
-    context: &TensorContext<'_>,
-    tensor: *const Tensor,
-) -> Option<&'a mut [f32]> {
-    // SAFETY: live, by the caller's promise.
-    let output = unsafe { tensor.as_ref() }?;
-    // SAFETY: a tensor of the host, by the caller's promise.
-    let format = unsafe { context.types.format(output.type_id) };
-    let range = output.range(&format)?;
-    // SAFETY: the range is that of the tensor, all of whose bytes are allocated; nobody else accesses
-    // them, by the caller's promise. Every byte pattern is a valid u8.
-    let bytes = unsafe { slice::from_raw_parts_mut(output.data.cast::<u8>(), range.len()) };
-    <[f32]>::mut_from_bytes(bytes).ok()
 }

@@ -8,11 +8,13 @@ use std::ffi::c_int;
 use std::ptr;
 
 use super::*;
-use crate::abi::{BufferType, MAX_NAME, type_id};
+use crate::abi::{BufferType, MAX_NAME, Tensor, type_id};
+use crate::host::Host;
 use crate::host::tests::{FakeBuffer, REARRANGED, fake_host};
+use crate::host_tensor::TensorContext;
 use crate::reason::DeclineReason;
 use crate::supports;
-use crate::types::tests::{Q8_0, fake_types, format};
+use crate::types::tests::{Q8_0, fake_types};
 use npu_offload::ComputeType;
 
 /// Numbers of operations in the fake host.
@@ -35,11 +37,12 @@ fn buffer(buffer_type: *mut BufferType, usage: c_int, size: usize) -> FakeBuffer
     }
 }
 
-fn context(host: &Host) -> TensorContext<'_> {
-    TensorContext {
-        host,
-        types: fake_types(),
-    }
+/// A tensor of a test, which lives as long as the test needs it.
+fn host_tensor<'a>(host: &'a Host, tensor: &'a Tensor) -> HostTensor<'a> {
+    let types = fake_types();
+    // SAFETY: live while it is borrowed; a test's operands and buffers are its own variables, which
+    // live until the test ends.
+    unsafe { HostTensor::new(TensorContext { host, types }, tensor) }.unwrap()
 }
 
 pub(crate) fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {
@@ -73,8 +76,7 @@ fn classify_product(weights: &mut Tensor) -> MulMatQuery {
     output.op = MUL_MAT;
     output.src[0] = weights;
     output.src[1] = &raw mut activations;
-    // SAFETY: all tensors live until the end of this function.
-    match unsafe { classify(&context(&fake_host()), &raw const output) } {
+    match classify(host_tensor(&fake_host(), &output)) {
         GraphNode::MulMat(product) => product,
         other => panic!("{other:?}"),
     }
@@ -139,8 +141,7 @@ fn rows_of_what_is_viewed_are_seen_where_they_are_longer() {
     computed.op = ADD;
     let mut heads = tensor(type_id::F32, [64, 32, 2, 1]);
     heads.op = VIEW;
-    // SAFETY: the tensors live until the end of this function.
-    let rows = |heads: &Tensor| unsafe { viewed_rows(&host, heads) };
+    let rows = |heads: &Tensor| viewed_rows(host_tensor(&host, heads));
     assert_eq!(rows(&heads), None);
     heads.view_src = &raw mut computed;
     assert_eq!(rows(&heads), Some(2));
@@ -167,8 +168,7 @@ fn operations_that_write_weights_are_seen() {
         let mut node = tensor(type_id::F16, SHAPE);
         node.op = op;
         node.view_src = &raw mut weights;
-        // SAFETY: the tensors live during the call.
-        let found = unsafe { written_weights(&context(&host), &raw const node) };
+        let found = written_weights(host_tensor(&host, &node));
         found.map(|(_, name, range)| (name, range))
     };
     let data = array.as_mut_ptr();
@@ -179,9 +179,7 @@ fn operations_that_write_weights_are_seen() {
         assert_eq!(written(op, usage, data), None, "{op}");
     }
     let alone = tensor(type_id::F16, SHAPE);
-    // SAFETY: as above.
-    let found = unsafe { written_weights(&context(&host), &raw const alone) };
-    assert!(found.is_none());
+    assert!(written_weights(host_tensor(&host, &alone)).is_none());
 }
 
 /// A KV cache is a stored tensor too, and attention without flash attention multiplies by a view of
@@ -226,17 +224,13 @@ fn stored_tensors_and_views_need_no_work_and_the_rest_is_not_ours() {
     for (op, no_work) in [(0, true), (VIEW, true), (ADD, false), (u32::MAX, false)] {
         let mut node = tensor(type_id::F32, SHAPE);
         node.op = op;
-        // SAFETY: the tensor lives during the call.
-        let found = unsafe { classify(&context(&host), &raw const node) };
+        let found = classify(host_tensor(&host, &node));
         assert_eq!(matches!(found, GraphNode::NoWork), no_work, "op {op}");
     }
     let mut no_operands = tensor(type_id::F32, SHAPE);
     no_operands.op = MUL_MAT;
-    // SAFETY: as above; null is allowed.
-    let found = unsafe {
-        [&raw const no_operands, ptr::null()].map(|node| classify(&context(&host), node))
-    };
-    assert!(found.iter().all(|node| matches!(node, GraphNode::Other)));
+    let found = classify(host_tensor(&host, &no_operands));
+    assert!(matches!(found, GraphNode::Other));
 }
 
 /// A product of 2 rows with its data in one array: weights, activations,
@@ -259,19 +253,11 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     output.src[0] = &raw mut weights;
     output.src[1] = &raw mut activations;
     let host = fake_host();
-    // SAFETY: the tensors and the array live until the end of this function,
-    // each tensor lies within the array, and nobody else accesses it.
-    let footprint = unsafe { footprint(&context(&host), &raw const output) }?;
-    // SAFETY: as above.
-    let product = unsafe {
-        product_data(
-            &context(&host),
-            &raw const output,
-            offload,
-            &footprint,
-            None,
-        )
-    };
+    let output = host_tensor(&host, &output);
+    let footprint = Footprint::of(output)?;
+    // SAFETY: the array lives until the end of this function, each tensor lies within the array, and
+    // nobody else accesses it.
+    let product = unsafe { product_data(output, offload, &footprint, None) };
     product.map(|mut product| body(&mut product))
 }
 
@@ -314,8 +300,7 @@ fn operations_on_a_products_rows_are_told_from_others() {
     product.op = MUL_MAT;
     product.src[..2].copy_from_slice(&[&raw mut weights, &raw mut activations]);
     let is_row_op = |operation: &Tensor| {
-        // SAFETY: all tensors live until the end of this function.
-        let node = unsafe { classify(&context(&host), operation) };
+        let node = classify(host_tensor(&host, operation));
         matches!(node, GraphNode::RowOp { product, .. } if product.output.ne == [96, 32, 1, 1])
     };
     let operation = |op: u32, ne: [i64; 4], operands: &[&mut Tensor]| {
@@ -386,16 +371,18 @@ fn products_depend_on_each_other_by_what_they_write() {
 #[test]
 fn a_tensor_without_data_is_refused() {
     let mut weights = tensor(type_id::F16, SHAPE);
-    assert_eq!(weights.range(&format(type_id::F16)), None);
+    let host = fake_host();
+    assert_eq!(host_tensor(&host, &weights).range(), None);
     weights.data = ptr::without_provenance_mut(64);
     weights.nb[1] = usize::MAX / 2;
-    assert_eq!(weights.range(&format(type_id::F16)), None);
+    assert_eq!(host_tensor(&host, &weights).range(), None);
 }
 
 #[test]
 fn names_end_at_the_nul_or_with_the_field() {
     let mut weights = tensor(type_id::F16, SHAPE);
-    assert_eq!(weights.name(), "blk.0.ffn_up");
+    let host = fake_host();
+    assert_eq!(host_tensor(&host, &weights).name(), "blk.0.ffn_up");
     weights.name = [b'x'; MAX_NAME];
-    assert_eq!(weights.name().len(), MAX_NAME);
+    assert_eq!(host_tensor(&host, &weights).name().len(), MAX_NAME);
 }

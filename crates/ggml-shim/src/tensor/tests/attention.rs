@@ -2,6 +2,7 @@
 //! Attention as llama.cpp builds it: a view of the KV cache, and heads that lie side by side.
 
 use super::*;
+use crate::abi::Tensor;
 use crate::attention::Attention;
 use crate::supports::attention_shape;
 
@@ -41,17 +42,17 @@ impl Node {
     }
 }
 
-fn classify_node(tensor: &Tensor) -> GraphNode {
-    // SAFETY: all tensors live during the call.
-    unsafe { classify(&context(&fake_host()), tensor) }
+fn query_of(tensor: &Tensor) -> Option<AttentionQuery> {
+    match classify(host_tensor(&fake_host(), tensor)) {
+        GraphNode::Attention(query) => Some(query),
+        _ => None,
+    }
 }
 
 #[test]
 fn attention_is_seen_with_its_parameters() {
     let mut node = node();
-    let GraphNode::Attention(query) = classify_node(node.with(&[0, 1, 2, 3, 4])) else {
-        panic!("no attention");
-    };
+    let query = query_of(node.with(&[0, 1, 2, 3, 4])).unwrap();
     let params = query.params;
     assert_eq!(
         (params.scale, params.max_bias, params.softcap),
@@ -62,17 +63,14 @@ fn attention_is_seen_with_its_parameters() {
     assert!(query.mask.is_some() && query.sinks.is_some());
     assert!(attention_shape(&query).is_ok());
     let mut node = self::node();
-    let GraphNode::Attention(query) = classify_node(node.with(&[0, 1, 2])) else {
-        panic!("no attention");
-    };
+    let query = query_of(node.with(&[0, 1, 2])).unwrap();
     assert!(query.mask.is_none() && query.sinks.is_none());
 }
 
 #[test]
 fn attention_without_values_is_not_ours() {
     let mut node = node();
-    let found = classify_node(node.with(&[0, 1, 3]));
-    assert!(matches!(found, GraphNode::Other), "{found:?}");
+    assert!(query_of(node.with(&[0, 1, 3])).is_none());
 }
 
 #[test]
@@ -80,18 +78,14 @@ fn what_later_versions_add_and_what_cannot_be_read_is_seen() {
     let mut node = node();
     let mut more = tensor(type_id::I32, [6, 1, 1, 1]);
     node.output.src[5] = &raw mut more;
-    let GraphNode::Attention(query) = classify_node(node.with(&[0, 1, 2])) else {
-        panic!("no attention");
-    };
+    let query = query_of(node.with(&[0, 1, 2])).unwrap();
     assert!(query.has_more);
     let rearranged = REARRANGED.as_ptr().cast_mut().cast();
     for operand in 0..5 {
         let mut buffer = buffer(rearranged, 0, 4096);
         let mut node = self::node();
         node.operands[operand].buffer = (&raw mut buffer).cast();
-        let GraphNode::Attention(query) = classify_node(node.with(&[0, 1, 2, 3, 4])) else {
-            panic!("no attention");
-        };
+        let query = query_of(node.with(&[0, 1, 2, 3, 4])).unwrap();
         assert!(!query.is_readable, "operand {operand}");
     }
 }
@@ -106,20 +100,16 @@ fn with_data<T>(places: [usize; 6], body: impl FnOnce(Attention<'_>) -> T) -> Op
         tensor.data = base.wrapping_add(place).cast();
     }
     let tensor = node.with(&[0, 1, 2, 3, 4]);
-    let GraphNode::Attention(query) = classify_node(tensor) else {
-        panic!("no attention");
-    };
+    let query = query_of(tensor).unwrap();
     let shape = attention_shape(&query).unwrap();
     let host = fake_host();
-    // SAFETY: the tensors and the array live until the end of this function, each tensor lies within
-    // the array, and nobody else accesses it.
-    let footprint = unsafe { footprint(&context(&host), tensor) }?;
+    let node = host_tensor(&host, tensor);
+    let footprint = Footprint::of(node)?;
     let numbers = (shape, query.params);
-    // SAFETY: as above.
-    unsafe {
-        super::super::attention::attention_data(&context(&host), tensor, numbers, &footprint, None)
-    }
-    .map(body)
+    // SAFETY: the array lives until the end of this function, each tensor lies within it, and nobody
+    // else accesses it.
+    let data = unsafe { super::super::attention::attention_data(node, numbers, &footprint, None) };
+    data.map(body)
 }
 
 #[test]

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A tensor of the host: the one place that follows ggml's pointers.
+
+use std::ffi::{CStr, c_int};
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::slice;
+
+use npu_offload::NumberFormat;
+use zerocopy::FromBytes;
+
+use crate::abi::{Buffer, MAX_DIMS, Tensor};
+use crate::descriptor::TensorDescriptor;
+use crate::host::Host;
+use crate::tensor_bytes::TensorBytes;
+use crate::types::{Decoder, FormatTable};
+
+/// What is needed to look at tensors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TensorContext<'a> {
+    /// The ggml whose tensors they are.
+    pub(crate) host: &'a Host,
+    /// The host's number formats.
+    pub(crate) types: FormatTable,
+}
+
+/// A tensor of the host that is live during `'a`, with all that its pointers lead to. Its methods
+/// read ggml's structures; only those that are unsafe touch the tensor's data.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostTensor<'a> {
+    tensor: NonNull<Tensor>,
+    context: TensorContext<'a>,
+    /// Of the tensor, which `context` alone would not say.
+    live: PhantomData<&'a Tensor>,
+}
+
+impl<'a> HostTensor<'a> {
+    /// A tensor of the ggml of `context`; `None` for null.
+    ///
+    /// # Safety
+    /// `tensor` is null or live during `'a`, and so is all that can be reached from it: operands,
+    /// what it is a view of, the operands of those, and their buffers. Nobody changes these
+    /// structures meanwhile; data may change.
+    pub(crate) unsafe fn new(context: TensorContext<'a>, tensor: *const Tensor) -> Option<Self> {
+        Some(Self {
+            tensor: NonNull::new(tensor.cast_mut())?,
+            context,
+            live: PhantomData,
+        })
+    }
+
+    /// What a pointer of this tensor leads to.
+    fn follow(self, pointer: *const Tensor) -> Option<Self> {
+        // SAFETY: a tensor that can be reached from this one, for which `new` was promised the same.
+        unsafe { Self::new(self.context, pointer) }
+    }
+
+    fn fields(&self) -> &'a Tensor {
+        // SAFETY: live and unchanged during 'a, by the promise to `new`.
+        unsafe { self.tensor.as_ref() }
+    }
+
+    /// For functions of ggml.
+    pub(crate) fn as_ptr(self) -> *mut Tensor {
+        self.tensor.as_ptr()
+    }
+
+    /// The ggml whose tensor it is.
+    pub(crate) fn host(self) -> &'a Host {
+        self.context.host
+    }
+
+    /// Its operation, see [`crate::host::OpIds`].
+    pub(crate) fn op(self) -> u32 {
+        self.fields().op
+    }
+
+    /// Parameters of its operation.
+    pub(crate) fn op_params(self) -> &'a [i32] {
+        &self.fields().op_params
+    }
+
+    /// Whether it has this flag of [`crate::abi`].
+    pub(crate) fn has_flag(self, flag: i32) -> bool {
+        self.fields().flags & flag != 0
+    }
+
+    /// Elements of each dimension.
+    pub(crate) fn ne(self) -> [i64; MAX_DIMS] {
+        self.fields().ne
+    }
+
+    /// Address of its first element; 0 if it has no data.
+    pub(crate) fn address(self) -> usize {
+        self.fields().data.addr()
+    }
+
+    /// Its name, for messages.
+    pub(crate) fn name(self) -> String {
+        let name = &self.fields().name;
+        match CStr::from_bytes_until_nul(name) {
+            Ok(name) => name.to_string_lossy().into_owned(),
+            Err(_) => String::from_utf8_lossy(name).into_owned(),
+        }
+    }
+
+    /// Operand `index` of its operation.
+    pub(crate) fn operand(self, index: usize) -> Option<Self> {
+        self.follow(*self.fields().src.get(index)?)
+    }
+
+    /// All operands that it has, with gaps.
+    pub(crate) fn operands(self) -> impl Iterator<Item = Option<Self>> {
+        let operands = self.fields().src.iter();
+        operands.map(move |operand| self.follow(*operand))
+    }
+
+    /// The tensor that it is a view of.
+    pub(crate) fn viewed(self) -> Option<Self> {
+        self.follow(self.fields().view_src)
+    }
+
+    /// The buffer of it, or of what it is a view of; null if it has none.
+    pub(crate) fn buffer(self) -> *mut Buffer {
+        let own = self.fields().buffer;
+        match self.viewed() {
+            Some(viewed) if own.is_null() => viewed.fields().buffer,
+            _ => own,
+        }
+    }
+
+    /// What its buffer is used for, see [`crate::abi::usage`]; `None` if it has none.
+    pub(crate) fn buffer_usage(self) -> Option<c_int> {
+        let buffer = self.buffer();
+        // SAFETY: a buffer of a tensor is null or live, by the promise to `new`.
+        (!buffer.is_null()).then(|| unsafe { self.host().buffer_usage(buffer) })
+    }
+
+    /// Bytes of its buffer; `None` if it has none.
+    pub(crate) fn buffer_size(self) -> Option<usize> {
+        let buffer = self.buffer();
+        // SAFETY: as in `buffer_usage`.
+        (!buffer.is_null()).then(|| unsafe { self.host().buffer_size(buffer) })
+    }
+
+    /// Whether the CPU reads its buffer in place; `None` if it has none.
+    pub(crate) fn is_in_host_buffer(self) -> Option<bool> {
+        let buffer = self.buffer();
+        if buffer.is_null() {
+            return None;
+        }
+        // SAFETY: as in `buffer_usage`.
+        let buffer_type = unsafe { self.host().buffer_type(buffer) };
+        // SAFETY: the type of a live buffer.
+        Some(unsafe { self.host().is_host(buffer_type) })
+    }
+
+    /// Whether its data can be read in place.
+    pub(crate) fn is_readable(self) -> bool {
+        self.is_in_host_buffer().unwrap_or(true)
+    }
+
+    /// The format of its numbers.
+    pub(crate) fn format(self) -> NumberFormat {
+        // SAFETY: the type of a tensor of the host.
+        unsafe { self.context.types.format(self.fields().type_id) }
+    }
+
+    /// What decodes its numbers, if ggml can.
+    pub(crate) fn decoder(self) -> Option<Decoder> {
+        // SAFETY: the type of a tensor of the host.
+        unsafe { self.context.types.decoder(self.fields().type_id) }
+    }
+
+    /// Format, dimensions and strides.
+    pub(crate) fn descriptor(self) -> TensorDescriptor {
+        let Tensor { ne, nb, .. } = *self.fields();
+        TensorDescriptor {
+            format: self.format(),
+            ne,
+            nb,
+        }
+    }
+
+    /// Addresses from the first element to behind the last one.
+    pub(crate) fn range(self) -> Option<Range<usize>> {
+        let mut len = self.row_bytes()?;
+        let Tensor { ne, nb, .. } = self.fields();
+        for (size, stride) in ne.iter().zip(nb).skip(1) {
+            let steps = usize::try_from(*size).ok()?.checked_sub(1)?;
+            len = len.checked_add(steps.checked_mul(*stride)?)?;
+        }
+        isize::try_from(len).ok()?;
+        let start = self.address();
+        if start == 0 {
+            return None;
+        }
+        Some(start..start.checked_add(len)?)
+    }
+
+    /// Bytes of one row of elements.
+    fn row_bytes(self) -> Option<usize> {
+        self.format().row_bytes(usize::try_from(self.ne()[0]).ok()?)
+    }
+
+    /// Its rows without their data, where the CPU cannot read these in place.
+    pub(crate) fn rows_elsewhere(self) -> Option<TensorBytes<'a>> {
+        Some(TensorBytes {
+            bytes: &[],
+            row_bytes: self.row_bytes()?,
+            nb: self.fields().nb,
+        })
+    }
+
+    /// Its data; `None` if it has none.
+    ///
+    /// # Safety
+    /// The tensor is allocated, and nobody writes to its data during `'a`.
+    pub(crate) unsafe fn rows(self) -> Option<TensorBytes<'a>> {
+        let len = self.range()?.len();
+        let data = self.fields().data.cast::<u8>();
+        Some(TensorBytes {
+            // SAFETY: an allocated tensor's bytes reach from `data` to behind its last element, which
+            // `range` computes from its strides; the length is at most isize::MAX; not written to,
+            // by the caller's promise.
+            bytes: unsafe { slice::from_raw_parts(data, len) },
+            ..self.rows_elsewhere()?
+        })
+    }
+
+    /// Its data as a place for outputs; `None` if they are no binary32 numbers in memory.
+    ///
+    /// # Safety
+    /// The tensor is allocated, and nobody else accesses its data during `'a`.
+    pub(crate) unsafe fn output(self) -> Option<&'a mut [f32]> {
+        let len = self.range()?.len();
+        let data = self.fields().data.cast::<u8>();
+        // SAFETY: the range is that of the tensor, all of whose bytes are allocated; nobody else
+        // accesses them, by the caller's promise. Every byte pattern is a valid u8.
+        let bytes = unsafe { slice::from_raw_parts_mut(data, len) };
+        <[f32]>::mut_from_bytes(bytes).ok()
+    }
+}
