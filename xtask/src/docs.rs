@@ -28,7 +28,7 @@ const PAGES: [(&str, Writer); 2] = [
 
 /// Sections of others.
 const SECTIONS: [(&str, &str, Writer); 9] = [
-    ("timing.md", "timing", timing::markdown),
+    ("timing-figures.md", "timing", timing::markdown),
     ("matmul-figures.md", "plans", plans::int8_against_fp16),
     ("../README.md", "expected", plans::expected),
     ("speed.md", "expected", plans::expected),

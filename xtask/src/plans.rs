@@ -71,7 +71,7 @@ pub(crate) fn int8_against_fp16() -> Result<String> {
         let of = |dtype| format!(" | {dtype}, {mhz} MHz | calibrated");
         of("INT8") + &of("FP16")
     });
-    Ok(table(&format!("product | K | N{}", heads.concat()), rows))
+    Ok(table(&format!("matmul | K | N{}", heads.concat()), rows))
 }
 
 /// What users are told to expect, of README and docs/speed.md.

@@ -8,14 +8,6 @@ use crate::paths;
 /// Most words of a page, without tables and code.
 const PAGE_WORDS: usize = 1000;
 
-/// Longer pages, for reference. Lower a limit when its page shrinks.
-const REFERENCE: [(&str, usize); 4] = [
-    ("matmul.md", 1822),
-    ("regcmd.md", 1213),
-    ("timing.md", 1199),
-    ("uapi.md", 1347),
-];
-
 /// Most rows of the glossary: readers should not need more.
 const GLOSSARY_ROWS: usize = 25;
 
@@ -52,13 +44,11 @@ fn words_are_counted_outside_of_tables_and_code() {
 
 #[test]
 fn pages_are_short() {
-    let limits = BTreeMap::from(REFERENCE);
     for (name, page) in pages() {
-        let limit = *limits.get(&*name).unwrap_or(&PAGE_WORDS);
         let words = words(&page);
         assert!(
-            words <= limit,
-            "docs/{name} has {words} words, more than {limit}: shorten or split it"
+            words <= PAGE_WORDS,
+            "docs/{name} has {words} words, more than {PAGE_WORDS}: shorten or split it"
         );
     }
 }

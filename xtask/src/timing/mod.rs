@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The timing model against what others measured: the table of docs/timing.md.
+//! The timing model against what others measured: the tables of docs/timing-figures.md.
 
 mod product;
 mod rows;

@@ -13,7 +13,7 @@
 //! 0201000000b11040                        a word as it is
 //! ```
 //!
-//! The grammar is in `docs/regcmd.md`. What a line says twice (the word and
+//! The grammar is in `docs/asm.md`. What a line says twice (the word and
 //! the statement, the value and its fields) must agree.
 
 mod register;
