@@ -2,13 +2,13 @@
 """The table that the backend prints when a program ends."""
 
 TITLE = "ROCKET statistics:"
-COMPUTED = "products computed in "
+COMPUTED = "matmuls computed in "
 MEASURED = ["thread-ms waiting for jobs (measured)", "NPU ms, with jobs submitted (measured)"]
 TIMES = [
     "thread-ms packing weights (measured)",
     "thread-ms packing activations (measured)",
     "thread-ms unpacking outputs (measured)",
-    "NPU ms, product by product (modelled)",
+    "NPU ms, matmul by matmul (modelled)",
 ]
 
 
@@ -46,7 +46,7 @@ class Stats(dict[str, float]):
     @property
     def computed(self) -> dict[str, int]:
         """Products by the precisions that they were computed in. None may have failed."""
-        assert self["products failed"] == 0, self.text
+        assert self["matmuls failed"] == 0, self.text
         rows = ((k.removeprefix(COMPUTED), int(v)) for k, v in self.items() if COMPUTED in k)
         return {precision: products for precision, products in rows if products}
 
@@ -57,7 +57,7 @@ class Stats(dict[str, float]):
     @property
     def attention(self) -> int:
         """Nodes of attention that were computed."""
-        assert self["products failed"] == 0, self.text
+        assert self["matmuls failed"] == 0, self.text
         return int(self["attention nodes computed"])
 
     def offloaded(self, precision: str = "") -> int:

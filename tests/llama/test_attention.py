@@ -67,9 +67,9 @@ def test_attention_in_products(reference, seen):
     # Heads of this size do not pay.
     assert auto[PRODUCTS] > 0 and never[EXCLUDED] > 0, auto.text + never.text
     for stats in (wanted, auto, never):
-        assert not stats.attention and stats["products failed"] == 0
+        assert not stats.attention and stats["matmuls failed"] == 0
     assert [len(run.lines("ROCKET: ", ADVICE)) for run in runs.values()] == [1, 1, 0]
-    seen(f"{2 * LAYERS} of {wanted.products} products, {agreements}")
+    seen(f"{2 * LAYERS} of {wanted.products} matmuls, {agreements}")
 
 
 def batches(stock, seen, options: list[object], chunks: int = 2) -> list[dict]:

@@ -77,7 +77,7 @@ def test_python(stock, seen):
     lead = next((lead for one, other, lead in pairs if one != other), 0.0)
     assert lead < TIE_NATS, f"a token differs where the CPU's best logit leads by {lead}"
     tokens = len(ours["tokens"])
-    seen(f"{stats.offloaded('fp16')} products, {tokens} tokens, the same up to a tie of {lead:.6f}")
+    seen(f"{stats.offloaded('fp16')} matmuls, {tokens} tokens, the same up to a tie of {lead:.6f}")
 
 
 def build(directory: Path, python: Path) -> Path:
@@ -139,4 +139,4 @@ def test_node(stock, seen):
     without, ours, stats = both(stock, command, directory)
     assert ours == without
     products, tokens = stats.offloaded("fp16"), len(ours["tokens"])
-    seen(f"under node {version}: {products} products, the same {tokens} tokens")
+    seen(f"under node {version}: {products} matmuls, the same {tokens} tokens")

@@ -73,7 +73,7 @@ def test_profile_of_first(board, reference, tmp_path, seen):
     assert output.generated == expected
     integers = output.stats.offloaded("int8-hadamard")
     assert output.stats.attention, output.stats.text
-    seen(f"{floats} products in fp16, {integers} in int8: {agreement}; {cost}")
+    seen(f"{floats} matmuls in fp16, {integers} in int8: {agreement}; {cost}")
 
 
 def changed(profile: Path, change: Callable[[dict[str, Any]], None]) -> Path:
@@ -112,8 +112,8 @@ def test_wrong_first_task_runs_again(reference, tmp_path, seen):
     said = output.lines("ROCKET: ", "again: ", "int8 tasks reuse no operand from now on")
     # Once: from then on nothing is reused.
     assert len(said) == 1, output.stderr
-    assert output.stats["products failed"] == 0, output.stats.text
-    seen(f"{output.stats.offloaded('int8-hadamard')} products in int8; {said[0]}")
+    assert output.stats["matmuls failed"] == 0, output.stats.text
+    seen(f"{output.stats.offloaded('int8-hadamard')} matmuls in int8; {said[0]}")
 
 
 # 128 rows of 256 or 768 channels fill CBUF's banks exactly.
@@ -143,7 +143,7 @@ def test_distrusted_precision(stock, tmp_path, seen):
     said = output.lines("int8 is not used on this NPU from now on", "The CPU computes it")
     assert len(said) == 1, output.stderr
     stats = output.stats
-    assert stats["products failed"] == 0, stats.text
+    assert stats["matmuls failed"] == 0, stats.text
     inside = stats["nodes left to the CPU (precision off, see the log)"]
     declined = stats["declined: a precision that the NPU computed wrong, see the log"]
     assert inside > 0 and declined > 0, stats.text

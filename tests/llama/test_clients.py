@@ -37,7 +37,7 @@ def ask(stock, reference, seen) -> Callable[..., None]:
             answers = list(clients.map(client, servers * (3 - len(servers)), texts))
             products = [server.stop().stats.offloaded("fp16") for server in servers]
         judged = [text.judge(each) for text, of in zip(texts, answers) for each in of]
-        seen(f"{products} products in FP16; {', '.join(judged)}")
+        seen(f"{products} matmuls in FP16; {', '.join(judged)}")
 
     return ask
 

@@ -126,7 +126,7 @@ def test_killed_job(stock, seen):
         [said] = output.lines("ROCKET: ", "failed")
         assert killed in said and "the driver killed the job" in said
         stats = output.stats
-        assert stats["products computed in fp16"] > 0 and stats["products failed"] == 1, stats.text
+        assert stats["matmuls computed in fp16"] > 0 and stats["matmuls failed"] == 1, stats.text
     with Server(stock, model, *BATCH, ours=True, env=SLOW) as server, Server(stock, model) as cpu:
         short, long = cpu.tokenize("Hello"), cpu.tokenize(LONG)
         expected = [step[0].id for step in cpu.complete(short, 4)]

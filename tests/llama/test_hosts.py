@@ -120,7 +120,7 @@ def judge(output: Output, host: Host, ggml: str) -> str:
     assert ("Q4_0 own in CPU_REPACK:" in text) == host.rearranges, text
     assert set(stats.computed) <= set(host.computed), stats.computed
     assert stats.attention == 1, stats.text
-    return f"{stats.offloaded()} products in {', '.join(stats.computed)}, and attention"
+    return f"{stats.offloaded()} matmuls in {', '.join(stats.computed)}, and attention"
 
 
 def fetch(version: str) -> Path:
@@ -190,4 +190,4 @@ def test_contexts(stock, seen):
     more_kib, more_files = (int(late[n]) - int(early[n]) for n in (1, 2))
     assert more_kib <= GROWTH and more_files <= MORE_FILES, text
     products = output.stats.offloaded("fp16")
-    seen(f"{products} products; {more_kib} KiB and {more_files} files more in 56 rounds")
+    seen(f"{products} matmuls; {more_kib} KiB and {more_files} files more in 56 rounds")

@@ -54,7 +54,7 @@ def test_weight_placement(name, kind, stock, seen):
     # Of one layer 4 weights of attention and 3 behind it; with experts, one more to choose them.
     layer = run(GGML_ROCKET_TENSORS="blk.[0-1].*,!blk.1.*").stats.products
     assert layer == 7 + (name == "tiny-experts")
-    seen(f"{without} MiB, {prompt} products")
+    seen(f"{without} MiB, {prompt} matmuls")
 
 
 def test_layers_device(stock, seen):
@@ -96,7 +96,7 @@ def test_quantised_cache(stock, seen):
     plain, rotated = run(), run(*QUANTISED_CACHE)
     declined = [row for row in rotated if row.startswith("declined: weights are an input")]
     assert rotated.products == plain.offloaded() and declined, rotated.text
-    seen(f"{plain.products} products")
+    seen(f"{plain.products} matmuls")
 
 
 def products(text: str) -> dict[str, tuple[float, str]]:
@@ -126,7 +126,7 @@ def test_late_weights(stock, seen):
         "fewer rows than GGML_ROCKET_MIN_M": dict(GGML_ROCKET_MIN_M="1000"),
     }.items():
         stats = run(**env).stats
-        declined = [row for row in stats if row.startswith("declined: ") and "a matrix product" not in row]
+        declined = [row for row in stats if row.startswith("declined: ") and "a matmul" not in row]
         assert len(declined) == 1 and why in declined[0] and not stats.products, stats.text
 
 
@@ -179,13 +179,13 @@ def test_batched_bench(stock, seen):
         assert stats.products == alone + generated, f"with {sequences} sequences"
         before, work = work, stats["multiply-adds (millions)"]
         assert work > before, f"{sequences} sequences took no more multiply-adds than fewer"
-        seen(f"{sequences} sequences: {stats.products} products, {work:.0f} million")
+        seen(f"{sequences} sequences: {stats.products} matmuls, {work:.0f} million")
 
 
 # Rows of the statistics that tell what was placed where.
 PLACED = [
-    "products computed in fp16",
-    "products computed in int8-hadamard",
+    "matmuls computed in fp16",
+    "matmuls computed in int8-hadamard",
     "multiply-adds (millions)",
     "weight tensors on the NPU",
     "KiB of weights on the NPU",

@@ -90,7 +90,7 @@ def test_model_types(name, stock, seen):
         assert apart < bars.get(kind, SAME_FILE_BARS[name][1]), f"{kind}: {apart}"
         seen(f"{kind} {apart:.6f}")
     assert len(products) == 1, products
-    seen(f"{products} products each")
+    seen(f"{products} matmuls each")
 
 
 class Bars(list[str]):

@@ -63,4 +63,4 @@ def test_real_driver(stock, reference, seen):
     assert products == outside.stats.offloaded("fp16") and not inside.stats.is_model
     nodes = inside.stats.attention
     assert nodes == outside.stats.attention > 0, inside.stats.text
-    seen(f"{products} products and {nodes} nodes of attention on {inside.stats.device}: the model's text; the CPU's: {agreement}")
+    seen(f"{products} matmuls and {nodes} nodes of attention on {inside.stats.device}: the model's text; the CPU's: {agreement}")

@@ -49,7 +49,7 @@ def compare(reference: Reference) -> tuple[Output, str]:
     check_trace(json.loads(path.read_bytes()), output.stats)
     gap = min(step[1].gap for step in reference.steps)
     products = output.stats.offloaded("fp16")
-    return output, f"{agreement} ({products} products in FP16, smallest top-2 gap {gap:.6f})"
+    return output, f"{agreement} ({products} matmuls in FP16, smallest top-2 gap {gap:.6f})"
 
 
 @pytest.mark.parametrize("model", PROMPTS)
@@ -79,7 +79,7 @@ def test_layers(tensors, stock, reference, seen):
     traced = choice | {"GGML_ROCKET_TRACE": str(path)}
     agreement = output.judge((run := output.run(env=traced)).generated)
     products, lists = LAYERS[tensors]
-    assert (run.stats.products, run.stats["lists of products"]) == (products, lists)
+    assert (run.stats.products, run.stats["lists of matmuls"]) == (products, lists)
     # Of each layer whose query and key are ours the rotations are computed for us, and of no other.
     ops = [e["args"]["nodes"] for e in json.loads(path.read_bytes()) if e.get("cat") == "cpu"]
     assert sum(ops) == 2 * (products // 7 + (products % 7 > 0)), ops
@@ -89,7 +89,7 @@ def test_layers(tensors, stock, reference, seen):
     assert (ours.stats.products > 0) == (products > 0)
     apart = logits.divergence(cpu.logits, ours.logits)
     assert abs(apart) <= 1e-5, f"a mean KL divergence of {apart} from the CPU"
-    seen(f"{products} products in {lists} lists, {agreement}, KL divergence {apart:.7f}")
+    seen(f"{products} matmuls in {lists} lists, {agreement}, KL divergence {apart:.7f}")
 
 
 def test_small_budget(reference, seen):
@@ -108,4 +108,4 @@ def test_small_budget(reference, seen):
     assert few.offloaded("fp16") < most.products
     line = output.lines(told)[-1]
     assert line.startswith(f"{told}{few[packed]:.0f} tensors") and "left to the CPU: " in line
-    seen(f"{few.products} of {most.products} products, {agreement}; {line}")
+    seen(f"{few.products} of {most.products} matmuls, {agreement}; {line}")

@@ -71,4 +71,4 @@ def test_valgrind(stock, seen):
     run = lambda: process.run(words, "valgrind", env=env, cwd=stock.root, limit=1200)
     output = process.until(run, lambda output: output.has_stats)
     others = judge(report.read_text(), Path(OPTIONS.library).name)
-    seen(f"{output.stats.offloaded('fp16')} products, {others} findings elsewhere")
+    seen(f"{output.stats.offloaded('fp16')} matmuls, {others} findings elsewhere")

@@ -32,4 +32,4 @@ def test_vision(stock, seen):
     assert more == gguf_clip.PRODUCTS, both.stats.text
     errors = [float(error) for error in re.findall(r"verified .*: NMSE (\S+)", both.stderr)]
     assert errors and max(errors) <= NEAR, errors
-    seen(f"{more} products of the encoder, NMSE of all at most {max(errors)}")
+    seen(f"{more} matmuls of the encoder, NMSE of all at most {max(errors)}")

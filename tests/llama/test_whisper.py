@@ -51,4 +51,4 @@ def test_whisper(stock, seen):
     assert error < NMSE and ours.argmax() == cpu.argmax(), f"NMSE {error}"
     assert output.stats.offloaded("fp16") == PRODUCTS
     assert output.stats.attention == ATTENTION
-    seen(f"{PRODUCTS} products, {output.stats.attention} nodes of attention, NMSE {error:.1e}")
+    seen(f"{PRODUCTS} matmuls, {output.stats.attention} nodes of attention, NMSE {error:.1e}")

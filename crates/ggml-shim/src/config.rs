@@ -163,7 +163,7 @@ impl Config {
         if let Some(value) = text(VERIFY) {
             match value.parse() {
                 Ok(every) => verify = NonZeroU64::new(every),
-                Err(_) => complain(VERIFY, &value, "a number of products", "0"),
+                Err(_) => complain(VERIFY, &value, "a number of matmuls", "0"),
             }
         }
         let mut threads = None;

@@ -8,7 +8,7 @@ pub(crate) enum OutOfMemory {
     #[error("out of memory: this process gets no {0} bytes more")]
     Bytes(usize),
     /// For rows that the NPU is to read, or the outputs of such.
-    #[error("out of memory: this process gets none for the rows of a product")]
+    #[error("out of memory: cannot allocate the rows of a matmul")]
     Rows,
     /// For what the software model holds of a task.
     #[error("out of memory: this process gets none for what the software model computes with")]

@@ -115,7 +115,7 @@ impl DeclineReason {
     /// A few words for the statistics.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::NotAProduct => "neither a matrix product nor attention",
+            Self::NotAProduct => "neither a matmul nor attention",
             Self::Computed => "no stored weights (attention)",
             Self::Input => "weights are an input of the graph (rotations of a KV cache)",
             Self::Asked => "asked where weights shall lie: where the CPU wants them",
@@ -133,7 +133,7 @@ impl DeclineReason {
             Self::WeightType => "weights that ggml cannot decode",
             Self::ActivationType => "activations not F32",
             Self::NotContiguous => "rows not contiguous in memory",
-            Self::Shape => "dimensions make no product",
+            Self::Shape => "dimensions do not fit a matmul",
             Self::SmallBatch => "fewer rows than GGML_ROCKET_MIN_M",
             Self::Slower => "weights with which the CPU is faster (modelled)",
             Self::FewOutputs => "too few outputs for INT8",

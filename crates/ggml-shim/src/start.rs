@@ -142,7 +142,7 @@ fn open(
     if host.has_backend(c"BLAS") {
         logger.write(
             LogLevel::Warn,
-            "ggml's BLAS backend is loaded too; it comes first and takes the products that \
+            "ggml's BLAS backend is loaded too; it comes first and takes the matmuls that \
              the NPU would compute. Remove it (Debian: libggml0-backend-blas)",
         );
     }

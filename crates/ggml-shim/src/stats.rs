@@ -126,11 +126,11 @@ impl Stats {
         let mut rows: Vec<(String, u64)> = Vec::new();
         for precision in ComputeType::ALL {
             rows.push((
-                format!("products computed in {}", precision.name()),
+                format!("matmuls computed in {}", precision.name()),
                 read(&self.computed[precision as usize]),
             ));
         }
-        rows.push(("products failed".to_owned(), read(&self.failed)));
+        rows.push(("matmuls failed".to_owned(), read(&self.failed)));
         let left = read(&self.left_to_cpu);
         if left > 0 {
             rows.push((
@@ -138,7 +138,7 @@ impl Stats {
                 left,
             ));
         }
-        rows.push(("lists of products".to_owned(), read(&self.lists)));
+        rows.push(("lists of matmuls".to_owned(), read(&self.lists)));
         rows.push((
             "multiply-adds (millions)".to_owned(),
             read(&self.macs) / 1_000_000,
@@ -250,7 +250,7 @@ fn times(times: Times, npu: NpuTime) -> Vec<(String, String)> {
     }
     if let Some(modelled) = npu.modelled {
         rows.push((
-            "NPU ms, product by product (modelled)",
+            "NPU ms, matmul by matmul (modelled)",
             format!("{:.3}", modelled.ps as f64 / PS_PER_MS),
         ));
     }
@@ -306,9 +306,9 @@ mod tests {
             let line = table.lines().find(|line| line.trim().starts_with(name));
             line.unwrap().split_whitespace().last().unwrap().to_owned()
         };
-        assert_eq!(count("products computed in int8-hadamard"), "2");
-        assert_eq!(count("products computed in fp16"), "0");
-        assert_eq!(count("products failed"), "1");
+        assert_eq!(count("matmuls computed in int8-hadamard"), "2");
+        assert_eq!(count("matmuls computed in fp16"), "0");
+        assert_eq!(count("matmuls failed"), "1");
         assert_eq!(count("multiply-adds"), "7");
         assert_eq!(count("weight tensors on the NPU"), "3");
         assert_eq!(count("KiB of weights on the NPU"), "5");
@@ -324,7 +324,7 @@ mod tests {
         assert!(!table.contains("checking first tasks"));
         assert_eq!(count("thread-ms packing activations (measured)"), "1.500");
         assert_eq!(count("thread-ms unpacking outputs (measured)"), "0.000");
-        assert_eq!(count("NPU ms, product by product (modelled)"), "2.250");
+        assert_eq!(count("NPU ms, matmul by matmul (modelled)"), "2.250");
         // The wait was for the model, which is no NPU.
         assert!(!table.contains("waiting"), "{table}");
         assert!(table.contains("at 600 MHz"), "{table}");

@@ -59,7 +59,7 @@ pub enum Error {
         actual: &'static str,
     },
     /// Weights that do not give such elements of C.
-    #[error("these weights are {weights}, of which no product gives {output:?}")]
+    #[error("these weights are {weights}, from which no matmul gives {output:?}")]
     WrongOutput {
         /// What the weights are.
         weights: &'static str,
@@ -131,7 +131,7 @@ pub enum Error {
     },
     /// Products of this precision were wrong before, whatever was tried.
     #[error(
-        "the NPU computed wrong {dtype} results before, so {dtype} products are refused until \
+        "the NPU computed wrong {dtype} results before, so {dtype} matmuls are refused until \
          the program starts again; use another precision, and let `npu-probe first` find out why"
     )]
     Distrusted {

@@ -239,7 +239,7 @@ impl fmt::Debug for Gemm<'_> {
 
 /// A prepared product and its operands.
 #[derive(Debug)]
-#[must_use = "products are computed by `Engine::run`"]
+#[must_use = "matmuls are computed by `Engine::run`"]
 pub struct GemmCall<'a> {
     gemm: &'a Gemm<'a>,
     a: Activations<'a>,

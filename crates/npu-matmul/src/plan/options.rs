@@ -151,7 +151,7 @@ impl PlanOptions {
 #[non_exhaustive]
 pub enum PlanError {
     /// A dimension of the product is zero.
-    #[error("{dimension} is 0: a product needs M, N and K of at least 1")]
+    #[error("{dimension} is 0: a matmul needs M, N and K of at least 1")]
     EmptyDimension {
         /// "M", "N" or "K".
         dimension: &'static str,

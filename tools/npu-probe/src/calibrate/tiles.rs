@@ -204,7 +204,7 @@ mod tests {
         let mut profile = Profile::clone(&Profile::built_in());
         let known = profile.envelope.len();
         let find = |_, [rows, k]: [usize; 2]| match k == DEPTHS[1] {
-            true => Err(Failure::Device(anyhow!("no product runs"))),
+            true => Err(Failure::Device(anyhow!("no matmul runs"))),
             false => Ok(Some([2 * rows, k, COLUMNS])),
         };
         let kept = std::cell::Cell::new(0);

@@ -146,7 +146,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "fp16",
         &["depthwise"],
         (
-            "an fp16 product of 4x32x16, form B (E-form-b-mainline)",
+            "an fp16 matmul of 4x32x16, form B (E-form-b-mainline)",
             "this project's fp16 program or its layouts are wrong: another project's convolution runs",
         ),
         Precision(Dtype::Fp16),
@@ -201,7 +201,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "int8",
         &["depthwise"],
         (
-            "int8 products of 64x64x64, form B (E-form-b-mainline)",
+            "int8 matmuls of 64x64x64, form B (E-form-b-mainline)",
             "this project's int8 program or its layouts are wrong: another project's convolution runs",
         ),
         Precision(Dtype::Int8),
@@ -225,7 +225,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "int4",
         &["depthwise"],
         (
-            "int4 products of 64x64x64, form B (E-form-b-mainline)",
+            "int4 matmuls of 64x64x64, form B (E-form-b-mainline)",
             "this project's int4 program or its layouts are wrong: another project's convolution runs",
         ),
         Precision(Dtype::Int4),
@@ -235,7 +235,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "int8-form-a",
         &["form-a"],
         (
-            "an int8 product of form A (E-form-a-vendor)",
+            "an int8 matmul of form A (E-form-a-vendor)",
             "int8 programs of form A do not run",
         ),
         Unused,
@@ -245,7 +245,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "form-a-behind-flying",
         &["form-a", "flying-add"],
         (
-            "the fp16 product of form A, behind an addition that leaves DPU_RDMA programmed (E-registers-persist)",
+            "the fp16 matmul of form A, behind an addition that leaves DPU_RDMA programmed (E-registers-persist)",
             "programs of form A do not run behind a task that starts DPU_RDMA",
         ),
         Unused,
@@ -355,7 +355,7 @@ pub(crate) const LADDER: &[Rung] = &[
         "three-files",
         &["int8-large"],
         (
-            "the product int8 256x640x256 through as many files as there are cores, at once (E-cores)",
+            "the int8 matmul 256x640x256 through as many files as there are cores, at once (E-cores)",
             "cores that work at once disturb each other",
         ),
         Essential,

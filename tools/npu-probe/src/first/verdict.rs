@@ -279,7 +279,7 @@ impl FirstReport {
                     profile.envelope.retain(|tile| tile.dtype != dtype);
                     changes
                         .avoided
-                        .push(format!("{dtype} products run on the CPU"));
+                        .push(format!("{dtype} matmuls run on the CPU"));
                 }
                 RungMeaning::ExactBanks => {
                     let spares =
