@@ -79,6 +79,28 @@ impl Arch {
         }
     }
 
+    /// How the kernel recognises its programs and starts the emulator, if this machine needs one:
+    /// the name and the line of a format of binfmt_misc. The emulator is opened at once (`F`), so
+    /// programs in a chroot find it.
+    pub(crate) fn binary_format(self) -> Option<[String; 2]> {
+        // The header of an ELF file: 64 bits, little-endian; the machine. The type (2, 3) and the
+        // ABI vary.
+        let machine = match self {
+            Self::Amd64 => "\\x3e",
+            Self::Arm64 => "\\xb7",
+        };
+        let zeros = |count| "\\x00".repeat(count);
+        let ones = |count| "\\xff".repeat(count);
+        let magic = format!(
+            "\\x7fELF\\x02\\x01\\x01{}\\x02\\x00{machine}\\x00",
+            zeros(9)
+        );
+        let mask = format!("{}\\x00{}\\xfe{}", ones(7), ones(8), ones(3));
+        let name = self.emulator()[0].trim_end_matches("-static").to_owned();
+        let line = format!(":{name}:M::{magic}:{mask}:/usr/bin/{name}-static:F");
+        (!self.is_native()).then_some([name, line])
+    }
+
     /// Linker for it, on a machine of another architecture.
     pub(crate) fn cross_linker(self) -> String {
         format!("{}-gcc", self.triplet())

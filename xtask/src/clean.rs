@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::arch::Arch;
 use crate::process::{as_root, run_checked};
 use crate::{debian, paths, process};
 
@@ -25,10 +26,58 @@ mount -t proc proc "$root/proc"
 exec chroot "$@"
 "#;
 
+/// Runs a command where the kernel starts programs of another architecture with an emulator:
+/// the name of a format, the line that registers it, the command. If the machine has not
+/// registered the emulator, a user namespace with all ids does so for the command alone
+/// (Linux 6.7). Its ids are written from outside, after it was made.
+const EMULATED: &str = r#"
+formats=/proc/sys/fs/binfmt_misc
+format=$1
+line=$2
+shift 2
+if [ -e "$formats/$format" ]; then exec "$@"; fi
+folder=$(mktemp --directory)
+trap 'rm -rf "$folder"' EXIT
+mkfifo "$folder/mapped"
+unshare --user --mount --pid --fork --kill-child sh -euc '
+    formats=$0 line=$1 mapped=$2
+    shift 2
+    read _ <"$mapped"
+    mount --make-rprivate /
+    mount -t proc proc /proc
+    mount -t binfmt_misc binfmt_misc "$formats"
+    printf %s "$line" >"$formats/register"
+    exec "$@"
+' "$formats" "$line" "$folder/mapped" "$@" &
+ours=$(readlink /proc/self/ns/user)
+while [ "$(readlink /proc/$!/ns/user)" = "$ours" ]; do sleep 0.1; done
+for ids in uid_map gid_map; do
+    echo "0 0 4294967295" >/proc/$!/$ids
+done
+echo >"$folder/mapped"
+wait $!
+"#;
+
+/// A command for root that runs `program`, and what it starts, of architecture `arch`.
+fn root_command(program: &str, arch: Arch) -> Command {
+    match arch.binary_format() {
+        None => as_root(program),
+        Some(format) => {
+            let mut command = as_root("sh");
+            command.args(["-euc", EMULATED, "sh"]).args(format);
+            command.arg(program);
+            command
+        }
+    }
+}
+
 /// Makes a Debian `suite` with the essential packages and `packages`: a directory, or an
 /// archive if `to` is named so. Fetches as this machine's apt does: by its proxies.
-pub(crate) fn make(suite: &str, packages: &[&str], to: &Path) -> Result<()> {
-    println!("making a Debian {suite} with {}", packages.join(", "));
+pub(crate) fn make((suite, arch): (&str, Arch), packages: &[&str], to: &Path) -> Result<()> {
+    println!(
+        "making a Debian {suite} ({arch}) with {}",
+        packages.join(", ")
+    );
     let settings = paths::target().join("apt.conf");
     let mut config = Command::new("apt-config");
     config.arg("dump");
@@ -38,9 +87,12 @@ pub(crate) fn make(suite: &str, packages: &[&str], to: &Path) -> Result<()> {
     let lines = all.lines().filter(|line| line.starts_with("Acquire::"));
     fs::write(&settings, lines.collect::<Vec<_>>().join("\n"))
         .context("writing settings for apt")?;
-    let mut command = as_root("mmdebstrap");
+    let mut command = root_command("mmdebstrap", arch);
     command
-        .args(["--quiet", "--variant=essential"])
+        .args(["--quiet", "--variant=essential", "--mode=root"])
+        .arg(format!("--architectures={}", arch.debian()))
+        // It would look for the emulator's registration by another program.
+        .arg("--skip=check/qemu")
         // One that each Debian has, since there must be one.
         .arg(format!("--include=dpkg,{}", packages.join(",")).trim_end_matches(','))
         .arg(format!("--aptopt={}", settings.display()))
@@ -53,12 +105,12 @@ pub(crate) fn make(suite: &str, packages: &[&str], to: &Path) -> Result<()> {
 /// A command that goes into `root`, where each of `mounts` is also at its second path. The
 /// caller adds what chroot takes after its options.
 pub(crate) fn enter(
-    root: &Path,
+    (root, arch): (&Path, Arch),
     mounts: &[[&Path; 2]],
     unshare: &[&str],
     chroot: &[String],
 ) -> Command {
-    let mut inside = as_root("unshare");
+    let mut inside = root_command("unshare", arch);
     inside
         .args(["--mount", "--pid", "--fork", "--kill-child"])
         .args(unshare)

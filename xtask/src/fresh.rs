@@ -9,9 +9,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+use crate::arch::Arch;
 use crate::process::{as_root, run_checked};
 use crate::{clean, debian, paths, process};
 
@@ -41,7 +43,10 @@ pub(crate) fn run() -> Result<()> {
     let outcome = make(&folder).and_then(|()| {
         COMMANDS.iter().try_for_each(|command| {
             println!("in a Debian with {}: {command}", PACKAGES.join(", "));
-            run_checked(&mut inside(&folder, command)?)
+            let begin = Instant::now();
+            run_checked(&mut inside(&folder, command)?)?;
+            println!("{:8.1} s  {command}", begin.elapsed().as_secs_f64());
+            Ok(())
         })
     });
     remove()?;
@@ -64,7 +69,7 @@ fn make(folder: &Path) -> Result<()> {
     run_checked(fetch.current_dir(paths::root()))?;
     // What was built here runs on the release that runs here.
     let release = told(". /etc/os-release; echo $VERSION_CODENAME")?;
-    clean::make(&release, PACKAGES, &folder.join("root"))
+    clean::make((&release, Arch::native()), PACKAGES, &folder.join("root"))
 }
 
 /// A command at the root of the sources there.
@@ -88,7 +93,8 @@ fn inside(folder: &Path, command: &str) -> Result<Command> {
         [&rustup, &rustup],
     ];
     let user = format!("--userspec={}", told("id -u; id -g")?.replace('\n', ":"));
-    let mut inside = clean::enter(&folder.join("root"), &mounts, &[], &[user]);
+    let root = folder.join("root");
+    let mut inside = clean::enter((&root, Arch::native()), &mounts, &[], &[user]);
     let set = |name: &str, value: &Path| format!("{name}={}", value.display());
     inside
         .args(["env", "--ignore-environment"])

@@ -29,41 +29,31 @@ pub(super) fn same_again(
 }
 
 /// Installs, uses and removes the packages in the oldest Debian that they are for, and in
-/// one with a llama.cpp and a libwhisper that find the backend; for another architecture than this
-/// machine's, only has their programs run.
+/// one with a llama.cpp and a libwhisper that find the backend. For another architecture than this
+/// machine's all of it runs under an emulator.
 pub(super) fn packages(packages: &[PathBuf], arch: Arch) -> Result<()> {
-    if arch.is_native() {
-        let folder = paths::target().join("dist/files");
-        fs::create_dir_all(&folder).context("making a directory")?;
-        let client = folder.join("whisper_logits");
-        let mut compile = Command::new("cc");
-        compile
-            .arg(paths::root().join("tests/llama/c/whisper_logits.c"))
-            .args(["-O1", "-ldl", "-lm", "-o"]);
-        run_checked(compile.arg(&client))?;
-        let files = [
-            (
-                llama::model("gguf_tiny.py", "tiny-1-f16.gguf")?,
-                "tiny.gguf",
-            ),
-            (
-                llama::model("ggml_whisper.py", "whisper.bin")?,
-                "whisper.bin",
-            ),
-            (client, "whisper_logits"),
-        ];
-        transcript::check("bookworm", &[], packages, &files)?;
-        let users = ["llama.cpp-tools", "libwhisper1"];
-        return transcript::check("sid", &users, packages, &files);
-    }
-    let root = paths::target().join("dist").join(arch.debian());
-    for package in packages {
-        crate::debian::unpack(package, &root)?;
-    }
-    programs(
-        &root.join("usr/bin"),
-        &["-L", &format!("/usr/{}", arch.triplet())],
-    )
+    let folder = paths::target().join("dist/files");
+    fs::create_dir_all(&folder).context("making a directory")?;
+    let client = folder.join("whisper_logits");
+    let mut compile = Command::new(arch.compiler());
+    compile
+        .arg(paths::root().join("tests/llama/c/whisper_logits.c"))
+        .args(["-O1", "-ldl", "-lm", "-o"]);
+    run_checked(compile.arg(&client))?;
+    let files = [
+        (
+            llama::model("gguf_tiny.py", "tiny-1-f16.gguf")?,
+            "tiny.gguf",
+        ),
+        (
+            llama::model("ggml_whisper.py", "whisper.bin")?,
+            "whisper.bin",
+        ),
+        (client, "whisper_logits"),
+    ];
+    transcript::check(("bookworm", arch), &[], packages, &files)?;
+    let users = ["llama.cpp-tools", "libwhisper1"];
+    transcript::check(("sid", arch), &users, packages, &files)
 }
 
 /// Runs the programs of the archive.
@@ -74,11 +64,11 @@ pub(super) fn archive(archive: &Path) -> Result<()> {
     tar.args(["--extract", "--strip-components=1", "--file"])
         .arg(archive);
     run_checked(tar.arg("--directory").arg(&root))?;
-    programs(&root, &[])
+    programs(&root)
 }
 
 /// Runs the self-test and some of the driver suite of `folder` on the model.
-fn programs(folder: &Path, options: &[&str]) -> Result<()> {
+fn programs(folder: &Path) -> Result<()> {
     for (program, arguments, told) in [
         ("npu-probe", "--device model", "PASS "),
         (
@@ -94,7 +84,6 @@ fn programs(folder: &Path, options: &[&str]) -> Result<()> {
         let mut command = Command::new(emulator);
         command
             .args(processor)
-            .args(options)
             .arg(&program)
             .args(arguments.split(' '));
         let text = process::run(&command, LIMIT)?

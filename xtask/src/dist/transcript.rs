@@ -1,28 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Has a shell do in a clean Debian what users do, and compares all that it writes
-//! with what it wrote when somebody last looked (`BLESS=1` takes it as right).
+//! Runs the commands of users in a clean Debian, compares their output with a golden
+//! (`BLESS=1` writes it), and prints the time of each command. The golden has no times.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::process::{as_root, run_checked};
-use crate::{clean, debian, paths, process};
+use crate::arch::Arch;
+use crate::process::{as_root, in_time, limited, run_checked};
+use crate::{clean, debian, paths};
 
-/// Time that a script may take.
+/// Time that a script may take, and one that an emulator runs.
 const LIMIT: Duration = Duration::from_secs(300);
+const EMULATED_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Numbers with a point, and those as long as sizes and times are: other machines have
-/// others.
-const MASK: &str = r"s/[0-9]+(\.[0-9]+)+|[0-9]{5,}/N/g";
+/// Numbers with a point and long numbers (sizes, times) differ between machines, names of the
+/// architecture between packages.
+const MASK: &str = r"s/[0-9]+(\.[0-9]+)+|[0-9]{5,}/N/g
+s/(x86_64|aarch64)-linux-gnu/TRIPLET/g
+s/_(amd64|arm64)\.deb/_ARCH.deb/g";
+
+/// A line of output, and when it came after the start.
+type TimedLine = (Duration, String);
 
 /// Runs the script of a Debian `suite` that has `with`, where it finds `packages` and `added`
 /// files under their names there, and compares.
 pub(super) fn check(
-    suite: &str,
+    (suite, arch): (&str, Arch),
     with: &[&str],
     packages: &[PathBuf],
     added: &[(PathBuf, &str)],
@@ -41,13 +49,14 @@ pub(super) fn check(
     for (file, name) in added {
         fs::copy(file, files.join(name)).with_context(|| format!("copying {name}"))?;
     }
-    fs::copy(scripts.join(format!("{suite}.sh")), files.join("script.sh"))?;
+    let script = paths::text(&scripts.join(format!("{suite}.sh")))?;
+    fs::write(files.join("script.sh"), &script)?;
     // Made anew each day.
-    let name = [&[suite], with].concat().join("+");
+    let name = [&[suite, arch.debian()], with].concat().join("+");
     let archive = paths::target().join(format!("debian/{name}.tar"));
     if !debian::is_fresh(&archive) {
         fs::create_dir_all(archive.with_file_name("")).context("making a directory")?;
-        clean::make(suite, with, &archive)?;
+        clean::make((suite, arch), with, &archive)?;
     }
     let mut extract = as_root("tar");
     extract.args([
@@ -62,7 +71,7 @@ pub(super) fn check(
         [&debs, Path::new("/packages")],
         [&files, Path::new("/files")],
     ];
-    let mut inside = clean::enter(&root, &mounts, &["--net"], &[]);
+    let mut inside = clean::enter((&root, arch), &mounts, &["--net"], &[]);
     inside
         .args([
             "env",
@@ -72,10 +81,20 @@ pub(super) fn check(
             "LC_ALL=C.UTF-8",
         ])
         .args(["sh", "-c", "exec 2>&1; set -v; . /files/script.sh"]);
-    let output = process::run(&inside, LIMIT)?;
+    let limit = if arch.is_native() {
+        LIMIT
+    } else {
+        EMULATED_LIMIT
+    };
+    let (status, lines, whole) = run(&inside, limit)?;
     run_checked(as_root("rm").arg("-rf").arg(&folder))?;
-    let told = paths::target().join(format!("dist/{suite}.txt"));
-    fs::write(&told, &output.stdout).context("writing the transcript")?;
+    println!("the commands in a clean Debian {suite} ({arch}):");
+    for (command, took) in durations(&script, &lines, whole) {
+        println!("{:8.1} s  {command}", took.as_secs_f64());
+    }
+    let told = paths::target().join(format!("dist/{suite}-{arch}.txt"));
+    let text: String = lines.into_iter().map(|(_, line)| line).collect();
+    fs::write(&told, text).context("writing the transcript")?;
     run_checked(Command::new("sed").args(["-E", "-i", MASK]).arg(&told))?;
     if std::env::var_os("BLESS").is_some() {
         fs::copy(&told, &golden).context("writing the transcript")?;
@@ -87,10 +106,76 @@ pub(super) fn check(
             .arg(&told),
     )?;
     ensure!(
-        output.status.success(),
-        "the script in {suite} ended with {}",
-        output.status
+        status.success(),
+        "the script in {suite} ended with {status}"
     );
-    println!("PASS a clean Debian {suite}: packages come, work and go");
+    println!("PASS a clean Debian {suite} ({arch}): packages come, work and go");
     Ok(())
+}
+
+/// Runs `command`; returns how it ended, its output, and the time of all.
+fn run(command: &Command, limit: Duration) -> Result<(ExitStatus, Vec<TimedLine>, Duration)> {
+    let begin = Instant::now();
+    let mut limited = limited(command, limit);
+    limited.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = limited.spawn().context("starting timeout")?;
+    let mut lines = Vec::new();
+    if let Some(output) = child.stdout.take() {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).context("reading")? > 0 {
+            lines.push((begin.elapsed(), String::from_utf8_lossy(&line).into_owned()));
+            line.clear();
+        }
+    }
+    let status = child.wait().context("waiting")?;
+    in_time(status, limit)
+        .with_context(|| format!("running {}", command.get_program().display()))?;
+    Ok((status, lines, begin.elapsed()))
+}
+
+/// The lines of `script`, each with the time from its echo in the output to the next one's.
+fn durations<'a>(
+    script: &'a str,
+    output: &[TimedLine],
+    whole: Duration,
+) -> Vec<(&'a str, Duration)> {
+    let mut starts = Vec::new();
+    let mut commands = script.lines().peekable();
+    for (at, line) in output {
+        if let Some(command) = commands.next_if(|&next| next == line.trim_end()) {
+            starts.push((command, *at));
+        }
+    }
+    let ends = starts.iter().skip(1).map(|(_, at)| *at).chain([whole]);
+    let pairs = starts.iter().zip(ends);
+    pairs
+        .map(|((command, start), end)| (*command, end.saturating_sub(*start)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_has_the_time_until_the_next() {
+        let ms = Duration::from_millis;
+        let output = [(1, "ls"), (3, "a"), (4, "ls"), (5, "cat b"), (9, "ls")];
+        let output = output.map(|(at, line)| (ms(at), format!("{line}\n")));
+        let expected = [("ls", ms(4)), ("cat b", ms(6))];
+        assert_eq!(durations("ls\ncat b\n", &output, ms(11)), expected);
+        assert_eq!(durations("", &output, ms(11)), []);
+    }
+
+    #[test]
+    fn output_comes_with_its_times() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo a; printf b; exit 3"]);
+        let (status, lines, whole) = run(&shell, LIMIT).unwrap();
+        assert_eq!(status.code(), Some(3));
+        let texts: Vec<_> = lines.iter().map(|(_, text)| &text[..]).collect();
+        assert_eq!(texts, ["a\n", "b"]);
+        assert!(lines.is_sorted_by_key(|(at, _)| *at) && lines[1].0 <= whole);
+    }
 }
