@@ -23,7 +23,7 @@ const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Time that a small program may take, and one that fetches.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
-const FETCH_LIMIT: Duration = Duration::from_secs(60 * 60);
+pub(crate) const FETCH_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// Packages with all that they depend on, unpacked in a directory of their own.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ mod book;
 mod build;
 mod ci;
 mod clean;
+mod container;
 mod debian;
 mod dist;
 mod docs;
@@ -53,6 +54,8 @@ enum Command {
     Fresh,
     /// Make packages for Debian, and an archive of programs for any aarch64 Linux
     Dist(dist::DistArgs),
+    /// Build the container image of docs/questions.md from the packages, and run it
+    Container,
     /// Write the generated pages below docs/
     Docs(docs::DocsArgs),
     /// Make docs/ a book for browsers, and check its links
@@ -87,6 +90,7 @@ fn run() -> Result<()> {
         Command::Ci(arguments) => ci::run(&arguments),
         Command::Fresh => fresh::run(),
         Command::Dist(arguments) => dist::run(&arguments),
+        Command::Container => container::run(),
         Command::Docs(arguments) => docs::run(&arguments),
         Command::Book => book::run(),
         Command::Demo(arguments) => llama::demo(&arguments),
