@@ -17,6 +17,8 @@ mod generated;
 mod instructions;
 mod links;
 mod llama;
+#[cfg(test)]
+mod manifests;
 mod offload;
 mod pages;
 mod paths;

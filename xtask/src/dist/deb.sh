@@ -43,9 +43,9 @@ Depends: $libraries
 Suggests: libggml-rocket, rocket-conformance
 Description: self-test and tools for the NPU of the RK3588
  Multiplies matrices on the NPU of a Rockchip RK3588 through the mainline
- Linux driver rocket and compares the result with the CPU's; tells why the
+ Linux driver rocket and compares the result with the CPU's; shows why the
  NPU of a machine works or does not (npu-probe doctor); records, replays and
- disassembles jobs; measures products. Without an NPU it uses a software
+ disassembles jobs; measures matmuls. Without an NPU it uses a software
  model, which it also shows to other programs as /dev/accel/accel0
  (npu-probe run)."
     ;;
@@ -59,10 +59,10 @@ Depends: $libraries
 Enhances: libggml0, llama.cpp, whisper.cpp
 Recommends: npu-probe
 Description: NPU of the RK3588 for llama.cpp and whisper.cpp
- A backend of ggml that computes the matrix products of prompts and of speech
- on the NPU of a Rockchip RK3588, through the mainline Linux driver rocket.
- Debian's llama.cpp and whisper.cpp find it by themselves. Programs with a
- ggml of their own load it by
+ A backend of ggml that computes the matmuls of prompts and of speech on the
+ NPU of a Rockchip RK3588, through the mainline Linux driver rocket. Debian's
+ llama.cpp and whisper.cpp find it without configuration. Programs with
+ another ggml load it by
  GGML_BACKEND_PATH=/usr/lib/aarch64-linux-gnu/ggml/libggml-rocket.so."
     ;;
 rocket-conformance)
@@ -81,7 +81,7 @@ librocket-npu0)
     echo "activate-noawait ldconfig" | text DEBIAN/triggers
     control="Section: libs
 Depends: $libraries
-Description: matrix products on the NPU of the RK3588
+Description: matrix multiplication on the NPU of the RK3588
  Multiplies matrices of 8-bit integers, of binary16 numbers, and of floats by
  way of 8-bit integers, on the NPU of a Rockchip RK3588 through the mainline
  Linux driver rocket; without an NPU on a software model."
@@ -96,7 +96,7 @@ librocket-npu-dev)
     done
     control="Section: libdevel
 Depends: librocket-npu0 (= $VERSION)
-Description: matrix products on the NPU of the RK3588 (for developers)
+Description: matrix multiplication on the NPU of the RK3588 (for developers)
  Header and link of librocket_npu.so, which multiplies matrices on the NPU of
  a Rockchip RK3588, and programs in C and Python that use it."
     ;;
@@ -107,13 +107,13 @@ elf=$(find "$STAGE" -type f \( -path '*/bin/*' -o -name '*.so*' \))
 if [ -n "$elf" ]; then
     needed=$(LC_ALL=C readelf --wide --dynamic --version-info $elf)
     if echo "$needed" | grep -o 'Shared library: .*' | grep -vE '\[(lib(c|m)\.so\.6|libgcc_s\.so\.1|ld-linux-.*)\]'; then
-        echo "$PACKAGE needs that, of which package?" >&2
+        echo "$PACKAGE needs these libraries; add their packages to its dependencies" >&2
         exit 1
     fi
     glibc=$(echo "$needed" | grep -o 'Name: GLIBC_[0-9.]*' | sort --version-sort | tail -1)
     newest=$(printf '%s\n' "$glibc" "Name: GLIBC_2.36" | sort --version-sort | tail -1)
     if [ "$newest" != "Name: GLIBC_2.36" ]; then
-        echo "$PACKAGE needs $glibc, which Debian 12 has not" >&2
+        echo "$PACKAGE needs $glibc; Debian 12 has only GLIBC_2.36" >&2
         exit 1
     fi
     packed "usr/share/doc/$PACKAGE/third-party-licences" <"$LICENCES"
@@ -142,7 +142,7 @@ END
 packed "usr/share/doc/$PACKAGE/changelog" <<END
 $PACKAGE ($VERSION) unstable; urgency=medium
 
-  * CHANGELOG.md of the sources tells of changes.
+  * See CHANGELOG.md of the sources.
 
  -- $maintainer  $DATE
 END
