@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a whole prompt takes: products on the NPU, and all else on the CPU.
+//! What a whole prompt takes: matmuls on the NPU, and all else on the CPU.
 
 use npu_matmul::attention::AttentionBatch;
 
@@ -45,12 +45,12 @@ impl GraphTime {
     #[must_use]
     pub fn largest(&self) -> (u64, &'static str) {
         let parts = [
-            (self.products, "products on the CPU"),
+            (self.products, "matmuls on the CPU"),
             (self.other, "norms, positions and activations"),
             (self.attention, "attention on the CPU"),
             (self.offloaded_attention, "attention on the NPU"),
         ];
-        let largest = (self.offloaded, "products on the NPU");
+        let largest = (self.offloaded, "matmuls on the NPU");
         parts.into_iter().fold(
             largest,
             |most, part| if part.0 > most.0 { part } else { most },
@@ -300,7 +300,7 @@ mod tests {
     fn long_prompts_gain_most_from_attention() {
         let rules = rules(1000);
         let graph = Graph::new(ModelShape::LLAMA32_1B, format("Q8_0"), &rules);
-        assert_eq!(graph.prompt(128).largest().1, "products on the NPU");
+        assert_eq!(graph.prompt(128).largest().1, "matmuls on the NPU");
         let mut on_cpu = OffloadRules::new(rules.target.clone());
         on_cpu.attention = crate::AttentionChoice::Never;
         let without = Graph::new(ModelShape::LLAMA32_1B, format("Q8_0"), &on_cpu);
