@@ -6,7 +6,7 @@
 //! instructions` counts for an element on an A76 (docs/matmul-figures.md has its
 //! table), and bytes that they move. Nobody has run them on a board. What is
 //! published for another library, 2.0 ns to lay out an element and 3.6 ns to read
-//! one on one A76 (E-time-client), is of that library's loops: docs/timing.md
+//! one on one A76 (E-time-client), is of that library's loops: docs/timing-figures.md
 //! compares its products with those figures, and no plan is made with them.
 
 use rknpu_regcmd::MatmulType;

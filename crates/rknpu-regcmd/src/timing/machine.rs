@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The parameters of the timing model, each with the measurement it is from.
 //!
-//! They were fixed before anything was planned with them. `docs/timing.md`
+//! They were fixed before anything was planned with them. `docs/timing-figures.md`
 //! says which published figures they were fitted to; all others are
 //! predictions.
 

@@ -9,7 +9,7 @@
 //!
 //! Everything here is *modelled*: no figure comes from a clock. The parameters
 //! of a [`Machine`] say from which measurement each was taken;
-//! `docs/timing.md` holds them against every published figure that the model
+//! `docs/timing-figures.md` holds them against every published figure that the model
 //! can express, and says where it fails.
 
 mod counts;
