@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The project's chores: `cargo xtask COMMAND`.
+//! The project's build and test tasks: `cargo xtask COMMAND`.
 
 mod abi;
 mod arch;
@@ -40,7 +40,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// The project's chores
+/// The project's build and test tasks
 #[derive(Parser, Debug)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
@@ -50,17 +50,17 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Run every check that must hold before a change lands
+    /// Run every check that must pass before a change is merged
     Ci(ci::CiArgs),
-    /// Run what README tells in a Debian that has only what README asks for
+    /// Run README's commands in a Debian that has only what README asks for
     Fresh,
-    /// Make packages for Debian, and an archive of programs for any aarch64 Linux
+    /// Build Debian packages, and an archive of programs for any aarch64 Linux
     Dist(dist::DistArgs),
     /// Build the container image of docs/questions.md from the packages, and run it
     Container,
     /// Write the generated pages below docs/
     Docs(docs::DocsArgs),
-    /// Make docs/ a book for browsers, and check its links
+    /// Build docs/ as a book for browsers, and check its links
     Book,
     /// Show stock llama.cpp writing the same text with the backend and without
     Demo(llama::LlamaArgs),

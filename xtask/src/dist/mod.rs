@@ -46,10 +46,10 @@ pub(crate) struct DistArgs {
     /// Only for this architecture [default: for both]
     #[arg(long, value_enum)]
     arch: Option<Arch>,
-    /// Try what was made: in a clean Debian (amd64), under QEMU (arm64)
+    /// Install, run and remove the packages in a clean Debian, for arm64 under QEMU
     #[arg(long)]
     check: bool,
-    /// Have lintian look at the packages
+    /// Check the packages with lintian
     #[arg(long)]
     lintian: bool,
 }
