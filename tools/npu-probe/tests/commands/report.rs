@@ -71,6 +71,7 @@ fn what_the_commands_print_becomes_a_page() {
         &page,
         &[
             "NOT MEASURED ON AN NPU",
+            "Fix <code>board</code> first",
             "int8 64x512x256",
             "fresh-stages",
             "MAC array",
