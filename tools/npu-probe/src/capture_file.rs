@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use npu_capture::format::MAGIC;
 use npu_capture::{Capture, CaptureError, ObjectUse, Role};
 
@@ -27,8 +27,7 @@ pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure>
             ),
             other => other.into(),
         })
-        .with_context(|| path.display().to_string())
-        .map_err(Failure::Usage)
+        .map_err(Failure::usage(path.display().to_string()))
 }
 
 /// Whether the file at `path` is a capture. An unreadable file is not: its next reader reports

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a run ends: the exit codes that `--help` promises.
 
+use std::path::Path;
+
 use rocket_uapi::NO_THREAD_REMEDY;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The verdict of a run that was possible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) enum Verdict {
     /// All results are right: 0.
     #[serde(rename = "PASS")]
@@ -85,6 +87,40 @@ pub(crate) fn no_thread(error: std::io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("no thread could be started; {NO_THREAD_REMEDY}"))
 }
 
+/// Makes a failure of an error, with what was tried.
+fn failing<E: Into<anyhow::Error>>(
+    kind: fn(anyhow::Error) -> Failure,
+    tried: impl Into<String>,
+) -> impl FnOnce(E) -> Failure {
+    let tried = tried.into();
+    move |error| kind(error.into().context(tried))
+}
+
+impl Failure {
+    pub(crate) fn usage<E: Into<anyhow::Error>>(
+        tried: impl Into<String>,
+    ) -> impl FnOnce(E) -> Self {
+        failing(Self::Usage, tried)
+    }
+
+    pub(crate) fn device<E: Into<anyhow::Error>>(
+        tried: impl Into<String>,
+    ) -> impl FnOnce(E) -> Self {
+        failing(Self::Device, tried)
+    }
+
+    pub(crate) fn output<E: Into<anyhow::Error>>(
+        tried: impl Into<String>,
+    ) -> impl FnOnce(E) -> Self {
+        failing(Self::Output, tried)
+    }
+
+    /// For a file that cannot be written.
+    pub(crate) fn writing<E: Into<anyhow::Error>>(file: &Path) -> impl FnOnce(E) -> Self {
+        Self::output(format!("cannot write {}", file.display()))
+    }
+}
+
 /// The exit code of a device that is not usable.
 pub(crate) const NO_DEVICE: u8 = 3;
 
@@ -98,32 +134,6 @@ impl Failure {
             Self::Output(_) => 5,
             Self::NotExecutable(_) => 126,
             Self::NoProgram(_) => 127,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use anyhow::anyhow;
-
-    use super::*;
-
-    #[test]
-    fn a_cause_is_told_once() {
-        let os = || std::io::Error::other("no such file");
-        for (error, text) in [
-            (anyhow!(os()), "no such file"),
-            (anyhow!(os()).context("x"), "x: no such file"),
-            (
-                anyhow!(os()).context("cannot open x: no such file"),
-                "cannot open x: no such file",
-            ),
-            (
-                anyhow!(os()).context("cannot open x").context("x"),
-                "cannot open x: no such file",
-            ),
-        ] {
-            assert_eq!(Failure::Usage(error).to_string(), text);
         }
     }
 }

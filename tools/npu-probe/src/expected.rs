@@ -8,7 +8,7 @@ use std::thread;
 use half::f16;
 use npu_matmul::quantise::quantise_rows;
 use npu_matmul::reference::{self, Expected};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::data::ProductOperands;
 use crate::product::ProductResult;
@@ -27,7 +27,7 @@ pub(crate) enum CpuResult {
 }
 
 /// An element that differs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct WrongElement {
     pub(crate) row: usize,
     pub(crate) column: usize,
@@ -40,7 +40,7 @@ pub(crate) struct WrongElement {
 }
 
 /// The number of elements that differ from the CPU's result, and the first of them.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct ResultComparison {
     /// Elements compared.
     pub(crate) elements: usize,

@@ -11,7 +11,6 @@ mod evidence;
 mod exec;
 mod first;
 mod html_report;
-mod measuring;
 mod model;
 mod plan;
 pub(crate) mod planning;
@@ -33,7 +32,6 @@ pub(crate) use evidence::EvidenceFlags;
 pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
 pub(crate) use first::{ExplainFlags, FirstFlags, RungFlags};
 pub(crate) use html_report::HtmlReportFlags;
-pub(crate) use measuring::MeasuringFlags;
 pub(crate) use model::GgufFlags;
 pub(crate) use plan::PlanFlags;
 pub(crate) use selftest::SelfTestFlags;
@@ -409,10 +407,7 @@ pub(crate) struct AsmFlags {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use clap::error::ErrorKind;
 
     fn parse(line: &str) -> Result<Flags, clap::Error> {
         Flags::try_parse_from(line.split_whitespace())
@@ -452,16 +447,6 @@ mod tests {
     }
 
     #[test]
-    fn alone_is_the_self_test() {
-        let flags = parse("npu-probe").unwrap();
-        assert!(flags.command.is_none());
-        let test = flags.selftest;
-        assert_eq!(test.shape.to_string(), "64x64x64");
-        assert_eq!((test.dtype, test.seed), (OperandDtypes::Int8, 1));
-        assert_eq!((test.repeat.get(), test.fds.get()), (1, 1));
-    }
-
-    #[test]
     fn options_go_where_they_belong() {
         let line = "npu-probe --dtype fp16 --shape 3x5x7 --seed 9 --repeat 2 --dump x --json";
         let test = parse(line).unwrap().selftest;
@@ -472,55 +457,5 @@ mod tests {
             panic!("it is `run`");
         };
         assert!(!run.form.json && run.command == ["a", "--json"]);
-    }
-
-    #[test]
-    fn nonsense_is_refused() {
-        for line in [
-            "npu-probe --shape 0x1x1",
-            "npu-probe --shape 64",
-            "npu-probe --dtype int2",
-            "npu-probe --repeat 0",
-            "npu-probe --shape 5x5x5 info",
-            "npu-probe --json info",
-            "npu-probe --device model info",
-            "npu-probe --dump x decode y",
-            "npu-probe decode",
-            "npu-probe frobnicate",
-        ] {
-            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
-        }
-    }
-
-    /// Nothing is taken and then ignored.
-    #[test]
-    fn a_command_takes_no_flag_of_another() {
-        let mut tool = Flags::command();
-        tool.build();
-        let flags = |command: &clap::Command| -> BTreeMap<String, bool> {
-            let long = command.get_arguments().filter_map(|flag| {
-                let takes_value = flag.get_action().takes_values();
-                Some((flag.get_long()?.to_owned(), takes_value))
-            });
-            long.collect()
-        };
-        let mut all = flags(&tool);
-        tool.get_subcommands()
-            .for_each(|one| all.extend(flags(one)));
-        assert!(all.contains_key("json") && all.contains_key("device"));
-        for command in tool
-            .get_subcommands()
-            .filter(|one| one.get_name() != "help")
-        {
-            let own = flags(command);
-            for (flag, takes_value) in all.iter().filter(|(flag, _)| !own.contains_key(*flag)) {
-                let flag = format!("--{flag}");
-                let mut words = vec!["npu-probe", command.get_name(), &flag];
-                words.extend(takes_value.then_some("1"));
-                let told = Flags::try_parse_from(&words).unwrap_err();
-                assert_eq!(told.kind(), ErrorKind::UnknownArgument, "{words:?}: {told}");
-                assert_eq!(told.exit_code(), 2);
-            }
-        }
     }
 }

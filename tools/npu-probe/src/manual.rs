@@ -13,9 +13,10 @@ use crate::flags::Flags;
 
 /// Writes them into `folder`, under the names that they are installed with.
 pub(crate) fn run(folder: &Path) -> Result<Verdict, Failure> {
-    write(folder)
-        .with_context(|| format!("writing into {}", folder.display()))
-        .map_err(Failure::Output)?;
+    write(folder).map_err(Failure::output(format!(
+        "writing into {}",
+        folder.display()
+    )))?;
     Ok(Verdict::Pass)
 }
 

@@ -57,9 +57,9 @@ fn painted(text: &str) -> String {
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error)
-            .context("cannot write to standard output")
-            .map_err(Failure::Output),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).map_err(Failure::output("cannot write to standard output"))
+        }
         _ => Ok(()),
     }
 }
@@ -67,8 +67,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 /// Writes a JSON object and a newline.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
-        .context("cannot write the report as JSON")
-        .map_err(Failure::Output)?;
+        .map_err(Failure::output("cannot write the report as JSON"))?;
     print(&(text + "\n"))
 }
 
@@ -86,9 +85,7 @@ pub(crate) fn tell(text: &str) {
 
 /// A new and empty file.
 pub(crate) fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path)
-        .with_context(|| format!("cannot create {}", path.display()))
-        .map_err(Failure::Output)
+    File::create(path).map_err(Failure::output(format!("cannot create {}", path.display())))
 }
 
 /// The directory that a file is in.
@@ -100,9 +97,7 @@ pub(crate) fn folder_of(file: &Path) -> &Path {
 /// Writes a file with permissions `mode`, atomically and synced, so that it survives a crash.
 /// If two programs write the same file, the last one wins.
 pub(crate) fn write_whole(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
-    try_write_whole(file, bytes, mode)
-        .with_context(|| format!("cannot write {}", file.display()))
-        .map_err(Failure::Output)
+    try_write_whole(file, bytes, mode).map_err(Failure::writing(file))
 }
 
 /// [`write_whole`] with an error that callers extend.
@@ -138,7 +133,6 @@ impl OutputFile {
     pub(crate) fn write(mut self, text: &str) -> Result<(), Failure> {
         self.file
             .write_all(text.as_bytes())
-            .with_context(|| format!("cannot write {}", self.path.display()))
-            .map_err(Failure::Output)
+            .map_err(Failure::writing(&self.path))
     }
 }

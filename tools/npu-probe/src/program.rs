@@ -3,11 +3,11 @@
 //! binary.
 
 use std::fs::File;
-use std::io::{self, Read, stdin};
+use std::io::{Read, stdin};
 use std::path::Path;
 
-use anyhow::Context;
-use rknpu_regcmd::{AsmError, Word, assemble};
+use anyhow::{Context, ensure};
+use rknpu_regcmd::{Word, assemble};
 
 use crate::exit::Failure;
 
@@ -17,25 +17,6 @@ const BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes of a word.
 const WORD_BYTES: usize = size_of::<u64>();
-
-/// Why a file is not a program.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ProgramFileError {
-    #[error(transparent)]
-    Read(#[from] io::Error),
-    #[error("the program is longer than {BYTES_MAX} bytes")]
-    TooLong,
-    #[error("the program has no words")]
-    Empty,
-    #[error("line {line}: `{token}` is not a 64-bit hexadecimal number")]
-    NotHex { line: usize, token: String },
-    #[error("{bytes} bytes are not a whole number of {WORD_BYTES}-byte words")]
-    PartOfWord { bytes: usize },
-    #[error("the file's extension means text, but it is not text: {0}")]
-    NotText(#[from] std::str::Utf8Error),
-    #[error(transparent)]
-    Assembler(#[from] AsmError),
-}
 
 /// The format of a program's words in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,12 +78,10 @@ fn read_as(path: &Path, form: impl FnOnce(&[u8]) -> Form) -> Result<Vec<Word>, F
         let bytes = read_bytes(path)?;
         words(&bytes, Form::of_name(path).unwrap_or_else(|| form(&bytes)))
     };
-    read()
-        .with_context(|| format!("cannot read {}", path.display()))
-        .map_err(Failure::Usage)
+    read().map_err(Failure::usage(format!("cannot read {}", path.display())))
 }
 
-fn read_bytes(path: &Path) -> Result<Vec<u8>, ProgramFileError> {
+fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let input: Box<dyn Read> = if path.as_os_str() == "-" {
         Box::new(stdin().lock())
@@ -110,22 +89,24 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, ProgramFileError> {
         Box::new(File::open(path)?)
     };
     input.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(ProgramFileError::TooLong);
-    }
+    ensure!(
+        bytes.len() as u64 <= BYTES_MAX,
+        "the program is longer than {BYTES_MAX} bytes"
+    );
     Ok(bytes)
 }
 
 /// The words that `bytes` hold in `form`: at least one.
-fn words(bytes: &[u8], form: Form) -> Result<Vec<Word>, ProgramFileError> {
+fn words(bytes: &[u8], form: Form) -> anyhow::Result<Vec<Word>> {
+    let text = || {
+        std::str::from_utf8(bytes).context("the file's extension means text, but it is not text")
+    };
     let words = match form {
-        Form::Assembler => assemble(std::str::from_utf8(bytes)?)?,
-        Form::Hex => hex_words(std::str::from_utf8(bytes)?)?,
+        Form::Assembler => assemble(text()?)?,
+        Form::Hex => hex_words(text()?)?,
         Form::Binary => binary_words(bytes)?,
     };
-    if words.is_empty() {
-        return Err(ProgramFileError::Empty);
-    }
+    ensure!(!words.is_empty(), "the program has no words");
     Ok(words)
 }
 
@@ -166,23 +147,24 @@ fn hex(token: &str) -> Option<u64> {
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())
 }
 
-fn hex_words(text: &str) -> Result<Vec<Word>, ProgramFileError> {
-    tokens(text)
-        .map(|(line, token)| {
-            let not_hex = || ProgramFileError::NotHex {
-                line,
-                token: token.escape_debug().to_string(),
-            };
-            hex(token).map(Word::from_bits).ok_or_else(not_hex)
-        })
-        .collect()
+fn hex_words(text: &str) -> anyhow::Result<Vec<Word>> {
+    let word = |(line, token): (usize, &str)| {
+        let bits = hex(token).with_context(|| {
+            let token = token.escape_debug();
+            format!("line {line}: `{token}` is not a 64-bit hexadecimal number")
+        })?;
+        Ok(Word::from_bits(bits))
+    };
+    tokens(text).map(word).collect()
 }
 
-fn binary_words(bytes: &[u8]) -> Result<Vec<Word>, ProgramFileError> {
+fn binary_words(bytes: &[u8]) -> anyhow::Result<Vec<Word>> {
     let (words, rest) = bytes.as_chunks::<WORD_BYTES>();
-    if !rest.is_empty() {
-        return Err(ProgramFileError::PartOfWord { bytes: bytes.len() });
-    }
+    ensure!(
+        rest.is_empty(),
+        "{} bytes are not a whole number of {WORD_BYTES}-byte words",
+        bytes.len()
+    );
     let word = |word: &[u8; WORD_BYTES]| Word::from_bits(u64::from_le_bytes(*word));
     Ok(words.iter().map(word).collect())
 }
@@ -191,33 +173,8 @@ fn binary_words(bytes: &[u8]) -> Result<Vec<Word>, ProgramFileError> {
 mod tests {
     use super::*;
 
-    const BITS: [u64; 3] = [0x0201_0000_00b1_1040, 1, 0xff];
-
-    fn expected() -> Vec<Word> {
-        BITS.map(Word::from_bits).to_vec()
-    }
-
-    fn by_content(bytes: &[u8]) -> Result<Vec<Word>, ProgramFileError> {
+    fn by_content(bytes: &[u8]) -> anyhow::Result<Vec<Word>> {
         words(bytes, Form::of_content(bytes))
-    }
-
-    #[test]
-    fn all_forms_say_the_same() {
-        for (form, bytes) in [
-            (
-                Form::Hex,
-                b"# a comment\n0x0201000000b11040, 1\n\n00ff ; tail\n".to_vec(),
-            ),
-            (
-                Form::Assembler,
-                b"CNA.CBUF_CON0 = 0xb1\n0x1 0xff # tail\n".to_vec(),
-            ),
-            (Form::Binary, to_binary(&expected())),
-            (Form::Hex, to_hex(&expected()).into_bytes()),
-        ] {
-            assert_eq!(Form::of_content(&bytes), form);
-            assert_eq!(words(&bytes, form).unwrap(), expected());
-        }
     }
 
     #[test]

@@ -4,6 +4,12 @@
 /// Bytes of a mebibyte.
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
 
+/// Parts as one text.
+pub(crate) fn joined<T: ToString>(parts: impl IntoIterator<Item = T>, between: &str) -> String {
+    let parts: Vec<String> = parts.into_iter().map(|part| part.to_string()).collect();
+    parts.join(between)
+}
+
 /// Rows with equal numbers of cells, headings first. Columns have their minimum width; numbers
 /// are aligned right.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
@@ -21,7 +27,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
             true => format!("{cell:>width$}"),
             false => format!("{cell:width$}"),
         });
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push_str(joined(cells, "  ").trim_end());
         text.push('\n');
     }
     text
@@ -30,22 +36,4 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 /// Whether a cell is a number, or `-` for no number.
 fn is_number(cell: &str) -> bool {
     cell == "-" || cell.parse::<f64>().is_ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_under_each_other() {
-        let rows = [
-            ["what", "MiB", "of"],
-            ["a", "1.5", "x"],
-            ["bcdef", "12.25", ""],
-        ];
-        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
-        let text = "what     MiB  of\na        1.5  x\nbcdef  12.25\n";
-        assert_eq!(table(&rows), text);
-        assert_eq!(table(&[]), "");
-    }
 }

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use npu_matmul::{Counters, Dtype, Engine, Profile, Results};
-use rknpu_regcmd::timing::{Machine, seconds};
-use serde::Serialize;
+use rknpu_regcmd::timing::seconds;
+use serde::{Deserialize, Serialize};
 
 use crate::data::ProductOperands;
 use crate::exit::Failure;
@@ -22,7 +22,7 @@ const SEED: u64 = 1;
 
 /// Times of one matmul. Device times are measured on an NPU and modelled on the software
 /// model; `wall` is the wall time of either.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Measurement {
     pub(crate) dtype: OperandDtypes,
     /// The type that its sums are written as.
@@ -67,7 +67,7 @@ pub(crate) struct Measurement {
 }
 
 /// Times of several equal matmuls, milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(crate) struct TimeSpread {
     pub(crate) best: f64,
     pub(crate) median: f64,
@@ -86,29 +86,13 @@ impl TimeSpread {
     }
 }
 
-/// Rates of a matmul, if jobs ran.
-#[derive(Clone, Copy, Debug)]
-struct Reached {
-    /// Whether jobs ran: without jobs there is no rate.
-    ran: bool,
-    is_model: bool,
-    wall_ms: f64,
-}
-
-impl Reached {
-    fn gops(self, operations: f64) -> Option<f64> {
-        self.ran.then(|| rate(operations, self.wall_ms))
-    }
-
-    /// Times of the software model do not apply to an NPU.
-    fn share_of(self, bound_ms: f64) -> Option<f64> {
-        (self.ran && !self.is_model).then(|| bound_ms / self.wall_ms.max(f64::MIN_POSITIVE))
-    }
-}
-
 /// 10^9 operations a second.
 fn rate(operations: f64, ms: f64) -> f64 {
     operations / ms.max(f64::MIN_POSITIVE) / 1e6
+}
+
+fn share(bound_ms: f64, ms: f64) -> f64 {
+    bound_ms / ms.max(f64::MIN_POSITIVE)
 }
 
 /// A matmul to measure, and how often.
@@ -120,7 +104,6 @@ pub(crate) struct MeasuredProduct {
     pub(crate) int4_depth: Option<usize>,
     pub(crate) shape: ProductShape,
     pub(crate) repeat: usize,
-    pub(crate) machine: Machine,
     pub(crate) is_model: bool,
 }
 
@@ -142,11 +125,10 @@ impl MeasuredProduct {
         let loaded = engine.counters();
         let gemm = engine.prepare(&weights, m, ProductResult::output(operands, self.results))?;
         let plan = gemm.plan();
-        let prediction = plan.predict(&self.machine);
+        let prediction = plan.predict(&profile.machine);
         let [needed, _] = plan.cache_bytes(&profile.choices);
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
         let out_bytes = plan.ty.out_bytes();
-        let on_npu = ProductShape { m, ..self.shape };
 
         let mut product = ProductResult::unwritten(operands, self.results, c);
         // Buffers are made and threads started before anything is measured.
@@ -170,11 +152,8 @@ impl MeasuredProduct {
         let submits = each(|c| c.submits);
         let operations = 2.0 * m as f64 * k as f64 * n as f64;
         let bound_ms = seconds(prediction.bound_ps()) * 1e3;
-        let reached = Reached {
-            ran: submits > 0.0,
-            is_model: self.is_model,
-            wall_ms: wall.median,
-        };
+        // Without jobs there is no rate, and times of the software model do not apply to an NPU.
+        let ran = submits > 0.0;
         let npu_ms = seconds(prediction.npu_ps) * 1e3;
         Ok(Measurement {
             dtype: self.kind,
@@ -196,21 +175,22 @@ impl MeasuredProduct {
             load_ms: milliseconds(load),
             wall_ms: wall,
             cpu_ms: milliseconds(cpu) / self.repeat as f64,
-            gops: reached.gops(operations),
+            gops: ran.then(|| rate(operations, wall.median)),
             modelled_npu_ms: npu_ms,
             modelled_gops: rate(operations, npu_ms),
             bound_ms,
             bound_by: prediction.bound_by().to_string(),
-            share_of_bound: reached.share_of(bound_ms),
-            modelled_share_of_bound: bound_ms / npu_ms.max(f64::MIN_POSITIVE),
-            operations_per_byte: operations / operand_bytes(self.kind.dtype(), out_bytes, on_npu),
+            share_of_bound: (ran && !self.is_model).then(|| share(bound_ms, wall.median)),
+            modelled_share_of_bound: share(bound_ms, npu_ms),
+            operations_per_byte: operations
+                / operand_bytes(self.kind.dtype(), out_bytes, self.shape),
         })
     }
 
     /// Random numbers, always the same ones.
     fn operands(&self) -> Result<ProductOperands, Failure> {
         let [a, b, _] = self.shape.lengths()?;
-        let random = ProductOperands::random_of(self.kind, a, b, SEED);
+        let random = ProductOperands::random(self.kind, a, b, SEED);
         Ok(match self.int4_depth {
             Some(depth) => random.allowing(self.shape.k, depth),
             None => random,
@@ -244,8 +224,7 @@ fn check(
 /// CPU time of this process.
 fn cpu_time() -> Result<Duration, Failure> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)
-        .context("cannot read the CPU time of this process")
-        .map_err(Failure::Device)?;
+        .map_err(Failure::device("cannot read the CPU time of this process"))?;
     Ok(duration(usage.user_time()) + duration(usage.system_time()))
 }
 
@@ -271,23 +250,6 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_rate_of_jobs_that_did_not_run() {
-        let of = |ran, is_model| {
-            let wall_ms = 2.0;
-            let reached = Reached {
-                ran,
-                is_model,
-                wall_ms,
-            };
-            (reached.gops(4e6), reached.share_of(1.0))
-        };
-        assert_eq!(of(true, false), (Some(2.0), Some(0.5)));
-        assert_eq!(of(true, true), (Some(2.0), None));
-        assert_eq!(of(false, false), (None, None));
-        assert_eq!(of(false, true), (None, None));
-    }
-
-    #[test]
     fn bytes_are_counted_once() {
         let shape = ProductShape { m: 2, k: 8, n: 4 };
         // (2 + 4) * 8 inputs and 8 outputs of 32 bits; int4 has halves of bytes
@@ -305,23 +267,9 @@ mod tests {
             b: vec![1, 1, 2, 2],
         };
         let shape = ProductShape { m: 2, k: 2, n: 2 };
-        assert!(
-            check(
-                &ProductResult::Integers(vec![3, 6, 7, 14]),
-                shape,
-                &operands,
-                1
-            )
-            .is_ok()
-        );
-        assert!(
-            check(
-                &ProductResult::Integers(vec![3, 6, 7, 15]),
-                shape,
-                &operands,
-                1
-            )
-            .is_err()
-        );
+        for (last, is_right) in [(14, true), (15, false)] {
+            let product = ProductResult::Integers(vec![3, 6, 7, last]);
+            assert_eq!(check(&product, shape, &operands, 1).is_ok(), is_right);
+        }
     }
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Measurements and their conditions.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
 use npu_matmul::{Profile, Results, Threads};
 use rknpu_regcmd::timing::Machine;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::measure::Measurement;
 use crate::doctor::SystemRoot;
@@ -16,15 +17,15 @@ use crate::report::{DeviceReport, time_of};
 use crate::table::MIB;
 
 /// Conditions of the measurements, besides the matmul.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct MeasuringConditions {
     /// Version of this tool.
-    pub(crate) version: &'static str,
+    pub(crate) version: Cow<'static, str>,
     /// Cargo's profile of this program; speed is measured with `dist`.
-    pub(crate) build: &'static str,
+    pub(crate) build: Cow<'static, str>,
     pub(crate) device: DeviceReport,
     /// Whose wall time the figures are: the NPU's, or the software model's.
-    pub(crate) time_of: &'static str,
+    pub(crate) time_of: Cow<'static, str>,
     /// Name of the board's profile, used for plans, bounds and modelled times.
     pub(crate) profile: String,
     /// Its clock of the NPU.
@@ -58,8 +59,8 @@ impl MeasuringConditions {
         threads: Option<Threads>,
     ) -> Self {
         Self {
-            version: env!("CARGO_PKG_VERSION"),
-            build: BUILD,
+            version: env!("CARGO_PKG_VERSION").into(),
+            build: BUILD.into(),
             time_of: time_of(device.is_model),
             device,
             profile: profile.name.to_string(),
@@ -95,7 +96,7 @@ fn load_average() -> Option<f64> {
 }
 
 /// All measurements of one run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct BenchReport {
     pub(crate) conditions: MeasuringConditions,
     pub(crate) measurements: Vec<Measurement>,
@@ -208,11 +209,5 @@ mod tests {
         let text = measured(Some(12.0)).text();
         assert!(text.contains("12.0 GOP/s; CPU") && !text.contains("no job ran"));
         assert!(serde_json::to_value(measured(None)).unwrap()["gops"].is_null());
-    }
-
-    #[test]
-    fn the_host_has_a_name_and_a_load() {
-        assert!(!cpu().is_empty());
-        assert!(load_average().is_some_and(|load| load >= 0.0));
     }
 }

@@ -26,7 +26,8 @@ pub(crate) fn write(file: &Path, profile: &Profile) -> Result<(), Failure> {
         fs::create_dir_all(folder_of(&file)).context("cannot create its folder")?;
         try_write_whole(&file, json.as_bytes(), MODE)
     };
-    write()
-        .with_context(|| format!("cannot write the profile {}", file.display()))
-        .map_err(Failure::Output)
+    write().map_err(Failure::output(format!(
+        "cannot write the profile {}",
+        file.display()
+    )))
 }

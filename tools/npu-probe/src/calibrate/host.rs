@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use npu_matmul::dtype::Dtype;
 use npu_matmul::matrix::MatrixView;
 use npu_matmul::pack::{Int8, pack_activation};
@@ -53,11 +52,10 @@ pub(super) fn measure(device: &Device) -> Result<HostCores, Failure> {
         clock_hz: (executed / f64::from(usual.instructions_per_clock)) as u64,
         instructions_per_clock: usual.instructions_per_clock,
         bytes_per_second: copied_bytes_per_second(cores as usize)
-            .context("cannot measure memory")
-            .map_err(Failure::Device)? as u64,
+            .map_err(Failure::device("cannot measure memory"))? as u64,
         sync_bytes_per_second: synced_bytes_per_second(device)
-            .context("cannot measure cache maintenance")
-            .map_err(Failure::Device)? as u64,
+            .map_err(Failure::device("cannot measure cache maintenance"))?
+            as u64,
     })
 }
 

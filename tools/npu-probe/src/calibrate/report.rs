@@ -4,7 +4,7 @@
 use npu_matmul::Profile;
 use npu_matmul::profile::HostCores;
 use rknpu_regcmd::timing::{DriverCosts, Machine};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::facts::report::SettleReport;
 use crate::flags::planning::HERTZ_PER_MHZ;
@@ -13,7 +13,7 @@ const GIGA: f64 = 1e9;
 const PS_PER_US: f64 = 1e6;
 
 /// The report of `calibrate`, which is printed as JSON.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct CalibrateReport {
     #[serde(flatten)]
     pub(crate) facts: SettleReport,

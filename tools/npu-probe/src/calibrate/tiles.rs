@@ -139,7 +139,7 @@ fn runs(device: &Device, dtype: Dtype, [rows, k, n]: [usize; 3]) -> Result<bool,
         unmeasured_tiles: Some(true),
         ..PlanOptions::default()
     };
-    let operands = ProductOperands::random_of(kind, rows * k, n * k, SEED).allowing(k, k);
+    let operands = ProductOperands::random(kind, rows * k, n * k, SEED).allowing(k, k);
     let engine = measuring::engine(device, 1, options, None)?;
     let weights = operands.load(&engine, dtype, n, k)?;
     let mut product = ProductResult::unwritten(&operands, Results::Sums, rows * n);

@@ -51,8 +51,7 @@ impl TimedTasks {
     pub(super) fn run(&self, open: &impl Open) -> Result<u64, Failure> {
         let opened = open()?;
         let pool = DevicePool::open(&opened.device, self.devices)
-            .context("cannot open the device again")
-            .map_err(Failure::Device)?;
+            .map_err(Failure::device("cannot open the device again"))?;
         let jobs = pool.devices().iter().map(|device| self.prepare(device));
         let mut jobs: Vec<PreparedJob> = jobs
             .collect::<anyhow::Result<_>>()

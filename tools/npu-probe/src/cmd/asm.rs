@@ -3,8 +3,6 @@
 
 use std::fs;
 
-use anyhow::Context;
-
 use crate::exit::{Failure, Verdict};
 use crate::flags::AsmFlags;
 use crate::output;
@@ -18,9 +16,7 @@ pub(crate) fn run(asm: &AsmFlags) -> Result<Verdict, Failure> {
         program::to_hex(&words).into_bytes()
     };
     match &asm.output {
-        Some(path) => fs::write(path, bytes)
-            .with_context(|| format!("cannot write {}", path.display()))
-            .map_err(Failure::Output)?,
+        Some(path) => fs::write(path, bytes).map_err(Failure::writing(path))?,
         None => output::print_bytes(&bytes)?,
     }
     Ok(Verdict::Pass)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe bench`: the speed of matmuls.
 
+use npu_matmul::PlanOptions;
+
 use super::measuring;
-use crate::bench::{BenchReport, MeasuringConditions};
+use crate::bench::{BenchReport, MeasuredProduct, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
 use crate::flags::BenchFlags;
 use crate::output;
@@ -10,32 +12,41 @@ use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
 pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
-    let measuring = &args.measuring;
     let opened = super::open(&args.device)?;
     let info = opened.device.info();
-    let (options, refused) = measuring.planning.machine.options(&info);
-    let machine = options.profile.machine;
+    let planning = &args.planning;
+    let (options, refused) = planning.machine.options(&info);
     let device = DeviceReport::new(info, opened.why);
     let is_model = device.is_model;
-    let fds = measuring.fds(device.cores);
-    let threads = measuring.threads()?;
+    let fds = args.fds(device.cores);
+    let threads = args.threads()?;
     let profile = &options.profile;
     let mut report = BenchReport {
         conditions: MeasuringConditions::look(device, profile, refused, fds, threads),
         measurements: Vec::new(),
     };
-    let steps = measuring.shapes.len() * measuring.kinds().len();
+    let steps = args.shapes.len() * args.kinds().len();
     let progress = ProgressLine::of(steps as u64, "matmuls");
     let say = |text: &str| progress.aside(|| args.report.say(text));
     say(&report.conditions.text())?;
-    for &shape in &measuring.shapes {
-        for &kind in measuring.kinds() {
+    for &shape in &args.shapes {
+        for &kind in args.kinds() {
             progress.doing(&format!("{kind} {shape}"));
-            let case = measuring.case(kind, shape, machine, is_model);
-            let options = measuring.plan_options(&case, &options);
-            let profile = options.profile.clone();
+            let dtype = kind.dtype();
+            let case = MeasuredProduct {
+                kind,
+                results: planning.results(dtype),
+                int4_depth: planning.int4_depth(dtype, shape.k),
+                shape,
+                repeat: args.repeat.get(),
+                is_model,
+            };
+            let options = PlanOptions {
+                conditions: planning.conditions(dtype, shape.m),
+                ..options.clone()
+            };
             let engine = measuring::engine(&opened.device, fds, options, threads)?;
-            let measurement = case.measure(&engine, &profile)?;
+            let measurement = case.measure(&engine, profile)?;
             progress.step();
             say(&measurement.text())?;
             report.measurements.push(measurement);

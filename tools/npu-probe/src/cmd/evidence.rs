@@ -4,11 +4,11 @@
 use std::env;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use npu_matmul::Profile;
 use npu_matmul::profile::Board;
 use npu_model::Selector;
@@ -34,30 +34,22 @@ const FIRST: &str = "first.json";
 const QUICK: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(args: &EvidenceFlags) -> Result<Verdict, Failure> {
-    let given = GivenPrograms {
-        conformance: args.conformance.as_deref(),
-        llama: args.llama.as_deref(),
-        model: args.model.as_deref(),
-    };
     // What does not work is in the archive, which is what was asked for.
-    run_steps(&args.first, &places(&args.first.output, &given)?, true).map(|_| Verdict::Pass)
+    let places = places(&args.first.output, Some(args))?;
+    run_steps(&args.first, &places, true).map(|_| Verdict::Pass)
 }
 
 /// `npu-probe first`: the same without what measures and what provokes the driver.
 pub(crate) fn run_first(args: &FirstFlags) -> Result<Verdict, Failure> {
-    let places = places(&args.output, &GivenPrograms::default())?;
-    run_steps(args, &places, false)
+    run_steps(args, &places(&args.output, None)?, false)
 }
 
 fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdict, Failure> {
     let folder = &places.folder;
     // Until this process ends: two of them would take each other's files.
-    let lock = File::open(folder)
-        .context("the directory")
-        .map_err(Failure::Output)?;
+    let lock = File::open(folder).map_err(Failure::output("the directory"))?;
     lock.try_lock()
-        .with_context(|| format!("{} is in use", folder.display()))
-        .map_err(Failure::Usage)?;
+        .map_err(Failure::usage(format!("{} is in use", folder.display())))?;
     let runner = ChildRunner::new()?;
     let device = find_device(&args.device.selector())?;
     let state = EvidenceState::load(folder, &device.name)?;
@@ -80,9 +72,7 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
     let first = run.judge(true)?;
     output::write_whole(
         &folder.join(FIRST),
-        &serde_json::to_vec_pretty(&first)
-            .context("the verdict")
-            .map_err(Failure::Output)?,
+        &serde_json::to_vec_pretty(&first).map_err(Failure::output("the verdict"))?,
         EVIDENCE_MODE,
     )?;
     if all {
@@ -135,32 +125,26 @@ fn told(outcome: Option<&EvidenceOutcome>) -> String {
     }
 }
 
-/// Programs and files that the user has named.
-#[derive(Default)]
-struct GivenPrograms<'a> {
-    conformance: Option<&'a Path>,
-    llama: Option<&'a Path>,
-    model: Option<&'a Path>,
-}
-
-fn places(folder: &Path, named: &GivenPrograms<'_>) -> Result<StepPlaces, Failure> {
+/// Where programs and files are, with those that `evidence` names.
+fn places(folder: &Path, evidence: Option<&EvidenceFlags>) -> Result<StepPlaces, Failure> {
     let whole = |path: &Path| {
         path.canonicalize()
-            .with_context(|| path.display().to_string())
-            .map_err(Failure::Usage)
+            .map_err(Failure::usage(path.display().to_string()))
     };
-    let given = |path: Option<&Path>| path.map(whole).transpose();
+    let given = |of: fn(&EvidenceFlags) -> &Option<PathBuf>| {
+        let path = evidence.and_then(|flags| of(flags).as_deref());
+        path.map(whole).transpose()
+    };
     fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make {}", folder.display()))
-        .map_err(Failure::Output)?;
-    let probe = env::current_exe()
-        .context("cannot determine the path of npu-probe")
-        .map_err(Failure::Usage)?;
+        .map_err(Failure::output(format!("cannot make {}", folder.display())))?;
+    let probe =
+        env::current_exe().map_err(Failure::usage("cannot determine the path of npu-probe"))?;
     Ok(StepPlaces {
         folder: whole(folder)?,
-        conformance: given(named.conformance)?.or_else(|| find("rocket-conformance", Some(&probe))),
-        llama: given(named.llama)?.or_else(|| find("llama-completion", None)),
-        model: given(named.model)?,
+        conformance: given(|flags| &flags.conformance)?
+            .or_else(|| find("rocket-conformance", Some(&probe))),
+        llama: given(|flags| &flags.llama)?.or_else(|| find("llama-completion", None)),
+        model: given(|flags| &flags.model)?,
         probe,
     })
 }
@@ -448,8 +432,7 @@ impl EvidenceRun<'_> {
         };
         opened
             .and_then(|file| file.take(MOST_OF_FILE).read_to_end(&mut bytes))
-            .with_context(|| format!("reading {}", file.display()))
-            .map_err(Failure::Output)?;
+            .map_err(Failure::output(format!("reading {}", file.display())))?;
         if bytes.is_empty() {
             // Who looks finds an empty file, if this fails.
             let _ = fs::remove_file(file);

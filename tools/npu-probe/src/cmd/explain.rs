@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::Context;
 use flate2::read::GzDecoder;
 
 use crate::exit::{Failure, Verdict};
@@ -17,9 +16,10 @@ const FILE_MAX: u64 = 64 << 20;
 const ALL_MAX: u64 = 512 << 20;
 
 pub(crate) fn run(args: &ExplainFlags) -> Result<Verdict, Failure> {
-    let results = unpack(&args.archive)
-        .with_context(|| format!("{} is no archive of `first`", args.archive.display()))
-        .map_err(Failure::Usage)?;
+    let results = unpack(&args.archive).map_err(Failure::usage(format!(
+        "{} is no archive of `first`",
+        args.archive.display()
+    )))?;
     let report = results.judge(true).map_err(Failure::Usage)?;
     args.report.print(&report, || report.text())?;
     Ok(report.exit())

@@ -11,14 +11,13 @@ mod weights;
 
 use std::path::Path;
 
-use anyhow::Context;
 use npu_offload::{OffloadRules, PlanTarget, default_budget};
 use rocket_uapi::DeviceInfo;
 use serde::Serialize;
 
 use crate::exit::{Failure, Verdict};
 use crate::flags::GgufFlags;
-use crate::gguf::{GgufError, GgufModel};
+use crate::gguf::GgufModel;
 use crate::progress::ProgressLine;
 use speed::SpeedReport;
 use weights::{PlacedWeights, WeightGroup};
@@ -58,14 +57,9 @@ struct ModelReport {
 
 pub(crate) fn run(args: &GgufFlags) -> Result<Verdict, Failure> {
     let progress = ProgressLine::endless(&format!("planning {}", args.file.display()));
-    let read = || {
-        let model = GgufModel::read(&args.file)?;
-        weights::check(&model)?;
-        Ok::<_, GgufError>(model)
-    };
-    let model = read()
-        .with_context(|| args.file.display().to_string())
-        .map_err(Failure::Usage)?;
+    let model = GgufModel::read(&args.file)
+        .and_then(|model| weights::check(&model).map(|()| model))
+        .map_err(Failure::usage(args.file.display().to_string()))?;
     let info = super::open(&args.device)?.device.info();
     let report = report(&model, args, &info);
     drop(progress);

@@ -4,6 +4,7 @@
 use anyhow::anyhow;
 use npu_capture::{ByteDifference, Capture, ReplayError, ReplayReport, ReplayedJob, replay};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::capture_file;
 use crate::exit::{Failure, Verdict};
@@ -33,52 +34,31 @@ struct JobJson {
     /// None where there is nothing to compare.
     bytes_compared: Option<u64>,
     bytes_different: Option<u64>,
-    first: Option<DifferenceJson>,
+    first: Option<Value>,
 }
 
-#[derive(Debug, Serialize)]
-struct DifferenceJson {
-    object: usize,
-    handle: u32,
-    offset: u64,
-    iova: u64,
-    recorded: u8,
-    replayed: u8,
-    element: Option<ElementJson>,
-}
-
-#[derive(Debug, Serialize)]
-struct ElementJson {
-    program: usize,
-    y: u32,
-    x: u32,
-    channel: u32,
-    dtype: String,
-    recorded: String,
-    replayed: String,
-}
-
-impl DifferenceJson {
-    fn new(capture: &Capture, difference: &ByteDifference) -> Self {
-        let element = difference.place.map(|place| ElementJson {
-            program: place.program,
-            y: place.element.y,
-            x: place.element.x,
-            channel: place.element.channel,
-            dtype: place.element.ty.to_string(),
-            recorded: place.recorded.to_string(),
-            replayed: place.replayed.to_string(),
-        });
-        Self {
-            object: difference.object,
-            handle: capture.objects()[difference.object].handle,
-            offset: difference.offset,
-            iova: difference.iova,
-            recorded: difference.recorded,
-            replayed: difference.replayed,
-            element,
-        }
-    }
+/// The first byte that differs, with its output element where the program names it.
+fn difference(capture: &Capture, difference: &ByteDifference) -> Value {
+    let element = difference.place.map(|place| {
+        json!({
+            "program": place.program,
+            "y": place.element.y,
+            "x": place.element.x,
+            "channel": place.element.channel,
+            "dtype": place.element.ty.to_string(),
+            "recorded": place.recorded.to_string(),
+            "replayed": place.replayed.to_string(),
+        })
+    });
+    json!({
+        "object": difference.object,
+        "handle": capture.objects()[difference.object].handle,
+        "offset": difference.offset,
+        "iova": difference.iova,
+        "recorded": difference.recorded,
+        "replayed": difference.replayed,
+        "element": element,
+    })
 }
 
 impl JobJson {
@@ -91,7 +71,7 @@ impl JobJson {
             matches: job.matches(),
             bytes_compared: comparison.map(|comparison| comparison.bytes),
             bytes_different: comparison.map(|comparison| comparison.different),
-            first: first.map(|first| DifferenceJson::new(capture, first)),
+            first: first.map(|first| difference(capture, first)),
         }
     }
 }
@@ -178,10 +158,9 @@ fn job_text(capture: &Capture, index: usize, job: &ReplayedJob) -> String {
         "job {index:<6} recorded: {}; now: {}\n",
         job.recorded, job.replayed
     );
-    let Some(comparison) = &job.comparison else {
-        return text;
-    };
-    let Some(first) = &comparison.first else {
+    let comparison = job.comparison.as_ref();
+    let Some((comparison, first)) = comparison.and_then(|one| Some((one, one.first.as_ref()?)))
+    else {
         return text;
     };
     text += &format!(

@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
@@ -53,15 +53,13 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let shown = Shown::choose(run)?;
     let library = library(run)?;
     let before = SigSet::thread_get_mask()
-        .context("cannot block signals for the program")
-        .map_err(Failure::Device)?;
+        .map_err(Failure::device("cannot block signals for the program"))?;
     // Before other threads start, so that they inherit the mask. Signals that come before the
     // program starts wait for it.
     let signals: SigSet = FROM_TERMINAL.into_iter().chain(PASSED_ON).collect();
     signals
         .thread_block()
-        .context("cannot block signals for the program")
-        .map_err(Failure::Device)?;
+        .map_err(Failure::device("cannot block signals for the program"))?;
     // Before the program runs: a later failure would lose its results.
     let recorder = recorder(run)?;
     let [to_report, to_trace] = [&run.report, &run.files.trace].map(|file| {
@@ -76,9 +74,7 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
         }
         None => Server::start(shown.service()),
     };
-    let server = started
-        .context("cannot serve the device")
-        .map_err(Failure::Device)?;
+    let server = started.map_err(Failure::device("cannot serve the device"))?;
 
     // The program starts only if the thread that forwards signals exists.
     let (to_passer, child) = mpsc::channel();
@@ -172,8 +168,7 @@ fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
         ..RecorderOptions::default()
     };
     Recorder::create(file, options)
-        .with_context(|| file.display().to_string())
-        .map_err(Failure::Output)
+        .map_err(Failure::output(file.display().to_string()))
         .map(Some)
 }
 
@@ -181,12 +176,9 @@ fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
 fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
     if let Some(path) = &run.preload {
         return fs::canonicalize(path)
-            .with_context(|| format!("no library at {}", path.display()))
-            .map_err(Failure::Usage);
+            .map_err(Failure::usage(format!("no library at {}", path.display())));
     }
-    let tool = env::current_exe()
-        .context("cannot find the path of npu-probe")
-        .map_err(Failure::Usage)?;
+    let tool = env::current_exe().map_err(Failure::usage("cannot find the path of npu-probe"))?;
     let folder = tool.parent().unwrap_or(Path::new("/"));
     let places = PLACES.map(|place| folder.join(place).join(LIBRARY));
     if let Some(found) = places.iter().find(|path| path.exists()) {

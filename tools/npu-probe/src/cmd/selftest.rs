@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use npu_capture::{Recorder, RecorderOptions};
-use npu_matmul::{Engine, Error, Observer, PackedWeights, Results};
+use npu_matmul::{Observer, Results};
 use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
 use rocket_uapi::Device;
@@ -44,7 +44,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     say(&device.text())?;
 
     let progress = ProgressLine::of(test.repeat.get() as u64, "computing on the CPU");
-    let operands = ProductOperands::random_of(test.dtype, a_len, b_len, test.seed);
+    let operands = ProductOperands::random(test.dtype, a_len, b_len, test.seed);
     let (recorded, recorder) = recorded(&opened.device, test)?;
     let counter = Arc::new(ProgramCounter::default());
     let observer: Arc<dyn Observer> = Arc::<ProgramCounter>::clone(&counter);
@@ -56,16 +56,20 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     progress.aside(|| say(&problem.text()))?;
     let expected = CpuResult::compute(test.shape, &operands, weights.plan().k_tile_count());
 
-    let self_test = SelfTestRuns {
-        test,
-        c_len,
-        operands: &operands,
-        expected: &expected,
-        engine: &engine,
-        weights: &weights,
-        progress: &progress,
-    };
-    let (runs, failed) = self_test.run();
+    let (mut runs, mut failed) = (Vec::new(), None);
+    progress.doing("multiplying");
+    for _ in 0..test.repeat.get() {
+        let start = Instant::now();
+        let mut product = ProductResult::unwritten(&operands, Results::Sums, c_len);
+        let multiplied = product.multiply(&engine, &weights, m, &operands);
+        let wall = start.elapsed();
+        if let Err(error) = multiplied {
+            failed = Some(error);
+            break;
+        }
+        runs.push(RunReport::new(wall, expected.compare(&product, n)));
+        progress.step();
+    }
     let program = counter.of_one(runs.len() + usize::from(failed.is_some()));
     // Also after a failed run: recordings are for those.
     let recording = finish(recorder.as_ref())?;
@@ -113,9 +117,7 @@ const DUMPED_REPORT: &str = "report.json";
 fn write_json(file: &Path, report: &SelfTestReport) -> Result<(), Failure> {
     let write =
         || -> anyhow::Result<()> { Ok(fs::write(file, serde_json::to_vec_pretty(report)?)?) };
-    write()
-        .with_context(|| format!("cannot write {}", file.display()))
-        .map_err(Failure::Output)
+    write().map_err(Failure::writing(file))
 }
 
 /// The device, with a recorder in front of it if requested.
@@ -124,9 +126,10 @@ fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Rec
         return Ok((device.clone(), None));
     };
     if let Some(folder) = &test.dump {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("cannot create the directory {}", folder.display()))
-            .map_err(Failure::Output)?;
+        fs::create_dir_all(folder).map_err(Failure::output(format!(
+            "cannot create the directory {}",
+            folder.display()
+        )))?;
     }
     let options = RecorderOptions {
         // What a board was doing when it died is to be on its disk.
@@ -137,13 +140,11 @@ fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Rec
         )],
         ..RecorderOptions::default()
     };
-    let recorder = Recorder::create(&file, options)
-        .with_context(|| file.display().to_string())
-        .map_err(Failure::Output)?;
+    let recorder =
+        Recorder::create(&file, options).map_err(Failure::output(file.display().to_string()))?;
     let device = recorder
         .open(device)
-        .context("cannot open the device again")
-        .map_err(Failure::Device)?;
+        .map_err(Failure::device("cannot open the device again"))?;
     Ok((device, Some(recorder)))
 }
 
@@ -161,54 +162,13 @@ fn finish(recorder: Option<&Recorder>) -> Result<Option<String>, Failure> {
     )))
 }
 
-/// State that the runs of one self-test share.
-struct SelfTestRuns<'a> {
-    test: &'a SelfTestFlags,
-    c_len: usize,
-    operands: &'a ProductOperands,
-    expected: &'a CpuResult,
-    engine: &'a Engine,
-    weights: &'a PackedWeights,
-    progress: &'a ProgressLine,
-}
-
-impl SelfTestRuns<'_> {
-    /// Multiplies and compares as often as asked for, or until the device fails.
-    fn run(&self) -> (Vec<RunReport>, Option<Error>) {
-        let mut runs = Vec::new();
-        self.progress.doing("multiplying");
-        for _ in 0..self.test.repeat.get() {
-            let start = Instant::now();
-            let product = self.multiply();
-            let wall = start.elapsed();
-            match product {
-                Ok(product) => {
-                    let comparison = self.expected.compare(&product, self.test.shape.n);
-                    runs.push(RunReport::new(wall, comparison));
-                }
-                Err(error) => return (runs, Some(error)),
-            }
-            self.progress.step();
-        }
-        (runs, None)
-    }
-
-    fn multiply(&self) -> Result<ProductResult, Error> {
-        let mut product = ProductResult::unwritten(self.operands, Results::Sums, self.c_len);
-        product.multiply(self.engine, self.weights, self.test.shape.m, self.operands)?;
-        Ok(product)
-    }
-}
-
 /// Writes the modelled timeline, if requested; returns a summary.
 fn trace(test: &SelfTestFlags, model: Option<&Model>) -> Result<Option<String>, Failure> {
     let timeline = model.and_then(Model::timeline);
     let (Some(file), Some(timeline)) = (&test.files.trace, timeline) else {
         return Ok(None);
     };
-    fs::write(file, timeline.to_chrome_trace())
-        .with_context(|| format!("cannot write {}", file.display()))
-        .map_err(Failure::Output)?;
+    fs::write(file, timeline.to_chrome_trace()).map_err(Failure::writing(file))?;
     Ok(Some(format!(
         "{} jobs, {:.1} us of modelled time at {} MHz (for ui.perfetto.dev)",
         timeline.jobs().len(),

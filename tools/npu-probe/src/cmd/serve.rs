@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use nix::sys::signal::{SigSet, Signal};
 use npu_model::Model;
 use npu_server::{ModelService, Server, ServerError};
@@ -33,8 +33,7 @@ fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         .collect();
     signals
         .thread_block()
-        .context("cannot wait for signals")
-        .map_err(Failure::Device)?;
+        .map_err(Failure::device("cannot wait for signals"))?;
     let ended = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&ended);
     thread::Builder::new()
@@ -53,9 +52,10 @@ fn meeting() -> Result<Address, Failure> {
     let [runtime, temporary] =
         ["XDG_RUNTIME_DIR", "TMPDIR"].map(|name| env::var_os(name).map(OsStringExt::into_vec));
     let folder = npu_wire::meeting_folder(runtime.as_deref(), temporary.as_deref());
-    Address::meeting(folder)
-        .with_context(|| format!("cannot use the folder {}", folder.escape_ascii()))
-        .map_err(Failure::Usage)
+    Address::meeting(folder).map_err(Failure::usage(format!(
+        "cannot use the folder {}",
+        folder.escape_ascii()
+    )))
 }
 
 pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
@@ -65,9 +65,7 @@ pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
         Some(name) => Address::new(name.as_bytes())
             .ok_or_else(|| Failure::Usage(anyhow!("`{name}` is not a valid name of a server")))?,
     };
-    npu_server::shared_server_limits()
-        .context("cannot serve the model")
-        .map_err(Failure::Device)?;
+    npu_server::shared_server_limits().map_err(Failure::device("cannot serve the model"))?;
     let ended = end_on_signals()?;
     let service = Arc::new(ModelService::new(Model::new(options)));
     let server = match Server::start_at(service, address) {
@@ -76,9 +74,7 @@ pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
             output::print(READY)?;
             return Ok(Verdict::Pass);
         }
-        other => other
-            .context("cannot serve the model")
-            .map_err(Failure::Device)?,
+        other => other.map_err(Failure::device("cannot serve the model"))?,
     };
     output::print(READY)?;
     server.wait_until_idle(LINGER, || ended.load(Ordering::Acquire));

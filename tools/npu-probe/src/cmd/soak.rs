@@ -9,6 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,25 +43,22 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
     let device = DeviceReport::new(opened.device.info(), opened.why);
     drop((opened.device, opened.model));
     args.report.say(&device.text())?;
-    let program = env::current_exe()
-        .context("cannot find the path of npu-probe")
-        .map_err(Failure::Usage)?;
+    let program =
+        env::current_exe().map_err(Failure::usage("cannot find the path of npu-probe"))?;
     let soak = Soak {
         program,
         device: args.device.selector().to_string(),
         end: Instant::now() + Duration::from_secs(args.seconds),
         kill: args.kill,
         failed: AtomicBool::new(false),
+        tally: Mutex::default(),
         progress: ProgressLine::of(args.seconds, "seconds of the soak"),
         start: Instant::now(),
     };
-    let mut tally = Tally::default();
-    let mut ended = Ok(());
-    for (part, end) in soak.all(args.processes.get(), args.seed) {
-        tally.append(part);
-        ended = ended.and(end);
-    }
-    drop(soak);
+    let ended = soak.all(args.processes.get(), args.seed);
+    let tally = soak.tally.into_inner();
+    let tally = tally.unwrap_or_else(PoisonError::into_inner);
+    drop(soak.progress);
     let verdict = tally.verdict();
     let lost = tally.lost;
     let is_too_slow = lost > 0 && !(args.allow_timeouts && tally.words > 0);
@@ -93,9 +91,7 @@ fn client(args: &SoakFlags, cases: u64) -> Result<Verdict, Failure> {
                 output::complain(&format!("{case}: {} words wrong", checked.wrong));
             }
             let line = serde_json::to_string(checked);
-            let line = line
-                .context("cannot write a matmul as JSON")
-                .map_err(Failure::Output)?;
+            let line = line.map_err(Failure::output("cannot write a matmul as JSON"))?;
             output::print(&(line + "\n"))
         })?;
     }
@@ -109,21 +105,20 @@ struct Soak {
     end: Instant,
     kill: bool,
     failed: AtomicBool,
+    tally: Mutex<Tally>,
     progress: ProgressLine,
     start: Instant,
 }
 
 impl Soak {
-    /// The counts, and whether all work was done, for each of `processes`.
-    fn all(&self, processes: u64, seed: u64) -> Vec<(Tally, Result<(), Failure>)> {
+    /// Keeps so many processes running; whether all work was done.
+    fn all(&self, processes: u64, seed: u64) -> Result<(), Failure> {
         thread::scope(|scope| {
             let one = |place| {
                 let work = move || {
-                    let mut tally = Tally::default();
-                    let random = SplitMix64::new(seed.wrapping_add(place));
-                    let ended = self.keep(random, &mut tally);
+                    let ended = self.keep(SplitMix64::new(seed.wrapping_add(place)));
                     self.failed.fetch_or(ended.is_err(), Ordering::Relaxed);
-                    (tally, ended.map_err(Failure::Device))
+                    ended.map_err(Failure::Device)
                 };
                 let started = thread::Builder::new().spawn_scoped(scope, work);
                 // The others need not go on.
@@ -132,20 +127,24 @@ impl Soak {
             };
             let threads: Vec<_> = (0..processes).map(one).collect();
             let results = threads.into_iter().map(|started| match started {
-                Ok(thread) => thread.join().unwrap_or_else(|_| {
-                    let panicked = anyhow!("a thread panicked");
-                    (Tally::default(), Err(Failure::Device(panicked)))
-                }),
-                Err(error) => (Tally::default(), Err(Failure::Device(no_thread(error)))),
+                Ok(thread) => thread
+                    .join()
+                    .unwrap_or_else(|_| Err(Failure::Device(anyhow!("a thread panicked")))),
+                Err(error) => Err(Failure::Device(no_thread(error))),
             });
-            results.collect()
+            // The first error, after all have ended.
+            results.fold(Ok(()), Result::and)
         })
     }
 
+    fn count(&self, change: impl FnOnce(&mut Tally)) {
+        change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Runs one process after the other, until the time is over.
-    fn keep(&self, mut random: SplitMix64, tally: &mut Tally) -> anyhow::Result<()> {
+    fn keep(&self, mut random: SplitMix64) -> anyhow::Result<()> {
         loop {
-            self.client(&mut random, tally)?;
+            self.client(&mut random)?;
             if Instant::now() >= self.end || self.failed.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -153,7 +152,7 @@ impl Soak {
     }
 
     /// A process from its start to its end.
-    fn client(&self, random: &mut SplitMix64, tally: &mut Tally) -> anyhow::Result<()> {
+    fn client(&self, random: &mut SplitMix64) -> anyhow::Result<()> {
         let cases = 1 + random.below(CASES);
         let last = 1 + random.below(PRODUCTS);
         let moment = Duration::from_micros(random.below(MOMENTS));
@@ -164,21 +163,20 @@ impl Soak {
         command.args((!doomed).then(|| cases.to_string()));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a process")?;
-        tally.clients += 1;
+        self.count(|tally| tally.clients += 1);
         let mut products = 0;
         let output = child.stdout.take().context("the process has no output")?;
         for line in BufReader::new(output).lines() {
             let line = line.context("cannot read the output of a process")?;
-            tally.add(
-                serde_json::from_str(&line)
-                    .with_context(|| format!("a process printed {line:?}"))?,
-            );
+            let checked = serde_json::from_str(&line);
+            let checked = checked.with_context(|| format!("a process printed {line:?}"))?;
+            self.count(|tally| tally.add(checked));
             products += 1;
             self.progress.reached(self.start.elapsed().as_secs());
             if doomed && products == last {
                 thread::sleep(moment);
                 child.kill().context("cannot kill a process")?;
-                tally.killed += 1;
+                self.count(|tally| tally.killed += 1);
             }
         }
         let status = child.wait().context("cannot wait for a process")?;
@@ -217,17 +215,6 @@ impl Tally {
         }
         self.words += checked.words;
         self.wrong += checked.wrong;
-    }
-
-    fn append(&mut self, other: Self) {
-        self.clients += other.clients;
-        self.killed += other.killed;
-        for (kind, number) in other.products {
-            *self.products.entry(kind).or_default() += number;
-        }
-        self.words += other.words;
-        self.wrong += other.wrong;
-        self.lost += other.lost;
     }
 
     fn verdict(&self) -> Verdict {
@@ -286,13 +273,11 @@ mod tests {
             ("int4", 0, 0, Verdict::Mismatch),
             ("int4", 9, 0, Verdict::Mismatch),
         ] {
-            let mut part = Tally::default();
-            part.add(CheckedProduct {
+            all.add(CheckedProduct {
                 kind: kind.to_owned(),
                 words,
                 wrong,
             });
-            all.append(part);
             assert_eq!(all.verdict(), verdict, "{kind} {words}");
         }
         assert_eq!((all.words, all.wrong, all.lost), (89, 1, 1));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::root::SystemRoot;
 use super::row::DoctorRow;
+use crate::table::joined;
 
 const CPUS: &str = "sys/devices/system/cpu";
 /// Part numbers of the RK3588's CPUs in MIDR_EL1 (Arm's reference manuals of both).
@@ -87,25 +88,20 @@ pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
         let kind = kind.map_or(String::new(), |kind| format!(" ({kind})"));
         format!("{} on CPU {}{kind}", interrupt.number, interrupt.cpus)
     };
-    let told: Vec<String> = found.iter().map(describe).collect();
-    let told = told.join(", ");
+    let told = joined(found.iter().map(describe), ", ");
     let on_small = |interrupt: &&CoreInterrupt| {
         let cpus = list(&interrupt.cpus).unwrap_or_default();
         cpus.iter().any(|cpu| small.contains(cpu))
     };
-    let slow: Vec<String> = found
-        .iter()
-        .filter(on_small)
-        .map(|interrupt| interrupt.number.to_string())
-        .collect();
+    let slow = found.iter().filter(on_small);
+    let slow = joined(slow.map(|interrupt| interrupt.number), ", ");
     let big = of_kind("A76");
     let (Some(first), false) = (big.first(), slow.is_empty()) else {
         return DoctorRow::ok(TOPIC, told);
     };
     let remedy = format!(
-        "As root, write {first} to /proc/irq/N/smp_affinity_list for N = {}, and keep irqbalance \
-         from moving them back.",
-        slow.join(", ")
+        "As root, write {first} to /proc/irq/N/smp_affinity_list for N = {slow}, and keep \
+         irqbalance from moving them back."
     );
     // E-time-submit.
     let cost = "a submit of a tiny job takes 51 to 54 us with its interrupt on an A55, 31 to 33 \
@@ -140,26 +136,26 @@ pub(super) fn governor_row(root: &SystemRoot) -> Option<DoctorRow> {
     let policies: Vec<(String, String)> = policies
         .filter_map(|policy| {
             let read = |file: &str| root.line(&format!("{directory}/{policy}/{file}"));
-            Some((
-                read("related_cpus")?.replace(' ', ","),
-                read("scaling_governor")?,
-            ))
+            let cpus = read("related_cpus")?.replace(' ', ",");
+            Some((cpus, read("scaling_governor")?))
         })
         .collect();
     if policies.is_empty() {
         return None;
     }
-    let told: Vec<String> = policies
-        .iter()
-        .map(|(cpus, governor)| format!("CPU {cpus} {governor}"))
-        .collect();
-    let told = told.join("; ");
-    if policies.iter().any(|(_, governor)| governor == "powersave") {
-        let remedy = "Use `schedutil` or `performance` (`cpupower frequency-set -g`): powersave \
-                      keeps CPUs at their lowest clock, and they prepare the NPU's data.";
-        return Some(DoctorRow::note(TOPIC, told, remedy));
-    }
-    Some(DoctorRow::ok(TOPIC, told))
+    let each = policies.iter();
+    let told = joined(
+        each.map(|(cpus, governor)| format!("CPU {cpus} {governor}")),
+        "; ",
+    );
+    let saves_power = policies.iter().any(|(_, governor)| governor == "powersave");
+    let remedy = "Use `schedutil` or `performance` (`cpupower frequency-set -g`): powersave keeps \
+                  CPUs at their lowest clock, and they prepare the NPU's data.";
+    Some(DoctorRow::judged(
+        TOPIC,
+        told,
+        saves_power.then_some(remedy),
+    ))
 }
 
 /// The CPUs' idle states; none if they have none.
@@ -176,17 +172,15 @@ pub(super) fn idle_row(root: &SystemRoot) -> Option<DoctorRow> {
         })
         .collect();
     let longest = states.iter().map(|(_, latency)| *latency).max()?;
-    let told: Vec<String> = states
-        .iter()
-        .map(|(name, latency)| format!("{name} {latency} us"))
-        .collect();
-    let told = format!("{} to wake", told.join(", "));
-    if longest > LONG_WAKE {
-        let remedy = "If latency matters, write 0 to /dev/cpu_dma_latency and keep it open: a \
-                      CPU in deep sleep sees the end of a job later.";
-        return Some(DoctorRow::note(TOPIC, told, remedy));
-    }
-    Some(DoctorRow::ok(TOPIC, told))
+    let each = states.iter();
+    let told = joined(
+        each.map(|(name, latency)| format!("{name} {latency} us")),
+        ", ",
+    );
+    let remedy = "If latency matters, write 0 to /dev/cpu_dma_latency and keep it open: a CPU in \
+                  deep sleep sees the end of a job later.";
+    let remedy = (longest > LONG_WAKE).then_some(remedy);
+    Some(DoctorRow::judged(TOPIC, format!("{told} to wake"), remedy))
 }
 
 #[cfg(test)]

@@ -157,16 +157,13 @@ impl DriverBinding {
             |core: &String| power(core, "runtime_status").unwrap_or_else(|| "unknown".to_owned());
         let all: Vec<String> = self.cores.iter().map(status).collect();
         let found = all.join(", ");
-        if all.iter().any(|status| status == "error") {
+        if all.contains(&"error".to_owned()) {
             let remedy =
                 "Reboot: the kernel could not power a core up or down. `sudo dmesg` shows why.";
             return DoctorRow::problem(TOPIC, found, remedy);
         }
-        let mut always_on = self
-            .cores
-            .iter()
-            .filter(|core| power(core, "control").is_some_and(|control| control == "on"));
-        if always_on.next().is_some() {
+        let is_kept_on = |core| power(core, "control").is_some_and(|control| control == "on");
+        if self.cores.iter().any(is_kept_on) {
             let remedy = "Write `auto` to power/control of the cores in sysfs, unless you want \
                           them to stay powered.";
             return DoctorRow::note(TOPIC, format!("{found}; kept on"), remedy);

@@ -3,6 +3,7 @@
 
 use super::root::{SystemRoot, shown_line};
 use super::row::DoctorRow;
+use crate::table::joined;
 
 /// The log, a record each read (Linux, Documentation/ABI/testing/dev-kmsg).
 const LOG: &str = "dev/kmsg";
@@ -54,15 +55,12 @@ impl KernelLog {
     pub(super) fn numbers_row(&self, root: &SystemRoot, bound: &[String]) -> DoctorRow {
         const TOPIC: &str = "core numbers";
         let elsewhere = bound.iter().filter(|core| !CORES.contains(&core.as_str()));
-        let elsewhere: Vec<&str> = elsewhere.map(String::as_str).collect();
+        let elsewhere = joined(elsewhere, ", ");
         if !elsewhere.is_empty() {
             // A virtual machine's, whose addresses say nothing of their numbers.
             return DoctorRow::note(
                 TOPIC,
-                format!(
-                    "not checked: {} is not a core of an RK3588",
-                    elsewhere.join(", ")
-                ),
+                format!("not checked: {elsewhere} is not a core of an RK3588"),
                 "If one job in two or three is killed, compare `sudo dmesg | grep 'NPU core'` \
                  with the core numbers of this chip.",
             );
@@ -73,13 +71,12 @@ impl KernelLog {
             let own = CORES.iter().position(|known| known == core);
             number.is_some() && *number != own
         });
-        let wrong: Vec<String> = wrong
-            .map(|(core, number)| format!("{core} is {}", number.unwrap_or_default()))
-            .collect();
+        let wrong = wrong.map(|(core, number)| format!("{core} is {}", number.unwrap_or_default()));
+        let wrong = joined(wrong, ", ");
         if !wrong.is_empty() {
             return DoctorRow::problem(
                 TOPIC,
-                format!("not in the order of the cores: {}", wrong.join(", ")),
+                format!("not in the order of the cores: {wrong}"),
                 "Make the kernel probe the cores in order: enable all of them in the device \
                  tree, build rocket in or load it from the initramfs, and reboot. Jobs on a core \
                  with a wrong number hang until the driver kills them.",
@@ -111,16 +108,11 @@ impl KernelLog {
     /// The log's last lines about the driver and its devices.
     pub(super) fn of_driver(&self) -> Vec<String> {
         const MOST: usize = 4;
-        let about = |line: &&str| {
-            let message = line.split_once(';').map_or(*line, |(_, message)| message);
-            message.contains(".npu: ") && !message.contains(CORE)
-        };
-        let lines: Vec<&str> = self.lines().filter(about).collect();
+        let message = |line| <str>::split_once(line, ';').map_or(line, |(_, message)| message);
+        let about = |message: &&str| message.contains(".npu: ") && !message.contains(CORE);
+        let lines: Vec<&str> = self.lines().map(message).filter(about).collect();
         let last = lines.iter().skip(lines.len().saturating_sub(MOST));
-        let message = |line: &&str| {
-            let message = line.split_once(';').map_or(*line, |(_, message)| message);
-            Some(format!("log: {}", shown_line(message)?))
-        };
-        last.filter_map(message).collect()
+        last.filter_map(|message| Some(format!("log: {}", shown_line(message)?)))
+            .collect()
     }
 }

@@ -18,12 +18,11 @@ mod software;
 mod tree;
 
 pub(crate) use root::{SystemRoot, is_public_path, read_records};
-pub(crate) use row::DoctorReport;
+pub(crate) use row::{DoctorReport, DoctorRow};
 
 use driver::DriverBinding;
 use kernel::RunningKernel;
 use log::KernelLog;
-use row::DoctorRow;
 use tree::DeviceTree;
 
 /// Runs all checks.
@@ -45,7 +44,7 @@ pub(crate) fn examine(root: &SystemRoot) -> DoctorReport {
     rows.push(memory::row(root));
     rows.extend(software::rows(root));
     DoctorReport {
-        version: env!("CARGO_PKG_VERSION"),
+        version: env!("CARGO_PKG_VERSION").into(),
         usable,
         rows,
     }

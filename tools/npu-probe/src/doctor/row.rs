@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The report: rows of findings.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The state of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RowState {
     /// As it should be.
@@ -18,7 +19,7 @@ pub(crate) enum RowState {
 }
 
 impl RowState {
-    const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Ok => "OK",
             Self::Note => "note",
@@ -28,13 +29,13 @@ impl RowState {
 }
 
 /// One check and its result.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct DoctorRow {
-    pub(crate) topic: &'static str,
+    pub(crate) topic: Cow<'static, str>,
     pub(crate) state: RowState,
     pub(crate) found: String,
     /// Details, one line each.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) details: Vec<String>,
     /// How to fix it, in one sentence; none if nothing is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,9 +43,13 @@ pub(crate) struct DoctorRow {
 }
 
 impl DoctorRow {
+    pub(crate) fn is_problem(&self) -> bool {
+        self.state == RowState::Problem
+    }
+
     pub(super) fn ok(topic: &'static str, found: impl Into<String>) -> Self {
         Self {
-            topic,
+            topic: topic.into(),
             state: RowState::Ok,
             found: found.into(),
             details: Vec::new(),
@@ -61,6 +66,18 @@ impl DoctorRow {
             state: RowState::Note,
             remedy: Some(remedy.into()),
             ..Self::ok(topic, found)
+        }
+    }
+
+    /// A note with this remedy, or `ok` without one.
+    pub(super) fn judged(
+        topic: &'static str,
+        found: impl Into<String>,
+        remedy: Option<&str>,
+    ) -> Self {
+        match remedy {
+            Some(remedy) => Self::note(topic, found, remedy),
+            None => Self::ok(topic, found),
         }
     }
 
@@ -85,10 +102,10 @@ impl DoctorRow {
 const PAGE: &str = "See docs/troubleshooting.md (in packages: /usr/share/doc/npu-probe).";
 
 /// All rows.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct DoctorReport {
     /// Version of this program.
-    pub(crate) version: &'static str,
+    pub(crate) version: Cow<'static, str>,
     /// The usable node of the NPU, if there is one.
     pub(crate) usable: Option<String>,
     pub(crate) rows: Vec<DoctorRow>,
@@ -115,6 +132,9 @@ impl DoctorReport {
             }
         }
         let _ = writeln!(text, "\n{}", self.verdict());
+        if self.rows.iter().any(DoctorRow::is_problem) {
+            let _ = writeln!(text, "{PAGE}");
+        }
         text
     }
 
@@ -127,21 +147,13 @@ impl DoctorReport {
         )
     }
 
-    /// The verdict, and where to read on.
-    fn verdict(&self) -> String {
-        let first = self
-            .rows
-            .iter()
-            .find(|row| row.state == RowState::Problem)
-            .map(|row| row.topic);
-        match (&self.usable, first) {
+    /// Whether the NPU is usable, in a sentence.
+    pub(crate) fn verdict(&self) -> String {
+        let first = self.rows.iter().find(|row| row.is_problem());
+        match (&self.usable, first.map(|row| &row.topic)) {
             (Some(node), None) => format!("The NPU is usable: {node}."),
-            (Some(node), Some(topic)) => {
-                format!("The NPU is usable: {node}, but fix `{topic}`.\n{PAGE}")
-            }
-            (None, Some(topic)) => {
-                format!("The NPU is not usable. Fix `{topic}` first.\n{PAGE}")
-            }
+            (Some(node), Some(topic)) => format!("The NPU is usable: {node}, but fix `{topic}`."),
+            (None, Some(topic)) => format!("The NPU is not usable. Fix `{topic}` first."),
             (None, None) => "The NPU is not usable.".to_owned(),
         }
     }

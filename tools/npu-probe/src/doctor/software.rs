@@ -3,6 +3,7 @@
 
 use super::root::SystemRoot;
 use super::row::DoctorRow;
+use crate::table::joined;
 
 /// Directories of programs without PATH.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -53,21 +54,17 @@ fn programs(
 ) -> DoctorRow {
     let path = root.variable("PATH");
     let path = path.as_deref().unwrap_or(USUAL_PATH);
-    let absolute = path
-        .split(':')
-        .filter(|directory| directory.starts_with('/'));
-    let directories: Vec<&str> = absolute.take(MOST_DIRECTORIES).collect();
+    let absolute = path.split(':').filter(|folder| folder.starts_with('/'));
+    let folders: Vec<&str> = absolute.take(MOST_DIRECTORIES).collect();
     let found = names.iter().filter_map(|name| {
-        let mut paths = directories
-            .iter()
-            .map(|directory| format!("{directory}/{name}"));
+        let mut paths = folders.iter().map(|folder| format!("{folder}/{name}"));
         Some(root.shown(&paths.find(|path| root.is_file(path))?))
     });
-    let found: Vec<String> = found.collect();
+    let found = joined(found, ", ");
     if found.is_empty() {
         return DoctorRow::note(topic, "not found", remedy);
     }
-    DoctorRow::ok(topic, found.join(", "))
+    DoctorRow::ok(topic, found)
 }
 
 /// Directories of libraries: the usual ones, and those of architectures below.

@@ -265,24 +265,3 @@ fn node(root: &SystemRoot, path: &str, name: String) -> TreeNode {
             .collect(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_chip_is_the_last_name_of_the_vendor() {
-        let of = |names: &[&str]| chip(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
-        let rk3588s = ChipKind::Rk3588("rk3588s".to_owned());
-        assert_eq!(of(&["xunlong,orangepi-5", "rockchip,rk3588s"]), rk3588s);
-        assert_eq!(
-            of(&["rockchip,rk3576-evb1-v10", "rockchip,rk3576"]),
-            ChipKind::Rockchip("rk3576".to_owned())
-        );
-        assert_eq!(
-            of(&["raspberrypi,5-model-b", "brcm,bcm2712"]),
-            ChipKind::Other
-        );
-        assert_eq!(of(&[]), ChipKind::Other);
-    }
-}

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Serialize;
@@ -15,7 +14,7 @@ use super::state::{EVIDENCE_MODE, EvidenceOutcome};
 use crate::exit::Failure;
 use crate::output::write_whole;
 
-/// What the archive begins with.
+/// The first file of the archive.
 #[derive(Debug, Serialize)]
 pub(crate) struct EvidenceIndex {
     /// Version of this program.
@@ -56,7 +55,7 @@ pub(crate) fn pack(
         }
         Ok(archive.into_inner()?.finish()?)
     };
-    let bytes = pack().context("the archive").map_err(Failure::Output)?;
+    let bytes = pack().map_err(Failure::output("the archive"))?;
     let path = folder.join(format!("{name}.tar.gz"));
     write_whole(&path, &bytes, EVIDENCE_MODE)?;
     Ok(path)

@@ -37,8 +37,7 @@ impl ChildRunner {
             .and_then(|()| {
                 SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
             })
-            .context("cannot wait for signals")
-            .map_err(Failure::Device)?;
+            .map_err(Failure::device("cannot wait for signals"))?;
         Ok(Self { signals, pending })
     }
 
@@ -53,16 +52,13 @@ impl ChildRunner {
         let unblocked = self.signals.thread_unblock();
         let child = command.stdin(Stdio::null()).process_group(0).spawn();
         let blocked = self.signals.thread_block();
-        unblocked
-            .and(blocked)
-            .context("signals")
-            .map_err(Failure::Device)?;
+        unblocked.and(blocked).map_err(Failure::device("signals"))?;
         let mut child = child
             .with_context(|| format!("cannot run {}", command.get_program().display()))
             .map_err(Failure::NotExecutable)?;
         loop {
             if let Some(status) = ended(&mut child)? {
-                // What it has started and left behind.
+                // Processes that it started and left behind.
                 kill(&child);
                 return Ok(Some(code(status)));
             }
@@ -88,8 +84,7 @@ impl ChildRunner {
 fn ended(child: &mut Child) -> Result<Option<ExitStatus>, Failure> {
     child
         .try_wait()
-        .context("cannot wait for a program")
-        .map_err(Failure::Device)
+        .map_err(Failure::device("cannot wait for a program"))
 }
 
 fn kill(child: &Child) {

@@ -113,7 +113,7 @@ impl PrivateWords {
     }
 }
 
-/// What is between two words that are judged by themselves.
+/// Whether a character separates words that are judged separately.
 fn is_blank(c: char) -> bool {
     c.is_whitespace() || "\"'`()<>,;=[]{}|".contains(c)
 }

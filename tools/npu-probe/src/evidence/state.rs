@@ -6,19 +6,18 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
 use crate::output::write_whole;
 
 const FILE: &str = "state.json";
-/// Who may read results: their owner, until the archive is sent.
+/// Permissions of results: only the owner reads them, until the archive is sent.
 pub(crate) const EVIDENCE_MODE: u32 = 0o600;
 /// A number of the kernel that is another one each time it boots.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum EvidenceOutcome {
@@ -46,7 +45,7 @@ pub(crate) struct EvidenceState {
 }
 
 impl EvidenceState {
-    /// That of an earlier run, or a new one.
+    /// The state of an earlier run, or a new one.
     pub(crate) fn load(folder: &Path, device: &str) -> Result<Self, Failure> {
         let file = folder.join(FILE);
         let text = match fs::read(&file) {
@@ -88,7 +87,7 @@ impl EvidenceState {
         }
     }
 
-    /// Keeps what became of a step; it is on the disk when this returns.
+    /// Records the outcome of a step; it is on the disk when this returns.
     pub(crate) fn record(
         &mut self,
         folder: &Path,
@@ -96,9 +95,7 @@ impl EvidenceState {
         outcome: EvidenceOutcome,
     ) -> Result<(), Failure> {
         self.steps.insert(name.to_owned(), outcome);
-        let text = serde_json::to_vec_pretty(self)
-            .context("the state")
-            .map_err(Failure::Output)?;
+        let text = serde_json::to_vec_pretty(self).map_err(Failure::output("the state"))?;
         write_whole(&folder.join(FILE), &text, EVIDENCE_MODE)
     }
 

@@ -12,7 +12,7 @@ use npu_model::DEVICE_VARIABLE;
 
 use crate::first::{LADDER, Rung};
 
-/// What a volunteer can be asked to wait for, seconds.
+/// Time limits that a volunteer accepts, seconds.
 const SHORT: u64 = 120;
 const LONG: u64 = 1800;
 /// Enough words for the NPU to be of use.
@@ -22,7 +22,7 @@ const PROFILE: &str = "profile.json";
 /// What `first` has found, beside what `calibrate` measures.
 pub(crate) const FIRST_PROFILE: &str = "first-profile.json";
 const TRACE: &str = "llama-trace.json";
-/// What the names of steps begin with that run the default plans of a prompt.
+/// Start of the names of steps that run the default plans of a prompt.
 pub(crate) const SELF_TEST: &str = "selftest-";
 /// How the names of recordings of jobs end.
 pub(crate) const RECORDING_END: &str = ".rkcap";
@@ -48,7 +48,7 @@ pub(crate) struct StepPlaces {
 }
 
 /// One program, and the files that it leaves.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct EvidenceStep {
     pub(crate) name: String,
     /// The program, or why it cannot be run.
@@ -100,19 +100,15 @@ impl EvidenceStep {
     pub(crate) fn recorded(&self) -> Option<Self> {
         let name = format!("recorded-{}", self.name.strip_prefix(SELF_TEST)?);
         let file = format!("{name}{RECORDING_END}");
-        let record = ["--record".into(), file.clone().into()];
-        Some(Self {
-            program: self.program.clone(),
-            arguments: self.arguments.iter().cloned().chain(record).collect(),
-            variables: self.variables.clone(),
-            limit: self.limit,
-            right: &[0, 1, 4],
-            output: format!("{name}.json"),
-            others: vec![file],
-            needs: Vec::new(),
-            rung: None,
-            name,
-        })
+        let mut step = self.clone();
+        step.arguments
+            .extend(["--record".into(), file.clone().into()]);
+        step.right = &[0, 1, 4];
+        step.output = format!("{name}.json");
+        step.others = vec![file];
+        step.needs.clear();
+        step.name = name;
+        Some(step)
     }
 
     /// The program with its arguments, and its limit; or why it cannot be run.
@@ -156,19 +152,12 @@ pub(crate) fn rung_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<Ev
         doctor("doctor-text", "doctor.txt", "doctor --paste"),
     ];
     steps.extend(LADDER.iter().map(|rung| {
+        let line = format!("rung {}", rung.name);
+        let parents = rung.parents.iter().filter_map(|name| Rung::named(name));
         EvidenceStep {
-            needs: rung
-                .parents
-                .iter()
-                .filter_map(|name| Some(Rung::named(name)?.step_name()))
-                .collect(),
+            needs: parents.map(Rung::step_name).collect(),
             rung: Some(rung),
-            ..rung_step(
-                device,
-                places,
-                &rung.step_name(),
-                &format!("rung {}", rung.name),
-            )
+            ..rung_step(device, places, &rung.step_name(), &line)
         }
     }));
     steps
@@ -192,29 +181,22 @@ pub(crate) fn plan_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<Ev
         true => "128x512x512",
         false => "512x1024x2048",
     };
-    let plans = |name: &str, output: &str, dtype: &str| EvidenceStep {
-        needs: Rung::named(dtype)
-            .map(Rung::step_name)
-            .into_iter()
-            .collect(),
-        ..probe(
-            device,
-            places,
-            name,
-            output,
-            &format!("--json --dtype {dtype} --shape {shape} --fds 3"),
-        )
+    let plans = |dtype: &str| {
+        let name = format!("{SELF_TEST}{dtype}");
+        let line = format!("--json --dtype {dtype} --shape {shape} --fds 3");
+        let rung = Rung::named(dtype).map(Rung::step_name);
+        EvidenceStep {
+            needs: rung.into_iter().collect(),
+            ..probe(device, places, &name, &format!("{name}.json"), &line)
+        }
     };
-    vec![
-        plans("selftest-int8", "selftest-int8.json", "int8"),
-        plans("selftest-fp16", "selftest-fp16.json", "fp16"),
-        plans("selftest-int4", "selftest-int4.json", "int4"),
-    ]
+    ["int8", "fp16", "int4"].map(plans).into()
 }
 
 /// What `evidence` does beyond `first`, in this order.
 pub(crate) fn evidence_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
     let probe = |name, output, line: &str| probe(device, places, name, output, line);
+    let calibrate = format!("calibrate --json --out {PROFILE}");
     let bench = match device.is_model {
         // Software would multiply the usual matrices for minutes.
         true => "bench --json --repeat 2 64x512x256 8x256x256",
@@ -225,11 +207,7 @@ pub(crate) fn evidence_steps(device: &EvidenceDevice, places: &StepPlaces) -> Ve
             limit: LONG,
             right: &[0, 1],
             others: vec![PROFILE.to_owned()],
-            ..probe(
-                "calibrate",
-                "calibrate.json",
-                &format!("calibrate --json --out {PROFILE}"),
-            )
+            ..probe("calibrate", "calibrate.json", &calibrate)
         },
         EvidenceStep {
             limit: LONG,

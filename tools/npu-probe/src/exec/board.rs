@@ -6,43 +6,24 @@ use std::mem;
 use std::time::Duration;
 
 use rknpu_regcmd::Word;
-use rocket_uapi::{
-    Bo, BufferAccess, ByteLen, Deadline, Device, Error, FenceStatus, LengthError, RawJob, RawTask,
-};
+use rocket_uapi::{Bo, BufferAccess, ByteLen, Deadline, Device, FenceStatus, RawJob, RawTask};
 
 use super::ProgramRun;
 use super::memory::{MemoryRegion, ProgramMemory};
-use super::relocate::{MovedBuffer, RelocateError, relocate};
+use super::relocate::{MovedBuffer, relocate};
+use crate::exit::Failure;
+use crate::table::joined;
 
 /// How long to wait for the end of the job: several times the driver's limit of 500 ms, for
 /// earlier jobs of other users.
 const WAIT: Duration = Duration::from_secs(10);
-
-/// Why a program did not run, or its results were not read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BoardError {
-    #[error("cannot place {what}: {source}")]
-    Length { what: String, source: LengthError },
-    #[error("{what}: {source}")]
-    Device { what: String, source: Error },
-    #[error("the kernel placed {moved}, and the program cannot be changed to match: {source}")]
-    Refused {
-        moved: String,
-        source: RelocateError,
-    },
-}
-
-fn device_error(what: impl Into<String>) -> impl FnOnce(Error) -> BoardError {
-    let what = what.into();
-    move |source| BoardError::Device { what, source }
-}
 
 /// Runs the program of `memory`, which is `words`.
 pub(crate) fn run(
     device: &Device,
     memory: &mut ProgramMemory,
     words: &[Word],
-) -> Result<ProgramRun, BoardError> {
+) -> Result<ProgramRun, Failure> {
     let mut words = words.to_vec();
     let mut bos = memory
         .regions
@@ -50,13 +31,13 @@ pub(crate) fn run(
         .map(|region| allocate(device, region))
         .collect::<Result<Vec<_>, _>>()?;
     let moved: Vec<MovedBuffer> = memory.regions.iter().zip(&bos).map(moved).collect();
-    let changes = relocate(&mut words, &moved).map_err(|source| BoardError::Refused {
-        moved: told(memory, &moved),
-        source,
-    })?;
+    let changed_words = relocate(&mut words, &moved).map_err(Failure::usage(format!(
+        "the kernel placed {}, and the program cannot be changed to match",
+        told(memory, &moved)
+    )))?;
     let elsewhere = moved.iter().filter(|buffer| buffer.from != buffer.to);
     let mut outcome = ProgramRun {
-        changes,
+        changed_words,
         moved: elsewhere.map(|buffer| (buffer.from, buffer.to)).collect(),
         ..ProgramRun::default()
     };
@@ -67,7 +48,7 @@ pub(crate) fn run(
     for (bo, region) in bos.iter_mut().zip(&memory.regions) {
         let mut to = bo
             .write(Deadline::NOW)
-            .map_err(device_error("cannot write a buffer"))?;
+            .map_err(Failure::device("cannot write a buffer"))?;
         // A BO has at least the region's pages.
         let (to, _) = to.split_at_mut(region.bytes.len());
         to.copy_from_slice(&region.bytes);
@@ -94,7 +75,7 @@ pub(crate) fn run(
     // ended. What a program does to the NPU itself is what `--unsafe-device`
     // stands for.
     #[expect(unsafe_code, reason = "raw words are what this is for")]
-    unsafe { device.submit_raw(&[job]) }.map_err(device_error("the driver refused the job"))?;
+    unsafe { device.submit_raw(&[job]) }.map_err(Failure::device("the driver refused the job"))?;
     match finish(&bos, memory) {
         Ok(status) => end(&mut outcome, status),
         Err(error) => {
@@ -106,15 +87,13 @@ pub(crate) fn run(
     Ok(outcome)
 }
 
-fn allocate(device: &Device, region: &MemoryRegion) -> Result<Bo, BoardError> {
-    let what = || region.what.clone();
-    let len = ByteLen::new(region.bytes.len()).map_err(|source| BoardError::Length {
-        what: what(),
-        source,
-    })?;
-    device.alloc(len).map_err(device_error(format!(
-        "cannot create a buffer for {}",
-        region.what
+fn allocate(device: &Device, region: &MemoryRegion) -> Result<Bo, Failure> {
+    let what = &region.what;
+    let len = ByteLen::new(region.bytes.len());
+    let len = len.map_err(Failure::usage(format!("cannot place {what}")))?;
+    let bo = device.alloc(len);
+    bo.map_err(Failure::device(format!(
+        "cannot create a buffer for {what}"
     )))
 }
 
@@ -130,32 +109,30 @@ fn moved((region, bo): (&MemoryRegion, &Bo)) -> MovedBuffer {
 fn told(memory: &ProgramMemory, moved: &[MovedBuffer]) -> String {
     let places = memory.regions.iter().zip(moved);
     let elsewhere = places.filter(|(_, buffer)| buffer.from != buffer.to);
-    let told: Vec<String> = elsewhere
-        .map(|(region, buffer)| {
-            let (what, to, from) = (&region.what, buffer.to, buffer.from);
-            format!("{what} at {to:#x} instead of {from:#x}")
-        })
-        .collect();
-    told.join(", ")
+    let told = elsewhere.map(|(region, buffer)| {
+        let (what, to, from) = (&region.what, buffer.to, buffer.from);
+        format!("{what} at {to:#x} instead of {from:#x}")
+    });
+    joined(told, ", ")
 }
 
 /// Waits for the job, and fetches what it left.
-fn finish(bos: &[Bo], memory: &mut ProgramMemory) -> Result<Option<FenceStatus>, BoardError> {
+fn finish(bos: &[Bo], memory: &mut ProgramMemory) -> Result<Option<FenceStatus>, Failure> {
     let until = Deadline::after(WAIT);
     let mut status = None;
     for (bo, region) in bos.iter().zip(&mut memory.regions) {
         if status.is_none() {
             let fence = bo
                 .fence(BufferAccess::Read)
-                .map_err(device_error("cannot check the job"))?;
+                .map_err(Failure::device("cannot check the job"))?;
             let ended = fence
                 .wait(until)
-                .map_err(device_error("the job did not end"))?;
+                .map_err(Failure::device("the job did not end"))?;
             status = Some(ended);
         }
         let from = bo
             .read(until)
-            .map_err(device_error("cannot read a buffer"))?;
+            .map_err(Failure::device("cannot read a buffer"))?;
         let (from, _) = from.split_at(region.bytes.len());
         region.bytes.copy_from_slice(from);
     }

@@ -14,14 +14,6 @@ use super::memory::ProgramMemory;
 /// Most faults that are reported; a runaway program causes millions.
 const FAULTS_KEPT: usize = 8;
 
-/// Why a program cannot be started.
-#[derive(Debug, thiserror::Error)]
-#[error("no core {core}: this chip has {cores} cores, counted from 0")]
-pub(crate) struct NoCore {
-    pub(crate) core: u32,
-    pub(crate) cores: u32,
-}
-
 /// Runs `words` words of the program in `memory` on core number `index` after
 /// power-up, within so much modelled time.
 pub(crate) fn run(
@@ -50,10 +42,10 @@ pub(crate) fn run(
     ProgramRun {
         completed,
         end: end.to_owned(),
-        raw_status: Some(kicked.raw_status),
-        device_time: Some(kicked.outcome.device_time),
+        interrupts: Some(kicked.raw_status),
+        modelled_ns: u64::try_from(kicked.outcome.device_time.as_nanos()).ok(),
         events: faults.iter().map(Fault::to_string).chain(traps).collect(),
-        accesses: bus.recorder.finish(),
+        accesses: Some(bus.recorder.finish().into_iter().map(Into::into).collect()),
         ..ProgramRun::default()
     }
 }

@@ -2,12 +2,14 @@
 //! The memory of a run: pages at the requested addresses.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::PathBuf;
 
+use anyhow::{Context, bail, ensure};
 use rknpu_regcmd::Word;
 use rocket_uapi::PAGE_BYTES;
 
+use crate::exit::Failure;
 use crate::flags::{BufferFile, OutputRegion};
 use crate::program;
 
@@ -19,48 +21,6 @@ const IOVA_END: u64 = 1 << 32;
 const REGION_MAX: u64 = (1 << 31) - PAGE;
 /// Most words that a kick fetches: pairs, counted with 16 bits.
 const WORDS_MAX: usize = 2 << 16;
-
-/// Why the requested memory is not possible.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum MemoryError {
-    #[error(
-        "the address of {what}, {iova:#x}, is not a multiple of {PAGE:#x}; the IOMMU maps whole \
-         pages"
-    )]
-    Misaligned { what: String, iova: u32 },
-    #[error("{what} is empty")]
-    Empty { what: String },
-    #[error("{what} has more than {REGION_MAX:#x} bytes, the limit of a buffer object; split it")]
-    TooLarge { what: String },
-    #[error("{what} would end at {end:#x}, beyond the 4 GiB that the NPU can address")]
-    BeyondEnd { what: String, end: u64 },
-    #[error(
-        "{first} ({first_range}) and {second} ({second_range}) overlap; pages are {PAGE:#x} bytes"
-    )]
-    Overlap {
-        first: String,
-        first_range: String,
-        second: String,
-        second_range: String,
-    },
-    #[error(
-        "{what} is partly in {other} ({range}) and partly outside; use a separate option for \
-         each part"
-    )]
-    PartlyOutside {
-        what: String,
-        other: String,
-        range: String,
-    },
-    #[error("the program has {words} words, and a kick fetches at most {WORDS_MAX}")]
-    ProgramTooLong { words: usize },
-    #[error("no free address range for the program; move the other buffers, or use --at")]
-    NoRoom,
-    #[error("cannot read {what}: {source}")]
-    Read { what: String, source: io::Error },
-    #[error("no memory for {what}, {len:#x} bytes")]
-    NoMemory { what: String, len: u64 },
-}
 
 /// Pages from `start` on.
 #[derive(Debug)]
@@ -84,18 +44,6 @@ impl MemoryRegion {
     fn range(&self) -> String {
         format!("{:#x}..{:#x}", self.start, self.end())
     }
-
-    /// The bytes from `iova` to the end of the region.
-    fn tail(&self, iova: u64) -> Option<&[u8]> {
-        let offset = iova.checked_sub(u64::from(self.start))?;
-        self.bytes.get(usize::try_from(offset).ok()?..)
-    }
-
-    /// Likewise, to be written.
-    fn tail_mut(&mut self, iova: u64) -> Option<&mut [u8]> {
-        let offset = iova.checked_sub(u64::from(self.start))?;
-        self.bytes.get_mut(usize::try_from(offset).ok()?..)
-    }
 }
 
 /// All memory of a run, by address.
@@ -113,7 +61,7 @@ impl ProgramMemory {
         outputs: &[OutputRegion],
         words: &[Word],
         at: Option<u32>,
-    ) -> Result<Self, MemoryError> {
+    ) -> anyhow::Result<Self> {
         let mut memory = Self {
             regions: Vec::new(),
             program: 0,
@@ -128,52 +76,57 @@ impl ProgramMemory {
         Ok(memory)
     }
 
-    fn add_file(&mut self, input: &BufferFile) -> Result<(), MemoryError> {
+    fn add_file(&mut self, input: &BufferFile) -> anyhow::Result<()> {
         let what = input.file.display().to_string();
         aligned(&what, input.iova)?;
         let mut bytes = Vec::new();
-        let read = File::open(&input.file)
-            .and_then(|file| file.take(REGION_MAX + 1).read_to_end(&mut bytes));
-        if let Err(source) = read {
-            return Err(MemoryError::Read { what, source });
-        }
+        File::open(&input.file)
+            .and_then(|file| file.take(REGION_MAX + 1).read_to_end(&mut bytes))
+            .with_context(|| format!("cannot read {what}"))?;
         let write_back = input.write_back.then(|| (input.file.clone(), bytes.len()));
         self.add(what, input.iova, bytes, write_back)
     }
 
-    fn add_output(&mut self, output: &OutputRegion) -> Result<(), MemoryError> {
+    fn add_output(&mut self, output: &OutputRegion) -> anyhow::Result<()> {
         let what = format!("the output for {}", output.file.display());
-        let (start, end) = (
-            u64::from(output.iova),
-            u64::from(output.iova) + u64::from(output.len),
-        );
-        if end > IOVA_END {
-            return Err(MemoryError::BeyondEnd { what, end });
-        }
+        let start = u64::from(output.iova);
+        let end = start + u64::from(output.len);
+        within_addresses(&what, end)?;
         let touches =
             |region: &&MemoryRegion| start < region.end() && u64::from(region.start) < end;
         if let Some(region) = self.regions.iter().find(touches) {
             if u64::from(region.start) <= start && end <= region.end() {
                 return Ok(());
             }
-            let (other, range) = (region.what.clone(), region.range());
-            return Err(MemoryError::PartlyOutside { what, other, range });
+            bail!(
+                "{what} is partly in {} ({}) and partly outside; use a separate option for each \
+                 part",
+                region.what,
+                region.range()
+            );
         }
         let first = output.iova - output.iova % PAGE_BYTES as u32;
-        let bytes = zeroes(&what, end - u64::from(first))?;
+        let len = end - u64::from(first);
+        check_size(&what, len)?;
+        let mut bytes = Vec::new();
+        grow(&what, &mut bytes, len)?;
         self.add(what, first, bytes, None)
     }
 
-    fn add_program(&mut self, words: &[Word], at: Option<u32>) -> Result<(), MemoryError> {
-        if words.len() > WORDS_MAX {
-            return Err(MemoryError::ProgramTooLong { words: words.len() });
-        }
+    fn add_program(&mut self, words: &[Word], at: Option<u32>) -> anyhow::Result<()> {
+        ensure!(
+            words.len() <= WORDS_MAX,
+            "the program has {} words, and a kick fetches at most {WORDS_MAX}",
+            words.len()
+        );
         let what = "the program".to_owned();
         let bytes = program::to_binary(words);
         let len = (bytes.len() as u64).next_multiple_of(PAGE);
         self.program = match at {
             Some(at) => at,
-            None => self.highest_free(len).ok_or(MemoryError::NoRoom)?,
+            None => self.highest_free(len).context(
+                "no free address range for the program; move the other buffers, or use --at",
+            )?,
         };
         aligned(&what, self.program)?;
         self.add(what, self.program, bytes, None)
@@ -198,18 +151,12 @@ impl ProgramMemory {
         start: u32,
         mut bytes: Vec<u8>,
         write_back: Option<(PathBuf, usize)>,
-    ) -> Result<(), MemoryError> {
+    ) -> anyhow::Result<()> {
         let len = (bytes.len() as u64).next_multiple_of(PAGE);
         let end = u64::from(start) + len;
-        if len == 0 {
-            return Err(MemoryError::Empty { what });
-        }
-        if len > REGION_MAX {
-            return Err(MemoryError::TooLarge { what });
-        }
-        if end > IOVA_END {
-            return Err(MemoryError::BeyondEnd { what, end });
-        }
+        ensure!(len > 0, "{what} is empty");
+        check_size(&what, len)?;
+        within_addresses(&what, end)?;
         grow(&what, &mut bytes, len)?;
         let region = MemoryRegion {
             what,
@@ -226,87 +173,87 @@ impl ProgramMemory {
             .flatten()
             .find(|other| u64::from(other.start) < end && u64::from(start) < other.end());
         if let Some(other) = overlap {
-            return Err(MemoryError::Overlap {
-                first: other.what.clone(),
-                first_range: other.range(),
-                second: region.what.clone(),
-                second_range: region.range(),
-            });
+            bail!(
+                "{} ({}) and {} ({}) overlap; pages are {PAGE:#x} bytes",
+                other.what,
+                other.range(),
+                region.what,
+                region.range()
+            );
         }
         self.regions.insert(place, region);
         Ok(())
     }
 
+    /// The region that has `iova`, and the place of that in it.
+    fn find(&self, iova: u64) -> Option<(usize, usize)> {
+        let starts_before = |region: &MemoryRegion| u64::from(region.start) <= iova;
+        let index = self.regions.partition_point(starts_before).checked_sub(1)?;
+        let region = self.regions.get(index)?;
+        let offset = usize::try_from(iova - u64::from(region.start)).ok()?;
+        (iova < region.end()).then_some((index, offset))
+    }
+
     /// The bytes from `iova` to the end of the region that has it.
-    fn at(&self, iova: u64) -> Option<&[u8]> {
-        self.regions.get(self.index_of(iova)?)?.tail(iova)
-    }
-
-    /// Likewise, to be written.
     pub(crate) fn at_mut(&mut self, iova: u64) -> Option<&mut [u8]> {
-        let index = self.index_of(iova)?;
-        self.regions.get_mut(index)?.tail_mut(iova)
-    }
-
-    /// The region that has `iova`.
-    fn index_of(&self, iova: u64) -> Option<usize> {
-        let after = self
-            .regions
-            .partition_point(|region| u64::from(region.start) <= iova);
-        let index = after.checked_sub(1)?;
-        (iova < self.regions.get(index)?.end()).then_some(index)
+        let (index, offset) = self.find(iova)?;
+        self.regions.get_mut(index)?.bytes.get_mut(offset..)
     }
 
     /// Writes the requested files; the error is the first failure's.
-    pub(crate) fn save(&self, outputs: &[OutputRegion]) -> Result<(), (PathBuf, io::Error)> {
+    pub(crate) fn save(&self, outputs: &[OutputRegion]) -> Result<(), Failure> {
         for region in &self.regions {
             if let Some((file, len)) = &region.write_back {
                 let bytes = region.bytes.get(..*len).unwrap_or_default();
-                fs::write(file, bytes).map_err(|error| (file.clone(), error))?;
+                fs::write(file, bytes).map_err(Failure::writing(file))?;
             }
         }
         for output in outputs {
             let iova = u64::from(output.iova);
             // Such a region was made, or found, for each output.
-            let bytes = self
-                .at(iova)
-                .and_then(|bytes| bytes.get(..output.len as usize));
+            let bytes = self.find(iova).and_then(|(index, offset)| {
+                let region = self.regions.get(index)?;
+                region.bytes.get(offset..offset + output.len as usize)
+            });
             let bytes = bytes.unwrap_or_default();
-            fs::write(&output.file, bytes).map_err(|error| (output.file.clone(), error))?;
+            fs::write(&output.file, bytes).map_err(Failure::writing(&output.file))?;
         }
         Ok(())
     }
 }
 
-fn aligned(what: &str, iova: u32) -> Result<(), MemoryError> {
-    if u64::from(iova).is_multiple_of(PAGE) {
-        return Ok(());
-    }
-    let what = what.to_owned();
-    Err(MemoryError::Misaligned { what, iova })
+fn aligned(what: &str, iova: u32) -> anyhow::Result<()> {
+    ensure!(
+        u64::from(iova).is_multiple_of(PAGE),
+        "the address of {what}, {iova:#x}, is not a multiple of {PAGE:#x}; the IOMMU maps whole \
+         pages"
+    );
+    Ok(())
 }
 
-fn zeroes(what: &str, len: u64) -> Result<Vec<u8>, MemoryError> {
-    if len > REGION_MAX {
-        let what = what.to_owned();
-        return Err(MemoryError::TooLarge { what });
-    }
-    let mut bytes = Vec::new();
-    grow(what, &mut bytes, len)?;
-    Ok(bytes)
+fn check_size(what: &str, len: u64) -> anyhow::Result<()> {
+    ensure!(
+        len <= REGION_MAX,
+        "{what} has more than {REGION_MAX:#x} bytes, the limit of a buffer object; split it"
+    );
+    Ok(())
+}
+
+fn within_addresses(what: &str, end: u64) -> anyhow::Result<()> {
+    ensure!(
+        end <= IOVA_END,
+        "{what} would end at {end:#x}, beyond the 4 GiB that the NPU can address"
+    );
+    Ok(())
 }
 
 /// Fills up to `len` bytes; an error where the host has no memory for that.
-fn grow(what: &str, bytes: &mut Vec<u8>, len: u64) -> Result<(), MemoryError> {
-    let no_memory = || MemoryError::NoMemory {
-        what: what.to_owned(),
-        len,
-    };
-    let len = usize::try_from(len).map_err(|_| no_memory())?;
+fn grow(what: &str, bytes: &mut Vec<u8>, len: u64) -> anyhow::Result<()> {
+    let more = usize::try_from(len)? - bytes.len();
     bytes
-        .try_reserve_exact(len - bytes.len())
-        .map_err(|_| no_memory())?;
-    bytes.resize(len, 0);
+        .try_reserve_exact(more)
+        .with_context(|| format!("no memory for {what}, {len:#x} bytes"))?;
+    bytes.resize(bytes.len() + more, 0);
     Ok(())
 }
 
@@ -319,7 +266,7 @@ mod tests {
         OutputRegion { iova, len, file }
     }
 
-    fn with(outputs: &[OutputRegion], words: usize) -> Result<ProgramMemory, MemoryError> {
+    fn with(outputs: &[OutputRegion], words: usize) -> anyhow::Result<ProgramMemory> {
         ProgramMemory::new(&[], outputs, &vec![Word::NOP; words], None)
     }
 
@@ -345,50 +292,31 @@ mod tests {
             .map(|r| (r.start, r.bytes.len()))
             .collect();
         assert_eq!(regions, [(0x1000, 0x1000), (0xffff_f000, 0x1000)]);
-        let error = with(&[output(0x1010, 16), output(0x1fff, 2)], 1).unwrap_err();
-        assert!(
-            matches!(error, MemoryError::PartlyOutside { .. }),
-            "{error}"
-        );
+        assert!(with(&[output(0x1010, 16), output(0x1fff, 2)], 1).is_err());
     }
 
     #[test]
     fn limits() {
-        let error = with(&[], WORDS_MAX + 1).unwrap_err();
-        assert!(
-            matches!(error, MemoryError::ProgramTooLong { .. }),
-            "{error}"
-        );
-        let error = with(&[output(0, u32::MAX)], 1).unwrap_err();
-        assert!(matches!(error, MemoryError::TooLarge { .. }), "{error}");
-        let error = with(&[output(u32::MAX, 2)], 1).unwrap_err();
-        assert!(matches!(error, MemoryError::BeyondEnd { .. }), "{error}");
+        assert!(with(&[], WORDS_MAX).is_ok());
+        assert!(with(&[], WORDS_MAX + 1).is_err());
+        assert!(with(&[output(0, u32::MAX)], 1).is_err());
+        assert!(with(&[output(u32::MAX, 2)], 1).is_err());
     }
 
     #[test]
     fn addresses_lead_to_their_bytes() {
         let mut memory = with(&[output(0x1000, 1), output(0x3000, 0x1001)], 1).unwrap();
-        let lengths = [
-            0xfff,
-            0x1000,
-            0x1fff,
-            0x2000,
-            0x3001,
-            0x4fff,
-            0x5000,
-            u64::MAX,
-        ]
-        .map(|iova| memory.at_mut(iova).map(|bytes| bytes.len()));
-        let expected = [
-            None,
-            Some(0x1000),
-            Some(1),
-            None,
-            Some(0x1fff),
-            Some(1),
-            None,
-            None,
-        ];
-        assert_eq!(lengths, expected);
+        for (iova, length) in [
+            (0xfff, None),
+            (0x1000, Some(0x1000)),
+            (0x1fff, Some(1)),
+            (0x2000, None),
+            (0x3001, Some(0x1fff)),
+            (0x4fff, Some(1)),
+            (0x5000, None),
+            (u64::MAX, None),
+        ] {
+            assert_eq!(memory.at_mut(iova).map(|bytes| bytes.len()), length);
+        }
     }
 }

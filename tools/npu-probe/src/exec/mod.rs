@@ -9,29 +9,48 @@ pub(crate) mod chip;
 pub(crate) mod memory;
 pub(crate) mod relocate;
 
-use std::time::Duration;
-
 use npu_model::accesses::DmaAccess;
+use serde::Serialize;
 
 use relocate::RelocatedWord;
 
 /// The visible outcome of one program.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct ProgramRun {
     /// Whether the program completed.
     pub(crate) completed: bool,
     /// How it ended.
     pub(crate) end: String,
     /// PC.INTERRUPT_RAW_STATUS, where it can be seen.
-    pub(crate) raw_status: Option<u32>,
-    /// Modelled device time, where a model ran it.
-    pub(crate) device_time: Option<Duration>,
-    /// Traps and faults, one line each.
-    pub(crate) events: Vec<String>,
-    /// Memory accesses, if known.
-    pub(crate) accesses: Vec<DmaAccess>,
-    /// Words whose value was changed for the run.
-    pub(crate) changes: Vec<RelocatedWord>,
+    pub(crate) interrupts: Option<u32>,
+    /// Modelled device time, nanoseconds, where a model ran it.
+    pub(crate) modelled_ns: Option<u64>,
     /// Buffers that the kernel moved: requested address, actual address.
     pub(crate) moved: Vec<(u32, u32)>,
+    /// Words whose value was changed for the run.
+    pub(crate) changed_words: Vec<RelocatedWord>,
+    /// Traps and faults, one line each.
+    pub(crate) events: Vec<String>,
+    /// Memory accesses, if they are known and wanted.
+    pub(crate) accesses: Option<Vec<AccessReport>>,
+}
+
+/// A range of bytes that one memory master touched.
+#[derive(Debug, Serialize)]
+pub(crate) struct AccessReport {
+    pub(crate) master: String,
+    pub(crate) direction: String,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+impl From<DmaAccess> for AccessReport {
+    fn from(access: DmaAccess) -> Self {
+        Self {
+            master: access.master.to_string(),
+            direction: format!("{:?}", access.direction),
+            start: access.range.start,
+            end: access.range.end,
+        }
+    }
 }

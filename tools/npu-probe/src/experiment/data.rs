@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An experiment as data: buffers, jobs on them, and how to compare what they show.
+//! An experiment as data: buffers, jobs on them, and how to compare their outcomes.
 
 use rknpu_regcmd::BufferId;
 
@@ -13,7 +13,7 @@ pub(crate) const fn input(index: u32) -> BufferId {
     BufferId(index + 1)
 }
 
-/// Jobs on buffers, and how to read what they show.
+/// Jobs on buffers, and how to read their outcomes.
 #[derive(Clone, Debug)]
 pub(crate) struct Experiment {
     /// Contents of the inputs, [`input`] 0 on.

@@ -9,6 +9,7 @@
 //! them, room on both sides included. While a job runs no slice of a buffer
 //! exists, and one that does not end takes its buffers with it.
 
+use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
@@ -39,13 +40,23 @@ const PROGRAM_ALIGNMENT: usize = 64;
 const WITNESS_IN: BufferId = BufferId(1000);
 const WITNESS_OUT: BufferId = BufferId(1001);
 
-/// What is seen of one job of an experiment when it has ended.
+/// The visible outcome of one job of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SeenJob {
     /// Whether it ended by itself; otherwise the driver killed it.
     pub(crate) completed: bool,
     /// The output with the room around it.
     pub(crate) output: Vec<u8>,
+}
+
+impl SeenJob {
+    /// Atoms of its output, by their numbers, that are not as in `right`.
+    pub(crate) fn wrong_atoms(&self, right: &Self) -> BTreeSet<usize> {
+        const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
+        let pairs = self.output.chunks(ATOM).zip(right.output.chunks(ATOM));
+        let wrong = pairs.enumerate().filter(|(_, (own, right))| own != right);
+        wrong.map(|(index, _)| index).collect()
+    }
 }
 
 /// What ran, and how long it took.
@@ -57,7 +68,7 @@ pub(crate) struct ExperimentLog {
     pub(crate) times: Vec<Duration>,
     /// Of each job, the NPU's interrupt lines that were raised meanwhile.
     pub(crate) raised: Vec<Vec<String>>,
-    /// Why that is not known, if it is not: it is looked at unless this says why not.
+    /// Why interrupts are unknown, if they are; if this is set they are not read.
     pub(crate) no_interrupts: Option<String>,
 }
 
@@ -85,7 +96,7 @@ impl CoreRounds {
     };
 }
 
-/// Runs `experiment`; what its jobs did, those that are observed, in order.
+/// Runs `experiment`; returns the outcomes of the observed jobs, in order.
 pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
     let mut log = ExperimentLog {
         no_interrupts: Some("nobody asks".to_owned()),
@@ -400,7 +411,7 @@ mod tests {
     use rknpu_regcmd::regs::dpu;
 
     use super::*;
-    use crate::calibrate::facts::{FACTS, SettlingMethod, lookup, observed};
+    use crate::calibrate::facts::{FACTS, SettlingMethod, observed};
 
     /// A model that takes no time to hang.
     fn device() -> Device {
@@ -454,50 +465,5 @@ mod tests {
             [false, true]
         );
         assert!(seen[0].output.iter().all(|byte| *byte == SENTINEL));
-    }
-
-    /// What is not known of look-ups shows in what the experiment reads.
-    #[test]
-    fn look_ups_show_ties_roundings_and_ends() {
-        let experiment = lookup::lut_ends().unwrap();
-        let argument = half::f16::from_f32;
-        let arguments = experiment.inputs[0].chunks_exact(2);
-        let at = |x: f32| {
-            let bytes = argument(x).to_le_bytes();
-            2 * arguments.clone().position(|one| one == bytes).unwrap()
-        };
-        let seen = run(&device(), &experiment).unwrap();
-        let [rising, falling] = [&seen[0], &seen[1]].map(|seen| {
-            |x: f32| {
-                let bytes = &seen.output[GUARD + at(x)..];
-                half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
-            }
-        });
-        // Ties to even; towards minus infinity between entries.
-        assert_eq!([-0.5, -1.5, -2.5].map(rising), [0.0, -2.0, -2.0]);
-        assert_eq!([15.0, 17.0, 31.0].map(rising), [0.0, 1.0, 1.0]);
-        assert_eq!([15.0, 17.0, 31.0].map(falling), [-1.0, -2.0, -2.0]);
-        // In a line behind entries that are not negative, down to zero.
-        assert_eq!([16416.0, 65504.0].map(rising), [1020.0, 0.0]);
-        assert_eq!([-16416.0, -65504.0].map(falling), [16368.0, 0.0]);
-        // As they are, behind those that are.
-        assert_eq!([-18000.0, -65504.0].map(rising), [-16384.0; 2]);
-        assert_eq!([18000.0, 65504.0].map(falling), [-1024.0; 2]);
-    }
-
-    #[test]
-    fn halves_are_next_to_what_they_are_of() {
-        let experiment = observed::int8_ties().unwrap();
-        for seen in run(&device(), &experiment).unwrap() {
-            for (row, column) in (0..4).flat_map(|row| (0..32).map(move |column| (row, column))) {
-                let at = GUARD + ((column / 16) * 4 + row) * 16 + column % 16;
-                let half = i32::from(seen.output[at].cast_signed());
-                let sum = column as i32 - 16;
-                assert!(
-                    (2 * half - sum).abs() <= sum.rem_euclid(2),
-                    "{sum} / 2 is {half}"
-                );
-            }
-        }
     }
 }

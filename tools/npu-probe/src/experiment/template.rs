@@ -4,7 +4,7 @@
 //! is not known to work.
 
 use rknpu_regcmd::{
-    AddressRegister, BufferRef, EnableMask, FieldRangeError, Iova, Program, Register, RegisterInfo,
+    AddressRegister, BufferRef, EnableMask, Iova, Program, Register, RegisterInfo, RegisterSet,
     Word, regs,
 };
 
@@ -18,7 +18,7 @@ pub(crate) struct TaskTemplate {
     stand_ins: Vec<Word>,
 }
 
-/// A word, and what it points to.
+/// A word, and the buffer that it points to.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     word: Word,
@@ -31,11 +31,40 @@ impl Line {
     }
 }
 
-fn word_of<R: Register>(register: R) -> Word {
+/// The word that writes a register.
+pub(crate) fn word_of<R: Register>(register: R) -> Word {
     Word::new(R::INFO.block.target(), R::INFO.offset, register.bits())
 }
 
+/// Writes registers, each by its fields; the others are 0.
+macro_rules! put {
+    ($task:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
+        pastey::paste! {
+            $( $task.put($block::$register::new()$(.[<with_ $field>]($value)?)*); )*
+        }
+    };
+}
+pub(crate) use put;
+
+/// Changes fields of registers; the others stay as they are.
+macro_rules! change {
+    ($task:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
+        pastey::paste! {
+            $(
+                let register = $task.value::<$block::$register>();
+                $task.put(register$(.[<with_ $field>]($value)?)*);
+            )*
+        }
+    };
+}
+pub(crate) use change;
+
 impl TaskTemplate {
+    /// Starts these blocks, with all their registers 0.
+    pub(crate) fn blank(enable: EnableMask) -> Self {
+        Self::of(&RegisterSet::new().program(enable))
+    }
+
     /// `program` as it is.
     pub(crate) fn of(program: &Program) -> Self {
         let target = |index: usize| {
@@ -76,15 +105,6 @@ impl TaskTemplate {
             line.to = Some(to);
         }
         self
-    }
-
-    /// Some fields of a register with other values.
-    pub(crate) fn change<R: Register>(
-        &mut self,
-        change: impl FnOnce(R) -> Result<R, FieldRangeError>,
-    ) -> Result<&mut Self, FieldRangeError> {
-        let changed = change(self.value())?;
-        Ok(self.put(changed))
     }
 
     /// The value of a register; 0 if it is not written.
@@ -193,49 +213,35 @@ impl TaskTemplate {
     }
 }
 
-/// Writes a register as the only word, for programs that repeat one.
-pub(crate) fn single<R: Register>(register: R) -> Word {
-    word_of(register)
-}
-
 #[cfg(test)]
 mod tests {
     use rknpu_regcmd::regs::{cna, dpu};
-    use rknpu_regcmd::{BufferId, RegisterSet};
+    use rknpu_regcmd::{BufferId, FieldRangeError};
 
     use super::*;
 
     fn template() -> TaskTemplate {
-        let mut set = RegisterSet::new();
-        set.set_address::<dpu::DstBaseAddr>(BufferId(3).at(32));
-        TaskTemplate::of(&set.program(EnableMask::DPU))
+        let mut template = TaskTemplate::blank(EnableMask::DPU);
+        template.put_address::<dpu::DstBaseAddr>(BufferId(3).at(32));
+        template
     }
 
     fn values(template: &TaskTemplate, register: &RegisterInfo) -> Vec<u32> {
         let words = template
             .words(|to| Some(Iova(0x1000 * to.buffer.0 + to.offset)))
             .unwrap();
-        words
-            .iter()
-            .filter(|word| {
-                Line {
-                    word: **word,
-                    to: None,
-                }
-                .writes(register)
-            })
-            .map(|word| word.value())
-            .collect()
+        let lines = words.into_iter().map(|word| Line { word, to: None });
+        let written = lines.filter(|line| line.writes(register));
+        written.map(|line| line.word.value()).collect()
     }
 
     #[test]
-    fn registers_are_changed_added_and_left_out() {
+    fn registers_are_changed_added_and_left_out() -> Result<(), FieldRangeError> {
         let mut template = template();
         assert_eq!(values(&template, dpu::DstBaseAddr::INFO), [0x3020]);
+        template.put(dpu::BsCfg::from_bits(0x53));
+        change!(template; dpu::BsCfg { bs_alu_src: 1 });
         template
-            .put(dpu::BsCfg::from_bits(0x53))
-            .change::<dpu::BsCfg>(|bs| bs.with_bs_alu_src(1))
-            .unwrap()
             .put(cna::SPointer::from_bits(14))
             .leave_out::<dpu::BnCfg>();
         assert_eq!(values(&template, dpu::BsCfg::INFO), [0x153]);
@@ -244,6 +250,7 @@ mod tests {
         // Addresses stay where they belong when words before them go or come.
         assert_eq!(values(&template, dpu::DstBaseAddr::INFO), [0x3020]);
         assert!(template.words(|_| None).is_none());
+        Ok(())
     }
 
     #[test]

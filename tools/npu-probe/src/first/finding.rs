@@ -27,7 +27,7 @@ const FIRST_FACTS: [&str; 6] = [
     "weight-room",
 ];
 
-/// What is wrong with a rung.
+/// Differences of a rung from the model.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RungFinding {
     /// In sentences, of all jobs and then of the first that is wrong.
@@ -61,7 +61,7 @@ impl RungFinding {
         shown.extend(places(record));
         let mut as_model_with = Vec::new();
         if let Some(seen) = record.first_wrong()? {
-            let experiment = (rung.build)()?;
+            let experiment = rung.experiment()?;
             if record.is_of(&experiment) {
                 let right = expected(&experiment)?;
                 if let (Some(right), true) = (right, closely) {
@@ -138,7 +138,7 @@ fn sides_like(
             if model == *seen {
                 equal.push(name);
             } else if model.completed == seen.completed
-                && wrong_atoms(&model, right) == wrong_atoms(seen, right)
+                && model.wrong_atoms(right) == seen.wrong_atoms(right)
             {
                 alike.push(name);
             }
@@ -148,16 +148,6 @@ fn sides_like(
         }
     }
     Ok(alike)
-}
-
-fn wrong_atoms(seen: &SeenJob, right: &SeenJob) -> BTreeSet<usize> {
-    let atoms =
-        |job: &SeenJob| -> Vec<Vec<u8>> { job.output.chunks(ATOM).map(<[u8]>::to_vec).collect() };
-    let pairs = atoms(seen).into_iter().zip(atoms(right)).enumerate();
-    pairs
-        .filter(|(_, (a, b))| a != b)
-        .map(|(at, _)| at)
-        .collect()
 }
 
 /// Rows and columns of the outputs of tasks.
@@ -205,7 +195,7 @@ impl OutputCube {
     }
 }
 
-/// What jobs did otherwise than those of the model: how many ended otherwise, and the
+/// Differences of jobs from those of the model: how many ended otherwise, and the
 /// elements of the first of the others that differs.
 pub(crate) fn differences(
     experiment: &Experiment,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel says of the NPU while a rung runs.
+//! Kernel messages about the NPU during a rung.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -27,7 +27,7 @@ const ABOUT: [&str; 7] = [
 pub(crate) struct KernelLogTail(Result<File, String>);
 
 impl KernelLogTail {
-    /// Of a model there is none.
+    /// Starts at the end of the log; a model has no log.
     pub(crate) fn begin(is_model: bool) -> Self {
         if is_model {
             return Self(Err("a software model has no kernel".to_owned()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe first`: does this board do what the model of it does, and if not, what
+//! `npu-probe first`: does this board do the same as its model, and if not, what
 //! differs?
 //!
 //! A ladder of small experiments, those that others have proved first. Each rung differs
@@ -11,10 +11,10 @@
 //! ladder        the rungs: parents, what a failure means
 //! products      matrix products as rungs run them
 //! experiments   what some rungs change about them
-//! record        what a rung leaves behind
+//! record        the record of a rung
 //! results       the records of a run, from its folder or its archive
-//! finding       what a record shows, and what the model says to it
-//! verdict       the cause, and a profile that keeps away from it
+//! finding       differences of a record from the model
+//! verdict       the cause, and a profile that avoids it
 //! ```
 
 mod experiments;

@@ -5,7 +5,7 @@
 use rknpu_regcmd::{MatmulForm, MatmulTask, MatmulType, ProgramOptions, ReuseRule};
 
 use crate::experiment::operands::{fp16s, int8s};
-use crate::experiment::{Experiment, ExperimentJob, OUT, TaskTemplate, chained, input};
+use crate::experiment::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate, chained, input};
 
 /// Products that share an operand: their common sizes, and the columns of each.
 #[derive(Clone, Copy, Debug)]
@@ -15,47 +15,68 @@ pub(super) struct RungProduct {
     pub(super) depth: u32,
     /// Columns of the products, which are tasks of one job.
     pub(super) columns: &'static [u32],
-    /// Which operand all of them have.
-    pub(super) shared: SharedOperand,
+    /// Whether they share the weights, and each has features of its own; else it is the other
+    /// way round.
+    same_weights: bool,
     /// How their programs are made.
-    pub(super) options: ProgramOptions,
-}
-
-/// The operand that the products of a rung share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SharedOperand {
-    /// A, the features: each product has weights of its own.
-    Features,
-    /// B, the weights: each product has features of its own.
-    Weights,
+    options: ProgramOptions,
+    placement: Placement,
 }
 
 /// Programs as built-in profiles have them, but for reuse: form B, and for int8 a spare
 /// data bank.
-pub(super) const fn proven(ty: MatmulType) -> ProgramOptions {
-    ProgramOptions {
-        form: MatmulForm::B,
-        spare_data_bank: matches!(ty, MatmulType::Int8ToInt32),
-        reuse: ReuseRule::Never,
+const fn product(ty: MatmulType, rows: u32, depth: u32, columns: &'static [u32]) -> RungProduct {
+    RungProduct {
+        ty,
+        rows,
+        depth,
+        columns,
+        same_weights: false,
+        options: ProgramOptions {
+            form: MatmulForm::B,
+            spare_data_bank: matches!(ty, MatmulType::Int8ToInt32),
+            reuse: ReuseRule::Never,
+        },
+        placement: Placement::Guarded,
     }
 }
 
+pub(super) const fn fp16(rows: u32, depth: u32, columns: &'static [u32]) -> RungProduct {
+    product(MatmulType::Fp16ToFp32, rows, depth, columns)
+}
+
+pub(super) const fn int8(rows: u32, depth: u32, columns: &'static [u32]) -> RungProduct {
+    product(MatmulType::Int8ToInt32, rows, depth, columns)
+}
+
+pub(super) const fn int4(rows: u32, depth: u32, columns: &'static [u32]) -> RungProduct {
+    product(MatmulType::Int4ToInt16, rows, depth, columns)
+}
+
 impl RungProduct {
-    pub(super) const fn new(
-        ty: MatmulType,
-        rows: u32,
-        depth: u32,
-        columns: &'static [u32],
-    ) -> Self {
-        let options = proven(ty);
-        Self {
-            ty,
-            rows,
-            depth,
-            columns,
-            shared: SharedOperand::Features,
-            options,
-        }
+    pub(super) const fn form_a(mut self) -> Self {
+        self.options.form = MatmulForm::A;
+        self
+    }
+
+    pub(super) const fn reusing(mut self) -> Self {
+        self.options.reuse = ReuseRule::Always;
+        self
+    }
+
+    pub(super) const fn without_spare_bank(mut self) -> Self {
+        self.options.spare_data_bank = false;
+        self
+    }
+
+    pub(super) const fn of_same_weights(mut self) -> Self {
+        self.same_weights = true;
+        self
+    }
+
+    pub(super) const fn placed(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
     }
 
     /// The job, with its operands.
@@ -65,9 +86,10 @@ impl RungProduct {
         } = *self;
         let (mut features, mut weights, mut results) = (0, 0, 0);
         let products = self.columns.iter().map(|&n| {
-            let (a, b) = match self.shared {
-                SharedOperand::Features => (0, weights),
-                SharedOperand::Weights => (features, 0),
+            let (a, b) = if self.same_weights {
+                (features, 0)
+            } else {
+                (0, weights)
             };
             let product = MatmulTask {
                 ty,
@@ -91,6 +113,7 @@ impl RungProduct {
         ];
         let mut experiment = Experiment::of_each(inputs, results as usize, []);
         experiment.jobs = vec![ExperimentJob::of(tasks)];
+        experiment.placement = self.placement;
         Ok(experiment)
     }
 }

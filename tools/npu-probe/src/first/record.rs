@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a rung leaves behind: all that judging it again takes.
+//! The record of a rung: everything that is needed to judge it again.
 
 use std::io::{Read, Write};
 
@@ -34,7 +34,7 @@ pub(crate) struct RungRecord {
     pub(crate) cores: u32,
     /// Whether all jobs ended with the results that the model has.
     pub(crate) right: bool,
-    /// Why it could not be run, if it could not.
+    /// Why it could not run, if it could not.
     pub(crate) error: Option<String>,
     pub(crate) jobs: Vec<RungJob>,
     /// Outputs that are not right, each once, with the room around them.
@@ -42,7 +42,7 @@ pub(crate) struct RungRecord {
     /// Words of the tasks of the last job, in hexadecimal.
     programs: Vec<Vec<String>>,
     operands: Vec<PackedBytes>,
-    /// What the kernel said of the NPU meanwhile, or why that cannot be told.
+    /// Kernel messages about the NPU during the run, or why they are unknown.
     pub(crate) kernel_log: Result<Vec<String>, String>,
     /// Why the jobs' interrupts are not known, if they are not.
     #[serde(default)]
@@ -123,7 +123,7 @@ pub(crate) struct RungRun {
 impl RungRecord {
     /// Runs a rung on a device and on the model.
     pub(crate) fn run(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
-        let experiment = (rung.build)()?;
+        let experiment = rung.experiment()?;
         let rounds = rung.rounds(&experiment, &device.info());
         let (mut record, ran) = Self::start(rung.name, &experiment, device, rounds)?;
         match ran {
@@ -197,7 +197,7 @@ impl RungRecord {
     /// parent there are none to try.
     pub(crate) fn flip(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
         let parent = rung.parent().context("it has no parent")?;
-        let (mut base, child) = ((parent.build)()?, (rung.build)()?);
+        let (mut base, child) = (parent.experiment()?, rung.experiment()?);
         let mut record = Self::of(rung.name, device.info().cores, &base)?;
         let alike = base.inputs == child.inputs && base.output == child.output;
         let (Some(from), Some(to)) = (last_task(&base), last_task(&child)) else {
@@ -270,7 +270,7 @@ impl RungRecord {
         }))
     }
 
-    /// Whether its operands are those that this program makes of the rung.
+    /// Whether its operands equal those that this program generates for the rung.
     pub(crate) fn is_of(&self, experiment: &Experiment) -> bool {
         let lengths = experiment.inputs.iter().map(Vec::len);
         let same_inputs = self.operands.iter().map(|one| one.bytes).eq(lengths);
@@ -285,12 +285,12 @@ fn last_task(experiment: &Experiment) -> Option<TaskTemplate> {
     experiment.jobs.last()?.tasks.last().cloned()
 }
 
-/// What the model does with a job of the rung; all its jobs are alike.
+/// The model's outcome of a job of the rung; all its jobs are equal.
 pub(crate) fn expected(experiment: &Experiment) -> anyhow::Result<Option<SeenJob>> {
     on_model(experiment, Contested::default())
 }
 
-/// What the model does on these sides of contested facts.
+/// The model's outcome on these sides of contested facts.
 pub(crate) fn on_model(
     experiment: &Experiment,
     contested: Contested,

@@ -15,7 +15,7 @@ use crate::exit::Verdict;
 const INDEX: &str = "index.json";
 const RECORD_END: &str = ".json";
 
-/// Records, and what became of the steps that made them.
+/// Records, and the outcomes of the steps that wrote them.
 #[derive(Debug, Default)]
 pub(crate) struct FirstResults {
     records: BTreeMap<String, RungRecord>,
@@ -28,7 +28,7 @@ struct Index {
 }
 
 impl FirstResults {
-    /// Those of a run that goes on.
+    /// The results of a run that continues.
     pub(crate) fn of_steps(steps: &BTreeMap<String, EvidenceOutcome>) -> Self {
         Self {
             records: BTreeMap::new(),
@@ -71,7 +71,7 @@ impl FirstResults {
                 record.flips = of.flips;
             }
         }
-        // Of an earlier run is what a step that did not end now has left.
+        // A step that did not end in this run may have a record of an earlier run.
         records.retain(|name, _| {
             let step = self.steps.get(&format!("{RUNG_STEP}{name}"));
             matches!(step, Some(EvidenceOutcome::Ended { .. }))
@@ -135,7 +135,7 @@ impl FirstReport {
 mod tests {
     use super::*;
 
-    /// A core that a rung has left behind, which no model in a process of its own has.
+    /// A core that hangs after a rung: a model in a separate process cannot show it.
     #[test]
     fn a_core_that_does_not_work_any_more_leaves_all_unfinished() {
         let failed = EvidenceOutcome::Ended { code: 1, ok: false };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the rungs' names promise.
+//! Rungs do what their names say.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::experiment::runner::{CoreRounds, ExperimentLog, SENTINEL, run, run_on
 use crate::experiment::{OUT, TaskTemplate, model};
 
 fn last_task(name: &str) -> TaskTemplate {
-    let experiment = (Rung::named(name).unwrap().build)().unwrap();
+    let experiment = Rung::named(name).unwrap().experiment().unwrap();
     experiment.jobs[0].tasks.last().unwrap().clone()
 }
 
@@ -57,7 +57,7 @@ fn rungs_of_reuse_and_streaming_do_so() {
         );
     }
     let count = |name: &str| {
-        (Rung::named(name).unwrap().build)().unwrap().jobs[0]
+        Rung::named(name).unwrap().experiment().unwrap().jobs[0]
             .tasks
             .len()
     };
@@ -68,7 +68,7 @@ fn rungs_of_reuse_and_streaming_do_so() {
 #[test]
 fn a_rung_runs_three_times_on_each_core() {
     let [rung, large] = ["fp16", "fp16-streams-large"].map(|name| Rung::named(name).unwrap());
-    let experiment = (rung.build)().unwrap();
+    let experiment = rung.experiment().unwrap();
     let model = Model::new(ModelOptions {
         timeline: true,
         ..ModelOptions::default()
@@ -99,7 +99,7 @@ fn a_rung_runs_three_times_on_each_core() {
         assert_eq!(runs, [wanted; 3], "{rounds:?}");
     }
     // What takes long to compare runs once on each core, and once on the model.
-    let experiment = (large.build)().unwrap();
+    let experiment = large.experiment().unwrap();
     for (device, files) in [(board, 3), (software, 1)] {
         let rounds = large.rounds(&experiment, &device);
         assert_eq!((rounds.files, rounds.rounds), (files, 1));

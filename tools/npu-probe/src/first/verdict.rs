@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What all rungs together say, and what a profile makes of it.
+//! The verdict on all rungs, and the profile that follows from it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::finding::RungFinding;
 use super::ladder::{LADDER, Rung, RungMeaning};
 use super::record::{FlipRecord, RungRecord};
+use crate::table::joined;
 
 /// Cores of an RK3588.
 const CORES: u32 = 3;
@@ -37,22 +38,22 @@ const ALLOWING_REUSE: [(&str, Dtype); 2] = [
     ("int4-reuse-large", Dtype::Int4),
 ];
 
-/// What a profile has otherwise than the one it was made from, in sentences.
+/// Changes of a profile, in sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProfileChanges {
-    /// What the board must keep away from.
+    /// What the board must avoid.
     pub(crate) avoided: Vec<String>,
-    /// What it may do, since it was right on it.
+    /// What is allowed because it was right on this board.
     pub(crate) allowed: Vec<String>,
 }
 
-/// What is known of a rung.
+/// The state of a rung.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum RungState {
     Passed,
     Failed(RungFinding),
-    /// It was killed, or took the machine down, and left no record.
+    /// It was killed or crashed the machine, and left no record.
     Died {
         how: String,
     },
@@ -91,7 +92,7 @@ impl FirstCause {
     }
 }
 
-/// In a word.
+/// The verdict in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FirstVerdict {
@@ -217,12 +218,9 @@ impl FirstReport {
         let essential = self
             .failed()
             .any(|rung| rung.meaning == RungMeaning::Essential);
-        let is_rung = |cause: &&FirstCause| Rung::named(&cause.name).is_none();
-        let plans = self
-            .causes
-            .iter()
-            .filter(is_rung)
-            .any(|cause| cause.name != "cores");
+        let is_plan =
+            |cause: &FirstCause| cause.name != "cores" && Rung::named(&cause.name).is_none();
+        let plans = self.causes.iter().any(is_plan);
         let all: Vec<&str> = self.causes.iter().map(|cause| &*cause.sentence).collect();
         let needless = |cause: &FirstCause| {
             Rung::named(&cause.name).is_some_and(|rung| rung.meaning == RungMeaning::Unused)
@@ -273,48 +271,40 @@ impl FirstReport {
             profile.board = Some(board);
         }
         for rung in self.failed() {
-            match rung.meaning {
-                RungMeaning::Essential | RungMeaning::Unused | RungMeaning::Accuracy => {}
+            let avoided = match rung.meaning {
+                RungMeaning::Essential | RungMeaning::Unused | RungMeaning::Accuracy => continue,
                 RungMeaning::Precision(dtype) => {
                     profile.envelope.retain(|tile| tile.dtype != dtype);
-                    changes
-                        .avoided
-                        .push(format!("{dtype} matmuls run on the CPU"));
+                    format!("{dtype} matmuls run on the CPU")
                 }
                 RungMeaning::ExactBanks => {
                     let spares =
                         |tile: &MeasuredTile| tile.dtype != Dtype::Int8 || tile.fits_cbuf(true);
                     profile.envelope.retain(spares);
-                    changes
-                        .avoided
-                        .push("int8 tiles leave one data bank free".to_owned());
+                    "int8 tiles leave one data bank free".to_owned()
                 }
                 RungMeaning::Streaming(dtypes) => {
                     let stays = |tile: &MeasuredTile| {
                         !dtypes.contains(&tile.dtype) || tile.fits_cbuf(false)
                     };
                     profile.envelope.retain(stays);
-                    let names: Vec<_> = dtypes.iter().map(ToString::to_string).collect();
-                    let names = names.join(", ");
-                    changes
-                        .avoided
-                        .push(format!("no {names} tiles whose weights do not fit CBUF"));
+                    let names = joined(dtypes, ", ");
+                    format!("no {names} tiles whose weights do not fit CBUF")
                 }
                 RungMeaning::Reuse(dtype) => {
                     *profile.choices.reuse.of_mut(dtype) = SourcedChoice {
                         value: ReuseRule::Never,
                         evidence: EVIDENCE.into(),
                     };
-                    changes
-                        .avoided
-                        .push(format!("{dtype} tasks do not reuse data in CBUF"));
+                    format!("{dtype} tasks do not reuse data in CBUF")
                 }
-            }
+            };
+            changes.avoided.push(avoided);
         }
         for (rung, dtype) in ALLOWING_REUSE {
             let choice = profile.choices.reuse.of_mut(dtype);
             let has_passed = matches!(self.rungs.get(rung), Some(RungState::Passed));
-            // What a calibrated board does is not checked again.
+            // A calibrated board is not checked again.
             if has_passed && !profile.measured && choice.value == ReuseRule::Never {
                 *choice = SourcedChoice {
                     value: ReuseRule::EqualResident,
@@ -326,10 +316,8 @@ impl FirstReport {
             }
         }
         for (rung, name) in SETTLED {
-            let Some(switch) = Contested::SWITCHES
-                .iter()
-                .find(|switch| switch.name == name)
-            else {
+            let mut switches = Contested::SWITCHES.iter();
+            let Some(switch) = switches.find(|switch| switch.name == name) else {
                 continue;
             };
             let side = match self.rungs.get(rung) {
@@ -353,28 +341,29 @@ impl FirstReport {
     pub(crate) fn text(&self) -> String {
         let mut text = format!("\nVERDICT    {}\n", self.sentence);
         for cause in &self.causes {
-            let _ = writeln!(text, "{:10} {}", cause.name, cause.sentence);
-            if !cause.what.is_empty() {
-                let _ = writeln!(text, "{:10}   {}", "", cause.what);
+            let FirstCause {
+                name,
+                sentence,
+                what,
+                ..
+            } = cause;
+            let _ = writeln!(text, "{name:10} {sentence}");
+            let mut line = |told: &str| {
+                let _ = writeln!(text, "{:10}   {told}", "");
+            };
+            if !what.is_empty() {
+                line(what);
             }
-            for line in &cause.shown {
-                let _ = writeln!(text, "{:10}   {line}", "");
-            }
+            cause.shown.iter().for_each(|shown| line(shown));
             if !cause.as_model_with.is_empty() {
                 let sides = cause.as_model_with.join(", ");
-                let _ = writeln!(
-                    text,
-                    "{:10}   the software model does the same with {sides}",
-                    ""
-                );
+                line(&format!("the software model does the same with {sides}"));
             }
             if !cause.registers.is_empty() {
                 let registers = cause.registers.join(", ");
-                let _ = writeln!(
-                    text,
-                    "{:10}   its parent fails with one register changed: {registers}",
-                    ""
-                );
+                line(&format!(
+                    "its parent fails with one register changed: {registers}"
+                ));
             }
         }
         for note in &self.notes {
@@ -384,7 +373,7 @@ impl FirstReport {
     }
 }
 
-/// What is to be done once a core does not work any more.
+/// The verdict, with a remedy, when a core no longer works.
 pub(crate) fn broken_since(rung: &str) -> String {
     format!(
         "unfinished: after rung-{rung} failed, an experiment that passed before fails too; cut \

@@ -1,20 +1,77 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of `npu-probe bench`.
 
+use std::num::NonZeroUsize;
+
 use clap::Args;
+use npu_matmul::Threads;
 
 use super::common::{DeviceFlags, ReportFlags};
-use super::measuring::MeasuringFlags;
+use super::dtype::OperandDtypes;
+use super::planning::PlanningFlags;
+use crate::exit::Failure;
+use crate::shape::{self, ProductShape};
+
+/// A projection of an 8B transformer for a prompt of 512 tokens.
+const DEFAULT_SHAPE: ProductShape = ProductShape {
+    m: 512,
+    k: 4096,
+    n: 4096,
+};
 
 /// Options of `bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchFlags {
+    #[arg(value_name = shape::FORM, help = shape::HELP, default_values_t = [DEFAULT_SHAPE])]
+    pub(crate) shapes: Vec<ProductShape>,
+
+    /// Precisions of the operands [default: int8,fp16,int4]
+    #[arg(long, value_delimiter = ',')]
+    dtype: Vec<OperandDtypes>,
+
+    /// Matmuls to measure, after one to warm up
+    #[arg(long, value_name = "TIMES", default_value = "5")]
+    pub(crate) repeat: NonZeroUsize,
+
+    /// File descriptors to spread the work over [default: one for each core]
+    #[arg(long, value_name = "NUMBER")]
+    fds: Option<NonZeroUsize>,
+
+    /// CPU threads, on the fastest CPUs first: a number or auto, then ,pin (fixed to one CPU
+    /// each) or ,free; the variable NPU_THREADS does the same [default: one for each CPU,
+    /// free]
+    #[arg(long)]
+    threads: Option<Threads>,
+
     #[command(flatten)]
-    pub(crate) measuring: MeasuringFlags,
+    pub(crate) planning: PlanningFlags,
 
     #[command(flatten)]
     pub(crate) device: DeviceFlags,
 
     #[command(flatten)]
     pub(crate) report: ReportFlags,
+}
+
+impl BenchFlags {
+    /// The operand types to measure: at least one.
+    pub(crate) fn kinds(&self) -> &[OperandDtypes] {
+        match self.dtype[..] {
+            [] => &OperandDtypes::PLAIN,
+            _ => &self.dtype,
+        }
+    }
+
+    /// File descriptors to use on a device with so many cores.
+    pub(crate) fn fds(&self, cores: u32) -> usize {
+        let cores = usize::try_from(cores).unwrap_or(1).max(1);
+        self.fds.map_or(cores, NonZeroUsize::get)
+    }
+
+    pub(crate) fn threads(&self) -> Result<Option<Threads>, Failure> {
+        match self.threads {
+            Some(threads) => Ok(Some(threads)),
+            None => Threads::from_env().map_err(|error| Failure::Usage(error.into())),
+        }
+    }
 }

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
-use npu_model::{Level, Selector};
+use clap::Args;
+use npu_model::Selector;
 
 use super::common::ReportFlags;
 
@@ -35,10 +35,6 @@ pub(crate) struct ExecFlags {
     #[arg(long, default_value_t = 0)]
     pub(crate) core: u32,
 
-    /// How the model handles programs that fail on silicon [default: faithful]
-    #[arg(long)]
-    pub(crate) level: Option<ExecLevel>,
-
     /// Print the memory accesses of each memory master
     #[arg(long)]
     pub(crate) trace: bool,
@@ -50,7 +46,7 @@ pub(crate) struct ExecFlags {
     /// The program's address registers are changed to match; if that is not possible, nothing
     /// runs. `model` is the software model with its driver.
     #[arg(long, value_name = "PATH|model",
-        conflicts_with_all = ["core", "level", "trace", "at", "device"])]
+        conflicts_with_all = ["core", "trace", "at", "device"])]
     pub(crate) unsafe_device: Option<Selector>,
 
     /// Software model to run on, with its options (docs/model.md)
@@ -59,27 +55,6 @@ pub(crate) struct ExecFlags {
 
     #[command(flatten)]
     pub(crate) report: ReportFlags,
-}
-
-/// [`Level`] on the command line.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum ExecLevel {
-    /// Behave like silicon, and report it
-    Faithful,
-    /// Hang wherever a result would be wrong
-    Strict,
-    /// Behave like silicon, and report nothing
-    Silent,
-}
-
-impl From<ExecLevel> for Level {
-    fn from(level: ExecLevel) -> Self {
-        match level {
-            ExecLevel::Faithful => Self::Faithful,
-            ExecLevel::Strict => Self::Strict,
-            ExecLevel::Silent => Self::Silent,
-        }
-    }
 }
 
 /// A value of `--bo`: a buffer with the content of a file.
@@ -100,18 +75,7 @@ pub(crate) struct OutputRegion {
     pub(crate) file: PathBuf,
 }
 
-/// Why a memory range is not valid.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RangeError {
-    #[error("expected the form {0}")]
-    Form(&'static str),
-    #[error("`{0}` is not a number below 2^32, decimal or hexadecimal after 0x")]
-    Number(String),
-    #[error("the length is 0")]
-    Empty,
-}
-
-fn iova(text: &str) -> Result<u32, RangeError> {
+fn iova(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
@@ -120,21 +84,23 @@ fn iova(text: &str) -> Result<u32, RangeError> {
         .ok()
         // The parsers take a sign.
         .filter(|_| !text.contains('+'))
-        .ok_or_else(|| RangeError::Number(text.to_owned()))
+        .ok_or_else(|| {
+            format!("`{text}` is not a number below 2^32, decimal or hexadecimal after 0x")
+        })
 }
 
 impl FromStr for BufferFile {
-    type Err = RangeError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, RangeError> {
-        const FORM: RangeError = RangeError::Form("IOVA:FILE or IOVA:FILE:rw");
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORM: &str = "expected the form IOVA:FILE or IOVA:FILE:rw";
         let (start, file) = text.split_once(':').ok_or(FORM)?;
         let (file, write_back) = match file.strip_suffix(":rw") {
             Some(file) => (file, true),
             None => (file, false),
         };
         if file.is_empty() {
-            return Err(FORM);
+            return Err(FORM.to_owned());
         }
         Ok(Self {
             iova: iova(start)?,
@@ -145,21 +111,21 @@ impl FromStr for BufferFile {
 }
 
 impl FromStr for OutputRegion {
-    type Err = RangeError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, RangeError> {
-        const FORM: RangeError = RangeError::Form("IOVA:LEN:FILE");
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORM: &str = "expected the form IOVA:LEN:FILE";
         let mut parts = text.splitn(3, ':');
         let (Some(start), Some(len), Some(file)) = (parts.next(), parts.next(), parts.next())
         else {
-            return Err(FORM);
+            return Err(FORM.to_owned());
         };
         if file.is_empty() {
-            return Err(FORM);
+            return Err(FORM.to_owned());
         }
         let len = iova(len)?;
         if len == 0 {
-            return Err(RangeError::Empty);
+            return Err("the length is 0".to_owned());
         }
         Ok(Self {
             iova: iova(start)?,
@@ -175,41 +141,29 @@ mod tests {
 
     #[test]
     fn ranges_are_read() {
-        let input = |text: &str| text.parse::<BufferFile>();
-        let a = input("0x1000:a:b.bin").unwrap();
-        assert_eq!(
-            (a.iova, a.file, a.write_back),
-            (0x1000, "a:b.bin".into(), false)
-        );
-        let a = input("4096:a.bin:rw").unwrap();
-        assert_eq!(
-            (a.iova, a.file, a.write_back),
-            (0x1000, "a.bin".into(), true)
-        );
+        for (text, file, write_back) in [
+            ("0x1000:a:b.bin", "a:b.bin", false),
+            ("4096:a.bin:rw", "a.bin", true),
+        ] {
+            let (iova, file) = (0x1000, file.into());
+            let buffer = BufferFile {
+                iova,
+                file,
+                write_back,
+            };
+            assert_eq!(text.parse::<BufferFile>().unwrap(), buffer);
+        }
         let out = "0xfffff000:0x1000:x:y".parse::<OutputRegion>().unwrap();
-        assert_eq!(
-            (out.iova, out.len, out.file),
-            (0xffff_f000, 0x1000, "x:y".into())
-        );
+        let (iova, len, file) = (0xffff_f000, 0x1000, "x:y".into());
+        assert_eq!(out, OutputRegion { iova, len, file });
     }
 
     #[test]
     fn nonsense_is_refused() {
         for text in [
-            "",
-            "0x1000",
-            "0x1000:",
-            ":x",
-            "0x100000000:x",
-            "+1:x",
-            "0x+1:x",
-            "-1:x",
-            "0x:x",
-            "0x0::rw",
+            "", "0x1000", "0x1000:", ":x", "+1:x", "0x+1:x", "0x:x", "0x0::rw",
         ] {
-            let parsed = text.parse::<BufferFile>();
-            // Whatever follows the first colon is a name.
-            assert!(parsed.is_err() || text == "{text}");
+            assert!(text.parse::<BufferFile>().is_err(), "{text}");
         }
         for text in ["0:1", "0:0:x", "0:x:y", "0:1:", "0:4294967296:x"] {
             assert!(text.parse::<OutputRegion>().is_err(), "{text}");

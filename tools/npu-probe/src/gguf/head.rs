@@ -4,7 +4,12 @@
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read};
 
-use super::{GgufError, GgufTensor, GgufValue};
+use anyhow::{Context, bail, ensure};
+
+use super::{GgufTensor, GgufValue, check_count};
+
+const HEAD_CUT: &str = "the file ends within its head; the download is incomplete, so repeat it";
+const UNREADABLE: &str = "cannot read the file";
 
 const MAGIC: [u8; 4] = *b"GGUF";
 const VERSIONS: std::ops::RangeInclusive<u32> = 2..=3;
@@ -37,20 +42,27 @@ pub(super) struct GgufHead {
 }
 
 impl GgufHead {
-    pub(super) fn read(from: impl Read) -> Result<Self, GgufError> {
+    pub(super) fn read(from: impl Read) -> anyhow::Result<Self> {
         let mut bytes = HeadReader { from, at: 0 };
-        match bytes.array() {
-            Ok(MAGIC) => {}
-            Ok(_) | Err(GgufError::HeadCut) => return Err(GgufError::NotGguf),
-            Err(error) => return Err(error),
-        }
+        let is_gguf = match bytes.array() {
+            Ok(magic) => magic == MAGIC,
+            Err(error) if error.is::<io::Error>() => return Err(error),
+            // It is shorter.
+            Err(_) => false,
+        };
+        ensure!(
+            is_gguf,
+            "not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py"
+        );
         let version = bytes.u32()?;
-        if VERSIONS.contains(&version.swap_bytes()) {
-            return Err(GgufError::BigEndian);
-        }
-        if !VERSIONS.contains(&version) {
-            return Err(GgufError::Version(version));
-        }
+        ensure!(
+            !VERSIONS.contains(&version.swap_bytes()),
+            "the file is for big-endian machines; download the little-endian one"
+        );
+        ensure!(
+            VERSIONS.contains(&version),
+            "GGUF version {version} is not supported, only 2 and 3; convert the model again"
+        );
         let tensor_count = bytes.count("tensors", MAX_TENSORS)?;
         let value_count = bytes.count("values", MAX_VALUES)?;
         let mut values = HashMap::new();
@@ -76,14 +88,16 @@ impl GgufHead {
     }
 
     /// Whether a file of so many bytes has the data of all tensors whose format is known.
-    pub(super) fn check_data(&self, has: u64) -> Result<(), GgufError> {
+    pub(super) fn check_data(&self, has: u64) -> anyhow::Result<()> {
         for tensor in &self.tensors {
             let begin = self.data.saturating_add(tensor.offset);
             let needs = begin.saturating_add(tensor.bytes().unwrap_or(0));
-            if needs > has {
-                let tensor = tensor.name.clone();
-                return Err(GgufError::DataCut { tensor, needs, has });
-            }
+            ensure!(
+                needs <= has,
+                "the file has {has} bytes, but tensor `{}` ends at {needs}; the download is \
+                 incomplete, so repeat it",
+                tensor.name
+            );
         }
         Ok(())
     }
@@ -96,70 +110,61 @@ struct HeadReader<R> {
 }
 
 impl<R: Read> HeadReader<R> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], GgufError> {
+    fn array<const N: usize>(&mut self) -> anyhow::Result<[u8; N]> {
         let mut bytes = [0; N];
         self.advance(N as u64)?;
-        let read = self.from.read_exact(&mut bytes);
-        read.map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => GgufError::HeadCut,
-            _ => GgufError::Read(error),
-        })?;
+        match self.from.read_exact(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => bail!(HEAD_CUT),
+            read => read.context(UNREADABLE)?,
+        }
         Ok(bytes)
     }
 
-    fn advance(&mut self, by: u64) -> Result<(), GgufError> {
+    fn advance(&mut self, by: u64) -> anyhow::Result<()> {
         self.at = self.at.saturating_add(by);
-        match self.at {
-            0..=MAX_HEAD => Ok(()),
-            _ => Err(GgufError::too_many("bytes of its head", self.at)),
-        }
+        check_count("bytes of its head", self.at, MAX_HEAD)
     }
 
-    fn u32(&mut self) -> Result<u32, GgufError> {
+    fn u32(&mut self) -> anyhow::Result<u32> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    fn u64(&mut self) -> Result<u64, GgufError> {
+    fn u64(&mut self) -> anyhow::Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    fn count(&mut self, what: &'static str, most: u64) -> Result<u64, GgufError> {
+    fn count(&mut self, what: &'static str, most: u64) -> anyhow::Result<u64> {
         let count = self.u64()?;
-        match count <= most {
-            true => Ok(count),
-            false => Err(GgufError::too_many(what, count)),
-        }
+        check_count(what, count, most)?;
+        Ok(count)
     }
 
-    fn skip(&mut self, bytes: u64) -> Result<(), GgufError> {
+    fn skip(&mut self, bytes: u64) -> anyhow::Result<()> {
         self.advance(bytes)?;
         let copied = io::copy(&mut self.from.by_ref().take(bytes), &mut io::sink());
-        match copied.map_err(GgufError::Read)? == bytes {
-            true => Ok(()),
-            false => Err(GgufError::HeadCut),
-        }
+        ensure!(copied.context(UNREADABLE)? == bytes, HEAD_CUT);
+        Ok(())
     }
 
     /// `None` if it is no text, or not one to be shown on a terminal.
-    fn text(&mut self, bytes: u64) -> Result<Option<String>, GgufError> {
+    fn text(&mut self, bytes: u64) -> anyhow::Result<Option<String>> {
         self.advance(bytes)?;
         let mut text = Vec::new();
         let read = self.from.by_ref().take(bytes).read_to_end(&mut text);
-        match read.map_err(GgufError::Read)? as u64 == bytes {
-            true => Ok(String::from_utf8(text)
-                .ok()
-                .filter(|text| !text.contains(char::is_control))),
-            false => Err(GgufError::HeadCut),
-        }
+        ensure!(read.context(UNREADABLE)? as u64 == bytes, HEAD_CUT);
+        let text = String::from_utf8(text).ok();
+        Ok(text.filter(|text| !text.contains(char::is_control)))
     }
 
-    fn name(&mut self) -> Result<String, GgufError> {
+    fn name(&mut self) -> anyhow::Result<String> {
         let bytes = self.count("bytes of a name", MAX_NAME)?;
-        self.text(bytes)?.ok_or(GgufError::Name)
+        self.text(bytes)?.context(
+            "a name in the file is not UTF-8 or has control characters; the file is damaged",
+        )
     }
 
     /// A value of this type, `depth` arrays deep.
-    fn value(&mut self, key: &str, type_id: u32, depth: usize) -> Result<GgufValue, GgufError> {
+    fn value(&mut self, key: &str, type_id: u32, depth: usize) -> anyhow::Result<GgufValue> {
         let signed = |number: i64| u64::try_from(number).map(GgufValue::Number);
         let value = match type_id {
             0 => Ok(GgufValue::Number(u8::from_le_bytes(self.array()?).into())),
@@ -193,9 +198,11 @@ impl<R: Read> HeadReader<R> {
                 Ok(GgufValue::Other)
             }
             _ => {
-                let bytes = fixed_bytes(type_id).ok_or_else(|| GgufError::ValueType {
-                    key: key.to_owned(),
-                    type_id,
+                let bytes = fixed_bytes(type_id).with_context(|| {
+                    format!(
+                        "value `{key}` has type {type_id}, which GGUF does not have; the file is \
+                         damaged"
+                    )
                 })?;
                 self.skip(bytes)?;
                 Ok(GgufValue::Other)
@@ -204,30 +211,30 @@ impl<R: Read> HeadReader<R> {
         Ok(value.unwrap_or(GgufValue::Other))
     }
 
-    fn tensor(&mut self) -> Result<GgufTensor, GgufError> {
+    fn tensor(&mut self) -> anyhow::Result<GgufTensor> {
         let name = self.name()?;
         let mut dimensions = [1; 4];
         let given = self.u32()? as usize;
-        let impossible = || GgufError::Dimensions(name.clone());
-        for size in dimensions.get_mut(..given).ok_or_else(impossible)? {
+        let impossible = format!("tensor `{name}` has an impossible size; the file is damaged");
+        for size in dimensions
+            .get_mut(..given)
+            .with_context(|| impossible.clone())?
+        {
             let elements = self.u64()?;
-            if !(1..=MAX_SIZE).contains(&elements) {
-                return Err(impossible());
-            }
-            *size = usize::try_from(elements).map_err(|_| impossible())?;
+            ensure!((1..=MAX_SIZE).contains(&elements), impossible);
+            *size = usize::try_from(elements)?;
         }
         let [k, n, b2, b3] = dimensions.map(|size| size as u64);
         let tensor = GgufTensor {
             type_id: self.u32()?,
             offset: self.u64()?,
             dimensions,
-            name: name.clone(),
+            name,
         };
         let whole = (tensor.format()).is_none_or(|(_, it)| it.row_bytes(dimensions[0]).is_some());
-        match k * n <= MAX_MATRIX && b2 * b3 <= MAX_MATRICES && whole {
-            true => Ok(tensor),
-            false => Err(impossible()),
-        }
+        let possible = k * n <= MAX_MATRIX && b2 * b3 <= MAX_MATRICES && whole;
+        ensure!(possible, impossible);
+        Ok(tensor)
     }
 }
 

@@ -5,7 +5,6 @@
 //! The files come from strangers: each count and length has a limit, and the file must be
 //! as long as its head says.
 
-mod error;
 mod head;
 mod split;
 #[cfg(test)]
@@ -16,9 +15,9 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
+use anyhow::{Context, bail};
 use npu_offload::NumberFormat;
 
-pub(crate) use error::GgufError;
 use head::{GgufHead, MAX_TENSORS};
 
 /// A value of the head, of the types that are used.
@@ -75,12 +74,12 @@ impl GgufModel {
     }
 
     /// Reads the heads of a model's files, of which `path` is one.
-    pub(crate) fn read(path: &Path) -> Result<Self, GgufError> {
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let model = Self::read_parts(path)?;
-        match model.other_kind() {
-            Some(kind) => Err(GgufError::NotAModel(kind)),
-            None => Ok(model),
+        if let Some(kind) = model.other_kind() {
+            bail!("the file is {kind}, not a model; use the GGUF file of the model");
         }
+        Ok(model)
     }
 
     /// What the file is if it is no model, by the keys that llama.cpp's converters write.
@@ -100,22 +99,24 @@ impl GgufModel {
         }
     }
 
-    fn read_parts(path: &Path) -> Result<Self, GgufError> {
+    fn read_parts(path: &Path) -> anyhow::Result<Self> {
         let Some(parts) = split::parts(path)? else {
             let head = read_head(path)?;
-            return match head.values.get(SPLIT_COUNT) {
-                Some(GgufValue::Number(count @ 2..)) => Err(GgufError::Renamed(*count)),
-                _ => Ok(Self::of(head)),
-            };
+            if let Some(GgufValue::Number(count @ 2..)) = head.values.get(SPLIT_COUNT) {
+                bail!(
+                    "the file is one of {count} of a split model; restore their names, which end \
+                     in -00001-of-{count:05}.gguf and so on, or join them with llama-gguf-split \
+                     --merge"
+                );
+            }
+            return Ok(Self::of(head));
         };
-        let (first, others) = parts.split_first().ok_or(GgufError::NotGguf)?;
+        let (first, others) = parts.split_first().context("a model of no files")?;
         let mut model = Self::of(read_head(first)?);
         for part in others {
             model.tensors.extend(read_head(part)?.tensors);
             model.parts += 1;
-            if model.tensors.len() as u64 > MAX_TENSORS {
-                return Err(GgufError::too_many("tensors", model.tensors.len() as u64));
-            }
+            check_count("tensors", model.tensors.len() as u64, MAX_TENSORS)?;
         }
         Ok(model)
     }
@@ -132,11 +133,18 @@ impl GgufModel {
 /// In how many files a model is.
 const SPLIT_COUNT: &str = "split.count";
 
+/// An error if a file has more of something than any model has.
+pub(crate) fn check_count(what: &str, count: u64, most: u64) -> anyhow::Result<()> {
+    if count > most {
+        bail!("the file claims {count} {what}, more than any model has; it is damaged");
+    }
+    Ok(())
+}
+
 /// The head of one file, which is long enough for its data.
-fn read_head(path: &Path) -> Result<GgufHead, GgufError> {
-    let named = |error| GgufError::File(path.to_owned(), error);
-    let file = File::open(path).map_err(named)?;
-    let bytes = file.metadata().map_err(named)?.len();
+fn read_head(path: &Path) -> anyhow::Result<GgufHead> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let bytes = file.metadata()?.len();
     let head = GgufHead::read(BufReader::new(file))?;
     head.check_data(bytes)?;
     Ok(head)

@@ -3,23 +3,23 @@
 
 use std::path::{Path, PathBuf};
 
-use super::GgufError;
+use anyhow::bail;
+
+use super::check_count;
 
 /// More files than any model is in.
-const MAX_PARTS: usize = 1000;
+const MAX_PARTS: u64 = 1000;
 /// Missing files that are named.
 const MAX_NAMED: usize = 4;
 
 /// All files of the model that `path` is a part of, in order; `None` if its name does not
 /// say that it is one.
-pub(super) fn parts(path: &Path) -> Result<Option<Vec<PathBuf>>, GgufError> {
+pub(super) fn parts(path: &Path) -> anyhow::Result<Option<Vec<PathBuf>>> {
     let name = path.file_name().and_then(|name| name.to_str());
     let Some((prefix, count)) = name.and_then(split_name) else {
         return Ok(None);
     };
-    if count > MAX_PARTS {
-        return Err(GgufError::too_many("files", count as u64));
-    }
+    check_count("files", count as u64, MAX_PARTS)?;
     let names = (1..=count).map(|index| format!("{prefix}-{index:05}-of-{count:05}.gguf"));
     let paths: Vec<_> = names.map(|name| path.with_file_name(name)).collect();
     let absent = paths.iter().filter(|path| !path.exists());
@@ -33,7 +33,7 @@ pub(super) fn parts(path: &Path) -> Result<Option<Vec<PathBuf>>, GgufError> {
     if names.len() > MAX_NAMED {
         missing += &format!(" and {} more", names.len() - MAX_NAMED);
     }
-    Err(GgufError::Parts { count, missing })
+    bail!("the model has {count} files; these are missing in the same folder: {missing}")
 }
 
 /// What is before `-00001-of-00003.gguf`, and the number of files.

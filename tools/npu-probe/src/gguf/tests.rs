@@ -30,7 +30,7 @@ fn small() -> Vec<u8> {
     bytes
 }
 
-fn read(bytes: &[u8]) -> Result<GgufHead, GgufError> {
+fn read(bytes: &[u8]) -> anyhow::Result<GgufHead> {
     GgufHead::read(bytes)
 }
 
@@ -44,10 +44,8 @@ fn a_head_is_read_to_its_end_and_not_before() {
     assert_eq!(head.tensors[0].dimensions, [64, 3, 1, 1]);
     let data = (bytes.len() as u64).next_multiple_of(32) + 3 * 68;
     head.check_data(data).unwrap();
-    assert!(matches!(
-        head.check_data(data - 1),
-        Err(GgufError::DataCut { .. })
-    ));
+    let cut = head.check_data(data - 1).unwrap_err().to_string();
+    assert!(cut.contains("tensor `t` ends at"), "{cut}");
     for end in 0..bytes.len() {
         read(&bytes[..end]).unwrap_err();
     }

@@ -10,9 +10,12 @@ use npu_matmul::Profile;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::files::{BenchFile, CalibrationFile, DoctorFile, SelfTestFile};
 use super::text::ShownText;
 use super::trace::TraceSlices;
+use crate::bench::BenchReport;
+use crate::calibrate::CalibrateReport;
+use crate::doctor::DoctorReport;
+use crate::report::SelfTestReport;
 
 /// The longest trace: somewhat more than the backend writes.
 const MOST_OF_TRACE: u64 = 2 << 30;
@@ -44,10 +47,10 @@ pub(crate) enum ReportInputError {
 /// What a file is.
 #[derive(Debug)]
 pub(super) enum ReportContent {
-    Doctor(DoctorFile),
-    SelfTest(SelfTestFile),
-    Bench(Box<BenchFile>),
-    Calibration(Box<CalibrationFile>),
+    Doctor(DoctorReport),
+    SelfTest(Box<SelfTestReport>),
+    Bench(Box<BenchReport>),
+    Calibration(Box<CalibrateReport>),
     Profile(Box<Profile>),
     Trace(TraceSlices),
 }
@@ -93,6 +96,7 @@ pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError
         return Err(ReportInputError::TooLong(MOST_OF_OTHERS));
     }
     let mut value = serde_json::from_slice(&bytes).map_err(ReportInputError::Json)?;
+    make_showable(&mut value);
     let Value::Object(object) = &mut value else {
         return Err(ReportInputError::Unknown);
     };
@@ -113,6 +117,16 @@ pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError
         typed("the output of the self-test with --json", value).map(ReportContent::SelfTest)
     } else {
         Err(ReportInputError::Unknown)
+    }
+}
+
+/// Makes all texts safe to show: files are not trusted.
+fn make_showable(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = ShownText::from(&**text).to_string(),
+        Value::Array(all) => all.iter_mut().for_each(make_showable),
+        Value::Object(all) => all.values_mut().for_each(make_showable),
+        _ => {}
     }
 }
 

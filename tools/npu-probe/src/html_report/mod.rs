@@ -5,7 +5,6 @@
 //! [`text::ShownText`], lengths are bounded, and the page says what it leaves out.
 
 mod axis;
-mod files;
 mod input;
 mod page;
 mod roofline;

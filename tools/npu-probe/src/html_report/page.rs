@@ -3,11 +3,13 @@
 
 use maud::{Markup, html};
 
-use super::files::{DoctorFile, ReportedDevice, ReportedRow, SelfTestFile};
 use super::input::{ReportContent, ReportInput};
-use super::sections::self_tests;
+use super::sections::{device_facts, self_tests};
 use super::text::{ShownText, facts, own, with_code};
 use crate::date;
+use crate::doctor::{DoctorReport, DoctorRow};
+use crate::exit::Verdict;
+use crate::report::{DeviceReport, SelfTestReport};
 
 /// What computed the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +68,7 @@ impl ReportInput {
             ReportContent::Doctor(_) => FiguresOf::Unknown,
             ReportContent::SelfTest(test) => FiguresOf::of(test.device.is_model),
             ReportContent::Bench(bench) => FiguresOf::of(bench.conditions.device.is_model),
-            ReportContent::Calibration(file) => FiguresOf::of(file.device.is_model),
+            ReportContent::Calibration(file) => FiguresOf::of(file.facts.device.is_model),
             ReportContent::Profile(profile) => match &profile.board {
                 Some(board) => FiguresOf::of(board.is_model),
                 None => FiguresOf::Unknown,
@@ -90,14 +92,14 @@ impl ReportInput {
         })
     }
 
-    fn self_test(&self) -> Option<&SelfTestFile> {
+    fn self_test(&self) -> Option<&SelfTestReport> {
         match &self.content {
             ReportContent::SelfTest(test) => Some(test),
             _ => None,
         }
     }
 
-    fn doctor(&self) -> Option<&DoctorFile> {
+    fn doctor(&self) -> Option<&DoctorReport> {
         match &self.content {
             ReportContent::Doctor(doctor) => Some(doctor),
             _ => None,
@@ -105,28 +107,31 @@ impl ReportInput {
     }
 
     /// The device that computed, if one did.
-    fn device(&self) -> Option<&ReportedDevice> {
+    fn device(&self) -> Option<&DeviceReport> {
         match &self.content {
             ReportContent::SelfTest(test) => Some(&test.device),
             ReportContent::Bench(bench) => Some(&bench.conditions.device),
-            ReportContent::Calibration(file) => Some(&file.device),
+            ReportContent::Calibration(file) => Some(&file.facts.device),
             _ => None,
         }
     }
 }
 
 /// Verdict, date and conditions.
-fn summary(inputs: &[ReportInput], tests: &[&SelfTestFile]) -> Markup {
+fn summary(inputs: &[ReportInput], tests: &[&SelfTestReport]) -> Markup {
     let doctors = inputs.iter().filter_map(ReportInput::doctor);
-    let mut sentences: Vec<String> = doctors.clone().map(DoctorFile::verdict).collect();
-    let wrong = tests.iter().filter(|test| !test.is_pass()).count();
+    let mut sentences: Vec<String> = doctors.clone().map(DoctorReport::verdict).collect();
+    let wrong = tests
+        .iter()
+        .filter(|test| test.result != Verdict::Pass)
+        .count();
     match (tests.len(), wrong) {
         (0, _) => {}
         (all, 0) => sentences.push(format!("PASS: {all} of {all} self-tests are right.")),
         (all, wrong) => sentences.push(format!("FAIL: {wrong} of {all} self-tests are wrong.")),
     }
-    let has_problem = |doctor: &DoctorFile| {
-        doctor.usable.is_none() && doctor.rows.iter().any(ReportedRow::is_problem)
+    let has_problem = |doctor: &DoctorReport| {
+        doctor.usable.is_none() && doctor.rows.iter().any(DoctorRow::is_problem)
     };
     let class = if wrong > 0 || doctors.clone().any(has_problem) {
         "problem"
@@ -136,7 +141,7 @@ fn summary(inputs: &[ReportInput], tests: &[&SelfTestFile]) -> Markup {
     let newest = inputs.iter().map(|input| input.written).max();
     let date = newest.map(|time| ("date", format!("{}, by the newest file", date::date(time))));
     let device = inputs.iter().find_map(ReportInput::device);
-    let conditions = device.map(ReportedDevice::facts).unwrap_or_default();
+    let conditions = device.map(device_facts).unwrap_or_default();
     html! {
         @if !sentences.is_empty() {
             p.banner.verdict.(class) { (with_code(&ShownText::from(&*sentences.join(" ")))) }
@@ -150,7 +155,7 @@ pub(crate) fn page(inputs: &[ReportInput]) -> String {
     let all: Vec<FiguresOf> = inputs.iter().map(ReportInput::figures_of).collect();
     let (class, banner) = FiguresOf::banner(&all);
     let first_test = inputs.iter().position(|input| input.self_test().is_some());
-    let tests: Vec<&SelfTestFile> = inputs.iter().filter_map(ReportInput::self_test).collect();
+    let tests: Vec<&SelfTestReport> = inputs.iter().filter_map(ReportInput::self_test).collect();
     let of_tests = inputs.iter().filter(|input| input.self_test().is_some());
     let names: Vec<&str> = of_tests.clone().map(|input| &*input.name).collect();
     let test_names = ShownText::from(&*names.join(", "));

@@ -8,8 +8,8 @@ use npu_matmul::Dtype;
 use rknpu_regcmd::timing::Machine;
 
 use super::axis::PictureAxis;
-use super::files::BenchFile;
 use super::text::number;
+use crate::bench::BenchReport;
 
 /// Operations of a multiply-accumulate.
 const OPERATIONS: f64 = 2.0;
@@ -77,7 +77,7 @@ struct RooflineDot {
     color: &'static str,
 }
 
-impl BenchFile {
+impl BenchReport {
     fn dots(&self) -> Vec<RooflineDot> {
         let mut dots = Vec::new();
         for (index, product) in self.measurements.iter().enumerate() {

@@ -4,27 +4,48 @@
 use maud::{Markup, html};
 use npu_matmul::Profile;
 
-use super::files::{BenchFile, CalibrationFile, DoctorFile, ReportedRow, SelfTestFile};
 use super::text::{ShownText, blocks, facts, folded, number, table, time, with_code};
 use super::timeline::TraceTimeline;
 use super::trace::{SliceKind, TraceSlices};
+use crate::bench::BenchReport;
+use crate::calibrate::CalibrateReport;
+use crate::calibrate::facts::report::ExperimentOutcome;
+use crate::doctor::{DoctorReport, DoctorRow};
+use crate::exit::Verdict;
 use crate::flags::planning::HERTZ_PER_MHZ;
+use crate::report::{DeviceReport, SelfTestReport};
 
 const GIGA: f64 = 1e9;
 const PS_PER_US: f64 = 1e6;
 
-impl DoctorFile {
+/// What measurements on a device depend on.
+pub(super) fn device_facts(device: &DeviceReport) -> Vec<(&'static str, String)> {
+    let host = &device.host;
+    let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+    let kernel = or_unknown(&host.kernel);
+    vec![
+        ("device", format!("{}, {} cores", device.name, device.cores)),
+        (
+            "driver",
+            format!("{} {}", device.driver, device.driver_version),
+        ),
+        ("board", or_unknown(&host.board)),
+        ("kernel", format!("{kernel} on {}", host.architecture)),
+    ]
+}
+
+impl DoctorReport {
     pub(super) fn section(&self) -> Markup {
-        let is_problem = |row: &&ReportedRow| row.is_problem();
+        let is_problem = |row: &&DoctorRow| row.is_problem();
         let (problems, others): (Vec<_>, Vec<_>) = self.rows.iter().partition(is_problem);
-        let rows = |rows: Vec<&ReportedRow>| {
+        let rows = |rows: Vec<&DoctorRow>| {
             let cells = rows.into_iter().map(|row| {
                 let remedy = row.remedy.as_deref().unwrap_or_default();
                 let class = if row.is_problem() { "problem" } else { "" };
                 let cells = [
-                    (&row.state).into(),
-                    (&row.topic).into(),
-                    (&row.found).into(),
+                    row.state.word().into(),
+                    (&*row.topic).into(),
+                    (&*row.found).into(),
                     remedy.into(),
                 ];
                 (class, cells)
@@ -39,31 +60,21 @@ impl DoctorFile {
             p.note { "npu-probe " (self.version) }
         }
     }
-
-    /// Whether the NPU is usable, in a sentence.
-    pub(super) fn verdict(&self) -> String {
-        match (&self.usable, self.rows.iter().find(|row| row.is_problem())) {
-            (Some(node), _) => format!("The NPU is usable: {node}."),
-            (None, Some(first)) => {
-                format!("The NPU is not usable. Fix `{}` first.", first.topic)
-            }
-            (None, None) => "This machine has no usable NPU.".to_owned(),
-        }
-    }
 }
 
 /// All self-tests, in one table.
-pub(super) fn self_tests(tests: &[&SelfTestFile]) -> Markup {
+pub(super) fn self_tests(tests: &[&SelfTestReport]) -> Markup {
     let rows = tests.iter().flat_map(|test| {
         let problem = &test.problem;
         test.runs.iter().map(move |run| {
-            let class = if test.is_pass() { "" } else { "problem" };
-            let product = format!(
-                "{} {}x{}x{}",
-                problem.dtype, problem.m, problem.k, problem.n
-            );
+            let class = if test.result == Verdict::Pass {
+                ""
+            } else {
+                "problem"
+            };
+            let product = format!("{} {}", problem.dtype, problem.shape);
             let cells = [
-                (&test.result).into(),
+                test.result.words(false).into(),
                 product.into(),
                 run.comparison.elements.into(),
                 run.comparison.different.into(),
@@ -74,11 +85,11 @@ pub(super) fn self_tests(tests: &[&SelfTestFile]) -> Markup {
     });
     html! {
         (blocks(["result", "matmul", "elements", "wrong", "wall time"], rows))
-        @if let Some(test) = tests.first() { (folded("Device", facts(test.device.facts()))) }
+        @if let Some(test) = tests.first() { (folded("Device", facts(device_facts(&test.device)))) }
     }
 }
 
-impl BenchFile {
+impl BenchReport {
     pub(super) fn section(&self) -> Markup {
         let conditions = &self.conditions;
         let load = conditions.load_average;
@@ -111,7 +122,7 @@ impl BenchFile {
         ];
         let percent = |share: f64| share * 100.0;
         html! {
-            (folded("Conditions", facts(conditions.device.facts().into_iter().chain(host))))
+            (folded("Conditions", facts(device_facts(&conditions.device).into_iter().chain(host))))
             @if let Some(why) = &conditions.profile_refused { p.note { (why) } }
             h3 { "Wall time, from call to return" }
             (table(
@@ -138,7 +149,7 @@ impl BenchFile {
                     one.modelled_gops.into(),
                     percent(one.modelled_share_of_bound).into(),
                     one.bound_ms.into(),
-                    (&one.bound_by).into(),
+                    (&*one.bound_by).into(),
                 ]),
             ))
             (self.roofline())
@@ -146,26 +157,31 @@ impl BenchFile {
     }
 }
 
-impl CalibrationFile {
+impl CalibrateReport {
     pub(super) fn section(&self) -> Markup {
-        let told = |fact: &super::files::ReportedFact| match (&fact.side, &fact.nearest) {
-            (Some(side), _) => side.to_string(),
-            (None, Some(nearest)) => format!("nearest to {nearest}"),
-            (None, None) => match (fact.as_model, &fact.reason) {
-                (Some(true), _) => "same as the model".to_owned(),
-                (Some(false), _) => "differs from the model".to_owned(),
-                (None, reason) => reason.as_deref().unwrap_or_default().to_owned(),
-            },
+        let told = |outcome: &ExperimentOutcome| match outcome {
+            ExperimentOutcome::Settled { side, .. } => ("settled", side.to_string()),
+            ExperimentOutcome::Neither { nearest } => {
+                let nearest = nearest.as_deref().unwrap_or_default();
+                ("neither", format!("nearest to {nearest}"))
+            }
+            ExperimentOutcome::Observed { as_model: true } => {
+                ("observed", "same as the model".to_owned())
+            }
+            ExperimentOutcome::Observed { .. } => ("observed", "differs from the model".to_owned()),
+            ExperimentOutcome::NotRun { reason } => ("not run", reason.clone()),
+            ExperimentOutcome::Impossible { reason } => ("impossible", reason.to_string()),
         };
+        let all = &self.facts.facts;
         html! {
-            (facts(self.device.facts()))
+            (facts(device_facts(&self.facts.device)))
             @if let Some(measured) = &self.profile { (profile(measured)) }
-            @let summary = format!("{} contested facts", self.facts.len());
-            (folded(&summary, table(["fact", "question", "outcome", "result"], self.facts.iter().map(|fact| [
-                (&fact.name).into(), (&fact.question).into(), fact.outcome.replace('_', " ").into(),
-                told(fact).into(),
-            ]))))
-            p.note { "npu-probe " (self.version) }
+            @let summary = format!("{} contested facts", all.len());
+            (folded(&summary, table(["fact", "question", "outcome", "result"], all.iter().map(|fact| {
+                let (outcome, result) = told(&fact.outcome);
+                [(&*fact.name).into(), (&*fact.question).into(), outcome.into(), result.into()]
+            }))))
+            p.note { "npu-probe " (self.facts.version) }
         }
     }
 }
@@ -255,7 +271,7 @@ impl TraceSlices {
         let of_clock = self.tracks.iter();
         let of_clock = of_clock.filter(|(track, _)| self.is_modelled(track.0) == modelled);
         let slices = || of_clock.clone().flat_map(|(_, slices)| slices);
-        let rows = SliceKind::ALL.into_iter().filter_map(|kind| {
+        let rows = SliceKind::all().filter_map(|kind| {
             let times: Vec<f64> = slices()
                 .filter(|slice| slice.kind == kind)
                 .map(|slice| slice.to - slice.from)

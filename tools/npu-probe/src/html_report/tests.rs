@@ -37,20 +37,23 @@ const HOSTILE: &str = "</style></title><script>alert(1)</script>\" onload='x' <b
 fn device() -> Value {
     json!({
         "name": HOSTILE, "is_model": false, "driver": HOSTILE, "driver_version": HOSTILE,
-        "cores": 3, "host": { "kernel": HOSTILE, "board": HOSTILE, "architecture": HOSTILE },
+        "cores": 3, "description": HOSTILE, "why": [HOSTILE], "host": { "kernel": HOSTILE, "board": HOSTILE, "architecture": HOSTILE },
     })
 }
 
 fn bench(number: f64) -> Value {
     json!({
         "conditions": {
-            "version": HOSTILE, "device": device(), "time_of": HOSTILE, "profile": HOSTILE,
+            "version": HOSTILE, "build": HOSTILE, "device": device(), "time_of": HOSTILE, "profile": HOSTILE,
             "clock_mhz": 200, "fds": 3, "threads": HOSTILE, "profile_refused": HOSTILE,
             "cpu": HOSTILE, "cpus": 2, "load_average": number,
             "machine": machine(),
         },
         "measurements": [{
-            "dtype": "int8", "m": usize::MAX, "k": 1, "n": 1, "submits": number,
+            "dtype": "int8", "results": "sums", "plan": HOSTILE, "products": 1,
+            "m": usize::MAX, "k": 1, "n": 1, "submits": number, "tasks": number,
+            "bytes_to_device": number, "bytes_from_device": number, "cache_bytes": number,
+            "cache_bytes_needed": 1, "bytes_of_weights": 1, "load_ms": number,
             "wall_ms": { "best": number, "median": number, "worst": number },
             "cpu_ms": number, "gops": number, "modelled_npu_ms": number, "modelled_gops": number,
             "bound_ms": number, "bound_by": HOSTILE, "share_of_bound": number,
@@ -72,14 +75,20 @@ fn what_files_say_is_text_and_nothing_else() {
     let files = [
         bench(1.0),
         json!({ "version": HOSTILE, "usable": HOSTILE, "rows": [
-            { "topic": HOSTILE, "state": HOSTILE, "found": HOSTILE, "remedy": HOSTILE },
+            { "topic": HOSTILE, "state": "problem", "found": HOSTILE, "remedy": HOSTILE },
         ] }),
         json!({ "settled": true, "version": HOSTILE, "device": device(), "facts": [
-            { "name": HOSTILE, "question": HOSTILE, "outcome": HOSTILE, "reason": HOSTILE },
+            { "name": HOSTILE, "question": HOSTILE, "outcome": "not_run", "reason": HOSTILE },
         ] }),
-        json!({ "result": HOSTILE, "device": device(), "time_of": HOSTILE,
-            "problem": { "dtype": HOSTILE, "m": 1, "k": 1, "n": 1 },
-            "runs": [{ "wall_us": 1.0, "comparison": { "elements": 1, "different": 0 } }],
+        json!({ "result": "FAIL", "device": device(), "time_of": HOSTILE,
+            "problem": {
+                "dtype": HOSTILE, "m": 1, "k": 1, "n": 1, "seed": 1, "fds": 1, "plan": HOSTILE,
+            },
+            "program": { "jobs": 1, "tasks": 1, "words": 1 },
+            "runs": [{
+                "wall_us": 1.0,
+                "comparison": { "elements": 1, "different": 0, "first": [] },
+            }],
         }),
         json!([
             { "ph": "M", "name": "process_name", "pid": 1, "args": { "name": HOSTILE } },

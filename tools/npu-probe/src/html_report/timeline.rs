@@ -27,25 +27,6 @@ pub(super) struct TraceTimeline<'a> {
     window: (f64, f64),
 }
 
-impl SliceKind {
-    /// Its colour, and how far it is from the edges of its row.
-    const fn style(self) -> (&'static str, f64) {
-        match self {
-            Self::Graph => ("#8f9aa8", 1.0),
-            Self::Product => ("#e6a8b4", 3.0),
-            Self::Quantise => ("#72b7b2", 5.0),
-            Self::Pack => ("#4c78a8", 5.0),
-            Self::Submit => ("#f58518", 5.0),
-            Self::Wait => ("#c9b458", 5.0),
-            Self::Unpack => ("#54a24b", 5.0),
-            Self::Job => ("#9467bd", 3.0),
-            Self::Driver => ("#d62728", 5.0),
-            Self::Task => ("#b279a2", 5.0),
-            Self::Other => ("#8c6d4f", 6.0),
-        }
-    }
-}
-
 impl<'a> TraceTimeline<'a> {
     /// All tracks whose times are measured, or all whose times are modelled; `None`
     /// without any. `window` is of their clock, all of it without one.
@@ -111,12 +92,12 @@ impl<'a> TraceTimeline<'a> {
                             @if let Some((y, name)) = heading { text.heading x="2" y=(y) { (name) } }
                             text x="2" y=(y + 14.0) { (label) }
                             line.grid x1=(LABELS) x2=(WIDTH - 8.0) y1=(y + ROW) y2=(y + ROW) {}
-                            @for (kind, path) in paths { path fill=(kind.style().0) d=(path) {} }
+                            @for (kind, path) in paths { path fill=(kind.color()) d=(path) {} }
                         }
                     }
                 }
                 figcaption { (title) ul.legend { @for kind in kinds {
-                    li { svg.swatch viewBox="0 0 10 10" { rect width="10" height="10" fill=(kind.style().0) {} } " " (kind.name()) }
+                    li { svg.swatch viewBox="0 0 10 10" { rect width="10" height="10" fill=(kind.color()) {} } " " (kind.name()) }
                 } }
                     @if self.rows_left_out > 0 { (self.rows_left_out) " more threads are left out." }
                 }
@@ -140,7 +121,7 @@ impl<'a> TraceTimeline<'a> {
                     _ => merged.push((from, to)),
                 }
             }
-            let (_, inset) = kind.style();
+            let inset = kind.inset();
             let mut path = String::new();
             for (from, to) in merged {
                 let (width, height) = ((to - from).max(NEAR), ROW - 2.0 * inset);
@@ -153,7 +134,7 @@ impl<'a> TraceTimeline<'a> {
             }
             (!path.is_empty()).then_some((kind, path))
         };
-        SliceKind::ALL.into_iter().filter_map(path).collect()
+        SliceKind::all().filter_map(path).collect()
     }
 }
 

@@ -22,62 +22,52 @@ const MOST_PRODUCTS: usize = 10;
 /// Process and thread of the format.
 pub(super) type TraceTrack = (u64, u64);
 
-/// The kind of work of a slice, in drawing order.
+/// The kinds of work in drawing order: name, colour, distance from the edges of a row.
+const KINDS: [(&str, &str, f64); 11] = [
+    ("graph", "#8f9aa8", 1.0),
+    ("product", "#e6a8b4", 3.0),
+    ("quantise", "#72b7b2", 5.0),
+    ("pack", "#4c78a8", 5.0),
+    ("submit", "#f58518", 5.0),
+    ("wait", "#c9b458", 5.0),
+    ("unpack", "#54a24b", 5.0),
+    ("job", "#9467bd", 3.0),
+    ("driver", "#d62728", 5.0),
+    ("task", "#b279a2", 5.0),
+    ("other", "#8c6d4f", 6.0),
+];
+
+/// The kind of work of a slice: an index of [`KINDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum SliceKind {
-    Graph,
-    Product,
-    Quantise,
-    Pack,
-    Submit,
-    Wait,
-    Unpack,
-    Job,
-    Driver,
-    Task,
-    Other,
-}
+pub(super) struct SliceKind(usize);
 
 impl SliceKind {
-    pub(super) const ALL: [Self; 11] = [
-        Self::Graph,
-        Self::Product,
-        Self::Quantise,
-        Self::Pack,
-        Self::Submit,
-        Self::Wait,
-        Self::Unpack,
-        Self::Job,
-        Self::Driver,
-        Self::Task,
-        Self::Other,
-    ];
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        (0..KINDS.len()).map(Self)
+    }
 
     /// By the category, or where there is none by the name.
     fn of(category: Option<&str>, name: &str) -> Self {
         let word = category.unwrap_or_else(|| name.split(' ').next().unwrap_or_default());
-        let all = Self::ALL.into_iter();
-        let named = all.clone().find(|kind| kind.name() == word);
-        named.unwrap_or(match word {
-            "attach" | "kick" => Self::Driver,
-            _ => Self::Other,
-        })
+        let word = match word {
+            "attach" | "kick" => "driver",
+            other => other,
+        };
+        let named = Self::all().find(|kind| kind.name() == word);
+        named.unwrap_or(Self(KINDS.len() - 1))
     }
 
     pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Graph => "graph",
-            Self::Product => "product",
-            Self::Quantise => "quantise",
-            Self::Pack => "pack",
-            Self::Submit => "submit",
-            Self::Wait => "wait",
-            Self::Unpack => "unpack",
-            Self::Job => "job",
-            Self::Driver => "driver",
-            Self::Task => "task",
-            Self::Other => "other",
-        }
+        KINDS[self.0].0
+    }
+
+    pub(super) const fn color(self) -> &'static str {
+        KINDS[self.0].1
+    }
+
+    /// How far it is from the edges of its row.
+    pub(super) const fn inset(self) -> f64 {
+        KINDS[self.0].2
     }
 }
 
@@ -146,7 +136,7 @@ impl TraceSlices {
         self.tracks.entry(track).or_default().push(slice);
         let shortest = self.products.last().map_or(0.0, LongProduct::us);
         let is_long = self.products.len() < MOST_PRODUCTS || to - from > shortest;
-        if kind == SliceKind::Product && is_long {
+        if kind.name() == "product" && is_long {
             let what = event.args.what();
             let name = event.name;
             self.products.push(LongProduct {

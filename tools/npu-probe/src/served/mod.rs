@@ -7,7 +7,7 @@ mod of_node;
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use npu_capture::Outcomes;
 use npu_model::timeline::DeviceTimeline;
 use npu_model::{Model, ModelOptions, Selector};
@@ -44,8 +44,7 @@ pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
         let _ = write!(text, ",level={level}");
     }
     text.parse()
-        .context("wrong options of the model")
-        .map_err(Failure::Usage)
+        .map_err(Failure::usage("wrong options of the model"))
 }
 
 /// The summary of a run, by the kind of device.
@@ -90,8 +89,7 @@ impl UseReport {
     pub(crate) fn text(&self, json: bool) -> Result<String, Failure> {
         if json {
             let text = serde_json::to_string_pretty(&self.summary)
-                .context("cannot write the report as JSON")
-                .map_err(Failure::Output)?;
+                .map_err(Failure::output("cannot write the report as JSON"))?;
             return Ok(text + "\n");
         }
         Ok(match &self.summary {

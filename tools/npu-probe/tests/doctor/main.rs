@@ -117,194 +117,16 @@ fn a_paste_has_nothing_private() {
     assert!(text(&machine, &[]).contains("group lovelace"));
 }
 
-/// A difference from the working board, the row that shows it, the row's state, and a
-/// part of the row.
-const DIFFERENCES: &[(&str, &str, &str, &str)] = &[
-    (
-        "remove dev/accel",
-        "device node",
-        "problem",
-        "pass the node",
-    ),
-    (
-        "file dev/accel/accel0 250:0 0666 0 0",
-        "device node",
-        "problem",
-        "udevadm trigger",
-    ),
-    (
-        "file dev/accel/accel0 261:0 0600 0 0",
-        "device node",
-        "problem",
-        "udev rule",
-    ),
-    (
-        "file dev/accel/accel0 261:0 0600 1000 0",
-        "device node",
-        "ok",
-        "mode 0600",
-    ),
-    (
-        "file sys/class/accel/accel0/device/modalias pci:x",
-        "device node",
-        "problem",
-        "another driver's",
-    ),
-    (
-        "file proc/sys/kernel/osrelease 6.12.9",
-        "kernel",
-        "note",
-        "not mainline's",
-    ),
-    (
-        "file proc/sys/kernel/osrelease 6.12.9\nremove sys/bus/platform/drivers/rocket",
-        "kernel",
-        "problem",
-        "6.18",
-    ),
-    (
-        "file proc/sys/kernel/osrelease ?",
-        "kernel",
-        "note",
-        "uname -r",
-    ),
-    (
-        "file proc/sys/kernel/osrelease 8.1.0",
-        "driver bugs",
-        "note",
-        "not checked whether",
-    ),
-    ("remove boot", "configuration", "ok", "driver is loaded"),
-    (
-        "remove sys/bus/platform/drivers/rocket\nremove lib",
-        "configuration",
-        "ok",
-        "ROCKET=m",
-    ),
-    (
-        "remove sys/bus/platform/drivers/rocket\nfile lib/modules/7.2.13-arm64/modules.dep x.ko:",
-        "configuration",
-        "problem",
-        "no rocket module",
-    ),
-    (
-        "remove sys/bus/platform/drivers/rocket\nfile boot/config-7.2.13-arm64 CONFIG_ROCKCHIP_IOMMU=y",
-        "configuration",
-        "problem",
-        "built with CONFIG_DRM_ACCEL_ROCKET.",
-    ),
-    (
-        "remove sys/bus/platform/drivers/rocket",
-        "driver",
-        "problem",
-        "modprobe",
-    ),
-    (
-        "remove sys/bus/platform/drivers/rocket\nfile dev/rknpu -",
-        "driver",
-        "problem",
-        "without rknpu",
-    ),
-    (
-        "remove sys/bus/platform/drivers/rocket/fdac0000.npu\nfile sys/kernel/debug/devices_deferred fdac0000.npu\\tplatform: wait for supplier",
-        "driver",
-        "note",
-        "waits: fdac0000.npu platform: wait for supplier",
-    ),
-    (
-        "raw sys/firmware/devicetree/base/iommu@fdaca000/status disabled\\0",
-        "device tree",
-        "problem",
-        "rknn_mmu_0",
-    ),
-    (
-        "remove sys/firmware/devicetree/base/npu@fdac0000/npu-supply",
-        "device tree",
-        "ok",
-        "lacks npu-supply",
-    ),
-    (
-        "raw sys/firmware/devicetree/base/npu@fdac0000/status disabled\\0",
-        "device tree",
-        "note",
-        "2 of 3",
-    ),
-    (
-        "remove sys/bus/platform/devices/fdac0000.npu/iommu_group",
-        "IOMMU",
-        "problem",
-        "no group for fdac0000.npu",
-    ),
-    (
-        "file sys/bus/platform/devices/fdab0000.npu/power/runtime_status error",
-        "power of cores",
-        "problem",
-        "Reboot",
-    ),
-    (
-        "file sys/bus/platform/devices/fdab0000.npu/power/control on",
-        "power of cores",
-        "note",
-        "kept on",
-    ),
-    (
-        "file sys/kernel/debug/clk/clk_summary clk_npu_dsu0 0 0 0 198000000 0\\n scmi_clk_npu 1 1 0 200000000 0",
-        "clock",
-        "note",
-        "200 MHz (scmi_clk_npu)",
-    ),
-    (
-        "file sys/kernel/debug/clk/clk_summary clock 3 9 0 24000000 0",
-        "clock",
-        "note",
-        "lists no known clock",
-    ),
-    (
-        "file sys/kernel/debug/clk/clk_summary scmi_clk_npu 1 1 0 600000000 0",
-        "clock",
-        "ok",
-        "600 MHz",
-    ),
-    (
-        "file proc/irq/71/effective_affinity_list 4\nfile proc/irq/72/effective_affinity_list 5\nfile proc/irq/73/effective_affinity_list 6-7",
-        "interrupts",
-        "ok",
-        "71 on CPU 4 (A76)",
-    ),
-    (
-        "remove proc/interrupts",
-        "interrupts",
-        "note",
-        "not readable",
-    ),
-    (
-        "file sys/devices/system/cpu/cpu0/cpuidle/state1/disable 1",
-        "CPU idle states",
-        "ok",
-        "WFI 1 us",
-    ),
-    ("remove home", "ggml backend", "note", "no such file"),
-    (
-        "file sys/kernel/debug/pm_genpd/nputop/current_state off-0",
-        "supply",
-        "ok",
-        "domain nputop off-0",
-    ),
-    (
-        "raw sys/firmware/devicetree/base/compatible linux,dummy-virt\\0",
-        "board",
-        "note",
-        "virtual machine",
-    ),
-];
-
 #[test]
 fn differences_from_the_board_are_told() {
-    for (difference, topic, state, part) in DIFFERENCES {
+    let table = fs::read_to_string(lists().join("differences.txt")).unwrap();
+    for entry in table.split("\n= ").skip(1) {
+        let (row, difference) = entry.split_once('\n').unwrap();
+        let [topic, state, part] = row.split(" | ").collect::<Vec<_>>().try_into().unwrap();
         let machine = TestMachine::new("board");
         machine.apply(difference);
         let found = rows(&json(&machine), topic);
-        let matches = |row: &Value| row["state"] == **state && row.to_string().contains(part);
+        let matches = |row: &Value| row["state"] == state && row.to_string().contains(part);
         assert!(found.iter().any(matches), "{difference}: {found:#?}");
     }
 }
@@ -447,6 +269,7 @@ fn kernels_are_judged_by_their_stable_release() {
             "lacks the fix for dangling-handle",
         ),
         ("6.18.40", "ok", "all known driver fixes"),
+        ("6.19.1", "note", "7.0.12"),
         ("7.0.3", "note", "7.0.12"),
         ("7.2.13-arm64", "ok", "all known driver fixes"),
     ] {

@@ -6,7 +6,7 @@ use rknpu_regcmd::task::CONVOLUTION;
 use rknpu_regcmd::{EnableMask, Program, Register};
 
 use super::products;
-use crate::experiment::{Experiment, ExperimentJob, OUT, OutcomeOrder, TaskTemplate, single};
+use crate::experiment::{Experiment, ExperimentJob, OUT, OutcomeOrder, TaskTemplate, word_of};
 
 /// S_POINTER as programs write it: both pointers toggle.
 const POINTER: u32 = 0xe;
@@ -21,8 +21,8 @@ const ROUND: usize = 4;
 pub(super) fn delta_program() -> anyhow::Result<Experiment> {
     let (whole, inputs, length) = products::small()?;
     let words = vec![
-        single(dpu::SPointer::from_bits(POINTER)),
-        single(dpu::DstBaseAddr::new()),
+        word_of(dpu::SPointer::from_bits(POINTER)),
+        word_of(dpu::DstBaseAddr::new()),
     ];
     let address = (1, OUT.at(length as u32));
     let delta = Program::of_words(words, vec![address], CONVOLUTION);

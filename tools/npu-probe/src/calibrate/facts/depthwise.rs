@@ -8,7 +8,7 @@ use rknpu_regcmd::{FieldRangeError, MatmulType, Precision, Register};
 
 use super::products::product;
 use crate::data::SplitMix64;
-use crate::experiment::{ALU_ADD, Experiment, TaskTemplate, input};
+use crate::experiment::{ALU_ADD, Experiment, TaskTemplate, change, input, put};
 
 const CHANNELS: u32 = 64;
 const SIDE: u32 = 8;
@@ -29,7 +29,7 @@ const WEIGHT_BANKS: u32 = 10;
 const STRIDE: u32 = 32;
 /// Atoms of a pixel and group less one: 64 channels of a byte.
 const SIZE_E: u32 = 3;
-/// What is added to every weight, so that bytes from 0x80 up count from 0.
+/// Added to every weight, so that bytes from 0x80 up count from 0.
 const WEIGHT_ZERO: i32 = 0x80;
 /// Real weights are below this.
 const WEIGHT_BITS: u32 = 5;
@@ -39,7 +39,7 @@ const SHIFT: u32 = 22;
 /// BRDMA reads the operand of the ALU and nothing else.
 const USE_ALU_OPERAND: u32 = 1;
 
-/// What an RK3588 made of it: bias, weights and results of each channel.
+/// A run on an RK3588: bias, weights and results of each channel.
 const CAPTURE: &str =
     include_str!("../../../../../sim/rknpu-chip/tests/chip/data/depthwise-64x8x8.txt");
 /// Added to each result of the captured run.
@@ -96,80 +96,50 @@ pub(crate) fn depthwise_pad() -> anyhow::Result<Experiment> {
 
 /// CNA and CORE.
 fn fetch(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
-    task.change::<cna::ConvCon1>(|mode| mode.with_conv_mode(DEPTHWISE))?
-        .put(cna::ConvCon2::new().with_feature_grains(GRAINS)?)
-        .put(
-            cna::DataSize0::new()
-                .with_datain_width(SIDE)?
-                .with_datain_height(SIDE)?,
-        )
-        .put(cna::DataSize2::new().with_dataout_width(SIDE)?)
-        .put(cna::DataSize3::new().with_dataout_atomics(PIXELS)?)
-        .put(cna::WeightSize0::new().with_weight_bytes(TAPS * CHANNELS)?)
-        .put(cna::WeightSize1::new().with_weight_bytes_per_kernel(TAPS * CHANNELS)?)
-        .put(
-            cna::WeightSize2::new()
-                .with_weight_width(KERNEL)?
-                .with_weight_height(KERNEL)?
-                .with_weight_kernels(1)?,
-        )
-        .put(
-            cna::CbufCon0::new()
-                .with_data_bank(DATA_BANKS)?
-                .with_weight_bank(WEIGHT_BANKS)?,
-        )
-        .put(cna::CbufCon1::new().with_data_entries(ENTRIES)?)
-        .put(cna::PadCon0::new().with_pad_left(1)?.with_pad_top(1)?)
-        .put(cna::PadCon1::new().with_pad_value(PAD)?)
-        .put(cna::DmaCon1::new().with_line_stride(STRIDE)?)
-        .put(cna::DmaCon2::new().with_surf_stride(STRIDE as i32)?)
-        .put(
-            cna::FcDataSize0::new()
-                .with_dma_width(SIDE)?
-                .with_dma_height(SIDE)?,
-        )
-        .change::<core::MiscCfg>(|mode| mode.with_dw_en(1)?.with_qd_en(1))?
-        .put(
-            core::DataoutSize0::new()
-                .with_dataout_width(SIDE - 1)?
-                .with_dataout_height(SIDE - 1)?,
-        );
+    change!(task; cna::ConvCon1 { conv_mode: DEPTHWISE });
+    put! { task;
+        cna::ConvCon2 { feature_grains: GRAINS }
+        cna::DataSize0 { datain_width: SIDE, datain_height: SIDE }
+        cna::DataSize2 { dataout_width: SIDE }
+        cna::DataSize3 { dataout_atomics: PIXELS }
+        cna::WeightSize0 { weight_bytes: TAPS * CHANNELS }
+        cna::WeightSize1 { weight_bytes_per_kernel: TAPS * CHANNELS }
+        cna::WeightSize2 { weight_width: KERNEL, weight_height: KERNEL, weight_kernels: 1 }
+        cna::CbufCon0 { data_bank: DATA_BANKS, weight_bank: WEIGHT_BANKS }
+        cna::CbufCon1 { data_entries: ENTRIES }
+        cna::PadCon0 { pad_left: 1, pad_top: 1 }
+        cna::PadCon1 { pad_value: PAD }
+        cna::DmaCon1 { line_stride: STRIDE }
+        cna::DmaCon2 { surf_stride: STRIDE as i32 }
+        cna::FcDataSize0 { dma_width: SIDE, dma_height: SIDE }
+    }
+    change!(task; core::MiscCfg { dw_en: 1, qd_en: 1 });
+    put!(task; core::DataoutSize0 { dataout_width: SIDE - 1, dataout_height: SIDE - 1 });
     Ok(())
 }
 
 /// DPU and DPU_RDMA.
 fn write(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
-    task.change::<dpu::FeatureModeCfg>(|mode| mode.with_conv_mode(DEPTHWISE))?
-        .change::<dpu::DataFormat>(|format| format.with_out_precision(Precision::Int8.code()))?
-        .put(dpu::DataCubeWidth::new().with_width(SIDE - 1)?)
-        .put(dpu::DataCubeHeight::new().with_height(SIDE - 1)?)
-        .put(
-            dpu::WdmaSize1::new()
-                .with_width_wdma(SIDE - 1)?
-                .with_height_wdma(SIDE - 1)?,
-        )
-        .put(
-            dpu::BsCfg::new()
-                .with_bs_alu_algo(ALU_ADD)?
-                .with_bs_alu_src(1)?
-                .with_bs_mul_bypass(1)?
-                .with_bs_relu_bypass(1)?,
-        )
-        .put(
-            dpu::BsOwCfg::new()
-                .with_size_e_0(SIZE_E)?
-                .with_size_e_1(SIZE_E)?
-                .with_size_e_2(SIZE_E)?,
-        )
-        .put(dpu::BsOwOp::new().with_ow_op(WEIGHT_ZERO)?)
-        .put(dpu::OutCvtScale::new().with_out_cvt_scale(SCALE)?)
-        .put(dpu::OutCvtShift::new().with_out_cvt_shift(SHIFT)?)
-        .put(dpu::SurfaceAdd::new().with_surf_add((SIZE_E + 1) * PIXELS)?)
-        .put(dpu_rdma::DataCubeWidth::new().with_width(SIDE - 1)?)
-        .put(dpu_rdma::DataCubeHeight::new().with_height(SIDE - 1)?)
-        .put(dpu_rdma::BrdmaCfg::new().with_brdma_data_use(USE_ALU_OPERAND)?)
-        .put_address::<dpu_rdma::BsBaseAddr>(input(2).at(0))
-        .change::<dpu_rdma::FeatureModeCfg>(|mode| mode.with_conv_mode(DEPTHWISE))?;
+    change! { task;
+        dpu::FeatureModeCfg { conv_mode: DEPTHWISE }
+        dpu::DataFormat { out_precision: Precision::Int8.code() }
+    }
+    put! { task;
+        dpu::DataCubeWidth { width: SIDE - 1 }
+        dpu::DataCubeHeight { height: SIDE - 1 }
+        dpu::WdmaSize1 { width_wdma: SIDE - 1, height_wdma: SIDE - 1 }
+        dpu::BsCfg { bs_alu_algo: ALU_ADD, bs_alu_src: 1, bs_mul_bypass: 1, bs_relu_bypass: 1 }
+        dpu::BsOwCfg { size_e_0: SIZE_E, size_e_1: SIZE_E, size_e_2: SIZE_E }
+        dpu::BsOwOp { ow_op: WEIGHT_ZERO }
+        dpu::OutCvtScale { out_cvt_scale: SCALE }
+        dpu::OutCvtShift { out_cvt_shift: SHIFT }
+        dpu::SurfaceAdd { surf_add: (SIZE_E + 1) * PIXELS }
+        dpu_rdma::DataCubeWidth { width: SIDE - 1 }
+        dpu_rdma::DataCubeHeight { height: SIDE - 1 }
+        dpu_rdma::BrdmaCfg { brdma_data_use: USE_ALU_OPERAND }
+    }
+    task.put_address::<dpu_rdma::BsBaseAddr>(input(2).at(0));
+    change!(task; dpu_rdma::FeatureModeCfg { conv_mode: DEPTHWISE });
     Ok(())
 }
 

@@ -5,9 +5,9 @@
 use half::f16;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
 use rknpu_regcmd::task::FLYING;
-use rknpu_regcmd::{FieldRangeError, Precision, RegisterSet};
+use rknpu_regcmd::{FieldRangeError, Precision};
 
-use crate::experiment::{Experiment, OUT, TaskTemplate, input};
+use crate::experiment::{Experiment, OUT, TaskTemplate, input, put};
 
 /// Beats less one of the longest bursts.
 const BURST_16: u32 = 15;
@@ -17,78 +17,49 @@ const LANES: u32 = 8;
 const OPERAND_16_BITS: u32 = 2;
 const OPERAND_PER_PIXEL: u32 = 1;
 
-/// Registers of the DPU in a flying fp16 task of `pixels` atoms in a line,
-/// with BS, BN and EW bypassed.
-pub(super) fn dpu_registers(pixels: u32) -> Result<RegisterSet, FieldRangeError> {
-    let mut set = RegisterSet::new();
-    set.set(
-        dpu::FeatureModeCfg::new()
-            .with_flying_mode(1)?
-            .with_output_mode(2)?
-            .with_burst_len(BURST_16)?,
-    )
-    .set(
-        dpu::DataFormat::new()
-            .with_proc_precision(Precision::Fp16.code())?
-            .with_in_precision(Precision::Fp16.code())?
-            .with_out_precision(Precision::Fp16.code())?,
-    )
-    .set_address::<dpu::DstBaseAddr>(OUT.at(0));
-    set.set(dpu::DstSurfStride::new().with_dst_surf_stride(pixels)?)
-        .set(dpu::DataCubeWidth::new().with_width(pixels - 1)?)
-        .set(
-            dpu::DataCubeChannel::new()
-                .with_channel(LANES - 1)?
-                .with_orig_channel(LANES - 1)?,
-        )
-        .set(
-            dpu::BsCfg::new()
-                .with_bs_bypass(1)?
-                .with_bs_alu_bypass(1)?
-                .with_bs_mul_bypass(1)?
-                .with_bs_relu_bypass(1)?,
-        )
-        .set(dpu::BsOwCfg::new().with_od_bypass(1)?)
-        .set(dpu::WdmaSize0::new().with_channel_wdma(LANES - 1)?)
-        .set(dpu::WdmaSize1::new().with_width_wdma(pixels - 1)?)
-        .set(
-            dpu::BnCfg::new()
-                .with_bn_bypass(1)?
-                .with_bn_alu_bypass(1)?
-                .with_bn_mul_bypass(1)?
-                .with_bn_relu_bypass(1)?,
-        )
-        .set(dpu::EwCvtScaleValue::new().with_ew_op_cvt_scale(1)?)
-        .set(
-            dpu::OutCvtScale::new()
-                .with_out_cvt_scale(1)?
-                .with_fp32tofp16_en(1)?,
-        )
-        .set(dpu::SurfaceAdd::new().with_surf_add(pixels)?);
-    Ok(set)
+/// A flying fp16 task of `pixels` atoms in a line, with BS, BN and EW bypassed, and without
+/// what feeds it.
+pub(super) fn writer(pixels: u32) -> Result<TaskTemplate, FieldRangeError> {
+    let mut task = TaskTemplate::blank(FLYING);
+    put! { task;
+        dpu::FeatureModeCfg { flying_mode: 1, output_mode: 2, burst_len: BURST_16 }
+        dpu::DataFormat {
+            proc_precision: Precision::Fp16.code(), in_precision: Precision::Fp16.code(),
+            out_precision: Precision::Fp16.code()
+        }
+    }
+    task.put_address::<dpu::DstBaseAddr>(OUT.at(0));
+    put! { task;
+        dpu::DstSurfStride { dst_surf_stride: pixels }
+        dpu::DataCubeWidth { width: pixels - 1 }
+        dpu::DataCubeChannel { channel: LANES - 1, orig_channel: LANES - 1 }
+        dpu::BsCfg { bs_bypass: 1, bs_alu_bypass: 1, bs_mul_bypass: 1, bs_relu_bypass: 1 }
+        dpu::BsOwCfg { od_bypass: 1 }
+        dpu::WdmaSize0 { channel_wdma: LANES - 1 }
+        dpu::WdmaSize1 { width_wdma: pixels - 1 }
+        dpu::BnCfg { bn_bypass: 1, bn_alu_bypass: 1, bn_mul_bypass: 1, bn_relu_bypass: 1 }
+        dpu::EwCvtScaleValue { ew_op_cvt_scale: 1 }
+        dpu::OutCvtScale { out_cvt_scale: 1, fp32tofp16_en: 1 }
+        dpu::SurfaceAdd { surf_add: pixels }
+    }
+    Ok(task)
 }
 
 /// Registers of DPU_RDMA that feed it `pixels` atoms of [`input`] 0.
-pub(super) fn reader(set: &mut RegisterSet, pixels: u32) -> Result<(), FieldRangeError> {
-    set.set(dpu_rdma::DataCubeWidth::new().with_width(pixels - 1)?)
-        .set(dpu_rdma::DataCubeChannel::new().with_channel(LANES - 1)?)
-        .set_address::<dpu_rdma::SrcBaseAddr>(input(0).at(0));
-    set.set(dpu_rdma::ErdmaCfg::new().with_erdma_disable(1)?)
-        .set(
-            dpu_rdma::FeatureModeCfg::new()
-                .with_flying_mode(1)?
-                .with_mrdma_fp16tofp32_en(1)?
-                .with_proc_precision(Precision::Fp16.code())?
-                .with_burst_len(BURST_16)?
-                .with_in_precision(Precision::Fp16.code())?,
-        )
-        .set(
-            dpu_rdma::Weight::new()
-                .with_m_weight(1)?
-                .with_b_weight(1)?
-                .with_n_weight(1)?
-                .with_e_weight(1)?,
-        );
+pub(super) fn reader(task: &mut TaskTemplate, pixels: u32) -> Result<(), FieldRangeError> {
+    put! { task;
+        dpu_rdma::DataCubeWidth { width: pixels - 1 }
+        dpu_rdma::DataCubeChannel { channel: LANES - 1 }
+    }
+    task.put_address::<dpu_rdma::SrcBaseAddr>(input(0).at(0));
+    put! { task;
+        dpu_rdma::ErdmaCfg { erdma_disable: 1 }
+        dpu_rdma::FeatureModeCfg {
+            flying_mode: 1, mrdma_fp16tofp32_en: 1, proc_precision: Precision::Fp16.code(),
+            burst_len: BURST_16, in_precision: Precision::Fp16.code()
+        }
+        dpu_rdma::Weight { m_weight: 1, b_weight: 1, n_weight: 1, e_weight: 1 }
+    }
     Ok(())
 }
 
@@ -106,31 +77,21 @@ pub(crate) fn flying(
     a: [f32; 8],
     b: [f32; 8],
 ) -> anyhow::Result<Experiment> {
-    let mut registers = dpu_registers(1)?;
-    registers.set(
-        dpu::EwCfg::new()
-            .with_ew_op_src(1)?
-            .with_ew_lut_bypass(1)?
-            .with_ew_relu_bypass(1)?
-            .with_ew_alu_algo(operation as u32)?
-            .with_edata_size(OPERAND_16_BITS)?
-            .with_ew_data_mode(OPERAND_PER_PIXEL)?,
-    );
-    reader(&mut registers, 1)?;
-    registers
-        .set(
-            dpu_rdma::ErdmaCfg::new()
-                .with_erdma_data_size(OPERAND_16_BITS)?
-                .with_erdma_data_mode(OPERAND_PER_PIXEL)?,
-        )
-        .set_address::<dpu_rdma::EwBaseAddr>(input(1).at(0));
-    registers.set(dpu_rdma::EwSurfStride::new().with_ew_surf_stride(1)?);
+    let mut task = writer(1)?;
+    put! { task;
+        dpu::EwCfg {
+            ew_op_src: 1, ew_lut_bypass: 1, ew_relu_bypass: 1, ew_alu_algo: operation as u32,
+            edata_size: OPERAND_16_BITS, ew_data_mode: OPERAND_PER_PIXEL
+        }
+    }
+    reader(&mut task, 1)?;
+    put! { task;
+        dpu_rdma::ErdmaCfg { erdma_data_size: OPERAND_16_BITS, erdma_data_mode: OPERAND_PER_PIXEL }
+    }
+    task.put_address::<dpu_rdma::EwBaseAddr>(input(1).at(0));
+    put!(task; dpu_rdma::EwSurfStride { ew_surf_stride: 1 });
     let inputs = vec![fp16_bytes(a), fp16_bytes(b)];
-    Ok(Experiment::of(
-        inputs,
-        (LANES * 2) as usize,
-        TaskTemplate::of(&registers.program(FLYING)),
-    ))
+    Ok(Experiment::of(inputs, (LANES * 2) as usize, task))
 }
 
 /// Values as they lie in memory.
@@ -162,11 +123,7 @@ pub(super) fn fresh_stages() -> anyhow::Result<Experiment> {
 pub(super) fn small_exponent() -> anyhow::Result<Experiment> {
     let mut experiment = flying(FlyingOperation::Add, [0.0; 8], [0.0; 8])?;
     for task in &mut experiment.jobs[0].tasks {
-        task.put(
-            dpu::OutCvtShift::new()
-                .with_cvt_type(1)?
-                .with_minus_exp(15)?,
-        );
+        put!(task; dpu::OutCvtShift { cvt_type: 1, minus_exp: 15 });
     }
     Ok(experiment)
 }

@@ -4,10 +4,7 @@
 use super::report::ExperimentOutcome;
 use crate::experiment::{Experiment, OutcomeOrder, SeenJob};
 
-/// Bytes of an atom: the unit in which part of an output is wrong.
-const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
-
-/// What a model with one side does.
+/// Outcomes of a model on one side.
 #[derive(Clone, Debug)]
 pub(crate) struct FactSide {
     pub(crate) name: &'static str,
@@ -28,7 +25,7 @@ pub(crate) fn judge(
         .collect();
     let default = sides.first().map(|side| side.name);
     let settled = |side: &'static str, exact| ExperimentOutcome::Settled {
-        side,
+        side: side.into(),
         is_default: default == Some(side),
         exact,
     };
@@ -47,7 +44,7 @@ pub(crate) fn judge(
     }
     let nearest = shown.iter().min_by_key(|(_, seen)| distance(&device, seen));
     let outcome = ExperimentOutcome::Neither {
-        nearest: nearest.map(|(side, _)| side.name),
+        nearest: nearest.map(|(side, _)| side.name.into()),
     };
     (
         outcome,
@@ -68,24 +65,13 @@ pub(crate) fn read(experiment: &Experiment, seen: &[SeenJob]) -> Vec<SeenJob> {
 
 /// Whether `device` is wrong only in atoms in which `spoiled` is.
 fn wrong_like(device: &[SeenJob], spoiled: &[SeenJob], right: &[SeenJob]) -> bool {
-    device.len() == spoiled.len()
-        && device.len() == right.len()
-        && device != right
-        && device
-            .iter()
-            .zip(spoiled)
-            .zip(right)
-            .all(|((device, spoiled), right)| {
-                let atoms = |seen: &'_ SeenJob| -> Vec<Vec<u8>> {
-                    seen.output.chunks(ATOM).map(<[u8]>::to_vec).collect()
-                };
-                device.completed == spoiled.completed
-                    && atoms(device)
-                        .iter()
-                        .zip(&atoms(spoiled))
-                        .zip(&atoms(right))
-                        .all(|((device, spoiled), right)| device == right || spoiled != right)
-            })
+    let mut jobs = device.iter().zip(spoiled).zip(right);
+    let is_like = |((device, spoiled), right): ((&SeenJob, &SeenJob), &SeenJob)| {
+        let wrong = |job: &SeenJob| job.wrong_atoms(right);
+        device.completed == spoiled.completed && wrong(device).is_subset(&wrong(spoiled))
+    };
+    let lengths = [spoiled, right].map(<[SeenJob]>::len);
+    lengths == [device.len(); 2] && device != right && jobs.all(is_like)
 }
 
 /// Jobs that end otherwise, then bytes that differ.
@@ -105,6 +91,8 @@ fn distance(a: &[SeenJob], b: &[SeenJob]) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
 
     fn experiment(reading: OutcomeOrder, spoiled: &'static [&'static str]) -> Experiment {
         Experiment {
@@ -132,7 +120,7 @@ mod tests {
 
     fn settled(side: &'static str, is_default: bool, exact: bool) -> ExperimentOutcome {
         ExperimentOutcome::Settled {
-            side,
+            side: side.into(),
             is_default,
             exact,
         }
@@ -144,15 +132,10 @@ mod tests {
         let on = |device: SeenJob| judge(&each, &[device], &sides()).0;
         assert_eq!(on(seen(true, [1, 2, 3])), settled("right", true, true));
         assert_eq!(on(seen(true, [1, 9, 9])), settled("bad", false, true));
-        let nearest = Some("bad");
-        assert_eq!(
-            on(seen(true, [1, 8, 9])),
-            ExperimentOutcome::Neither { nearest }
-        );
-        assert_eq!(
-            on(seen(false, [1, 9, 9])),
-            ExperimentOutcome::Neither { nearest }
-        );
+        let nearest = Some("bad".into());
+        let neither = ExperimentOutcome::Neither { nearest };
+        assert_eq!(on(seen(true, [1, 8, 9])), neither);
+        assert_eq!(on(seen(false, [1, 9, 9])), neither);
     }
 
     #[test]

@@ -3,10 +3,9 @@
 
 use half::f16;
 use rknpu_regcmd::regs::dpu;
-use rknpu_regcmd::task::FLYING;
 
-use super::flying::{dpu_registers, fp16_bytes, reader};
-use crate::experiment::{ALU_ADD, Experiment, TaskTemplate, single};
+use super::flying::{fp16_bytes, reader, writer};
+use crate::experiment::{ALU_ADD, Experiment, TaskTemplate, put, word_of};
 
 /// Index steps of one unit of the argument.
 const STEPS_PER_UNIT: f32 = 2596.0;
@@ -43,58 +42,37 @@ impl Table {
     fn task(&self) -> anyhow::Result<TaskTemplate> {
         let (offset, minus_exp) = self.output;
         let [below, above] = self.slopes;
-        let mut dpu = dpu_registers(PIXELS)?;
-        dpu.set(
-            dpu::BnCfg::new()
-                .with_bn_relu_bypass(1)?
-                .with_bn_alu_algo(ALU_ADD)?,
-        )
-        .set(dpu::BnAluCfg::new().with_bn_alu_operand(MINUS_ZERO)?)
-        .set(dpu::BnMulCfg::new().with_bn_mul_operand(f16::from_f32(self.scale).to_bits().into())?)
-        .set(
-            dpu::EwCfg::new()
-                .with_ew_op_cvt_bypass(1)?
-                .with_ew_relu_bypass(1)?,
-        )
-        .set(dpu::OutCvtOffset::new().with_out_cvt_offset(offset)?)
-        .set(
-            dpu::OutCvtShift::new()
-                .with_cvt_type(1)?
-                .with_minus_exp(minus_exp)?,
-        )
-        .set(
-            dpu::LutCfg::new()
-                .with_lut_lo_le_mux(MUX)?
-                .with_lut_oflow_priority(1)?
-                .with_lut_hybrid_priority(1)?,
-        )
-        .set(
-            dpu::LutInfo::new()
-                .with_lut_le_index_select(STEP_LOG2)?
-                .with_lut_lo_index_select(STEP_LOG2)?,
-        )
-        .set(dpu::LutLeStart::new().with_lut_le_start(-END)?)
-        .set(dpu::LutLoEnd::new().with_lut_lo_end(END)?)
-        .set(dpu::LutLeSlopeScale::new().with_lut_le_slope_uflow_scale(below.0)?)
-        .set(dpu::LutLeSlopeShift::new().with_lut_le_slope_uflow_shift(below.1)?)
-        .set(dpu::LutLoSlopeScale::new().with_lut_lo_slope_oflow_scale(above.0)?)
-        .set(dpu::LutLoSlopeShift::new().with_lut_lo_slope_oflow_shift(above.1)?);
-        reader(&mut dpu, PIXELS)?;
-        let mut task = TaskTemplate::of(&dpu.program(FLYING));
-
+        let mut task = writer(PIXELS)?;
+        put! { task;
+            dpu::BnCfg { bn_relu_bypass: 1, bn_alu_algo: ALU_ADD }
+            dpu::BnAluCfg { bn_alu_operand: MINUS_ZERO }
+            dpu::BnMulCfg { bn_mul_operand: f16::from_f32(self.scale).to_bits().into() }
+            dpu::EwCfg { ew_op_cvt_bypass: 1, ew_relu_bypass: 1 }
+            dpu::OutCvtOffset { out_cvt_offset: offset }
+            dpu::OutCvtShift { cvt_type: 1, minus_exp: minus_exp }
+            dpu::LutCfg { lut_lo_le_mux: MUX, lut_oflow_priority: 1, lut_hybrid_priority: 1 }
+            dpu::LutInfo { lut_le_index_select: STEP_LOG2, lut_lo_index_select: STEP_LOG2 }
+            dpu::LutLeStart { lut_le_start: -END }
+            dpu::LutLoEnd { lut_lo_end: END }
+            dpu::LutLeSlopeScale { lut_le_slope_uflow_scale: below.0 }
+            dpu::LutLeSlopeShift { lut_le_slope_uflow_shift: below.1 }
+            dpu::LutLoSlopeScale { lut_lo_slope_oflow_scale: above.0 }
+            dpu::LutLoSlopeShift { lut_lo_slope_oflow_shift: above.1 }
+        }
+        reader(&mut task, PIXELS)?;
         // The tables go first, and nothing may touch their registers again.
         task.leave_out::<dpu::LutAccessCfg>()
             .leave_out::<dpu::LutAccessData>();
         let mut words = Vec::new();
         for (table, start) in [(0, -END), (1, 0)] {
-            words.push(single(
+            words.push(word_of(
                 dpu::LutAccessCfg::new()
                     .with_lut_table_id(table)?
                     .with_lut_access_type(1)?,
             ));
             for number in 0..ENTRIES {
                 let value = (self.entry)(start + number * STEP);
-                words.push(single(
+                words.push(word_of(
                     dpu::LutAccessData::new().with_lut_access_data(value.cast_unsigned().into())?,
                 ));
             }

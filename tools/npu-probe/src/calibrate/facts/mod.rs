@@ -17,6 +17,8 @@ mod products;
 pub(crate) mod report;
 mod run;
 
+use SettlingMethod::{Impossible, Run};
+
 use crate::experiment::Experiment;
 pub(crate) use run::{choose, is_healthy, settle};
 
@@ -44,26 +46,21 @@ pub(crate) struct FactToSettle {
     pub(crate) note: Option<&'static str>,
 }
 
-impl FactToSettle {
-    const fn new(name: &'static str, question: &'static str, method: SettlingMethod) -> Self {
-        Self {
-            name,
-            question,
-            method,
-            risk: None,
-            note: None,
-        }
-    }
-
-    const fn risky(mut self, why: &'static str) -> Self {
-        self.risk = Some(why);
-        self
-    }
-
-    const fn noting(mut self, note: &'static str) -> Self {
-        self.note = Some(note);
-        self
-    }
+/// The rows of a table: name, method and question, then what makes it risky and a note, if
+/// there are any.
+macro_rules! facts {
+    ($($name:literal: $method:expr, $question:literal
+        $(risky: $risk:literal)? $(note: $note:literal)?;)*) => {
+        &[$(FactToSettle {
+            name: $name,
+            question: $question,
+            method: $method,
+            risk: facts!(@ $($risk)?),
+            note: facts!(@ $($note)?),
+        }),*]
+    };
+    (@) => { None };
+    (@ $text:literal) => { Some($text) };
 }
 
 /// Why facts about chains are not settled here.
@@ -75,201 +72,88 @@ const BY_FIRST: &str = "`npu-probe first` settles it: plain matmuls depend on it
 /// All facts, in the order in which they are settled: first what needs a fresh
 /// core, facts before those whose experiments depend on them, then what is only
 /// looked at, last what may leave a core behind that does not work.
-pub(crate) const FACTS: &[FactToSettle] = &[
-    FactToSettle::new(
-        "fresh-stages",
-        "Do BS and BN pass data through before any program wrote their registers?",
-        SettlingMethod::Run(flying::fresh_stages),
-    )
-    .noting(
-        "valid only if no program ran since the NPU last lost power: leave it idle for a second \
-         first",
-    ),
-    FactToSettle::new(
-        "wide-rounding",
-        "How does a shift round 32-bit results, with CVT_TYPE 1?",
-        SettlingMethod::Run(products::wide_rounding),
-    ),
-    FactToSettle::new(
-        "output-ties",
-        "Where does the output converter send exact halves, with CVT_ROUND 1?",
-        SettlingMethod::Run(products::output_ties),
-    ),
-    FactToSettle::new(
-        "output-scale",
-        "Is an output scale of 0x8000 negative?",
-        SettlingMethod::Run(products::output_scale),
-    ),
-    FactToSettle::new(
-        "tf32-operand",
-        "Are the low 13 bits of a tf32 operand cut off or rounded?",
-        SettlingMethod::Run(products::tf32_operand),
-    ),
-    FactToSettle::new(
-        "int16-without-sum",
-        "Does an int16 matmul with QD_EN 0 write all its columns?",
-        SettlingMethod::Run(products::int16_without_sum),
-    ),
-    FactToSettle::new(
-        "short-height",
-        "Is a cube of two or three lines fetched right in groups of four?",
-        SettlingMethod::Run(products::short_height),
-    ),
-    FactToSettle::new(
-        "line-rounding",
-        "Do lines in CBUF begin at multiples of 64 bytes?",
-        SettlingMethod::Run(products::line_rounding),
-    ),
-    FactToSettle::new(
-        "few-grains",
-        "Is an fp16 matmul right with FEATURE_GRAINS below its height?",
-        SettlingMethod::Run(products::few_grains),
-    ),
-    FactToSettle::new(
-        "depthwise-pad",
-        "What are channels 32 to 63 of a depthwise int8 group padded with?",
-        SettlingMethod::Run(depthwise::depthwise_pad),
-    ),
-    FactToSettle::new(
-        "delta-program",
-        "Does a program of addresses run with the sizes of its register group?",
-        SettlingMethod::Run(cores::delta_program),
-    ),
-    FactToSettle::new(
-        "small-exponent",
-        "Does MINUS_EXP wrap an exponent that is smaller?",
-        SettlingMethod::Run(flying::small_exponent),
-    ),
-    FactToSettle::new(
-        "nan-compare",
-        "What is the maximum of a number and a NaN?",
-        SettlingMethod::Run(flying::nan_compare),
-    ),
-    FactToSettle::new(
-        "lut-index",
-        "How does a float choose its place in a look-up table?",
-        SettlingMethod::Run(lookup::lut_index),
-    ),
-    FactToSettle::new(
-        "pooling-interrupt",
-        "Does a pooling task raise the DPU's interrupt, for which the driver waits?",
-        SettlingMethod::Run(pooling::pooling_interrupt),
-    ),
-    FactToSettle::new(
-        "average-rounding",
-        "How often is an average rounded?",
-        SettlingMethod::Run(pooling::average_rounding),
-    ),
-    FactToSettle::new(
-        "byte-pooling",
-        "Does pooling of bytes work with IN_PRECISION 1?",
-        SettlingMethod::Run(pooling::byte_pooling),
-    ),
-    FactToSettle::new(
-        "lut-ends",
-        "How do look-up tables of either sign round, and extrapolate beyond their ends?",
-        SettlingMethod::Run(lookup::lut_ends),
-    ),
-    FactToSettle::new(
-        "int8-ties",
-        "How are ties rounded on the way to int8, with CVT_ROUND 0 and 1?",
-        SettlingMethod::Run(observed::int8_ties),
-    ),
-    FactToSettle::new(
-        "int8-to-fp16",
-        "Is an int8 matmul of 64 columns right in fp16, in groups of four atoms?",
-        SettlingMethod::Run(observed::int8_to_fp16),
-    ),
-    FactToSettle::new(
-        "int16-columns",
-        "Is an int16 matmul of 256 columns right, in groups of four atoms?",
-        SettlingMethod::Run(observed::int16_columns),
-    ),
-    FactToSettle::new(
-        "signed-zeros",
-        "Which zero is greater, and how do infinities and subnormals compare?",
-        SettlingMethod::Run(observed::signed_zeros),
-    ),
-    FactToSettle::new(
-        "fp16-overflow",
-        "What are sums beyond fp16, and below its normal numbers?",
-        SettlingMethod::Run(observed::fp16_overflow),
-    ),
-    FactToSettle::new(
-        "average-order",
-        "In which order, and how precisely, does pooling add?",
-        SettlingMethod::Run(observed::average_order),
-    ),
-    FactToSettle::new(
-        "in-place",
-        "What is the result of an fp16 matmul that adds its own output?",
-        SettlingMethod::Run(observed::in_place),
-    ),
-    FactToSettle::new(
-        "chain-pointer",
-        "Do CNA and CORE in later tasks of a chain need a separate S_POINTER write?",
-        SettlingMethod::Impossible(NO_CHAINS),
-    ),
-    FactToSettle::new(
-        "core-idle-mainline",
-        "Does a matmul run if its program does not start DPU_RDMA?",
-        SettlingMethod::Impossible(BY_FIRST),
-    ),
-    FactToSettle::new(
-        "int8-reuse",
-        "Are int8 features right if a task reuses them from CBUF?",
-        SettlingMethod::Impossible(BY_FIRST),
-    ),
-    FactToSettle::new(
-        "int8-slack-bank",
-        "Are int8 features right if they leave no spare data bank?",
-        SettlingMethod::Impossible(BY_FIRST),
-    ),
-    FactToSettle::new(
-        "program-at-zero",
-        "Does a program at IOVA 0 run?",
-        SettlingMethod::Impossible(BY_FIRST),
-    ),
-    FactToSettle::new(
-        "over-read",
-        "Does the feature fetch read behind its cube?",
-        SettlingMethod::Impossible(BY_FIRST),
-    ),
-    FactToSettle::new(
-        "flying-dual",
-        "Does a flying operation on two operands work with COMB_USE 5?",
-        SettlingMethod::Run(flying::flying_dual),
-    )
-    .risky("on one side its task hangs"),
-    FactToSettle::new(
-        "weight-room",
-        "Which weights must fit their banks together?",
-        SettlingMethod::Run(products::weight_room),
-    )
-    .risky("on two of three sides its tasks hang"),
-    FactToSettle::new(
-        "wedge",
-        "Does a core that hung work again after its reset?",
-        SettlingMethod::Run(cores::wedge),
-    )
-    .risky("it hangs a core on purpose; on one side that core needs a power cycle")
-    .noting("the driver may power off an idle core, which resets it before the check"),
-    FactToSettle::new(
-        "partial-group",
-        "Does a task complete if its int8 results end within a group of channels?",
-        SettlingMethod::Run(products::partial_group),
-    )
-    .risky("on one side, the likely one, its task hangs"),
-    FactToSettle::new(
-        "one-weight-bank",
-        "Do weights that do not fit one bank stream through it?",
-        SettlingMethod::Run(observed::one_weight_bank),
-    )
-    .risky("its task may hang"),
-    FactToSettle::new(
-        "no-lines",
-        "What happens to a task whose input has no lines?",
-        SettlingMethod::Run(observed::no_lines),
-    )
-    .risky("its task is likely to hang"),
-];
+pub(crate) const FACTS: &[FactToSettle] = facts! {
+    "fresh-stages": Run(flying::fresh_stages),
+        "Do BS and BN pass data through before any program wrote their registers?"
+        note: "valid only if no program ran since the NPU last lost power: leave it idle for a \
+               second first";
+    "wide-rounding": Run(products::wide_rounding),
+        "How does a shift round 32-bit results, with CVT_TYPE 1?";
+    "output-ties": Run(products::output_ties),
+        "Where does the output converter send exact halves, with CVT_ROUND 1?";
+    "output-scale": Run(products::output_scale),
+        "Is an output scale of 0x8000 negative?";
+    "tf32-operand": Run(products::tf32_operand),
+        "Are the low 13 bits of a tf32 operand cut off or rounded?";
+    "int16-without-sum": Run(products::int16_without_sum),
+        "Does an int16 matmul with QD_EN 0 write all its columns?";
+    "short-height": Run(products::short_height),
+        "Is a cube of two or three lines fetched right in groups of four?";
+    "line-rounding": Run(products::line_rounding),
+        "Do lines in CBUF begin at multiples of 64 bytes?";
+    "few-grains": Run(products::few_grains),
+        "Is an fp16 matmul right with FEATURE_GRAINS below its height?";
+    "depthwise-pad": Run(depthwise::depthwise_pad),
+        "What are channels 32 to 63 of a depthwise int8 group padded with?";
+    "delta-program": Run(cores::delta_program),
+        "Does a program of addresses run with the sizes of its register group?";
+    "small-exponent": Run(flying::small_exponent),
+        "Does MINUS_EXP wrap an exponent that is smaller?";
+    "nan-compare": Run(flying::nan_compare),
+        "What is the maximum of a number and a NaN?";
+    "lut-index": Run(lookup::lut_index),
+        "How does a float choose its place in a look-up table?";
+    "pooling-interrupt": Run(pooling::pooling_interrupt),
+        "Does a pooling task raise the DPU's interrupt, for which the driver waits?";
+    "average-rounding": Run(pooling::average_rounding),
+        "How often is an average rounded?";
+    "byte-pooling": Run(pooling::byte_pooling),
+        "Does pooling of bytes work with IN_PRECISION 1?";
+    "lut-ends": Run(lookup::lut_ends),
+        "How do look-up tables of either sign round, and extrapolate beyond their ends?";
+    "int8-ties": Run(observed::int8_ties),
+        "How are ties rounded on the way to int8, with CVT_ROUND 0 and 1?";
+    "int8-to-fp16": Run(observed::int8_to_fp16),
+        "Is an int8 matmul of 64 columns right in fp16, in groups of four atoms?";
+    "int16-columns": Run(observed::int16_columns),
+        "Is an int16 matmul of 256 columns right, in groups of four atoms?";
+    "signed-zeros": Run(observed::signed_zeros),
+        "Which zero is greater, and how do infinities and subnormals compare?";
+    "fp16-overflow": Run(observed::fp16_overflow),
+        "What are sums beyond fp16, and below its normal numbers?";
+    "average-order": Run(observed::average_order),
+        "In which order, and how precisely, does pooling add?";
+    "in-place": Run(observed::in_place),
+        "What is the result of an fp16 matmul that adds its own output?";
+    "chain-pointer": Impossible(NO_CHAINS),
+        "Do CNA and CORE in later tasks of a chain need a separate S_POINTER write?";
+    "core-idle-mainline": Impossible(BY_FIRST),
+        "Does a matmul run if its program does not start DPU_RDMA?";
+    "int8-reuse": Impossible(BY_FIRST),
+        "Are int8 features right if a task reuses them from CBUF?";
+    "int8-slack-bank": Impossible(BY_FIRST),
+        "Are int8 features right if they leave no spare data bank?";
+    "program-at-zero": Impossible(BY_FIRST),
+        "Does a program at IOVA 0 run?";
+    "over-read": Impossible(BY_FIRST),
+        "Does the feature fetch read behind its cube?";
+    "flying-dual": Run(flying::flying_dual),
+        "Does a flying operation on two operands work with COMB_USE 5?"
+        risky: "on one side its task hangs";
+    "weight-room": Run(products::weight_room),
+        "Which weights must fit their banks together?"
+        risky: "on two of three sides its tasks hang";
+    "wedge": Run(cores::wedge),
+        "Does a core that hung work again after its reset?"
+        risky: "it hangs a core on purpose; on one side that core needs a power cycle"
+        note: "the driver may power off an idle core, which resets it before the check";
+    "partial-group": Run(products::partial_group),
+        "Does a task complete if its int8 results end within a group of channels?"
+        risky: "on one side, the likely one, its task hangs";
+    "one-weight-bank": Run(observed::one_weight_bank),
+        "Do weights that do not fit one bank stream through it?"
+        risky: "its task may hang";
+    "no-lines": Run(observed::no_lines),
+        "What happens to a task whose input has no lines?"
+        risky: "its task is likely to hang";
+};

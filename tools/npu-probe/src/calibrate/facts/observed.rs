@@ -11,7 +11,7 @@ use super::pooling::fp16_average;
 use super::products::{fp16_product, int8_product, int16, product, small};
 use crate::data::SplitMix64;
 use crate::experiment::operands::{fp16s, int16s};
-use crate::experiment::{ALU_ADD, Experiment, ExperimentJob, OUT, TaskTemplate};
+use crate::experiment::{ALU_ADD, Experiment, ExperimentJob, OUT, TaskTemplate, change, put};
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with either kind of
 /// rounding.
@@ -24,12 +24,8 @@ pub(crate) fn int8_ties() -> anyhow::Result<Experiment> {
     let shape = (ROWS, DEPTH as u32, COLUMNS as u32);
     let halved = |ties: u32| -> anyhow::Result<TaskTemplate> {
         let (mut task, ..) = int8_product(shape)?;
-        task.change::<dpu::DataFormat>(|format| format.with_out_precision(Precision::Int8.code()))?
-            .put(
-                dpu::OutCvtShift::new()
-                    .with_out_cvt_shift(1)?
-                    .with_cvt_round(ties)?,
-            );
+        change!(task; dpu::DataFormat { out_precision: Precision::Int8.code() });
+        put!(task; dpu::OutCvtShift { out_cvt_shift: 1, cvt_round: ties });
         groups(&mut task, GROUP_ATOMS, ROWS)?;
         Ok(task)
     };
@@ -53,13 +49,8 @@ pub(crate) fn int8_ties() -> anyhow::Result<Experiment> {
 /// The writer's groups: atoms of a pixel, and lines.
 fn groups(task: &mut TaskTemplate, atoms: u32, rows: u32) -> Result<(), FieldRangeError> {
     let size_e = atoms - 1;
-    task.change::<dpu::BsOwCfg>(|groups| {
-        groups
-            .with_size_e_0(size_e)?
-            .with_size_e_1(size_e)?
-            .with_size_e_2(size_e)
-    })?
-    .put(dpu::SurfaceAdd::new().with_surf_add(atoms * rows)?);
+    change!(task; dpu::BsOwCfg { size_e_0: size_e, size_e_1: size_e, size_e_2: size_e });
+    put!(task; dpu::SurfaceAdd { surf_add: atoms * rows });
     Ok(())
 }
 
@@ -68,8 +59,10 @@ pub(crate) fn int8_to_fp16() -> anyhow::Result<Experiment> {
     const SHAPE: (u32, u32, u32) = (8, 32, 64);
     const GROUP_ATOMS: u32 = 4;
     let (mut task, inputs, _) = int8_product(SHAPE)?;
-    task.change::<dpu::DataFormat>(|format| format.with_out_precision(Precision::Fp16.code()))?
-        .change::<dpu::OutCvtScale>(|scale| scale.with_fp32tofp16_en(1))?;
+    change! { task;
+        dpu::DataFormat { out_precision: Precision::Fp16.code() }
+        dpu::OutCvtScale { fp32tofp16_en: 1 }
+    }
     groups(&mut task, GROUP_ATOMS, SHAPE.0)?;
     Ok(Experiment::of(
         inputs,
@@ -93,11 +86,7 @@ pub(super) fn one_weight_bank() -> anyhow::Result<Experiment> {
     const SHAPE: (u32, u32, u32) = (4, 384, 64);
     const DATA_BANKS: u32 = 11;
     let (mut task, inputs, output) = fp16_product(SHAPE)?;
-    task.put(
-        cna::CbufCon0::new()
-            .with_data_bank(DATA_BANKS)?
-            .with_weight_bank(1)?,
-    );
+    put!(task; cna::CbufCon0 { data_bank: DATA_BANKS, weight_bank: 1 });
     Ok(Experiment::of(inputs, output, task))
 }
 
@@ -181,25 +170,20 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
     const COMBINED: u32 = 5;
     const ATOM: u32 = 16;
     let mut task = product(MatmulType::Fp16ToFp16, (ROWS, DEPTH, COLUMNS))?;
-    task.put(
-        dpu::EwCfg::new()
-            .with_ew_op_src(1)?
-            .with_ew_lut_bypass(1)?
-            .with_ew_relu_bypass(1)?
-            .with_ew_alu_algo(ALU_ADD)?
-            .with_edata_size(OPERAND_16_BITS)?
-            .with_ew_data_mode(OPERAND_PER_PIXEL)?,
-    )
-    .put(
-        dpu_rdma::ErdmaCfg::new()
-            .with_erdma_data_size(OPERAND_16_BITS)?
-            .with_erdma_data_mode(OPERAND_PER_PIXEL)?,
-    )
-    .put_address::<dpu_rdma::SrcBaseAddr>(OUT.at(0))
-    .put_address::<dpu_rdma::EwBaseAddr>(OUT.at(ATOM * ROWS))
-    .put(dpu_rdma::EwSurfStride::new().with_ew_surf_stride(ROWS)?)
-    .put(dpu_rdma::SurfNotch::new().with_surf_notch_addr(ROWS)?)
-    .put(dpu_rdma::EwSurfNotch::new().with_ew_surf_notch(ROWS)?);
+    put! { task;
+        dpu::EwCfg {
+            ew_op_src: 1, ew_lut_bypass: 1, ew_relu_bypass: 1, ew_alu_algo: ALU_ADD,
+            edata_size: OPERAND_16_BITS, ew_data_mode: OPERAND_PER_PIXEL
+        }
+        dpu_rdma::ErdmaCfg { erdma_data_size: OPERAND_16_BITS, erdma_data_mode: OPERAND_PER_PIXEL }
+    }
+    task.put_address::<dpu_rdma::SrcBaseAddr>(OUT.at(0));
+    task.put_address::<dpu_rdma::EwBaseAddr>(OUT.at(ATOM * ROWS));
+    put! { task;
+        dpu_rdma::EwSurfStride { ew_surf_stride: ROWS }
+        dpu_rdma::SurfNotch { surf_notch_addr: ROWS }
+        dpu_rdma::EwSurfNotch { ew_surf_notch: ROWS }
+    }
     let mode = task
         .value::<dpu_rdma::FeatureModeCfg>()
         .with_mrdma_disable(0)?

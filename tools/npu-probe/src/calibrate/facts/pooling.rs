@@ -5,11 +5,11 @@
 use half::f16;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
 use rknpu_regcmd::task::POOLING;
-use rknpu_regcmd::{ATOM_BYTES, Precision, RegisterSet};
+use rknpu_regcmd::{ATOM_BYTES, Precision};
 
 use super::flying::fp16_bytes;
 use crate::data::SplitMix64;
-use crate::experiment::{Experiment, OUT, TaskTemplate, input};
+use crate::experiment::{Experiment, OUT, TaskTemplate, input, put};
 
 /// Beats less one of a burst, as known pooling programs have it.
 const BURST_4: u32 = 3;
@@ -31,37 +31,35 @@ const OUTPUT_BYTES: usize = (OUTPUT * OUTPUT * ATOM_BYTES) as usize;
 /// computed in `precision`.
 fn average(channels: u32, read: u32, precision: u32) -> anyhow::Result<TaskTemplate> {
     let reciprocal = u32::from(f16::from_f32(RECIPROCAL_ONE / KERNEL as f32).to_bits());
-    let mut set = RegisterSet::new();
-    set.set(ppu::DataCubeInWidth::new().with_cube_in_width(INPUT - 1)?)
-        .set(ppu::DataCubeInHeight::new().with_cube_in_height(INPUT - 1)?)
-        .set(ppu::DataCubeInChannel::new().with_cube_in_channel(channels - 1)?)
-        .set(ppu::DataCubeOutWidth::new().with_cube_out_width(OUTPUT - 1)?)
-        .set(ppu::DataCubeOutHeight::new().with_cube_out_height(OUTPUT - 1)?)
-        .set(ppu::DataCubeOutChannel::new().with_cube_out_channel(channels - 1)?)
-        .set(ppu::OperationModeCfg::new().with_flying_mode(1)?)
-        .set(
-            ppu::PoolingKernelCfg::new()
-                .with_kernel_width(KERNEL - 1)?
-                .with_kernel_height(KERNEL - 1)?,
-        )
-        .set(ppu::RecipKernelWidth::new().with_recip_kernel_width(reciprocal)?)
-        .set(ppu::RecipKernelHeight::new().with_recip_kernel_height(reciprocal)?)
-        .set_address::<ppu::DstBaseAddr>(OUT.at(0));
-    set.set(ppu::DstSurfStride::new().with_dst_surf_stride(OUTPUT * OUTPUT)?)
-        .set(
-            ppu::DataFormat::new()
-                .with_proc_precision(precision)?
-                .with_index_add(OUTPUT * OUTPUT)?,
-        )
-        .set(ppu::MiscCtrl::new().with_burst_len(BURST_4)?)
-        .set(ppu_rdma::CubeInWidth::new().with_cube_in_width(INPUT - 1)?)
-        .set(ppu_rdma::CubeInHeight::new().with_cube_in_height(INPUT - 1)?)
-        .set(ppu_rdma::CubeInChannel::new().with_cube_in_channel(channels - 1)?)
-        .set_address::<ppu_rdma::SrcBaseAddr>(input(0).at(0));
-    set.set(ppu_rdma::SrcLineStride::new().with_src_line_stride(INPUT)?)
-        .set(ppu_rdma::SrcSurfStride::new().with_src_surf_stride(INPUT * INPUT)?)
-        .set(ppu_rdma::DataFormat::new().with_in_precision(read)?);
-    Ok(TaskTemplate::of(&set.program(POOLING)))
+    let mut task = TaskTemplate::blank(POOLING);
+    put! { task;
+        ppu::DataCubeInWidth { cube_in_width: INPUT - 1 }
+        ppu::DataCubeInHeight { cube_in_height: INPUT - 1 }
+        ppu::DataCubeInChannel { cube_in_channel: channels - 1 }
+        ppu::DataCubeOutWidth { cube_out_width: OUTPUT - 1 }
+        ppu::DataCubeOutHeight { cube_out_height: OUTPUT - 1 }
+        ppu::DataCubeOutChannel { cube_out_channel: channels - 1 }
+        ppu::OperationModeCfg { flying_mode: 1 }
+        ppu::PoolingKernelCfg { kernel_width: KERNEL - 1, kernel_height: KERNEL - 1 }
+        ppu::RecipKernelWidth { recip_kernel_width: reciprocal }
+        ppu::RecipKernelHeight { recip_kernel_height: reciprocal }
+    }
+    task.put_address::<ppu::DstBaseAddr>(OUT.at(0));
+    put! { task;
+        ppu::DstSurfStride { dst_surf_stride: OUTPUT * OUTPUT }
+        ppu::DataFormat { proc_precision: precision, index_add: OUTPUT * OUTPUT }
+        ppu::MiscCtrl { burst_len: BURST_4 }
+        ppu_rdma::CubeInWidth { cube_in_width: INPUT - 1 }
+        ppu_rdma::CubeInHeight { cube_in_height: INPUT - 1 }
+        ppu_rdma::CubeInChannel { cube_in_channel: channels - 1 }
+    }
+    task.put_address::<ppu_rdma::SrcBaseAddr>(input(0).at(0));
+    put! { task;
+        ppu_rdma::SrcLineStride { src_line_stride: INPUT }
+        ppu_rdma::SrcSurfStride { src_surf_stride: INPUT * INPUT }
+        ppu_rdma::DataFormat { in_precision: read }
+    }
+    Ok(task)
 }
 
 /// Values of a channel group of the input.

@@ -8,7 +8,7 @@ use rknpu_regcmd::regs::{cna, core, dpu};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precision};
 
 use crate::experiment::operands::{fp16s, int8s, int16s};
-use crate::experiment::{Experiment, OUT, TaskTemplate, input};
+use crate::experiment::{Experiment, OUT, TaskTemplate, change, input, put};
 
 /// A product as rknpu-regcmd makes it: of inputs 0 and 1, to the output.
 pub(super) fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<TaskTemplate> {
@@ -53,22 +53,24 @@ pub(super) fn small() -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
 /// Sums shifted by one bit: every second is a tie, half of those negative.
 pub(super) fn wide_rounding() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = small()?;
-    task.change::<dpu::OutCvtShift>(|shift| shift.with_out_cvt_shift(1)?.with_cvt_type(1))?;
+    change!(task; dpu::OutCvtShift { out_cvt_shift: 1, cvt_type: 1 });
     Ok(Experiment::of(inputs, output, task))
 }
 
 /// The same, with the other rule for ties and the order that is not contested.
 pub(super) fn output_ties() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = small()?;
-    task.change::<dpu::OutCvtShift>(|shift| shift.with_out_cvt_shift(1)?.with_cvt_round(1))?;
+    change!(task; dpu::OutCvtShift { out_cvt_shift: 1, cvt_round: 1 });
     Ok(Experiment::of(inputs, output, task))
 }
 
 /// Sums times the scale whose top bit is a sign, or none.
 pub(super) fn output_scale() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = small()?;
-    task.change::<dpu::OutCvtScale>(|scale| scale.with_out_cvt_scale(i16::MIN.into()))?
-        .change::<dpu::OutCvtShift>(|shift| shift.with_out_cvt_shift(15))?;
+    change! { task;
+        dpu::OutCvtScale { out_cvt_scale: i16::MIN.into() }
+        dpu::OutCvtShift { out_cvt_shift: 15 }
+    }
     Ok(Experiment::of(inputs, output, task))
 }
 
@@ -80,21 +82,19 @@ pub(super) fn partial_group() -> anyhow::Result<Experiment> {
     /// Atoms of a pixel of 32 bytes.
     const GROUP_ATOMS: u32 = 2;
     let (mut task, inputs, _) = int8_product((ROWS, 32, COLUMNS))?;
-    task.change::<core::MiscCfg>(|mode| mode.with_qd_en(1))?
-        .put(core::DataoutSize1::new().with_dataout_channel(WRITTEN - 1)?)
-        .change::<dpu::DataFormat>(|format| format.with_out_precision(Precision::Int8.code()))?
-        .put(
-            dpu::DataCubeChannel::new()
-                .with_channel(WRITTEN - 1)?
-                .with_orig_channel(WRITTEN - 1)?,
-        )
-        .put(dpu::WdmaSize0::new().with_channel_wdma(WRITTEN - 1)?)
-        .change::<dpu::BsOwCfg>(|ow| {
-            ow.with_size_e_0(GROUP_ATOMS - 1)?
-                .with_size_e_1(GROUP_ATOMS - 1)?
-                .with_size_e_2(GROUP_ATOMS - 1)
-        })?
-        .put(dpu::SurfaceAdd::new().with_surf_add(GROUP_ATOMS * ROWS)?);
+    change!(task; core::MiscCfg { qd_en: 1 });
+    put!(task; core::DataoutSize1 { dataout_channel: WRITTEN - 1 });
+    change!(task; dpu::DataFormat { out_precision: Precision::Int8.code() });
+    put! { task;
+        dpu::DataCubeChannel { channel: WRITTEN - 1, orig_channel: WRITTEN - 1 }
+        dpu::WdmaSize0 { channel_wdma: WRITTEN - 1 }
+    }
+    change! { task;
+        dpu::BsOwCfg {
+            size_e_0: GROUP_ATOMS - 1, size_e_1: GROUP_ATOMS - 1, size_e_2: GROUP_ATOMS - 1
+        }
+    }
+    put!(task; dpu::SurfaceAdd { surf_add: GROUP_ATOMS * ROWS });
     Ok(Experiment::of(inputs, (ROWS * COLUMNS) as usize, task))
 }
 
@@ -104,22 +104,21 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
     const COLUMNS: u32 = 16;
     const ROWS: u32 = 4;
     let (mut task, ..) = fp16_product((ROWS, 2 * DEPTH, COLUMNS))?;
-    task.change::<cna::ConvCon1>(|mode| {
-        mode.with_in_precision(Precision::Tf32.code())?
-            .with_proc_precision(Precision::Tf32.code())
-    })?
-    .put(
-        cna::DataSize1::new()
-            .with_datain_channel(DEPTH)?
-            .with_datain_channel_real(DEPTH - 1)?,
-    )
-    .put(cna::FcDataSize1::new().with_dma_channel(DEPTH)?)
-    .change::<core::MiscCfg>(|mode| mode.with_proc_precision(Precision::Tf32.code()))?
-    .change::<dpu::DataFormat>(|format| {
-        format
-            .with_proc_precision(Precision::Fp32.code())?
-            .with_in_precision(Precision::Fp32.code())
-    })?;
+    change! { task;
+        cna::ConvCon1 {
+            in_precision: Precision::Tf32.code(), proc_precision: Precision::Tf32.code()
+        }
+    }
+    put! { task;
+        cna::DataSize1 { datain_channel: DEPTH, datain_channel_real: DEPTH - 1 }
+        cna::FcDataSize1 { dma_channel: DEPTH }
+    }
+    change! { task;
+        core::MiscCfg { proc_precision: Precision::Tf32.code() }
+        dpu::DataFormat {
+            proc_precision: Precision::Fp32.code(), in_precision: Precision::Fp32.code()
+        }
+    }
     // Cut to 10 bits of mantissa: 1. To nearest: 1 + 2^-10. Not at all: more.
     let operand = 1.0 + (-11_f32).exp2() + (-20_f32).exp2();
     let fill = |value: f32, rows: u32| value.to_le_bytes().repeat((rows * DEPTH) as usize);
@@ -129,17 +128,16 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
 
 /// Makes an fp16 product one of int16, whose bytes and groups are the same.
 pub(super) fn int16(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
-    task.change::<cna::ConvCon1>(|mode| {
-        mode.with_in_precision(Precision::Int16.code())?
-            .with_proc_precision(Precision::Int16.code())
-    })?
-    .change::<core::MiscCfg>(|mode| mode.with_proc_precision(Precision::Int16.code()))?
-    .change::<dpu::DataFormat>(|format| {
-        format
-            .with_proc_precision(Precision::Int16.code())?
-            .with_in_precision(Precision::Int16.code())?
-            .with_out_precision(Precision::Int32.code())
-    })?;
+    change! { task;
+        cna::ConvCon1 {
+            in_precision: Precision::Int16.code(), proc_precision: Precision::Int16.code()
+        }
+        core::MiscCfg { proc_precision: Precision::Int16.code() }
+        dpu::DataFormat {
+            proc_precision: Precision::Int16.code(), in_precision: Precision::Int16.code(),
+            out_precision: Precision::Int32.code()
+        }
+    }
     Ok(())
 }
 
@@ -148,7 +146,7 @@ pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
     let (m, k, n) = SMALL;
     let (mut task, _, output) = fp16_product(SMALL)?;
     int16(&mut task)?;
-    task.change::<core::MiscCfg>(|mode| mode.with_qd_en(0))?;
+    change!(task; core::MiscCfg { qd_en: 0 });
     let inputs = vec![int16s((m * k) as usize, 1), int16s((n * k) as usize, 2)];
     Ok(Experiment::of(inputs, output, task))
 }
@@ -168,7 +166,7 @@ pub(super) fn short_height() -> anyhow::Result<Experiment> {
 
 /// Products of fewer rows than a group of lines has.
 mod short {
-    use super::{TaskTemplate, cna, core, dpu, fp16_product};
+    use super::{TaskTemplate, change, cna, core, dpu, fp16_product, put};
 
     pub(super) const DEPTH: u32 = 64;
     pub(super) const COLUMNS: u32 = 16;
@@ -179,16 +177,20 @@ mod short {
 
     pub(super) fn product(rows: u32) -> anyhow::Result<TaskTemplate> {
         let (mut task, ..) = fp16_product((GROUP, DEPTH, COLUMNS))?;
-        task.change::<cna::ConvCon2>(|con| con.with_feature_grains(rows + 1))?
-            .change::<cna::DataSize0>(|size| size.with_datain_height(rows))?
-            .change::<cna::DataSize3>(|size| size.with_dataout_atomics(rows))?
-            .put(cna::DmaCon2::new().with_surf_stride(rows as i32 - GROUP as i32)?)
-            .change::<cna::FcDataSize0>(|size| size.with_dma_height(rows))?
-            .put(core::DataoutSize0::new().with_dataout_height(rows - 1)?)
-            .put(dpu::DstSurfStride::new().with_dst_surf_stride(rows)?)
-            .put(dpu::DataCubeHeight::new().with_height(rows - 1)?)
-            .put(dpu::WdmaSize1::new().with_height_wdma(rows - 1)?)
-            .put(dpu::SurfaceAdd::new().with_surf_add(GROUP_ATOMS * rows)?);
+        change! { task;
+            cna::ConvCon2 { feature_grains: rows + 1 }
+            cna::DataSize0 { datain_height: rows }
+            cna::DataSize3 { dataout_atomics: rows }
+        }
+        put!(task; cna::DmaCon2 { surf_stride: rows as i32 - GROUP as i32 });
+        change!(task; cna::FcDataSize0 { dma_height: rows });
+        put! { task;
+            core::DataoutSize0 { dataout_height: rows - 1 }
+            dpu::DstSurfStride { dst_surf_stride: rows }
+            dpu::DataCubeHeight { height: rows - 1 }
+            dpu::WdmaSize1 { height_wdma: rows - 1 }
+            dpu::SurfaceAdd { surf_add: GROUP_ATOMS * rows }
+        }
         Ok(task)
     }
 }
@@ -196,7 +198,7 @@ mod short {
 /// 144 lines of 224 bytes: 31.5 KiB packed densely, 36 KiB in units of 64.
 pub(super) fn line_rounding() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = int8_product((144, 224, 32))?;
-    task.change::<cna::CbufCon0>(|split| split.with_data_bank(1))?;
+    change!(task; cna::CbufCon0 { data_bank: 1 });
     Ok(Experiment::of(inputs, output, task).spoiled_on(&["entries"]))
 }
 
@@ -208,7 +210,7 @@ pub(super) fn few_grains() -> anyhow::Result<Experiment> {
     const DEPTHS: [u32; 3] = [64, 1024, 3840];
     let few = |depth| -> anyhow::Result<TaskTemplate> {
         let (mut task, ..) = fp16_product((ROWS, depth, COLUMNS))?;
-        task.change::<cna::ConvCon2>(|con| con.with_feature_grains(ROWS / 2))?;
+        change!(task; cna::ConvCon2 { feature_grains: ROWS / 2 });
         Ok(task)
     };
     let [.., deepest] = DEPTHS;
@@ -244,19 +246,13 @@ fn deep_product(rows: u32, depth: u32, columns: u32) -> anyhow::Result<TaskTempl
     let row_bytes = 2 * depth;
     let data_banks = (rows * row_bytes).div_ceil(BANK_BYTES);
     let (mut task, ..) = fp16_product((rows, 32, columns))?;
-    task.put(
-        cna::DataSize1::new()
-            .with_datain_channel(depth)?
-            .with_datain_channel_real(depth - 1)?,
-    )
-    .put(cna::FcDataSize1::new().with_dma_channel(depth)?)
-    .put(cna::WeightSize0::new().with_weight_bytes(row_bytes * columns)?)
-    .put(cna::WeightSize1::new().with_weight_bytes_per_kernel(row_bytes)?)
-    .put(cna::CbufCon1::new().with_data_entries(row_bytes / ENTRY_BYTES)?)
-    .change::<cna::CbufCon0>(|split| {
-        split
-            .with_data_bank(data_banks)?
-            .with_weight_bank(BANKS - data_banks)
-    })?;
+    put! { task;
+        cna::DataSize1 { datain_channel: depth, datain_channel_real: depth - 1 }
+        cna::FcDataSize1 { dma_channel: depth }
+        cna::WeightSize0 { weight_bytes: row_bytes * columns }
+        cna::WeightSize1 { weight_bytes_per_kernel: row_bytes }
+        cna::CbufCon1 { data_entries: row_bytes / ENTRY_BYTES }
+    }
+    change!(task; cna::CbufCon0 { data_bank: data_banks, weight_bank: BANKS - data_banks });
     Ok(task)
 }

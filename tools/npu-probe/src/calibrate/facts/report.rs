@@ -1,53 +1,55 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What came of the experiments, and how it is told.
+//! Outcomes of the experiments, as text and JSON.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use npu_matmul::profile::ContestedFact;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::FactToSettle;
 use crate::first::RungRecord;
 use crate::report::DeviceReport;
 
 /// The report of all facts.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct SettleReport {
     /// Whether every experiment gave the result of some side.
     pub(crate) settled: bool,
     /// Version of this tool, and so of its experiments and of its model.
-    pub(crate) version: &'static str,
+    pub(crate) version: Cow<'static, str>,
     pub(crate) device: DeviceReport,
     pub(crate) facts: Vec<FactReport>,
 }
 
 /// The report of a fact.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct FactReport {
     /// The model's switch, or a name if the model has one variant only.
-    pub(crate) name: &'static str,
-    pub(crate) question: &'static str,
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) question: Cow<'static, str>,
     /// The model's default is the first; none if it has one variant only.
+    #[serde(skip_deserializing)]
     pub(crate) sides: &'static [&'static str],
     #[serde(flatten)]
     pub(crate) outcome: ExperimentOutcome,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<&'static str>,
     /// Differences from the model on the device's side.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_deserializing, skip_serializing_if = "Vec::is_empty")]
     pub(crate) shown: Vec<String>,
     /// The full record, if anything differs.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub(crate) record: Option<RungRecord>,
 }
 
 /// The outcome of an experiment, or why it did not run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum ExperimentOutcome {
     /// The device is on a side.
     Settled {
-        side: &'static str,
+        side: Cow<'static, str>,
         /// Whether it is the model's default.
         is_default: bool,
         /// Whether all bytes equal the model's on that side; otherwise the wrong bytes have
@@ -57,7 +59,7 @@ pub(crate) enum ExperimentOutcome {
     /// The device matches no side.
     Neither {
         /// The nearest side.
-        nearest: Option<&'static str>,
+        nearest: Option<Cow<'static, str>>,
     },
     /// Observed, and compared with the model's only variant.
     Observed {
@@ -67,19 +69,19 @@ pub(crate) enum ExperimentOutcome {
     /// Not run, and why not.
     NotRun { reason: String },
     /// Cannot be run, and why not.
-    Impossible { reason: &'static str },
+    Impossible { reason: Cow<'static, str> },
 }
 
 impl FactReport {
     /// The side that a profile stores, if one was found.
     pub(crate) fn verdict(&self) -> Option<ContestedFact> {
-        let ExperimentOutcome::Settled { side, .. } = self.outcome else {
+        let ExperimentOutcome::Settled { side, .. } = &self.outcome else {
             return None;
         };
         Some(ContestedFact {
-            id: self.name.to_owned(),
-            verdict: side.to_owned(),
-            sentence: self.question.to_owned(),
+            id: self.name.to_string(),
+            verdict: side.to_string(),
+            sentence: self.question.to_string(),
         })
     }
 
@@ -89,8 +91,8 @@ impl FactReport {
         outcome: ExperimentOutcome,
     ) -> Self {
         Self {
-            name: fact.name,
-            question: fact.question,
+            name: fact.name.into(),
+            question: fact.question.into(),
             sides,
             outcome,
             note: fact.note,
@@ -131,7 +133,10 @@ impl FactReport {
                 (format!("{side} ({whose}{wrong})"), self.note)
             }
             ExperimentOutcome::Neither { nearest } => (
-                format!("neither, nearest to {}", nearest.unwrap_or_default()),
+                format!(
+                    "neither, nearest to {}",
+                    nearest.as_deref().unwrap_or_default()
+                ),
                 None,
             ),
             ExperimentOutcome::Observed { as_model: true } => {
@@ -159,7 +164,7 @@ impl SettleReport {
         let neither = |fact: &FactReport| matches!(fact.outcome, ExperimentOutcome::Neither { .. });
         Self {
             settled: !facts.iter().any(neither),
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").into(),
             device,
             facts,
         }

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use rknpu_chip::{Contested, Switch};
 use rocket_uapi::Device;
 
@@ -41,9 +41,10 @@ pub(crate) fn settle(
             },
         );
         if !broken {
-            let has_killed = settle_one(device, (fact, switch), risky, &mut known, &mut report)
-                .with_context(|| format!("the experiment for {} failed", fact.name))
-                .map_err(Failure::Device)?;
+            let has_killed =
+                settle_one(device, (fact, switch), risky, &mut known, &mut report).map_err(
+                    Failure::device(format!("the experiment for {} failed", fact.name)),
+                )?;
             if has_killed || (fact.risk.is_some() && risky) {
                 broken = !is_healthy(device).map_err(Failure::Device)?;
             }
@@ -106,6 +107,7 @@ fn settle_one(
 ) -> anyhow::Result<bool> {
     let experiment = match fact.method {
         SettlingMethod::Impossible(reason) => {
+            let reason = reason.into();
             report.outcome = ExperimentOutcome::Impossible { reason };
             return Ok(false);
         }
@@ -140,7 +142,7 @@ fn settle_one(
     Ok(seen.iter().any(|job: &SeenJob| !job.completed))
 }
 
-/// What the model does on each side.
+/// The model's outcomes on each side.
 fn sides(
     experiment: &Experiment,
     switch: &Switch,
@@ -177,7 +179,7 @@ mod tests {
         assert_eq!(names.len(), FACTS.len(), "two facts have one name");
     }
 
-    /// What a model that is set to `contested` shows of a fact, and whether jobs were killed.
+    /// The outcome of a fact on a model set to `contested`, and whether jobs were killed.
     fn settled(chosen: Chosen, contested: Contested, known: &mut Contested) -> (FactReport, bool) {
         let device = model(contested).open_device();
         let sides = chosen.1.map_or(&[][..], |switch| switch.sides);
@@ -220,7 +222,7 @@ mod tests {
                 let (found, killed) = settled(chosen, contested, &mut known);
                 let is_default = *side == switch.sides[0];
                 let wanted = ExperimentOutcome::Settled {
-                    side,
+                    side: (*side).into(),
                     is_default,
                     exact: true,
                 };

@@ -7,12 +7,12 @@ use npu_matmul::memory::{DoesNotFit, MemoryPlan};
 use npu_offload::{FormatClass, NumberFormat, OffloadRules, WeightMatrix, WeightRole, add_tensor};
 use serde::Serialize;
 
-use crate::gguf::{GgufError, GgufModel, GgufTensor};
+use crate::gguf::{GgufModel, GgufTensor, check_count};
 
 /// Limits for sizes of weights (each takes milliseconds of planning) and matrices: more than
 /// any model has.
-const MAX_SIZES: usize = 128;
-const MAX_MATRICES: usize = 1 << 18;
+const MAX_SIZES: u64 = 128;
+const MAX_MATRICES: u64 = 1 << 18;
 
 /// Where weights stay, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -90,19 +90,12 @@ fn matrices(tensor: &GgufTensor) -> usize {
 }
 
 /// Rejects models that would take hours.
-pub(super) fn check(model: &GgufModel) -> Result<(), GgufError> {
+pub(super) fn check(model: &GgufModel) -> anyhow::Result<()> {
     let sized = || model.tensors.iter().filter(|one| size(one).is_some());
     let sizes: HashSet<_> = sized().map(|one| (one.type_id, size(one))).collect();
     let count: usize = sized().map(matrices).sum();
-    if sizes.len() > MAX_SIZES {
-        let (what, count) = ("sizes of weights", sizes.len() as u64);
-        return Err(GgufError::TooMany { what, count });
-    }
-    if count > MAX_MATRICES {
-        let (what, count) = ("matrices of weights", count as u64);
-        return Err(GgufError::TooMany { what, count });
-    }
-    Ok(())
+    check_count("sizes of weights", sizes.len() as u64, MAX_SIZES)?;
+    check_count("matrices of weights", count as u64, MAX_MATRICES)
 }
 
 impl PlacedWeights {

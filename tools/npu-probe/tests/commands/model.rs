@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe model`, of files that are made here: heads with holes for data. `BLESS=1` takes
 //! what it prints now as right.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
-
-mod common;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use common::{json, probe, text};
+use crate::common::{fails, has, json, text};
 use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
 
 const F16: u32 = 1;
@@ -152,8 +146,8 @@ fn written(folder: &tempfile::TempDir, file: &Gguf) -> String {
 
 /// What is said of a file that says nothing of a model.
 fn refusal(path: &Path) -> String {
-    let (code, out, err) = probe(&["model", path.to_str().unwrap()]);
-    assert_eq!((code, &*out), (2, ""), "{err}");
+    let (out, err) = fails(&format!("model {}", path.display()), 2);
+    assert_eq!(out, "");
     err
 }
 
@@ -161,7 +155,7 @@ fn refusal(path: &Path) -> String {
 fn a_small_llama_is_told_in_whole() {
     let folder = folder();
     let path = written(&folder, &Gguf::llama(Q8_0));
-    let said = text(&["model", &path, "--mem", "64M"]);
+    let said = text(&format!("model {path} --mem 64M"));
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/llama-q8_0.txt");
     if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
         fs::write(golden, said).unwrap();
@@ -177,7 +171,7 @@ fn a_file_is_as_fast_as_the_model_that_it_has() {
     let folder = folder();
     let shape = ModelShape::LLAMA32_1B;
     let file = Gguf::of(shape, Q8_0);
-    let report = json(&["model", &written(&folder, &file), "--mem", "4G"]);
+    let report = json(&format!("model {} --mem 4G", written(&folder, &file)));
     let rules = OffloadRules::new(PlanTarget::at_clock(200_000_000));
     let (_, format) = NumberFormat::of_ggml(Q8_0).unwrap();
     let graph = Graph::new(shape, format, &rules);
@@ -204,7 +198,7 @@ fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
     let told = |type_id| {
         // With fewer heads the CPU is faster with keys and values, in F16.
         let path = written(&folder, &Gguf::with_kv_heads(4, type_id));
-        json(&["model", &path, "--mem", "64M", "--clock", "400"])
+        json(&format!("model {path} --mem 64M --clock 400"))
     };
     let (half, eight) = (told(F16), told(Q8_0));
     assert_eq!(half["weights"][0]["computed_in"], "fp16");
@@ -222,50 +216,43 @@ fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
 fn what_does_not_fit_stays_with_the_cpu_and_is_as_fast_as_there() {
     let folder = folder();
     let path = written(&folder, &Gguf::llama(Q8_0));
-    let report = json(&["model", &path, "--mem", "0"]);
-    assert_eq!(
-        (&report["fits"], &report["packed_bytes"]),
-        (&false.into(), &0.into())
-    );
+    let report = json(&format!("model {path} --mem 0"));
+    assert_eq!(report["fits"], false);
+    assert_eq!(report["packed_bytes"], 0);
     for row in report["speed"]["prompts"].as_array().unwrap() {
         assert_eq!(row["npu"][2], row["cpu_alone"], "{row}");
     }
-    let said = text(&["model", &path, "--mem", "300K"]);
-    assert!(
-        said.contains("fits     no, only 0.2 MiB of packed weights; "),
-        "{said}"
-    );
+    let said = text(&format!("model {path} --mem 300K"));
+    has(&said, &["fits     no, only 0.2 MiB of packed weights; "]);
     // In the order of the file, the output's last.
     assert!(said.find("blk.*.attn_q.weight") < said.find("token_embd.weight"));
-    assert_eq!(probe(&["model", &path, "--mem", "much"]).0, 2);
+    fails(&format!("model {path} --mem much"), 2);
 }
 
 #[test]
 fn an_output_of_its_own_leaves_embeddings_to_be_looked_up() {
     let folder = folder();
     let model = Gguf::llama(Q8_0).tensor("output.weight", &[256, 1024], Q8_0);
-    let said = text(&["model", &written(&folder, &model), "--mem", "64M"]);
-    assert!(
-        said.contains("output.weight") && !said.contains("token_embd"),
-        "{said}"
-    );
+    let said = text(&format!("model {} --mem 64M", written(&folder, &model)));
+    has(&said, &["output.weight"]);
+    assert!(!said.contains("token_embd"), "{said}");
 }
 
 #[test]
 fn what_is_not_modelled_is_said_and_the_rest_is_told() {
     let folder = folder();
     let ends = |model: Gguf, why: &str| {
-        let said = text(&["model", &written(&folder, &model), "--mem", "64M"]);
+        let said = text(&format!("model {} --mem 64M", written(&folder, &model)));
         let expected = format!("speed of the whole graph: unknown, {why}\n");
         assert!(said.ends_with(&expected), "{said}");
         said
     };
     let odd = Gguf::llama(Q8_0).tensor("blk.0.odd.weight", &[256, 64], 99);
     let said = ends(odd, "type 99 is unknown");
-    assert!(said.contains("CPU: type"), "{said}");
+    has(&said, &["CPU: type"]);
     let experts = Gguf::llama(Q8_0).tensor("blk.0.ffn_up_exps.weight", &[256, 512, 8], Q8_0);
     let said = ends(experts, "graphs with experts are not modelled");
-    assert!(said.contains("512 x 256 x 8"), "{said}");
+    has(&said, &["512 x 256 x 8"]);
     let other = Gguf::default()
         .text("general.architecture", "rwkv9")
         .tensor("blk.0.w.weight", &[256, 64], F16);
@@ -293,7 +280,7 @@ fn a_file_that_was_cut_short_is_refused_wherever_it_ends() {
         assert!(said.contains("the download is incomplete"), "{end}: {said}");
     }
     file.set_len(3).unwrap();
-    assert!(refusal(&path).contains("not a GGUF file"));
+    has(&refusal(&path), &["not a GGUF file"]);
     assert!(refusal(&folder.path().join("none")).contains("cannot open"));
 }
 
@@ -308,12 +295,12 @@ fn a_split_model_is_read_from_any_part_if_all_are_there() {
     second.tensors = rest;
     first.write(&part(1));
     let said = refusal(&part(1));
-    assert!(
-        said.contains("missing in the same folder: m-00002-of-00002.gguf"),
-        "{said}"
+    has(
+        &said,
+        &["missing in the same folder: m-00002-of-00002.gguf"],
     );
     second.write(&part(2));
-    let report = |path: &Path| json(&["model", path.to_str().unwrap(), "--mem", "64M"]);
+    let report = |path: &Path| json(&format!("model {} --mem 64M", path.display()));
     let (one, two) = (report(&part(1)), report(&part(2)));
     assert_eq!(one, two);
     assert_eq!(one["files"], 2);
@@ -332,7 +319,7 @@ fn sizes_that_would_take_hours_are_refused() {
         model = model.tensor("a", &[32, n], Q8_0);
     }
     let said = refusal(Path::new(&written(&folder, &model)));
-    assert!(said.contains("298 sizes of weights"), "{said}");
+    has(&said, &["298 sizes of weights"]);
 }
 
 #[test]
@@ -351,6 +338,6 @@ fn files_that_are_no_model_are_named() {
         let file = file.tensor("blk.0.attn_q.weight", &[256, 16], F16);
         let said = refusal(Path::new(&written(&folder, &file)));
         let expected = format!("the file is {kind}, not a model");
-        assert!(said.contains(&expected), "{said}");
+        has(&said, &[&expected]);
     }
 }

@@ -1,56 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe report` of what the other commands print.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
-
-mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{probe, text};
+use crate::common::{fails, has, probe, text, words};
 
-/// Real files of every kind.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
-    let (trace, profile) = (path("trace.json"), path("profile.json"));
-    let commands: [(&str, &[&str]); 4] = [
-        ("doctor.json", &["doctor", "--root", "/nonexistent"]),
-        ("selftest.json", &["--trace", &trace]),
+/// The page of real files of every kind, its text, and the line that made it.
+fn page(folder: &Path) -> (PathBuf, String, String) {
+    let path = |name: &str| folder.join(name).display().to_string();
+    for (name, line) in [
+        ("doctor.json", "doctor --root /nonexistent".to_owned()),
+        ("selftest.json", format!("--trace {}", path("trace.json"))),
         (
             "bench.json",
-            &["bench", "--repeat", "1", "8x64x32", "64x512x256"],
+            "bench --repeat 1 8x64x32 64x512x256".to_owned(),
         ),
-        ("calibrate.json", &["calibrate", "--out", &profile]),
-    ];
-    for (name, arguments) in commands {
-        let (_, out, err) = probe(&[arguments, &["--json"]].concat());
-        assert!(!out.is_empty(), "{arguments:?}: {err}");
+        (
+            "calibrate.json",
+            format!("calibrate --out {}", path("profile.json")),
+        ),
+    ] {
+        let (_, out, err) = probe(&words(&format!("{line} --json")));
+        assert!(!out.is_empty(), "{line}: {err}");
         fs::write(path(name), out).unwrap();
     }
-    let names = commands.iter().map(|(name, _)| *name);
-    let all = names.chain(["profile.json", "trace.json"]);
-    all.map(|name| folder.join(name)).collect()
-}
-
-/// The page of those, and its text.
-fn page(folder: &Path) -> (PathBuf, String) {
+    let kinds = [
+        "doctor",
+        "selftest",
+        "bench",
+        "calibrate",
+        "profile",
+        "trace",
+    ];
+    let files = kinds.map(|kind| path(&format!("{kind}.json"))).join(" ");
+    let line = format!("report {files}");
     let page = folder.join("report.html");
-    let files = files(folder);
-    let files = files.iter().map(|file| file.to_str().unwrap());
-    let output = ["report", "-o", page.to_str().unwrap()];
-    text(&output.into_iter().chain(files).collect::<Vec<_>>());
-    let text = fs::read_to_string(&page).unwrap();
-    (page, text)
+    text(&format!("{line} -o {}", page.display()));
+    let made = fs::read_to_string(&page).unwrap();
+    (page, made, line)
 }
 
 #[test]
 fn what_the_commands_print_becomes_a_page() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, page) = page(folder.path());
+    let (_, page, line) = page(folder.path());
     let options = roxmltree::ParsingOptions {
         allow_dtd: true,
         ..Default::default()
@@ -72,38 +67,20 @@ fn what_the_commands_print_becomes_a_page() {
     );
     // No address but the name of XHTML.
     assert_eq!(page.matches("://").count(), 1);
-    for part in [
-        "NOT MEASURED ON AN NPU",
-        "int8 64x512x256",
-        "fresh-stages",
-        "MAC array",
-        "200 MHz",
-    ] {
-        assert!(page.contains(part), "no {part}");
-    }
+    has(
+        &page,
+        &[
+            "NOT MEASURED ON AN NPU",
+            "Fix <code>board</code> first",
+            "int8 64x512x256",
+            "fresh-stages",
+            "MAC array",
+            "200 MHz",
+        ],
+    );
     assert!(!page.contains(folder.path().to_str().unwrap()));
     // The same files give the same page.
-    let names = [
-        "doctor",
-        "selftest",
-        "bench",
-        "calibrate",
-        "profile",
-        "trace",
-    ];
-    let names = names.map(|name| {
-        folder
-            .path()
-            .join(format!("{name}.json"))
-            .to_str()
-            .unwrap()
-            .to_owned()
-    });
-    let again: Vec<&str> = ["report"]
-        .into_iter()
-        .chain(names.iter().map(|name| &**name))
-        .collect();
-    assert_eq!(text(&again), fs::read_to_string(path).unwrap());
+    assert_eq!(text(&line), page);
 }
 
 #[test]
@@ -111,22 +88,17 @@ fn what_is_no_report_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("other.json");
     fs::write(&file, "{\"a\": 1}").unwrap();
-    let (code, _, err) = probe(&["report", file.to_str().unwrap()]);
-    assert_eq!(code, 2);
-    assert!(
-        err.contains("other.json: the file is JSON, but not of a kind"),
-        "{err}"
-    );
-    let (code, _, _) = probe(&["report", "/nonexistent"]);
-    assert_eq!(code, 2);
+    let (_, err) = fails(&format!("report {}", file.display()), 2);
+    has(&err, &["other.json: the file is JSON, but not of a kind"]);
+    fails("report /nonexistent", 2);
 }
 
-/// By hand, or in the long run: `cargo test -p npu-probe --test report -- --ignored`.
+/// By hand, or in the long run: `cargo test -p npu-probe --test commands -- --ignored`.
 #[test]
 #[ignore = "needs chromium"]
 fn a_browser_shows_the_page() {
     let folder = tempfile::tempdir().unwrap();
-    let (page, _) = page(folder.path());
+    let (page, ..) = page(folder.path());
     for (name, size) in [("phone", "390,844"), ("desktop", "1280,1000")] {
         let picture = folder.path().join(format!("{name}.png"));
         let status = Command::new("chromium")

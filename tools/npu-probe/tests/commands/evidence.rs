@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe evidence` on the model, with programs that stand in for others.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -14,6 +10,7 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::{ended as end_of, read_json};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -58,11 +55,9 @@ impl Volunteer {
     }
 
     fn command(&self, name: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_npu-probe"));
+        let mut command = crate::common::command(&[name, "-o"]);
         command
-            .args([name, "-o"])
             .arg(self.path("out"))
-            .env("ROCKET_DEVICE", "model")
             .env("XDG_CONFIG_HOME", self.path("config"))
             .env("USER", "wilhelmina");
         command
@@ -71,9 +66,9 @@ impl Volunteer {
     /// The index of a run that ended well.
     fn index(&self, more: &[&str]) -> Value {
         let output = self.run(more);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{errors}");
-        serde_json::from_slice(&output.stdout).unwrap()
+        let (code, out, errors) = end_of(&output);
+        assert_eq!(code, 0, "{errors}");
+        serde_json::from_str(&out).unwrap()
     }
 
     fn out(&self, name: &str) -> PathBuf {
@@ -103,10 +98,8 @@ impl Volunteer {
 
 /// The names of the steps that a command tells of, in their order.
 fn steps(mut command: Command) -> Vec<String> {
-    let output = command.output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{errors}");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let (code, text, errors) = end_of(&command.output().unwrap());
+    assert_eq!(code, 0, "{errors}");
     let (steps, _) = text.split_once("\nVERDICT").unwrap();
     let words = steps.lines().skip(1).map(|line| line.split(' ').next());
     words.map(|word| word.unwrap().to_owned()).collect()
@@ -139,29 +132,13 @@ fn evidence_is_one_archive_with_nothing_private() {
         };
         assert_eq!(*outcome, want, "{step}");
     }
-    for step in [
-        "doctor",
-        "rung-driver",
-        "rung-int8",
-        "selftest-fp16",
-        "calibrate",
-        "bench",
-    ] {
+    for step in "doctor rung-driver rung-int8 selftest-fp16 calibrate bench".split(' ') {
         assert!(!index["steps"][step].is_null(), "{step}");
     }
     let files = volunteer.archive();
-    for name in [
-        "index.json",
-        "doctor.txt",
-        "rung-form-a.json",
-        "first.json",
-        "selftest-int4.json",
-        "profile.json",
-        "bench.json",
-        "llama-stderr.txt",
-        "conformance.txt",
-        "report.html",
-    ] {
+    let named = "index.json doctor.txt rung-form-a.json first.json selftest-int4.json \
+                 profile.json bench.json llama-stderr.txt conformance.txt report.html";
+    for name in named.split(' ') {
         assert!(files.contains_key(name), "{name}");
     }
     assert!(files["report.html"].contains("NOT MEASURED ON AN NPU"));
@@ -198,10 +175,7 @@ fn evidence_goes_on_after_the_machine_went_down() {
     };
     volunteer.program("llama", "kill -KILL $PPID");
     assert_eq!(volunteer.run(&[]).status.code(), None);
-    let state = || -> Value {
-        serde_json::from_slice(&fs::read(volunteer.out("state.json")).unwrap()).unwrap()
-    };
-    let begun = state();
+    let begun = read_json(volunteer.out("state.json"));
     assert_eq!(begun["steps"]["llama"]["outcome"], "begun");
     assert_eq!(begun["steps"]["bench"], ended(0, true));
     assert!(begun["steps"]["conformance"].is_null());

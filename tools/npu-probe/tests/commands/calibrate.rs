@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe calibrate` on software models, and what the other commands make of the
 //! profile.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::{command, has, read_json, words};
 use rknpu_regcmd::timing::Machine;
 use serde_json::Value;
 
@@ -22,25 +19,19 @@ enum Place<'a> {
     UsersFolder(&'a Path),
 }
 
+fn on(device: &str, place: Place<'_>, line: &str) -> Command {
+    let mut program = command(&words(line));
+    program.env("ROCKET_DEVICE", device);
+    match place {
+        Place::Named(file) => program.env("ROCKET_PROFILE", file),
+        Place::UsersFolder(folder) => program.env("XDG_CONFIG_HOME", folder),
+    };
+    program
+}
+
 /// Exit code, standard output and error.
 fn run(device: &str, place: Place<'_>, line: &str) -> (i32, String, String) {
-    let mut program = test_support::program(env!("CARGO_BIN_EXE_npu-probe"));
-    let program = match place {
-        Place::Named(file) => program.env("ROCKET_PROFILE", file),
-        Place::UsersFolder(folder) => {
-            let program = program.env_remove("ROCKET_PROFILE");
-            program.env("XDG_CONFIG_HOME", folder)
-        }
-    };
-    let output = program
-        .args(line.split(' '))
-        .env("ROCKET_DEVICE", device)
-        .env_remove("RUST_LOG")
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let code = output.status.code().unwrap();
-    (code, text(output.stdout), text(output.stderr))
+    crate::common::ended(&on(device, place, line).output().unwrap())
 }
 
 fn json(device: &str, place: Place<'_>, line: &str) -> Value {
@@ -76,20 +67,14 @@ fn a_model_is_found_as_it_is_and_planned_for() {
         let facts = profile["facts"].as_array().unwrap();
         let tf32 = facts.iter().find(|fact| fact["id"] == "tf32-operand");
         assert_eq!(tf32.unwrap()["verdict"], "nearest");
-        assert!(
-            facts
-                .iter()
-                .all(|fact| fact["sentence"].as_str().unwrap().ends_with('?'))
-        );
+        let is_question = |fact: &Value| fact["sentence"].as_str().unwrap().ends_with('?');
+        assert!(facts.iter().all(is_question));
 
         // The same again.
-        let first = fs::read_to_string(&file).unwrap();
-        assert_eq!(
-            serde_json::from_str::<Value>(&first).unwrap()["profile"],
-            *profile
-        );
+        let first = fs::read(&file).unwrap();
+        assert_eq!(read_json(&file)["profile"], *profile);
         json(&device, none, &line);
-        assert_eq!(fs::read_to_string(&file).unwrap(), first);
+        assert_eq!(fs::read(&file).unwrap(), first);
 
         let bench = "bench 64x512x256 --dtype int8,int4 --repeat 1";
         let bench = json(&device, Place::Named(&file), bench);
@@ -114,7 +99,7 @@ fn another_boards_profile_is_refused_by_name() {
     assert!(out.contains(&file.display().to_string()), "{out}");
     assert_eq!(json(device, users, "plan 4x64x32")["clock_mhz"], 600);
 
-    let mut other: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let mut other = read_json(&file);
     other["profile"]["name"] = "the neighbour's".into();
     other["profile"]["board"]["board"] = "Another Board".into();
     fs::write(&file, other.to_string()).unwrap();
@@ -122,15 +107,10 @@ fn another_boards_profile_is_refused_by_name() {
     assert_eq!(plan["clock_mhz"], 200);
     assert_eq!(plan["profile"], "RK3588, mainline, 200 MHz, unmeasured");
     let why = plan["profile_refused"].as_str().unwrap();
-    assert!(
-        why.contains("the neighbour's") && why.contains("Another Board"),
-        "{why}"
-    );
+    has(why, &["the neighbour's", "Another Board"]);
     let bench = json(device, users, "bench 4x64x32 --dtype int8 --repeat 1");
-    assert_eq!(
-        bench["conditions"]["profile_refused"],
-        plan["profile_refused"]
-    );
+    let refused = &bench["conditions"]["profile_refused"];
+    assert_eq!(*refused, plan["profile_refused"]);
 
     let info = json(device, users, "info");
     assert_eq!(info["profile_refused"], plan["profile_refused"]);
@@ -139,11 +119,11 @@ fn another_boards_profile_is_refused_by_name() {
     fs::write(&file, "{}").unwrap();
     let plan = json(device, users, "plan 4x64x32");
     let why = plan["profile_refused"].as_str().unwrap();
-    assert!(why.contains("no profile of a board"), "{why}");
+    has(why, &["no profile of a board"]);
     let missing = folder.path().join("missing.json");
     let plan = json(device, Place::Named(&missing), "plan 4x64x32");
     let why = plan["profile_refused"].as_str().unwrap();
-    assert!(why.contains("missing.json"), "{why}");
+    has(why, &["missing.json"]);
     // Calibrating again mends it.
     json(device, users, "calibrate");
     assert!(json(device, users, "plan 4x64x32")["profile_refused"].is_null());
@@ -167,11 +147,9 @@ fn a_clock_that_memory_hides_is_told_as_the_least() {
 fn a_kill_loses_no_part_that_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.json");
-    let mut child = test_support::program(env!("CARGO_BIN_EXE_npu-probe"))
-        .args(["calibrate", "--out", file.to_str().unwrap()])
-        .env("ROCKET_DEVICE", "model:clock=350")
-        .env("XDG_CONFIG_HOME", folder.path())
-        .env_remove("ROCKET_PROFILE")
+    let line = format!("calibrate --out {}", file.display());
+    let users = Place::UsersFolder(folder.path());
+    let mut child = on("model:clock=350", users, &line)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -179,8 +157,8 @@ fn a_kill_loses_no_part_that_has_ended() {
     // The machine first, then one fact after the other.
     let profile = loop {
         let ended = child.try_wait().unwrap();
-        if let Ok(text) = fs::read(&file) {
-            let profile: Value = serde_json::from_slice(&text).unwrap();
+        if file.exists() {
+            let profile = read_json(&file);
             assert_eq!(profile["profile"]["measured"], true);
             assert_eq!(profile["profile"]["machine"]["clock_hz"], 350_000_000);
             if profile["profile"]["facts"].as_array().unwrap().len() >= 3 {
@@ -192,15 +170,11 @@ fn a_kill_loses_no_part_that_has_ended() {
     };
     child.kill().unwrap();
     assert!(!child.wait().unwrap().success());
-    let facts = |profile: &Value| {
-        let facts = profile["profile"]["facts"].as_array().unwrap().clone();
-        facts
-            .into_iter()
-            .map(|fact| fact["id"].clone())
-            .collect::<Vec<_>>()
+    let facts = |profile: &Value| -> Vec<Value> {
+        let facts = profile["profile"]["facts"].as_array().unwrap().iter();
+        facts.map(|fact| fact["id"].clone()).collect()
     };
-    let left: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    assert!(facts(&left).starts_with(&facts(&profile)));
+    assert!(facts(&read_json(&file)).starts_with(&facts(&profile)));
     let plan = json("model:clock=350", Place::Named(&file), "plan 4x64x32");
     assert_eq!(plan["clock_mhz"], 350);
 }

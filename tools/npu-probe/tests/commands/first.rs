@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe first` on models that play boards on which something does not work, and
 //! `explain` of the archives alone.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests: a failed unwrap is a failed test"
-)]
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::Output;
 
-use serde_json::Value;
+use crate::common::{has, read_json, rows};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A model that plays a board, and where its owner keeps files.
@@ -28,26 +25,19 @@ impl Board {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_npu-probe"))
-            .args(arguments)
+        crate::common::command(arguments)
             .current_dir(self.home.path())
             .env("ROCKET_DEVICE", &self.device)
             .env("XDG_CONFIG_HOME", self.home.path())
-            .env_remove("ROCKET_PROFILE")
             .output()
             .unwrap()
     }
 
     fn json(&self, arguments: &[&str], code: i32) -> Value {
         let output = self.run(arguments);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(
-            output.status.code(),
-            Some(code),
-            "{}: {errors}",
-            self.device
-        );
-        serde_json::from_slice(&output.stdout).unwrap()
+        let (ended, out, errors) = crate::common::ended(&output);
+        assert_eq!(ended, code, "{}: {errors}", self.device);
+        serde_json::from_str(&out).unwrap()
     }
 
     fn archive(&self) -> PathBuf {
@@ -59,8 +49,8 @@ impl Board {
     }
 
     fn profile(&self) -> Option<Value> {
-        let text = fs::read(self.home.path().join("rocket-npu/profile.json")).ok()?;
-        Some(serde_json::from_slice(&text).unwrap())
+        let file = self.home.path().join("rocket-npu/profile.json");
+        file.exists().then(|| read_json(file))
     }
 }
 
@@ -72,100 +62,10 @@ fn causes(report: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// One board: its model, the exit code, the verdict, the only cause if there is one, and
-/// the side of a contested fact that is found with it.
-type Case = (
-    &'static str,
-    i32,
-    &'static str,
-    Option<&'static str>,
-    Option<&'static str>,
-);
-
-const CASES: [Case; 12] = [
-    ("model", 0, "works", None, None),
-    (
-        "model:core-idle-mainline=hangs",
-        0,
-        "works",
-        Some("form-a"),
-        Some("core-idle-mainline=hangs"),
-    ),
-    (
-        // The first register that hangs the parent's program leaves no core to try others.
-        "model:core-idle-mainline=hangs,wedge=until-power-cycle",
-        0,
-        "works",
-        Some("form-a"),
-        Some("core-idle-mainline=hangs"),
-    ),
-    (
-        "model:int8-reuse=garbage",
-        0,
-        "works",
-        Some("int8-reuse"),
-        Some("int8-reuse=garbage"),
-    ),
-    (
-        "model:weight-room=all",
-        0,
-        "works-without",
-        Some("fp16-streams"),
-        Some("weight-room=all"),
-    ),
-    (
-        "model:program-at-zero=hangs",
-        0,
-        "works",
-        Some("program-at-zero"),
-        Some("program-at-zero=hangs"),
-    ),
-    (
-        "model:over-read=bank",
-        0,
-        "works",
-        Some("no-slack"),
-        Some("over-read=bank"),
-    ),
-    (
-        "model:int8-slack-bank=needed",
-        0,
-        "works-without",
-        Some("int8-exact-banks"),
-        Some("int8-slack-bank=needed"),
-    ),
-    ("model:cores=2", 0, "works-without", Some("cores"), None),
-    // No job has the time that it takes.
-    (
-        "model:job-limit=1,clock=1",
-        1,
-        "does-not-work",
-        Some("depthwise"),
-        None,
-    ),
-    (
-        "model:wedged=2",
-        1,
-        "does-not-work",
-        Some("flying-add"),
-        None,
-    ),
-    (
-        "model:power=fails",
-        1,
-        "does-not-work",
-        Some("flying-add"),
-        None,
-    ),
-];
-
 /// What a cause says beside its name.
 const SENTENCES: [(&str, &str); 2] = [
-    (
-        "model:wedged=2",
-        "does not work: some of its jobs are right",
-    ),
-    ("model:power=fails", "does not work: no job ends"),
+    ("model:wedged=2", "some of its jobs are right"),
+    ("model:power=fails", "no job ends"),
 ];
 
 #[test]
@@ -175,7 +75,8 @@ fn each_board_is_told_its_cause_and_no_other() {
         return;
     }
     // Each spends most of its time waiting for a process.
-    let (some, others) = CASES.split_at(CASES.len() / 2);
+    let boards: Vec<[&str; 5]> = rows(include_str!("boards.txt")).collect();
+    let (some, others) = boards.split_at(boards.len() / 2);
     std::thread::scope(|scope| {
         scope.spawn(|| some.iter().copied().for_each(told));
         others.iter().copied().for_each(told);
@@ -183,7 +84,9 @@ fn each_board_is_told_its_cause_and_no_other() {
 }
 
 /// Looks at one board.
-fn told((device, code, verdict, cause, side): Case) {
+fn told([device, code, verdict, cause, side]: [&str; 5]) {
+    let code = code.parse().unwrap();
+    let [cause, side] = [cause, side].map(|cell| Some(cell).filter(|cell| *cell != "-"));
     let board = Board::new(device);
     let report = board.json(&["first", "--json"], code);
     assert_eq!(report["verdict"], verdict, "{device}: {report:#}");
@@ -193,10 +96,8 @@ fn told((device, code, verdict, cause, side): Case) {
         "{device}"
     );
     if let Some(side) = side {
-        assert_eq!(
-            report["causes"][0]["as_model_with"],
-            serde_json::json!([side])
-        );
+        let found = &report["causes"][0]["as_model_with"];
+        assert_eq!(*found, json!([side]));
     }
     if device == "model:core-idle-mainline=hangs" {
         // The register that makes the difference, and no other that does not.
@@ -208,7 +109,8 @@ fn told((device, code, verdict, cause, side): Case) {
     }
     for (_, sentence) in SENTENCES.iter().filter(|(of, _)| *of == device) {
         let told = report["sentence"].as_str().unwrap();
-        assert!(told.starts_with(sentence), "{device}: {told}");
+        let sentence = format!("does not work: {sentence}");
+        assert!(told.starts_with(&sentence), "{device}: {told}");
     }
     // The archive alone says the same.
     let archive = board.archive();
@@ -220,8 +122,9 @@ fn told((device, code, verdict, cause, side): Case) {
     assert_eq!(board.profile().is_some(), changes, "{device}");
     // What nobody has run is allowed where it was right.
     let folder = board.home.path().join("npu-evidence");
-    if let Ok(text) = fs::read(folder.join("first-profile.json")) {
-        let profile: Value = serde_json::from_slice(&text).unwrap();
+    let found = folder.join("first-profile.json");
+    if found.exists() {
+        let profile = read_json(found);
         let choices = &profile["profile"]["choices"];
         for dtype in ["int8", "int4"] {
             let rung = format!("{dtype}-reuse-large");
@@ -263,10 +166,7 @@ fn a_wedged_core_is_told_until_power_is_cycled() {
         assert_eq!(report["verdict"], "unfinished");
         assert_eq!(causes(&report), ["form-a"]);
         let told = report["sentence"].as_str().unwrap();
-        assert!(
-            told.contains("rung-form-a") && told.contains("power"),
-            "{told}"
-        );
+        has(told, &["rung-form-a", "power"]);
         assert_eq!(report["rungs"]["int8"]["state"], "not_run");
         let archive = board.archive();
         let explained = board.json(&["explain", "--json", archive.to_str().unwrap()], 1);
@@ -296,7 +196,7 @@ fn a_wedged_core_is_told_from_no_power() {
         for (index, job) in jobs.iter().enumerate() {
             let ended = job["completed"] == true;
             assert_eq!(ended, wanted && index % 3 != 1, "{device}, {index}");
-            assert_eq!(job["raised"], serde_json::json!([]));
+            assert_eq!(job["raised"], json!([]));
         }
         let why = record["no_interrupts"].as_str().unwrap();
         assert!(why.contains("model"), "{why}");
@@ -313,11 +213,8 @@ fn a_reboot_goes_on_behind_the_culprit() {
     let board = Board::new("model");
     board.json(&["first", "--json"], 0);
     let folder = board.home.path().join("npu-evidence");
-    let state: Value =
-        serde_json::from_slice(&fs::read(folder.join("state.json")).unwrap()).unwrap();
-    let mut down = state.clone();
-    down["steps"]["rung-fp16-streams"] =
-        serde_json::json!({ "outcome": "begun", "boot": "another" });
+    let mut down = read_json(folder.join("state.json"));
+    down["steps"]["rung-fp16-streams"] = json!({ "outcome": "begun", "boot": "another" });
     for later in [
         "rung-fp16-streams-large",
         "rung-int8-streams",
@@ -341,10 +238,8 @@ fn a_reboot_goes_on_behind_the_culprit() {
     );
 
     // A product of a prompt that fails is computed once more, with its jobs recorded.
-    let mut failed: Value =
-        serde_json::from_slice(&fs::read(folder.join("state.json")).unwrap()).unwrap();
-    failed["steps"]["selftest-fp16"] =
-        serde_json::json!({ "outcome": "ended", "code": 1, "ok": false });
+    let mut failed = read_json(folder.join("state.json"));
+    failed["steps"]["selftest-fp16"] = json!({ "outcome": "ended", "code": 1, "ok": false });
     fs::write(folder.join("state.json"), failed.to_string()).unwrap();
     board.json(&["first", "--json"], 0);
     let archive = flate2::read::GzDecoder::new(fs::File::open(board.archive()).unwrap());
@@ -366,8 +261,8 @@ fn what_is_no_archive_is_told() {
         fs::write(board.home.path().join(name), content).unwrap();
         let output = board.run(&["explain", name]);
         assert_eq!(output.status.code(), Some(2));
-        assert!(String::from_utf8_lossy(&output.stderr).contains(name));
+        has(&crate::common::stderr(&output), &[name]);
     }
-    let missing = board.run(&["explain", Path::new("missing").to_str().unwrap()]);
+    let missing = board.run(&["explain", "missing"]);
     assert_eq!(missing.status.code(), Some(2));
 }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The commands on capture files, as their users run them.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{fails, has, json, text};
+
+fn record(folder: &Path, name: &str, options: &str) -> String {
+    let file = folder.join(name).display().to_string();
+    let said = text(&format!("{options} --record {file}"));
+    has(&said, &["PASS", "recorded "]);
+    file
+}
+
+#[test]
+fn a_recorded_self_test_is_replayed_decoded_and_linted() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = "--fds 2 --shape 64x64x200 --repeat 2";
+    let file = record(folder.path(), "x.rkcap", options);
+
+    let said = text(&format!("replay {file}"));
+    has(&said, &["PASS (software model) 4 jobs"]);
+    let report = json(&format!("replay {file}"));
+    assert_eq!(report["result"], "PASS");
+    assert_eq!(report["jobs"][3]["bytes_different"], 0);
+    text(&format!("replay {file} --device model:level=strict"));
+    for limit in ["--max-memory", "--max-work"] {
+        let (_, err) = fails(&format!("replay {file} {limit} 0"), 2);
+        has(&err, &[limit]);
+    }
+
+    has(
+        &text(&format!("decode {file}")),
+        &[
+            "job 3 of file",
+            "completed",
+            "writes handle",
+            "DPU writer: 0x",
+            "file 1",
+        ],
+    );
+    let said = text(&format!("decode --job 1 {file}"));
+    has(&said, &["DPU.DST_BASE_ADDR"]);
+    let (_, err) = fails(&format!("decode --job 4 {file}"), 2);
+    has(&err, &["no job 4"]);
+    let report = json(&format!("decode {file}"));
+    assert_eq!(report["jobs"].as_array().unwrap().len(), 4);
+
+    let said = text(&format!("decode --lint {file}"));
+    has(&said, &["8 programs of 4 jobs", "no findings"]);
+}
+
+#[test]
+fn recordings_that_differ_say_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = record(folder.path(), "a", "");
+    let diff = |other: &str, code| fails(&format!("diff {first} {other}"), code);
+    let same = record(folder.path(), "b", "");
+    assert_eq!(diff(&same, 0).0, "no differences\n");
+    let (said, _) = diff(&record(folder.path(), "c", "--seed 2"), 1);
+    has(&said, &["before job 0: object"]);
+    assert!(!said.contains("word"), "{said}");
+    let (said, _) = diff(&record(folder.path(), "d", "--dtype fp16"), 1);
+    has(&said, &["CORE.MISC_CFG"]);
+    has(&diff("/no/such/file", 2).1, &["/no/such/file"]);
+}
+
+#[test]
+fn a_file_that_is_not_whole_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = record(folder.path(), "x", "");
+    let other = folder.path().join("other").display().to_string();
+    let bytes = fs::read(&file).unwrap();
+    let table = bytes.windows(4).rposition(|kind| kind == b"TABL").unwrap();
+    fs::write(&other, &bytes[..table]).unwrap();
+    let (_, err) = fails(&format!("replay {other}"), 2);
+    has(&err, &["--unfinished"]);
+    let said = text(&format!("replay --unfinished {other}"));
+    has(&said, &["recording was interrupted"]);
+    fs::write(&other, [&bytes[..100], b"?", &bytes[101..]].concat()).unwrap();
+    for command in ["replay", "decode", "decode --lint"] {
+        let (_, err) = fails(&format!("{command} {other}"), 2);
+        has(&err, &["damaged at byte"]);
+    }
+}
+
+#[test]
+fn lint_takes_programs_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = folder.path().join("x.words").display().to_string();
+    fs::write(&words, "0x0201000000b11040 0x0081000000050008\n").unwrap();
+    let (said, _) = fails(&format!("decode --lint {words}"), 1);
+    has(&said, &["error["]);
+    let (_, err) = fails(&format!("decode --job 0 {words}"), 2);
+    has(&err, &["not a capture"]);
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the most common failures say: the cause, once.
+
+use crate::common::{command, fails, has, rows, stderr, words};
+
+#[test]
+fn failures_tell_their_cause_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text");
+    std::fs::write(&text, "hello").unwrap();
+    let text = text.to_str().unwrap();
+    for [code, line, told] in rows(include_str!("errors.txt")) {
+        let (_, err) = fails(&line.replace("TEXT", text), code.parse().unwrap());
+        assert_eq!(
+            err.replace(text, "TEXT"),
+            format!("npu-probe: {told}\n"),
+            "{line}"
+        );
+    }
+    let (_, err) = fails("plan 8x64", 2);
+    let told = "error: invalid value '8x64' for '<MxKxN>': expected three numbers of at least \
+                1, such as 512x4096x4096\n";
+    assert!(err.starts_with(told), "{err}");
+}
+
+/// Stacks of a size that no system has: every thread fails to start (EAGAIN).
+#[test]
+fn threads_that_cannot_be_started_are_told() {
+    // Here the model's cores have no thread; what the CPU does before needs none.
+    for line in [
+        "--shape 64x64x64",
+        "--shape 64x64x64 --dtype fp16",
+        "bench 64x64x64",
+        "run --preload /dev/null -- true",
+        "serve",
+    ] {
+        let stack = (1_u64 << 60).to_string();
+        let mut command = command(&words(line));
+        let output = command.env("RUST_MIN_STACK", stack).output().unwrap();
+        let err = stderr(&output);
+        assert!(!err.contains("panicked"), "{line}: {err}");
+        assert_eq!(output.status.code(), Some(4), "{line}: {err}");
+        has(
+            &err,
+            &["no thread could be started", "ulimit -u", "TasksMax"],
+        );
+    }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The binary as its users run it, on the software model.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod calibrate;
+mod captures;
+mod cli;
+mod common;
+mod errors;
+mod evidence;
+mod exec;
+mod first;
+mod model;
+mod planning;
+mod report;
+mod soak;

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What plans are made for: the options that `plan` and `bench` share.
+
+use crate::common::{fails, has, json, text};
+use serde_json::Value;
+
+#[test]
+fn plans_are_for_weights_of_a_depth() {
+    let plan = "plan 512x4096x4096 --dtype int4";
+    let any = json(plan);
+    assert_eq!(any["int4_depth"], 384);
+    assert_eq!(any["chosen"]["k_tiles"], 11);
+    let safe = "K tiles of 384 at most, safe for any int4 weights";
+    has(&text(plan), &[safe]);
+    // Three even tiles of at most 2016 channels.
+    let of_depth = format!("{plan} --int4-depth 2016");
+    let deep = json(&of_depth);
+    assert_eq!(deep["int4_depth"], 1408);
+    assert_eq!(deep["chosen"]["k_tiles"], 3);
+    has(&text(&of_depth), &["K tiles of 1408 at most\n"]);
+    // As deep as asked for, which other weights refuse.
+    for (depth, code) in [("480", 2), ("1408", 0)] {
+        fails(&format!("{plan} --k-tile 1408 --int4-depth {depth}"), code);
+    }
+    assert!(json("plan 8x64x64")["int4_depth"].is_null());
+    fails(&format!("{plan} --int4-depth 0"), 2);
+}
+
+#[test]
+fn a_plan_for_a_depth_is_what_runs() {
+    // What the random weights allow, if nothing is asked.
+    for (depth, of_plan) in [
+        ("", "768"),
+        ("--int4-depth 1100", "1100"),
+        ("--int4-depth 512", "512"),
+    ] {
+        let of = "8x2048x96 --dtype int4 --clock 600";
+        let bench = json(&format!("bench {of} --repeat 1 {depth}"));
+        let plan = json(&format!("plan {of} --int4-depth {of_plan}"));
+        assert_eq!(
+            bench["measurements"][0]["plan"], plan["chosen"]["plan"],
+            "{depth}"
+        );
+    }
+}
+
+#[test]
+fn quantised_products_are_planned_and_measured_as_int8() {
+    let plan = |dtype: &str| json(&format!("plan 40x1000x96 --dtype {dtype}"));
+    let quantised = plan("w8a8");
+    assert_eq!(quantised["dtype"], "w8a8");
+    assert_eq!(quantised["chosen"], plan("int8")["chosen"]);
+    for shape in ["8x64x96", "1x1x1", "5x1700x33"] {
+        let report = json(&format!("bench {shape} --dtype w8a8 --repeat 1 --fds 2"));
+        let measured = &report["measurements"][0];
+        assert_eq!(measured["dtype"], "w8a8");
+        assert!(measured["plan"].as_str().unwrap().starts_with("int8 M="));
+        assert!(measured["gops"].as_f64() > Some(0.0));
+    }
+}
+
+#[test]
+fn halves_are_measured_and_checked() {
+    let report = json("bench 8x64x96 --dtype fp16,int8 --repeat 1 --half-results");
+    let [halves, int8] = report["measurements"].as_array().unwrap().as_slice() else {
+        panic!("two products: {report:#}");
+    };
+    assert_eq!(halves["results"], "halves");
+    assert_eq!(int8["results"], "sums");
+    // C, 8 x 96 of two bytes.
+    assert_eq!(halves["bytes_from_device"], 8.0 * 96.0 * 2.0);
+    let said = text("bench 8x64x96 --dtype fp16 --half-results");
+    has(&said, &["fp16 to binary16 8x64x96"]);
+    // Where K is cut the CPU rounds.
+    json("bench 4x40000x16 --dtype fp16 --repeat 1 --half-results");
+}
+
+#[test]
+fn the_cpus_time_decides_over_cuts() {
+    let at = |more: &str| json(&format!("plan 512x4096x4096 --clock 600{more}"));
+    let [one, four, many] = [" --cpu-cores 1", "", " --cpu-cores 64"].map(at);
+    assert_eq!(four, at(" --cpu-cores 4"));
+    let ms = |report: &Value, name: &str| report["chosen"][name].as_f64().unwrap();
+    // What the CPU needs longer for is cut less, and takes the call longer.
+    let k_tiles = |report: &Value| report["chosen"]["k_tiles"].as_u64();
+    assert!(k_tiles(&one) <= k_tiles(&many));
+    let call = |report: &Value| ms(report, "modelled_call_ms");
+    assert!(call(&one) > call(&four) && call(&four) >= call(&many));
+    for report in [&one, &four, &many] {
+        let [npu, pack, unpack] =
+            ["modelled_npu_ms", "modelled_pack_ms", "modelled_unpack_ms"].map(|n| ms(report, n));
+        assert!(call(report) >= npu.max(pack + unpack) * 0.99);
+        assert!(call(report) < npu + pack + unpack);
+    }
+    let said = text("plan 8x64x64 --cpu-cores 7");
+    has(&said, &["7 CPU cores pack and unpack"]);
+}
+
+#[test]
+fn a_plan_tells_what_weights_take_and_whether_they_fit() {
+    let memory = |line: &str| json(line)["memory"].clone();
+    // 14336 channels in groups of 32: 150, 149 and 149 on each descriptor.
+    let plan = "plan 1x4096x14336 --dtype int8";
+    let shared = memory(plan);
+    let each = [150, 149, 149].map(|groups| groups * 32 * 4096);
+    assert_eq!(shared["bytes_per_fd"], Value::from(each.to_vec()));
+    assert_eq!(shared["bytes"], 14336 * 4096);
+    assert_eq!(shared["fits"], true);
+    assert!(shared["bytes_max"].is_null());
+    let limit = shared["bytes_per_fd_max"].as_u64().unwrap();
+    assert_eq!(shared["fit"], limit / each[0]);
+
+    // 56 MiB; two of them in 112, none in 55.
+    let given = |mib: &str| memory(&format!("{plan} --memory {mib}"));
+    assert_eq!(given("112")["fit"], 2);
+    assert_eq!(given("111")["fit"], 1);
+    let refused = given("55");
+    assert_eq!(refused["fits"], false);
+    assert_eq!(refused["fit"], 0);
+    assert_eq!(refused["bytes_per_fd"], shared["bytes_per_fd"]);
+    has(refused["why_not"].as_str().unwrap(), &["would take"]);
+
+    // What one descriptor cannot address beside its buffers, several can.
+    let large = "plan 1x32768x122880 --dtype int8 --k-tile 4096 --fds";
+    let one = memory(&format!("{large} 1"));
+    assert_eq!(one["fits"], false);
+    assert!(one["bytes_per_fd"].is_null());
+    assert_eq!(one["bytes"], 32768_u64 * 122_880);
+    let why = one["why_not"].as_str().unwrap();
+    has(why, &["use more file descriptors"]);
+    assert_eq!(memory(&format!("{large} 2"))["fits"], true);
+
+    let (fits, not) = (text(plan), text(&format!("{plan} --memory 55")));
+    let weights = "weights  56.00 MiB: 18.75, 18.62, 18.62 on";
+    has(&fits, &[weights, "  fit      "]);
+    assert!(!fits.contains("do not"), "{fits}");
+    has(&not, &["55 MiB in all", "do not fit"]);
+    fails("plan 1x1x1 --memory -1", 2);
+    text(&format!("plan 1x1x1 --memory {}", u64::MAX));
+}
+
+/// A plan of these would take gigabytes, and its words no end.
+#[test]
+fn a_product_that_no_plan_ends_for_is_refused() {
+    for shape in ["2147483647x65536x65536", "1048576x16384x16384"] {
+        let (_, err) = fails(&format!("plan {shape}"), 2);
+        has(&err, &["Use fewer rows"]);
+    }
+}
