@@ -106,7 +106,7 @@ pub use rustix::io::Errno;
 pub use shared_files::SharedFiles;
 pub use submit::{ClientJob, NotRead, RawJob, RawTask};
 pub use sync_file::{SyncFile, write_fence};
-pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, monotonic_ns};
+pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, monotonic_ns};
 pub use user::{Arena, Efault, UserMemory};
 
 /// The program of docs/uapi.md runs.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use std::thread;
 use std::time::Duration;
 
-use npu_wire::{ARG_BYTES, Ask, REQUEST_BYTES, Request, WireError, receive};
+use npu_wire::{Ask, REQUEST_BYTES, Request, WireError, receive};
 use rocket_uapi::sys;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -82,7 +82,7 @@ pub(crate) fn serve(socket: OwnedFd, served: Arc<Served>) {
         calls: Mutex::default(),
         fewer_calls: Condvar::new(),
     });
-    let mut message = vec![0; REQUEST_BYTES + ARG_BYTES];
+    let mut message = vec![0; REQUEST_BYTES + sys::ARG_LEN_MAX];
     loop {
         let received = match receive(&connection.socket, &mut message) {
             Ok(received) => received,

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use rknpu_regcmd::Word;
+use rknpu_regcmd::{Iova, Program, Word};
 use rocket_uapi::PAGE_BYTES;
 
 use crate::flags::{BufferFile, OutputRegion};
@@ -13,12 +13,8 @@ use crate::program;
 
 /// A page of the IOMMU, bytes.
 const PAGE: u64 = PAGE_BYTES as u64;
-/// One past the last address that the NPU can use.
-const IOVA_END: u64 = 1 << 32;
 /// Most bytes of a region: a buffer object has fewer than 2^31.
 const REGION_MAX: u64 = (1 << 31) - PAGE;
-/// Most words that a kick fetches: pairs, counted with 16 bits.
-const WORDS_MAX: usize = 2 << 16;
 
 /// Why the requested memory is not possible.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +48,10 @@ pub(crate) enum MemoryError {
         other: String,
         range: String,
     },
-    #[error("the program has {words} words, and a kick fetches at most {WORDS_MAX}")]
+    #[error(
+        "the program has {words} words, and a kick fetches at most {}",
+        Program::WORDS_MAX
+    )]
     ProgramTooLong { words: usize },
     #[error("no free address range for the program; move the other buffers, or use --at")]
     NoRoom,
@@ -147,7 +146,7 @@ impl ProgramMemory {
             u64::from(output.iova),
             u64::from(output.iova) + u64::from(output.len),
         );
-        if end > IOVA_END {
+        if end > Iova::END {
             return Err(MemoryError::BeyondEnd { what, end });
         }
         let touches =
@@ -165,7 +164,7 @@ impl ProgramMemory {
     }
 
     fn add_program(&mut self, words: &[Word], at: Option<u32>) -> Result<(), MemoryError> {
-        if words.len() > WORDS_MAX {
+        if words.len() > Program::WORDS_MAX {
             return Err(MemoryError::ProgramTooLong { words: words.len() });
         }
         let what = "the program".to_owned();
@@ -181,7 +180,7 @@ impl ProgramMemory {
 
     /// The highest `len` bytes that no region has.
     fn highest_free(&self, len: u64) -> Option<u32> {
-        let mut end = IOVA_END;
+        let mut end = Iova::END;
         for region in self.regions.iter().rev() {
             if end - region.end() >= len {
                 break;
@@ -207,7 +206,7 @@ impl ProgramMemory {
         if len > REGION_MAX {
             return Err(MemoryError::TooLarge { what });
         }
-        if end > IOVA_END {
+        if end > Iova::END {
             return Err(MemoryError::BeyondEnd { what, end });
         }
         grow(&what, &mut bytes, len)?;
@@ -354,7 +353,7 @@ mod tests {
 
     #[test]
     fn limits() {
-        let error = with(&[], WORDS_MAX + 1).unwrap_err();
+        let error = with(&[], Program::WORDS_MAX + 1).unwrap_err();
         assert!(
             matches!(error, MemoryError::ProgramTooLong { .. }),
             "{error}"
