@@ -65,15 +65,15 @@ mod node;
 #[allow(unsafe_code)]
 mod own_process;
 mod program_bo;
+mod raw_job;
 #[allow(unsafe_code)]
 mod rocket_file;
 #[allow(unsafe_code)]
 mod shared_files;
-mod submit;
 mod sync_file;
 pub mod sys;
 mod units;
-mod user;
+mod user_memory;
 pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
@@ -100,14 +100,14 @@ pub use mapped::MappedMemory;
 pub use node::{Node, SETTLE};
 pub use own_process::{OwnProcess, read_own_memory};
 pub use program_bo::ProgramBo;
+pub use raw_job::{ClientJob, NotRead, RawJob, RawTask};
 pub use rknpu_regcmd::Iova;
 pub use rocket_file::{RawBo, RocketFile};
 pub use rustix::io::Errno;
 pub use shared_files::SharedFiles;
-pub use submit::{ClientJob, NotRead, RawJob, RawTask};
 pub use sync_file::{SyncFile, write_fence};
 pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, monotonic_ns};
-pub use user::{Arena, Efault, UserMemory};
+pub use user_memory::{Arena, Efault, UserMemory};
 
 /// The program of docs/uapi.md runs.
 #[cfg(doctest)]
