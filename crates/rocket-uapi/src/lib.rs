@@ -21,8 +21,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use npu_model::Selector;
-//! use rocket_uapi::{ByteLen, Deadline};
+//! use rocket_uapi::{ByteLen, Deadline, Selector};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // The NPU if there is one, else the software model. `Device::discover` has no model.
@@ -68,6 +67,7 @@ mod program_bo;
 mod raw_job;
 #[allow(unsafe_code)]
 mod rocket_file;
+mod select;
 #[allow(unsafe_code)]
 mod shared_files;
 mod sync_file;
@@ -104,6 +104,7 @@ pub use raw_job::{ClientJob, NotRead, RawJob, RawTask};
 pub use rknpu_regcmd::Iova;
 pub use rocket_file::{RawBo, RocketFile};
 pub use rustix::io::Errno;
+pub use select::{DEVICE_VARIABLE, Selected, Selector};
 pub use shared_files::SharedFiles;
 pub use sync_file::{SyncFile, write_fence};
 pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, monotonic_ns};

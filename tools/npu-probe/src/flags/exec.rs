@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use npu_model::{Level, Selector};
+use npu_model::Level;
+use rocket_uapi::Selector;
 
 use super::common::ReportFlags;
 
