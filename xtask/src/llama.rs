@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
-use npu_model::Selector;
-use rocket_uapi::Device;
+use rocket_uapi::{Device, Selector};
 use serde_json::json;
 
 use crate::arch::Arch;

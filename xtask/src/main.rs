@@ -15,6 +15,8 @@ mod external;
 mod fresh;
 mod generated;
 mod instructions;
+#[cfg(test)]
+mod layers;
 mod links;
 mod llama;
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use npu_matmul::{THREADS_VARIABLE, Threads};
-use npu_model::Selector;
 use npu_offload::{AttentionChoice, PrecisionChoice};
+use rocket_uapi::Selector;
 
 use crate::patterns::Patterns;
 use crate::spelling;
@@ -175,7 +175,7 @@ impl Config {
             }
         }
         // Whatever is no word is a path; one that is wrong shows when it is opened.
-        let device = [DEVICE, npu_model::DEVICE_VARIABLE]
+        let device = [DEVICE, rocket_uapi::DEVICE_VARIABLE]
             .into_iter()
             .filter_map(&get)
             .find(|value| !value.is_empty())

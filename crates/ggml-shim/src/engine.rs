@@ -2,13 +2,11 @@
 //! The device, and the engine on it.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use npu_matmul::plan::PlanOptions;
-use npu_matmul::{Engine, Threads};
-use npu_model::{Model, ModelOptions, Selector};
+use npu_matmul::{Engine, OpenedNpu, SoftwareNpu, Threads, open_npu};
 use npu_offload::PlanTarget;
-use rocket_uapi::{Device, DevicePool};
+use rocket_uapi::{Device, DevicePool, Selector};
 
 use crate::describe;
 use crate::load_error::LoadError;
@@ -28,7 +26,7 @@ pub(crate) struct OpenedEngine {
     /// Whether it is the software model.
     pub(crate) is_model: bool,
     /// The model behind it, if it is one.
-    pub(crate) model: Option<Arc<Model>>,
+    pub(crate) model: Option<SoftwareNpu>,
     /// The device's NPU cores.
     pub(crate) cores: u32,
     /// What is wrong with the board's profile, if there is one.
@@ -38,16 +36,16 @@ pub(crate) struct OpenedEngine {
 /// The device that `selector` names, and the model behind it if it is one. `auto`
 /// is the kernel's device and nothing else: a program that computes on its CPU
 /// must not become slower because a library is there.
-fn device(selector: &Selector, timeline: bool) -> Result<(Device, Option<Arc<Model>>), LoadError> {
+fn device(selector: &Selector, timeline: bool) -> Result<OpenedNpu, LoadError> {
     if *selector == Selector::Auto {
         let device = Device::discover().map_err(LoadError::NoNpu)?;
-        return Ok((device, None));
+        return Ok(OpenedNpu {
+            device,
+            software: None,
+        });
     }
-    let adjust = |options: &mut ModelOptions| options.timeline |= timeline;
-    let opened = npu_model::open_with(selector, adjust);
-    let opened =
-        opened.map_err(|error| LoadError::Device(format!("device {selector}: {error}")))?;
-    Ok((opened.device, opened.model))
+    open_npu(selector, timeline)
+        .map_err(|error| LoadError::Device(format!("device {selector}: {error}")))
 }
 
 /// Opens the device that `selector` names, with one descriptor per NPU core:
@@ -63,7 +61,7 @@ pub(crate) fn open(
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         LoadError::Device(format!("{what} {selector}: {error}"))
     };
-    let (device, model) = device(selector, timeline)?;
+    let OpenedNpu { device, software } = device(selector, timeline)?;
     let info = device.info();
     let root = Path::new("/");
     let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
@@ -87,7 +85,7 @@ pub(crate) fn open(
         node: info.name,
         is_model: info.is_model,
         cores: info.cores,
-        model,
+        model: software,
         complaint,
     })
 }

@@ -2,17 +2,14 @@
 //! Why a product has no result, as far as that is memory: what the driver says of
 //! the software model need not be the cause.
 
-use npu_matmul::{Error, JobFailure};
-use npu_model::Model;
-use npu_model::event::Event;
-use rknpu_regcmd::rules::program::HOST_MEMORY;
+use npu_matmul::{Error, JobFailure, SoftwareNpu};
 
 use crate::memory::OutOfMemory;
 use crate::mul_mat_error::MulMatError;
 
 /// A failure, as what caused it: where the software model gets no memory for a
 /// task's data its driver sees a task that never ends, as a kernel would.
-pub(crate) fn explain(error: MulMatError, model: Option<&Model>) -> MulMatError {
+pub(crate) fn explain(error: MulMatError, model: Option<&SoftwareNpu>) -> MulMatError {
     let killed = matches!(
         error,
         MulMatError::Engine(Error::Job {
@@ -21,19 +18,9 @@ pub(crate) fn explain(error: MulMatError, model: Option<&Model>) -> MulMatError 
         })
     );
     match model {
-        Some(model) if killed && lacked_memory(&model.events()) => OutOfMemory::Model.into(),
+        Some(model) if killed && model.ran_out_of_memory() => OutOfMemory::Model.into(),
         _ => error,
     }
-}
-
-/// Whether that is why the last job was killed.
-fn lacked_memory(events: &[Event]) -> bool {
-    let mut latest_first = events.iter().rev();
-    let diagnosis = latest_first.find_map(|event| match event {
-        Event::JobKilled { diagnosis, .. } => Some(diagnosis),
-        _ => None,
-    });
-    diagnosis.is_some_and(|all| all.iter().any(|one| one.trap == HOST_MEMORY.id))
 }
 
 /// Whether a product may be right when it runs again: what computed the first task of its kind
@@ -71,45 +58,22 @@ pub(crate) fn is_out_of_memory(error: &MulMatError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use npu_matmul::{Dtype, Remedy, TaskKind, WrongResult};
-    use npu_model::ModelOptions;
-    use npu_model::event::{KillCause, TaskPlace};
-    use rknpu_chip::{Diagnosis, Effect};
+    use npu_matmul::{Dtype, Remedy, TaskKind, WrongResult, open_npu};
     use rknpu_regcmd::{MatmulForm, MatmulType, Reuse};
+    use rocket_uapi::Selector;
 
     use super::*;
 
     #[test]
     fn a_job_that_is_killed_for_lack_of_memory_is_not_the_drivers_fault() {
-        let killed = |trap| Event::JobKilled {
-            place: TaskPlace {
-                job: 1,
-                core: 0,
-                task: 0,
-            },
-            cause: KillCause::Hang,
-            diagnosis: vec![Diagnosis {
-                trap,
-                effect: Effect::Hang,
-                registers: Vec::new(),
-                rule: String::new(),
-                remedy: String::new(),
-            }],
-        };
-        let memory = || killed(HOST_MEMORY.id);
-        let other = || killed("another rule");
-        assert!(lacked_memory(&[other(), memory()]));
-        assert!(!lacked_memory(&[memory(), other()]));
-        assert!(!lacked_memory(&[]));
-
         let job = || {
             MulMatError::Engine(Error::Job {
                 device: 0,
                 source: JobFailure::Killed,
             })
         };
-        let model = Model::new(ModelOptions::default());
-        for nothing_known in [None, Some(&*model)] {
+        let model = open_npu(&Selector::Model, false).unwrap().software;
+        for nothing_known in [None, model.as_ref()] {
             let error = explain(job(), nothing_known);
             assert!(error.to_string().contains("500 ms"), "{error}");
             assert!(!is_out_of_memory(&error));
@@ -118,7 +82,7 @@ mod tests {
         let call = rocket_uapi::Call::Submit;
         let source = rocket_uapi::Error::of(call, None, rocket_uapi::Errno::AGAIN);
         let no_thread = MulMatError::Engine(Error::Device { device: 0, source });
-        let no_thread = explain(no_thread, Some(&*model));
+        let no_thread = explain(no_thread, model.as_ref());
         assert!(!is_out_of_memory(&no_thread));
         let line = no_thread.to_string();
         assert!(line.contains("no thread could be started"), "{line}");

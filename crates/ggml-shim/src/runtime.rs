@@ -6,8 +6,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use npu_matmul::Engine;
-use npu_model::Model;
+use npu_matmul::{Engine, SoftwareNpu};
 use npu_offload::{ComputeType, OffloadRules};
 
 use crate::abi::{Device, Reg};
@@ -54,7 +53,7 @@ pub(crate) struct Runtime {
     /// Counts for the table at exit.
     pub(crate) stats: Stats,
     /// The software that the device is, if it is.
-    pub(crate) model: Option<Arc<Model>>,
+    pub(crate) model: Option<SoftwareNpu>,
     /// Looks on while the engine works, if the user wants to know.
     pub(crate) observer: Option<Arc<EngineObserver>>,
     /// Which products are computed again.

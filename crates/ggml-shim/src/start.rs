@@ -6,8 +6,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use npu_model::Selector;
+use npu_matmul::SoftwareNpu;
 use npu_offload::OffloadRules;
+use rocket_uapi::Selector;
 
 use crate::budget::Budget;
 use crate::config::Config;
@@ -210,9 +211,8 @@ extern "C" fn at_exit() {
         }
         if let Some(trace) = runtime.trace() {
             trace.finish(|| {
-                let timeline = runtime.model.as_ref().and_then(|model| model.timeline());
-                let jobs = timeline.map(|timeline| timeline.to_chrome_job_events());
-                jobs.unwrap_or_default()
+                let model = runtime.model.as_ref();
+                model.map_or_else(Vec::new, SoftwareNpu::job_events)
             });
         }
         // Weights of models that nobody freed keep the device open until the

@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use npu_matmul::{Activity, Done};
-use npu_model::chrome::ChromeEvent;
+use rknpu_regcmd::timing::ChromeEvent;
 use serde_json::{Value, json};
 
 pub(crate) use self::output::TraceFile;
@@ -34,7 +34,7 @@ const MOST: u64 = 1 << 30;
 const END: &[u8] = b"\n]\n";
 
 /// Processes of the format, apart from those of
-/// [`npu_model::timeline::DeviceTimeline`], which count up from 1.
+/// [`job_events`](npu_matmul::SoftwareNpu::job_events), which count up from 1.
 const BACKEND: u32 = 100;
 const DEVICES: u32 = 101;
 

@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use half::f16;
 use npu_matmul::{Activations, Engine, Output, OutputRows, PackedWeights, WeightFormat, Weights};
-use npu_model::Selector;
-use rocket_uapi::DevicePool;
+use rocket_uapi::{DevicePool, Selector};
 
 pub use attention::{RocketNpuAttention, rocket_npu_attend};
 use memory::{matrix, matrix_mut, object, place};
@@ -65,7 +64,7 @@ pub unsafe extern "C" fn rocket_npu_open(
             let device = device.to_str().map_err(|_| CallError::DeviceName)?;
             Selector::from(device.as_ref())
         };
-        let device = npu_model::open(&selector)?.device;
+        let device = npu_matmul::open_npu(&selector, false)?.device;
         let info = device.info();
         let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
         let pool = DevicePool::open(&device, cores).map_err(CallError::Files)?;

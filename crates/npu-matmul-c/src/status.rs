@@ -41,7 +41,7 @@ pub(crate) enum CallError {
     #[error("the name of the device is no UTF-8")]
     DeviceName,
     #[error(transparent)]
-    Open(#[from] npu_model::OpenError),
+    Open(#[from] npu_matmul::OpenNpuError),
     #[error("cannot open the device: {0}")]
     Files(#[source] rocket_uapi::Error),
     #[error(transparent)]

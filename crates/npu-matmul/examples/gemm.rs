@@ -25,7 +25,7 @@ fn numbers(len: usize, mut state: u64) -> Vec<f32> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let engine = Engine::open(npu_model::discover_or_model(3)?)?;
+    let engine = Engine::open(npu_matmul::open_pool(3)?)?;
     let (a, b) = (numbers(M * K, 1), numbers(N * K, 2));
     let exact: Vec<f64> = a
         .chunks(K)

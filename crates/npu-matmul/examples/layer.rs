@@ -15,7 +15,7 @@ const K: usize = 1152;
 const CHANNELS: [usize; 3] = [1024, 256, 256];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let engine = Engine::open(npu_model::discover_or_model(3)?)?;
+    let engine = Engine::open(npu_matmul::open_pool(3)?)?;
     let x: Vec<f32> = (0..M * K).map(|i| (i % 17) as f32 - 8.0).collect();
     let mut weights = Vec::new();
     for n in CHANNELS {

@@ -10,8 +10,8 @@
 //! use npu_matmul::{Engine, Output, Weights};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // The NPU, or where there is none the software model: a file for each core.
-//! let engine = Engine::open(npu_model::discover_or_model(3)?)?;
+//! // The NPU, or if there is none, the software model: a file for each core.
+//! let engine = Engine::open(npu_matmul::open_pool(3)?)?;
 //! // Quantised, prepacked, and on the devices from here on.
 //! let b = engine.load(Weights::w8a8(2, 3, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).rotated())?;
 //! // Tiles, jobs and programs: planned once.
@@ -55,7 +55,10 @@ mod first_run;
 mod gemm;
 pub mod layout;
 pub mod memory;
+#[cfg(not(feature = "software-npu"))]
+mod no_software_npu;
 mod observe;
+mod open;
 mod operands;
 pub mod pack;
 mod packed;
@@ -66,6 +69,8 @@ pub mod profile;
 pub mod quantise;
 pub mod reference;
 mod scratch;
+#[cfg(feature = "software-npu")]
+mod software_npu;
 mod threads;
 mod times;
 pub mod unpack;
@@ -80,12 +85,17 @@ pub use engine::Engine;
 pub use error::{Error, GemmCallError, JobFailure};
 pub use first_run::{Remedy, TaskKind, WrongResult};
 pub use gemm::{Gemm, GemmCall};
+#[cfg(not(feature = "software-npu"))]
+pub use no_software_npu::{NoSoftwareError as SoftwareError, NoSoftwareNpu as SoftwareNpu};
 pub use observe::{Activity, Done, Observer, SubmittedJob};
+pub use open::{OpenNpuError, OpenedNpu, open_npu, open_pool};
 pub use operands::{Activations, OutputRows};
 pub use packed::PackedWeights;
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use profile::Profile;
 pub use scratch::Scratch;
+#[cfg(feature = "software-npu")]
+pub use software_npu::{SoftwareError, SoftwareNpu};
 pub use threads::{Pinning, THREADS_VARIABLE, Threads, ThreadsError, run_parallel};
 pub use times::{Section, Stopwatch, Times};
 pub use weight_format::WeightFormat;

@@ -166,7 +166,7 @@ impl LinkedProgram {
 
 fn check_bindings(bindings: &[Binding]) -> Result<(), LinkError> {
     for (index, &Binding { id, iova, len }) in bindings.iter().enumerate() {
-        if u64::from(iova.0) + u64::from(len) > 1 << 32 {
+        if u64::from(iova.0) + u64::from(len) > Iova::END {
             return Err(LinkError::BindingOutOfRange { id, iova, len });
         }
         if bindings.iter().take(index).any(|other| other.id == id) {

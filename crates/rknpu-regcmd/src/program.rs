@@ -46,6 +46,10 @@ pub struct Program {
 }
 
 impl Program {
+    /// Most words of a program. REGISTER_AMOUNTS holds the number of pairs of words, less
+    /// one, in 16 bits (Linux `rocket_job.c`).
+    pub const WORDS_MAX: usize = 2 << 16;
+
     /// The program of `words`, whose values at the places of `relocations`, by rising
     /// index, are addresses. It ends with its trailer: no link to a next program, the
     /// marker, and the word that starts the blocks of `enable`.

@@ -26,6 +26,11 @@ const OFFSET_ENABLE: u16 = 0x0008;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Iova(pub u32);
 
+impl Iova {
+    /// One past the highest address.
+    pub const END: u64 = 1 << 32;
+}
+
 impl fmt::Display for Iova {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#010x}", self.0)

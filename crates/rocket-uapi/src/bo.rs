@@ -16,9 +16,6 @@ use crate::rocket_file::RawBo;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
 
-/// One past the last address that the NPU can use.
-const IOVA_END: u64 = 1 << 32;
-
 impl Device {
     /// A new buffer object of zeroes.
     ///
@@ -71,7 +68,7 @@ impl Bo {
                 len,
             });
         }
-        if u64::from(bo.iova.0) + bo.len() as u64 > IOVA_END {
+        if u64::from(bo.iova.0) + bo.len() as u64 > Iova::END {
             return Err(Error::AddressTooHigh {
                 address: u64::from(bo.iova.0),
             });

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::io::{Errno, FdFlags};
 
 use crate::own_process::OwnProcess;
-use crate::user::{Arena, UserMemory};
+use crate::user_memory::{Arena, UserMemory};
 
 /// A process that makes ioctls. What is given here is right for this process.
 pub trait Caller: UserMemory {

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::file::{DeviceInfo, FileOperations};
 use crate::units::Deadline;
-use crate::user::{Arena, UserMemory};
+use crate::user_memory::{Arena, UserMemory};
 use crate::{Errno, sys};
 
 /// Room for each text of VERSION, bytes; the driver's are at most 10 long.

@@ -15,9 +15,9 @@ use crate::error::Error;
 use crate::file::{DeviceInfo, FileOperations};
 use crate::handle_use::HandleUse;
 use crate::job::IdleWitness;
+use crate::raw_job::RawJob;
 use crate::rocket_file::{RawBo, RocketFile};
 use crate::shared_files::SharedFiles;
-use crate::submit::RawJob;
 use crate::sync_file::SyncFile;
 use crate::units::{Deadline, Handle};
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use rknpu_regcmd::{ATOM_BYTES, Iova};
+use rknpu_regcmd::{ATOM_BYTES, Iova, Program};
 use thiserror::Error;
 
 use crate::Errno;
@@ -70,7 +70,10 @@ pub enum ProgramError {
         index: usize,
     },
     /// A program longer than the NPU can fetch.
-    #[error("program {index} has {words} words; the NPU can fetch {MAX_WORDS}")]
+    #[error(
+        "program {index} has {words} words; the NPU can fetch {}",
+        Program::WORDS_MAX
+    )]
     TooManyWords {
         /// Index of the program in the list that was given.
         index: usize,
@@ -91,16 +94,12 @@ pub enum ProgramError {
     Witness,
 }
 
-/// Most command words of a program: REGISTER_AMOUNTS holds the number of pairs
-/// of words, less one, in 16 bits (Linux `rocket_job.c`).
-const MAX_WORDS: usize = 2 << 16;
-
 impl ProgramError {
     /// Whether a program of `words` words can be.
     pub(crate) fn check(index: usize, words: usize) -> Result<(), Self> {
         match words {
             0 => Err(Self::NoWords { index }),
-            1..=MAX_WORDS => Ok(()),
+            1..=Program::WORDS_MAX => Ok(()),
             _ => Err(Self::TooManyWords { index, words }),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::Errno;
 use crate::sys;
+use crate::units::errno;
 
 /// How somebody uses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +75,8 @@ impl From<&sys::SyncFenceInfo> for FenceInfo {
         let status = match fence.status {
             sys::SYNC_STATUS_ACTIVE => FenceStatus::Active,
             failed if failed < 0 => {
-                FenceStatus::Failed(Errno::from_raw_os_error(failed.saturating_neg()))
+                let number = errno(failed.saturating_neg());
+                FenceStatus::Failed(number.unwrap_or(Errno::PROTO))
             }
             _ => FenceStatus::Signaled,
         };

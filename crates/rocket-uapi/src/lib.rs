@@ -21,8 +21,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use npu_model::Selector;
-//! use rocket_uapi::{ByteLen, Deadline};
+//! use rocket_uapi::{ByteLen, Deadline, Selector};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // The NPU if there is one, else the software model. `Device::discover` has no model.
@@ -65,15 +64,16 @@ mod node;
 #[allow(unsafe_code)]
 mod own_process;
 mod program_bo;
+mod raw_job;
 #[allow(unsafe_code)]
 mod rocket_file;
+mod select;
 #[allow(unsafe_code)]
 mod shared_files;
-mod submit;
 mod sync_file;
 pub mod sys;
 mod units;
-mod user;
+mod user_memory;
 pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
@@ -100,14 +100,15 @@ pub use mapped::MappedMemory;
 pub use node::{Node, SETTLE};
 pub use own_process::{OwnProcess, read_own_memory};
 pub use program_bo::ProgramBo;
+pub use raw_job::{ClientJob, NotRead, RawJob, RawTask};
 pub use rknpu_regcmd::Iova;
 pub use rocket_file::{RawBo, RocketFile};
 pub use rustix::io::Errno;
+pub use select::{DEVICE_VARIABLE, Selected, Selector};
 pub use shared_files::SharedFiles;
-pub use submit::{ClientJob, NotRead, RawJob, RawTask};
 pub use sync_file::{SyncFile, write_fence};
-pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, monotonic_ns};
-pub use user::{Arena, Efault, UserMemory};
+pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, monotonic_ns};
+pub use user_memory::{Arena, Efault, UserMemory};
 
 /// The program of docs/uapi.md runs.
 #[cfg(doctest)]

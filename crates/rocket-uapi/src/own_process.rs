@@ -10,7 +10,7 @@ use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 
-use crate::user::{Efault, UserMemory};
+use crate::user_memory::{Efault, UserMemory};
 
 /// The memory of this very process, through the kernel, which checks each
 /// address.

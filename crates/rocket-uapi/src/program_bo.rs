@@ -6,7 +6,7 @@ use rknpu_regcmd::{Extent, Iova, LinkedProgram, Word};
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
 use crate::error::{Error, ProgramError};
-use crate::submit::RawTask;
+use crate::raw_job::RawTask;
 use crate::units::{ByteLen, Deadline};
 
 /// Programs start on a boundary of this many bytes: 16 is what PC needs,

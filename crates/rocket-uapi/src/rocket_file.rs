@@ -11,10 +11,10 @@ use crate::calls::{EXPORT_FLAGS, export, gem_close, import, ioctl, plain_ioctl, 
 use crate::error::{Call, Error};
 use crate::file::{DeviceInfo, FileOperations};
 use crate::mapped::MappedMemory;
+use crate::raw_job::{RawJob, place};
 use crate::shared_files::{SharedFiles, map};
-use crate::submit::{RawJob, place};
 use crate::units::{ByteLen, Deadline, Handle};
-use crate::user::Arena;
+use crate::user_memory::Arena;
 use crate::{Errno, sys};
 
 /// A new BO.

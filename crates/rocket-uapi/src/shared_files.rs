@@ -12,7 +12,7 @@ use crate::error::{Call, Error};
 use crate::fences::{BufferAccess, FenceInfo, SyncFileInfo};
 use crate::file::{MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
-use crate::user::{Arena, UserMemory};
+use crate::user_memory::{Arena, UserMemory};
 use crate::{Errno, sys};
 
 /// The typed calls of dma-bufs and sync_files. They belong to no device, so this

@@ -5,12 +5,21 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 
 /// Bytes of a page: the kernel rounds BO mappings up to pages. 4 KiB on every
 /// kernel that runs on the RK3588.
 pub const PAGE_BYTES: usize = 4096;
+
+/// The error number `number`; `None` for a number that Linux has no error for.
+#[must_use]
+pub fn errno(number: i32) -> Option<Errno> {
+    const LAST: i32 = 4095;
+    let valid = (1..=LAST).contains(&number);
+    valid.then(|| Errno::from_raw_os_error(number))
+}
 
 /// A length that no BO can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -9,7 +9,7 @@ use rknpu_regcmd::Iova;
 use rocket_uapi::{DeviceInfo, Errno, RawTask};
 
 use crate::error::CaptureError;
-use crate::format::{CHUNK_PAGES, IOVA_END, PAGE};
+use crate::format::PAGE;
 use crate::source::CaptureBytes;
 
 /// A capture that was read and found whole.
@@ -71,12 +71,13 @@ impl CapturedObject {
         Some(start..start + self.bytes)
     }
 
-    /// Why no object can have that address and length, if none can.
-    pub(crate) fn wrong(iova: Option<Iova>, bytes: u64) -> Option<&'static str> {
+    /// Why no object can have its address and length, if none can.
+    pub(crate) fn wrong(&self) -> Option<&'static str> {
+        let Self { iova, bytes, .. } = *self;
         let start = u64::from(iova.unwrap_or_default().0);
         if !bytes.is_multiple_of(PAGE) || !start.is_multiple_of(PAGE) {
             Some("the object is not made of pages")
-        } else if bytes > IOVA_END - start || (bytes == 0) == iova.is_some() {
+        } else if bytes > Iova::END - start || (bytes == 0) == iova.is_some() {
             Some("no object can have that length at that address")
         } else {
             None
@@ -288,6 +289,3 @@ impl Capture {
         Ok(raw)
     }
 }
-
-/// Most bytes of a chunk's data.
-pub(crate) const CHUNK_BYTES: u64 = CHUNK_PAGES as u64 * PAGE;

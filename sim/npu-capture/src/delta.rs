@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which pages of an object changed since they were last stored.
+//! The pages of an object that changed since they were last stored.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use twox_hash::XxHash3_128;
-use zerocopy::IntoBytes;
 
 use crate::error::RecordError;
-use crate::format::{CHUNK_PAGES, PAGE, PagesRecord, RUN_DATA, RUN_ZERO, RunRecord, pack};
-
-/// Bytes that are looked at at a time.
-const PIECE: u64 = CHUNK_PAGES as u64 * PAGE;
+use crate::format::{CHUNK_BYTES, PAGE};
+use crate::sections::PagesEncoder;
 
 /// Bytes of a buffer object.
 pub trait BoBytes {
@@ -111,8 +108,7 @@ impl Keep {
     }
 }
 
-/// Looks for changed pages and gives each full payload of a PAGE section to
-/// `emit`.
+/// Finds changed pages and passes each full payload of a PAGE section to `emit`.
 pub(crate) fn changes(
     object: u32,
     bytes: &dyn BoBytes,
@@ -121,11 +117,11 @@ pub(crate) fn changes(
     emit: &mut dyn FnMut(&[u8]) -> Result<(), RecordError>,
 ) -> Result<(), RecordError> {
     let len = stored.pages.len() as u64 * PAGE;
-    let mut chunk = Chunk::new(object);
+    let mut chunk = PagesEncoder::new(object);
     let mut piece = Vec::new();
     let mut offset = 0;
     while offset < len {
-        let range = offset..(offset + PIECE).min(len);
+        let range = offset..(offset + CHUNK_BYTES).min(len);
         piece.resize((range.end - range.start) as usize, 0);
         if keep.touches(&range) {
             bytes.read(offset, &mut piece);
@@ -146,73 +142,18 @@ pub(crate) fn changes(
                 *known = hash;
                 // An object has fewer than 2^20 pages.
                 chunk.add(index as u32, (!zero).then_some(page));
-                if chunk.is_full() {
-                    chunk.emit(emit)?;
+                if chunk.is_full()
+                    && let Some(payload) = chunk.take()?
+                {
+                    emit(&payload)?;
                 }
             }
         }
         offset = range.end;
     }
-    chunk.emit(emit)
-}
-
-/// A PAGE section in the making.
-struct Chunk {
-    object: u32,
-    runs: Vec<RunRecord>,
-    data: Vec<u8>,
-}
-
-/// Most runs of a section.
-const RUNS_MAX: usize = 1 << 16;
-
-impl Chunk {
-    fn new(object: u32) -> Self {
-        Self {
-            object,
-            runs: Vec::new(),
-            data: Vec::new(),
-        }
-    }
-
-    fn add(&mut self, page: u32, data: Option<&[u8; PAGE as usize]>) {
-        let kind = if data.is_some() { RUN_DATA } else { RUN_ZERO };
-        match self.runs.last_mut() {
-            Some(run) if run.kind.get() == kind && run.first.get() + run.count.get() == page => {
-                run.count += 1;
-            }
-            _ => self.runs.push(RunRecord {
-                first: page.into(),
-                count: 1.into(),
-                kind: kind.into(),
-            }),
-        }
-        self.data.extend_from_slice(data.map_or(&[], |data| data));
-    }
-
-    fn is_full(&self) -> bool {
-        self.data.len() as u64 == PIECE || self.runs.len() == RUNS_MAX
-    }
-
-    fn emit(
-        &mut self,
-        emit: &mut dyn FnMut(&[u8]) -> Result<(), RecordError>,
-    ) -> Result<(), RecordError> {
-        if self.runs.is_empty() {
-            return Ok(());
-        }
-        let record = PagesRecord {
-            object: self.object.into(),
-            runs: (self.runs.len() as u32).into(),
-            raw_bytes: (self.data.len() as u32).into(),
-            reserved: 0.into(),
-        };
-        let mut payload = record.as_bytes().to_vec();
-        payload.extend_from_slice(self.runs.as_bytes());
-        payload.extend(pack(&self.data)?);
-        self.runs.clear();
-        self.data.clear();
-        emit(&payload)
+    match chunk.take()? {
+        Some(payload) => emit(&payload),
+        None => Ok(()),
     }
 }
 

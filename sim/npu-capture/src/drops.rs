@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 
 use rocket_uapi::RawTask;
 
-/// Why the driver takes a SUBMIT with such a job, answers 0 and never runs it
-/// (observed on Linux 7.2); `None` if it runs. `exists` tells whether the file
-/// has a handle.
+/// Why the driver returns 0 for a SUBMIT with such a job and never runs it (observed on
+/// Linux 7.2); `None` if it runs. `exists` returns whether the file has a handle.
 #[must_use]
 pub fn why_dropped(
     tasks: &[RawTask],

@@ -2,11 +2,11 @@
 //! The bytes of a capture file, version 1, as docs/capture.md has them: all
 //! numbers little endian, no padding.
 
-use zerocopy::little_endian::{I32, U16, U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// First bytes of a file. The high bit, the line end and the end-of-file byte
-/// tell a file that was sent as text.
+/// show whether a file was damaged by a transfer as text.
 pub const MAGIC: [u8; 8] = *b"\x89RKCAP\n\x1a";
 /// Last bytes of a finished file.
 pub const END_MAGIC: [u8; 8] = *b"RKCAPEND";
@@ -16,31 +16,16 @@ pub const VERSION: u16 = 1;
 pub const PAGE: u64 = 4096;
 /// Most data pages of one PAGE section.
 pub const CHUNK_PAGES: u32 = 256;
+/// Most bytes of data pages of one PAGE section.
+pub(crate) const CHUNK_BYTES: u64 = CHUNK_PAGES as u64 * PAGE;
 /// Longest payload of a section of a known kind, bytes: far more than a job of
 /// 65536 tasks needs.
 pub const PAYLOAD_MAX: u64 = 16 << 20;
-/// Most programs of a job.
-pub const TASKS_MAX: u32 = 1 << 16;
-/// Most entries of a job's lists, all together.
-pub const USES_MAX: u32 = 1 << 17;
 /// Most sections of a file.
 pub const SECTIONS_MAX: u32 = 1 << 24;
-/// One past the highest address of the NPU.
-pub const IOVA_END: u64 = 1 << 32;
 
 /// File flag: contents are 0 except for command words.
 pub const FLAG_ZERO_DATA: u32 = 1;
-/// Device flag: it is a model.
-pub const DEVICE_IS_MODEL: u32 = 1;
-/// Object flag: the NPU has an address for it.
-pub const OBJECT_HAS_ADDRESS: u32 = 1;
-/// In place of an object's number: none.
-pub const NO_OBJECT: u32 = u32::MAX;
-
-/// Run of pages of zeroes.
-pub const RUN_ZERO: u32 = 0;
-/// Run of pages in the section's data.
-pub const RUN_DATA: u32 = 1;
 
 /// The kind of a section: four letters that say what it holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,83 +110,6 @@ pub(crate) struct Trailer {
     /// CRC-32 of the bytes before this field.
     pub(crate) crc: U32,
     pub(crate) magic: [u8; 8],
-}
-
-/// Followed by five texts and `profile` times a text and a U32.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct DeviceRecord {
-    pub(crate) flags: U32,
-    pub(crate) cores: U32,
-    pub(crate) version: [I32; 3],
-    pub(crate) profile: U32,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct ObjectRecord {
-    pub(crate) object: U32,
-    pub(crate) file: U32,
-    pub(crate) handle: U32,
-    pub(crate) iova: U32,
-    pub(crate) bytes: U64,
-    pub(crate) flags: U32,
-    pub(crate) reserved: U32,
-}
-
-/// Followed by `runs` times [`RunRecord`] and one zstd frame.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct PagesRecord {
-    pub(crate) object: U32,
-    pub(crate) runs: U32,
-    /// Length of the frame's contents.
-    pub(crate) raw_bytes: U32,
-    pub(crate) reserved: U32,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct RunRecord {
-    pub(crate) first: U32,
-    pub(crate) count: U32,
-    pub(crate) kind: U32,
-}
-
-/// Followed by `tasks` times [`TaskRecord`] and `bos` times [`UseRecord`].
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct JobRecord {
-    pub(crate) job: U32,
-    pub(crate) file: U32,
-    pub(crate) started_ns: U64,
-    pub(crate) tasks: U32,
-    pub(crate) bos: U32,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct TaskRecord {
-    pub(crate) regcmd: U32,
-    pub(crate) words: U32,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct UseRecord {
-    pub(crate) handle: U32,
-    pub(crate) object: U32,
-    pub(crate) role: U32,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct DoneRecord {
-    pub(crate) job: U32,
-    pub(crate) outcome: U32,
-    pub(crate) errno: U32,
-    pub(crate) reserved: U32,
-    pub(crate) ended_ns: U64,
 }
 
 /// Pages as PAGE sections have them: one zstd frame, or nothing.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Capture files: jobs of the NPU with all that they touched.
+//! Capture files: jobs of the NPU with the memory that they touched.
 //!
-//! A job that fails on a board is carried to a desk as one file: the device,
-//! the buffer objects with their contents before and after each job, the jobs
-//! with their programs, and what became of them. [`Recorder`] makes such a
+//! One file holds a job that failed on a board: the device, the buffer objects with
+//! their contents before and after each job, the jobs with their programs, and how they
+//! ended. [`Recorder`] makes such a
 //! file, [`Capture`] reads it, [`replay()`] runs it again,
-//! [`diff()`] compares two. The format is told field by field in
-//! docs/capture.md.
+//! [`diff()`] compares two. docs/capture.md describes the format field by field.
 //!
 //! A capture may come from a stranger: whatever its bytes are, reading ends in
 //! a [`CaptureError`] or in a capture, and takes no more memory than a small
@@ -37,16 +36,14 @@
 #![deny(unsafe_code)]
 
 mod capture;
-mod codes;
 mod contents;
 mod delta;
-mod device;
 mod diff;
 mod drops;
 mod error;
 mod fields;
 pub mod format;
-mod pages;
+mod object_pages;
 mod parse;
 mod programs;
 #[allow(unsafe_code)]
@@ -54,6 +51,7 @@ mod recorded;
 mod recorder;
 #[allow(unsafe_code)]
 mod replay;
+mod sections;
 mod source;
 mod writer;
 

@@ -2,14 +2,13 @@
 //! The programs of a job, found by their addresses.
 
 use rknpu_regcmd::{Before, extents, lint, tasks_after};
-use rknpu_regcmd::{Extent, ExtentError, Finding, LintContext, RegisterFile, TaskRegisters, Word};
+use rknpu_regcmd::{
+    Extent, ExtentError, Finding, LintContext, Program, RegisterFile, TaskRegisters, Word,
+};
 use rocket_uapi::RawTask;
 
 /// Bytes of a command word.
 pub(crate) const WORD_BYTES: u64 = size_of::<Word>() as u64;
-/// Most words that the NPU fetches for a task: REGISTER_AMOUNTS holds the
-/// number of pairs of words, less one, in 16 bits (Linux `rocket_job.c`).
-pub(crate) const WORDS_MAX: u32 = 2 << 16;
 
 /// The addresses of a task's words.
 pub(crate) fn words_range(task: &RawTask) -> std::ops::Range<u64> {
@@ -95,7 +94,7 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Iterator for Programs<'_, R> {
 
     fn next(&mut self) -> Option<CapturedProgram> {
         let (index, &task) = self.tasks.next()?;
-        let words = (task.words <= WORDS_MAX)
+        let words = (task.words as usize <= Program::WORDS_MAX)
             .then(|| vec![0; task.words as usize * WORD_BYTES as usize])
             .filter(|_| task.words > 0)
             .and_then(|mut bytes| {

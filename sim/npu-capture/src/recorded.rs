@@ -16,7 +16,7 @@ use rocket_uapi::{
 use crate::capture::JobOutcome;
 use crate::drops::why_dropped;
 use crate::error::RecordError;
-use crate::pages::ObjectPages;
+use crate::object_pages::ObjectPages;
 use crate::recorder::{JobToken, JobView, Recorder};
 
 /// How long a job is waited for: the driver kills it after half a second, but

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recording: jobs as they are handed over, into a file.
+//! Records jobs into a file when they are submitted.
 
 mod input;
 mod reach;
@@ -14,15 +14,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rocket_uapi::DeviceInfo;
-use zerocopy::IntoBytes;
-use zerocopy::little_endian::U32;
 
 use self::state::{BegunJob, State};
 use crate::capture::JobOutcome;
-use crate::device;
 use crate::error::RecordError;
-use crate::fields::push_text;
 use crate::format::{FLAG_ZERO_DATA, SectionKind};
+use crate::sections;
 use crate::writer::CaptureWriter;
 
 pub use input::{BoView, JobView, RecorderOptions};
@@ -31,11 +28,11 @@ pub use state::Outcomes;
 /// Records jobs into a file. Clones record into the same one.
 ///
 /// Nothing here fails while a program runs: the first error ends the
-/// recording, and [`Recorder::finish`] tells it.
+/// recording, and [`Recorder::finish`] returns it.
 #[derive(Clone, Debug)]
 pub struct Recorder(Arc<Inner>);
 
-/// How much a finished recording holds.
+/// The size of a finished recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordingSummary {
     /// Number of jobs.
@@ -69,11 +66,7 @@ impl Recorder {
         let out = BufWriter::new(File::create(path)?);
         let mut writer = CaptureWriter::new(out, flags, unix_ns)?;
         if !options.notes.is_empty() {
-            let mut payload = U32::new(options.notes.len() as u32).as_bytes().to_vec();
-            for (name, value) in &options.notes {
-                push_text(&mut payload, name);
-                push_text(&mut payload, value);
-            }
+            let payload = sections::notes::encode(&options.notes);
             writer.section(SectionKind::NOTES, &payload)?;
         }
         Ok(Self(Arc::new(Inner {
@@ -94,16 +87,15 @@ impl Recorder {
         })))
     }
 
-    /// Records which device it is. Only the first call counts; it must come
-    /// before the first job.
+    /// Records the device. Only the first call counts; it must come before the first job.
     pub fn device(&self, info: &DeviceInfo) {
         let mut state = self.0.lock();
         if !std::mem::replace(&mut state.has_device, true) {
-            state.write(SectionKind::DEVICE, &device::encode(info));
+            state.write(SectionKind::DEVICE, &sections::device::encode(info));
         }
     }
 
-    /// Records a job of the open file `file` and what it is about to find.
+    /// Records a job of the open file `file` and the memory before it runs.
     /// Waits until the job before it, of any file, has ended.
     pub fn job(&self, file: u32, job: &JobView<'_>) -> JobToken {
         let mut state = self.0.lock();
@@ -126,7 +118,7 @@ impl Recorder {
         }
     }
 
-    /// How the jobs ended so far.
+    /// The outcomes of the jobs so far.
     #[must_use]
     pub fn outcomes(&self) -> Outcomes {
         self.0.lock().outcomes
@@ -137,7 +129,7 @@ impl Recorder {
         self.0.files.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Ends the recording with an error, which [`Recorder::finish`] tells.
+    /// Ends the recording with an error, which [`Recorder::finish`] returns.
     pub(crate) fn fail(&self, error: RecordError) {
         self.0.lock().keep_going::<()>(Err(error));
     }
@@ -184,8 +176,8 @@ impl Drop for Inner {
     }
 }
 
-/// A job that runs. Dropping it records that nobody knows how it ended.
-#[must_use = "dropping it records that nobody knows how the job ended"]
+/// A running job. Dropping it records that its outcome is unknown.
+#[must_use = "dropping it records that the outcome of the job is unknown"]
 #[derive(Debug)]
 pub struct JobToken {
     recorder: Recorder,
@@ -205,8 +197,7 @@ impl JobToken {
             .collect()
     }
 
-    /// Records the end of the job, and what changed in those of its objects
-    /// that are in `bos`.
+    /// Records the end of the job, and the changes in its objects that are in `bos`.
     pub fn finish(mut self, outcome: JobOutcome, bos: &[BoView<'_>]) {
         self.end(outcome, bos);
     }

@@ -10,8 +10,8 @@
 //!   [`open`](open()), the one way to choose between it and a real device.
 //!
 //! ```
-//! use npu_model::{Selector, open};
-//! use rocket_uapi::{ByteLen, Deadline};
+//! use npu_model::open;
+//! use rocket_uapi::{ByteLen, Deadline, Selector};
 //!
 //! let opened = open(&Selector::Model)?;
 //! for line in &opened.why {
@@ -25,7 +25,6 @@
 #![deny(unsafe_code)]
 
 pub mod accesses;
-pub mod chrome;
 mod damage;
 pub mod driver;
 pub mod event;
@@ -34,12 +33,10 @@ mod file_operations;
 mod lock;
 mod open;
 mod options;
-mod select;
 pub mod timeline;
 
 pub use damage::Damage;
 pub use driver::{Backing, Model};
-pub use open::{OpenError, Opened, discover_or_model, open, open_with};
+pub use open::{OpenError, Opened, open, open_with};
 pub use options::{ModelOptions, OptionError};
 pub use rknpu_chip::Level;
-pub use select::{DEVICE_VARIABLE, Selector};

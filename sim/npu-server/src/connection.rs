@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use std::thread;
 use std::time::Duration;
 
-use npu_wire::{ARG_BYTES, Ask, REQUEST_BYTES, Request, WireError, receive};
-use rocket_uapi::sys;
+use npu_wire::{Ask, REQUEST_BYTES, Request, WireError, receive};
+use rocket_uapi::{MapRequest, sys};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -82,7 +82,7 @@ pub(crate) fn serve(socket: OwnedFd, served: Arc<Served>) {
         calls: Mutex::default(),
         fewer_calls: Condvar::new(),
     });
-    let mut message = vec![0; REQUEST_BYTES + ARG_BYTES];
+    let mut message = vec![0; REQUEST_BYTES + sys::ARG_LEN_MAX];
     loop {
         let received = match receive(&connection.socket, &mut message) {
             Ok(received) => received,
@@ -266,26 +266,14 @@ impl Connection {
     fn mmap(&self, request: &Request) -> Result<MapOf, Errno> {
         let file = self.file();
         let file = file.as_ref().ok_or(Errno::BADF)?;
-        let len = usize::try_from(request.len).map_err(|_| Errno::INVAL)?;
-        let flags = MapFlags::from_bits_retain(request.flags);
-        let map = file.client_map(request.offset, len, flags)?;
+        let map = file.client_map(&map_request(request).ok_or(Errno::INVAL)?)?;
         self.served.counts().mmaps += 1;
         Ok(map)
     }
 
     fn file_mmap(&self, request: &Request, file: &OwnedFd) -> Result<Option<()>, Errno> {
-        let Request {
-            offset,
-            len,
-            prot,
-            flags,
-            ..
-        } = *request;
-        let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
-        let prot = ProtFlags::from_bits_retain(prot);
-        let flags = MapFlags::from_bits_retain(flags);
-        let service = &self.served.service;
-        service.file_mmap(file.as_fd(), offset, len, prot, flags)
+        let request = map_request(request).ok_or(Errno::NOMEM)?;
+        self.served.service.file_mmap(file.as_fd(), &request)
     }
 
     /// A client closes one of its descriptors.
@@ -394,4 +382,14 @@ impl Drop for CallThread<'_> {
         self.0.lock().threads -= 1;
         self.0.fewer_calls.notify_all();
     }
+}
+
+/// The mmap that a client asks for; `None` if it is longer than any memory.
+fn map_request(request: &Request) -> Option<MapRequest> {
+    Some(MapRequest {
+        offset: request.offset,
+        len: usize::try_from(request.len).ok()?,
+        prot: ProtFlags::from_bits_retain(request.prot),
+        flags: MapFlags::from_bits_retain(request.flags),
+    })
 }

@@ -5,7 +5,7 @@ use rocket_uapi::sys;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
-/// What the clients of a server did so far.
+/// The calls of a server's clients so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Opens of the device.
@@ -59,7 +59,7 @@ impl CacheSync {
 }
 
 impl Counts {
-    /// Such a call has ended so.
+    /// Counts a call that has ended with `result`.
     pub(crate) fn synced(&mut self, sync: CacheSync, result: Result<i32, Errno>) {
         match (sync, result) {
             // The driver does it whatever came of the wait.
@@ -75,7 +75,7 @@ impl Counts {
         }
     }
 
-    /// An ioctl of the device was done well, and this is its argument now.
+    /// Counts an ioctl of the device that succeeded. `arg` is its argument afterwards.
     pub(crate) fn done(&mut self, number: u32, arg: &[u8]) {
         if sys::is_call(number, sys::CREATE_BO)
             && let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg)

@@ -10,13 +10,11 @@
 #[allow(unsafe_code)]
 mod file;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rocket_uapi::{Caller, Device, DeviceInfo, Node};
+use rocket_uapi::{Device, DeviceInfo, Node};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use self::file::{ForwardFile, SubmittedWork};
 use crate::service::{OpenFile, Service};
@@ -83,36 +81,6 @@ impl Service for ForwardService {
         })?;
         Ok(Box::new(ForwardFile::new(node, Arc::clone(&self.work))))
     }
-
-    /// The client opens the system's own, if there is one.
-    fn open_sw_sync(&self) -> Result<OwnedFd, Errno> {
-        Err(Errno::NOENT)
-    }
-
-    /// The kernel knows its own files, and the client has them.
-    fn file_ioctl(
-        &self,
-        _: BorrowedFd<'_>,
-        _: u32,
-        _: u64,
-        _: &dyn Caller,
-    ) -> Result<Option<i32>, Errno> {
-        Ok(None)
-    }
-
-    /// The kernel knows its own files, and the client has them.
-    fn file_mmap(
-        &self,
-        _: BorrowedFd<'_>,
-        _: u64,
-        _: usize,
-        _: ProtFlags,
-        _: MapFlags,
-    ) -> Result<Option<()>, Errno> {
-        Ok(None)
-    }
-
-    fn collect(&self) {}
 
     fn is_emulated(&self) -> bool {
         false

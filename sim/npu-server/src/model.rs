@@ -9,7 +9,6 @@ use npu_model::Model;
 use npu_model::driver::{DrmFile, SharedFile};
 use rocket_uapi::{Caller, MapRequest};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::service::{MapOf, OpenFile, Service};
 
@@ -57,24 +56,9 @@ impl Service for ModelService {
         }
     }
 
-    fn file_mmap(
-        &self,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Option<()>, Errno> {
+    fn file_mmap(&self, file: BorrowedFd<'_>, request: &MapRequest) -> Result<Option<()>, Errno> {
         match SharedFile::of(file.as_raw_fd())? {
-            Some(file) => {
-                let request = MapRequest {
-                    offset,
-                    len,
-                    prot,
-                    flags,
-                };
-                file.check_mmap(&request).map(Some)
-            }
+            Some(file) => file.check_mmap(request).map(Some),
             None => Ok(None),
         }
     }
@@ -89,12 +73,8 @@ impl Service for ModelService {
 }
 
 impl OpenFile for DrmFile {
-    fn client_map(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
-        let request = MapRequest {
-            flags,
-            ..MapRequest::shared(offset, len)
-        };
-        let file = self.mmap_file(&request)?;
+    fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno> {
+        let file = self.mmap_file(request)?;
         Ok(MapOf { file, offset: 0 })
     }
 

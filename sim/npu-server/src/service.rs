@@ -5,9 +5,8 @@ use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use npu_capture::RecordedFile;
-use rocket_uapi::{Caller, FileLayer, FileOperations};
+use rocket_uapi::{Caller, FileLayer, FileOperations, MapRequest};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::channel::Channel;
 
@@ -16,59 +15,57 @@ pub trait Service: fmt::Debug + Send + Sync {
     /// Opens the device for a client.
     ///
     /// # Errors
-    /// What open(2) then says.
+    /// The errno of open(2) for the client.
     fn open(&self) -> Result<Box<dyn OpenFile>, Errno>;
 
-    /// Opens the kernel's file of fences that a program signals itself,
-    /// where this system's own is not the one to open.
+    /// Opens the kernel's file of fences that a program signals itself. By default the
+    /// client opens that of its system.
     ///
     /// # Errors
-    /// What open(2) then says.
-    fn open_sw_sync(&self) -> Result<OwnedFd, Errno>;
+    /// The errno of open(2) for the client.
+    fn open_sw_sync(&self) -> Result<OwnedFd, Errno> {
+        Err(Errno::NOENT)
+    }
 
-    /// An ioctl of a file that is not the device's: of a dma-buf, a sync_file
-    /// or a timeline of its. `Ok(None)` if `file` is none.
+    /// An ioctl of a dma-buf, a sync_file or a timeline of the device. `Ok(None)` if `file`
+    /// is another one; by default all files are the kernel's, which the client has.
     ///
     /// # Errors
-    /// What ioctl(2) then says.
+    /// The errno of ioctl(2) for the client.
     fn file_ioctl(
         &self,
-        file: BorrowedFd<'_>,
-        number: u32,
-        arg: u64,
-        caller: &dyn Caller,
-    ) -> Result<Option<i32>, Errno>;
+        _file: BorrowedFd<'_>,
+        _number: u32,
+        _arg: u64,
+        _caller: &dyn Caller,
+    ) -> Result<Option<i32>, Errno> {
+        Ok(None)
+    }
 
-    /// mmap of a file that is not the device's: whether a dma-buf of its may be
-    /// mapped so, from its start. `Ok(None)` if `file` is none, or if the kernel
-    /// judges it itself.
+    /// Checks whether a dma-buf of the device may be mapped so, from its start. `Ok(None)` if
+    /// `file` is another one, as by default.
     ///
     /// # Errors
-    /// What mmap(2) then says.
-    fn file_mmap(
-        &self,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Option<()>, Errno>;
+    /// The errno of mmap(2) for the client.
+    fn file_mmap(&self, _file: BorrowedFd<'_>, _request: &MapRequest) -> Result<Option<()>, Errno> {
+        Ok(None)
+    }
 
-    /// Called now and then: lets go of what nobody uses any more.
-    fn collect(&self);
+    /// Releases what nobody uses any more. Called now and then.
+    fn collect(&self) {}
 
     /// Whether this system lacks the device, so that clients must be shown
-    /// elsewhere what a system with one tells of it.
+    /// elsewhere what a system with one has in its directories.
     fn is_emulated(&self) -> bool;
 }
 
 /// An open file of the device, for clients in other processes.
 pub trait OpenFile: FileOperations {
-    /// What a client has to map to get its mapping.
+    /// The file that a client has to map to get its mapping.
     ///
     /// # Errors
-    /// What mmap(2) then says.
-    fn client_map(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno>;
+    /// The errno of mmap(2) for the client.
+    fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno>;
 
     /// Bytes of the buffer object behind a handle, by whole pages; `None` for an
     /// unknown one.
@@ -85,8 +82,8 @@ pub trait OpenFile: FileOperations {
 }
 
 impl OpenFile for RecordedFile<Box<dyn OpenFile>> {
-    fn client_map(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
-        self.below().client_map(offset, len, flags)
+    fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno> {
+        self.below().client_map(request)
     }
 
     fn bo_bytes(&self, handle: u32) -> Option<u64> {

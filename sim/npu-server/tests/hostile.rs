@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use common::{assert_serves, begin, call, channel, connect, ioctl, next, open, server};
 use npu_wire::{Ask, DATA_BYTES, Frame, FrameKind, Request, send};
@@ -12,6 +12,17 @@ use proptest::prelude::*;
 use rocket_uapi::sys;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
+
+/// Begins a SUBMIT of jobs that the client does not have.
+fn begin_submit(connection: &OwnedFd, jobs: u32) -> OwnedFd {
+    let submit = sys::Submit {
+        jobs: 4096,
+        job_count: jobs,
+        job_struct_size: 40,
+        ..sys::Submit::default()
+    };
+    begin(connection, ioctl(sys::SUBMIT).as_bytes(), submit.as_bytes())
+}
 
 #[test]
 fn calls_in_the_wrong_order_have_an_errno() {
@@ -61,15 +72,7 @@ fn another_version_is_told_so() {
 fn who_never_answers_waits_alone() {
     let server = server();
     let silent = open(&server);
-    let submit = sys::Submit {
-        jobs: 4096,
-        job_count: 50_000_000,
-        job_struct_size: 40,
-        ..sys::Submit::default()
-    };
-    let channels: Vec<_> = (0..20)
-        .map(|_| begin(&silent, ioctl(sys::SUBMIT).as_bytes(), submit.as_bytes()))
-        .collect();
+    let channels: Vec<_> = (0..20).map(|_| begin_submit(&silent, 50_000_000)).collect();
     for channel in &channels {
         let (frame, kind) = next(channel);
         assert_eq!(kind, Some(FrameKind::Read));
@@ -86,12 +89,6 @@ fn who_never_answers_waits_alone() {
 fn wrong_answers_end_the_call() {
     let server = server();
     let connection = open(&server);
-    let submit = sys::Submit {
-        jobs: 4096,
-        job_count: 1,
-        job_struct_size: 40,
-        ..sys::Submit::default()
-    };
     let read = Frame::new(FrameKind::Read);
     let answer = Frame::new(FrameKind::Answer);
     let refusal = Frame::with_status(FrameKind::Answer, i32::MIN);
@@ -103,11 +100,7 @@ fn wrong_answers_end_the_call() {
         (refusal.as_bytes(), &[0; 40]),
         (&[7; 9], &[]),
     ] {
-        let channel = begin(
-            &connection,
-            ioctl(sys::SUBMIT).as_bytes(),
-            submit.as_bytes(),
-        );
+        let channel = begin_submit(&connection, 1);
         assert_eq!(next(&channel).1, Some(FrameKind::Read));
         send(&channel, [frame, data], &[]).unwrap();
         let (frame, kind) = next(&channel);
@@ -123,17 +116,7 @@ fn wrong_answers_end_the_call() {
 fn interrupts_between_answers_are_kept_apart() {
     let server = server();
     let connection = open(&server);
-    let submit = sys::Submit {
-        jobs: 4096,
-        job_count: 1,
-        job_struct_size: 40,
-        ..sys::Submit::default()
-    };
-    let channel = begin(
-        &connection,
-        ioctl(sys::SUBMIT).as_bytes(),
-        submit.as_bytes(),
-    );
+    let channel = begin_submit(&connection, 1);
     assert_eq!(next(&channel).1, Some(FrameKind::Read));
     for _ in 0..3 {
         let interrupt = Frame::new(FrameKind::Interrupt);

@@ -116,12 +116,8 @@ impl Frame {
         if self.status >= 0 {
             return Ok(self.status);
         }
-        // Linux has no errno beyond this; another number is not one.
-        const ERRNO_MAX: i32 = 4095;
-        match self.status.checked_neg() {
-            Some(errno) if errno <= ERRNO_MAX => Err(Errno::from_raw_os_error(errno)),
-            _ => Err(Errno::PROTO),
-        }
+        let number = self.status.saturating_neg();
+        Err(rocket_uapi::errno(number).unwrap_or(Errno::PROTO))
     }
 }
 

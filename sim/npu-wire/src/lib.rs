@@ -32,4 +32,4 @@ pub use address::{
 pub use decimal::{DIGITS, decimal};
 pub use frame::{DATA_BYTES, Frame, FrameKind, status_of};
 pub use message::{Received, WireError, receive, receive_parts, send, send_parts};
-pub use request::{ARG_BYTES, Ask, REQUEST_BYTES, Request, VERSION};
+pub use request::{Ask, REQUEST_BYTES, Request, VERSION};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The first message of a call, on the connection.
 
+use rocket_uapi::sys::ARG_LEN_MAX;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::message::WireError;
@@ -10,9 +11,6 @@ pub const VERSION: u16 = 3;
 
 /// What all requests begin with: `NPU\x1b`, little endian.
 const MAGIC: u32 = u32::from_le_bytes(*b"NPU\x1b");
-
-/// Most bytes of an ioctl's argument, as its request number can say it.
-pub const ARG_BYTES: usize = 0x3fff;
 
 /// The kind of a call: what the client asks the server to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +112,7 @@ impl Request {
             .into_iter()
             .find(|ask| *ask as u16 == request.ask)
             .ok_or(WireError::Malformed("it asks for nothing known"))?;
-        if rest.len() > ARG_BYTES {
+        if rest.len() > ARG_LEN_MAX {
             return Err(WireError::Malformed("its argument is too long"));
         }
         Ok((request, ask, rest))
@@ -125,7 +123,6 @@ impl Request {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rocket_uapi::sys::ARG_LEN_MAX;
 
     #[test]
     fn a_request_comes_back() {
@@ -136,7 +133,6 @@ mod tests {
             assert_eq!((request, back), (Request::new(ask), ask));
             assert_eq!(rest, [1, 2, 3]);
         }
-        assert_eq!(ARG_BYTES, ARG_LEN_MAX);
     }
 
     proptest! {

@@ -5,12 +5,14 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rknpu_regcmd::Iova;
+
 use super::trap::Stop;
 use super::vectors::Vectors;
 use super::{Bus, Direction, Fault, Master};
 
 /// First address that 32 bits cannot hold.
-const ADDRESS_END: i64 = 1 << 32;
+const ADDRESS_END: i64 = Iova::END as i64;
 
 /// The memory port of one core, for the length of a task.
 #[derive(Clone, Copy)]

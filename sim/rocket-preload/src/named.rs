@@ -13,9 +13,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::wire::{ClientMemory, Room};
 
-/// Longest text of a dma-buf's SET_NAME, with its terminator (`DMA_BUF_NAME_LEN`).
-const NAME_BYTES: usize = 32;
-
 /// Which kind of file answers a call, if it is an ioctl.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -119,7 +116,7 @@ impl Named {
         match self.kind {
             Kind::Device if self.is(sys::SUBMIT) => self.submit_reads(memory),
             Kind::File if self.is(sys::DMA_BUF_SET_NAME) => {
-                Span::new(self.arg, 1, NAME_BYTES).holds(memory)
+                Span::new(self.arg, 1, sys::DMA_BUF_NAME_BYTES).holds(memory)
             }
             Kind::File => Span::new(self.arg, 1, whole.len).holds(memory),
             Kind::None | Kind::Device => false,

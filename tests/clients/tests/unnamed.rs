@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use client_tests::Client;
-use npu_wire::{ARG_BYTES, Address, Frame, FrameKind, REQUEST_BYTES, Request, receive, send};
+use npu_wire::{Address, Frame, FrameKind, REQUEST_BYTES, Request, receive, send};
+use rocket_uapi::sys::ARG_LEN_MAX;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use zerocopy::IntoBytes;
@@ -26,7 +27,7 @@ struct Call {
 
 impl Call {
     fn take(connection: &OwnedFd) -> Self {
-        let mut message = vec![0; REQUEST_BYTES + ARG_BYTES];
+        let mut message = vec![0; REQUEST_BYTES + ARG_LEN_MAX];
         let received = receive(connection, &mut message).unwrap();
         let [channel, _] = received.descriptors;
         let (request, _, arg) = Request::parse(&message[..received.len]).unwrap();

@@ -43,13 +43,25 @@ pub struct ConvProgram {
     pub out_offset: u32,
     pub out_scale: u32,
     pub out_shift: u32,
-    /// Width, height, surface stride, notch, surface add; the latter in atoms.
-    pub writer: (u32, u32, u32, u32, u32),
+    pub writer: WriterWalk,
     pub a: u32,
     pub b: u32,
     pub c: u32,
     /// The DPU_RDMA part; `None` leaves the block out of [`Self::task`].
     pub rdma: Option<Rdma>,
+}
+
+/// How the DPU writes its output.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterWalk {
+    pub width: u32,
+    pub height: u32,
+    /// DST_SURF_STRIDE, atoms.
+    pub stride: u32,
+    /// Atoms.
+    pub notch: u32,
+    /// SURFACE_ADD, atoms.
+    pub add: u32,
 }
 
 /// DPU_RDMA behind a convolution. Strides are in atoms.
@@ -148,7 +160,13 @@ impl ConvProgram {
             out_offset: 0,
             out_scale: 1,
             out_shift: 0,
-            writer: (ow, oh, ow * oh, 0, 8 * ow * oh),
+            writer: WriterWalk {
+                width: ow,
+                height: oh,
+                stride: ow * oh,
+                notch: 0,
+                add: 8 * ow * oh,
+            },
             a: A,
             b: B,
             c: C,
@@ -159,8 +177,10 @@ impl ConvProgram {
     /// With groups of SIZE_E + 1 surfaces that follow each other.
     #[must_use]
     pub fn groups(self, size_e: u32) -> Self {
-        let (w, h, stride, notch, _) = self.writer;
-        let writer = (w, h, stride, notch, (size_e + 1) * stride);
+        let writer = WriterWalk {
+            add: (size_e + 1) * self.writer.stride,
+            ..self.writer
+        };
         Self {
             size_e,
             writer,
@@ -276,7 +296,13 @@ impl ConvProgram {
     }
 
     fn dpu(&self, words: &mut Words) {
-        let (w, h, stride, notch, add) = self.writer;
+        let WriterWalk {
+            width: w,
+            height: h,
+            stride,
+            notch,
+            add,
+        } = self.writer;
         let n = self.output.2 - 1;
         let e = self.size_e;
         words

@@ -2,7 +2,7 @@
 //! Products of happyme531/rknpu2_matmul_open: other layouts of A and C than
 //! the packed cubes, and chains of products and additions.
 
-use super::conv::{ConvProgram, Rdma};
+use super::conv::{ConvProgram, Rdma, WriterWalk};
 use super::{CONV, CONV_RDMA, D, Sample, Words, align, flying, mesa};
 use rknpu_regcmd::Word;
 
@@ -96,13 +96,30 @@ fn walk(layout: RowLayout, (m, k, n): (u32, u32, u32), bytes: u32) -> ConvProgra
     }
 }
 
-/// How the DPU writes C: width, height, stride, notch, SURF_ADD, all in atoms;
-/// `row` atoms are a row.
-fn output(layout: RowLayout, m: u32, row: u32, group: u32) -> (u32, u32, u32, u32, u32) {
+/// How the DPU writes C; `row` atoms are a row.
+fn output(layout: RowLayout, m: u32, row: u32, group: u32) -> WriterWalk {
     match layout {
-        RowLayout::RowMajor => (1, m, 1, row - 1, group),
-        RowLayout::Native(rows) => (m, 1, rows, 0, group * rows),
-        RowLayout::Panel(w) => (w, m / w, w, (row - 1) * w, group * w),
+        RowLayout::RowMajor => WriterWalk {
+            width: 1,
+            height: m,
+            stride: 1,
+            notch: row - 1,
+            add: group,
+        },
+        RowLayout::Native(rows) => WriterWalk {
+            width: m,
+            height: 1,
+            stride: rows,
+            notch: 0,
+            add: group * rows,
+        },
+        RowLayout::Panel(w) => WriterWalk {
+            width: w,
+            height: m / w,
+            stride: w,
+            notch: (row - 1) * w,
+            add: group * w,
+        },
     }
 }
 
@@ -192,7 +209,13 @@ fn fused((m, k, n): (u32, u32, u32), ew_cfg: u32) -> ConvProgram {
         qd: 1,
         grains: even(65536u32.div_ceil(2 * k)).max(80),
         // Rows as long as the groups with their gaps.
-        writer: (1, m, 1, n / 4 - 1, 4),
+        writer: WriterWalk {
+            width: 1,
+            height: m,
+            stride: 1,
+            notch: n / 4 - 1,
+            add: 4,
+        },
         ew_cfg,
         rdma: Some(Rdma {
             ew_stride: m,
@@ -215,7 +238,13 @@ fn int4(m: u32, k: u32, n: u32) -> ConvProgram {
         data_banks: (entries * 64).div_ceil(32768),
         entries,
         surf_stride: -3 * m as i32,
-        writer: (m, 1, m, 0, 8 * m),
+        writer: WriterWalk {
+            width: m,
+            height: 1,
+            stride: m,
+            notch: 0,
+            add: 8 * m,
+        },
         ..ConvProgram::new((m, 1, k), (m, 1, n), (1, 1))
     }
 }

@@ -3,7 +3,7 @@
 //! more tasks: channels padded to 16, kernels to an even number, results to 32
 //! channels.
 
-use super::conv::{ConvProgram, Rdma};
+use super::conv::{ConvProgram, Rdma, WriterWalk};
 use super::{CONV_RDMA, D, Sample, Words, align};
 use rknpu_regcmd::Word;
 
@@ -153,7 +153,13 @@ impl MesaLayer {
             out_scale: 0x5a5a,
             out_shift: 24,
             // The distance of kernel groups is that of the whole output.
-            writer: (ow, oh, ow * whole, 0, group * ow * whole),
+            writer: WriterWalk {
+                width: ow,
+                height: oh,
+                stride: ow * whole,
+                notch: 0,
+                add: group * ow * whole,
+            },
             rdma: Some(Rdma {
                 brdma: 2,
                 bias: D + 0x100_0000,

@@ -15,11 +15,19 @@ pub struct PoolProgram {
     pub method: u32,
     pub kernel: (u32, u32),
     pub stride: (u32, u32),
-    /// Left, top, right, bottom.
-    pub pad: (u32, u32, u32, u32),
+    pub pad: Padding,
     pub pad_value: u32,
     pub src: u32,
     pub dst: u32,
+}
+
+/// Pixels of padding around the input.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Padding {
+    pub left: u32,
+    pub top: u32,
+    pub right: u32,
+    pub bottom: u32,
 }
 
 impl PoolProgram {
@@ -34,7 +42,7 @@ impl PoolProgram {
             method,
             kernel,
             stride: (1, 1),
-            pad: (0, 0, 0, 0),
+            pad: Padding::default(),
             pad_value: 0,
             src: at.0,
             dst: at.1,
@@ -44,7 +52,12 @@ impl PoolProgram {
     #[must_use]
     pub fn words(&self) -> Words {
         let ((iw, ih), (ow, oh)) = (self.input, self.output);
-        let (left, top, right, bottom) = self.pad;
+        let Padding {
+            left,
+            top,
+            right,
+            bottom,
+        } = self.pad;
         // fp16 bits of 65536 / size.
         let reciprocal = |size: u32| match self.method {
             0 => half::f16::from_f32(65536.0 / size as f32).to_bits().into(),
@@ -106,7 +119,12 @@ pub(crate) fn all() -> Vec<Sample> {
             output: (out, out),
             channels,
             stride: (stride, stride),
-            pad: (pad, pad, pad, pad),
+            pad: Padding {
+                left: pad,
+                top: pad,
+                right: pad,
+                bottom: pad,
+            },
             pad_value: if max && pad != 0 { 0xfc00 } else { 0 },
             ..PoolProgram::new(max.into(), (size, size), (kernel, kernel), (A, C))
         };

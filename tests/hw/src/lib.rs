@@ -45,9 +45,9 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use npu_model::Opened;
 use npu_model::driver::DriverProfile;
-use npu_model::{Opened, Selector};
-use rocket_uapi::{Device, DeviceInfo};
+use rocket_uapi::{Device, DeviceInfo, Selector};
 
 pub use check::{NotPassed, RowOutcome};
 pub use report::{ReportFormat, RowCounts};

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use npu_model::Selector;
 use rocket_hw_tests::{Choice, NotPassed, ROWS, ReportFormat, Scenario, open_or_exit, run};
+use rocket_uapi::Selector;
 
 /// Checks what the rocket driver answers to each call, row by row.
 ///

@@ -5,8 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use npu_server::{MapOf, OpenFile};
-use rocket_uapi::{Caller, Errno, FileLayer};
-use rustix::mm::MapFlags;
+use rocket_uapi::{Caller, Errno, FileLayer, MapRequest};
 
 /// Does an ioctl, perhaps by the file below.
 type Hook = dyn Fn(&dyn OpenFile, u32, &mut [u8], &dyn Caller) -> Result<i32, Errno> + Send + Sync;
@@ -56,8 +55,8 @@ unsafe impl FileLayer for Hooked {
 }
 
 impl OpenFile for Hooked {
-    fn client_map(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
-        self.below.client_map(offset, len, flags)
+    fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno> {
+        self.below.client_map(request)
     }
 
     fn bo_bytes(&self, handle: u32) -> Option<u64> {

@@ -145,7 +145,7 @@ impl<T: EngineCall> NamedCalls<T> {
         }
         computed.map_err(|ListError { call, error }| {
             let distrusted = failure::is_distrusted(&error);
-            let error = failure::explain(error, runtime.model.as_deref());
+            let error = failure::explain(error, runtime.model.as_ref());
             let (name, what) = (&names[call], calls[call].describe());
             GraphFailure::Node {
                 status: match failure::is_out_of_memory(&error) {

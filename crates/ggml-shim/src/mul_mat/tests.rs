@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use half::f16;
-use npu_model::Selector;
 use npu_offload::ComputeType;
 use proptest::prelude::*;
+use rocket_uapi::Selector;
 use zerocopy::IntoBytes;
 
 use super::*;

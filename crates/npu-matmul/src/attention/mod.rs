@@ -20,7 +20,7 @@
 //! use npu_matmul::attention::{AttentionCall, HeadRows};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let engine = Engine::open(npu_model::discover_or_model(3)?)?;
+//! let engine = Engine::open(npu_matmul::open_pool(3)?)?;
 //! // 2 heads that share one KV head; 3 rows, 5 keys, vectors of 64 elements.
 //! let (heads, kv_heads, rows, keys, len) = (2, 1, 3, 5, 64);
 //! let q = vec![0.5; heads * rows * len];

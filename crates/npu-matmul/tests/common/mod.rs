@@ -13,9 +13,9 @@ use npu_matmul::{
     Activations, Engine, Error, Observer, Output, OutputRows, PackedWeights, Plan, PlanOptions,
     Profile, SubmittedJob,
 };
-use npu_model::{Level, Model, ModelOptions, Selector};
+use npu_model::{Level, Model, ModelOptions};
 use rknpu_regcmd::{Before, LintContext, ReuseRule, Severity, lint, tasks};
-use rocket_uapi::DevicePool;
+use rocket_uapi::{DevicePool, Selector};
 
 /// File descriptors of the usual pool: one for each core of an RK3588.
 pub(crate) const DEVICES: usize = 3;

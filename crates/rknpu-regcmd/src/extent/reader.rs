@@ -9,6 +9,7 @@ use crate::chip::ATOM_BYTES;
 use crate::field::{AddressRegister, Register, RegisterInfo};
 use crate::regfile::RegisterFile;
 use crate::task::{Cube, ReadRegisters};
+use crate::word::Iova;
 
 /// Reads registers and remembers whether one of them was not written.
 pub(super) struct Reader<'a> {
@@ -98,7 +99,7 @@ pub(super) fn bytes(
     Range { start, end }: Range<i64>,
 ) -> Result<Extent, ExtentError> {
     match (u64::try_from(start), u64::try_from(end)) {
-        (Ok(first), Ok(past)) if past <= 1 << 32 => Ok(Extent {
+        (Ok(first), Ok(past)) if past <= Iova::END => Ok(Extent {
             engine,
             start: first,
             end: past,

@@ -141,13 +141,21 @@ impl LaidOutTask {
         })
     }
 
-    /// LINE_STRIDE, SURF_STRIDE and GROUP_LINE_OFF of the feature fetch.
-    pub(super) const fn feature_walk(&self) -> (u32, i32, u32) {
+    /// How the features are fetched.
+    pub(super) const fn feature_walk(&self) -> FeatureWalk {
         match self.layouts.a {
             // Groups of four lines of one atom; between surfaces what the group
             // does not count: M atoms less four. M is at most 1020 here.
-            MatrixLayout::Cube => (4, self.task.m as i32 - 4, 0),
-            MatrixLayout::RowMajor { pitch } => (pitch / ATOM_BYTES, 0, 1),
+            MatrixLayout::Cube => FeatureWalk {
+                line_stride: 4,
+                surf_stride: self.task.m as i32 - 4,
+                group_line_off: 0,
+            },
+            MatrixLayout::RowMajor { pitch } => FeatureWalk {
+                line_stride: pitch / ATOM_BYTES,
+                surf_stride: 0,
+                group_line_off: 1,
+            },
         }
     }
 
@@ -178,6 +186,13 @@ impl LaidOutTask {
             MatrixLayout::RowMajor { pitch } => (1, pitch / ATOM_BYTES - 1),
         }
     }
+}
+
+/// Fields of the feature fetch; strides in atoms.
+pub(super) struct FeatureWalk {
+    pub(super) line_stride: u32,
+    pub(super) surf_stride: i32,
+    pub(super) group_line_off: u32,
 }
 
 /// Most rows of a tile whose A is row-major, as measured (E-row-major,

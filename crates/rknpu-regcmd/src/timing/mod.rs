@@ -12,6 +12,8 @@
 //! `docs/timing-figures.md` holds them against every published figure that the model
 //! can express, and says where it fails.
 
+#[cfg(feature = "chrome")]
+mod chrome;
 mod counts;
 mod job;
 mod machine;
@@ -21,6 +23,8 @@ mod schedule;
 mod spans;
 mod work;
 
+#[cfg(feature = "chrome")]
+pub use chrome::{ChromeEvent, Track};
 pub use counts::EngineBytes;
 pub use job::{JobTime, ScheduledJob, TaskTime, Timeline};
 pub use machine::{Dram, DriverCosts, Machine, seconds};

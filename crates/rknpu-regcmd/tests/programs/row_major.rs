@@ -42,7 +42,7 @@ fn row_major_products_have_the_values_of_the_known_generator() {
         };
         (known.qd, known.od_bypass) = (half.into(), 1);
         (known.a, known.b, known.c) = (0, 0, 0);
-        known.writer.3 = columns * ty.out_bytes() / 16 - 1;
+        known.writer.notch = columns * ty.out_bytes() / 16 - 1;
         let pitches = (k * ty.operand().bits() / 8, columns * ty.out_bytes());
         let ours = row_major(task(ty, m, k, n), pitches.0, pitches.1);
         let ours = ours.program(&FORM_A, &CHIP).unwrap();

@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::dma_buf::DmaBuf;
 use crate::error::ProgramError;
 use crate::program_bo::{Placed, ProgramBo};
-use crate::submit::RawTask;
+use crate::raw_job::RawTask;
 use crate::sync_file::SyncFile;
 use crate::units::Handle;
 

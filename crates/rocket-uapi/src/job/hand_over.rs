@@ -7,7 +7,7 @@ use super::witness::Witness;
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
 use crate::error::Error;
-use crate::submit::{RawJob, RawTask};
+use crate::raw_job::{RawJob, RawTask};
 use crate::units::Handle;
 
 /// The lists of one job.

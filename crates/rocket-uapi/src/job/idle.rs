@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages of jobs that have ended, for jobs to come.
 
+use crate::raw_job::RawTask;
 use crate::rocket_file::RawBo;
-use crate::submit::RawTask;
 use crate::units::Handle;
 
 /// The witness program of one page, and what it writes there.

@@ -26,7 +26,7 @@ use crate::device::Device;
 use crate::error::{Error, ProgramError};
 use crate::fences::BufferAccess;
 use crate::program_bo::store_words;
-use crate::submit::RawTask;
+use crate::raw_job::RawTask;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle, PAGE_BYTES};
 

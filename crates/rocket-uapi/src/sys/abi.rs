@@ -337,6 +337,8 @@ pub const IMPORT_SYNC_FILE: u32 = 0x4008_6203;
 pub const DMA_BUF_SYNC: u32 = 0x4008_6200;
 /// dma-buf: SET_NAME, with an address of 64 bits in place of a structure.
 pub const DMA_BUF_SET_NAME: u32 = 0x4008_6201;
+/// Longest name of a dma-buf, with its terminator (`DMA_BUF_NAME_LEN`).
+pub const DMA_BUF_NAME_BYTES: usize = 32;
 /// sync_file: MERGE.
 pub const SYNC_MERGE: u32 = 0xc030_3e03;
 /// sync_file: FILE_INFO.

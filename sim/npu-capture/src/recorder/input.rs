@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a recorder is told.
+//! The arguments of a recorder.
 
 use rknpu_regcmd::Iova;
 use rocket_uapi::RawTask;
 
 use crate::delta::BoBytes;
 
-/// What can be chosen about a recording.
+/// Options of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct RecorderOptions {
-    /// Leaves out all contents but command words.
+    /// Records no contents but command words.
     pub zero_data: bool,
-    /// Has the file on the disk before each job runs, so that it survives a
-    /// machine that the job takes down. Slow.
+    /// Writes the file to the disk before each job runs, so that it survives a crash of the
+    /// machine. Slow.
     pub durable: bool,
     /// Texts to put into the file: names and values.
     pub notes: Vec<(String, String)>,

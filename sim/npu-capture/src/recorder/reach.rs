@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which objects a job's programs can touch.
+//! The objects that a job's programs can touch.
 
 use std::collections::BTreeSet;
 
+use rknpu_regcmd::Iova;
+
 use super::input::JobView;
-use crate::format::IOVA_END;
 use crate::programs::{Programs, words_range};
 
-/// Handles of the objects that hold the programs or that these can touch: all,
-/// where that cannot be told.
+/// Handles of the objects that hold the programs or that these can touch; all of them
+/// where that is not known.
 pub(super) fn reached(job: &JobView<'_>) -> BTreeSet<u32> {
     let inside = |start: u64, end: u64| {
         job.bos.iter().filter(move |bo| {
@@ -39,7 +40,7 @@ pub(super) fn reached(job: &JobView<'_>) -> BTreeSet<u32> {
                 Ok(extents) => extents
                     .iter()
                     .for_each(|extent| add(extent.start, extent.end)),
-                Err(_) => add(0, IOVA_END),
+                Err(_) => add(0, Iova::END),
             }
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a recorder has written, and what it writes of a job.
+//! The state of a recording, and the sections that it writes for a job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -7,31 +7,27 @@ use std::io::BufWriter;
 
 use rknpu_regcmd::Iova;
 use rocket_uapi::RawTask;
-use zerocopy::IntoBytes;
 
 use super::input::{BoView, JobView, RecorderOptions};
 use super::reach::reached;
-use crate::capture::{CapturedObject, JobOutcome, Role};
-use crate::codes;
+use crate::capture::{CapturedObject, JobOutcome, ObjectUse, Role};
 use crate::delta::{Keep, StoredPages, changes};
 use crate::error::RecordError;
-use crate::format::{
-    DoneRecord, JobRecord, NO_OBJECT, OBJECT_HAS_ADDRESS, ObjectRecord, SectionKind, TASKS_MAX,
-    TaskRecord, USES_MAX, UseRecord,
-};
+use crate::format::SectionKind;
 use crate::programs::words_range;
+use crate::sections::{self, EndedJob, JobSection};
 use crate::writer::CaptureWriter;
 
-/// How many recorded jobs ended how.
+/// Numbers of recorded jobs by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// Jobs that ended well.
+    /// Jobs that completed.
     pub completed: u64,
     /// Jobs that the driver killed: it reset their core.
     pub killed: u64,
-    /// Jobs that the driver did not take, although SUBMIT said 0.
+    /// Jobs that the driver dropped, although SUBMIT returned 0.
     pub dropped: u64,
-    /// Jobs whose SUBMIT failed, or of which nobody knows how they ended.
+    /// Jobs whose SUBMIT failed, or whose outcome is unknown.
     pub others: u64,
 }
 
@@ -47,7 +43,7 @@ impl Outcomes {
     }
 }
 
-/// What is in the file so far, and how more comes there.
+/// The contents of the file so far, and its writer.
 #[derive(Debug)]
 pub(super) struct State {
     /// None after the end or an error.
@@ -99,7 +95,7 @@ impl State {
         self.keep_going(written);
     }
 
-    /// Writes what the job finds, and the job; the objects whose contents are
+    /// Writes the memory before the job, and the job. Returns the objects whose contents are
     /// recorded.
     pub(super) fn begin(
         &mut self,
@@ -131,7 +127,7 @@ impl State {
         Ok(objects)
     }
 
-    /// The number of the object behind `bo`; new ones are written.
+    /// The number of the object behind `bo`. Writes new ones.
     fn object(&mut self, file: u32, bo: &BoView<'_>, zero: bool) -> Result<u32, RecordError> {
         if let Some(&object) = self.current.get(&(file, bo.handle)) {
             let known = &self.objects[object as usize];
@@ -140,23 +136,19 @@ impl State {
             }
         }
         let len = bo.iova.map_or(0, |_| bo.len);
-        let iova = bo.iova.unwrap_or_default();
-        if CapturedObject::wrong(bo.iova, len).is_some() {
+        let captured = CapturedObject {
+            file,
+            handle: bo.handle,
+            iova: bo.iova,
+            bytes: len,
+        };
+        if captured.wrong().is_some() {
             let handle = bo.handle;
             return Err(RecordError::Object { handle });
         }
         let object = self.objects.len() as u32;
-        let flags = bo.iova.map_or(0, |_| OBJECT_HAS_ADDRESS);
-        let record = ObjectRecord {
-            object: object.into(),
-            file: file.into(),
-            handle: bo.handle.into(),
-            iova: iova.0.into(),
-            bytes: len.into(),
-            flags: flags.into(),
-            reserved: 0.into(),
-        };
-        self.section(SectionKind::OBJECT, record.as_bytes())?;
+        let payload = sections::object::encode(object, &captured);
+        self.section(SectionKind::OBJECT, &payload)?;
         self.objects.push(WrittenObject {
             iova: bo.iova,
             len,
@@ -232,12 +224,11 @@ impl State {
         let mut uses = Vec::new();
         let mut push = |handle: u32, role: Role| {
             let there = job.bos.iter().any(|bo| bo.handle == handle);
-            let object = self.current.get(&(file, handle)).copied();
-            let object = object.filter(|_| there).unwrap_or(NO_OBJECT);
-            uses.push(UseRecord {
-                handle: handle.into(),
-                object: object.into(),
-                role: codes::encode_role(role).into(),
+            let object = self.current.get(&(file, handle)).filter(|_| there);
+            uses.push(ObjectUse {
+                handle,
+                object: object.map(|&object| object as usize),
+                role,
             });
         };
         job.reads.iter().for_each(|&handle| push(handle, Role::In));
@@ -249,25 +240,13 @@ impl State {
                 push(handle, Role::Reached);
             }
         }
-        if job.tasks.len() > TASKS_MAX as usize || uses.len() > USES_MAX as usize {
-            let what = "a job has too many programs or objects";
-            return Err(RecordError::Full { what });
-        }
-        let record = JobRecord {
-            job: self.jobs.into(),
-            file: file.into(),
-            started_ns: started_ns.into(),
-            tasks: (job.tasks.len() as u32).into(),
-            bos: (uses.len() as u32).into(),
+        let submitted = JobSection {
+            file,
+            started_ns,
+            tasks: job.tasks.to_vec(),
+            uses,
         };
-        let tasks = job.tasks.iter().map(|task| TaskRecord {
-            regcmd: task.regcmd.0.into(),
-            words: task.words.into(),
-        });
-        let tasks: Vec<_> = tasks.collect();
-        let mut payload = record.as_bytes().to_vec();
-        payload.extend_from_slice(tasks.as_bytes());
-        payload.extend_from_slice(uses.as_bytes());
+        let payload = sections::job::encode(self.jobs, &submitted)?;
         self.section(SectionKind::JOB, &payload)
     }
 
@@ -291,15 +270,12 @@ impl State {
                 self.contents(begun.file, bo)?;
             }
         }
-        let (code, errno) = codes::encode_outcome(outcome);
-        let record = DoneRecord {
-            job: begun.job.into(),
-            outcome: code.into(),
-            errno: errno.into(),
-            reserved: 0.into(),
-            ended_ns: ended_ns.into(),
+        let end = EndedJob {
+            job: begun.job,
+            outcome,
+            ended_ns,
         };
-        self.section(SectionKind::DONE, record.as_bytes())?;
+        self.section(SectionKind::DONE, &sections::done::encode(end))?;
         self.jobs += 1;
         Ok(())
     }

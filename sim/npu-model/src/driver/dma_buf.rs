@@ -27,9 +27,6 @@ use super::shared_file::{self, FileId, SharedFile, SharedFileKind, copy_in, copy
 use super::sync_file::ModelSyncFile;
 use crate::lock::lock;
 
-/// Longest name, its terminator included (`DMA_BUF_NAME_LEN`).
-const NAME_BYTES: u64 = 32;
-
 /// An exported buffer object, as long as a descriptor of it is open.
 #[derive(Debug)]
 pub(super) struct ModelDmaBuf {
@@ -98,7 +95,7 @@ impl ModelDmaBuf {
                 break;
             }
             name.push(byte);
-            if name.len() as u64 >= NAME_BYTES {
+            if name.len() >= sys::DMA_BUF_NAME_BYTES {
                 return Err(Errno::INVAL);
             }
         }

@@ -31,8 +31,9 @@ mod cache;
 mod client_map;
 mod device;
 mod dma_buf;
+mod drm_file;
+mod drm_file_mmap;
 mod fence;
-mod file;
 mod gem;
 mod hardware;
 mod health;
@@ -44,7 +45,6 @@ mod life;
 mod mapping;
 #[allow(unsafe_code)]
 mod memory;
-mod mmap;
 mod model;
 mod orphans;
 mod profile;
@@ -58,7 +58,7 @@ mod sync_file;
 
 pub use bugs::{Bug, DriverBugs};
 pub use cache::Caches;
-pub use file::DrmFile;
+pub use drm_file::DrmFile;
 pub use hardware::{Kicked, kick};
 pub use job::JobCounts;
 pub use mapping::Mapping;

@@ -11,7 +11,7 @@ use rocket_uapi::{Device, FileOperations};
 use super::bugs::Bug;
 use super::client_map::ClientMaps;
 use super::device::DriverState;
-use super::file::DrmFile;
+use super::drm_file::DrmFile;
 use super::job::JobCounts;
 use crate::event::{Event, EventTally};
 use crate::options::ModelOptions;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use rocket_uapi::{Deadline, KernelVersion};
+use rocket_uapi::{Deadline, Iova, KernelVersion};
 
 /// The IOMMU behind which the cores sit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Iommu {
     /// Bytes of an address space (`geometry.aperture_end` + 1).
     pub(super) const fn aperture(self) -> u64 {
         match self {
-            Self::Rockchip => 1 << 32,
+            Self::Rockchip => Iova::END,
             Self::SmmuV3 => 1 << 48,
         }
     }

@@ -20,9 +20,6 @@ use super::fence::{Fence, Watcher, new_contexts};
 use super::resv::Exported;
 use super::shared_file::{self, SharedFile, SharedFileKind, copy_in, copy_out, has_hung_up};
 
-/// Bytes of a name, its terminator included.
-const NAME_BYTES: usize = 32;
-
 /// What SYNC_IOC_FILE_INFO says of a signalled fence.
 const STATUS_SIGNALED: i32 = 1;
 
@@ -99,7 +96,7 @@ impl ModelSyncFile {
             let last = both().filter_map(|fence| fence.ended_ns()).max();
             fences.push(Arc::new(Fence::stub(last.unwrap_or_default())));
         }
-        let name = argument.name[..NAME_BYTES - 1].split(|&byte| byte == 0);
+        let name = argument.name[..argument.name.len() - 1].split(|&byte| byte == 0);
         let name = name.into_iter().next().unwrap_or_default();
         let named = [&self.exported.named[..], &other.named].concat();
         let merged = Exported { fences, named };
@@ -252,10 +249,10 @@ fn fence_info(fence: &Fence) -> sys::SyncFenceInfo {
     }
 }
 
-/// A C string of at most 31 bytes.
-fn text(bytes: &[u8]) -> [u8; NAME_BYTES] {
-    let mut text = [0; NAME_BYTES];
-    let len = bytes.len().min(NAME_BYTES - 1);
+/// A C string that fits with its terminator.
+fn text<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut text = [0; N];
+    let len = bytes.len().min(N - 1);
     text[..len].copy_from_slice(&bytes[..len]);
     text
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A timeline as a file that trace viewers show.
 
-use rknpu_regcmd::timing::Stage;
+use rknpu_regcmd::timing::{ChromeEvent, Stage};
 use serde_json::{Map, Value, json};
 
 use super::jobs::DeviceTimeline;
-use crate::chrome::ChromeEvent;
 
 /// Process of the files; cores are those above.
 const FILES: u32 = 1;

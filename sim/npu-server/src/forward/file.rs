@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
-    Arena, Caller, ClientJob, Deadline, Descriptor, FileLayer, Node, NotRead, PAGE_BYTES, SETTLE,
-    Wake, export, gem_close, ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys, version,
+    Arena, Caller, ClientJob, Deadline, Descriptor, FileLayer, MapRequest, Node, NotRead,
+    PAGE_BYTES, SETTLE, Wake, export, gem_close, ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys,
+    version,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::mm::MapFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::service::{MapOf, OpenFile};
@@ -111,9 +111,10 @@ unsafe impl FileLayer for ForwardFile {
 }
 
 impl OpenFile for ForwardFile {
-    fn client_map(&self, offset: u64, _: usize, _: MapFlags) -> Result<MapOf, Errno> {
+    fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno> {
         // The rest is between the client and the kernel.
         let file = rustix::io::fcntl_dupfd_cloexec(&self.node, 0)?;
+        let offset = request.offset;
         Ok(MapOf { file, offset })
     }
 

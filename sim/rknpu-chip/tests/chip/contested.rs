@@ -144,7 +144,7 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "partial-group" => matmul(facts, INT8_INT32, (4, 32, 64), |product| {
             product.conv.po = 0;
             product.conv.size_e = 1;
-            product.conv.writer.4 = 8;
+            product.conv.writer.add = 8;
             product.conv.output.2 = 48;
         }),
         "output-ties" => matmul(facts, INT8_INT32, (4, 32, 32), |product| {

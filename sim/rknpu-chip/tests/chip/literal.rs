@@ -14,7 +14,7 @@ use rknpu_regcmd::Word;
 use super::board::{Board, Outcome};
 use super::robust::{any_register, any_value, good_programs};
 use super::tensor::Numbers;
-use families::conv::{ConvProgram, Rdma};
+use families::conv::{ConvProgram, Rdma, WriterWalk};
 use families::flying::Flying;
 use families::matmul::{self, FP16_FP32, INT8_INT32, ProductTypes};
 
@@ -133,7 +133,13 @@ pub(super) fn convolution_of(ty: ProductTypes) -> impl Strategy<Value = ConvProg
         let pixels = ow * oh;
         let (notch, stride, add_surface) =
             writer.unwrap_or((0, pixels, (conv.size_e + 1) * pixels));
-        conv.writer = (ow, oh, stride, notch, add_surface);
+        conv.writer = WriterWalk {
+            width: ow,
+            height: oh,
+            stride,
+            notch,
+            add: add_surface,
+        };
         if sums {
             conv.qd = 1;
             conv.od_bypass = 0;
@@ -172,7 +178,13 @@ fn requantised() -> impl Strategy<Value = ConvProgram> {
         conv.input.2 = 16 * atoms - odd;
         let pixels = conv.output.0 * conv.output.1;
         if apart {
-            conv.writer = (conv.output.0, conv.output.1, pixels, 0, 4 * pixels);
+            conv.writer = WriterWalk {
+                width: conv.output.0,
+                height: conv.output.1,
+                stride: pixels,
+                notch: 0,
+                add: 4 * pixels,
+            };
         }
         conv
     })

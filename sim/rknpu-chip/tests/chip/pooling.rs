@@ -7,7 +7,7 @@ use rknpu_regcmd::regs::{ppu, ppu_rdma};
 
 use super::board::Board;
 use super::tensor::{Numbers, half_at};
-use families::pooling::PoolProgram;
+use families::pooling::{Padding, PoolProgram};
 
 proptest! {
     #![proptest_config(test_support::cases(32))]
@@ -18,7 +18,7 @@ proptest! {
         (iw, ih) in (4u32..12, 4u32..12),
         (kw, kh) in (2u32..4, 2u32..4),
         (sx, sy) in (1u32..4, 1u32..4),
-        pad in (0u32..2, 0u32..2, 0u32..2, 0u32..2),
+        (left, top, right, bottom) in (0u32..2, 0u32..2, 0u32..2, 0u32..2),
         surfaces in 1u32..4,
         beyond in prop_oneof![Just((0u32, 0u32)), (0u32..3, 0u32..3)],
         nans in 2usize..40,
@@ -26,8 +26,8 @@ proptest! {
     ) {
         // Windows may hang out on the far sides by more than the padding there.
         let out = |size: u32, near: u32, far: u32, k: u32, s: u32| (size + near + far - k) / s + 1;
-        let ow = out(iw, pad.0, pad.2, kw, sx) + beyond.0;
-        let oh = out(ih, pad.1, pad.3, kh, sy) + beyond.1;
+        let ow = out(iw, left, right, kw, sx) + beyond.0;
+        let oh = out(ih, top, bottom, kh, sy) + beyond.1;
         let mut numbers = Numbers::new(seed);
         let mut input = numbers.f16s((iw * ih * surfaces * 8) as usize);
         if method > 0 {
@@ -46,7 +46,7 @@ proptest! {
             output: (ow, oh),
             channels: surfaces * 8,
             stride: (sx, sy),
-            pad,
+            pad: Padding { left, top, right, bottom },
             pad_value: f16::from_f32(outside).to_bits().into(),
             ..PoolProgram::new(method, (iw, ih), (kw, kh), at)
         };
@@ -57,8 +57,8 @@ proptest! {
         let got = board.bytes(at.1, len);
         for (c, p) in (0..surfaces * 8).flat_map(|c| (0..ow * oh).map(move |p| (c, p))) {
             let window = (0..kw * kh).map(|tap| {
-                let y = (p / ow * sy + tap / kw).wrapping_sub(pad.1);
-                let x = (p % ow * sx + tap % kw).wrapping_sub(pad.0);
+                let y = (p / ow * sy + tap / kw).wrapping_sub(top);
+                let x = (p % ow * sx + tap % kw).wrapping_sub(left);
                 if y >= ih || x >= iw {
                     return outside;
                 }

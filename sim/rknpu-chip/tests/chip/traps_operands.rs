@@ -4,7 +4,7 @@
 use families::conv::Rdma;
 use families::flying::Flying;
 use families::matmul::FP16_FP16;
-use families::pooling::PoolProgram;
+use families::pooling::{Padding, PoolProgram};
 use rknpu_chip::{Effect, Level};
 use rknpu_regcmd::regs::dpu;
 
@@ -120,7 +120,11 @@ fn t59_t60_pooling() {
     // Minus infinity: the reciprocal overflowed.
     assert_eq!(bytes[..2], [0x00, 0xfc]);
     let (outcome, bytes) = run(PoolProgram {
-        pad: (1, 1, 0, 0),
+        pad: Padding {
+            left: 1,
+            top: 1,
+            ..Padding::default()
+        },
         output: (6, 6),
         ..pool(1, (2, 2))
     });

@@ -10,7 +10,7 @@ use rknpu_regcmd::regs::pc;
 use families::DPU_DONE;
 use families::conv::ConvProgram;
 use families::matmul::{INT8_INT32, ProductTypes};
-use families::pooling::PoolProgram;
+use families::pooling::{Padding, PoolProgram};
 
 /// Programs in memory, ready to be kicked.
 pub(crate) struct ChipPrograms {
@@ -87,7 +87,11 @@ impl ChipPrograms {
             output: (side / 2, side / 2),
             channels,
             stride: (2, 2),
-            pad: (1, 1, 0, 0),
+            pad: Padding {
+                left: 1,
+                top: 1,
+                ..Padding::default()
+            },
             pad_value: 0xfc00,
             ..PoolProgram::new(1, (side, side), (3, 3), (0, input as u32))
         };

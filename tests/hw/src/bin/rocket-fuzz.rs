@@ -16,9 +16,9 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
-use npu_model::Selector;
 use rocket_hw_tests::fuzz::{Options, run};
 use rocket_hw_tests::{NO_DEVICE, NotPassed, open_or_exit};
+use rocket_uapi::Selector;
 
 /// Makes random calls on the rocket driver and checks that its errors are
 /// documented ones, that the memory of other files stays, and that afterwards the

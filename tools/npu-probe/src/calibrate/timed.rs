@@ -219,7 +219,8 @@ fn modelled_ps(model: &Model) -> Result<u64, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use npu_model::{Opened, Selector};
+    use npu_model::Opened;
+    use rocket_uapi::Selector;
 
     use super::*;
 

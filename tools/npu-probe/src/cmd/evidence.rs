@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use npu_matmul::Profile;
 use npu_matmul::profile::Board;
-use npu_model::Selector;
+use rocket_uapi::Selector;
 
 use crate::calibrate;
 use crate::evidence::{

@@ -4,10 +4,11 @@
 use std::fmt::Write;
 
 use anyhow::anyhow;
-use npu_model::{Model, ModelOptions, Selector};
+use npu_model::{Model, ModelOptions};
 use rknpu_chip::ChipOptions;
 use rknpu_regcmd::regs::pc;
 use rknpu_regcmd::{Register, Word};
+use rocket_uapi::Selector;
 use serde::Serialize;
 
 use crate::exec::memory::ProgramMemory;

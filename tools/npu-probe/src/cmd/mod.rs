@@ -25,7 +25,8 @@ pub(crate) mod serve;
 pub(crate) mod soak;
 
 use anyhow::anyhow;
-use npu_model::{ModelOptions, OpenError, Opened, Selector};
+use npu_model::{ModelOptions, OpenError, Opened};
+use rocket_uapi::Selector;
 
 use crate::exit::Failure;
 use crate::flags::DeviceFlags;

@@ -18,9 +18,9 @@ use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_s
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use npu_capture::{Recorder, RecorderOptions};
-use npu_model::{Model, Selector};
+use npu_model::Model;
 use npu_server::{ForwardService, ModelService, Server, Service};
-use rocket_uapi::DeviceInfo;
+use rocket_uapi::{DeviceInfo, Selector};
 use rustix::process::{WaitOptions, WaitStatus};
 
 use crate::exit::{Failure, no_thread};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use npu_model::DEVICE_VARIABLE;
+use rocket_uapi::DEVICE_VARIABLE;
 
 use crate::first::{LADDER, Rung};
 

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
-use rknpu_regcmd::Word;
+use rknpu_regcmd::{Iova, Program, Word};
 use rocket_uapi::PAGE_BYTES;
 
 use crate::exit::Failure;
@@ -15,12 +15,8 @@ use crate::program;
 
 /// A page of the IOMMU, bytes.
 const PAGE: u64 = PAGE_BYTES as u64;
-/// One past the last address that the NPU can use.
-const IOVA_END: u64 = 1 << 32;
 /// Most bytes of a region: a buffer object has fewer than 2^31.
 const REGION_MAX: u64 = (1 << 31) - PAGE;
-/// Most words that a kick fetches: pairs, counted with 16 bits.
-const WORDS_MAX: usize = 2 << 16;
 
 /// Pages from `start` on.
 #[derive(Debug)]
@@ -115,9 +111,10 @@ impl ProgramMemory {
 
     fn add_program(&mut self, words: &[Word], at: Option<u32>) -> anyhow::Result<()> {
         ensure!(
-            words.len() <= WORDS_MAX,
-            "the program has {} words, and a kick fetches at most {WORDS_MAX}",
-            words.len()
+            words.len() <= Program::WORDS_MAX,
+            "the program has {} words, and a kick fetches at most {}",
+            words.len(),
+            Program::WORDS_MAX
         );
         let what = "the program".to_owned();
         let bytes = program::to_binary(words);
@@ -134,7 +131,7 @@ impl ProgramMemory {
 
     /// The highest `len` bytes that no region has.
     fn highest_free(&self, len: u64) -> Option<u32> {
-        let mut end = IOVA_END;
+        let mut end = Iova::END;
         for region in self.regions.iter().rev() {
             if end - region.end() >= len {
                 break;
@@ -241,7 +238,7 @@ fn check_size(what: &str, len: u64) -> anyhow::Result<()> {
 
 fn within_addresses(what: &str, end: u64) -> anyhow::Result<()> {
     ensure!(
-        end <= IOVA_END,
+        end <= Iova::END,
         "{what} would end at {end:#x}, beyond the 4 GiB that the NPU can address"
     );
     Ok(())
@@ -297,8 +294,8 @@ mod tests {
 
     #[test]
     fn limits() {
-        assert!(with(&[], WORDS_MAX).is_ok());
-        assert!(with(&[], WORDS_MAX + 1).is_err());
+        assert!(with(&[], Program::WORDS_MAX).is_ok());
+        assert!(with(&[], Program::WORDS_MAX + 1).is_err());
         assert!(with(&[output(0, u32::MAX)], 1).is_err());
         assert!(with(&[output(u32::MAX, 2)], 1).is_err());
     }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use npu_model::Selector;
+use rocket_uapi::Selector;
 use serde::Serialize;
 
 use crate::exit::Failure;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use npu_model::Selector;
+use rocket_uapi::Selector;
 
 use super::common::ReportFlags;
 

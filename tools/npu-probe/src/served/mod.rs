@@ -10,8 +10,9 @@ use std::fmt::Write as _;
 use anyhow::anyhow;
 use npu_capture::Outcomes;
 use npu_model::timeline::DeviceTimeline;
-use npu_model::{Model, ModelOptions, Selector};
+use npu_model::{Model, ModelOptions};
 use npu_server::{Counts, ForwardService};
+use rocket_uapi::Selector;
 use serde::Serialize;
 
 use self::calls::ProgramCalls;

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::caller::Caller;
 use crate::units::Handle;
-use crate::user::Arena;
+use crate::user_memory::Arena;
 use crate::{Errno, sys};
 
 /// Most jobs of a SUBMIT, programs of a job and entries of its lists that are

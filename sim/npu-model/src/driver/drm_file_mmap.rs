@@ -9,7 +9,7 @@ use rocket_uapi::MapRequest;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
-use super::file::DrmFile;
+use super::drm_file::DrmFile;
 use super::gem::GemObject;
 use super::mapping::Mapping;
 use super::memory::PAGE_BYTES;

@@ -1,17 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a capture says of the device: the payload of a DEVI section.
+//! DEVI: the device.
 
 use rknpu_regcmd::ChipProfile;
 use rocket_uapi::DeviceInfo;
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I32, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::capture::RecordedDevice;
 use crate::error::CaptureError;
 use crate::fields::{Fields, push_text};
-use crate::format::{DEVICE_IS_MODEL, DeviceRecord};
 
-/// The payload of a device.
+/// Flag: it is a model.
+const DEVICE_IS_MODEL: u32 = 1;
+
+/// Followed by five texts and `profile` times a text and a U32.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct DeviceRecord {
+    flags: U32,
+    cores: U32,
+    version: [I32; 3],
+    profile: U32,
+}
+
+/// The payload for a device.
 pub(crate) fn encode(info: &DeviceInfo) -> Vec<u8> {
     let chip = ChipProfile::RK3588;
     let profile = [

@@ -5,6 +5,8 @@
 //! `X` is a slice, `M` names a track, `s` and `f` are the ends of an arrow.
 //! Times are microseconds; six decimals keep the picoseconds.
 
+use alloc::string::String;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 

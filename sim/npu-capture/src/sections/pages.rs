@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PAGE: pages of an object.
+
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::capture::{CapturedObject, Chunk, PageRun};
+use crate::error::{CaptureError, RecordError};
+use crate::fields::Fields;
+use crate::format::{CHUNK_BYTES, PAGE, pack};
+
+/// Kind of a run: pages of zeroes.
+const RUN_ZERO: u32 = 0;
+/// Kind of a run: pages in the section's data.
+const RUN_DATA: u32 = 1;
+
+/// Followed by `runs` times [`RunRecord`] and one zstd frame.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct PagesRecord {
+    object: U32,
+    runs: U32,
+    /// Length of the frame's contents.
+    raw_bytes: U32,
+    reserved: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RunRecord {
+    first: U32,
+    count: U32,
+    kind: U32,
+}
+
+/// A PAGE section in the making.
+pub(crate) struct PagesEncoder {
+    object: u32,
+    runs: Vec<RunRecord>,
+    data: Vec<u8>,
+}
+
+/// Most runs of a section.
+const RUNS_MAX: usize = 1 << 16;
+
+impl PagesEncoder {
+    pub(crate) fn new(object: u32) -> Self {
+        Self {
+            object,
+            runs: Vec::new(),
+            data: Vec::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, page: u32, data: Option<&[u8; PAGE as usize]>) {
+        let kind = if data.is_some() { RUN_DATA } else { RUN_ZERO };
+        match self.runs.last_mut() {
+            Some(run) if run.kind.get() == kind && run.first.get() + run.count.get() == page => {
+                run.count += 1;
+            }
+            _ => self.runs.push(RunRecord {
+                first: page.into(),
+                count: 1.into(),
+                kind: kind.into(),
+            }),
+        }
+        self.data.extend_from_slice(data.map_or(&[], |data| data));
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.data.len() as u64 == CHUNK_BYTES || self.runs.len() == RUNS_MAX
+    }
+
+    /// The payload for the pages that were added since the last one; `None` if there are none.
+    pub(crate) fn take(&mut self) -> Result<Option<Vec<u8>>, RecordError> {
+        if self.runs.is_empty() {
+            return Ok(None);
+        }
+        let record = PagesRecord {
+            object: self.object.into(),
+            runs: (self.runs.len() as u32).into(),
+            raw_bytes: (self.data.len() as u32).into(),
+            reserved: 0.into(),
+        };
+        let mut payload = record.as_bytes().to_vec();
+        payload.extend_from_slice(self.runs.as_bytes());
+        payload.extend(pack(&self.data)?);
+        self.runs.clear();
+        self.data.clear();
+        Ok(Some(payload))
+    }
+}
+
+/// The pages of one of `objects` in a payload. `end` is the end of the section.
+pub(crate) fn decode(
+    mut fields: Fields<'_>,
+    objects: &[CapturedObject],
+    end: u64,
+) -> Result<Chunk, CaptureError> {
+    let record: PagesRecord = fields.record()?;
+    let object = record.object.get() as usize;
+    let pages = match objects.get(object) {
+        Some(object) => object.bytes / PAGE,
+        None => return Err(fields.malformed("the pages belong to no object")),
+    };
+    let mut runs = Vec::new();
+    let (mut last, mut data_pages) = (0, 0_u64);
+    for run in fields.records::<RunRecord>(record.runs.get())? {
+        let (first, count) = (u64::from(run.first.get()), u64::from(run.count.get()));
+        if count == 0 || first < last || first + count > pages {
+            return Err(fields.malformed("runs of pages overlap or leave the object"));
+        }
+        last = first + count;
+        let data = match run.kind.get() {
+            RUN_ZERO => None,
+            RUN_DATA => {
+                // Below 2^32: a chunk that exceeds its limit is refused.
+                let place = data_pages as u32;
+                data_pages += count;
+                Some(place)
+            }
+            _ => return Err(fields.malformed("a run of pages is of no known kind")),
+        };
+        if data_pages * PAGE > CHUNK_BYTES {
+            return Err(fields.malformed("it holds more pages than a section can"));
+        }
+        runs.push(PageRun {
+            first: run.first.get(),
+            count: run.count.get(),
+            data,
+        });
+    }
+    let raw_bytes = data_pages * PAGE;
+    let packed = fields.rest();
+    if u64::from(record.raw_bytes.get()) != raw_bytes || (raw_bytes == 0) != packed.is_empty() {
+        return Err(fields.malformed("its data are not those of its pages"));
+    }
+    Ok(Chunk {
+        object,
+        runs,
+        offset: end - packed.len() as u64,
+        packed_bytes: packed.len(),
+        raw_bytes: raw_bytes as usize,
+    })
+}
