@@ -89,7 +89,7 @@ impl Engine {
         let device = pool.devices().first().ok_or(PlanError::NoDevice)?;
         let (options, refused) = PlanOptions::for_device(&device.info());
         if let Some(error) = refused {
-            tracing::warn!(%error, "no profile of this board");
+            tracing::warn!(%error, "the board profile is not usable; using built-in values");
         }
         Self::with_options(pool, options)
     }

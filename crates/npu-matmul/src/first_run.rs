@@ -106,7 +106,7 @@ impl fmt::Display for Remedy {
             Self::NoReuse(dtype) => {
                 write!(
                     f,
-                    "{dtype} tasks reuse no operand from now on; run the call again"
+                    "{dtype} tasks fetch both operands from now on; run the call again"
                 )
             }
             Self::FormB => f.write_str("programs have form B from now on; run the call again"),
@@ -119,8 +119,8 @@ impl fmt::Display for Remedy {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "the first task of its kind ({kind}) computed {got} instead of {expected} in row {row}, \
-     column {column} of its tile: {remedy}; `npu-probe first` finds out why, and writes a profile \
-     that keeps away from it"
+     column {column} of its tile: {remedy}; run `npu-probe first` to find the cause and write a \
+     profile that avoids it"
 )]
 pub struct WrongResult {
     /// The kind of the task.

@@ -139,7 +139,7 @@ fn another_boards_profile_is_refused_by_name() {
     fs::write(&file, "{}").unwrap();
     let plan = json(device, users, "plan 4x64x32");
     let why = plan["profile_refused"].as_str().unwrap();
-    assert!(why.contains("no profile of a board"), "{why}");
+    assert!(why.contains("not a board profile"), "{why}");
     let missing = folder.path().join("missing.json");
     let plan = json(device, Place::Named(&missing), "plan 4x64x32");
     let why = plan["profile_refused"].as_str().unwrap();

@@ -122,8 +122,8 @@ impl Largest {
 pub enum DoesNotFit {
     /// One file descriptor has too few addresses left.
     #[error(
-        "file descriptor {device} would hold up to {bytes} bytes, working buffers \
-         included, of the {limit} that it can address; use more file descriptors"
+        "file descriptor {device} would need up to {bytes} bytes, working buffers included, but \
+         can address {limit}; use more file descriptors"
     )]
     Addresses {
         /// Index into the device pool.
@@ -135,8 +135,8 @@ pub enum DoesNotFit {
     },
     /// All together take more memory than they may.
     #[error(
-        "the weights, or all that products with them need where that is limited, would take \
-         {bytes} bytes of the {limit} that they may; load fewer, or of fewer bits"
+        "the weights, with working memory if the limit includes it, would take {bytes} bytes, but \
+         the limit is {limit}; load fewer weights, or weights of fewer bits"
     )]
     Memory {
         /// What they would take.
@@ -146,8 +146,8 @@ pub enum DoesNotFit {
     },
     /// All buffer objects together are more mappings than the process may have.
     #[error(
-        "the buffers would be up to {mappings} mappings of the {limit} that this process may \
-         have for them; raise vm.max_map_count"
+        "the buffers would need up to {mappings} mappings, but this process may have {limit} for \
+         them; raise vm.max_map_count"
     )]
     Mappings {
         /// What they would be.
@@ -156,7 +156,7 @@ pub enum DoesNotFit {
         limit: u64,
     },
     /// The weights were planned for more devices.
-    #[error("the weights are planned for device {device} of {devices}")]
+    #[error("the weights are planned for device {device}, but there are only {devices} devices")]
     Devices {
         /// Index that they name.
         device: usize,
@@ -364,7 +364,7 @@ impl fmt::Display for MemoryPlan {
         let (Limit::Weights(limit) | Limit::Everything(limit)) = self.limit;
         write!(
             f,
-            "weights of {} bytes on {} device(s), at most {} with all that products need; limit: \
+            "weights of {} bytes on {} device(s), at most {} with working memory; limit: \
              {limit} bytes",
             self.total(),
             self.per_device.len(),

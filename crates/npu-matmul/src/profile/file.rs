@@ -63,11 +63,11 @@ pub enum ProfileError {
     #[error("it is longer than {FILE_BYTES_MAX} bytes")]
     TooLong,
     /// It is not JSON, or JSON of something else.
-    #[error("it is no profile of a board: {0}")]
+    #[error("it is not a board profile: {0}")]
     Json(#[from] serde_json::Error),
     /// A name or version that is not known here.
     #[error(
-        "its format is {format:?}, version {version}, and this program reads {FORMAT:?}, \
+        "its format is {format:?}, version {version}, but this program reads {FORMAT:?}, \
          version {VERSION}: calibrate again"
     )]
     Format {
@@ -77,10 +77,10 @@ pub enum ProfileError {
         version: u64,
     },
     /// A name or the like that is no line of text.
-    #[error("a text in it is longer than {TEXT_BYTES_MAX} bytes, or more than a line")]
+    #[error("a text field is longer than {TEXT_BYTES_MAX} bytes or has more than one line")]
     Text,
     /// A number that no machine has.
-    #[error("{field} is {value}, which no such machine has")]
+    #[error("{field} is {value}, which is out of range")]
     Number {
         /// The field.
         field: &'static str,
@@ -89,7 +89,7 @@ pub enum ProfileError {
     },
     /// It was measured elsewhere.
     #[error(
-        "{}: the profile \"{name}\" is of {theirs}, and this is {here}: calibrate this one",
+        "{}: profile \"{name}\" is for {theirs}, but this is {here}; calibrate this board",
         file.display()
     )]
     Foreign {

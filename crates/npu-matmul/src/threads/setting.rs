@@ -47,19 +47,19 @@ pub enum Pinning {
 #[non_exhaustive]
 pub enum ThreadsError {
     /// The text is no setting.
-    #[error("{text:?} is no number of threads: write 4, auto, 4,pin or auto,free, 1024 at most")]
+    #[error("{text:?} is not a thread setting: use 4, auto, 4,pin or auto,free; at most 1024")]
     Unreadable {
         /// The text of the variable.
         text: String,
     },
     /// The kernel does not tell which CPUs may be used.
-    #[error("cannot learn which CPUs this process may use: {errno}")]
+    #[error("cannot read which CPUs this process may use: {errno}")]
     Affinity {
         /// The kernel's error.
         errno: Errno,
     },
     /// A thread cannot stay on a CPU.
-    #[error("a thread cannot be kept on CPU {cpu}: {errno}; leave it out with \",free\"")]
+    #[error("cannot pin a thread to CPU {cpu}: {errno}; use \",free\" to run without pinning")]
     Pin {
         /// Number of the CPU.
         cpu: usize,

@@ -82,7 +82,7 @@ fn start_global() -> bool {
     let set = set.and_then(|text| text.parse().ok());
     let count = set.filter(|&count| count > 0).unwrap_or_else(available);
     let Ok(waiting) = start(count, |index| format!("npu-cpu-{index}"), spawn) else {
-        tracing::warn!("no thread could be started: each caller does its parallel work alone");
+        tracing::warn!("no thread could be started: each caller does its parallel work in its own thread");
         return false;
     };
     // If the program has started it before it has threads of its own.
