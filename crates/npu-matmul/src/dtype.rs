@@ -36,8 +36,8 @@ pub enum Dtype {
     /// saturate (E-int4-saturates). Tiles are limited so that none saturates; the CPU adds them up
     /// in 32 bits.
     ///
-    /// [`INT4_K_TILE_MAX`](crate::plan::INT4_K_TILE_MAX) channels are always safe: 384 * 8 * 8 <
-    /// 32767. A deeper tile is safe if the magnitudes of each kernel's weights in it add up to at
+    /// [`INT4_K_TILE_MAX`](crate::plan::INT4_K_TILE_MAX) channels are always safe (384 * 8 * 8 <
+    /// 32767). A deeper tile is safe if the magnitudes of each kernel's weights in it add up to at
     /// most 32767 / 8, because activations are at most 8 in magnitude.
     /// [`int4_depth`](crate::plan::int4_depth) finds that depth.
     ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory layouts of the NPU's operands and results: the position of each element.
 //!
-//! The chip dictates these formats. Only `pack` and `unpack` use them. One tile of C = A x B^T:
+//! The chip dictates these formats; `pack` and `unpack` implement them. One tile of C = A x B^T:
 //!
 //! ```text
 //! A, M x K: "NC1HWC2". K is cut into surfaces of one atom (16 bytes) depth;

@@ -159,13 +159,13 @@ impl Tiling {
                 && job.tasks.len() <= limits.tasks
                 && job.output_bytes.max(job.band.activation_bytes) <= limits.buffer_bytes
         };
-        // K and V, half of the bytes each.
+        // The limit applies to K and V separately.
         self.kv_bytes() / 2 <= limits.buffer_bytes
             && fits(&self.score_job(0, m, &blocks))
             && fits(&self.value_job(0, m, &blocks))
     }
 
-    /// Heads and rows of the tiles for so many heads of one KV head, and so many rows.
+    /// Splits the `group` heads of one KV head and `rows` rows into tiles.
     pub(super) fn tiles(
         &self,
         group: usize,

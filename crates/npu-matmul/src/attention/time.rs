@@ -71,7 +71,7 @@ impl AttentionBatch {
         let Some(window) = self.window else {
             return 0..self.keys;
         };
-        // Row r's own key follows those before the batch and those of r rows.
+        // The key of row r itself: the rows are the last ones of the sequence.
         let own = |row: usize| (self.keys + row).saturating_sub(self.rows);
         let first = (own(rows.start) + 1).saturating_sub(window);
         first..(own(rows.end.saturating_sub(1)) + 1).min(self.keys)

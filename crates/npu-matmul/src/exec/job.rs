@@ -228,7 +228,7 @@ impl OnDevice<'_> {
         })
     }
 
-    /// Submits jobs together. If the driver rejects them, their buffers are recycled.
+    /// Submits jobs together. Recycles the buffers of jobs that the driver rejects.
     pub(crate) fn submit(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, Error> {
         self.hand_over(jobs).map_err(|(error, jobs)| {
             self.discard(jobs);
@@ -236,7 +236,7 @@ impl OnDevice<'_> {
         })
     }
 
-    /// Submits jobs together. If the driver rejects them, the jobs are returned.
+    /// Submits jobs together. Returns the jobs that the driver rejects.
     pub(crate) fn hand_over(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, (Error, Vec<Job>)> {
         let device = self.engine.buffers(self.device).device();
         let (from, count) = (Instant::now(), jobs.len());
