@@ -109,7 +109,7 @@ def test_wrong_first_task_runs_again(reference, tmp_path, seen):
     expected = text.run(env={"GGML_ROCKET_PRECISION": "w8a8-hadamard"}).generated
     output = text.run(env=played(board, profile, PRECISION="w8a8-hadamard"), log="again")
     assert output.generated == expected
-    said = output.lines("ROCKET: ", "again: ", "int8 tasks reuse no operand from now on")
+    said = output.lines("ROCKET: ", "again: ", "int8 tasks fetch both operands from now on")
     # Once: from then on nothing is reused.
     assert len(said) == 1, output.stderr
     assert output.stats["matmuls failed"] == 0, output.stats.text

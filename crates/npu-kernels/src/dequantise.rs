@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Integer sums -> the floats that they stand for.
+//! Converts integer sums to floats.
 
-/// The float that an integer result stands for. The product of all three is
-/// made in f64: both scales and the sum together can leave the range of f32
-/// half-way to a result within it.
+/// The float for an integer sum: the sum times both scales. It multiplies in f64, because partial
+/// results may leave the range of f32 even if the result is within it.
 #[inline(always)]
 #[must_use]
 pub fn dequantise(sum: i32, row_scale: f32, column_scale: f32) -> f32 {
@@ -16,7 +15,7 @@ pub(crate) fn scaled(number: f64, row_scale: f64, column_scale: f64) -> f32 {
     (number * row_scale * column_scale) as f32
 }
 
-/// `value` plus a number times two scales: made in f64, rounded once.
+/// `value` plus a number times two scales: computed in f64, rounded once.
 #[inline(always)]
 pub(crate) fn add_scaled(value: f32, number: f64, row_scale: f64, column_scale: f64) -> f32 {
     (f64::from(value) + number * row_scale * column_scale) as f32

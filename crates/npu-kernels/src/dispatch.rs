@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One body of a kernel, compiled for several instruction sets.
+//! Compiles the body of a kernel for several instruction sets.
 
 /// Defines a function that runs its body with the widest vectors of the host.
 ///
-/// The body is a plain function, `#[inline(always)]` so that it is compiled
-/// again inside each caller, with that caller's instructions. Floats give the
-/// same bits everywhere: Rust neither reorders nor fuses them.
-///
-/// What the host has is asked once and kept by the standard library.
+/// The body is a plain `#[inline(always)]` function, so it is compiled again inside each caller,
+/// with that caller's instructions. Floats give the same bits everywhere: Rust neither reorders nor
+/// fuses them. The standard library detects the host's features once and caches them.
 macro_rules! fastest {
     (
         $(#[$meta:meta])*

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fast Walsh-Hadamard transform of blocks of a row.
 //!
-//! H(1) = 1, H(2n) = [H(n) H(n); H(n) -H(n)], scaled by 1 / sqrt(n) and so
-//! orthonormal and its own inverse: a product of two transformed operands is
-//! the product of the operands, and an outlier is spread over its block.
+//! H(1) = 1, H(2n) = [H(n) H(n); H(n) -H(n)], scaled by 1 / sqrt(n). The transform is orthonormal
+//! and its own inverse. The dot product of two transformed operands equals that of the operands; an
+//! outlier is spread over its block.
 
 mod lanes;
 
@@ -11,19 +11,18 @@ use std::num::NonZeroUsize;
 
 use lanes::{LANES, Lanes, Vector};
 
-/// A transform of one size.
+/// A transform of one block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hadamard {
     block: NonZeroUsize,
 }
 
 impl Hadamard {
-    /// The largest block. One of 16 KiB stays in the first-level cache while
-    /// all its stages run.
+    /// The largest block: 16 KiB, which stays in the first-level cache during all stages.
     pub const MAX_BLOCK: usize = 4096;
 
-    /// The transform of blocks of `block` elements; `None` unless that is a
-    /// power of two up to [`Hadamard::MAX_BLOCK`].
+    /// The transform for blocks of `block` elements; `None` unless that is a power of two up to
+    /// [`Hadamard::MAX_BLOCK`].
     #[must_use]
     pub const fn new(block: usize) -> Option<Self> {
         if !block.is_power_of_two() || block > Self::MAX_BLOCK {
@@ -35,8 +34,7 @@ impl Hadamard {
         }
     }
 
-    /// The largest transform whose blocks divide a row of `len` elements;
-    /// `None` for an empty row.
+    /// The largest transform whose blocks divide a row of `len` elements; `None` for an empty row.
     #[must_use]
     pub fn dividing(len: usize) -> Option<Self> {
         let len = NonZeroUsize::new(len)?;
@@ -49,8 +47,7 @@ impl Hadamard {
         self.block.get()
     }
 
-    /// Transforms each block of a row. Elements behind the last whole block
-    /// are left alone.
+    /// Transforms each block of a row. Elements behind the last whole block are unchanged.
     pub fn transform(self, row: &mut [f32]) {
         let scale = (1.0 / f64::from(self.block.get() as u32).sqrt()) as f32;
         for block in row.chunks_exact_mut(self.block.get()) {
@@ -81,12 +78,12 @@ fn reference(block: &mut [f32], scale: f32) {
 }
 
 fastest! {
-    /// One block of at least [`LANES`] elements.
+    /// Transforms one block of at least [`LANES`] elements.
     fn transform_block(block: &mut [f32], scale: f32) = transform_block_body;
 }
 
-/// The stages of [`reference`] in their order, up to three at a time in
-/// registers. Each sum is the same sum of the same two numbers.
+/// Runs the stages of [`reference`] in order, up to three at a time in registers. Each sum adds the
+/// same two numbers as there.
 #[inline(always)]
 fn transform_block_body(block: &mut [f32], scale: f32) {
     let (vectors, _) = block.as_chunks_mut::<LANES>();
@@ -106,8 +103,8 @@ fn transform_block_body(block: &mut [f32], scale: f32) {
     }
 }
 
-/// log2(R) stages, the first with partners `half` vectors apart; before them,
-/// if `WITHIN`, the stages inside a vector. Returns the next stage's `half`.
+/// Runs log2(R) stages; partners of the first are `half` vectors apart. If `WITHIN`, it first runs
+/// the stages inside a vector. Returns `half` of the next stage.
 #[inline(always)]
 fn pass<const R: usize, const WITHIN: bool>(
     vectors: &mut [Vector],
@@ -116,7 +113,7 @@ fn pass<const R: usize, const WITHIN: bool>(
 ) -> usize {
     for group in vectors.chunks_exact_mut(R * half) {
         let mut rest = group;
-        // Slices that surely have one length: no check inside the loop.
+        // The compiler knows that these slices have one length: no check inside the loop.
         let mut parts: [&mut [Vector]; R] = std::array::from_fn(|_| {
             let (part, behind) = std::mem::take(&mut rest).split_at_mut(half);
             rest = behind;
@@ -174,8 +171,8 @@ mod tests {
             }
         }
 
-        /// Each element of a block takes part in log2(n) sums and a scaling;
-        /// each rounds by at most 2^-24 of a partial sum, which |x| bounds.
+        /// Each element of a block takes part in log2(n) sums and a scaling. Each rounds by at most
+        /// 2^-24 of a partial sum, which |x| bounds.
         #[test]
         fn twice_is_once_more_the_row(seed in prop::collection::vec(-1e3_f32..1e3, 1..77)) {
             for block in BLOCKS {
@@ -191,7 +188,7 @@ mod tests {
                     .map(|(a, b)| f64::from(a - b).powi(2))
                     .sum::<f64>()
                     .sqrt();
-                // Orthonormal stages keep errors as large as they are.
+                // Orthonormal stages do not enlarge errors.
                 let roundings = 2.0 * (f64::from(block.ilog2()) + 2.0);
                 prop_assert!(error <= norm * roundings * 2_f64.powi(-24), "{error} of {norm}");
             }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! f32 -> binary16, halves to even, and back.
+//! Converts f32 to binary16, rounding halves to even, and back.
 
 use ::half::f16;
 
-/// Rounds each element to binary16 and stores its two bytes, little endian.
-/// Too large ones become infinities; NaNs stay NaNs. Elements or bytes beyond
-/// the shorter slice are left alone.
+/// Rounds each element to binary16 and stores its two bytes, little endian. Too large values become
+/// infinities; NaNs stay NaNs. Elements or bytes beyond the shorter slice are unchanged.
 #[allow(unsafe_code)]
 pub fn to_f16(row: &[f32], out: &mut [u8]) {
     let (out, _) = out.as_chunks_mut::<2>();
@@ -26,8 +25,7 @@ pub fn to_f16(row: &[f32], out: &mut [u8]) {
     reference(row, out);
 }
 
-/// The f32 of each binary16, little endian. Elements beyond the shorter slice are left
-/// alone.
+/// Converts little-endian binary16 to f32. Elements beyond the shorter slice are unchanged.
 #[allow(unsafe_code)]
 pub fn from_f16(bytes: &[u8], out: &mut [f32]) {
     let (halves, _) = bytes.as_chunks::<2>();
@@ -49,7 +47,7 @@ pub fn from_f16(bytes: &[u8], out: &mut [f32]) {
 }
 
 fastest! {
-    /// Whether no element is a NaN or an infinity.
+    /// Whether all elements are finite.
     pub fn all_finite(row: &[f16]) -> bool = all_finite_body;
 }
 
@@ -67,7 +65,7 @@ fn widen(halves: &[[u8; 2]], out: &mut [f32]) {
     }
 }
 
-/// The definition.
+/// The definition of [`to_f16`].
 fn reference(row: &[f32], out: &mut [[u8; 2]]) {
     for (half, &x) in out.iter_mut().zip(row) {
         *half = f16::from_f32(x).to_le_bytes();
@@ -177,7 +175,7 @@ mod tests {
     #[test]
     fn every_half_is_finite_or_not() {
         for half in (0..=u16::MAX).map(f16::from_bits) {
-            // Among the vectors' lanes, and behind them.
+            // Inside the vectors' lanes, and behind them.
             for at in [3, 69] {
                 let mut row = [f16::MAX; 70];
                 row[at] = half;
@@ -187,15 +185,14 @@ mod tests {
         assert!(all_finite(&[]));
     }
 
-    /// Every binary16, the halves between neighbours, and the f32 next to
-    /// those.
+    /// Every binary16, the midpoints between neighbours, and the f32 values next to those.
     #[test]
     fn every_rounding_boundary() {
         let mut row = Vec::new();
         for bits in 0..0x7c00_u16 {
             let here = f16::from_bits(bits).to_f32();
             let next = f16::from_bits(bits + 1).to_f32();
-            // Behind the largest finite one the next step would be 65536.
+            // Behind the largest finite value the next step would be 65536.
             let next = if next.is_finite() { next } else { 65536.0 };
             let middle = f32::midpoint(here, next);
             for x in [here, middle, middle.next_up(), middle.next_down()] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the CPU does for a matrix product on the NPU, at memory speed.
+//! CPU kernels for matmuls on the NPU: packing, quantising, unpacking and softmax.
 //!
 //! ```text
 //! rows of A or B --(encode: quantise, to f16, nibbles)--> runs --(order)--> tile
@@ -8,23 +8,17 @@
 //! tile of scores --(mask, softmax)--> tile of probabilities, in place
 //! ```
 //!
-//! [`pack`] and [`mod@unpack`] put things in order: they move data between
-//! rows and the NPU's tiles, whole cache lines on both sides. The others
-//! compute on one row at a time, or on one number. Each has a definition in a
-//! few lines (`reference`, in its own file or its tests) that it is held to,
-//! bit by bit.
+//! [`pack`] and [`mod@unpack`] move data between rows and the NPU's tiles, in whole cache lines on
+//! both sides. The other kernels compute on one row or one number at a time. Each has a short
+//! definition (`reference`, in its own file or its tests); tests compare the results bit by bit.
 //!
-//! How a kernel gets its vector instructions: its body is plain Rust in a shape
-//! that compilers vectorise, compiled once for each instruction set and chosen
-//! at run time (`dispatch.rs`): AVX-512, AVX2 or the baseline on x86-64; on
-//! aarch64 NEON, which is the baseline. Only the conversions to and from f16, the
-//! exponentials, for NEON the Hadamard transform, and what asks for cache lines ahead need
-//! intrinsics. The
-//! dot products of ARMv8.2 and arithmetic in f16 have no use here: nothing is
-//! multiplied and added up but by the NPU.
+//! The body of a kernel is plain Rust in a form that compilers vectorise. It is compiled for
+//! AVX-512, AVX2 and the baseline on x86-64, selected at run time (`dispatch.rs`), and for NEON,
+//! the baseline, on aarch64. Only these use intrinsics: f16 conversions, exponentials, the Hadamard
+//! transform on NEON, and prefetching. ARMv8.2 dot products and f16 arithmetic have no use here:
+//! only the NPU multiplies and adds up.
 //!
-//! This crate knows no precision, no plan and no device; the shape of a tile
-//! comes as numbers.
+//! This crate knows no precision, plan or device; callers pass the shape of a tile as numbers.
 #![deny(unsafe_code)]
 
 #[cfg(target_endian = "big")]
@@ -47,11 +41,10 @@ pub mod unpack;
 
 pub use matrix::MatrixView;
 
-/// Bytes of an atom, the unit in which the NPU addresses feature and output
-/// cubes (E-atom); an independent witness of the register table's, which npu-matmul
-/// compares.
+/// Bytes of an atom, the unit in which the NPU addresses feature and output cubes (E-atom). This
+/// constant is independent of the register table; npu-matmul compares the two.
 pub const ATOM_BYTES: usize = 16;
 
-/// Bytes of a cache line, of the RK3588's cores and of others (Arm, Cortex-A76
-/// and Cortex-A55 TRMs, memory system).
+/// Bytes of a cache line, on the RK3588's cores and others (Arm, Cortex-A76 and Cortex-A55 TRMs,
+/// memory system).
 const LINE_BYTES: usize = 64;

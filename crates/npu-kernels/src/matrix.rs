@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Row-major matrices in host memory, borrowed, and blocks of them.
+//! Borrowed views of row-major matrices in host memory, and of blocks of them.
 
 use std::ops::Range;
 
-/// A block of a row-major matrix.
+/// A view of a block of a row-major matrix.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MatrixView<'a, T> {
     data: &'a [T],
     stride: usize,
-    /// Rows of the view that each row of `data` is.
+    /// Rows of the view for each row of `data`.
     times: usize,
-    /// Rows of the view that `data` has before the first.
+    /// Rows of the view before its first, within the same row of `data`.
     skipped: usize,
     rows: usize,
     columns: usize,
 }
 
 impl<'a, T> MatrixView<'a, T> {
-    /// A whole matrix of `rows x columns`; `None` unless `data` has exactly
-    /// that many elements.
+    /// A view of a whole matrix of `rows x columns`; `None` unless `data` has exactly that many
+    /// elements.
     #[must_use]
     pub fn new(data: &'a [T], rows: usize, columns: usize) -> Option<Self> {
         (rows.checked_mul(columns)? == data.len()).then_some(Self {
@@ -31,8 +31,7 @@ impl<'a, T> MatrixView<'a, T> {
         })
     }
 
-    /// Rows that lie `stride` elements apart, with others or gaps between them; `None` if
-    /// the last one ends behind `data`.
+    /// A view of rows that are `stride` elements apart; `None` if the last one ends behind `data`.
     #[must_use]
     pub fn strided(data: &'a [T], rows: usize, columns: usize, stride: usize) -> Option<Self> {
         if let Some(last) = rows.checked_sub(1) {
@@ -49,9 +48,8 @@ impl<'a, T> MatrixView<'a, T> {
         })
     }
 
-    /// Each row of this matrix so many times, one behind the other; for a
-    /// product that takes the elements of a row apart into several rows. A
-    /// matrix without rows if `times` is 0.
+    /// Repeats each row `times` times in sequence, for matmuls that split a row's elements into
+    /// several rows. If `times` is 0, the view has no rows.
     #[must_use]
     pub const fn repeated(self, times: usize) -> Self {
         Self {
@@ -62,14 +60,14 @@ impl<'a, T> MatrixView<'a, T> {
         }
     }
 
-    /// The part of this matrix in both ranges, clipped to the matrix.
+    /// The part of this view in both ranges, clipped to the view.
     #[must_use]
     pub fn block(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
         let row_end = rows.end.min(self.rows);
         let row_start = rows.start.min(row_end);
         let column_end = columns.end.min(self.columns);
         let column_start = columns.start.min(column_end);
-        // A block without elements may begin behind the last one.
+        // An empty block may begin behind the last element.
         Self {
             data: self.data.get(column_start..).unwrap_or_default(),
             stride: self.stride,
@@ -86,13 +84,13 @@ impl<'a, T> MatrixView<'a, T> {
         self.rows
     }
 
-    /// Columns.
+    /// Number of columns.
     #[must_use]
     pub const fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Row `row`; empty where there is none.
+    /// Row `row`; empty if out of range.
     #[must_use]
     pub fn row(&self, row: usize) -> &'a [T] {
         if row >= self.rows {
@@ -143,7 +141,7 @@ mod tests {
         assert_eq!((twice.rows(), twice.columns()), (4, 2));
         let rows: Vec<_> = (0..5).map(|row| twice.row(row)).collect();
         assert_eq!(rows, [&[5, 6][..], &[5, 6], &[9, 10], &[9, 10], &[]]);
-        // A block may begin in the midst of the same rows.
+        // A block may begin between repeats of the same row.
         let block = twice.block(1..9, 1..2);
         assert_eq!(
             (block.rows(), block.row(0), block.row(1)),

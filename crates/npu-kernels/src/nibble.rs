@@ -1,34 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signed 4-bit integers: two a byte, the even element in the low nibble.
+//! Signed 4-bit integers, two in a byte, the even element in the low nibble.
 //!
-//! An 8-bit a is 16 h + l with h and l of -8..=7, for every a from -128 to
-//! [`SPLIT_MAX`]: l has the low four bits of a, and h those of (a + 8) / 16,
-//! rounded down. So two 4-bit products make an exact one of eight bits by
-//! four.
+//! An 8-bit a from -128 to [`SPLIT_MAX`] is split into 16 h + l with h and l in -8..=7: l is the
+//! low four bits of a, h is (a + 8) / 16 rounded down. So two 4-bit products give an exact product
+//! of eight bits by four.
 
-/// The largest integer that two signed nibbles can stand for: 16 * 7 + 7.
+/// The largest integer that can be split into two signed nibbles: 16 * 7 + 7.
 pub const SPLIT_MAX: i8 = 119;
 
-/// A pair of elements as the memory has it: the even one in the low byte.
+/// A pair of elements as in memory: the even one in the low byte.
 const fn pair(elements: [i8; 2]) -> u16 {
     let [even, odd] = elements;
     u16::from_le_bytes([even.cast_unsigned(), odd.cast_unsigned()])
 }
 
-/// The low nibbles of a pair.
+/// Packs the low nibbles of a pair.
 const fn low_nibbles(pair: u16) -> u8 {
     ((pair & 0x0f) | (pair >> 4 & 0xf0)) as u8
 }
 
-/// The h of a pair.
+/// Packs the h of each element in a pair.
 const fn high_nibbles(pair: u16) -> u8 {
     ((((pair & 0xff) + 8) >> 4 & 0x0f) | (((pair >> 8) + 8) & 0xf0)) as u8
 }
 
 fastest! {
-    /// The low four bits of each element, packed: the element itself if it is
-    /// one of -8..=7, else its l. An element without a partner gets a zero.
-    /// Bytes or elements beyond the shorter slice are left alone.
+    /// Packs the low four bits of each element: the element itself if in -8..=7, else its l. An
+    /// element without a partner gets a zero. Bytes or elements beyond the shorter slice are
+    /// unchanged.
     pub fn pack_low(elements: &[i8], out: &mut [u8]) = pack_low_body;
 }
 
@@ -38,8 +37,7 @@ fn pack_low_body(elements: &[i8], out: &mut [u8]) {
 }
 
 fastest! {
-    /// The h of each element, packed as [`pack_low`] does. Elements above
-    /// [`SPLIT_MAX`] have none, and wrap around.
+    /// Packs the h of each element as [`pack_low`] does. Elements above [`SPLIT_MAX`] wrap around.
     pub fn pack_high(elements: &[i8], out: &mut [u8]) = pack_high_body;
 }
 
@@ -59,11 +57,11 @@ fn map_pairs(elements: &[i8], out: &mut [u8], map: impl Fn(u16) -> u8) {
     }
 }
 
-/// The index of the first value outside `min..=max`, if there is one.
+/// The index of the first value outside `min..=max`, if any.
 #[must_use]
 pub fn first_outside(values: &[i8], min: i8, max: i8) -> Option<usize> {
-    /// Elements tested at once: long enough to vectorise the test of the whole
-    /// block, short enough to search it one by one when it fails.
+    /// Elements tested at once: long enough to vectorise the test of a block, short enough to
+    /// search a failed block one by one.
     const BLOCK: usize = 4096;
     values
         .chunks(BLOCK)
@@ -114,7 +112,7 @@ mod tests {
                 let (h, l) = (element(&high, index), element(&low, index));
                 prop_assert_eq!(16 * i32::from(h) + i32::from(l), i32::from(a));
             }
-            // The missing partner, and the byte behind.
+            // Checks the missing partner and the byte behind.
             if a.len() % 2 == 1 {
                 prop_assert_eq!((element(&low, a.len()), element(&high, a.len())), (0, 0));
             }

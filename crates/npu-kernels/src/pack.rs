@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows of a matrix -> tiles of runs.
+//! Packs rows of a matrix into tiles of runs.
 //!
-//! All operand layouts of the NPU have one shape: each row is cut into runs of
-//! a few bytes, and the tile holds the first run of each row, then the second
-//! of each row, and so on. In an activation tile a run is an atom; in a group
-//! of kernels it is 32 channels.
+//! All operand layouts of the NPU have one form. Each row is split into runs of a few bytes. A tile
+//! holds the first run of each row, then the second run of each row, and so on. In an activation
+//! tile a run is an atom; in a kernel group it is 32 channels.
 //!
 //! ```text
 //!   row 0: | a0 | a1 | a2 |          tile: | a0 b0 c0 | a1 b1 c1 | a2 b2 c2 |
@@ -12,10 +11,9 @@
 //!   row 2: | c0 | c1 | c2 |
 //! ```
 //!
-//! A run is shorter than a cache line, on one of the two sides at least, and
-//! rows a power of two apart share cache sets. So a few rows are taken
-//! together, a stripe of some lines at a time: each line is read once and
-//! written once, whole.
+//! A run is shorter than a cache line on at least one side, and rows a power of two apart share
+//! cache sets. So the loops process a few rows together, in stripes of some lines: each line is
+//! read once and written once, as a whole.
 
 use std::ops::Range;
 
@@ -27,36 +25,34 @@ use crate::matrix::MatrixView;
 use crate::prefetch::prefetch;
 use crate::{nibble, quantise};
 
-/// Packed bytes of one row at a time: whole cache lines, and a multiple of
-/// every run.
+/// Packed bytes of one row processed at a time: whole cache lines, and a multiple of every run.
 pub const STRIPE: usize = 512;
 
-/// Rows at a time. More of them touch fewer pages for what they write; the
-/// floats of 16 rows of 4096 still fit into a second-level cache between the
-/// pass that looks for the largest and the one that quantises.
+/// Rows processed at a time. More rows write to fewer pages. The floats of 16 rows of 4096 still
+/// fit in a second-level cache between the pass for the largest magnitude and the pass that
+/// quantises.
 const ROWS: usize = 16;
 
-/// Packed bytes of a part of one row.
+/// A stripe: packed bytes of a part of one row.
 pub type Stripe = [u8; STRIPE];
 
-/// What rows without elements have.
+/// The stripe of rows without elements.
 static ZEROS: Stripe = [0; STRIPE];
 
-/// How the elements of a row become bytes.
+/// An encoding of the elements of a row as bytes.
 pub trait Encode: Sync {
-    /// Element of the matrix, as the host has it.
+    /// Type of the matrix elements in host memory.
     type Host: Copy + Immutable + IntoBytes + Send + Sync;
 
     /// Bits of a packed element.
     const BITS: usize;
 
-    /// Looks at rows before their elements are encoded.
+    /// Inspects rows before their elements are encoded.
     #[inline]
     fn prepare(&mut self, _matrix: MatrixView<'_, Self::Host>, _rows: Range<usize>) {}
 
-    /// The bytes of elements of row `row`: at most as many as fill a stripe.
-    /// Zeros follow where there are fewer. The result may be in `scratch` or,
-    /// where nothing has to be done, the elements themselves.
+    /// Encodes elements of row `row`, at most as many as fill a stripe; pads with zeros. The result
+    /// may be in `scratch`, or the elements themselves if nothing changes.
     fn encode<'a>(
         &self,
         row: usize,
@@ -65,7 +61,7 @@ pub trait Encode: Sync {
     ) -> &'a Stripe;
 }
 
-/// Bytes that are packed as they are.
+/// Copies bytes without encoding, if a copy is needed.
 fn plain<'a>(bytes: &'a [u8], scratch: &'a mut Stripe) -> &'a Stripe {
     if let Ok(whole) = bytes.try_into() {
         return whole;
@@ -76,7 +72,7 @@ fn plain<'a>(bytes: &'a [u8], scratch: &'a mut Stripe) -> &'a Stripe {
     scratch
 }
 
-/// 8-bit integers: a byte an element.
+/// 8-bit integers: one byte for each element.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bytes;
 
@@ -90,7 +86,7 @@ impl Encode for Bytes {
     }
 }
 
-/// binary16: two bytes an element, little endian as the host.
+/// binary16: two bytes for each element, little endian like the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Halves;
 
@@ -120,7 +116,7 @@ impl Encode for RoundedHalves {
     }
 }
 
-/// 4-bit integers, see [`nibble`]: the low four bits of each element.
+/// 4-bit integers: the low four bits of each element, see [`nibble`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LowNibbles;
 
@@ -136,7 +132,7 @@ impl Encode for LowNibbles {
     }
 }
 
-/// The h of 16 h + l, see [`nibble`]; the l are [`LowNibbles`].
+/// The h of 16 h + l, see [`nibble`]; [`LowNibbles`] packs the l.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HighNibbles;
 
@@ -152,9 +148,8 @@ impl Encode for HighNibbles {
     }
 }
 
-/// Each element 16 h + l of a row that is there twice
-/// ([`MatrixView::repeated`]): h in the even rows, l in the odd ones; see
-/// [`nibble`].
+/// Both parts of 16 h + l, for rows that are there twice ([`MatrixView::repeated`]): h in even
+/// rows, l in odd rows; see [`nibble`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SplitNibbles;
 
@@ -177,7 +172,7 @@ impl Encode for SplitNibbles {
 pub struct QuantisedBytes<'s> {
     /// The largest integer; see [`quantise::row_scale`].
     pub limit: f32,
-    /// Becomes the scale of each row. Rows without a place for one are zeros.
+    /// Receives the scale of each row. Rows beyond its length become zeros.
     pub scales: &'s mut [f32],
 }
 
@@ -203,10 +198,9 @@ impl Encode for QuantisedBytes<'_> {
     }
 }
 
-/// Packs rows into `tile`, which has `tile_rows` rows of runs of `RUN` bytes;
-/// its length says how many runs a row has. Rows and elements of the tile that
-/// the matrix does not have become zeros. Bytes of `tile` beyond the last
-/// whole run of all rows are left alone.
+/// Packs rows into `tile`, which has `tile_rows` rows of runs of `RUN` bytes. The tile's length
+/// determines the runs of each row. Rows and elements outside the matrix become zeros. Bytes of
+/// `tile` beyond the last whole run of all rows are unchanged.
 pub fn pack<const RUN: usize, E: Encode>(
     encode: &mut E,
     matrix: MatrixView<'_, E::Host>,
@@ -233,7 +227,7 @@ pub fn pack<const RUN: usize, E: Encode>(
     }
 }
 
-/// The packed bytes of the elements in a range, of [`ROWS`] rows.
+/// Encodes the elements in a range of columns, for [`ROWS`] rows.
 #[inline]
 fn encode_rows<'a, E: Encode>(
     encode: &E,
@@ -260,8 +254,8 @@ fn encode_rows<'a, E: Encode>(
     stripes
 }
 
-/// The runs of each stripe, to their rows of the surfaces. In squares: as many
-/// rows as runs of a line, so that both sides are whole lines.
+/// Writes the runs of each stripe to their rows of the surfaces, in squares with as many rows as a
+/// line has runs. So both sides are whole lines.
 #[inline(always)]
 fn interleave<const RUN: usize>(
     stripes: &[&Stripe; ROWS],
@@ -279,7 +273,7 @@ fn interleave<const RUN: usize>(
         for (first, stripes) in rows.clone().step_by(side).zip(stripes.chunks_exact(side)) {
             let height = side.min(rows.end - first);
             if (width, height) == (side, side) {
-                // As below, of a size that the compiler knows.
+                // As below, with a size that the compiler knows.
                 square(stripes, line, surfaces, tile_rows, first, (side, side));
             } else {
                 square(stripes, line, surfaces, tile_rows, first, (width, height));

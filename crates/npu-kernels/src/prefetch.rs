@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Asks the processor for cache lines before they are read.
+//! Prefetches cache lines before they are read.
 //!
-//! Processors fetch ahead by themselves where addresses follow each other.
-//! Those of a tile do for a few lines only, then the next ones are in another
-//! page.
+//! Processors prefetch consecutive addresses themselves. In a tile only a few lines are
+//! consecutive; the next ones are in another page.
 
 use crate::LINE_BYTES;
 
-/// Has the lines of `bytes`, but for less than one, brought into the first-level
-/// cache, if there is a way to say so. A hint: nothing depends on it.
+/// Prefetches the whole lines of `bytes` into the first-level cache, if the target has an
+/// instruction for it. Only a hint: results do not depend on it.
 #[inline(always)]
 pub(crate) fn prefetch(bytes: &[u8]) {
     for line in bytes.as_chunks::<LINE_BYTES>().0 {

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows of floats -> integers of at most eight bits, and the pass before it
-//! that finds how large the floats are.
+//! Quantises rows of floats to integers of at most eight bits, and finds their largest magnitude.
 
-/// Adding 1.5 * 2^23 to an f32 of magnitude below 2^22 rounds it to an
-/// integer, halves to even, and leaves that integer in the low mantissa bits:
-/// rounding in one addition, which vectorises on any target.
+/// Adding 1.5 * 2^23 to an f32 of magnitude below 2^22 rounds it to an integer, halves to even, and
+/// leaves that integer in the low mantissa bits. Rounding is one addition, which vectorises on any
+/// target.
 const ROUND_TO_INTEGER: f32 = 12_582_912.0;
 
-/// Bits of an f32 without its sign; as an integer they order magnitudes, with
-/// infinity and NaN above every finite value.
+/// Mask of an f32 without its sign. As integers these bits order magnitudes, with infinity and NaN
+/// above every finite value.
 const MAGNITUDE_BITS: u32 = 0x7fff_ffff;
 
 fastest! {
-    /// The largest magnitude of a row, as the bits of an f32 without sign; 0
-    /// for an empty row. Those of infinity or more say that the row has an
-    /// infinity or a NaN.
+    /// The largest magnitude of a row, as the bits of an f32 without sign; 0 for an empty row. A
+    /// value of infinity or more means that the row has an infinity or a NaN.
     #[must_use]
     pub fn largest_magnitude(row: &[f32]) -> u32 = largest_magnitude_body;
 }
@@ -26,9 +24,9 @@ fn largest_magnitude_body(row: &[f32]) -> u32 {
 }
 
 fastest! {
-    /// `out = round(row * inverse)`, halves to even, clamped to
-    /// `-limit..=limit`; a NaN becomes `limit`. `limit` is an integer from 0
-    /// to 127. Elements beyond the shorter of the two slices are left alone.
+    /// Computes `out = round(row * inverse)`, halves to even, clamped to `-limit..=limit`. A NaN
+    /// becomes `limit`. `limit` is an integer from 0 to 127. Elements beyond the shorter slice are
+    /// unchanged.
     pub fn quantise(row: &[f32], inverse: f32, limit: f32, out: &mut [i8]) = quantise_body;
 }
 
@@ -36,14 +34,13 @@ fastest! {
 fn quantise_body(row: &[f32], inverse: f32, limit: f32, out: &mut [i8]) {
     for (q, &x) in out.iter_mut().zip(row) {
         let within = clamped(x * inverse, limit);
-        // The cast keeps the low byte, the integer in two's complement.
+        // The cast keeps the low byte: the integer in two's complement.
         *q = (within + ROUND_TO_INTEGER).to_bits() as i8;
     }
 }
 
-/// A number clamped to `-limit..=limit`, or `limit` for a NaN: in two
-/// instructions, which on x86-64 are comparisons in this form, of which the first
-/// is false for a NaN, and on aarch64 the functions, which drop one.
+/// Clamps to `-limit..=limit`; a NaN becomes `limit`. Each form takes two instructions: comparisons
+/// on x86-64, of which the first is false for a NaN; `min` and `max` on aarch64, which drop a NaN.
 #[inline(always)]
 fn clamped(number: f32, limit: f32) -> f32 {
     if cfg!(target_arch = "aarch64") {
@@ -53,13 +50,11 @@ fn clamped(number: f32, limit: f32) -> f32 {
     if below > -limit { below } else { -limit }
 }
 
-/// The bits of infinity: those of a largest magnitude below it are of a finite
-/// number.
+/// The bits of infinity. The bits of any finite magnitude are below it.
 const INFINITY_BITS: u32 = 0x7f80_0000;
 
-/// The scale of a row: max|x| / limit. 0 where there is nothing to scale: a row
-/// of zeros, or one whose scale would be subnormal. NaN where there is no
-/// scale: a row with a NaN or an infinity.
+/// The scale of a row: max|x| / limit. It is 0 for a row of zeros, or if the scale would be
+/// subnormal. It is NaN for a row with a NaN or infinity.
 #[must_use]
 pub fn row_scale(row: &[f32], limit: f32) -> f32 {
     let largest = largest_magnitude(row);
@@ -74,7 +69,7 @@ pub fn row_scale(row: &[f32], limit: f32) -> f32 {
     }
 }
 
-/// [`quantise`] by a row's scale; zeros where that is 0 or NaN.
+/// [`quantise`] with a row's scale; zeros if the scale is 0 or NaN.
 pub fn quantise_scaled(row: &[f32], scale: f32, limit: f32, out: &mut [i8]) {
     if scale.is_nan() || scale == 0.0 {
         out.fill(0);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Softmax in place on a tile of FP16 scores, as the NPU wrote it and will read it.
+//! Softmax in place on a tile of FP16 scores, in the layout that the NPU writes and reads.
 //!
-//! The tile has surfaces of eight keys, and a surface has an atom for each row:
+//! The tile has surfaces of eight keys; a surface has one atom for each row:
 //!
 //! ```text
 //!   surface 0: | row 0: keys 0..8  | row 1: keys 0..8  | ...
 //!   surface 1: | row 0: keys 8..16 | row 1: keys 8..16 | ...
 //! ```
 //!
-//! Three passes, each over whole surfaces: masks and caps where there are any, the maximum
-//! of each row, then `2^(log2(e) * (score - maximum))`, rounded to FP16. Nobody adds up
-//! here: the NPU multiplies by a column of ones.
+//! Three passes run over whole surfaces: masks and caps, if any; the maximum of each row; then
+//! `2^(log2(e) * (score - maximum))`, rounded to FP16. The NPU computes the sums, by multiplying
+//! with a column of ones.
 //!
-//! An exponential is within 2^-11.6 of the true one (half an ulp of FP16, and 1.02e-4 of
-//! the polynomial), and 0 below 2^-26. All versions give the bits of `exponential`, which
-//! fuses each multiplication with its addition.
+//! An exponential is within 2^-11.6 of the true value (half an ulp of FP16, and 1.02e-4 from the
+//! polynomial), and 0 below 2^-26. All versions give the same bits as `exponential`, which fuses
+//! each multiplication with its addition.
 
 use half::f16;
 
@@ -29,13 +29,14 @@ mod x86;
 use powers::ROUND;
 pub use powers::{Atom, LANES};
 
-/// The largest score of each lane, in the order of `ordered`.
+/// The largest score of each lane, encoded by `ordered`.
 pub type Maxima = [i16; LANES];
 
-/// No score yet: minus infinity.
+/// Maxima before any score: minus infinity.
 pub const NO_MAXIMUM: Maxima = [ordered(f16::NEG_INFINITY.to_bits().cast_signed()); LANES];
 
-/// 2^f for f from -1/2 to 1/2 as a polynomial of degree 5, off by 1e-7, for what is subtracted from something of its size.
+/// Polynomial of degree 5 for 2^f, f from -1/2 to 1/2, with an error of 1e-7, for results that are
+/// subtracted from similar numbers.
 const FINE_POWERS: [f32; 5] = [
     std::f32::consts::LN_2,
     0.240_222_42,
@@ -44,14 +45,15 @@ const FINE_POWERS: [f32; 5] = [
     0.001_326_472_8,
 ];
 
-/// binary16 as integers that are in the same order. Its own inverse.
+/// Maps binary16 to integers in the same order. Its own inverse.
 #[inline(always)]
 const fn ordered(half: i16) -> i16 {
     half ^ ((half >> 15).cast_unsigned() >> 1).cast_signed()
 }
 
 fastest! {
-    /// Takes the scores of whole surfaces, of as many rows as there are maxima, into these.
+    /// Updates the maxima with the scores of whole surfaces, which have one row for each element of
+    /// `maxima`.
     pub fn take_maxima(surfaces: &[Atom], maxima: &mut [Maxima]) = take_maxima_body;
 }
 
@@ -73,7 +75,7 @@ pub fn maximum(maxima: &Maxima) -> f16 {
     f16::from_bits(ordered(most).cast_unsigned())
 }
 
-/// What [`exponentials`] adds to the scaled scores of a row whose maximum is this.
+/// The offset that [`exponentials`] adds to the scaled scores of a row with this maximum.
 #[must_use]
 pub fn offset(maximum: f16) -> f32 {
     if maximum == f16::NEG_INFINITY {
@@ -83,8 +85,7 @@ pub fn offset(maximum: f16) -> f32 {
     -(most * std::f32::consts::LOG2_E)
 }
 
-/// Turns the scores of whole surfaces into exponentials. Row `r` has `offsets[r]`, see
-/// [`offset`].
+/// Turns the scores of whole surfaces into exponentials. Row `r` uses `offsets[r]`; see [`offset`].
 #[allow(unsafe_code)]
 pub fn exponentials(surfaces: &mut [Atom], offsets: &[f32]) {
     #[cfg(target_arch = "x86_64")]
@@ -105,7 +106,7 @@ pub fn exponentials(surfaces: &mut [Atom], offsets: &[f32]) {
     reference(surfaces, offsets);
 }
 
-/// The definition.
+/// The definition of [`exponentials`].
 #[cfg(any(test, not(target_arch = "aarch64")))]
 fn reference(surfaces: &mut [Atom], offsets: &[f32]) {
     for surface in surfaces.chunks_exact_mut(offsets.len().max(1)) {
@@ -118,11 +119,11 @@ fn reference(surfaces: &mut [Atom], offsets: &[f32]) {
     }
 }
 
-/// 2^(log2(e) * score + offset), 1 at most; what is no number counts as -infinity.
+/// 2^(log2(e) * score + offset), at most 1; a NaN counts as -infinity.
 #[cfg(any(test, not(target_arch = "aarch64")))]
 #[expect(
     clippy::manual_clamp,
-    reason = "what is no number becomes the minimum, which `clamp` would keep"
+    reason = "a NaN becomes the minimum; `clamp` would keep it"
 )]
 fn exponential(score: f32, offset: f32) -> f32 {
     let y = score.mul_add(std::f32::consts::LOG2_E, offset);
@@ -134,8 +135,8 @@ fn exponential(score: f32, offset: f32) -> f32 {
     f32::from_bits(power.to_bits().wrapping_add(rounded.to_bits() << 23))
 }
 
-/// Cuts keys off a row of a tile of `rows` rows: those whose mask is negative (-inf), and
-/// those beyond it, get -inf. The others, whose mask is 0, stay as they are.
+/// Removes keys from a row of a tile of `rows` rows: those with a negative mask (-inf) or beyond
+/// the mask get -inf. The others, whose mask is 0, are unchanged.
 pub fn cut_row(tile: &mut [Atom], rows: usize, row: usize, mask: &[f16]) {
     const CUT: u16 = f16::NEG_INFINITY.to_bits();
     let (whole, rest) = mask.as_chunks::<LANES>();
@@ -155,18 +156,18 @@ pub fn cut_row(tile: &mut [Atom], rows: usize, row: usize, mask: &[f16]) {
     }
 }
 
-/// What is done to the scores of a row besides cutting keys off.
+/// Changes to the scores of a row besides removing keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Bias {
-    /// The bound `c` of `c * tanh(score / c)`; 0 for none.
+    /// The bound `c` of `c * tanh(score / c)`; 0 disables it.
     pub softcap: f32,
-    /// What the mask is multiplied by.
+    /// Factor of the mask.
     pub slope: f32,
 }
 
-/// Caps the scores of a row of a tile of `rows` rows, then adds the mask to them. `mask`
-/// has `keys` elements, or there is none. Keys from `keys` on, and those whose mask is
-/// -inf, get -inf. `scratch` is memory that is used again.
+/// Caps the scores of a row of a tile of `rows` rows, then adds the mask. `mask` has `keys`
+/// elements, if any. Keys from `keys` on and keys with mask -inf get -inf. `scratch` is reused from
+/// call to call.
 pub fn bias_row(
     tile: &mut [Atom],
     [rows, row]: [usize; 2],
@@ -203,7 +204,7 @@ pub fn bias_row(
     }
 }
 
-/// Memory of [`bias_row`].
+/// Scratch memory of [`bias_row`].
 #[derive(Debug, Default)]
 pub struct BiasScratch {
     halves: Vec<Atom>,
@@ -212,7 +213,7 @@ pub struct BiasScratch {
 }
 
 fastest! {
-    /// `c * tanh(x / c)` of each.
+    /// `c * tanh(x / c)` for each score.
     fn cap(scores: &mut [f32], softcap: f32) = cap_body;
 }
 
@@ -223,7 +224,7 @@ fn cap_body(scores: &mut [f32], softcap: f32) {
     }
 }
 
-/// (e^2x - 1) / (e^2x + 1). Beyond 16 that is 1 in binary32.
+/// (e^2x - 1) / (e^2x + 1). Beyond 16 it is 1 in binary32.
 #[inline(always)]
 fn tanh(x: f32) -> f32 {
     let y = (x * (2.0 * std::f32::consts::LOG2_E)).clamp(-48.0, 48.0);
@@ -236,7 +237,7 @@ fn tanh(x: f32) -> f32 {
 }
 
 fastest! {
-    /// Adds `slope` times the mask; where that is -inf, the result is.
+    /// Adds `slope` times the mask; the result is -inf if the mask is.
     fn add_masks(scores: &mut [f32], masks: &[f32], slope: f32) = add_masks_body;
 }
 
@@ -252,7 +253,7 @@ fn add_masks_body(scores: &mut [f32], masks: &[f32], slope: f32) {
     }
 }
 
-/// Adds the scores of `more`, rounded to binary16.
+/// Adds the scores of `more`; rounds to binary16.
 pub fn add_scores(surfaces: &mut [Atom], more: &[Atom]) {
     let mut sums = [[0.0; LANES]; 2];
     for (atom, more) in surfaces.iter_mut().zip(more) {

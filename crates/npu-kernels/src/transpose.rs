@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The columns of a matrix as weights: a block of B^T -> one weight tile.
+//! Packs the columns of a matrix as weights: a block of B^T becomes one weight tile.
 //!
-//! The tile has groups of 16 kernels; a group has runs of 32 channels, one run of each
-//! kernel, then the next run of each. Here a kernel is a column, and its channels are rows.
+//! The tile has groups of 16 kernels. A group has runs of 32 channels: one run of each kernel, then
+//! the next run of each. Here a kernel is a column, and its channels are rows.
 
 use half::f16;
 use zerocopy::{transmute, transmute_mut};
@@ -15,12 +15,11 @@ const GROUP: usize = 16;
 /// Channels of a run.
 const RUN: usize = 32;
 
-/// Bytes of the runs of one group.
+/// Bytes of one run of each kernel in a group.
 const BLOCK: usize = GROUP * RUN * 2;
 
-/// Fills `tile`, of `k_padded` channels (a multiple of 32) and as many whole groups of
-/// kernels as fit it, with the columns of a block. Kernels and channels that the block does
-/// not have become zeros.
+/// Fills `tile` with the columns of a block. The tile has `k_padded` channels, a multiple of 32,
+/// and as many whole kernel groups as fit. Kernels and channels outside the block become zeros.
 pub fn pack_columns(block: MatrixView<'_, f16>, k_padded: usize, tile: &mut [u8]) {
     let runs = k_padded / RUN;
     let (blocks, _) = tile.as_chunks_mut::<BLOCK>();
@@ -43,13 +42,13 @@ fn pack_run(part: MatrixView<'_, f16>, out: &mut [u8; BLOCK]) {
     transpose(transmute_mut!(&mut rows), transmute_mut!(out));
 }
 
-/// BlockHalves of a block.
+/// The two halves of a block.
 type BlockHalves = [[u16; BLOCK / 4]; 2];
 
 fastest! {
-    /// Each element's place has the bits of its row above those of its column. Interleaving
-    /// the halves of a block takes the highest bit of each place to its lowest: once for
-    /// each bit of a row, and those of the column are above.
+    /// Transposes a block. An element's index has the bits of its row above those of its column.
+    /// Interleaving the two halves moves the highest index bit to the lowest place; once for each
+    /// row bit puts the column bits on top.
     fn transpose(block: &mut BlockHalves, out: &mut [u8; BLOCK]) = transpose_body;
 }
 

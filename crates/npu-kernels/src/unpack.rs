@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output tiles -> rows of the result: stored, added to what is there, or made
+//! Unpacks output tiles into rows of the result: stores them, adds them, or converts them to
 //! floats.
 //!
-//! The inverse of [`crate::pack`]: the tile holds one atom of each row, then
-//! the next atom of each row. A few rows are read together, so that each cache
-//! line of the tile is read once, and whatever becomes of its sums is done to
-//! those of a line before they are written, so that no line of the result is
-//! met twice.
+//! The inverse of [`crate::pack`]: a tile holds one atom of each row, then the next atom of each
+//! row. The loops read a few rows together, so each cache line of the tile is read once. All work
+//! on the sums of a line happens before they are written, so each line of the result is written
+//! once.
 
 mod lines;
 mod partial;
@@ -20,8 +19,7 @@ pub use partial::{Partial, Split};
 pub use scaled::{Scales, unpack_dequantised, unpack_scaled};
 
 fastest! {
-    /// Takes the sums of a tile to the rows of a result. What the tile does not
-    /// have stays as it is there.
+    /// Unpacks the sums of a tile into rows of a result. Elements outside the tile are unchanged.
     pub fn unpack<T: Partial>(tile: TileRows<'_>, mode: Mode, to: Destination<'_, T::Sum>)
         = unpack_body;
 }
@@ -34,7 +32,7 @@ fn unpack_body<T: Partial>(tile: TileRows<'_>, mode: Mode, to: Destination<'_, T
     }
 }
 
-/// Makes a result of an element and what was there.
+/// Combines an element with the old value.
 struct Plain<F>(F);
 
 impl<T: Copy, Out: Copy, F: Fn(T, Out) -> Out> Take<T, Out> for Plain<F> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attention for C.
+//! Attention for the C interface.
 
 use half::f16;
 use npu_matmul::attention::{AttentionCall, HeadRows};
@@ -8,74 +8,72 @@ use crate::RocketNpuEngine;
 use crate::memory::{array, array_mut, object};
 use crate::status::{CallError, RocketNpuStatus, call};
 
-/// The operands of rocket_npu_attend(): attention of a batch of rows for all heads of a
-/// layer. Sizes and strides count elements. Numbers of 16 bits are binary16, as their
-/// bits.
+/// Operands of rocket_npu_attend(): attention of a batch of rows for all heads of a layer. Sizes
+/// and strides count elements. 16-bit numbers are binary16, passed as their bits.
 ///
-/// The elements of a vector lie together. The vector of head h and row (or key) r begins
-/// h * head_stride + r * row_stride elements behind the first one, so that any order of
-/// heads and rows can be given, and a stride of 0 repeats a vector.
+/// The elements of a vector are contiguous. The vector of head h and row (or key) r begins at
+/// element h * head_stride + r * row_stride. So heads and rows may have any order, and a stride of
+/// 0 repeats a vector.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RocketNpuAttention {
-    /// Heads of the queries.
+    /// Number of query heads.
     pub heads: usize,
-    /// Heads of keys and values; they divide `heads`. Heads of queries that share one
-    /// follow each other.
+    /// Number of KV heads, a divisor of `heads`. Query heads that share a KV head are adjacent.
     pub kv_heads: usize,
-    /// Rows: queries of a head.
+    /// Rows (queries) of each head.
     pub rows: usize,
-    /// Keys of a head.
+    /// Keys of each head.
     pub keys: usize,
-    /// Elements of a query and of a key.
+    /// Elements of each query and key.
     pub head_dim: usize,
-    /// Elements of a value.
+    /// Elements of each value.
     pub value_dim: usize,
     /// Queries: a vector of head_dim elements for each head and row.
     pub q: *const f32,
-    /// From a head to the next.
+    /// Stride from one head to the next.
     pub q_head_stride: usize,
-    /// From a row to the next.
+    /// Stride from one row to the next.
     pub q_row_stride: usize,
     /// Keys: a vector of head_dim elements for each KV head and key.
     pub k: *const u16,
-    /// From a head to the next.
+    /// Stride from one head to the next.
     pub k_head_stride: usize,
-    /// From a key to the next.
+    /// Stride from one key to the next.
     pub k_row_stride: usize,
     /// Values: a vector of value_dim elements for each KV head and key.
     pub v: *const u16,
-    /// From a head to the next.
+    /// Stride from one head to the next.
     pub v_head_stride: usize,
-    /// From a key to the next.
+    /// Stride from one key to the next.
     pub v_row_stride: usize,
-    /// Null, or what is added to the scores: for each row a vector of `keys` elements.
-    /// Minus infinity hides the key from the row.
+    /// Null, or added to the scores: a vector of `keys` elements for each row. Minus infinity hides
+    /// the key from the row.
     pub mask: *const u16,
-    /// Heads of the mask: 1 if all heads have the same; head h has that of
-    /// h % mask_heads. Not read without a mask, like its strides.
+    /// Heads of the mask: 1 if all heads share it. Head h uses mask h % mask_heads. Ignored, like
+    /// the mask's strides, if the mask is null.
     pub mask_heads: usize,
-    /// From a head of the mask to the next.
+    /// Stride from one mask head to the next.
     pub mask_head_stride: usize,
-    /// From a row to the next.
+    /// Stride from one row to the next.
     pub mask_row_stride: usize,
-    /// Null, or for each head what its mask is multiplied by (ALiBi).
+    /// Null, or the factor of the mask for each head (ALiBi).
     pub slopes: *const f32,
-    /// Null, or for each head a score that takes part in the softmax and has no value.
+    /// Null, or a score for each head that takes part in the softmax and has no value.
     pub sinks: *const f32,
-    /// What dot products are multiplied by, mostly 1 / sqrt(head_dim).
+    /// Factor of the dot products, mostly 1 / sqrt(head_dim).
     pub scale: f32,
-    /// The bound c of c * tanh(score / c), before the mask is added; 0 for none.
+    /// The bound c of c * tanh(score / c), applied before the mask; 0 disables it.
     pub softcap: f32,
     /// The result: rows x heads x value_dim elements without gaps.
     pub out: *mut f32,
 }
 
-/// The vectors of an operand: heads, rows and elements of each, and the strides.
+/// Returns a view of an operand's vectors: heads, rows and elements of each, and the strides.
 ///
 /// # Safety
-/// `data` is null, or has all elements of these vectors, which nobody changes as long as
-/// the result is used.
+/// `data` is null, or has all elements of these vectors, which nobody changes as long as the result
+/// is used.
 unsafe fn vectors<'a, T>(
     data: *const T,
     sizes: [usize; 3],
@@ -88,25 +86,25 @@ unsafe fn vectors<'a, T>(
     HeadRows::new(data, sizes, strides).ok_or(CallError::TooLarge(name))
 }
 
-/// Computes attention: for head h and row r, with its query q and the keys k and values
-/// v of its KV head,
+/// Computes attention. For head h and row r, q is the query; k and v are the keys and values of its
+/// KV head:
 ///
 ///     s[n] = scale * (q . k[n])              with softcap c: c * tanh(s[n] / c)
 ///     s[n] = s[n] + slopes[h] * mask[r][n]
 ///     p[n] = exp(s[n])
 ///     out  = sum of p[n] * v[n] / (sum of p[n] + exp(sinks[h]))
 ///
-/// A row that sees no key gives zeros. Keys and values that a mask hides from a row do
-/// not reach its result, whatever they are; a row that sees a key with a NaN or an
-/// infinity in its vector or in its value gives NaN. Scores are rounded to binary16.
+/// A row that sees no key gives zeros. A key or value that the mask hides from a row has no effect
+/// on that row, even if it is a NaN. If a visible key or its value contains a NaN or infinity, the
+/// row's result is NaN. Scores are rounded to binary16.
 ///
-/// Invalid: sizes that do not fit each other, and more keys than a job of the NPU can
-/// have. Nothing was written then.
+/// Returns ROCKET_NPU_STATUS_INVALID, and writes nothing, if sizes do not fit each other or
+/// one NPU job cannot hold the keys.
 ///
 /// # Safety
-/// `engine` is null or not closed. `attention` is null or has pointers to as many
-/// elements as its sizes and strides say, which no other thread looks at if they are
-/// written; `out` has no element of another operand.
+/// `engine` is null or not closed. `attention` is null or has pointers to as many elements as its
+/// sizes and strides say. No other thread changes them, or accesses `out`, during the call; `out`
+/// does not overlap another operand.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocket_npu_attend(
     engine: *const RocketNpuEngine,
@@ -174,7 +172,7 @@ mod tests {
     use super::*;
     use crate::{rocket_npu_close, rocket_npu_error, rocket_npu_open};
 
-    /// What is wrong with operands, of 2 heads that share one KV head, 3 rows, 5 keys and
+    /// Returns the error for operands with 2 heads that share one KV head, 3 rows, 5 keys and
     /// vectors of 4 elements, after `change`.
     fn refused(engine: *const RocketNpuEngine, change: impl Fn(&mut RocketNpuAttention)) -> String {
         const UNTOUCHED: f32 = 7.0;
@@ -258,7 +256,7 @@ mod tests {
         let out = refused_for(|a| a.out = a.out.wrapping_byte_add(1));
         assert_eq!(out, misaligned("out"));
 
-        let too_large = |name| format!("{name} is larger than memory can be");
+        let too_large = |name| format!("{name} is larger than the address space");
         assert_eq!(refused_for(|a| a.q_head_stride = MANY), too_large("q"));
         assert_eq!(refused_for(|a| a.k_row_stride = MANY / 4), too_large("k"));
         assert_eq!(refused_for(|a| a.v_row_stride = MANY / 8), too_large("v"));
@@ -274,13 +272,13 @@ mod tests {
         assert!(told.contains("the mask's number of heads is 0"), "{told}");
         let told = refused_for(|a| (a.mask_heads, a.mask_head_stride) = (MANY, 0));
         assert!(told.contains("the mask's number of heads"), "{told}");
-        // More than the NPU takes, though not more than there is.
+        // More keys than one job can hold, though the memory exists.
         let told = refused_for(|a| {
             (a.keys, a.k_row_stride, a.v_row_stride) = (1 << 30, 0, 0);
             a.mask = ptr::null();
         });
         assert!(told.contains("1073741824 keys"), "{told}");
-        // SAFETY: opened above, and used no more.
+        // SAFETY: opened above and not used afterwards.
         unsafe { rocket_npu_close(engine) };
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `librocket_npu.so`: the engine of [`npu_matmul`] for C, Python and all else that
-//! calls C. `include/rocket_npu.h` is made from this file, `attention.rs` and `status.rs`;
-//! `examples` has programs in C and one in Python.
+//! `librocket_npu.so`: the engine of [`npu_matmul`] for C, Python and other languages that can call
+//! C. `include/rocket_npu.h` is generated from this file, `attention.rs` and `status.rs`.
+//! `examples` has programs in C and Python.
 
 mod attention;
 mod memory;
@@ -19,21 +19,21 @@ use memory::{matrix, matrix_mut, object, place};
 use status::{CallError, I8_DEPTH_MAX, call, free};
 pub use status::{RocketNpuStatus, rocket_npu_error};
 
-/// A device and what computes on it.
+/// An open device with its engine.
 #[derive(Debug)]
 pub struct RocketNpuEngine {
     engine: Arc<Engine>,
     is_model: bool,
 }
 
-/// Weights in the device's memory.
+/// Weights in device memory.
 #[derive(Debug)]
 pub struct RocketNpuWeights {
     engine: Arc<Engine>,
     weights: Arc<PackedWeights>,
 }
 
-/// Weights and a number of rows, planned.
+/// A planned matmul: weights with a number of rows.
 #[derive(Debug)]
 pub struct RocketNpuProduct {
     engine: Arc<Engine>,
@@ -42,9 +42,9 @@ pub struct RocketNpuProduct {
     output: Output,
 }
 
-/// Opens a device: the path of a node (`/dev/accel/accel0`), `model` for the software
-/// model, or `auto` for the NPU, or the model where there is none. Null is what the
-/// environment variable ROCKET_DEVICE says, else `auto`.
+/// Opens a device: the path of a node (`/dev/accel/accel0`), `model` for the software model, or
+/// `auto` for the NPU if there is one and the model otherwise. If null, the environment variable
+/// ROCKET_DEVICE is used, else `auto`.
 ///
 /// # Safety
 /// `device` is null or a string that ends with a zero; `engine` may be written.
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn rocket_npu_open(
     })
 }
 
-/// Whether it is the software model, which is much slower than a CPU. False of null.
+/// Whether the device is the software model, which is much slower than a CPU. False for null.
 ///
 /// # Safety
 /// `engine` is null or an engine that is not closed.
@@ -87,17 +87,17 @@ pub unsafe extern "C" fn rocket_npu_is_model(engine: *const RocketNpuEngine) -> 
     unsafe { engine.as_ref() }.is_some_and(|engine| engine.is_model)
 }
 
-/// Closes an engine; null is none.
+/// Closes an engine; does nothing for null.
 ///
 /// # Safety
-/// `engine` is null, or an engine that is not closed and that no other call has.
+/// `engine` is null, or an engine that is not closed and that no other call uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocket_npu_close(engine: *mut RocketNpuEngine) {
-    // SAFETY: made by `rocket_npu_open`, and the caller's no more.
+    // SAFETY: made by `rocket_npu_open`; the caller gives it up.
     free((!engine.is_null()).then(|| unsafe { Box::from_raw(engine) }));
 }
 
-/// Packs weights into the device's memory.
+/// Packs weights into device memory.
 ///
 /// # Safety
 /// `engine` is null or an engine that is not closed; `weights` may be written.
@@ -118,8 +118,8 @@ unsafe fn load(
     Ok(())
 }
 
-/// Loads 8-bit integers, for products that are exact: k of up to 131,071, since sums
-/// have 32 bits. `b` is n x k, and is not needed after the call.
+/// Loads 8-bit integers for exact matmuls. k is at most 131,071, because sums have 32 bits. `b` is
+/// n x k; it is not needed after the call.
 ///
 /// # Safety
 /// `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn rocket_npu_load_i8(
     })
 }
 
-/// Loads binary16 numbers, as their bits. `b` is n x k, and is not needed after the call.
+/// Loads binary16 numbers, as their bits. `b` is n x k; it is not needed after the call.
 ///
 /// # Safety
 /// `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
@@ -163,13 +163,13 @@ pub unsafe extern "C" fn rocket_npu_load_f16(
     })
 }
 
-/// Loads floats, which become 8-bit integers with a scale for each row, as the
-/// activations will. `rotated` spreads outliers over a row, which loses less. `b` is
-/// n x k, and is not needed after the call.
+/// Loads floats and quantises them to 8-bit integers with a scale for each row, as the activations
+/// will be. `rotated` spreads outliers over a row, which is more accurate. `b` is n x k; it is not
+/// needed after the call.
 ///
-/// A row whose largest magnitude is below 127 * 2^-126 (1.5e-36) becomes zeros: its
-/// scale would be no normal number. A rotation adds up a row: with numbers above
-/// 3.4e38 / sqrt(k) it can overflow.
+/// A row whose largest magnitude is below 127 * 2^-126 (1.5e-36) becomes zeros, because its scale
+/// would be subnormal. A rotation adds up numbers of a row: it may overflow if they exceed
+/// 3.4e38 / sqrt(k).
 ///
 /// # Safety
 /// `engine` is null or not closed; `b` has n * k elements; `weights` may be written.
@@ -194,17 +194,17 @@ pub unsafe extern "C" fn rocket_npu_load_w8a8(
     })
 }
 
-/// Frees weights; null is none.
+/// Frees weights; does nothing for null.
 ///
 /// # Safety
-/// `weights` is null, or weights that are not freed and that no other call has.
+/// `weights` is null, or weights that are not freed and that no other call uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocket_npu_free_weights(weights: *mut RocketNpuWeights) {
-    // SAFETY: made by `load`, and the caller's no more.
+    // SAFETY: made by `load`; the caller gives it up.
     free((!weights.is_null()).then(|| unsafe { Box::from_raw(weights) }));
 }
 
-/// Plans products of m rows of activations with these weights.
+/// Plans a matmul of m rows of activations with these weights.
 ///
 /// # Safety
 /// `weights` is null or not freed; `product` may be written.
@@ -235,11 +235,11 @@ pub unsafe extern "C" fn rocket_npu_prepare(
     })
 }
 
-/// Computes a product. `a` is of m x k elements, `c` of m x n, for a number of both.
+/// Runs a matmul. `a` has m x k elements, `c` has m x n.
 ///
 /// # Safety
-/// `product` is null or not freed; `a` and `c` have these elements, and nobody else
-/// looks at `c`.
+/// `product` is null or not freed; `a` and `c` have these elements. Nobody else changes `a` or
+/// accesses `c`.
 unsafe fn run<A: 'static, C: 'static>(
     product: *const RocketNpuProduct,
     a: *const A,
@@ -257,18 +257,18 @@ where
         let a = unsafe { matrix(a, m, weights.k(), "a") }?;
         // SAFETY: the caller's promise.
         let c = unsafe { matrix_mut(c, m, weights.n(), "c") }?;
-        // Found among the weights' latest plans.
+        // Usually in the cache of plans.
         let gemm = product.engine.prepare(weights, m, product.output)?;
         Ok(gemm.run(a, c)?)
     })
 }
 
-/// Multiplies 8-bit integers with weights of rocket_npu_load_i8(). `a` is m x k, `c` is
-/// m x n: the exact sums.
+/// Multiplies 8-bit integers by weights of rocket_npu_load_i8(). `a` is m x k; `c`, m x n, gets the
+/// exact sums.
 ///
 /// # Safety
-/// `product` is null or not freed; `a` has m * k elements, `c` m * n, and no other
-/// thread looks at these.
+/// `product` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
+/// or changes `a` during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocket_npu_run_i8(
     product: *const RocketNpuProduct,
@@ -279,12 +279,11 @@ pub unsafe extern "C" fn rocket_npu_run_i8(
     unsafe { run(product, a, c) }
 }
 
-/// Multiplies binary16 numbers with weights of rocket_npu_load_f16(). `a` is m x k, `c`
-/// is m x n.
+/// Multiplies binary16 numbers by weights of rocket_npu_load_f16(). `a` is m x k, `c` is m x n.
 ///
 /// # Safety
-/// `product` is null or not freed; `a` has m * k elements, `c` m * n, and no other
-/// thread looks at these.
+/// `product` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
+/// or changes `a` during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocket_npu_run_f16(
     product: *const RocketNpuProduct,
@@ -295,11 +294,11 @@ pub unsafe extern "C" fn rocket_npu_run_f16(
     unsafe { run(product, a.cast::<f16>(), c) }
 }
 
-/// Multiplies floats with weights of rocket_npu_load_w8a8(). `a` is m x k, `c` is m x n.
+/// Multiplies floats by weights of rocket_npu_load_w8a8(). `a` is m x k, `c` is m x n.
 ///
 /// # Safety
-/// `product` is null or not freed; `a` has m * k elements, `c` m * n, and no other
-/// thread looks at these.
+/// `product` is null or not freed; `a` has m * k elements, `c` m * n. No other thread accesses `c`
+/// or changes `a` during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocket_npu_run_f32(
     product: *const RocketNpuProduct,
@@ -310,13 +309,13 @@ pub unsafe extern "C" fn rocket_npu_run_f32(
     unsafe { run(product, a, c) }
 }
 
-/// Frees a product; null is none.
+/// Frees a planned matmul; does nothing for null.
 ///
 /// # Safety
-/// `product` is null, or a product that is not freed and that no other call has.
+/// `product` is null, or a planned matmul that is not freed and that no other call uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocket_npu_free_product(product: *mut RocketNpuProduct) {
-    // SAFETY: made by `rocket_npu_prepare`, and the caller's no more.
+    // SAFETY: made by `rocket_npu_prepare`; the caller gives it up.
     free((!product.is_null()).then(|| unsafe { Box::from_raw(product) }));
 }
 
@@ -326,7 +325,7 @@ mod tests {
 
     use super::*;
 
-    /// All of -128, whose sum would come out as -2^31.
+    /// With all values -128 the sum would wrap to -2^31.
     #[test]
     fn sums_that_leave_32_bits_are_refused() {
         let mut engine = ptr::null_mut();
@@ -345,9 +344,9 @@ mod tests {
         let told = told.to_str().unwrap();
         assert!(told.contains("131072") && told.contains("131071"), "{told}");
         assert_eq!(load(I8_DEPTH_MAX), RocketNpuStatus::Ok);
-        // SAFETY: loaded just now, and used no more.
+        // SAFETY: loaded above and not used afterwards.
         unsafe { rocket_npu_free_weights(weights) };
-        // SAFETY: opened above, and used no more.
+        // SAFETY: opened above and not used afterwards.
         unsafe { rocket_npu_close(engine) };
     }
 }

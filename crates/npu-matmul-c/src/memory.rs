@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The caller's pointers as references and slices. What can be checked is: pointers that
-//! are null or not aligned, and sizes that no memory has, are errors.
+//! Converts the caller's pointers to references and slices. Null or misaligned pointers and
+//! impossible sizes are errors; the rest is the caller's promise.
 
 use std::slice;
 
 use crate::status::CallError;
 
-/// The object behind a handle, or the error that it is null.
+/// The object behind a handle, or an error if it is null.
 ///
 /// # Safety
 /// `handle` is null, or of this library, not freed, and stays so as long as the result
@@ -21,7 +21,7 @@ pub(crate) unsafe fn object<'a, T>(
     Ok(unsafe { &*handle })
 }
 
-/// Where a handle is to be written, emptied.
+/// Sets a handle of the caller to null and returns a reference to it.
 ///
 /// # Safety
 /// `place` is null, or may be written as long as the result is used.
@@ -36,7 +36,7 @@ pub(crate) unsafe fn place<'a, T>(
     Ok(unsafe { &mut *place })
 }
 
-/// Whether there can be a `T` at `pointer`.
+/// Checks that `pointer` is not null and is aligned for `T`.
 fn check<T>(pointer: *const T, name: &'static str) -> Result<(), CallError> {
     match pointer.is_null() {
         true => Err(CallError::Null(name)),
@@ -45,7 +45,7 @@ fn check<T>(pointer: *const T, name: &'static str) -> Result<(), CallError> {
     }
 }
 
-/// The elements of an array that is read.
+/// The elements of an array to read.
 ///
 /// # Safety
 /// `array` is null, or has as many elements as `len` says, if it says that there can be
@@ -62,7 +62,7 @@ pub(crate) unsafe fn array<'a, T>(
     Ok(unsafe { slice::from_raw_parts(array, len) })
 }
 
-/// The elements of an array that is written.
+/// The elements of an array to write.
 ///
 /// # Safety
 /// `array` is null, or has as many initialised elements as `len` says, if it says that
@@ -78,14 +78,14 @@ pub(crate) unsafe fn array_mut<'a, T>(
     Ok(unsafe { slice::from_raw_parts_mut(array, len) })
 }
 
-/// A number of elements, if memory can have so many.
+/// The number of elements, if a slice can have so many.
 fn checked_len<T>(len: Option<usize>, name: &'static str) -> Result<usize, CallError> {
     let most = isize::MAX as usize / size_of::<T>().max(1);
     len.filter(|&len| len <= most)
         .ok_or(CallError::TooLarge(name))
 }
 
-/// The elements of a matrix that is read.
+/// The elements of a matrix to read.
 ///
 /// # Safety
 /// `matrix` is null, or has `rows * columns` elements that nobody changes as long as the
@@ -100,7 +100,7 @@ pub(crate) unsafe fn matrix<'a, T>(
     unsafe { array(matrix, rows.checked_mul(columns), name) }
 }
 
-/// The elements of a matrix that is written.
+/// The elements of a matrix to write.
 ///
 /// # Safety
 /// `matrix` is null, or has `rows * columns` initialised elements that nobody else looks

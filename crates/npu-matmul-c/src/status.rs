@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How calls end: a status for the caller, a sentence for its user. Panics end here.
+//! Results of calls: a status for the caller and an error text for users. Panics are caught here.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{self, AssertUnwindSafe};
 
-/// How a call ended.
+/// Result of a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RocketNpuStatus {
-    /// It did its work.
+    /// The call succeeded.
     Ok = 0,
-    /// An argument makes no sense; nothing was done.
+    /// An argument is invalid; nothing was done.
     Invalid = 1,
-    /// There is no such device, or it cannot be opened.
+    /// The device does not exist or cannot be opened.
     NoDevice = 2,
-    /// The device or its driver failed, or memory is short.
+    /// The device or its driver failed, or memory ran out.
     Failed = 3,
-    /// An error of this library: please report it.
+    /// A bug in this library; please report it.
     Internal = 4,
 }
 
-/// The most products of any 8-bit integers whose sum fits into 32 bits.
+/// Largest number of 8-bit products whose sum always fits in 32 bits.
 pub(crate) const I8_DEPTH_MAX: usize = i32::MAX as usize / (128 * 128);
 
-/// Why a call did not do its work.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
     #[error("{0} is null")]
     Null(&'static str),
     #[error("{0} is not aligned to its elements")]
     Misaligned(&'static str),
-    #[error("{0} is larger than memory can be")]
+    #[error("{0} is larger than the address space")]
     TooLarge(&'static str),
     #[error(
-        "sums of {k} products of 8-bit integers can leave 32 bits, those of {I8_DEPTH_MAX} cannot: cut K \
-         and add the parts up"
+        "a sum of {k} 8-bit products could overflow 32 bits; at most {I8_DEPTH_MAX} are allowed: split K \
+         and add the results"
     )]
     TooDeep { k: usize },
-    #[error("the name of the device is no UTF-8")]
+    #[error("the device name is not UTF-8")]
     DeviceName,
     #[error(transparent)]
     Open(#[from] npu_matmul::OpenNpuError),
@@ -72,13 +72,13 @@ impl CallError {
 }
 
 thread_local! {
-    /// The sentence about the latest call of this thread that failed.
+    /// The text of this thread's latest error.
     static LATEST: RefCell<CString> = RefCell::default();
 }
 
-/// Runs the body of a function of the interface.
+/// Runs the body of an interface function.
 pub(crate) fn call(body: impl FnOnce() -> Result<(), CallError>) -> RocketNpuStatus {
-    // What a panic leaves half done is the engine's own, which guards it by locks.
+    // A panic can leave only the engine's state half changed; locks guard that.
     match panic::catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => RocketNpuStatus::Ok,
         Ok(Err(error)) => {
@@ -92,19 +92,19 @@ pub(crate) fn call(body: impl FnOnce() -> Result<(), CallError>) -> RocketNpuSta
     }
 }
 
-/// The same for those that free: nobody can be told of a panic.
+/// As [`call`] for functions that free, which return no status: ignores panics.
 pub(crate) fn free<T>(handle: Option<Box<T>>) {
     let _ = panic::catch_unwind(AssertUnwindSafe(|| drop(handle)));
 }
 
 fn remember(message: &str) {
     let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
-    // In a thread that ends there is nobody to ask.
+    // Fails only while the thread ends; nobody can ask then.
     let _ = LATEST.try_with(|latest| latest.replace(message));
 }
 
-/// Why the latest call of this thread that failed did so: a sentence, empty if none
-/// has. It stays valid until the next call of this thread fails.
+/// Text of this thread's latest error; empty if no call has failed. The string is valid until the
+/// next call of this thread fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocket_npu_error() -> *const c_char {
     let latest = LATEST.try_with(|latest| latest.borrow().as_ptr());

@@ -64,8 +64,8 @@ fn told_by_c(example: &str) -> String {
 fn a_program_in_c_multiplies() {
     assert_eq!(
         told_by_c("multiply"),
-        "on the software model\n10 8 2\n0 0 0\nrefused: these weights are int8, of which no \
-         product gives F32\n"
+        "on the software model\n10 8 2\n0 0 0\nrefused: a matmul with int8 weights cannot give \
+         F32 results\n"
     );
 }
 
@@ -73,8 +73,8 @@ fn a_program_in_c_multiplies() {
 fn a_program_in_c_attends_as_plain_c_does() {
     assert_eq!(
         told_by_c("attend"),
-        "as in plain C\nrefused: attention: Q's number of heads is 4; with the other operands it \
-         must be 6\n"
+        "as in plain C\nrefused: attention: Q's number of heads is 4; the other operands \
+         require 6\n"
     );
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A product in three precisions: what each costs in memory and in accuracy.
+//! Runs a matmul in three precisions and compares their memory and accuracy.
 //!
 //! ```text
 //! cargo run --release -p npu-matmul --example gemm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Query, key and value of a layer: three products of the same activations at once.
+//! Computes query, key and value of a layer: three matmuls with the same activations at once.
 //!
 //! ```text
 //! cargo run --release -p npu-matmul --example layer

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Float activations as quantised weights want them.
+//! Quantises float activations for quantised weights.
 
 use std::time::Instant;
 
@@ -14,19 +14,19 @@ use crate::quantise::Quantisation;
 use crate::scratch::QuantisedScratch;
 use crate::times::Section;
 
-/// Quantised rows of A, for all weights that take them alike: the query, key and
-/// value of a layer quantise their input once.
+/// Quantised rows of A, shared by all weights that need the same ones: query, key and value
+/// matrices of a layer quantise their input once.
 #[derive(Debug)]
 pub(crate) struct QuantisedRows {
     kind: QuantisedKind,
     /// M x K.
     pub(crate) integers: Vec<i8>,
-    /// All groups of K of a row, then those of the next.
+    /// All groups of K of a row, then those of the next row.
     pub(crate) scales: Vec<f32>,
 }
 
-/// Of which floats, and how: rows that agree in this are the same. A caller has
-/// borrowed the floats for as long as both are there.
+/// Identifies quantised rows: the floats, and how they are quantised. The caller keeps the floats
+/// borrowed, so an address identifies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QuantisedKind {
     /// Address and length of the floats.
@@ -46,8 +46,8 @@ impl QuantisedKind {
 }
 
 impl QuantisedRows {
-    /// Finds `a`, quantised for such weights, among `done`; or quantises it. Returns
-    /// where it is.
+    /// Returns the index in `done` of `a` quantised for these weights; quantises it if it is
+    /// missing.
     pub(crate) fn find_or_make(
         done: &mut Vec<Self>,
         engine: &Engine,
@@ -66,7 +66,7 @@ impl QuantisedRows {
         Ok(done.len() - 1)
     }
 
-    /// Keeps their memory for the next ones.
+    /// Keeps the memory for later rows.
     pub(crate) fn recycle(self, engine: &Engine) {
         let QuantisedScratch { integers, scales } = engine.quantised();
         integers.put(self.integers);
@@ -85,7 +85,7 @@ impl QuantisedRows {
         let group = quantisation.group(k);
         let groups = k.div_ceil(group);
         let limit = quantisation.activation_max();
-        // Each element of both is written below.
+        // Every element of both is written below.
         let scratch = engine.quantised();
         let mut integers = scratch.integers.take(a.len())?;
         let mut scales = scratch.scales.take(a.len() / k * groups)?;

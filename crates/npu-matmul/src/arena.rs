@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the weights of one device lie. Small matrices share buffer objects, so that
-//! their number is bounded by bytes, not by matrices: each object is a mapping of the
-//! process, and a model with experts has tens of thousands of matrices.
+//! Memory for the weights of one device. Small matrices share buffer objects, so that bytes limit
+//! the number of objects, not matrices: each object is a mapping of the process, and a model with
+//! experts has tens of thousands of matrices.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,51 +10,49 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use rknpu_regcmd::Iova;
 use rocket_uapi::{Bo, Deadline, Error, FrozenBo};
 
-/// Bytes of a buffer object that several blocks share. FINI_BO cleans all of it for
-/// each block that comes.
+/// Bytes of a shared buffer object. FINI_BO cleans all of it for each added block.
 pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 
-/// Blocks up to here share buffer objects; larger ones have their own. So a chunk that
-/// has no room for one more is mostly full.
+/// Largest block that shares a buffer object; larger blocks have separate ones. So a chunk without
+/// room for another block is mostly full.
 pub(crate) const SHARED_BYTES_MAX: usize = 512 << 10;
 
-/// Blocks in a chunk begin at multiples of this, as those with a buffer object of their
-/// own do.
+/// Alignment of blocks in a chunk, the same as of separate buffer objects.
 const ALIGNMENT: usize = rocket_uapi::PAGE_BYTES;
 
-/// A buffer object, and what of it no block has.
+/// A shared buffer object and its free ranges.
 struct Chunk(Mutex<ChunkState>);
 
 struct ChunkState {
     bo: FrozenBo,
-    /// In order, and not adjacent.
+    /// Sorted, and not adjacent.
     free: Vec<Range<usize>>,
 }
 
-/// The chunks of one device that may have room.
+/// The chunks of one device that may have free space.
 #[derive(Default)]
 pub(crate) struct WeightArena(Mutex<Vec<Weak<Chunk>>>);
 
-/// A block of weights in the memory of its device, until it is dropped.
+/// A block of weights in device memory; freed on drop.
 pub(crate) struct ResidentBlock {
     chunk: Arc<Chunk>,
     range: Range<usize>,
-    /// Of its first byte.
+    /// Address of the first byte.
     iova: Iova,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No critical section leaves a list half changed, panic or not.
+    // No critical section can panic with a list half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that a block takes.
+/// Bytes that a block occupies.
 const fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
 impl ChunkState {
-    /// Takes `bytes` bytes out of what is free, where they fit first.
+    /// Takes the first free range of `bytes` bytes.
     fn take(&mut self, bytes: usize) -> Option<Range<usize>> {
         let bytes = aligned(bytes);
         let at = self.free.iter().position(|free| free.len() >= bytes)?;
@@ -68,7 +66,7 @@ impl ChunkState {
         Some(taken)
     }
 
-    /// Gives back what was taken.
+    /// Returns a range to the free list.
     fn give(&mut self, range: Range<usize>) {
         let at = self.free.partition_point(|free| free.end < range.start);
         let mut joined = range;
@@ -80,7 +78,7 @@ impl ChunkState {
     }
 }
 
-/// Writes `bytes` at `start` of a buffer object, and gives it to the NPU.
+/// Writes `bytes` at `start` of a buffer object and flushes them for the NPU.
 fn write(bo: &mut Bo, start: usize, bytes: &[u8]) -> Result<(), Error> {
     let mut memory = bo.write(Deadline::FOREVER)?;
     memory[start..start + bytes.len()].copy_from_slice(bytes);
@@ -88,11 +86,11 @@ fn write(bo: &mut Bo, start: usize, bytes: &[u8]) -> Result<(), Error> {
 }
 
 impl WeightArena {
-    /// Makes a block of `bytes` bytes, which `fill` is shown zeroed, in a buffer object from
-    /// `alloc` if no other has room.
+    /// Creates a block of `bytes` bytes. `fill` gets it zeroed. `alloc` creates a buffer object if
+    /// no chunk has room.
     ///
     /// # Errors
-    /// What the driver says of its memory.
+    /// The driver's error for its memory.
     pub(crate) fn load(
         &self,
         alloc: impl FnOnce(usize) -> Result<Bo, Error>,
@@ -100,7 +98,7 @@ impl WeightArena {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<ResidentBlock, Error> {
         if bytes <= SHARED_BYTES_MAX {
-            // Filled outside the locks: who fills may wait for others, who want them.
+            // Filled without holding locks: `fill` may wait for threads that need them.
             let mut packed = vec![0; bytes];
             fill(&mut packed);
             return self.share(alloc, &packed);
@@ -113,7 +111,7 @@ impl WeightArena {
         Ok(ResidentBlock::new(Arc::new(chunk), 0..aligned(bytes)))
     }
 
-    /// Puts a small block where there is room.
+    /// Stores a small block in a chunk.
     fn share(
         &self,
         alloc: impl FnOnce(usize) -> Result<Bo, Error>,
@@ -141,7 +139,7 @@ impl Chunk {
         Self(Mutex::new(ChunkState { bo, free }))
     }
 
-    /// Puts a block where there is room; nowhere while a job reads the buffer object.
+    /// Stores a block if there is room and no job reads the buffer object.
     fn put(&self, packed: &[u8]) -> Result<Option<Range<usize>>, Error> {
         let mut state = lock(&self.0);
         let Some(range) = state.take(packed.len()) else {
@@ -160,30 +158,30 @@ impl ResidentBlock {
     fn new(chunk: Arc<Chunk>, range: Range<usize>) -> Self {
         let first = lock(&chunk.0).bo.iova().0;
         Self {
-            // A buffer object is below 2 GiB and ends below 4 GiB.
+            // Cannot overflow: a buffer object is below 2 GiB and ends below 4 GiB.
             iova: Iova(first + range.start as u32),
             chunk,
             range,
         }
     }
 
-    /// Where the NPU sees it.
+    /// NPU address of the block.
     pub(crate) const fn iova(&self) -> Iova {
         self.iova
     }
 
-    /// Bytes that it may use.
+    /// Usable bytes.
     pub(crate) fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// The buffer object that it lies in, for a job. While it is there, nobody writes
-    /// blocks beside this one.
+    /// The buffer object that contains the block, for a job. While this is alive, no other block is
+    /// written to the buffer object.
     pub(crate) fn buffer(&self) -> FrozenBo {
         lock(&self.chunk.0).bo.clone()
     }
 
-    /// Where it lies in that.
+    /// Byte range of the block in the buffer object.
     pub(crate) fn range(&self) -> Range<usize> {
         self.range.clone()
     }
@@ -247,7 +245,7 @@ mod tests {
         assert!(holds(&large, SHARED_BYTES_MAX + 1, 1));
     }
 
-    /// A block that comes while a job has the others is written elsewhere.
+    /// A block added while a job uses a chunk is written to another one.
     #[test]
     fn nothing_is_written_beside_what_a_job_reads() {
         let (arena, buffers) = (WeightArena::default(), buffers());
@@ -263,7 +261,7 @@ mod tests {
     proptest! {
         #![proptest_config(test_support::cases(32))]
 
-        /// Whatever comes and goes, blocks keep their bytes, and memory is not lost.
+        /// Blocks keep their bytes and no memory is lost, for any order of loads and drops.
         #[test]
         fn blocks_keep_their_bytes(
             steps in prop::collection::vec((1..SHARED_BYTES_MAX, any::<prop::sample::Index>(), any::<bool>()), 1..80),

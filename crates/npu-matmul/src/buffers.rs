@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffer objects of one device that are used again from call to call.
+//! Reuse of a device's buffer objects from call to call.
 //!
-//! A new buffer costs a system call, zeroed pages and mappings for both the
-//! CPU and the NPU. A caller that multiplies the same shapes again, as every
-//! layer of a language model does, gets the buffers of the call before. They
-//! fit exactly, because PREP_BO and FINI_BO maintain the caches of a whole
-//! buffer, however little of it is used.
+//! A new buffer costs a system call, zeroed pages, and mappings for the CPU and the NPU. Callers
+//! mostly multiply the same shapes again, as every layer of a language model does, and then get the
+//! buffers of the previous call. Sizes match exactly: PREP_BO and FINI_BO maintain the caches of a
+//! whole buffer, even if little of it is used.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,11 +16,10 @@ use crate::arena::WeightArena;
 use crate::prepared::{IDLE_PROGRAMS, IdleLimits, JobPrograms, ProgramCache, ProgramsKey};
 use crate::profile::Choices;
 
-/// Bytes that a device keeps for later. Beyond it, those unused for longest
-/// are given back to the kernel.
+/// Bytes that a device keeps for reuse. Beyond this, the least recently used buffers are freed.
 pub(crate) const IDLE_BYTES_MAX: usize = 256 << 20;
 
-/// Buffers that a device keeps for later: each is a mapping of the process.
+/// Buffers that a device keeps for reuse: each is a mapping of the process.
 pub(crate) const IDLE_BUFFERS_MAX: usize = 512;
 
 const IDLE: IdleLimits = IdleLimits {
@@ -29,17 +27,17 @@ const IDLE: IdleLimits = IdleLimits {
     buffers: IDLE_BUFFERS_MAX,
 };
 
-/// Buffers that wait for their next use, those that came first in front.
+/// Buffers kept for reuse, oldest first.
 #[derive(Default)]
 struct IdleBuffers(Mutex<VecDeque<Bo>>);
 
-/// A device and its buffers.
+/// A device with its buffers.
 pub(crate) struct Buffers {
     device: Device,
     is_model: bool,
-    /// Behind what the NPU reads of a buffer; see [`Choices::slack_bytes`].
+    /// Bytes behind the data that the NPU reads; see [`Choices::slack_bytes`].
     slack_bytes: usize,
-    /// The page at address 0 of a new file; see [`Choices::guard_page`].
+    /// The page at address 0 of the open file; see [`Choices::guard_page`].
     _guard: Option<Bo>,
     weights: WeightArena,
     programs: ProgramCache,
@@ -48,10 +46,10 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Of one of so many devices.
+    /// Creates the buffers of one of `devices` devices.
     ///
     /// # Errors
-    /// That there is no memory for the guard page.
+    /// No memory for the guard page.
     pub(crate) fn new(device: Device, devices: usize, choices: &Choices) -> Result<Self, Error> {
         let page = ByteLen::new(PAGE_BYTES)?;
         let guard = choices.guard_page.value.then(|| device.alloc(page));
@@ -71,19 +69,18 @@ impl Buffers {
         &self.device
     }
 
-    /// The weights that are there.
+    /// The resident weights.
     pub(crate) const fn weights(&self) -> &WeightArena {
         &self.weights
     }
 
-    /// Whether it is software.
+    /// Whether the device is the software model.
     pub(crate) fn is_model(&self) -> bool {
         self.is_model
     }
 
-    /// A buffer of `bytes` bytes, rounded to pages, with any content. Whoever
-    /// drops it instead of putting it back gives it to the kernel: nothing is
-    /// lost on error paths.
+    /// Returns a buffer of `bytes` bytes, rounded up to pages, with arbitrary contents. Put it back
+    /// with [`Buffers::put`]; a dropped buffer is freed, so error paths lose nothing.
     pub(crate) fn take(&self, bytes: usize) -> Result<Bo, Error> {
         self.take_of(&self.idle, bytes)
     }
@@ -96,18 +93,18 @@ impl Buffers {
         }
     }
 
-    /// The same for an operand of `bytes` bytes that the NPU reads, and slack.
+    /// As `take`, for an operand that the NPU reads: with slack.
     pub(crate) fn take_operand(&self, bytes: usize) -> Result<Bo, Error> {
         self.take(bytes.saturating_add(self.slack_bytes))
     }
 
-    /// A new buffer for operands of `bytes` bytes that the NPU reads, and slack.
+    /// Allocates a new buffer for `bytes` bytes of operands that the NPU reads, with slack.
     pub(crate) fn alloc_operands(&self, bytes: usize) -> Result<Bo, Error> {
         self.alloc(ByteLen::new(bytes.saturating_add(self.slack_bytes))?)
     }
 
-    /// A new buffer; if there is no memory or no address left, once more
-    /// without those that are kept for later.
+    /// Allocates a new buffer. If memory or addresses run out, it frees all idle buffers and tries
+    /// again.
     fn alloc(&self, len: ByteLen) -> Result<Bo, Error> {
         match self.device.alloc(len) {
             Err(error @ Error::OutOfMemory { .. }) => {
@@ -122,8 +119,7 @@ impl Buffers {
         }
     }
 
-    /// The programs of a job, kept or made by `link`, and the bytes that were written
-    /// for them.
+    /// The programs of a job, from the cache or made by `link`, and the bytes written for them.
     pub(crate) fn programs<E>(
         &self,
         key: ProgramsKey,
@@ -143,16 +139,16 @@ impl Buffers {
         Ok((programs, written))
     }
 
-    /// Keeps a buffer for later.
+    /// Keeps a buffer for reuse.
     pub(crate) fn put(&self, bo: Bo) {
         self.idle.put(bo, &IDLE);
     }
 }
 
 impl IdleBuffers {
-    /// One of exactly so many bytes: that at the lowest address. The same sequence of
-    /// products gets the same buffers in the same roles each time, and with them finds
-    /// its programs again.
+    /// Returns a buffer of exactly this size, the one at the lowest address. So the same sequence
+    /// of matmuls gets the same buffers in the same roles each time, and finds its programs in the
+    /// cache.
     fn take(&self, bytes: usize) -> Option<Bo> {
         let mut idle = self.lock();
         let fitting = idle.iter().enumerate().filter(|(_, bo)| bo.len() == bytes);
@@ -178,12 +174,12 @@ impl IdleBuffers {
                 evicted.push(oldest);
             }
         }
-        // Freed outside the lock.
+        // Freed without holding the lock.
         drop(evicted);
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Bo>> {
-        // Every critical section leaves the queue whole, panic or not.
+        // No critical section can panic with the queue half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

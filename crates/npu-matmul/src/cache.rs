@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was made last and may be wanted again.
+//! A cache of the most recently used values.
 
 use std::fmt;
 use std::hash::Hash;
@@ -8,17 +8,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
 
-/// Values by key, of which those unused for longest are dropped.
+/// A map that drops the least recently used values.
 pub(crate) struct LruMap<K, V>(Mutex<LruCache<K, V>>);
 
 impl<K: Hash + Eq, V: Clone> LruMap<K, V> {
-    /// Keeps so many.
+    /// Creates a map that keeps up to `kept` values.
     pub(crate) fn new(kept: NonZeroUsize) -> Self {
         Self(Mutex::new(LruCache::new(kept)))
     }
 
-    /// The value of `key`; made by `make` if it is not there. One that cannot be made
-    /// is not kept.
+    /// Returns the value of `key`; `make` makes it if it is missing. Errors are not cached.
     pub(crate) fn get_or_make<E>(
         &self,
         key: K,
@@ -27,17 +26,16 @@ impl<K: Hash + Eq, V: Clone> LruMap<K, V> {
         if let Some(found) = self.lock().get(&key) {
             return Ok(found.clone());
         }
-        // Made outside the lock, which others want meanwhile. Two threads may make the
-        // same: then the later one is kept.
+        // Made without holding the lock. If two threads make the same value, the later one is kept.
         let made = make()?;
         let evicted = self.lock().push(key, made.clone());
-        // Freed outside the lock.
+        // Freed without holding the lock.
         drop(evicted);
         Ok(made)
     }
 
     fn lock(&self) -> MutexGuard<'_, LruCache<K, V>> {
-        // No critical section leaves the cache half changed, panic or not.
+        // No critical section can panic with the cache half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,7 +68,7 @@ mod tests {
         assert!(!made(1));
         assert!(made(4));
         assert!(!made(1) && made(2));
-        // What cannot be made is asked for again.
+        // An error is not cached.
         for _ in 0..2 {
             assert_eq!(cache.get_or_make(9, || Err("no")), Err("no"));
         }

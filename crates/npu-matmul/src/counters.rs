@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an engine has done so far.
+//! Totals of an engine's work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Totals over the life of an engine, over all devices and threads. Of jobs
-/// and products only what completed is counted.
+/// Totals over the life of an engine, for all devices and threads. Only completed jobs and matmuls
+/// count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Products: calls that returned a result.
+    /// Matmuls: calls that returned a result.
     pub products: u64,
-    /// Searches for the plan of a product.
+    /// Matmuls that were planned instead of taken from the cache.
     pub plans: u64,
     /// SUBMIT calls.
     pub submits: u64,
@@ -17,20 +17,19 @@ pub struct Counters {
     pub jobs: u64,
     /// Tasks: register programs run.
     pub tasks: u64,
-    /// Multiply-accumulates of the products, M*K*N each: padding is not
-    /// counted.
+    /// Multiply-accumulates, M*K*N for each matmul, without padding.
     pub macs: u64,
     /// Bytes of buffers that the CPU filled for the devices: weights,
     /// activations (once for each device), programs.
     pub bytes_to_device: u64,
     /// Bytes of output buffers that the CPU read.
     pub bytes_from_device: u64,
-    /// Bytes of the buffers that PREP_BO invalidated in the CPU's caches, each
-    /// time in whole. Of the engine's file descriptors, whoever asked for it.
+    /// Bytes that PREP_BO invalidated in CPU caches; each call counts the whole buffer. Includes
+    /// calls by others on the engine's file descriptors.
     pub prep_bytes: u64,
-    /// The same of FINI_BO, which cleans them.
+    /// Bytes that FINI_BO cleaned in CPU caches, counted like `prep_bytes`.
     pub fini_bytes: u64,
-    /// Tasks that were the first of their kind and were checked on the CPU; see
+    /// First tasks of their kind that were checked on the CPU; see
     /// [`PlanOptions::check_first`](crate::PlanOptions::check_first).
     pub checked_tasks: u64,
 }
@@ -51,7 +50,7 @@ pub(crate) struct AtomicCounters {
 
 impl AtomicCounters {
     pub(crate) fn add(&self, more: &Counters) {
-        // Totals without an order between them: relaxed is enough.
+        // The totals need no order between them: relaxed is enough.
         for (total, more) in [
             (&self.products, more.products),
             (&self.plans, more.plans),
@@ -67,7 +66,7 @@ impl AtomicCounters {
         }
     }
 
-    /// Totals, but for what the devices count.
+    /// The totals, without those that the devices count.
     pub(crate) fn snapshot(&self) -> Counters {
         let get = |total: &AtomicU64| total.load(Ordering::Relaxed);
         Counters {

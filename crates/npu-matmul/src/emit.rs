@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job of a plan -> register programs.
+//! Emits register programs for a planned job.
 
 use rknpu_regcmd::{
     BufferId, ChipProfile, LaidOutTask, Layouts, MatmulError, MatmulTask, MatmulType, Program,
@@ -8,20 +8,20 @@ use rknpu_regcmd::{
 
 use crate::plan::{JobPlan, TaskPlan};
 
-/// The activation buffer in a program's addresses.
+/// The activation buffer in program addresses.
 pub const ACTIVATIONS: BufferId = BufferId(0);
 
-/// The weight block.
+/// The weight block in program addresses.
 pub const WEIGHTS: BufferId = BufferId(1);
 
-/// The output buffer.
+/// The output buffer in program addresses.
 pub const OUTPUT: BufferId = BufferId(2);
 
-/// One program for each task of the job, in order. What the task before left in
-/// CBUF, and the plan allows to use, is not fetched again.
+/// Emits one program for each task of the job, in order. If the plan allows it, a task does not
+/// fetch data again that the previous task left in CBUF.
 ///
 /// # Errors
-/// The rule that a task breaks; plans that were checked break none.
+/// The hardware rule that a task breaks; checked plans break none.
 pub fn programs(job: &JobPlan) -> Result<Vec<Program>, MatmulError> {
     let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
     let tasks = job.tasks.iter().zip(before);
@@ -30,11 +30,11 @@ pub fn programs(job: &JobPlan) -> Result<Vec<Program>, MatmulError> {
         .collect()
 }
 
-/// The program of one task, and of what it does not fetch because `before`, the
-/// task before it in its job, did.
+/// Emits the program of one task. `before` is the previous task in the job, whose data may still be
+/// in CBUF.
 ///
 /// # Errors
-/// The rule that it breaks; plans that were checked break none.
+/// The hardware rule that the task breaks; checked plans break none.
 pub fn program(
     ty: MatmulType,
     task: &TaskPlan,
@@ -49,8 +49,7 @@ pub fn program(
     }
 }
 
-/// What of `before`'s operands a task finds in CBUF; nothing where one of the
-/// two is not legal.
+/// The operands that a task finds in CBUF after `before`; none if one of the two is not legal.
 #[must_use]
 pub fn reuse(
     ty: MatmulType,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The devices, and what is planned for them.
+//! The engine: NPU devices, and the plans and buffers kept for them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,14 +27,14 @@ use crate::scratch::QuantisedScratch;
 use crate::threads::{Threads, Workers};
 use crate::times::{Section, SectionTimes, Stopwatch, Times};
 
-/// Distinguishes engines, so that weights are not used with another one.
+/// Numbers engines, so that an engine rejects weights of another one.
 static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
 
-/// Plans of weights that are kept: several times the different matrices of a model,
-/// whose layers have the same few sizes.
+/// Weight plans to keep: several times the number of different matrix sizes in a model, whose
+/// layers share a few sizes.
 const PLANS_KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
-/// All that plans of an engine's weights depend on: its options differ in no more.
+/// Everything in which the weight plans of one engine can differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct WeightPlanKey {
     dtype: Dtype,
@@ -46,27 +46,27 @@ struct WeightPlanKey {
 
 /// Multiplies matrices on a pool of NPU devices.
 ///
-/// C = A x B^T, where A is M x K, B is N x K (the weights: one row an output
-/// channel) and C is M x N, all row major. M, N and K are any numbers from 1.
-/// Several threads may use one engine at the same time.
+/// C = A x B^T. A is M x K, B is N x K (the weights, one row for each output channel) and C is M x
+/// N; all are row major. M, N and K may be any number from 1. Several threads may use one engine at
+/// the same time.
 ///
 /// # Memory of a call
 ///
-/// Device buffers, programs and memory for quantised rows are kept for the next call: products of
-/// shapes that were multiplied before make none and start no thread. The heap gives what
-/// describes the jobs of a call, and for some products more, until they have ended:
+/// The engine keeps device buffers, programs and memory for quantised rows for the next call. A
+/// matmul of a shape that ran before allocates none of these and starts no thread. Until its jobs
+/// have ended, a call holds their descriptions on the heap, and in some cases more:
 ///
-/// | product | bytes of heap |
+/// | matmul | bytes of heap |
 /// |---|---|
-/// | where rows are rotated | 4 K in each thread |
-/// | FP16 results where K is cut | 4 M x N: sums are FP32 until the last of them |
+/// | rows are rotated | 4 K in each thread |
+/// | FP16 results, K split into tiles | 4 M x N: sums stay FP32 until the last K tile |
 pub struct Engine {
     id: u64,
     devices: Vec<Buffers>,
     options: PlanOptions,
     plans: LruMap<WeightPlanKey, Arc<WeightPlan>>,
     products: ProductCache,
-    /// If first tasks are checked.
+    /// `Some` if first tasks are checked.
     first_runs: Option<FirstRuns>,
     watched: Watched,
     counters: AtomicCounters,
@@ -79,28 +79,26 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine over all devices of the pool, with the board's
-    /// [`Profile`](crate::profile::Profile): weights are spread over them by output
-    /// channel. That a profile is not used is logged.
+    /// Opens an engine on all devices of the pool, with the board's
+    /// [`Profile`](crate::profile::Profile). Weights are split over the devices by output channel.
+    /// If the board's profile cannot be used, a warning is logged.
     ///
     /// # Errors
-    /// As [`Engine::with_options`].
+    /// See [`Engine::with_options`].
     pub fn open(pool: DevicePool) -> Result<Self, Error> {
         let device = pool.devices().first().ok_or(PlanError::NoDevice)?;
         let (options, refused) = PlanOptions::for_device(&device.info());
         if let Some(error) = refused {
-            tracing::warn!(%error, "no profile of this board");
+            tracing::warn!(%error, "the board profile is not usable; using built-in values");
         }
         Self::with_options(pool, options)
     }
 
-    /// An engine that fixes some of what plans choose; results do not depend
-    /// on it.
+    /// Opens an engine with options that override choices of its plans. They do not change results.
     ///
     /// # Errors
-    /// [`PlanError::NoDevice`] if the pool is empty, [`Error::Device`] if a file has no
-    /// memory for its guard page. Sizes that are not legal are found when weights are
-    /// loaded or multiplied.
+    /// [`PlanError::NoDevice`] if the pool is empty; [`Error::Device`] if a device has no memory
+    /// for its guard page. Illegal sizes are reported when weights are loaded or multiplied.
     pub fn with_options(pool: DevicePool, mut options: PlanOptions) -> Result<Self, Error> {
         let choices = &options.profile.choices;
         let files = pool.devices().iter().enumerate();
@@ -110,7 +108,7 @@ impl Engine {
                 Buffers::new(file.clone(), count, choices).map_err(Error::on_device(index))
             })
             .collect::<Result<_, _>>()?;
-        // All of them are files of the same one.
+        // All are open files of the same device.
         let first = devices.first().ok_or(PlanError::NoDevice)?;
         let info = first.device().info();
         let profile = &options.profile;
@@ -137,40 +135,38 @@ impl Engine {
         })
     }
 
-    /// Does the CPU's share in threads of its own, from now on and for weights
-    /// that are loaded from now on. Without it, that is done where rayon's
-    /// parallel iterators of the caller are: in the pool that it has installed,
-    /// or in the one of the process.
+    /// Runs the CPU's share in separate threads from now on, also for weights that are loaded
+    /// later. Without this, it runs in the caller's rayon pool: the installed one, or the global
+    /// one.
     ///
-    /// Waits for jobs are in these threads, too: of several products at the same
-    /// time one may wait for another's, so that one [`Engine::run`] is the better way
-    /// to compute them together.
+    /// These threads also wait for jobs. If several threads call the engine at once, one call may
+    /// wait for the jobs of another; to compute matmuls together, pass them to one [`Engine::run`].
     ///
     /// # Errors
-    /// [`Error::Threads`] if they cannot be had; see
+    /// [`Error::Threads`] if the threads cannot be started; see
     /// [`ThreadsError`](crate::ThreadsError).
     pub fn with_threads(mut self, threads: Threads) -> Result<Self, Error> {
         self.workers = Arc::new(threads.start()?);
         Ok(self)
     }
 
-    /// Waits until the driver is done with the last job; see
-    /// [`rocket_uapi::Device::settle`]. Dropping engine and weights does it
-    /// too; a process that is about to exit without that should call it.
+    /// Waits until the driver has finished the last job; see [`rocket_uapi::Device::settle`].
+    /// Dropping the engine and its weights also waits. Call this before a process exits without
+    /// dropping them.
     pub fn settle(&self) {
         for buffers in &self.devices {
             buffers.device().settle();
         }
     }
 
-    /// Shows what is done to `observer` from now on.
+    /// Reports what the engine does to `observer` from now on.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         self.watched = Watched::by(observer);
         self
     }
 
-    /// What was done so far.
+    /// Returns the totals so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let [prep_bytes, fini_bytes] = cache_traffic(&self.devices);
@@ -181,32 +177,31 @@ impl Engine {
         }
     }
 
-    /// Where the time went so far.
+    /// Returns the measured times so far.
     #[must_use]
     pub fn times(&self) -> Times {
         self.clock.snapshot()
     }
 
-    /// For work that a caller does on operands before they come here, or on
-    /// results: until it is dropped, the time of this thread counts as the
-    /// engine's own.
+    /// Counts the time of this thread as the engine's until the stopwatch is dropped. For work of
+    /// the caller on operands before a call, or on results after it.
     pub fn stopwatch(&self, section: Section) -> Stopwatch<'_> {
         self.clock.stopwatch(section)
     }
 
-    /// Whether products of this precision are computed. A wrong result may have ended
-    /// that; see [`Error::WrongResult`].
+    /// Whether matmuls of this precision still run. A wrong result may have disabled them; see
+    /// [`Error::WrongResult`].
     #[must_use]
     pub fn is_usable(&self, dtype: Dtype) -> bool {
         !(self.first_runs.as_ref()).is_some_and(|runs| runs.refuses(dtype))
     }
 
-    /// The check of first tasks, if this engine does that.
+    /// The check of first tasks, if enabled.
     pub(crate) const fn first_runs(&self) -> Option<&FirstRuns> {
         self.first_runs.as_ref()
     }
 
-    /// How programs of this precision are made now.
+    /// Current options for programs of this precision.
     pub(crate) fn program(&self, dtype: Dtype) -> ProgramOptions {
         match &self.first_runs {
             Some(runs) => runs.program(dtype),
@@ -214,7 +209,7 @@ impl Engine {
         }
     }
 
-    /// The options, without what was found wrong.
+    /// The options, without choices that gave wrong results.
     pub(crate) fn current_options(&self) -> Cow<'_, PlanOptions> {
         let choices = self.first_runs.as_ref().map(FirstRuns::choices);
         match choices {
@@ -227,15 +222,15 @@ impl Engine {
         }
     }
 
-    /// The memory of all devices, without any weights yet, of which those alone
-    /// may take `total` bytes; see [`MemoryPlan::for_weights`].
+    /// An empty [`MemoryPlan`] for these devices, in which weights alone may take `total` bytes;
+    /// see [`MemoryPlan::for_weights`].
     #[must_use]
     pub fn memory_plan(&self, total: u64) -> MemoryPlan {
         MemoryPlan::for_weights(self.devices.len(), total, &self.options)
     }
 
-    /// The same, where weights and all that products need may take `total` bytes
-    /// of RAM; see [`MemoryPlan::new`].
+    /// An empty [`MemoryPlan`] for these devices, in which weights and everything that matmuls need
+    /// may take `total` bytes of RAM; see [`MemoryPlan::new`].
     #[must_use]
     pub fn ram_plan(&self, total: u64) -> MemoryPlan {
         MemoryPlan::new(self.devices.len(), total, &self.options)
@@ -287,7 +282,7 @@ impl Engine {
         &self.options
     }
 
-    /// Bounds of one job.
+    /// Limits of one job.
     pub(crate) fn limits(&self) -> JobLimits {
         self.options.limits
     }
@@ -300,7 +295,7 @@ impl Engine {
         &self.devices[device]
     }
 
-    /// The observer and the totals that a run reports to.
+    /// The observer and totals that a run reports to.
     pub(crate) const fn watched(&self) -> &Watched {
         &self.watched
     }
@@ -320,7 +315,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Bytes that PREP_BO and FINI_BO were called for.
+/// Bytes that PREP_BO and FINI_BO processed.
 fn cache_traffic(devices: &[Buffers]) -> [u64; 2] {
     devices.iter().fold([0; 2], |[prep, fini], buffers| {
         let traffic = buffers.device().cache_traffic();
@@ -328,7 +323,7 @@ fn cache_traffic(devices: &[Buffers]) -> [u64; 2] {
     })
 }
 
-/// A whole operand, if its length is right.
+/// A matrix view of an operand, if the operand has the right length.
 pub(crate) fn matrix<'a, T>(
     operand: &'static str,
     data: &'a [T],
@@ -343,7 +338,7 @@ pub(crate) fn matrix<'a, T>(
     })
 }
 
-/// Checks that each value has four bits.
+/// Checks that each value fits in four bits.
 pub(crate) fn check_int4(operand: &'static str, values: &[i8]) -> Result<(), Error> {
     match first_outside(values, -8, 7) {
         None => Ok(()),

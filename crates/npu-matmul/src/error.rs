@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong, and what to do about it.
+//! Errors: what happened, and what to do about it.
 
 use std::time::Duration;
 
@@ -12,35 +12,36 @@ use crate::first_run::WrongResult;
 use crate::plan::PlanError;
 use crate::threads::ThreadsError;
 
-/// Why a product was not computed, or weights not loaded. The engine and its
-/// devices stay usable; the result of the call that failed is undefined, its
-/// other operands are untouched.
+/// Why a matmul did not run or weights were not loaded.
+///
+/// The engine and its devices stay usable. The result of the failed call is undefined; its other
+/// operands are unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A slice does not have the length that the dimensions say.
-    #[error("{operand} has {actual} elements, but {rows} x {columns} were announced")]
+    /// The length of a slice does not match the dimensions.
+    #[error("{operand} has {actual} elements; its given size is {rows} x {columns}")]
     OperandLength {
         /// "A", "B" or "C".
         operand: &'static str,
-        /// Rows that the caller announced.
+        /// Rows that the caller gave.
         rows: usize,
-        /// Columns announced.
+        /// Columns that the caller gave.
         columns: usize,
         /// Elements passed.
         actual: usize,
     },
-    /// Operands of attention do not fit each other.
-    #[error("attention: {what} is {actual}; with the other operands it must be {expected}")]
+    /// The sizes of attention operands do not match.
+    #[error("attention: {what} is {actual}; the other operands require {expected}")]
     AttentionShape {
         /// Which size.
         what: &'static str,
-        /// What it is.
+        /// The size of this operand.
         actual: usize,
-        /// What fits.
+        /// The size that matches the other operands.
         expected: usize,
     },
-    /// An INT4 operand holds a value that has no four bits.
+    /// An INT4 operand contains a value that does not fit in four bits.
     #[error("{operand}[{index}] is {value}; int4 operands hold -8 to 7")]
     Int4Range {
         /// "A" or "B".
@@ -50,89 +51,89 @@ pub enum Error {
         /// The value.
         value: i8,
     },
-    /// The weights were loaded for another kind of product.
-    #[error("these weights are {actual}, but this call multiplies {expected} weights")]
+    /// The activations have a type that these weights do not take.
+    #[error("these weights are {actual}, but these activations need {expected} weights")]
     WrongWeights {
-        /// What the call takes.
+        /// Weights that take such activations.
         expected: &'static str,
-        /// What the weights are.
+        /// Format of the weights.
         actual: &'static str,
     },
-    /// Weights that do not give such elements of C.
-    #[error("these weights are {weights}, from which no matmul gives {output:?}")]
+    /// A matmul with these weights cannot give this type of output.
+    #[error("a matmul with {weights} weights cannot give {output:?} results")]
     WrongOutput {
-        /// What the weights are.
+        /// Format of the weights.
         weights: &'static str,
-        /// What was asked for.
+        /// The output that the caller asked for.
         output: Output,
     },
-    /// The weights live on the devices of another engine, in whose open files
-    /// alone they have addresses; see [`PackedWeights`](crate::PackedWeights).
+    /// The weights were loaded by another engine. They have addresses only in that engine's open
+    /// files; see [`PackedWeights`](crate::PackedWeights).
     #[error("these weights were loaded by another engine; load them with this one")]
     ForeignWeights,
-    /// A quantised product so deep that sums could leave 32 bits.
+    /// K is so large that the sums of a quantised matmul could overflow 32 bits.
     #[error(
-        "sums of {k} products of int8 could leave 32 bits; those of {max} cannot: \
+        "a sum of {k} int8 products could overflow 32 bits; at most {max} are allowed: \
          load these weights as fp16"
     )]
     TooDeep {
-        /// Depth of the sums.
+        /// Number of terms of each sum.
         k: usize,
-        /// The deepest that cannot overflow.
+        /// Largest number of terms that cannot overflow.
         max: usize,
     },
-    /// There is no memory for what is made of the operands.
-    #[error("out of memory: no room for the rows that the NPU is to read: {0}")]
+    /// No host memory for converted operands.
+    #[error("out of memory for the rows that the NPU reads: {0}")]
     Memory(#[from] std::collections::TryReserveError),
-    /// The engine's threads are not as they were wanted.
+    /// The engine's threads could not be started as requested.
     #[error(transparent)]
     Threads(#[from] ThreadsError),
-    /// There is no plan for these sizes.
+    /// These sizes cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A planned tile has no register program: a bug of the plan.
+    /// A planned tile has no register program: a bug in the plan.
     #[error("a planned tile is not legal, which is a bug in npu-matmul: {0}")]
     Program(#[from] MatmulError),
-    /// A program leaves its buffers: a bug of the plan.
+    /// A program accesses memory outside its buffers: a bug in the plan.
     #[error("a planned program leaves its buffers, which is a bug in npu-matmul: {0}")]
     Link(#[from] LinkError),
-    /// The kernel driver, or its model, refused something.
+    /// The kernel driver or its model returned an error.
     #[error("device {device}: {source}")]
     Device {
         /// Index into the device pool.
         device: usize,
-        /// The error of the device.
+        /// The device's error.
         source: rocket_uapi::Error,
     },
-    /// A job was not built: a bug of the plan.
+    /// A job could not be built: a bug in the plan.
     #[error("device {device}: a planned job was refused, which is a bug in npu-matmul: {source}")]
     Build {
         /// Index into the device pool.
         device: usize,
-        /// What is wrong with it.
+        /// Why it could not be built.
         source: Refusal,
     },
-    /// A job was submitted and did not complete.
+    /// A job was submitted but did not complete.
     #[error("device {device}: {source}")]
     Job {
         /// Index into the device pool.
         device: usize,
-        /// What became of it.
+        /// What happened to the job.
         source: JobFailure,
     },
-    /// The first task of its kind is wrong, on a board that nobody has calibrated; see
+    /// The first task of its kind gave a wrong result on an uncalibrated board; see
     /// [`PlanOptions::check_first`](crate::PlanOptions::check_first).
     #[error("device {device}: {source}")]
     WrongResult {
         /// Index into the device pool.
         device: usize,
-        /// What is wrong, and what is done about it.
+        /// What is wrong, and what the engine does about it.
         source: Box<WrongResult>,
     },
-    /// Products of this precision were wrong before, whatever was tried.
+    /// Matmuls of this precision gave wrong results before, with every workaround.
     #[error(
-        "the NPU computed wrong {dtype} results before, so {dtype} matmuls are refused until \
-         the program starts again; use another precision, and let `npu-probe first` find out why"
+        "the NPU computed wrong {dtype} results before, so {dtype} matmuls are disabled until \
+         the program restarts; use another precision, and run `npu-probe first` to find the cause"
     )]
     Distrusted {
         /// The precision.
@@ -140,12 +141,11 @@ pub enum Error {
     },
 }
 
-/// Why one of several products, or calls of attention, has no result, and with it none of
-/// them.
+/// The error of one of several matmuls or attention calls; none of the calls has a result.
 #[derive(Debug, thiserror::Error)]
 #[error("call {call}: {source}")]
 pub struct GemmCallError {
-    /// Its index among the calls. Of a SUBMIT that failed, the first whose jobs were in it.
+    /// Index of the call. If a SUBMIT failed, the first call with a job in it.
     pub call: usize,
     /// What went wrong.
     pub source: Error,
@@ -164,37 +164,36 @@ impl From<GemmCallError> for Error {
     }
 }
 
-/// What became of a job that did not complete.
+/// What happened to a job that did not complete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobFailure {
-    /// The driver killed it.
+    /// The driver killed the job.
     #[error(
         "the driver killed the job: it ran for longer than 500 ms, or its program hung; \
-         `npu-probe --dump DIR` with the same sizes collects what is needed to find out"
+         run `npu-probe --dump DIR` with the same sizes to record the job"
     )]
     Killed,
-    /// The driver accepted it and did not run it.
-    #[error("the driver accepted the job and did not run it; the kernel log may tell why")]
+    /// The driver accepted the job but did not run it.
+    #[error("the driver accepted the job and did not run it; the kernel log may say why")]
     Dropped,
-    /// The kernel did not end it, neither well nor by force.
+    /// The job neither completed nor was killed in time.
     #[error("the job did not end within {} s; the kernel should have killed it", waited.as_secs())]
     TimedOut {
-        /// How long it was waited for.
+        /// Time waited.
         waited: Duration,
     },
-    /// The device did not say what became of it; one that has disappeared does
-    /// not.
-    #[error("the state of the job could not be learnt: {0}")]
+    /// The device did not return the state of the job, for example because it has disappeared.
+    #[error("cannot read the state of the job: {0}")]
     Device(rocket_uapi::Error),
-    /// Its state is none of the above.
+    /// Any other state.
     #[error("{0}")]
     Unknown(String),
 }
 
 impl JobFailure {
-    /// The failure in `error`, and the buffers of the job if it has ended. A
-    /// job that has not ended is dropped here, which waits for it.
+    /// The failure in `error`, and the buffers of the job if it has ended. A job that has not ended
+    /// is dropped here; the drop waits for it.
     pub(crate) fn of(error: WaitError, waited: Duration) -> (Self, Option<FinishedJob>) {
         let failure = match &error {
             WaitError::Killed { .. } => Self::Killed,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! On a board that nobody has calibrated, the first task of each kind is checked on the CPU.
+//! Checks the first task of each kind on the CPU, on boards that were not calibrated.
 //!
-//! The check reads the bytes that the NPU read, and computes some rows of the tile again.
-//! Where they differ, the call fails, and what is most likely at fault is not used again:
-//! first what tasks find in CBUF, then form A of the programs, then the precision.
+//! The check takes the bytes that the NPU read and computes some rows of the tile again. If they
+//! differ, the call fails and the engine disables the most likely cause: first reuse of CBUF
+//! contents, then form A of the programs, then the precision.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,20 +20,20 @@ use crate::plan::{JobPlan, TaskPlan};
 use crate::profile::Choices;
 use crate::reference::{Expected, tolerance};
 
-/// Tasks of one kind run the same program but for addresses.
+/// The kind of a task: tasks of one kind run the same program except for addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskKind {
-    /// Operands and results.
+    /// Types of operands and results.
     pub ty: MatmulType,
-    /// Rows of the tile that hold data; the others pad it.
+    /// Rows of the tile with data; the others are padding.
     pub rows: usize,
-    /// Rows of the tile.
+    /// All rows of the tile.
     pub m: u32,
-    /// Depth of the tile.
+    /// Depth (K) of the tile.
     pub k: u32,
-    /// Channels of the tile.
+    /// Output channels of the tile.
     pub n: u32,
-    /// What is not fetched, because the task before left it in CBUF.
+    /// Operands that are not fetched because the previous task left them in CBUF.
     pub reuse: Reuse,
     /// The blocks that the program starts.
     pub form: MatmulForm,
@@ -53,7 +53,7 @@ impl TaskKind {
         }
     }
 
-    /// Precision of its operands.
+    /// Precision of the operands.
     const fn dtype(&self) -> Dtype {
         match self.ty {
             MatmulType::Int8ToInt32 => Dtype::Int8,
@@ -80,20 +80,20 @@ impl fmt::Display for TaskKind {
     }
 }
 
-/// What an engine does about a wrong result, until it is dropped.
+/// The engine's response to a wrong result, for the rest of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {
     /// Tasks of this precision fetch both operands.
     NoReuse(Dtype),
-    /// All programs have form B.
+    /// All programs use form B.
     FormB,
-    /// Products of this precision are refused ([`Error::Distrusted`](crate::Error)).
+    /// Matmuls of this precision return [`Error::Distrusted`](crate::Error).
     Refuse(Dtype),
 }
 
 impl Remedy {
-    /// Whether the call that failed may be right when it runs again.
+    /// Whether the failed call may give a right result if it runs again.
     #[must_use]
     pub const fn may_run_again(self) -> bool {
         !matches!(self, Self::Refuse(_))
@@ -106,7 +106,7 @@ impl fmt::Display for Remedy {
             Self::NoReuse(dtype) => {
                 write!(
                     f,
-                    "{dtype} tasks reuse no operand from now on; run the call again"
+                    "{dtype} tasks fetch both operands from now on; run the call again"
                 )
             }
             Self::FormB => f.write_str("programs have form B from now on; run the call again"),
@@ -115,41 +115,41 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// A first task of its kind whose result the CPU contradicts.
+/// The first task of its kind has a result that differs from the CPU's.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "the first task of its kind ({kind}) computed {got} instead of {expected} in row {row}, \
-     column {column} of its tile: {remedy}; `npu-probe first` finds out why, and writes a profile \
-     that keeps away from it"
+     column {column} of its tile: {remedy}; run `npu-probe first` to find the cause and write a \
+     profile that avoids it"
 )]
 pub struct WrongResult {
-    /// The kind of the task.
+    /// Kind of the task.
     pub kind: TaskKind,
-    /// Row of the tile.
+    /// Row in the tile.
     pub row: usize,
-    /// Column of the tile.
+    /// Column in the tile.
     pub column: usize,
-    /// What the NPU wrote.
+    /// The NPU's result.
     pub got: f64,
-    /// What the CPU computed of the same bytes.
+    /// The CPU's result from the same bytes.
     pub expected: f64,
-    /// What is done about it.
+    /// The engine's response.
     pub remedy: Remedy,
 }
 
-/// The kinds of tasks that were right, and what was found wrong.
+/// Kinds of tasks that were right, and choices that were wrong.
 #[derive(Debug)]
 pub(crate) struct FirstRuns(RwLock<State>);
 
 #[derive(Debug)]
 struct State {
-    /// As programs are made now.
+    /// Current choices for programs.
     choices: Choices,
     right: HashSet<TaskKind>,
     refused: Vec<Dtype>,
 }
 
-/// The buffers of a job, as the NPU has read and written them.
+/// The buffers of a job that the NPU has read and written.
 #[derive(Clone, Copy)]
 pub(crate) struct JobMemory<'a> {
     pub(crate) a: &'a [u8],
@@ -158,7 +158,7 @@ pub(crate) struct JobMemory<'a> {
 }
 
 impl FirstRuns {
-    /// Nothing has run, and programs are made by `choices`.
+    /// Starts with no checked kinds and with `choices`.
     pub(crate) fn new(choices: Choices) -> Self {
         Self(RwLock::new(State {
             choices,
@@ -167,22 +167,22 @@ impl FirstRuns {
         }))
     }
 
-    /// How programs are made now.
+    /// Current choices for programs.
     pub(crate) fn choices(&self) -> Choices {
         self.read().choices.clone()
     }
 
-    /// The same of one precision.
+    /// Current program options for one precision.
     pub(crate) fn program(&self, dtype: Dtype) -> ProgramOptions {
         self.read().choices.program(dtype)
     }
 
-    /// Whether products of this precision are refused.
+    /// Whether matmuls of this precision are disabled.
     pub(crate) fn refuses(&self, dtype: Dtype) -> bool {
         self.read().refused.contains(&dtype)
     }
 
-    /// Tasks of a job whose kinds have not been checked: one of each.
+    /// One task of each kind in the job that was not checked before.
     pub(crate) fn unchecked<'j>(&self, job: &'j JobPlan) -> Vec<(TaskKind, &'j TaskPlan)> {
         let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
         let kinds = job.tasks.iter().zip(before);
@@ -194,11 +194,10 @@ impl FirstRuns {
             .collect()
     }
 
-    /// Compares tasks with the CPU's results; those that are right are not checked
-    /// again.
+    /// Compares tasks with the CPU's results. Kinds that are right are not checked again.
     ///
     /// # Errors
-    /// The first that is wrong; what may be at fault is switched off.
+    /// The first wrong result; the likely cause is then disabled.
     pub(crate) fn check(
         &self,
         tasks: &[(TaskKind, &TaskPlan)],
@@ -225,7 +224,7 @@ impl FirstRuns {
         Ok(())
     }
 
-    // No critical section leaves the state half changed, panic or not.
+    // No critical section can panic with the state half changed.
     fn read(&self) -> RwLockReadGuard<'_, State> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -235,7 +234,7 @@ impl FirstRuns {
     }
 }
 
-/// What of a wrong task fewest have run.
+/// Chooses the cause with the least evidence: what fewest have run.
 const fn remedy(kind: &TaskKind) -> Remedy {
     match (kind.reuse, kind.form) {
         (Reuse { features: true, .. } | Reuse { weights: true, .. }, _) => {
@@ -247,7 +246,7 @@ const fn remedy(kind: &TaskKind) -> Remedy {
 }
 
 impl State {
-    /// Whether that changes anything: jobs that were in flight may be wrong, too.
+    /// Whether this changes anything: jobs that were in flight may be wrong, too.
     fn apply(&mut self, remedy: Remedy) -> bool {
         match remedy {
             Remedy::NoReuse(dtype) => {
@@ -276,7 +275,7 @@ struct Difference {
     expected: f64,
 }
 
-/// The first wrong element of the first, middle and last two rows, in all columns.
+/// Finds the first wrong element in the first, middle and last two rows, in all columns.
 fn difference(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Option<Difference> {
     let dtype = kind.dtype();
     let (m, k, n) = (kind.m as usize, kind.k as usize, kind.n as usize);
@@ -295,7 +294,7 @@ fn difference(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Option
         let kernel = kernel(dtype, b, k, column);
         rows.iter().find_map(|(row, features)| {
             let products = features.iter().zip(&kernel).map(|(a, b)| a * b);
-            // Integers are exact: 2^14 * 2^14 is far below 2^53.
+            // Integers are exact in f64: 2^14 * 2^14 is far below 2^53.
             let (sum, magnitudes) = products.fold((0.0, 0.0), |(v, s), p| (v + p, s + p.abs()));
             let at = output(kind.ty, m, *row, column);
             let (got, is_right) = compare(kind.ty, &c[at..], sum, magnitudes);
@@ -309,7 +308,7 @@ fn difference(kind: &TaskKind, task: &TaskPlan, memory: JobMemory<'_>) -> Option
     })
 }
 
-/// All channels of a kernel. Those of a group follow each other.
+/// All channels of a kernel, in order; the channels of a group are adjacent.
 fn kernel(dtype: Dtype, b: &[u8], k: usize, n: usize) -> Vec<f64> {
     let bits = dtype.input_bits();
     let groups = (0..k).step_by(CHANNEL_GROUP);
@@ -331,14 +330,14 @@ fn operand(dtype: Dtype, memory: &[u8], at: Position) -> f64 {
     let byte = memory[at.byte];
     match dtype {
         Dtype::Int8 => f64::from(byte as i8),
-        // The nibble moves up, and its sign with it back.
+        // Shifts the nibble up, and back with its sign.
         Dtype::Int4 => f64::from(((byte >> at.bit) << 4) as i8 >> 4),
         Dtype::Fp16 => f16::from_le_bytes([byte, memory[at.byte + 1]]).to_f64(),
     }
 }
 
-/// The result in memory, and whether it is the sum: exactly for integers, within
-/// the bound of [`Expected`] for floats. Operands that are not finite have none.
+/// Returns the result in memory and whether it is right: equal for integers, within the bound of
+/// [`Expected`] for floats. Operands that are not finite have no bound.
 fn compare(ty: MatmulType, memory: &[u8], value: f64, magnitudes: f64) -> (f64, bool) {
     let half = [memory[0], memory[1]];
     let word = || [memory[0], memory[1], memory[2], memory[3]];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products: prepared once, run many times, several at once.
+//! Matmuls: prepared once, run many times, several at once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::plan::Plan;
 use crate::prepared::{Prepared, ProductKey};
 use crate::weight_format::WeightFormat;
 
-/// C = A x B^T for given weights and rows, planned to the last offset.
+/// A prepared matmul: C = A x B^T for given weights and a given number of rows, with its plan.
 ///
-/// The buffers belong to the engine. Products that run one after another, such as a
-/// model's layers, share them. The first run makes those that are missing and links
-/// the programs; later runs allocate nothing on the devices.
+/// The buffers belong to the engine. Matmuls that run one after another, such as those of a model's
+/// layers, share them. The first run allocates missing buffers and links the programs; later runs
+/// allocate nothing on the devices.
 ///
-/// Preparing a product again finds the plan of the latest numbers of rows with the
-/// weights, so that a caller whose M changes need not keep one for each.
+/// The engine keeps the plans of the latest row counts, so preparing the same matmul again is
+/// cheap. A caller whose M changes need not keep a `Gemm` for each M.
 #[derive(Clone)]
 pub struct Gemm<'a> {
     engine: &'a Engine,
@@ -37,12 +37,12 @@ pub struct Gemm<'a> {
 }
 
 impl Engine {
-    /// Prepares products of `m` rows with these weights: plans all of their tiles,
-    /// jobs and programs.
+    /// Prepares a matmul of `m` rows with these weights: plans all tiles, jobs and programs.
     ///
     /// # Errors
-    /// Weights of another engine, an output that they do not have
-    /// ([`Error::WrongOutput`]), and what has no plan ([`Error::Plan`]).
+    /// [`Error::ForeignWeights`] for weights of another engine, [`Error::WrongOutput`] if these
+    /// weights cannot give this output, [`Error::Plan`] if the sizes have no plan,
+    /// [`Error::Distrusted`] if the precision is disabled.
     pub fn prepare<'a>(
         &'a self,
         weights: &'a PackedWeights,
@@ -75,13 +75,12 @@ impl Engine {
         })
     }
 
-    /// Computes products that do not depend on each other: the heads or experts of a
-    /// layer, or several matrices that meet the same activations.
+    /// Computes several independent matmuls together: the heads or experts of a layer, or several
+    /// weights with the same activations.
     ///
-    /// They share SUBMITs, one for each device where their jobs are small, and the NPU
-    /// computes one while the CPU packs and unpacks another. Those that are given the
-    /// very same activations (the same memory) quantise them once, and pack them once
-    /// where their plans cut them alike.
+    /// Small jobs share one SUBMIT for each device. The NPU computes one matmul while the CPU packs
+    /// and unpacks another. Calls that pass the same slice of activations quantise it once, and
+    /// pack it once if their plans tile it the same way.
     ///
     /// ```no_run
     /// # fn example(
@@ -97,8 +96,8 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Gemm::run`], and of which call. Operands that do not fit are found before
-    /// anything runs. Of all calls C is worthless then.
+    /// As [`Gemm::run`], with the index of the call. Operands are checked before anything runs.
+    /// After an error C is undefined for all calls.
     pub fn run<'a>(
         &self,
         calls: impl IntoIterator<Item = GemmCall<'a>>,
@@ -131,7 +130,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// A product of `m` rows to the last offset; planned once for the latest shapes.
+    /// Plans a matmul of `m` rows, or returns the plan kept for it.
     fn prepared(
         &self,
         weights: &PackedWeights,
@@ -163,8 +162,7 @@ impl Engine {
         self.products().get_or_make(key, make)
     }
 
-    /// A product as it is computed now: what was prepared before a result was found wrong
-    /// is prepared again.
+    /// The plan to run now: planned again if a wrong result has changed the options since.
     fn up_to_date(
         &self,
         weights: &PackedWeights,
@@ -183,21 +181,20 @@ impl Engine {
 }
 
 impl<'a> Gemm<'a> {
-    /// Packs A, has the NPU compute, and unpacks C; in parts, which overlap. `a` is
-    /// M x K, `c` is M x N.
+    /// Packs A, multiplies on the NPU and unpacks C. These steps overlap in parts. `a` is M x K,
+    /// `c` is M x N.
     ///
-    /// Of FP16 weights each `f32` lies within (2^-20 + (T - 1) * 2^-24) * sum|a*b| and
-    /// half an ulp of the exact sum, where the plan cuts K into T tiles; an `f16` half
-    /// an ulp of binary16 further.
+    /// FP16 weights: each `f32` result is within (2^-20 + (T - 1) * 2^-24) * sum|a*b| plus half an
+    /// ulp of the exact sum, where T is the number of K tiles. An `f16` result is off by at most
+    /// another half ulp of binary16.
     ///
-    /// Of quantised weights rows of A are quantised as those were, with scales that
-    /// clip nothing, and C is `sum * row scale * channel scale`. Where groups of K have
-    /// scales it is the f32 sum of such terms, one for each group; with T of these it
-    /// lies within T * 2^-24 * (1 + T * 2^-22) * sum|terms| of the exact sum of the
-    /// terms, if no sum is subnormal, sum|terms| is finite and T is below 2^22.
+    /// Quantised weights: rows of A are quantised like the weights, with scales that clip nothing.
+    /// C is `sum * row scale * channel scale`. If groups of K have scales, C is the f32 sum of T
+    /// such terms, one for each group. It is within T * 2^-24 * (1 + T * 2^-22) * sum|terms| of the
+    /// exact sum of the terms, if no sum is subnormal, sum|terms| is finite and T is below 2^22.
     ///
     /// # Errors
-    /// Operands that do not fit, a device that fails; see [`Error`].
+    /// See [`Error`]: operands of the wrong size or type, or a device that fails.
     pub fn run<'b>(
         &'b self,
         a: impl Into<Activations<'b>>,
@@ -206,7 +203,7 @@ impl<'a> Gemm<'a> {
         Ok(self.engine.run([self.call(a, c)])?)
     }
 
-    /// The product of these operands, for [`Engine::run`].
+    /// Combines this matmul with its operands, for [`Engine::run`].
     pub fn call<'b>(
         &'b self,
         a: impl Into<Activations<'b>>,
@@ -219,8 +216,8 @@ impl<'a> Gemm<'a> {
         }
     }
 
-    /// How it is cut. Its rows are those that the NPU multiplies; see
-    /// [`WeightFormat::passes`].
+    /// The plan of this matmul. It counts the rows that the NPU multiplies:
+    /// [`WeightFormat::passes`] for each row of A.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.prepared.plan
@@ -237,7 +234,7 @@ impl fmt::Debug for Gemm<'_> {
     }
 }
 
-/// A prepared product and its operands.
+/// A prepared matmul with its operands, for [`Engine::run`].
 #[derive(Debug)]
 #[must_use = "matmuls are computed by `Engine::run`"]
 pub struct GemmCall<'a> {
@@ -247,7 +244,7 @@ pub struct GemmCall<'a> {
 }
 
 impl<'a> GemmCall<'a> {
-    /// Whether the operands are the product's.
+    /// Checks that the operands fit this matmul.
     fn check(&self, engine: &Engine) -> Result<(), Error> {
         let Gemm {
             weights, m, output, ..
@@ -286,7 +283,7 @@ impl<'a> GemmCall<'a> {
         }
     }
 
-    /// Quantises floats; returns where they are.
+    /// Quantises floats; returns their index in `done`.
     fn quantise(&self, done: &mut Vec<QuantisedRows>) -> Result<Option<usize>, Error> {
         let Gemm {
             engine, weights, ..
@@ -300,7 +297,7 @@ impl<'a> GemmCall<'a> {
         }
     }
 
-    /// What is run. It was checked.
+    /// The matmul to run. The operands were checked before.
     fn product<'p>(self, rows: Option<&'p QuantisedRows>) -> Result<Product<'p>, Error>
     where
         'a: 'p,
@@ -340,7 +337,7 @@ impl<'a> GemmCall<'a> {
                         groups: rows.len() / m.max(1),
                     },
                     _ => Epilogue::Dequantised {
-                        // Both have 4 bytes.
+                        // i32 and f32 both have 4 bytes.
                         c: zerocopy::transmute_mut!(c),
                         rows,
                         columns,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where an element lives in the memory that the NPU reads and writes.
+//! Memory layouts of the NPU's operands and results: the position of each element.
 //!
-//! The chip dictates these formats; `pack` and `unpack` obey them and nothing
-//! else knows them. One tile of a product C = A x B^T:
+//! The chip dictates these formats; `pack` and `unpack` implement them. One tile of C = A x B^T:
 //!
 //! ```text
 //! A, M x K: "NC1HWC2". K is cut into surfaces of one atom (16 bytes) depth;
@@ -35,18 +34,17 @@ use rknpu_regcmd::MatmulType;
 
 use crate::dtype::{ATOM_BYTES, CHANNEL_GROUP, Dtype};
 
-/// The place of an operand element.
+/// Position of an operand element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Byte offset in the tile.
     pub byte: usize,
-    /// Lowest bit of the element in that byte: 4 for the high nibble of an
-    /// int4 pair, else 0.
+    /// Lowest bit of the element in that byte: 4 for the high nibble of an int4 pair, else 0.
     pub bit: u32,
 }
 
 impl Position {
-    /// The position of the element with this index in a packed array.
+    /// Position of the element with this index in a packed array.
     const fn of_index(dtype: Dtype, index: usize) -> Self {
         let bits = index * dtype.input_bits();
         Self {
@@ -56,7 +54,7 @@ impl Position {
     }
 }
 
-/// Element (m, k) of an activation tile of `rows` rows.
+/// Position of element (m, k) in an activation tile of `rows` rows.
 #[must_use]
 pub const fn activation(dtype: Dtype, rows: usize, m: usize, k: usize) -> Position {
     let c2 = dtype.atom_elements();
@@ -64,7 +62,7 @@ pub const fn activation(dtype: Dtype, rows: usize, m: usize, k: usize) -> Positi
     Position::of_index(dtype, atom * c2 + k % c2)
 }
 
-/// Element (n, k) of a weight tile with `k_padded` channels, a multiple of
+/// Position of element (n, k) in a weight tile with `k_padded` channels, a multiple of
 /// [`CHANNEL_GROUP`].
 #[must_use]
 pub const fn weight(dtype: Dtype, k_padded: usize, n: usize, k: usize) -> Position {
@@ -82,21 +80,19 @@ pub const fn output(ty: MatmulType, rows: usize, m: usize, n: usize) -> usize {
     ((n / c2) * rows + m) * ATOM_BYTES + (n % c2) * bytes
 }
 
-/// Bytes of an activation tile. `k` is a multiple of
-/// [`Dtype::k_multiple`].
+/// Bytes of an activation tile. `k` must be a multiple of [`Dtype::k_multiple`].
 #[must_use]
 pub const fn activation_bytes(dtype: Dtype, rows: usize, k: usize) -> usize {
     dtype.input_bytes(rows * k)
 }
 
-/// Bytes of a weight tile; `n` whole kernel groups, `k` whole channel groups.
+/// Bytes of a weight tile. `n` must be whole kernel groups, `k` whole channel groups.
 #[must_use]
 pub const fn weight_bytes(dtype: Dtype, n: usize, k: usize) -> usize {
     dtype.input_bytes(n * k)
 }
 
-/// Bytes of an output tile; `n` is a multiple of the kernel group, and the NPU
-/// writes every one of them.
+/// Bytes of an output tile. `n` must be a multiple of the kernel group; the NPU writes all of it.
 #[must_use]
 pub const fn output_bytes(ty: MatmulType, rows: usize, n: usize) -> usize {
     rows * n * ty.out_bytes() as usize
@@ -106,7 +102,7 @@ pub const fn output_bytes(ty: MatmulType, rows: usize, n: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Hands out consecutive positions, in memory order.
+    /// Returns consecutive positions in memory order.
     struct Cursor {
         bits: usize,
         step: usize,
@@ -123,9 +119,8 @@ mod tests {
         }
     }
 
-    // The loops below are an independent witness: they enumerate memory from its
-    // first bit to its last, with the group sizes written out, and share nothing
-    // with the formulas or the table of precisions.
+    // The loops below are an independent check. They enumerate memory from its first bit to its
+    // last with literal group sizes, and share nothing with the formulas or the precision table.
 
     #[test]
     fn activation_formula_is_the_memory_order() {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Matrix products (GEMM) of any size on the RK3588 NPU.
+//! Matrix multiplication (GEMM) and attention on the RK3588 NPU, for matrices of any size.
 //!
-//! C = A x B^T, with A of M x K (activations), B of N x K (weights) and C of
-//! M x N, all row major in host memory. Three precisions: INT8 and INT4 with
-//! exact 32-bit results, FP16 with binary32 or binary16 results; and float
-//! products by way of INT8 or INT4 with a scale for each row of A and of B.
+//! C = A x B^T. A is M x K (activations), B is N x K (weights), C is M x N; all are row major in
+//! host memory. INT8 and INT4 matmuls have exact 32-bit results. FP16 matmuls have binary32 or
+//! binary16 results. Quantised matmuls take floats and compute in INT8 or INT4, with a scale for
+//! each row of A and of B.
 //!
 //! ```
 //! use npu_matmul::{Engine, Output, Weights};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // The NPU, or if there is none, the software model: a file for each core.
+//! // The NPU, or the software model if there is none; one open file for each core.
 //! let engine = Engine::open(npu_matmul::open_pool(3)?)?;
-//! // Quantised, prepacked, and on the devices from here on.
+//! // Quantises and packs the weights into device memory, where they stay.
 //! let b = engine.load(Weights::w8a8(2, 3, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).rotated())?;
-//! // Tiles, jobs and programs: planned once.
+//! // Plans all tiles, jobs and programs once.
 //! let gemm = engine.prepare(&b, 1, Output::F32)?;
 //! let mut c = [0.0_f32; 2];
 //! gemm.run(&[1.0_f32, 0.0, -1.0], &mut c)?;
@@ -32,9 +32,8 @@
 //!             unpack                  C tiles -> rows of the result
 //! ```
 //!
-//! The chip dictates the memory formats: [`layout`] has them as formulas and
-//! pictures. [`mod@reference`] says in a few lines what a product is; all tests
-//! compare with it.
+//! The chip dictates the memory formats; [`layout`] describes them in formulas and pictures.
+//! [`mod@reference`] defines a matmul in a few lines; all tests compare with it.
 #![forbid(unsafe_code)]
 
 #[cfg(target_endian = "big")]
@@ -101,7 +100,7 @@ pub use times::{Section, Stopwatch, Times};
 pub use weight_format::WeightFormat;
 pub use weights::Weights;
 
-/// The program of docs/matmul.md runs.
+/// Runs the program of docs/matmul.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/matmul.md")]
 struct MatmulPage;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looking at what an engine does, for tools that show it.
+//! Observation of an engine's work, for tools such as tracers.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,46 +10,46 @@ use rknpu_regcmd::LinkedProgram;
 use crate::dtype::Dtype;
 use crate::plan::{JobPlan, Plan, Step};
 
-/// One job, just before it is submitted.
+/// One job, just before its SUBMIT.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SubmittedJob<'a> {
-    /// Precision of the product.
+    /// Precision of the matmul.
     pub dtype: Dtype,
-    /// The step it belongs to.
+    /// The plan's step that contains the job.
     pub step: &'a Step,
     /// The job's plan.
     pub job: &'a JobPlan,
-    /// The very programs that the device gets, one for each task.
+    /// The programs exactly as the device gets them, one for each task.
     pub programs: &'a [LinkedProgram],
 }
 
-/// Something that was done for products.
+/// A part of the work for a matmul or attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activity {
-    /// Activations were quantised, once for all products of a call that share them.
+    /// Activations were quantised, once for all matmuls of a call that share them.
     Quantise {
         /// Number of packed elements.
         elements: usize,
     },
-    /// Activations were laid out in a buffer.
+    /// Activations were packed into a buffer.
     Pack {
         /// Bytes of the buffer.
         bytes: usize,
     },
-    /// Jobs were handed to the driver.
+    /// Jobs were submitted to the driver.
     Submit {
         /// Number of jobs.
         jobs: usize,
     },
-    /// A job ran: from its SUBMIT until its end was seen, which others that
-    /// were waited for before may have delayed.
+    /// A job ran: from its SUBMIT until its end was seen. Waiting for earlier jobs may have delayed
+    /// the latter.
     Job {
         /// Number of register programs.
         tasks: usize,
     },
-    /// The caller did nothing but wait for a job.
+    /// The caller waited for a job and did nothing else.
     Wait,
     /// Scores of attention were turned into probabilities, in place.
     Softmax {
@@ -67,38 +67,38 @@ pub enum Activity {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Done {
-    /// What [`Observer::token`] said on the thread that wanted the products.
+    /// Result of [`Observer::token`] on the calling thread.
     pub token: u64,
-    /// Index into the device pool; `None` where it is not about one.
+    /// Index into the device pool; `None` if the work belongs to no device.
     pub device: Option<usize>,
     /// The kind of work: packing, a job, unpacking and so on.
     pub activity: Activity,
-    /// When it began.
+    /// Start time.
     pub started: Instant,
-    /// When it ended.
+    /// End time.
     pub ended: Instant,
 }
 
-/// Is shown what an engine does. Calls come from several threads.
+/// Receives reports about an engine's work, from several threads.
 pub trait Observer: Debug + Send + Sync {
     /// A job is about to be submitted.
     fn submitting(&self, submission: &SubmittedJob<'_>) {
         let _ = submission;
     }
 
-    /// Asked on the thread that calls the engine, for each part of what it does
-    /// in the call: what then comes with each [`Done`] of that part.
+    /// Returns a number that each [`Done`] of this part of the call will carry. The engine asks on
+    /// the calling thread, once for each part of a call.
     fn token(&self) -> u64 {
         0
     }
 
-    /// A product is about to run by this plan.
+    /// A matmul is about to run with this plan.
     fn planned(&self, token: u64, plan: &Plan) {
         let _ = (token, plan);
     }
 
-    /// Called by the thread that has done it; for [`Activity::Job`] by the one
-    /// that has seen it.
+    /// Work has ended. Called on the thread that did it; for [`Activity::Job`] on the thread that
+    /// saw the end.
     fn done(&self, done: &Done) {
         let _ = done;
     }
@@ -119,7 +119,7 @@ impl Watched {
         }
     }
 
-    /// What it says about the caller.
+    /// The observer's token for the calling thread.
     pub(crate) fn token(&self) -> u64 {
         self.0.as_ref().map_or(0, |observer| observer.token())
     }
@@ -130,7 +130,7 @@ impl Watched {
         }
     }
 
-    /// Shows what began at `started` and has just ended.
+    /// Reports work that began at `started` and has just ended.
     pub(crate) fn done(
         &self,
         token: u64,

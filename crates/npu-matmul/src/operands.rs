@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A and C of a product, as a caller has them.
+//! A and C of a matmul, in host memory.
 
 use half::f16;
 
 use crate::dtype::Output;
 
-/// A: M x K, row after row.
+/// A: M x K, row major.
 #[derive(Clone, Copy, Debug)]
 pub enum Activations<'a> {
     /// For integer weights.
@@ -16,14 +16,14 @@ pub enum Activations<'a> {
     F32(&'a [f32]),
 }
 
-/// C: M x N, row after row.
+/// C: M x N, row major.
 #[derive(Debug)]
 pub enum OutputRows<'a> {
-    /// As [`Output::I32`].
+    /// See [`Output::I32`].
     I32(&'a mut [i32]),
-    /// As [`Output::F32`].
+    /// See [`Output::F32`].
     F32(&'a mut [f32]),
-    /// As [`Output::F16`].
+    /// See [`Output::F16`].
     F16(&'a mut [f16]),
 }
 
@@ -83,7 +83,7 @@ where
 }
 
 impl OutputRows<'_> {
-    /// The type of the results.
+    /// Type of the results.
     #[must_use]
     pub const fn output(&self) -> Output {
         match self {

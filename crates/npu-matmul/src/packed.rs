@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prepacked weights, resident on the devices.
+//! Packed weights in device memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,32 +21,30 @@ use crate::weight_format::WeightFormat;
 /// Kernel groups that one thread packs at a time.
 const GROUPS_PER_CHUNK: usize = 8;
 
-/// B of C = A x B^T, in the memory of an engine's devices. Any thread may
-/// multiply by it, several at once. Its memory is freed when it is dropped.
+/// Weights (B of C = A x B^T) in the device memory of an engine, freed on drop. Any number of
+/// threads may multiply by them at once.
 ///
-/// It is of the engine that loaded it, and no other multiplies by it
-/// ([`Error::ForeignWeights`]): a buffer object has an address only in the open
-/// file that made it (Linux `rocket_gem.c`; nothing maps an imported one for the
-/// NPU), and its parts lie where the plans of that engine, for as many files,
-/// expect them. Threads that compute with the same weights share the engine; an
-/// engine for each thread holds a copy for each.
+/// Only the engine that loaded them can use them ([`Error::ForeignWeights`]). A buffer object has
+/// an address only in the open file that created it; the driver cannot map an imported one for the
+/// NPU (Linux `rocket_gem.c`). The layout also follows that engine's plans and its number of files.
+/// Threads that use the same weights should share one engine: each engine needs its own copy.
 pub struct PackedWeights {
     format: WeightFormat,
     plan: Arc<WeightPlan>,
-    /// Those of the plan.
+    /// Blocks, in the plan's order.
     blocks: Vec<ResidentBlock>,
-    /// What quantised weights have besides.
+    /// Scales and rotation of quantised weights.
     scales: Option<WeightScales>,
     /// The engine whose devices hold the buffers.
     engine: u64,
 }
 
-/// What quantised weights have besides their integers.
+/// Scales and rotation of quantised weights.
 #[derive(Debug)]
 pub(crate) struct WeightScales {
-    /// Of all output channels for the first group of K, then for the next.
+    /// Scales of all output channels for the first group of K, then for the next.
     pub(crate) columns: Vec<f32>,
-    /// How activations are to be rotated.
+    /// Rotation that the activations need.
     pub(crate) rotation: Option<Rotation>,
 }
 
@@ -80,25 +78,25 @@ impl PackedWeights {
         })
     }
 
-    /// Output channels: N.
+    /// N: number of output channels.
     #[must_use]
     pub fn n(&self) -> usize {
         self.plan.n
     }
 
-    /// Input channels: K.
+    /// K: number of input channels.
     #[must_use]
     pub fn k(&self) -> usize {
         self.plan.k
     }
 
-    /// Precision of the products.
+    /// Precision of the matmul on the NPU.
     #[must_use]
     pub fn dtype(&self) -> Dtype {
         self.plan.dtype
     }
 
-    /// What they are, and what activations they take.
+    /// Format of the weights, which also determines the activations.
     #[must_use]
     pub const fn format(&self) -> WeightFormat {
         self.format
@@ -110,7 +108,7 @@ impl PackedWeights {
         self.blocks.iter().map(|b| b.len() as u64).sum()
     }
 
-    /// Bytes that the host keeps beside the device's: scales.
+    /// Bytes of host memory kept for the weights: scales.
     #[must_use]
     pub fn host_bytes(&self) -> u64 {
         let scales = self.scales.as_ref().map_or(0, |s| size_of_val(&*s.columns));
@@ -121,13 +119,13 @@ impl PackedWeights {
         self.scales.as_ref()
     }
 
-    /// How they were cut.
+    /// The plan: how the weights are split into blocks and tiles.
     #[must_use]
     pub fn plan(&self) -> &WeightPlan {
         &self.plan
     }
 
-    /// The same, as others with that plan share it.
+    /// The plan, for sharing with other users of it.
     pub(crate) const fn shared_plan(&self) -> &Arc<WeightPlan> {
         &self.plan
     }
@@ -143,7 +141,7 @@ impl PackedWeights {
 }
 
 impl fmt::Debug for PackedWeights {
-    /// Without the buffers: they would show the device behind them.
+    /// Leaves out the buffers, which would print the device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PackedWeights")
             .field("format", &self.format)

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products that are planned once, and the programs of their jobs.
+//! Caches of planned matmuls and of the programs of their jobs.
 //!
-//! Plans depend on shapes alone, and weights of one shape share them. A program names
-//! the addresses of its buffers. Since buffers are used again, the next product of the
-//! same rows with the same weights most often needs the very programs of the last one;
-//! then nothing is planned, emitted, linked, or copied to the device.
+//! Plans depend on shapes only; weights of one shape share them. Programs contain buffer addresses.
+//! Buffers are reused, so the next matmul with the same weights and row count mostly needs exactly
+//! the programs of the last one: nothing is planned, emitted, linked or copied to the device.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,46 +17,45 @@ use crate::cache::LruMap;
 use crate::dtype::Results;
 use crate::plan::{JobPlan, Plan, Step, WeightPlan};
 
-/// Products of which the plans are kept: a model's matrices have a few shapes, but
-/// experts get any number of rows.
+/// Matmul plans to keep. A model's matrices have few shapes, but experts get any number of rows.
 const PRODUCTS_KEPT: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
-/// Bytes of programs that are kept, on all devices together: those of a prompt in
-/// several batches, and of the last shorter one, with all matrices of a model.
+/// Bytes of programs to keep, on all devices together: those of a prompt in several batches, and of
+/// the last shorter batch, for all matrices of a model.
 pub(crate) const PROGRAM_BYTES_KEPT: u64 = 256 << 20;
 
-/// Jobs of which they are kept: each has a buffer object, which is a mapping.
+/// Jobs whose programs are kept. Each has a buffer object, which is a mapping.
 pub(crate) const PROGRAMS_KEPT: usize = 8192;
 
-/// Most that waits for its next use.
+/// Limits of objects kept for reuse.
 pub(crate) struct IdleLimits {
     pub(crate) bytes: usize,
     pub(crate) buffers: usize,
 }
 
-/// Buffers of programs that a device keeps for later. Others do not get them: programs name the
-/// addresses of buffers, and stay where these are used in the same roles.
+/// Limits of idle program buffers on a device. Only programs reuse them: programs contain buffer
+/// addresses, so buffers should keep their roles.
 pub(crate) const IDLE_PROGRAMS: IdleLimits = IdleLimits {
     bytes: 16 << 20,
     buffers: 64,
 };
 
-/// Distinguishes what was prepared, so that programs are of one plan.
+/// Numbers prepared matmuls, so that cached programs belong to one plan.
 static NEXT_PREPARED: AtomicU64 = AtomicU64::new(0);
 
-/// A product of weights of one shape and a number of rows, planned to the last offset.
+/// A planned matmul: weights of one shape with a number of rows.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     id: u64,
-    /// How it is cut.
+    /// The tiling.
     pub(crate) plan: Plan,
-    /// What is computed, in order.
+    /// The steps, in order.
     pub(crate) steps: Vec<Step>,
-    /// Whether the kinds of all its tasks were checked, if this engine does that.
+    /// Whether all kinds of its tasks were checked, if the engine checks first tasks.
     pub(crate) is_checked: AtomicBool,
 }
 
-/// A number that nothing else which is prepared has.
+/// A unique number.
 pub(crate) fn next_id() -> u64 {
     // Only uniqueness matters.
     NEXT_PREPARED.fetch_add(1, Ordering::Relaxed)
@@ -73,39 +71,39 @@ impl Prepared {
         }
     }
 
-    /// A job of it.
+    /// A job of the plan.
     pub(crate) fn job(&self, at: JobIndex) -> &JobPlan {
         &self.steps[at.step].jobs[at.job]
     }
 }
 
-/// Which job of a prepared product.
+/// Index of a job in a prepared matmul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct JobIndex {
     /// Index of the step.
     pub(crate) step: usize,
-    /// Index in the step.
+    /// Index of the job in the step.
     pub(crate) job: usize,
 }
 
-/// All that the plan of a product depends on, in one engine.
+/// Everything that the plan of a matmul depends on, in one engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProductKey {
-    /// Weights that are cut alike have the same plans.
+    /// Weights with the same tiling share plans.
     pub(crate) weights: Arc<WeightPlan>,
     /// Rows of A.
     pub(crate) m: usize,
-    /// What C is.
+    /// Results of the NPU.
     pub(crate) results: Results,
-    /// How programs are made.
+    /// Options for programs.
     pub(crate) program: ProgramOptions,
 }
 
-/// Products that were planned last, whatever their weights.
+/// The latest matmul plans, for any weights.
 pub(crate) type ProductCache = LruMap<ProductKey, Arc<Prepared>>;
 
 impl ProductCache {
-    /// None yet.
+    /// An empty cache.
     pub(crate) fn empty() -> Self {
         Self::new(PRODUCTS_KEPT)
     }
@@ -114,29 +112,28 @@ impl ProductCache {
 /// The programs of one job.
 #[derive(Debug)]
 pub(crate) struct JobPrograms {
-    /// As they were submitted.
+    /// The programs as they were submitted.
     pub(crate) linked: Vec<LinkedProgram>,
-    /// Where the device finds them.
+    /// The buffer object that holds them.
     pub(crate) bo: ProgramBo,
 }
 
-/// All that the programs of a job depend on.
+/// Everything that the programs of a job depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProgramsKey {
     prepared: u64,
     job: JobIndex,
-    /// Of activations, weights and output.
+    /// Addresses of activations, weights and output.
     addresses: [Iova; 3],
 }
 
 impl ProgramsKey {
-    /// Of a job whose activations, weights and output are at these addresses of its
-    /// device.
+    /// The key of a job with activations, weights and output at these addresses of its device.
     pub(crate) const fn new(prepared: &Prepared, job: JobIndex, addresses: [Iova; 3]) -> Self {
         Self::of(prepared.id, job, addresses)
     }
 
-    /// The same of what has this [`next_id`].
+    /// The key of a job of the plan with this [`next_id`].
     pub(crate) const fn of(prepared: u64, job: JobIndex, addresses: [Iova; 3]) -> Self {
         Self {
             prepared,
@@ -146,10 +143,10 @@ impl ProgramsKey {
     }
 }
 
-/// The programs of the latest jobs of one device.
+/// The programs of the latest jobs on one device.
 pub(crate) struct ProgramCache {
     kept: Mutex<KeptPrograms>,
-    /// Most bytes and jobs.
+    /// Limits: bytes and jobs.
     most: (u64, usize),
 }
 
@@ -159,7 +156,7 @@ struct KeptPrograms {
 }
 
 impl ProgramCache {
-    /// One of so many devices, which share the bounds.
+    /// An empty cache for one of `devices` devices, which share the limits.
     pub(crate) fn new(devices: usize) -> Self {
         let share = devices.max(1);
         Self {
@@ -167,7 +164,7 @@ impl ProgramCache {
                 programs: LruCache::unbounded(),
                 bytes: 0,
             }),
-            // Those that wait for their next use are within the bounds, too.
+            // Idle buffers count toward the limits, too.
             most: (
                 (PROGRAM_BYTES_KEPT / share as u64).saturating_sub(IDLE_PROGRAMS.bytes as u64),
                 (PROGRAMS_KEPT / share).saturating_sub(IDLE_PROGRAMS.buffers),
@@ -175,8 +172,8 @@ impl ProgramCache {
         }
     }
 
-    /// The programs of a job; made by `make` if they are not there. `recycle` gets the
-    /// buffer objects of those that make room, if no job has them.
+    /// The programs of a job; `make` makes them if they are not in the cache. `recycle` gets the
+    /// buffer objects of evicted programs that no job uses.
     pub(crate) fn get_or_make<E>(
         &self,
         key: ProgramsKey,
@@ -186,8 +183,7 @@ impl ProgramCache {
         if let Some(found) = self.lock().programs.get(&key) {
             return Ok(Arc::clone(found));
         }
-        // Another thread cannot make the same ones meanwhile, since this one owns the
-        // buffers.
+        // No other thread can make the same programs meanwhile: this thread owns the buffers.
         let made = Arc::new(make()?);
         let evicted = self.lock().insert(key, Arc::clone(&made), self.most);
         let unused = evicted.into_iter().filter_map(Arc::into_inner);
@@ -196,13 +192,13 @@ impl ProgramCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, KeptPrograms> {
-        // A panic leaves a count that is off by one job at most.
+        // After a panic the count may be off by one job.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl KeptPrograms {
-    /// Returns those that are no longer kept.
+    /// Adds programs; returns the evicted ones.
     fn insert(
         &mut self,
         key: ProgramsKey,
@@ -215,7 +211,7 @@ impl KeptPrograms {
             self.bytes -= replaced.bytes();
             evicted.push(replaced);
         }
-        // The one that was made stays, however large it is.
+        // The new entry stays, whatever its size.
         while self.programs.len() > 1 && (self.bytes > most.0 || self.programs.len() > most.1) {
             let Some((_, oldest)) = self.programs.pop_lru() else {
                 break;

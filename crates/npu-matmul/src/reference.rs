@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The oracle: what a product is. The rest of this crate is a faster way.
+//! Reference implementation of a matmul; tests compare with it.
 
 use half::f16;
 
-/// C = A x B^T for integers: A is `m x k`, B `n x k`, C `m x n`, row major.
-/// Sums that leave 32 bits wrap around, as those of the engine do.
+/// Computes C = A x B^T for integers. A is `m x k`, B `n x k`, C `m x n`, all row major. Sums wrap
+/// around at 32 bits, like the engine's.
 #[must_use]
 pub fn multiply_i32(m: usize, n: usize, k: usize, a: &[i8], b: &[i8]) -> Vec<i32> {
     let product = |i: usize, j: usize| i32::from(a[i]) * i32::from(b[j]);
@@ -14,21 +14,20 @@ pub fn multiply_i32(m: usize, n: usize, k: usize, a: &[i8], b: &[i8]) -> Vec<i32
     (0..m * n).map(|at| dot(at / n, at % n)).collect()
 }
 
-/// One element of a float product.
+/// The expected value of one element of a float matmul.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expected {
-    /// The sum of products, in f64.
+    /// The exact sum, in f64.
     pub value: f64,
-    /// How far an f32 result may lie from it: of the sum of |a*b| 2^-20 for
-    /// f32 additions in an order that the NPU does not tell, and 2^-24 for each
-    /// K tile that the CPU adds to those before; and half an ulp.
+    /// Largest error of an f32 result. With S = sum of |a*b|: S * 2^-20 for the NPU's f32 additions
+    /// in an unknown order, S * 2^-24 for each K tile that the CPU adds to earlier ones, and half
+    /// an ulp.
     pub tolerance: f64,
 }
 
 impl Expected {
-    /// The same for a result that is rounded once more, to binary16: half an
-    /// ulp of binary16 further, or an infinity where what is rounded may leave
-    /// its range.
+    /// Whether `got` is right for a result that is rounded to binary16 at the end: another half ulp
+    /// of binary16, or an infinity if the unrounded result may exceed the range.
     #[must_use]
     pub fn allows_half(&self, got: f16) -> bool {
         let least = f16::from_f64(self.value - self.tolerance);
@@ -37,8 +36,7 @@ impl Expected {
     }
 }
 
-/// C = A x B^T for binary16, with the tolerance of each element where K was
-/// cut into `k_tiles`.
+/// Computes C = A x B^T for binary16, with the tolerance of each element for `k_tiles` K tiles.
 #[must_use]
 pub fn multiply_f64(
     m: usize,
@@ -59,8 +57,8 @@ pub fn multiply_f64(
     (0..m * n).map(|at| dot(at / n, at % n)).collect()
 }
 
-/// [`Expected::tolerance`] of a sum of products that is `value`, and that of
-/// their magnitudes `magnitudes`, where K was cut into `k_tiles`.
+/// [`Expected::tolerance`] for a sum `value`, the sum of the terms' magnitudes `magnitudes`, and
+/// `k_tiles` K tiles.
 #[must_use]
 pub fn tolerance(value: f64, magnitudes: f64, k_tiles: usize) -> f64 {
     let additions = k_tiles.saturating_sub(1) as f64;

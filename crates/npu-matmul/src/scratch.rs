@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory for what is between a caller's operands and the device's buffers, kept from one
-//! call to the next.
+//! Host memory between a caller's operands and device buffers, kept from call to call.
 //!
-//! Rows of a prompt take megabytes. The allocator gives such memory back to the kernel, and
+//! The rows of a prompt take megabytes. The allocator would return such memory to the kernel, and
 //! each new page costs a fault.
 
 use std::collections::TryReserveError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most vectors that wait for their next use.
+/// Largest number of vectors kept.
 const KEPT: usize = 64;
 
-/// Most bytes of these, bytes: the quantised rows of a batch of 512 tokens for the widest
-/// matrices of 8B models, several times over.
+/// Largest number of bytes kept: several times the quantised rows of a batch of 512 tokens for the
+/// widest matrices of 8B models.
 const BYTES_KEPT: usize = 64 << 20;
 
-/// Vectors that wait for their next use. Any number of threads may take some and put them
-/// back.
+/// A pool of vectors. Any number of threads may take and put back vectors.
 #[derive(Debug, Default)]
 pub struct Scratch<T> {
     free: Mutex<Vec<Vec<T>>>,
 }
 
 impl<T: Clone + Default> Scratch<T> {
-    /// A vector of `len` elements, whose values are left over from an earlier use.
+    /// Returns a vector of `len` elements with arbitrary values.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Out of memory.
     pub fn take(&self, len: usize) -> Result<Vec<T>, TryReserveError> {
         let mut vector = {
             let mut free = self.free();
@@ -35,13 +33,13 @@ impl<T: Clone + Default> Scratch<T> {
             let found = smallest.map(|(index, _)| index);
             found.map_or_else(Vec::new, |index| free.swap_remove(index))
         };
-        // Exact, so that what is kept is no more than what was asked for.
+        // Exact, so that the pool's limit counts what was asked for.
         vector.try_reserve_exact(len.saturating_sub(vector.len()))?;
         vector.resize(len, T::default());
         Ok(vector)
     }
 
-    /// Keeps `vector` for its next use, unless too much is kept already.
+    /// Keeps `vector` for reuse, unless the pool is full.
     pub fn put(&self, vector: Vec<T>) {
         let mut free = self.free();
         let bytes = |vector: &Vec<T>| vector.capacity().saturating_mul(size_of::<T>());
@@ -52,12 +50,12 @@ impl<T: Clone + Default> Scratch<T> {
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<Vec<T>>> {
-        // Vectors are added and taken whole.
+        // Vectors are added and removed whole.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Memory for quantised rows of later calls.
+/// Memory for quantised rows, reused by later calls.
 #[derive(Debug, Default)]
 pub(crate) struct QuantisedScratch {
     pub(crate) integers: Scratch<i8>,
@@ -77,7 +75,7 @@ mod tests {
         scratch.put(small);
         let again = scratch.take(10).unwrap();
         assert_eq!((again.as_ptr(), again.len()), (small_at, 10));
-        // A longer one serves as well.
+        // A longer vector is used, too.
         let longer = scratch.take(900).unwrap();
         assert_eq!((longer.as_ptr(), longer.len()), (large_at, 900));
     }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the time of an engine's products goes.
+//! Measured times of an engine's work.
 //!
-//! What the CPU does is measured in each thread that does it, by the clock on
-//! the wall, so that it is CPU time as long as no other program wants the CPU.
-//! A thread's share of the work is measured in whole, not element by element.
+//! Each thread measures its own CPU work with a wall clock, in whole parts, not element by element.
+//! The result is CPU time as long as no other program uses the CPU.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,25 +11,22 @@ use std::time::{Duration, Instant};
 /// Measured times over the life of an engine, over all devices and threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Quantising weights and laying them out; the threads' times added up.
+    /// Quantising and packing weights, summed over threads.
     pub pack_weights: Duration,
-    /// Quantising activations and laying them out; the threads' times added
-    /// up.
+    /// Quantising and packing activations, summed over threads.
     pub pack: Duration,
-    /// Reading outputs, adding them up and scaling them, and the softmax of attention; the
-    /// threads' times added up.
+    /// Reading, adding and scaling outputs, and the softmax of attention, summed over threads.
     pub unpack: Duration,
-    /// Comparing the first task of each kind with the CPU's results
-    /// ([`PlanOptions::check_first`](crate::PlanOptions::check_first)), in callers; added
-    /// up.
+    /// Checking the first task of each kind on the CPU
+    /// ([`PlanOptions::check_first`](crate::PlanOptions::check_first)), summed over callers.
     pub check: Duration,
-    /// In which callers did nothing but wait for a job; added up.
+    /// Callers waiting for a job and doing nothing else, summed over callers.
     pub wait: Duration,
-    /// In which at least one job was submitted and its end not seen yet.
+    /// At least one job submitted and not yet known to have ended.
     pub in_flight: Duration,
 }
 
-/// What the CPU does for products.
+/// A part of the CPU's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     /// See [`Times::pack_weights`].
@@ -41,7 +37,7 @@ pub enum Section {
     Unpack,
 }
 
-/// Measures from its making to its drop.
+/// Measures the time from its creation to its drop.
 #[derive(Debug)]
 #[must_use = "time is measured until it is dropped"]
 pub struct Stopwatch<'a> {
@@ -66,11 +62,11 @@ impl Drop for Stopwatch<'_> {
 
 fn add(total: &AtomicU64, time: Duration) {
     let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    // A total without an order to others: relaxed is enough.
+    // The totals need no order between them: relaxed is enough.
     total.fetch_add(nanoseconds, Ordering::Relaxed);
 }
 
-/// Times, in nanoseconds, that many threads add to.
+/// Times in nanoseconds, which many threads add to.
 #[derive(Debug, Default)]
 pub(crate) struct SectionTimes {
     pack_weights: AtomicU64,
@@ -82,7 +78,7 @@ pub(crate) struct SectionTimes {
     jobs: Mutex<InFlight>,
 }
 
-/// Jobs whose end was not seen yet.
+/// Jobs not yet known to have ended.
 #[derive(Debug, Default)]
 struct InFlight {
     count: usize,
@@ -99,7 +95,7 @@ impl SectionTimes {
         })
     }
 
-    /// Measures a check of first tasks.
+    /// Measures the check of first tasks.
     pub(crate) fn checking(&self) -> Stopwatch<'_> {
         Stopwatch::start(&self.check)
     }
@@ -109,7 +105,7 @@ impl SectionTimes {
         Stopwatch::start(&self.wait)
     }
 
-    /// So many jobs were submitted.
+    /// Counts jobs as submitted.
     pub(crate) fn submitted(&self, jobs: usize) {
         let mut in_flight = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         in_flight.count += jobs;
@@ -118,7 +114,7 @@ impl SectionTimes {
         }
     }
 
-    /// The end of a job was seen, or is not waited for any more.
+    /// Counts a job as ended: its end was seen, or is no longer waited for.
     pub(crate) fn ended(&self) {
         let mut in_flight = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         in_flight.count = in_flight.count.saturating_sub(1);
@@ -195,7 +191,7 @@ mod tests {
         assert!(second > first);
         tick();
         assert_eq!(clock.snapshot().in_flight, second);
-        // An end too many is none.
+        // An extra end is ignored.
         clock.ended();
         clock.submitted(1);
         tick();

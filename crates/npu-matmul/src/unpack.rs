@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output tiles -> rows of the result, stored or added to what is there.
+//! Unpacks output tiles: stores their rows in the result or adds them to it.
 
 pub use npu_kernels::unpack::{
     Destination, Mode, Partial, ROWS, Scales, Split, TileRows, unpack, unpack_dequantised,

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What weights are on the devices.
+//! The format of weights on the devices.
 
 use crate::dtype::Dtype;
 use crate::plan::PlanOptions;
 use crate::quantise::Quantisation;
 
-/// What weights are on the devices, and with that what activations they take.
+/// Format of weights on the devices; it determines the types of activations and results.
 ///
 /// | weights | activations | result |
 /// |---|---|---|
-/// | `Int8` | `i8` | `i32`, exact; modulo 2^32 where a sum does not fit |
-/// | `Int4` | `i8` of -8..=7 | the same |
+/// | `Int8` | `i8` | `i32`, exact; modulo 2^32 if a sum does not fit |
+/// | `Int4` | `i8` of -8..=7 | as `Int8` |
 /// | `Fp16` | `f16` | `f32` or `f16`; see [`Dtype::Fp16`] |
-/// | `Quantised` | `f32` | `f32`: the exact integer product, times two scales |
+/// | `Quantised` | `f32` | `f32`: the exact integer sums, times two scales |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightFormat {
     /// 8-bit integers.
@@ -21,12 +21,12 @@ pub enum WeightFormat {
     Int4,
     /// IEEE binary16.
     Fp16,
-    /// Integers with scales, made of floats.
+    /// Integers with scales, quantised from floats.
     Quantised(Quantisation),
 }
 
 impl WeightFormat {
-    /// What the NPU multiplies.
+    /// Precision of the matmul on the NPU.
     #[must_use]
     pub const fn dtype(&self) -> Dtype {
         match self {
@@ -46,7 +46,7 @@ impl WeightFormat {
         }
     }
 
-    /// With which options an engine that has `options` plans such weights.
+    /// Options for planning weights of this format, based on the engine's `options`.
     #[must_use]
     pub fn plan_options(&self, options: &PlanOptions) -> PlanOptions {
         let mut plan = options.clone();
@@ -57,7 +57,7 @@ impl WeightFormat {
         plan
     }
 
-    /// For messages.
+    /// Name for messages.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Int8 => "int8",

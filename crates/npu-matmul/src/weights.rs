@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! B of C = A x B^T as a caller has it, before an engine loads it.
+//! Weights (B of C = A x B^T) in host memory, before an engine loads them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::quantise::{INT8_K_MAX, Quantisation};
 use crate::times::Section;
 use crate::weight_format::WeightFormat;
 
-/// Weights in the host's memory, `n x k`: one row for each output channel.
-/// [`Engine::load`] checks and prepacks them.
+/// Weights in host memory: `n x k`, one row for each output channel. [`Engine::load`] checks and
+/// packs them.
 ///
 /// ```no_run
 /// # fn example(engine: &npu_matmul::Engine, rows: &[f32]) -> Result<(), npu_matmul::Error> {
@@ -39,7 +39,7 @@ pub struct Weights<'a> {
     elements: Elements<'a>,
 }
 
-/// Writes the weights of an output channel, all K of them.
+/// Writes all K weights of an output channel.
 type FillRow<'a> = Box<dyn Fn(usize, &mut [f32]) + Sync + 'a>;
 
 enum Elements<'a> {
@@ -59,39 +59,39 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// 8-bit integers, for products that are exact.
+    /// 8-bit integers, for exact INT8 matmuls.
     #[must_use]
     pub const fn i8(n: usize, k: usize, b: &'a [i8]) -> Self {
         Self::new(n, k, WeightFormat::Int8, Elements::Integers(b))
     }
 
-    /// Integers of -8 to 7, for products with such ones that are exact.
+    /// Integers from -8 to 7, for exact INT4 matmuls.
     #[must_use]
     pub const fn i4(n: usize, k: usize, b: &'a [i8]) -> Self {
         Self::new(n, k, WeightFormat::Int4, Elements::Integers(b))
     }
 
-    /// binary16.
+    /// binary16 weights, for FP16 matmuls.
     #[must_use]
     pub const fn f16(n: usize, k: usize, b: &'a [f16]) -> Self {
         Self::new(n, k, WeightFormat::Fp16, Elements::Halves(b))
     }
 
-    /// Floats that become INT8, for activations that do.
+    /// Floats to quantise to INT8; activations are quantised to INT8, too.
     #[must_use]
     pub const fn w8a8(n: usize, k: usize, b: &'a [f32]) -> Self {
         Self::quantised(n, k, Quantisation::W8A8, b)
     }
 
-    /// Floats that become integers.
+    /// Floats to quantise to integers.
     #[must_use]
     pub const fn quantised(n: usize, k: usize, to: Quantisation, b: &'a [f32]) -> Self {
         Self::new(n, k, WeightFormat::Quantised(to), Elements::Floats(b))
     }
 
-    /// The same of weights that are not in memory as floats: `fill(channel, row)`
-    /// writes the K weights of an output channel. It is called once for each
-    /// channel, by several threads.
+    /// As [`Weights::quantised`], for weights that are not in memory as floats. `fill(channel,
+    /// row)` writes the K weights of one output channel. It is called once for each channel, from
+    /// several threads.
     #[must_use]
     pub fn quantised_rows(
         n: usize,
@@ -103,8 +103,8 @@ impl<'a> Weights<'a> {
         Self::new(n, k, WeightFormat::Quantised(to), rows)
     }
 
-    /// Those of [`Weights::w8a8`] rotated, which spreads the outliers of activations; see
-    /// [`rotate`]. Others are as they were.
+    /// Rotates weights of [`Weights::w8a8`], which spreads outliers of the activations; see
+    /// [`rotate`]. Other weights are unchanged.
     #[must_use]
     pub const fn rotated(mut self) -> Self {
         if let WeightFormat::Quantised(to @ Quantisation::W8A8) = &mut self.format {
@@ -125,11 +125,11 @@ impl fmt::Debug for Weights<'_> {
 }
 
 impl Engine {
-    /// Prepacks weights into the devices' memory, where they stay.
+    /// Packs weights into device memory, where they stay until [`PackedWeights`] is dropped.
     ///
     /// # Errors
-    /// Wrong length, a dimension of 0, no memory, [`Error::Int4Range`]; of quantised
-    /// ones [`Error::TooDeep`].
+    /// A wrong length, a dimension of 0, no memory, [`Error::Int4Range`]; for quantised weights
+    /// also [`Error::TooDeep`].
     pub fn load(&self, weights: Weights<'_>) -> Result<PackedWeights, Error> {
         let Weights {
             n,
@@ -159,7 +159,7 @@ impl Engine {
             (Elements::Rows(fill), WeightFormat::Quantised(to)) => {
                 self.load_quantised(n, k, to, &fill)
             }
-            // No constructor makes floats of another format.
+            // Unreachable: every constructor gives floats the format Quantised.
             (Elements::Floats(_) | Elements::Rows(_), _) => Err(Error::WrongWeights {
                 expected: "quantised",
                 actual: format.name(),
@@ -167,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// How INT4 weights are cut: as deep as these allow.
+    /// Plans INT4 weights with the deepest tiles that their values allow.
     fn int4_plan(&self, n: usize, k: usize, b: &[i8]) -> Result<Arc<WeightPlan>, Error> {
         let known = PlanOptions {
             int4_depth: Some(self.workers().run(|| int4_depth(k, b))),
@@ -205,7 +205,7 @@ impl Engine {
         if group > INT8_K_MAX {
             return Err(Error::TooDeep { k, max: INT8_K_MAX });
         }
-        // Before anything is allocated for sizes that make no sense.
+        // Rejects bad sizes before anything is allocated.
         let plan = self.weight_plan(format, n, k)?;
         let rotation = Rotation::new(k, rotate::SEED).filter(|_| to.is_rotated());
         let mut integers = vec![0; n * k];
@@ -231,10 +231,10 @@ impl Engine {
         }
     }
 
-    /// How weights, `n x k`, would be cut.
+    /// Plans weights of `n x k` without loading any.
     ///
     /// # Errors
-    /// Why they cannot be; see [`Error::Plan`].
+    /// [`Error::Plan`] if they cannot be planned.
     pub fn weight_plan(
         &self,
         format: WeightFormat,
@@ -244,10 +244,10 @@ impl Engine {
         self.plan_weights(format.dtype(), n, k, &format.plan_options(self.options()))
     }
 
-    /// The memory that weights, `n x k`, would take.
+    /// Predicts the memory of weights of `n x k`.
     ///
     /// # Errors
-    /// Why they cannot be cut; see [`Error::Plan`].
+    /// [`Error::Plan`] if they cannot be planned.
     pub fn weight_memory(
         &self,
         format: WeightFormat,
@@ -264,7 +264,7 @@ impl Engine {
     }
 }
 
-/// Quantises one channel; a scale for each group of K.
+/// Quantises one channel, with a scale for each group of K.
 fn quantise_channel(to: Quantisation, group: usize, row: &[f32], out: &mut [i8]) -> Vec<f32> {
     let limit = to.weight_max();
     row.chunks(group)
@@ -277,7 +277,7 @@ fn quantise_channel(to: Quantisation, group: usize, row: &[f32], out: &mut [i8])
         .collect()
 }
 
-/// All scales of the first group, then those of the next.
+/// Reorders scales: all channels of the first group, then those of the next.
 fn group_major(channels: &[Vec<f32>], groups: usize) -> Vec<f32> {
     (0..groups)
         .flat_map(|group| channels.iter().map(move |scales| scales[group]))

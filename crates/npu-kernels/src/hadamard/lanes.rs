@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Eight floats that stay in registers through the stages of a transform.
+//! Eight floats that stay in registers during the stages of a transform.
 //!
-//! Compilers make vectors of the plain arrays for AVX; for NEON they make them
-//! of some and leave most of the transform to scalars (30 instructions an
-//! element), so there they are named.
+//! For AVX, compilers vectorise plain arrays. For NEON they leave most of the transform to scalar
+//! code (30 instructions per element), so NEON uses intrinsics.
 
 /// Elements of a vector.
 pub(super) const LANES: usize = 8;
@@ -25,19 +24,19 @@ mod portable {
     pub(in super::super) struct Lanes(Vector);
 
     impl Lanes {
-        /// These elements.
+        /// Loads a vector.
         #[inline(always)]
         pub(in super::super) fn new(vector: Vector) -> Self {
             Self(vector)
         }
 
-        /// All of them times `scale`.
+        /// All elements times `scale`.
         #[inline(always)]
         pub(in super::super) fn scaled(self, scale: f32) -> Vector {
             self.0.map(|x| x * scale)
         }
 
-        /// Sums and differences, lane by lane.
+        /// Sums and differences of the lanes.
         #[inline(always)]
         pub(in super::super) fn butterfly(self, other: Self) -> (Self, Self) {
             let (mut sum, mut difference) = (self, self);
@@ -54,9 +53,8 @@ mod portable {
             self.stage::<1>().stage::<2>().stage::<4>()
         }
 
-        /// One stage: each lane and the one `APART` from it. The second of a
-        /// pair is negated instead of subtracted, which is the same number, so
-        /// that all lanes add.
+        /// One stage: each lane with the one `APART` from it. The second of a pair is negated
+        /// instead of subtracted, which gives the same number, so that all lanes add.
         #[inline(always)]
         fn stage<const APART: usize>(self) -> Self {
             let v = self.0;
@@ -81,8 +79,8 @@ mod neon {
 
     const _: () = assert!(cfg!(target_feature = "neon"));
 
-    /// Declares safe functions for intrinsics that take and give values only.
-    /// Nothing but their own arguments gets into the `unsafe`.
+    /// Declares safe functions for intrinsics on values. Only their own arguments get into the
+    /// `unsafe`.
     macro_rules! neon {
         ($($intrinsic:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {$(
             #[inline(always)]
@@ -107,26 +105,25 @@ mod neon {
         vreinterpretq_f32_f64(a: float64x2_t) -> float32x4_t;
     }
 
-    /// In two registers of NEON, which every aarch64 target of Rust's with
-    /// floats has.
+    /// A vector in two NEON registers. All of Rust's aarch64 targets with floats have NEON.
     #[derive(Clone, Copy)]
     pub(in super::super) struct Lanes(float32x4_t, float32x4_t);
 
     impl Lanes {
-        /// These elements.
+        /// Loads a vector.
         #[inline(always)]
         pub(in super::super) fn new(vector: Vector) -> Self {
             let [low, high]: [float32x4_t; 2] = transmute!(vector);
             Self(low, high)
         }
 
-        /// All of them times `scale`.
+        /// All elements times `scale`.
         #[inline(always)]
         pub(in super::super) fn scaled(self, scale: f32) -> Vector {
             transmute!([vmulq_n_f32(self.0, scale), vmulq_n_f32(self.1, scale)])
         }
 
-        /// Sums and differences, lane by lane.
+        /// Sums and differences of the lanes.
         #[inline(always)]
         pub(in super::super) fn butterfly(self, other: Self) -> (Self, Self) {
             (
@@ -138,13 +135,13 @@ mod neon {
         /// The stages whose partners are 1, 2 and 4 elements apart.
         #[inline(always)]
         pub(in super::super) fn stages_within(self) -> Self {
-            // First partners of both halves, second ones; then back in order.
+            // First partners of both halves, then second ones; afterwards back in order.
             let Self(low, high) = self;
             let (first, second) = (vtrn1q_f32(low, high), vtrn2q_f32(low, high));
             let (sum, difference) = (vaddq_f32(first, second), vsubq_f32(first, second));
             let low = vtrn1q_f32(sum, difference);
             let high = vtrn2q_f32(sum, difference);
-            // The same with pairs.
+            // As above with pairs.
             let (first, second) = (pairs_first(low, high), pairs_second(low, high));
             let (sum, difference) = (vaddq_f32(first, second), vsubq_f32(first, second));
             let low = pairs_first(sum, difference);
@@ -153,7 +150,7 @@ mod neon {
         }
     }
 
-    /// The first pair of each.
+    /// The first pair of each vector.
     #[inline(always)]
     fn pairs_first(a: float32x4_t, b: float32x4_t) -> float32x4_t {
         let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
@@ -161,7 +158,7 @@ mod neon {
         vreinterpretq_f32_f64(pairs)
     }
 
-    /// The second pair of each.
+    /// The second pair of each vector.
     #[inline(always)]
     fn pairs_second(a: float32x4_t, b: float32x4_t) -> float32x4_t {
         let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packing against its definition: each element put where the formula says,
-//! one by one.
+//! Compares packing with its definition, which places each element by the formula.
 
 use proptest::prelude::*;
 
@@ -72,7 +71,7 @@ struct Case {
 }
 
 impl Case {
-    /// As many elements as the matrix has, of the seed's bits.
+    /// As many elements as the matrix has, with bits from the seed.
     fn data<T>(&self, element: impl Fn(u32) -> T) -> Vec<T> {
         (0..self.rows * self.columns)
             .map(|at| element(self.seed[at % self.seed.len()].rotate_left(at as u32 / 7)))

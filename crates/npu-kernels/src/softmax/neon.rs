@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Eight keys in two registers of NEON.
+//! Exponentials of eight keys in two NEON registers.
 
 use std::arch::aarch64::{
     float16x8_t, float32x4_t, uint16x8_t, vaddq_f32, vaddq_u32, vcvt_f16_f32, vcvt_f32_f16,
@@ -32,7 +32,7 @@ fn exponential(score: float32x4_t, offset: float32x4_t) -> float32x4_t {
     let round = vdupq_n_f32(ROUND);
     let [c1, c2, c3] = POWERS.map(|c| vdupq_n_f32(c));
     let y = vfmaq_f32(offset, score, vdupq_n_f32(std::f32::consts::LOG2_E));
-    // What is no number becomes the other operand.
+    // `vmaxnmq` returns the other operand for a NaN.
     let y = vminq_f32(vmaxnmq_f32(y, vdupq_n_f32(EXPONENT_MIN)), vdupq_n_f32(0.0));
     let rounded = vaddq_f32(y, round);
     let f = vsubq_f32(y, vsubq_f32(rounded, round));

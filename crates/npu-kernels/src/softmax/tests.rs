@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each kernel against one element at a time.
+//! Compares each kernel with scalar code, one element at a time.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A tile of these scores, row after row, and where one of them is.
+/// A tile of these scores, given row by row.
 fn tile(scores: &[f16], rows: usize) -> Vec<Atom> {
     let keys = scores.len() / rows;
     let mut atoms = vec![[0; 16]; keys.div_ceil(LANES) * rows];

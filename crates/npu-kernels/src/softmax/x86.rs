@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Eight keys in one register of AVX2.
+//! Exponentials of eight keys in one AVX2 register.
 
 use std::arch::x86_64::{
     _MM_FROUND_TO_NEAREST_INT, _mm256_add_epi32, _mm256_add_ps, _mm256_castps_si256,
@@ -20,7 +20,7 @@ pub(super) fn exponentials(surfaces: &mut [Atom], offsets: &[f32]) {
         for (atom, &offset) in surface.iter_mut().zip(offsets) {
             let score = _mm256_cvtph_ps(transmute!(*atom));
             let y = _mm256_fmadd_ps(score, scale, _mm256_set1_ps(offset));
-            // The second operand is the result where the first is no number.
+            // `_mm256_max_ps` returns its second operand if the first is a NaN.
             let y = _mm256_min_ps(_mm256_max_ps(y, least), _mm256_setzero_ps());
             let rounded = _mm256_add_ps(y, round);
             let f = _mm256_sub_ps(y, _mm256_sub_ps(rounded, round));

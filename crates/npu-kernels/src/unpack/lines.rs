@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The way through a tile and the rows of its result, line by line.
+//! Iterates over a tile and the rows of its result, line by line.
 
 use std::array;
 use std::ops::Range;
@@ -9,62 +9,62 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::partial::Partial;
 use crate::prefetch::prefetch;
 
-/// Rows at a time; a caller that splits a tile between threads gives each a
-/// multiple of it, so that none reads the lines of another.
+/// Rows processed at a time. A caller that splits a tile between threads gives each thread a
+/// multiple of it, so that no two threads read the same lines.
 pub const ROWS: usize = 16;
 
-/// Results of a cache line, of four bytes each.
+/// Results in a cache line, at four bytes each.
 pub(super) const LINE: usize = 16;
 
-/// Surfaces that a line has results of, at most.
+/// Largest number of surfaces with results of one line.
 const SURFACES: usize = 4;
 
-/// How many results ahead the tile is fetched. (Measured with the `kernels`
-/// benchmark: 16 to 64 do alike, without it a third is lost.)
+/// Prefetch distance in the tile, in results. (Measured with the `kernels` benchmark: 16 to 64 are
+/// equally fast; without prefetching it is a third slower.)
 const AHEAD: usize = 2 * LINE;
 
-/// Whether a result replaces the destination or is added to it.
+/// Whether a result replaces the old value or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The first K tile: the destination's old content is lost.
+    /// The first K tile: the old value is overwritten.
     Store,
-    /// A further K tile.
+    /// A further K tile: the element is added to the old value.
     Add,
 }
 
-/// Rows of an output tile. They are counted as those of the result:
-/// [`Partial::TILE_ROWS`] of the tile are one.
+/// Rows of an output tile, counted as rows of the result: each is [`Partial::TILE_ROWS`] rows of
+/// the tile.
 #[derive(Clone, Copy, Debug)]
 pub struct TileRows<'a> {
-    /// The tile; what is behind its last column is not looked at.
+    /// The tile; bytes behind its last column are ignored.
     pub bytes: &'a [u8],
-    /// Rows of the tile.
+    /// Number of rows of the tile.
     pub rows: usize,
-    /// The row that goes to the destination's first.
+    /// The row for the first row of the destination.
     pub first: usize,
 }
 
-/// The rows of a result that a tile goes to.
+/// Rows of a result for a tile.
 #[derive(Debug)]
 pub struct Destination<'a, S> {
-    /// Whole rows, one behind the other.
+    /// Whole rows in sequence.
     pub rows: &'a mut [S],
     /// Elements of a row.
     pub stride: usize,
-    /// Where in each row column 0 of the tile goes, and how far the tile may
-    /// reach. Nothing goes to rows that do not have all of them.
+    /// The columns of each row for columns 0.. of the tile; clips the tile. Rows that are too short
+    /// for them are not written.
     pub columns: Range<usize>,
 }
 
-/// What becomes of the elements of a tile in a result of `Out`.
+/// Combines elements of a tile with a result of type `Out`.
 pub(super) trait Take<T, Out> {
-    /// What it has to know of the columns of a line, for all rows.
+    /// Data about the columns of a line, shared by all rows.
     type Columns;
 
-    /// For the columns of the destination from `first` on.
+    /// The data for the destination's columns from `first` on.
     fn columns(&self, first: usize) -> Self::Columns;
 
-    /// The results of a line of row `row`, which are `old` until then.
+    /// Returns the results of a line of row `row`, which had the values `old`.
     fn take(
         &self,
         row: usize,
@@ -74,7 +74,7 @@ pub(super) trait Take<T, Out> {
     ) -> [Out; LINE];
 }
 
-/// A line of each row, then the next line of each.
+/// Processes a line of each row, then the next line of each row.
 #[inline(always)]
 pub(super) fn each_line<T: Partial, Out: Copy + Default, How: Take<T, Out>>(
     tile: TileRows<'_>,
@@ -83,7 +83,7 @@ pub(super) fn each_line<T: Partial, Out: Copy + Default, How: Take<T, Out>>(
 ) {
     let whole = tile.bytes.len() / size_of::<T::Bytes>() * size_of::<T::Bytes>();
     let atoms = <[T::Bytes]>::ref_from_bytes(&tile.bytes[..whole]).unwrap_or_default();
-    // Behind the tile's last row begins the next atom of its first.
+    // The next atom of the tile's first row follows its last row.
     let height = tile.rows.saturating_sub(tile.first);
     if height == 0 || to.stride < to.columns.end {
         return;
@@ -96,7 +96,7 @@ pub(super) fn each_line<T: Partial, Out: Copy + Default, How: Take<T, Out>>(
             let columns = how.columns(column);
             let width = LINE.min(to.columns.end - column);
             let surface = (column - to.columns.start) / T::LANES;
-            // What the rows have of a surface.
+            // The rows' part of a surface.
             let of_surface = |surface: usize| -> &[T::Bytes] {
                 let first = surface * tile.rows + tile.first + first_row;
                 let atoms = atoms.get(first..).unwrap_or_default();

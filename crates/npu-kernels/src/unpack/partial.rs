@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the NPU writes, and the results that it becomes.
+//! Types that the NPU writes, and their conversion to results.
 
 use half::f16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::ATOM_BYTES;
 
-/// An element as the NPU writes it, and how it is added up on the CPU.
+/// An element as the NPU writes it, and its addition on the CPU.
 pub trait Partial: Copy + Default {
-    /// What one row of the result has of a surface: the atom of each row of
-    /// the tile that belongs to it.
+    /// Part of a surface for one row of the result: one atom of each of its rows in the tile.
     type Bytes: Copy + FromBytes + Immutable + IntoBytes + KnownLayout + Unaligned;
 
-    /// The elements of those bytes.
+    /// The elements of these bytes.
     type Atom: AsRef<[Self]>;
 
     /// The type of the result.
@@ -21,7 +20,7 @@ pub trait Partial: Copy + Default {
     /// Elements of an atom.
     const LANES: usize;
 
-    /// Rows of the tile that make a row of the result.
+    /// Rows of the tile for each row of the result.
     const TILE_ROWS: usize = size_of::<Self::Bytes>() / ATOM_BYTES;
 
     /// The elements in the bytes of an atom.
@@ -30,8 +29,7 @@ pub trait Partial: Copy + Default {
     /// This element as a result.
     fn widen(self) -> Self::Sum;
 
-    /// `sum` plus this element. Integers wrap around: the sum is exact
-    /// whenever the true one fits.
+    /// `sum` plus this element. Integers wrap around, so the final sum is exact if it fits.
     fn add_to(self, sum: Self::Sum) -> Self::Sum;
 }
 
@@ -92,8 +90,8 @@ impl Partial for f32 {
     }
 }
 
-/// Sums that the NPU rounded to binary16. A second one that is added is rounded
-/// again, so who needs the exact bound adds binary32.
+/// Sums that the NPU rounded to binary16. Adding another one rounds again; use binary32 if the
+/// exact bound matters.
 impl Partial for f16 {
     type Bytes = [u8; ATOM_BYTES];
     type Atom = [Self; 8];
@@ -114,8 +112,8 @@ impl Partial for f16 {
     }
 }
 
-/// 16 h + l, of the 16-bit sums of two rows: see
-/// [`SplitNibbles`](crate::pack::SplitNibbles). It always fits into 32 bits.
+/// 16 h + l, from the 16-bit sums of two rows; see [`SplitNibbles`](crate::pack::SplitNibbles).
+/// Always fits in 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split(i32);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output tiles -> rows of floats.
+//! Unpacks output tiles into rows of floats.
 
 use std::array;
 
@@ -7,14 +7,14 @@ use super::lines::{Destination, LINE, Mode, Take, TileRows, each_line};
 use super::partial::Partial;
 use crate::dequantise::{add_scaled, scaled};
 
-/// The scales of a result. What has none becomes NaN.
+/// The scales of a result. Elements without a scale become NaN.
 #[derive(Clone, Copy, Debug)]
 pub struct Scales<'a> {
-    /// Scales of the destination's rows, from its first one on.
+    /// Scales of the destination's rows, starting at its first.
     pub rows: &'a [f32],
-    /// How far the scales of two rows are apart.
+    /// Distance between the scales of two rows.
     pub row_step: usize,
-    /// Scales of the destination's columns, from its first one on.
+    /// Scales of the destination's columns, starting at its first.
     pub columns: &'a [f32],
 }
 
@@ -43,10 +43,8 @@ impl Scales<'_> {
 }
 
 fastest! {
-    /// As [`unpack`](super::unpack) for the last K tile: then each result is
-    /// replaced by the bits of the float that it stands for,
-    /// [`dequantise`](crate::dequantise::dequantise)d. The memory is that of the
-    /// floats.
+    /// As [`unpack`](super::unpack), for the last K tile. Each result is then replaced by the bits
+    /// of its float, [`dequantise`](crate::dequantise::dequantise)d, in the same memory.
     pub fn unpack_dequantised<T: Partial<Sum = i32>>(
         tile: TileRows<'_>,
         mode: Mode,
@@ -79,9 +77,8 @@ fn unpack_dequantised_body<T: Partial<Sum = i32>>(
 }
 
 fastest! {
-    /// Takes the sums of a tile, each times its two scales, to the rows of a
-    /// result; added to what is there, each is rounded to f32 once. What the tile
-    /// does not have stays as it is there.
+    /// Unpacks the sums of a tile, each times its two scales, into rows of a result. If they are
+    /// added to old values, each is rounded to f32 once. Elements outside the tile are unchanged.
     pub fn unpack_scaled<T: Partial<Sum: Into<f64>>>(
         tile: TileRows<'_>,
         mode: Mode,
@@ -112,8 +109,7 @@ fn unpack_scaled_body<T: Partial<Sum: Into<f64>>>(
     }
 }
 
-/// `take` makes a result of an element, what was there, and the scales of row and
-/// column.
+/// `take` combines an element, the old value, and the scales of row and column.
 struct Scaling<'a, F> {
     scales: Scales<'a>,
     take: F,

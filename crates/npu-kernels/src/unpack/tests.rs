@@ -8,7 +8,7 @@ use super::*;
 use crate::ATOM_BYTES;
 use crate::dequantise::dequantise;
 
-/// Where element (m, n) begins.
+/// Offset of element (m, n).
 fn at<T>(tile_rows: usize, m: usize, n: usize) -> usize {
     let lanes = ATOM_BYTES / size_of::<T>();
     (n / lanes * tile_rows + m) * ATOM_BYTES + n % lanes * size_of::<T>()
@@ -41,8 +41,7 @@ impl Case {
         }
     }
 
-    /// The definition: `take` for each element, with the row and the column of
-    /// the result, and the result.
+    /// The definition: calls `take` for each element, with row, column and value of the result.
     fn each<T, S>(
         &self,
         out: &mut [S],
@@ -106,13 +105,12 @@ where
     }
 }
 
-/// The same floats, or NaN both.
+/// Whether two floats are equal or both NaN.
 fn same(left: f32, right: f32) -> bool {
     left.to_bits() == right.to_bits() || left.is_nan() && right.is_nan()
 }
 
-/// Results of `old` become floats, with scales of any size and, behind the
-/// last, none.
+/// Results of `old` become floats, with scales of any size and none behind the last.
 fn check_floats<T: Partial<Sum = i32>>(
     case: &Case,
     old: i32,
@@ -173,7 +171,7 @@ proptest! {
 
     #[test]
     fn floats_equal_the_reference(mut case in case()) {
-        // Finite floats of like size: NaNs may differ in their bits.
+        // Finite floats of similar size: the bits of NaNs may differ.
         for bytes in case.tile.as_chunks_mut::<4>().0 {
             *bytes = (f32::from(bytes[0]) / 7.0).to_le_bytes();
         }

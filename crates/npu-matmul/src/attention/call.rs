@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The operands of attention, as a caller has them.
+//! Operands of attention, in the caller's layout.
 
 use half::f16;
 
 use crate::error::Error;
 use crate::matrix::MatrixView;
 
-/// One vector for each head and row, in memory of any strides: queries, keys, values, or
-/// the rows of a mask. The elements of a vector lie together.
+/// A strided view: one vector for each head and row. It holds queries, keys, values, or the rows of
+/// a mask. The elements of one vector are contiguous.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadRows<'a, T> {
     data: &'a [T],
@@ -19,11 +19,11 @@ pub struct HeadRows<'a, T> {
 }
 
 impl<'a, T> HeadRows<'a, T> {
-    /// Vectors of `len` elements for `heads` heads with `rows` rows each. From the first
-    /// element of a vector to that of the next head are `head_stride` elements, and
-    /// `row_stride` to that of the next row. Vectors may overlap: a stride may be 0.
+    /// Creates a view of `heads` x `rows` vectors of `len` elements. Strides count elements:
+    /// `head_stride` from a vector to that of the next head, `row_stride` to that of the next row.
+    /// Vectors may overlap: a stride may be 0.
     ///
-    /// `None` if the last vector ends behind `data`.
+    /// Returns `None` if the last vector ends behind `data`.
     #[must_use]
     pub fn new(
         data: &'a [T],
@@ -41,8 +41,8 @@ impl<'a, T> HeadRows<'a, T> {
         })
     }
 
-    /// Elements from the first one of such vectors to the end of the last, as
-    /// [`HeadRows::new`] needs them; `None` if nothing can count them.
+    /// Number of elements that [`HeadRows::new`] needs: from the first vector's start to the last
+    /// one's end. `None` if the number overflows.
     #[must_use]
     pub fn extent(
         [heads, rows, len]: [usize; 3],
@@ -56,71 +56,71 @@ impl<'a, T> HeadRows<'a, T> {
         head.checked_add(row)?.checked_add(len)
     }
 
-    /// The same without gaps: all rows of the first head, then those of the next.
+    /// Creates a view without gaps: all rows of the first head, then those of the next.
     ///
-    /// `None` if `data` has too few elements.
+    /// Returns `None` if `data` has too few elements.
     #[must_use]
     pub fn contiguous(data: &'a [T], heads: usize, rows: usize, len: usize) -> Option<Self> {
         let head_stride = rows.checked_mul(len)?;
         Self::new(data, [heads, rows, len], [head_stride, len])
     }
 
-    /// Heads.
+    /// Number of heads.
     #[must_use]
     pub const fn heads(&self) -> usize {
         self.heads
     }
 
-    /// Rows of a head.
+    /// Number of rows of each head.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Elements of a vector.
+    /// Number of elements of each vector.
     #[must_use]
     pub const fn vector_len(&self) -> usize {
         self.len
     }
 
-    /// The vector of `row` of `head`; empty where there is none.
+    /// The vector of `row` of `head`; empty if out of range.
     #[must_use]
     pub fn vector(&self, head: usize, row: usize) -> &'a [T] {
         if head >= self.heads || row >= self.rows {
             return &[];
         }
-        // Below the last vector, which ends within the data.
+        // In range: `new` checked that the last vector ends within the data.
         let at = head * self.head_stride + row * self.row_stride;
         &self.data[at..at + self.len]
     }
 }
 
-/// The operands of attention for one sequence of a batch: all heads of a layer.
+/// Operands of attention for one sequence of a batch: all heads of a layer.
 ///
-/// Sizes are those of the operands: heads and rows of `q`, KV heads and keys of `k`, the
-/// length of `q`'s and `k`'s vectors (the head size), and that of `v`'s vectors.
+/// The operands determine the sizes: `q` has the heads and rows, `k` the KV heads and keys. The
+/// vectors of `q` and `k` have the head size; those of `v` may have another length.
 #[derive(Debug)]
 #[must_use = "attention is computed by `Engine::attend`"]
 pub struct AttentionCall<'a> {
     /// Queries.
     pub q: HeadRows<'a, f32>,
-    /// Keys: KV heads divide the heads of `q`, a row for each key.
+    /// Keys, one row for each key. The number of KV heads divides the heads of `q`.
     pub k: HeadRows<'a, f16>,
-    /// Values: as many as keys, of any length.
+    /// Values, one for each key, of any length.
     pub v: HeadRows<'a, f16>,
-    /// Added to the scores: for each row of `q` a vector with an element for each key.
-    /// Head `h` has the mask of `h % mask.heads()`; there are at most as many as heads. -inf
-    /// removes the key for that row.
+    /// Added to the scores: one row for each row of `q`, one element for each key. Head `h` uses
+    /// mask `h % mask.heads()`; the mask has at most as many heads as `q`. -inf removes the key for
+    /// that row.
     pub mask: Option<HeadRows<'a, f16>>,
-    /// A logit for each head that takes part in the softmax and has no value.
+    /// One logit for each head. It takes part in the softmax and has no value.
     pub sinks: Option<&'a [f32]>,
-    /// For each head what its mask is multiplied by (ALiBi); 1 without.
+    /// Factor of the mask for each head (ALiBi); 1 if `None`.
     pub slopes: Option<&'a [f32]>,
-    /// What dot products are multiplied by.
+    /// Factor of the dot products.
     pub scale: f32,
-    /// The bound `c` of `c * tanh(s / c)`; 0 for none.
+    /// The bound `c` of `c * tanh(s / c)`; 0 disables it.
     pub softcap: f32,
-    /// The result: for each row the vectors of all heads, `[rows][heads][value length]`.
+    /// The result: `[rows][heads][value length]`.
     pub out: &'a mut [f32],
 }
 
@@ -139,7 +139,7 @@ impl AttentionCall<'_> {
         }
     }
 
-    /// Whether the operands fit each other.
+    /// Checks that the operands fit each other.
     pub(super) fn check(&self) -> Result<(), Error> {
         let expect = |what, actual, expected| match actual == expected {
             true => Ok(()),
@@ -180,7 +180,7 @@ impl<'a, T: Default> HeadRows<'a, T> {
     /// The rows of one head.
     pub(super) fn matrix(&self, head: usize) -> MatrixView<'a, T> {
         let data = self.data.get(head * self.head_stride..).unwrap_or_default();
-        // There is one: the last vector ends within the data.
+        // Never `None`: the last vector ends within the data.
         MatrixView::strided(data, self.rows, self.len, self.row_stride).unwrap_or_default()
     }
 }

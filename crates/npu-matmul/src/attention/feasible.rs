@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether attention can be computed, before there is anything to compute.
+//! Checks whether attention can run, before there are operands.
 
 use super::plan::{HALF, Tiling};
 use super::time::AttentionBatch;
@@ -7,13 +7,12 @@ use crate::engine::Engine;
 use crate::error::Error;
 
 impl Engine {
-    /// Whether [`Engine::attend`] can compute such attention: for whoever has to decide before there
-    /// are operands.
+    /// Checks whether [`Engine::attend`] can compute such attention, before there are operands.
     ///
     /// # Errors
-    /// What `attend` would say before anything runs: there is no plan, such as
-    /// [`PlanError::TooManyKeys`](crate::PlanError::TooManyKeys), or FP16 is not used because it was
-    /// computed wrong.
+    /// Those of `attend` before anything runs: no plan, such as
+    /// [`PlanError::TooManyKeys`](crate::PlanError::TooManyKeys), or FP16 is disabled after a wrong
+    /// result.
     pub fn can_attend(&self, batch: &AttentionBatch) -> Result<(), Error> {
         if !self.is_usable(HALF) {
             return Err(Error::Distrusted { dtype: HALF });

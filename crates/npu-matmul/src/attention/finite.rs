@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keys and values that are not finite. The NPU would multiply them by the zeros that a
-//! mask makes of probabilities, and 0 times infinity is NaN: so it gets zeros instead of
-//! their vectors, and the rows that see one get NaN behind it.
+//! Keys and values with a NaN or infinity. The mask turns their probabilities into zeros, but 0
+//! times infinity is NaN on the NPU. So the NPU gets zeros instead of these vectors, and the CPU
+//! then sets the rows that see one to NaN.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use npu_kernels::half::all_finite;
 use super::call::HeadRows;
 use crate::matrix::MatrixView;
 
-/// A key whose vector, or that of its value, has a NaN or an infinity.
+/// A key with a NaN or infinity in its vector or in that of its value.
 #[derive(Clone, Copy, Debug)]
 struct LostKey {
     call: usize,
@@ -19,14 +19,14 @@ struct LostKey {
     key: usize,
 }
 
-/// Such keys of all calls, as they were found while packing; several times if several
-/// devices packed them.
+/// Such keys of all calls, collected while packing. A key appears several times if several devices
+/// pack it.
 #[derive(Debug, Default)]
 pub(super) struct LostKeys(Mutex<Vec<LostKey>>);
 
 impl LostKeys {
-    /// `block`, or a copy of it in `copy` whose vectors that are not finite are zeros.
-    /// Those are kept as keys of this head, the first of which is `first`.
+    /// Returns `block`, or a copy in `copy` with such vectors replaced by zeros. Records them as
+    /// keys of this head, counted from `first`.
     pub(super) fn replace<'a>(
         &self,
         [call, kv_head]: [usize; 2],
@@ -49,11 +49,11 @@ impl LostKeys {
             let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             keys.push(LostKey { call, kv_head, key });
         }
-        // There are as many as it has.
+        // Never `None`: the copy has as many elements as the block.
         MatrixView::new(copy, block.rows(), block.columns()).unwrap_or_default()
     }
 
-    /// Those of this head, once each.
+    /// The keys of this head, without duplicates.
     pub(super) fn of_head(&mut self, [call, kv_head]: [usize; 2]) -> Vec<usize> {
         let keys = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         let of_head = keys

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which keys a mask leaves to which rows, by blocks of keys.
+//! Finds the blocks of keys that each row sees.
 
 use std::collections::TryReserveError;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use rayon::prelude::*;
 use super::call::AttentionCall;
 use crate::scratch::Scratch;
 
-/// What has to be done to the scores of a block before the softmax.
+/// Work on the scores of a block before the softmax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
     /// Nothing.
     Nothing,
-    /// Keys are cut off; the mask is 0 or -inf everywhere.
+    /// Some keys are removed; the mask is 0 or -inf everywhere.
     Cut,
-    /// Scores are capped, or the mask is added to them.
+    /// Scores are capped, or the mask is added.
     Bias,
 }
 
@@ -29,20 +29,20 @@ pub(super) struct VisibleBlock {
     pub(super) treatment: Treatment,
 }
 
-/// Some element of a mask is not -inf.
+/// Some mask element is not -inf.
 const VISIBLE: u8 = 1;
-/// Some element is not 0.
+/// Some mask element is not 0.
 const NOT_ZERO: u8 = 2;
-/// Some element is neither.
+/// Some mask element is neither 0 nor -inf.
 const OTHER: u8 = 4;
 
-/// What each row of a mask has in each block of keys.
+/// Properties of each mask row in each block of keys.
 pub(super) struct MaskBlocks {
-    /// By head of the mask, row, and block.
+    /// Flags by mask head, row and block.
     flags: Vec<u8>,
     heads: usize,
     rows: usize,
-    /// Of keys.
+    /// Number of blocks.
     blocks: usize,
     /// Keys of a block.
     block: usize,
@@ -51,7 +51,7 @@ pub(super) struct MaskBlocks {
 }
 
 impl MaskBlocks {
-    /// Reads the mask of a call once, where it has one.
+    /// Reads the mask of a call once, if it has one.
     pub(super) fn new(
         call: &AttentionCall<'_>,
         block: usize,
@@ -81,7 +81,7 @@ impl MaskBlocks {
         })
     }
 
-    /// The blocks that one of these heads and rows sees, in order.
+    /// The blocks that these heads and rows see, in order.
     pub(super) fn visible(&self, heads: Range<usize>, rows: Range<usize>) -> Vec<VisibleBlock> {
         let blocks = 0..self.blocks;
         blocks
@@ -102,7 +102,7 @@ impl MaskBlocks {
             0 => VISIBLE,
             _ => 0,
         };
-        // Heads beyond as many as the mask has repeat its heads.
+        // Further heads use the same mask heads again.
         for head in heads.take(self.heads) {
             let first = head % self.heads * self.rows;
             for row in rows.clone() {
@@ -118,7 +118,7 @@ impl MaskBlocks {
         }
     }
 
-    /// Gives its memory back.
+    /// Returns the memory to `scratch`.
     pub(super) fn recycle(self, scratch: &Scratch<u8>) {
         scratch.put(self.flags);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attention: `softmax(scale * Q K^T + mask) V` for all heads of a layer.
 //!
-//! For head `h` and row `r`, with `q` of that head and row, and `k`, `v` of the KV head
-//! that `h` belongs to (query heads divided evenly over KV heads, in order):
+//! Query heads are divided evenly over KV heads, in order. For head `h` and row `r`, `q` is the
+//! query of that head and row; `k` and `v` are the keys and values of its KV head:
 //!
 //! ```text
 //! s[n] = scale * (q . k[n])                  with softcap c: c * tanh(scale / c * (q . k[n]))
@@ -12,7 +12,7 @@
 //! out  = sum p[n] v[n] / (sum p[n] + exp(sink[h] - m))
 //! ```
 //!
-//! A row without any key gives zeros. [`reference()`] has this in float64.
+//! A row without any key gives zeros. [`reference()`] computes this in float64.
 //!
 //! ```
 //! use half::f16;
@@ -69,18 +69,18 @@ pub(crate) use state::AttentionState;
 pub use time::AttentionBatch;
 
 impl Engine {
-    /// Computes attention for several calls that do not depend on each other: the
-    /// sequences of a batch.
+    /// Computes attention for several independent calls, such as the sequences of a batch.
     ///
-    /// Keys and values that a mask hides from a row do not reach its result, whatever they
-    /// are. A row that sees a key with a NaN or an infinity in its vector or in that of its
-    /// value gets NaN in all elements of that head.
+    /// A key or value that the mask hides from a row has no effect on that row, even if it is a
+    /// NaN. If a visible key or its value contains a NaN or infinity, the row is NaN in all
+    /// elements of that head.
     ///
     /// # Errors
-    /// Before anything runs [`Error::AttentionShape`](crate::Error::AttentionShape), and
-    /// [`PlanError::TooManyKeys`](crate::PlanError::TooManyKeys) where they are more than one
-    /// job may have, which [`Engine::can_attend`] knows before; then what a device says. And
-    /// of which call. The results of all calls are worthless then.
+    /// [`Error::AttentionShape`](crate::Error::AttentionShape) and
+    /// [`PlanError::TooManyKeys`](crate::PlanError::TooManyKeys) (one job cannot hold the keys;
+    /// [`Engine::can_attend`] checks this in advance) are reported before anything runs. Later
+    /// errors come from a device. Each has the index of the call. After an error the results of all
+    /// calls are undefined.
     pub fn attend<'a>(
         &self,
         calls: impl IntoIterator<Item = AttentionCall<'a>>,

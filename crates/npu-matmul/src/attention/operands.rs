@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Q, K and V to the NPU's layouts, on all CPUs.
+//! Packs Q, K and V into the NPU's layouts, on all CPUs.
 
 use half::f16;
 use npu_kernels::half::to_f16;
@@ -19,8 +19,8 @@ use crate::plan::JobPlan;
 use crate::scratch::Scratch;
 use crate::times::{Section, SectionTimes};
 
-/// Packs the blocks of K and V that are used, of the KV head of a tile, each a part of
-/// `memory`. Vectors that are not finite become zeros, and go to `lost`.
+/// Packs the used blocks of K and V of a tile's KV head, in parallel parts of `memory`. Vectors
+/// with a NaN or infinity become zeros and are recorded in `lost`.
 pub(super) fn pack_keys_and_values(
     call: &AttentionCall<'_>,
     tile: &Tile,
@@ -69,7 +69,7 @@ pub(super) fn pack_keys_and_values(
         });
 }
 
-/// Makes every weight of kernel `n` 1: its result is the sum of the features.
+/// Sets every weight of kernel `n` to 1: its result is the sum of the features.
 fn add_ones(n: usize, k_padded: usize, tile: &mut [u8]) {
     for k in 0..k_padded {
         let at = layout::weight(HALF, k_padded, n, k).byte;
@@ -77,8 +77,8 @@ fn add_ones(n: usize, k_padded: usize, tile: &mut [u8]) {
     }
 }
 
-/// Packs the queries of a tile, scaled and rounded to binary16. What leaves its range
-/// becomes the largest number of it.
+/// Packs the queries of a tile, scaled and rounded to binary16. Values out of range become the
+/// largest finite number.
 pub(super) fn pack_queries(
     call: &AttentionCall<'_>,
     tile: &Tile,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How attention is cut: tiles of rows, blocks of keys, and the two jobs of a tile.
+//! Tiling of attention: tiles of rows, blocks of keys, and the two jobs of a tile.
 //!
-//! A tile has some rows of the heads that share a KV head. Its first job computes the
-//! scores of all keys that the tile sees, its second one multiplies what the softmax made
-//! of them by V:
+//! A tile has some rows of the heads that share a KV head. Its first job computes the scores S of
+//! all keys that the tile sees. The CPU turns them into probabilities P (softmax). The second job
+//! multiplies P by V:
 //!
 //! ```text
 //!           blocks of keys                       value channels, and a column of ones
@@ -13,8 +13,8 @@
 //!   runs of blocks: a task each
 //! ```
 //!
-//! S is in surfaces of eight keys, whatever tasks wrote it, and so are the features of the
-//! second job: where one tile of S ends and the next K tile of P begins does not matter.
+//! S has surfaces of eight keys, whatever tasks wrote it; so have the features of the second job.
+//! So the tiles of S and the K tiles of P need not match.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,38 +29,38 @@ use crate::plan::{
 };
 use crate::prepared::next_id;
 
-/// Operands and scores are binary16.
+/// Precision of operands and scores: binary16.
 pub(super) const HALF: Dtype = Dtype::Fp16;
 
-/// Bytes of scores that a tile should not exceed: the CPU meets them three times, in what
-/// the last-level cache of an RK3588 (3 MiB) holds.
+/// Preferred upper bound for the scores of a tile, in bytes. The CPU reads them three times; they
+/// should fit the last-level cache of an RK3588 (3 MiB).
 const TILE_BYTES: usize = 2 << 20;
 
-/// Keys of a block at most: the depth of the deepest published FP16 tile that has 384 rows
+/// Upper bound for the keys of a block: the depth of the deepest published FP16 tile with 384 rows
 /// (E-streamed-tiles).
 const BLOCK_KEYS: usize = 384;
 
-/// Sizes that all tiles of a call have in common.
+/// Sizes that all tiles of a call share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tiling {
-    /// Parts of the vectors of Q and K, whose scores are added up.
+    /// Parts of the vectors of Q and K; their scores are added up.
     pub(super) parts: Vec<Range<usize>>,
-    /// Keys.
+    /// Number of keys.
     pub(super) keys: usize,
     /// Keys of a block.
     pub(super) block: usize,
-    /// Elements of V's vectors.
+    /// Elements of each vector of V.
     pub(super) value_dim: usize,
     /// Query heads of a tile.
     pub(super) heads: usize,
-    /// Rows of each of these.
+    /// Rows of each of these heads.
     pub(super) rows: usize,
-    /// Most keys of a task, and most value channels of one.
+    /// Upper bounds for the keys of a task, and for the value channels of one.
     n_tiles: [usize; 2],
     program: ProgramOptions,
 }
 
-/// What a tiling is for.
+/// Sizes of a call, from which the tiling is chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     /// Query heads that share a KV head.
@@ -82,20 +82,20 @@ impl Sizes {
     }
 }
 
-/// `tile` if some rows of it are legal, and known to have run where that counts.
+/// `tile`, if some number of rows is legal and, where required, known to have run.
 fn most_rows(k: usize, options: &PlanOptions) -> Option<usize> {
     let rows = options.rows_max(HALF, k);
     (rows >= ROW_MULTIPLE).then_some(rows)
 }
 
 impl Tiling {
-    /// Chooses tiles; each has at least one row and head.
+    /// Chooses tiles with at least one row and head.
     pub(super) fn new(
         sizes: Sizes,
         options: &PlanOptions,
         program: ProgramOptions,
     ) -> Result<Self, PlanError> {
-        // Before anything is made for sizes that make no sense.
+        // Reject bad sizes before allocating.
         let longest = sizes.head_dim.max(sizes.value_dim).max(sizes.keys);
         if longest > options.limits.buffer_bytes / (2 * ROW_MULTIPLE) {
             return Err(sizes.too_many_keys());
@@ -112,7 +112,7 @@ impl Tiling {
             };
             legal.next().ok_or(none)
         };
-        // No tile is deeper than CBUF.
+        // CBUF limits the depth of a tile.
         let head_dim = sizes.head_dim.max(1);
         let (part, rows_of_part) = deepest(head_dim.min(1 << 14))?;
         let part = even_tile(head_dim, part, unit);
@@ -145,7 +145,7 @@ impl Tiling {
         }
     }
 
-    /// Whether the jobs of the largest tile stay within the bounds of one.
+    /// Whether the jobs of the largest tile stay within the limits of a job.
     fn fits(&self, limits: &JobLimits) -> bool {
         let blocks: Vec<_> = (0..self.blocks()).collect();
         let m = self.heads * self.rows;
@@ -159,13 +159,13 @@ impl Tiling {
                 && job.tasks.len() <= limits.tasks
                 && job.output_bytes.max(job.band.activation_bytes) <= limits.buffer_bytes
         };
-        // K and V each.
+        // The limit applies to K and V separately.
         self.kv_bytes() / 2 <= limits.buffer_bytes
             && fits(&self.score_job(0, m, &blocks))
             && fits(&self.value_job(0, m, &blocks))
     }
 
-    /// Heads and rows of the tiles of so many of each that share a KV head.
+    /// Splits the `group` heads of one KV head and `rows` rows into tiles.
     pub(super) fn tiles(
         &self,
         group: usize,
@@ -176,17 +176,17 @@ impl Tiling {
             .flat_map(move |heads| rows_of().map(move |rows| (heads.clone(), rows)))
     }
 
-    /// How much there is to multiply in a tile of `m` rows that sees so many blocks.
+    /// Amount of multiplication in a tile of `m` rows that sees `blocks` blocks.
     pub(super) const fn work(&self, m: usize, blocks: usize) -> u64 {
         (m * blocks) as u64 * self.block as u64
     }
 
-    /// Blocks of keys.
+    /// Number of blocks of keys.
     pub(super) const fn blocks(&self) -> usize {
         self.keys.div_ceil(self.block)
     }
 
-    /// A block of keys, as a K tile of the second product.
+    /// A block of keys, as a K tile of the second matmul.
     pub(super) fn key_block(&self, index: usize) -> KTile {
         let start = index * self.block;
         let k = start..(start + self.block).min(self.keys);
@@ -197,28 +197,27 @@ impl Tiling {
         }
     }
 
-    /// Keys in memory.
+    /// Keys with padding.
     fn padded_keys(&self) -> usize {
         self.keys.next_multiple_of(HALF.k_tile_multiple())
     }
 
-    /// Value channels, and one of ones.
+    /// Value channels, and the column of ones.
     pub(super) const fn columns(&self) -> usize {
         self.value_dim + 1
     }
 
-    /// The same in memory.
+    /// Value channels and the column of ones, with padding.
     fn padded_values(&self) -> usize {
         self.columns().next_multiple_of(HALF.kernel_group())
     }
 
-    /// Bytes of K and V of one head.
+    /// Bytes of K and V for one head.
     pub(super) fn kv_bytes(&self) -> usize {
         self.value_offset(self.blocks())
     }
 
-    /// Where K of this part and block of keys is in the memory of a head: a tile of
-    /// weights.
+    /// Offset of this part and block of K in the memory of a head. Each is a weight tile.
     pub(super) fn key_offset(&self, part: usize, block: usize) -> usize {
         let before: usize = self.parts[..part].iter().map(padded_part).sum();
         let depth = self.parts.get(part).map_or(0, padded_part);
@@ -226,13 +225,13 @@ impl Tiling {
         weight_bytes(HALF, self.padded_keys(), before) + weight_bytes(HALF, keys, depth)
     }
 
-    /// Where V of this block of keys is.
+    /// Offset of V for this block of keys.
     pub(super) fn value_offset(&self, block: usize) -> usize {
         let keys = (block * self.block).min(self.padded_keys());
         self.key_offset(self.parts.len(), 0) + weight_bytes(HALF, self.padded_values(), keys)
     }
 
-    /// The job that computes the scores of `m` rows and these blocks of keys.
+    /// The job that computes the scores of `m` rows for these blocks of keys.
     pub(super) fn score_job(&self, device: usize, m: usize, blocks: &[usize]) -> JobPlan {
         let parts = self.parts.iter().enumerate();
         let parts = parts.map(|(index, part)| KTile {
@@ -252,10 +251,10 @@ impl Tiling {
         tasks.job(device, 0, self.program, 0..self.keys)
     }
 
-    /// Keys of the tasks of a run of blocks.
+    /// Keys of each task in a run of blocks.
     fn key_tiles(&self, run: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let keys = run.start * self.block..(run.end * self.block).min(self.padded_keys());
-        // As many blocks as fit; of one that does not, a part.
+        // As many whole blocks as fit, or parts of a block that does not fit.
         let most = self.n_tiles[0];
         let step = (most / self.block * self.block)
             .max(most.min(self.block))
@@ -281,12 +280,12 @@ impl Tiling {
     }
 }
 
-/// Depth of a part in memory.
+/// Depth of a part with padding.
 fn padded_part(part: &Range<usize>) -> usize {
     part.len().max(1).next_multiple_of(HALF.k_multiple())
 }
 
-/// Pieces of `len` each but for the last.
+/// Splits `total` into pieces of `len`; the last may be shorter.
 fn pieces(total: usize, len: usize) -> impl Iterator<Item = Range<usize>> {
     let starts = (0..total).step_by(len.max(1));
     starts.map(move |start| start..(start + len).min(total))
@@ -299,19 +298,19 @@ fn runs(blocks: &[usize]) -> impl Iterator<Item = Range<usize>> {
         .map(|run| run[0]..run[0] + run.len())
 }
 
-/// All that the jobs of a tile depend on.
+/// Everything that the jobs of a tile depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TileKey {
     pub(super) tiling: Arc<Tiling>,
     pub(super) device: usize,
     /// Rows of the tile.
     pub(super) m: usize,
-    /// The blocks of keys that it sees.
+    /// The blocks of keys that the tile sees.
     pub(super) blocks: Vec<usize>,
 }
 
-/// Which of `count` devices computes each of these tiles, by how much there is to multiply in them:
-/// each has as much, and tiles of as few heads as that allows.
+/// Assigns tiles to `count` devices by their amount of multiplication. Devices get equal shares of
+/// adjacent tiles, so that each has as few heads as possible.
 pub(super) fn devices_of(works: &[u64], count: usize) -> impl Iterator<Item = usize> {
     let total = u128::from(works.iter().sum::<u64>().max(1));
     works.iter().scan(0, move |before, work| {
@@ -322,12 +321,12 @@ pub(super) fn devices_of(works: &[u64], count: usize) -> impl Iterator<Item = us
     })
 }
 
-/// The jobs of tiles that see the same blocks of keys.
+/// The jobs of all tiles that see the same blocks of keys.
 #[derive(Debug)]
 pub(super) struct TileSteps {
-    /// For their programs.
+    /// Identifies their programs in the cache.
     pub(super) id: u64,
-    /// The scores, and what they are for: a job each.
+    /// The step of the scores and the step of the values, with one job each.
     pub(super) steps: [Step; 2],
 }
 
@@ -375,8 +374,8 @@ mod tests {
         value_dim: 64,
     };
 
-    /// Llama-3.2-1B: tiles are as large as the envelope lets them be, and scores of more
-    /// keys are of fewer rows.
+    /// Llama-3.2-1B: tiles are as large as the envelope allows; with more keys they have fewer
+    /// rows.
     #[test]
     fn tiles_of_a_model() {
         let short = tiling(LLAMA, &board()).unwrap();
@@ -386,11 +385,11 @@ mod tests {
         assert_eq!((long.heads, long.rows, long.block), (4, 32, 384));
         let job = long.score_job(0, 128, &[0, 1, 2, 7, 8, 21]);
         assert_eq!(job.output_bytes, 128 * (5 * 384 + 128) * 2);
-        // A task for each run of blocks.
+        // One task for each run of blocks.
         assert_eq!(job.tasks.len(), 3);
     }
 
-    /// The scores that the first job writes are the features that the second one reads.
+    /// The scores that the first job writes are the features that the second job reads.
     fn check_layout(tiling: &Tiling, blocks: &[usize]) {
         let m = tiling.heads * tiling.rows;
         let (scores, values) = (
@@ -413,7 +412,7 @@ mod tests {
             assert_eq!(task.c as usize + into, at);
             at += keys.padded * surface;
         }
-        // No task reads beyond K and V, nor writes what another does.
+        // No task reads beyond K and V or writes output of another task.
         for job in [&scores, &values] {
             let mut end = 0;
             for task in &job.tasks {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The oracle: what attention is, in float64.
+//! Reference implementation of attention, in float64.
 
 use half::f16;
 
 use super::call::AttentionCall;
 
-/// The result of `call`, as its `out` is laid out. `call.out` is not touched.
+/// Computes the result of `call`, in the layout of its `out`, which is not changed.
 ///
 /// # Panics
-/// If the operands do not fit each other; [`Engine::attend`](crate::Engine::attend) has an
-/// error for that.
+/// If the operands do not fit each other; [`Engine::attend`](crate::Engine::attend) returns an
+/// error instead.
 #[must_use]
 pub fn reference(call: &AttentionCall<'_>) -> Vec<f64> {
     let (rows, heads) = (call.q.rows(), call.q.heads());
@@ -36,7 +36,7 @@ fn row_of_head(call: &AttentionCall<'_>, head: usize, row: usize) -> Vec<f64> {
     for (n, score) in scores.into_iter().enumerate() {
         let p = (score - most).exp();
         sum += p;
-        // What has no weight adds nothing, whatever its value.
+        // A zero weight hides any value, even a NaN.
         if p > 0.0 {
             for (out, v) in out.iter_mut().zip(call.v.vector(kv_head, n)) {
                 *out += p * v.to_f64();
@@ -49,7 +49,7 @@ fn row_of_head(call: &AttentionCall<'_>, head: usize, row: usize) -> Vec<f64> {
     out
 }
 
-/// The score of a key, after softcap and mask.
+/// Score of a key, after softcap and mask.
 fn score(call: &AttentionCall<'_>, head: usize, row: usize, key: usize) -> f64 {
     let mask = call
         .mask

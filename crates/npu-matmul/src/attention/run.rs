@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs attention: tile after tile on each device, its two jobs and the CPU's work between
-//! them overlapped with those of its neighbours.
+//! Runs attention. Each device computes tile after tile; the two jobs of a tile and the CPU's work
+//! overlap with those of its neighbours.
 //!
 //! ```text
 //! round:          0       1       2       3
@@ -10,8 +10,8 @@
 //!         collect                 tile 0  ...
 //! ```
 //!
-//! Devices have tiles of their own; rounds go in step, so that results, buffers and with
-//! them programs do not depend on who is faster.
+//! Each device has its own tiles. All devices start each round together, so results, buffers and
+//! programs do not depend on the speed of a device.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,27 +45,27 @@ struct PackedHead {
 
 /// A submitted job of a tile.
 struct Running {
-    /// Index among the tiles of the device.
+    /// Index among the device's tiles.
     tile: usize,
     pending: PendingJob,
     at: Instant,
-    /// What it reads besides K and V.
+    /// Its features: queries or probabilities.
     a: FrozenBo,
-    /// K and V.
+    /// K and V of its head.
     kv: FrozenBo,
-    /// Of each row; not known before the scores are.
+    /// Maximum of each row; empty until the scores are known.
     maxima: Vec<f32>,
 }
 
 /// A job of a tile that has ended.
 struct Ended {
     tile: usize,
-    /// What it has written.
+    /// Its output buffer.
     c: Bo,
     maxima: Vec<f32>,
 }
 
-/// The tiles of one device, and what of them is in flight.
+/// The tiles of one device, and its jobs in flight.
 struct DeviceRun {
     device: usize,
     tiles: Vec<(Tile, Arc<TileSteps>)>,
@@ -79,14 +79,14 @@ struct DeviceRun {
 struct Run<'e, 'c> {
     engine: &'e Engine,
     calls: Vec<AttentionCall<'c>>,
-    /// By call, which blocks of keys any tile sees.
+    /// For each call: the blocks of keys that any tile sees.
     used: Vec<Vec<bool>>,
     lost: LostKeys,
-    /// For the observer.
+    /// The observer's token.
     token: u64,
 }
 
-/// Computes calls that were checked.
+/// Computes calls with checked operands.
 pub(super) fn attend(engine: &Engine, calls: Vec<AttentionCall<'_>>) -> Result<(), GemmCallError> {
     let run = Run {
         engine,
@@ -121,7 +121,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Adds the tiles of a call that see any key; the results of the others are zeros.
+    /// Adds the tiles of a call that see any key. The results of the others are zeros.
     fn add_tiles(&mut self, index: usize, tiles: &mut Vec<Tile>) -> Result<(), Error> {
         let engine = self.engine;
         let call = &mut self.calls[index];
@@ -194,7 +194,7 @@ impl Run<'_, '_> {
     }
 }
 
-/// Multiply-accumulates of a call, without what masks spare.
+/// Multiply-accumulates of a call, as if no mask hid any key.
 fn macs(call: &AttentionCall<'_>) -> u64 {
     let dims = call.q.vector_len() + call.v.vector_len();
     let rows = (call.q.heads() as u64).saturating_mul(call.q.rows() as u64);
@@ -202,8 +202,7 @@ fn macs(call: &AttentionCall<'_>) -> u64 {
         .saturating_mul(dims as u64)
 }
 
-/// Does something on all devices at the same time; the first error of a device is the
-/// error.
+/// Runs a function on all devices in parallel; returns the error of the first device that failed.
 fn each(
     devices: &mut [DeviceRun],
     work: impl Fn(&mut DeviceRun) -> Result<(), GemmCallError> + Sync,
@@ -212,7 +211,7 @@ fn each(
     done.into_iter().collect()
 }
 
-/// Shares tiles among the devices.
+/// Assigns tiles to devices.
 fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
     let count = engine.device_count();
     let mut devices: Vec<_> = (0..count).map(DeviceRun::new).collect();
@@ -231,7 +230,7 @@ fn share(tiles: Vec<Tile>, engine: &Engine) -> Vec<DeviceRun> {
 }
 
 impl AttentionState {
-    /// The jobs of a tile, kept or made.
+    /// The jobs of a tile, from the cache or made now.
     fn jobs(&self, key: &TileKey, engine: &Engine) -> Arc<TileSteps> {
         let make = || {
             engine.count(&Counters {
@@ -257,7 +256,7 @@ impl DeviceRun {
         }
     }
 
-    /// Packs the operands of tile `round`, and submits the job of its scores.
+    /// Packs the operands of tile `round` and submits its score job.
     fn start_scores(&mut self, run: &Run<'_, '_>, round: usize) -> Result<(), GemmCallError> {
         let Some((tile, jobs)) = self.tiles.get(round) else {
             return Ok(());
@@ -270,7 +269,7 @@ impl DeviceRun {
             let a = filled(on, job.band.activation_bytes, |memory| {
                 pack_queries(call, tile, job, &state.queries, run.engine.clock(), memory)
             })?;
-            // The second job reads what this one writes.
+            // The second job reads this output.
             let buffers = run.engine.buffers(self.device);
             let c = buffers
                 .take_operand(job.output_bytes)
@@ -289,8 +288,7 @@ impl DeviceRun {
         Ok(())
     }
 
-    /// Makes probabilities of the scores of the tile before `round`, and submits the job
-    /// that multiplies them by the values.
+    /// Computes the softmax of the tile before `round` and submits its value job.
     fn start_values(&mut self, run: &Run<'_, '_>, round: usize) -> Result<(), GemmCallError> {
         let Some(running) = due(&mut self.scores, round, 1) else {
             return Ok(());
@@ -327,7 +325,7 @@ impl DeviceRun {
         Ok(())
     }
 
-    /// Waits for the results of the tile two before `round`.
+    /// Waits for the value job of the tile two before `round`.
     fn end_values(&mut self, run: &Run<'_, '_>, round: usize) -> Result<(), GemmCallError> {
         let Some(running) = due(&mut self.values, round, 2) else {
             return Ok(());
@@ -338,7 +336,7 @@ impl DeviceRun {
         Ok(())
     }
 
-    /// Takes the results that were waited for to where they belong.
+    /// Stores the results of the job that was waited for.
     fn collect(&mut self, run: &mut Run<'_, '_>) -> Result<(), GemmCallError> {
         let Some(ended) = self.ended.take() else {
             return Ok(());
@@ -365,8 +363,7 @@ impl DeviceRun {
         Ok(())
     }
 
-    /// Waits for what is still in flight, which nobody wants any more, and keeps all
-    /// buffers.
+    /// Waits for jobs in flight whose results are not needed, and recycles all buffers.
     fn end(mut self, engine: &Engine, token: u64) {
         let on = OnDevice {
             engine,
@@ -388,19 +385,19 @@ impl DeviceRun {
     }
 }
 
-/// Index of the step of the scores in [`TileSteps`].
+/// Index of the score step in [`TileSteps`].
 const SCORES: usize = 0;
 
-/// The same of what is added up with them.
+/// Index of the value step in [`TileSteps`].
 const VALUES: usize = 1;
 
-/// The job in front, if it is of the tile so many before `round`.
+/// Takes the front job if it belongs to the tile `before` rounds earlier.
 fn due(running: &mut VecDeque<Running>, round: usize, before: usize) -> Option<Running> {
     let is_due = running.front()?.tile + before == round;
     is_due.then(|| running.pop_front())?
 }
 
-/// K and V of the tile's head: those of the tile before, or packed now.
+/// K and V of the tile's head: those of the previous tile, or packed now.
 fn packed_head(
     head: &mut Option<PackedHead>,
     on: OnDevice<'_>,
@@ -430,7 +427,7 @@ fn packed_head(
     Ok(bo)
 }
 
-/// A buffer for the NPU to read.
+/// Fills a buffer for the NPU to read.
 fn filled(
     on: OnDevice<'_>,
     bytes: usize,
@@ -450,14 +447,14 @@ fn filled(
     Ok(bo.freeze())
 }
 
-/// Keeps a buffer, unless another has it, who will.
+/// Recycles a buffer, unless another owner still has it and will do so.
 fn release(on: OnDevice<'_>, bo: FrozenBo) {
     if let Ok(bo) = bo.thaw() {
         on.engine.buffers(on.device).put(bo);
     }
 }
 
-/// Builds and submits one of the jobs of a tile.
+/// Builds and submits one job of a tile.
 fn submit(
     on: OnDevice<'_>,
     (jobs, step): (&TileSteps, usize),
@@ -497,12 +494,12 @@ fn submit(
         }
     })?;
     let pending = on.submit(vec![built])?.pop();
-    // One was handed over.
+    // One job was submitted.
     let pending = pending.ok_or_else(|| missing(on))?;
     Ok((pending, a, kv))
 }
 
-/// A job is not there any more, which the driver's client does not let happen.
+/// The error for a missing job, which cannot happen with the driver's client.
 fn missing(on: OnDevice<'_>) -> Error {
     Error::Job {
         device: on.device,
@@ -510,7 +507,7 @@ fn missing(on: OnDevice<'_>) -> Error {
     }
 }
 
-/// Waits for a job, and checks its first tasks where the engine does that.
+/// Waits for a job, and checks its first tasks if the engine does that.
 fn end(on: OnDevice<'_>, job: &JobPlan, running: Running) -> Result<Ended, Error> {
     let done = {
         let _waiting = on.engine.clock().waiting();

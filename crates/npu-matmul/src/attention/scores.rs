@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the CPU does between the two jobs of a tile, and behind them.
+//! The CPU's work after the first and the second job of a tile: softmax, and adding up.
 
 use half::f16;
 use npu_kernels::softmax::{
@@ -18,18 +18,18 @@ use crate::scratch::Scratch;
 use crate::times::{Section, SectionTimes};
 use crate::unpack::{Destination, Mode, ROWS, TileRows, unpack};
 
-/// Surfaces that one thread works on at a time.
+/// Surfaces that one thread processes at a time.
 const SURFACES: usize = 16;
 
-/// Memory of this work, from call to call.
+/// Memory for this work, kept from call to call.
 #[derive(Debug, Default)]
 pub(super) struct ScoreScratch {
     maxima: Scratch<Maxima>,
-    /// Maxima of rows, and what is added to their scores.
+    /// Maxima of rows, and mask terms of their scores.
     pub(super) floats: Scratch<f32>,
 }
 
-/// Turns the scores of a tile into probabilities times the sum that they have; returns the
+/// Computes the probabilities of a tile in place, without dividing by their sums. Returns the
 /// maximum of each row.
 pub(super) fn softmax(
     call: &AttentionCall<'_>,
@@ -83,7 +83,7 @@ pub(super) fn softmax(
     Ok(of_rows)
 }
 
-/// Masks and caps, in the blocks of keys that have some.
+/// Applies masks and caps to the blocks of keys that need it.
 fn treat(call: &AttentionCall<'_>, tile: &Tile, clock: &SectionTimes, scores: &mut [Atom]) {
     let (tiling, rows) = (&*tile.tiling, tile.m_padded());
     let mut rest = scores;
@@ -119,8 +119,8 @@ fn treat(call: &AttentionCall<'_>, tile: &Tile, clock: &SectionTimes, scores: &m
         });
 }
 
-/// Adds the results of the blocks of keys up, divides them by the sums, and stores them.
-/// Rows that see a key of `lost` get NaN.
+/// Adds up the results of the blocks of keys, divides them by the sums and stores them. Rows that
+/// see a key of `lost` get NaN.
 pub(super) fn collect(
     call: &mut AttentionCall<'_>,
     tile: &Tile,
@@ -174,7 +174,8 @@ pub(super) fn collect(
         });
 }
 
-/// A row of the result: sums of values, and behind them that of the probabilities.
+/// Finishes a row of the result. `sums` holds its sums of values, followed by that of the
+/// probabilities.
 fn finish_row(sums: &[f32], most: f32, sink: f32, out: &mut [f32]) {
     let (values, sum) = sums.split_at(out.len());
     let sum = sum.first().copied().unwrap_or(0.0) + sink;

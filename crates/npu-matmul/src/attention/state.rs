@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an engine keeps for attention from call to call.
+//! State that an engine keeps for attention from call to call.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -11,11 +11,10 @@ use super::scores::ScoreScratch;
 use crate::cache::LruMap;
 use crate::scratch::Scratch;
 
-/// Shapes of tiles whose jobs are kept: those of a long prompt, whose batches see more and
-/// more keys.
+/// Tile shapes whose jobs are kept: those of a long prompt, whose batches see more and more keys.
 const TILES_KEPT: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// What an engine keeps for attention from call to call.
+/// State that an engine keeps for attention from call to call.
 #[derive(Debug)]
 pub(crate) struct AttentionState {
     pub(super) tiles: LruMap<TileKey, Arc<TileSteps>>,

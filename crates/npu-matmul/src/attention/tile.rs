@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is computed at once on a device.
+//! A tile of attention: the work of two jobs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ pub(super) struct Tile {
     pub(super) call: usize,
     pub(super) kv_head: usize,
     pub(super) tiling: Arc<Tiling>,
-    /// Of the call.
+    /// Heads of the call.
     pub(super) heads: Range<usize>,
-    /// Of each of these heads.
+    /// Rows of each of these heads.
     pub(super) rows: Range<usize>,
     pub(super) blocks: Vec<VisibleBlock>,
 }
 
 impl Tile {
-    /// Rows of the tile: all heads of the first row, then those of the next.
+    /// Number of rows of the tile. It has all heads of the first row, then those of the next.
     pub(super) fn m(&self) -> usize {
         self.heads.len() * self.rows.len()
     }
@@ -31,13 +31,13 @@ impl Tile {
         self.m().next_multiple_of(ROW_MULTIPLE)
     }
 
-    /// The head and the row of the call that row `at` of the tile is.
+    /// Head and row in the call for row `at` of the tile.
     pub(super) fn head_and_row(&self, at: usize) -> (usize, usize) {
         let heads = self.heads.len();
         (self.heads.start + at % heads, self.rows.start + at / heads)
     }
 
-    /// How much there is to multiply.
+    /// Amount of multiplication.
     pub(super) fn work(&self) -> u64 {
         self.tiling.work(self.m(), self.blocks.len())
     }

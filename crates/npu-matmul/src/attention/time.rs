@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a call of attention would take, by the timing model.
+//! Predicts the time of an attention call with the timing model.
 //!
 //! ```text
 //! round:  0             1                     2
@@ -7,8 +7,8 @@
 //! CPU     pack 0        softmax 0, pack 1     collect 0, softmax 1, pack 2
 //! ```
 //!
-//! A round takes as long as the CPU, or as the device with most to do. No call is shorter than
-//! the DRAM takes for the bytes of both.
+//! A round takes as long as the CPU, or as the device with the most work. The whole call takes at
+//! least the DRAM time for the bytes of CPU and NPU.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,35 +19,35 @@ use crate::plan::{JobPlan, PlanError, PlanOptions};
 use crate::predict::{CallTime, TaskWorks};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};
 
-/// Most rows of all heads of which the time is told: each tile is looked at.
+/// Upper bound for the rows of all heads: the prediction visits each tile.
 const ROWS_MAX: usize = 1 << 24;
 
-/// Attention of a batch of rows, the last ones of a sequence.
+/// Attention of a batch of rows, which are the last ones of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttentionBatch {
-    /// Heads of the queries.
+    /// Number of query heads.
     pub heads: usize,
-    /// Heads of keys and values.
+    /// Number of KV heads.
     pub kv_heads: usize,
-    /// Rows of a head.
+    /// Rows of each head.
     pub rows: usize,
-    /// Keys of a head, those of the rows themselves too.
+    /// Keys of each head, including those of the rows themselves.
     pub keys: usize,
-    /// Elements of a query and of a key.
+    /// Elements of each query and key.
     pub head_dim: usize,
-    /// Elements of a value.
+    /// Elements of each value.
     pub value_dim: usize,
-    /// Most keys that a row sees, itself and those before it; `None` if it sees all, also those
-    /// behind it.
+    /// Number of keys that a row sees at most, its own and earlier ones. `None` if each row sees
+    /// all keys, later ones too.
     pub window: Option<usize>,
 }
 
-/// What a tile takes, picoseconds, and the bytes that it moves.
+/// Picoseconds for a tile, and bytes that it moves.
 #[derive(Clone, Copy, Default)]
 struct TileTime {
-    /// The NPU, for scores and for values.
+    /// NPU time: scores, values.
     npu_ps: [u64; 2],
-    /// The CPU: queries, softmax, results.
+    /// CPU time: queries, softmax, results.
     cpu_ps: [u64; 3],
     bytes: u64,
 }
@@ -66,21 +66,21 @@ impl AttentionBatch {
         }
     }
 
-    /// Keys that one of these rows sees.
+    /// Keys that any of these rows sees.
     fn seen(&self, rows: &Range<usize>) -> Range<usize> {
         let Some(window) = self.window else {
             return 0..self.keys;
         };
-        // Row r has the key behind as many as came before it.
+        // The key of row r itself: the rows are the last ones of the sequence.
         let own = |row: usize| (self.keys + row).saturating_sub(self.rows);
         let first = (own(rows.start) + 1).saturating_sub(window);
         first..(own(rows.end.saturating_sub(1)) + 1).min(self.keys)
     }
 
-    /// What the call would take on so many devices, under the options' conditions.
+    /// Predicts the time of the call on `devices` devices, under the options' conditions.
     ///
     /// # Errors
-    /// Why there are no such tiles.
+    /// The sizes have no tiling.
     pub fn call(&self, devices: usize, options: &PlanOptions) -> Result<CallTime, PlanError> {
         let rows = self.rows.saturating_mul(self.heads);
         if rows > ROWS_MAX {
@@ -117,7 +117,7 @@ impl AttentionBatch {
         let devices = devices.max(1);
         let mut rounds: Vec<Vec<TileTime>> = vec![Vec::new(); devices];
         let (mut heads, mut moved) = (vec![None; devices], 0_u64);
-        // K and V of a head: each element read, and written for the NPU.
+        // Each element of a head's K and V is read once, and written once for the NPU.
         let kv = self.keys as u64 * (self.head_dim + self.value_dim) as u64;
         let kv_ps = host.kernel_ps(kv, KernelCost::PACK_COLUMNS) + host.sync_ps(2 * kv);
         for ((kv_head, mut tile), device) in tiles.into_iter().zip(devices_of(&works, devices)) {
@@ -160,7 +160,7 @@ impl AttentionBatch {
     }
 }
 
-/// Times of tiles, most of which are alike.
+/// Times of tiles, cached because most tiles are alike.
 struct Times<'a> {
     size: &'a AttentionBatch,
     options: &'a PlanOptions,
@@ -206,7 +206,7 @@ impl Times<'_> {
                 + value_bytes
                 + rounding.bytes(queries)
                 + pack.bytes(queries)
-                // Scores are in the last-level cache after the first look.
+                // The scores stay in the last-level cache after the first read.
                 + 2 * scores.output_bytes as u64
                 + first.bytes(results)
                 + more.bytes(sums),
@@ -215,7 +215,7 @@ impl Times<'_> {
         time
     }
 
-    /// What a job takes on the NPU, and the bytes that it moves.
+    /// NPU time of a job, and bytes that it moves.
     fn job(&mut self, job: &JobPlan) -> (u64, u64) {
         let machine = &self.options.profile.machine;
         let driver = &machine.driver;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One job, from the plan to its end: buffers, programs, submission, wait.
+//! One job from plan to end: buffers, programs, submission, wait.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,39 +19,39 @@ use crate::observe::{Activity, SubmittedJob};
 use crate::plan::{Band, JobPlan};
 use crate::prepared::{JobIndex, ProgramsKey};
 
-/// How long to wait for a job. A job is planned for a fifth of the 500 ms
-/// after which the kernel kills it, and queues behind those of others, which
-/// have as long: this bound is for a kernel that never answers.
+/// Longest wait for a job. A job is planned for a fifth of the 500 ms after which the kernel kills
+/// it, and may queue behind jobs of others with the same limit. This timeout catches a kernel that
+/// never answers.
 const JOB_WAIT: Duration = Duration::from_secs(30);
 
-/// The same on the software model: on a slow host it takes far longer than an
-/// NPU, and that is no error.
+/// Longest wait for a job on the software model. A slow host takes far longer than an NPU; that is
+/// not an error.
 const MODEL_JOB_WAIT: Duration = Duration::from_secs(600);
 
-/// Activations in a buffer of one device, for all jobs of a run that read the same.
+/// Activations in a buffer of one device, shared by all jobs of a run that read the same.
 pub(super) struct Input {
     matrix_id: MatrixId,
     band: Arc<Band>,
-    /// Jobs that have not ended and read it, or will.
+    /// Jobs that read it and have not ended, including those not submitted yet.
     readers: usize,
-    /// From the first of these jobs on.
+    /// Packed for the first of these jobs.
     bo: Option<FrozenBo>,
 }
 
-/// Which activations of a run.
+/// Index of activations in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InputIndex {
     pub(super) device: usize,
     pub(super) index: usize,
 }
 
-/// A job to be submitted.
+/// A job to submit.
 #[derive(Clone, Copy)]
 pub(super) struct PlannedJob {
-    /// Index of the product.
+    /// Index of the matmul.
     pub(super) product: usize,
     pub(super) at: JobIndex,
-    /// The activations that it reads.
+    /// The activations that the job reads.
     pub(super) input: InputIndex,
 }
 
@@ -63,7 +63,7 @@ impl Inputs {
         Self((0..devices).map(|_| Vec::new()).collect())
     }
 
-    /// What `job` reads, and whether no job before it does.
+    /// The activations that `job` reads, and whether it is their first reader.
     pub(super) fn of(&mut self, product: &Product<'_>, job: &JobPlan) -> (InputIndex, bool) {
         let matrix_id = product.matrix_id();
         let inputs = &mut self.0[job.device];
@@ -83,7 +83,7 @@ impl Inputs {
         (InputIndex { device, index }, found.is_none())
     }
 
-    /// Bytes of those that are packed and have readers, on the device that has most.
+    /// Bytes of packed activations that still have readers, on the device with the most.
     pub(super) fn packed_bytes(&self) -> usize {
         let bytes = |input: &Input| {
             let band = input.bo.as_ref().map(|_| &input.band);
@@ -94,18 +94,17 @@ impl Inputs {
         each.max().unwrap_or(0)
     }
 
-    /// The buffer, while a job has it.
+    /// The packed buffer, if any.
     pub(super) fn bo(&self, at: InputIndex) -> Option<&FrozenBo> {
         self.0[at.device][at.index].bo.as_ref()
     }
 
-    /// All of them, device by device.
+    /// All activations, device by device.
     pub(super) fn by_device(&mut self) -> &mut [Vec<Input>] {
         &mut self.0
     }
 
-    /// Keeps the buffers that no job reads any more, now that jobs which read these
-    /// have ended.
+    /// Recycles buffers that no job reads any more; `ended` lists what the ended jobs read.
     pub(super) fn release(&mut self, engine: &Engine, ended: &[InputIndex]) {
         for &InputIndex { device, index } in ended {
             let input = &mut self.0[device][index];
@@ -116,7 +115,7 @@ impl Inputs {
         }
     }
 
-    /// Keeps all buffers, now that all jobs have ended.
+    /// Recycles all buffers; all jobs have ended.
     pub(super) fn release_all(&mut self, engine: &Engine) {
         for (device, inputs) in self.0.iter_mut().enumerate() {
             for input in inputs {
@@ -127,8 +126,7 @@ impl Inputs {
 }
 
 impl Input {
-    /// Keeps the buffer for later. A job that has not ended still has it, and it goes
-    /// with that.
+    /// Recycles the buffer. If a job still uses it, the buffer is freed with the job.
     fn release(&mut self, engine: &Engine, device: usize) {
         if let Some(Ok(bo)) = self.bo.take().map(FrozenBo::thaw) {
             engine.buffers(device).put(bo);
@@ -136,17 +134,17 @@ impl Input {
     }
 }
 
-/// What happens on one device.
+/// Context of work on one device.
 #[derive(Clone, Copy)]
 pub(crate) struct OnDevice<'e> {
     pub(crate) engine: &'e Engine,
     pub(crate) device: usize,
-    /// For the observer.
+    /// The observer's token.
     pub(crate) token: u64,
 }
 
 impl OnDevice<'_> {
-    /// Shows what began at `started` and has just ended.
+    /// Reports work that began at `started` and has just ended.
     pub(crate) fn done(self, activity: Activity, started: Instant) {
         self.engine
             .watched()
@@ -157,8 +155,7 @@ impl OnDevice<'_> {
         Error::on_device(self.device)
     }
 
-    /// The activations that `job` reads: those of an earlier job, or packed
-    /// now.
+    /// The activations that `job` reads: packed now, or for an earlier job.
     pub(super) fn packed(
         self,
         product: &Product<'_>,
@@ -185,7 +182,7 @@ impl OnDevice<'_> {
         Ok(bo)
     }
 
-    /// A job of `product` that reads `a`.
+    /// Builds a job of `product` that reads `a`.
     pub(super) fn build(
         self,
         product: &Product<'_>,
@@ -231,8 +228,7 @@ impl OnDevice<'_> {
         })
     }
 
-    /// Hands jobs to the driver, all at once; keeps the buffers of those that it
-    /// does not take.
+    /// Submits jobs together. Recycles the buffers of jobs that the driver rejects.
     pub(crate) fn submit(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, Error> {
         self.hand_over(jobs).map_err(|(error, jobs)| {
             self.discard(jobs);
@@ -240,8 +236,7 @@ impl OnDevice<'_> {
         })
     }
 
-    /// Hands jobs to the driver, all at once. Those that it does not take come
-    /// back.
+    /// Submits jobs together. Returns the jobs that the driver rejects.
     pub(crate) fn hand_over(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, (Error, Vec<Job>)> {
         let device = self.engine.buffers(self.device).device();
         let (from, count) = (Instant::now(), jobs.len());
@@ -257,7 +252,7 @@ impl OnDevice<'_> {
         Ok(submitted)
     }
 
-    /// Waits for a job. The buffers of one that failed are kept.
+    /// Waits for a job. If it failed, its buffers are recycled.
     pub(crate) fn wait(self, pending: PendingJob) -> Result<FinishedJob, Error> {
         match self.end_of(pending) {
             (done, Ok(())) => Ok(done),
@@ -268,7 +263,7 @@ impl OnDevice<'_> {
         }
     }
 
-    /// Waits for a job. Its buffers come back if it has ended, well or not.
+    /// Waits for a job. Returns its buffers if it has ended, successfully or not.
     pub(crate) fn end_of(self, pending: PendingJob) -> (FinishedJob, Result<(), Error>) {
         let limit = match self.engine.buffers(self.device).is_model() {
             true => MODEL_JOB_WAIT,
@@ -289,8 +284,7 @@ impl OnDevice<'_> {
         }
     }
 
-    /// Compares tasks that are the first of their kind with the CPU's results, where the
-    /// engine does that.
+    /// Compares first tasks of their kind with the CPU's results, if the engine checks them.
     pub(super) fn check(
         self,
         product: &Product<'_>,
@@ -309,7 +303,7 @@ impl OnDevice<'_> {
         self.check_tasks(job, a, (&block.buffer(), block.range()), c)
     }
 
-    /// The same for a job that has read its weights in a range of `b`.
+    /// As `check`, for a job that read its weights from a range of `b`.
     pub(crate) fn check_tasks(
         self,
         job: &JobPlan,
@@ -368,7 +362,7 @@ impl OnDevice<'_> {
         Ok(())
     }
 
-    /// Keeps the buffers of jobs that were not submitted.
+    /// Recycles the buffers of jobs that were not submitted.
     pub(super) fn discard(self, jobs: Vec<Job>) {
         for job in jobs {
             let (reads, writes) = job.into_bos();
@@ -376,7 +370,7 @@ impl OnDevice<'_> {
         }
     }
 
-    /// Keeps the buffers of a job for later ones.
+    /// Recycles the buffers of a job.
     pub(crate) fn keep(self, reads: Vec<Bo>, writes: Vec<Bo>) {
         for bo in reads.into_iter().chain(writes) {
             self.engine.buffers(self.device).put(bo);
@@ -384,7 +378,7 @@ impl OnDevice<'_> {
     }
 }
 
-/// The job's programs, with the addresses and lengths of A, B and C.
+/// Links the job's programs with the addresses and lengths of A, B and C.
 pub(crate) fn link(
     job: &JobPlan,
     addresses: [Iova; 3],

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs products: pack, submit to all devices, wait, unpack and add up.
+//! Runs matmuls: pack, submit to all devices, wait, unpack and add up.
 //!
 //! ```text
-//! for each wave (the next steps, of as many products as belong together):
+//! for each wave (the next steps of one or several matmuls):
 //!     on each device:  pack A -> link programs -> one SUBMIT   (start)
 //! for each wave, in the same order:
 //!     for each job:    wait -> unpack C, add up, scale         (finish)
 //! ```
 //!
-//! All waves that have room are started before the first is finished, so that the NPU
-//! computes while the CPU packs the next, and the CPU unpacks while the NPU computes.
-//! `wave` has that; `job` what happens to one job, `product` how the matrices of a
-//! product become buffers and buffers its matrix.
+//! Waves are started as long as there is room, before the first is finished. So the NPU computes
+//! while the CPU packs the next wave or unpacks the previous one. `wave` runs waves, `job` runs one
+//! job, and `product` converts between matrices and buffers.
 
 mod job;
 mod product;

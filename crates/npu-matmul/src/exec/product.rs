@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One product: its matrices to buffers, and buffers to its matrix, on all CPUs.
+//! One matmul: packs its matrices into buffers and unpacks results, on all CPUs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,81 +22,79 @@ use crate::unpack::{
     unpack_scaled,
 };
 
-/// A product that was checked.
+/// A matmul with checked operands.
 pub(crate) struct Product<'a> {
     pub(crate) weights: &'a PackedWeights,
-    /// Of [`Partial::TILE_ROWS`] rows for each row of A.
+    /// Its plan, with [`Partial::TILE_ROWS`] rows for each row of A.
     pub(crate) prepared: Arc<Prepared>,
     pub(crate) a: Operand<'a>,
     pub(crate) epilogue: Epilogue<'a>,
 }
 
-/// A, and the encoding that it is packed in.
+/// A, with the encoding that it is packed in.
 #[derive(Clone, Copy)]
 pub(crate) enum Operand<'a> {
     Int8(MatrixView<'a, i8>),
     Int4(MatrixView<'a, i8>),
-    /// Each row twice, as high and as low nibbles; scaled group by group of K.
+    /// Each row twice, as high and low nibbles; scaled for each group of K.
     Int4Wide(MatrixView<'a, i8>),
     Fp16(MatrixView<'a, f16>),
 }
 
-/// What the sums of the NPU become, and where they go: C, whose rows are as many as
-/// A's.
+/// The conversion of the NPU's sums, and C, which has as many rows as A.
 pub(crate) enum Epilogue<'a> {
-    /// Integers as they are.
+    /// Integers, unchanged.
     I32(&'a mut [i32]),
-    /// Floats as they are.
+    /// Floats, unchanged.
     F32(&'a mut [f32]),
-    /// What the NPU rounded.
+    /// Halves that the NPU rounded.
     F16(&'a mut [f16]),
-    /// Floats whose K tiles are added up in `sums`, rounded at the end.
+    /// Floats that are added up over K tiles in `sums`, then rounded.
     Narrowed { sums: Vec<f32>, c: &'a mut [f16] },
-    /// Integers that are added up where the floats will be, and scaled at the end.
+    /// Integers that are added up in the memory of C, then scaled to floats.
     Dequantised {
         c: &'a mut [i32],
         rows: &'a [f32],
         columns: &'a [f32],
     },
-    /// Integers scaled and added up group by group of K.
+    /// Integers that are scaled and added up for each group of K.
     Grouped {
         c: &'a mut [f32],
-        /// Of a row, all groups of K; then of the next row.
+        /// All groups of K of a row, then those of the next row.
         rows: &'a [f32],
-        /// Of a group of K, all columns; then of the next group.
+        /// All columns of a group of K, then those of the next group.
         columns: &'a [f32],
-        /// A K tile each.
+        /// Number of groups; each is a K tile.
         groups: usize,
     },
 }
 
-/// Tells matrices apart: two products of one matrix pack the same bytes where
-/// they are cut alike.
+/// Identifies a matrix: two matmuls with the same matrix and tiling pack the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MatrixId {
-    /// Of the first element. Who runs products has borrowed it for all of them.
+    /// Address of the first element. The caller keeps all matrices borrowed during the run.
     address: usize,
     columns: usize,
-    /// Which encoding.
+    /// Index of the encoding.
     encoding: u8,
 }
 
-/// A part of an output tile: some of its rows. Rows are those of C, of which each is
-/// [`Partial::TILE_ROWS`] of the tile.
+/// Some rows of an output tile. Row numbers are those of C; each is [`Partial::TILE_ROWS`] rows of
+/// the tile.
 struct OutputTile<'a> {
     rows: TileRows<'a>,
-    /// The first of the rows in C.
+    /// The first row in C.
     row: usize,
     /// Columns of C.
     columns: Range<usize>,
-    /// Which K tile.
+    /// Index of the K tile.
     k_tile: usize,
-    /// Whether it is the last one.
+    /// Whether this is the last K tile.
     completes: bool,
 }
 
 impl OutputTile<'_> {
-    /// What the first K tile finds is no result.
+    /// The first K tile stores; the others add.
     const fn mode(&self) -> Mode {
         if self.k_tile == 0 {
             Mode::Store
@@ -105,7 +103,7 @@ impl OutputTile<'_> {
         }
     }
 
-    /// The tile's columns of these rows of C.
+    /// The tile's columns in these rows of C.
     fn to<'r, S>(&self, rows: &'r mut [S], stride: usize) -> Destination<'r, S> {
         Destination {
             rows,
@@ -130,7 +128,7 @@ impl Product<'_> {
         }
     }
 
-    /// What is done when it is.
+    /// Counters to add when the matmul is complete.
     pub(super) fn counters(&self) -> Counters {
         let rows = match self.a {
             Operand::Int8(a) | Operand::Int4(a) | Operand::Int4Wide(a) => a.rows(),
@@ -144,7 +142,7 @@ impl Product<'_> {
         }
     }
 
-    /// The tiles of A, into the activation buffer.
+    /// Packs the tiles of A into the activation buffer.
     pub(super) fn pack(&self, clock: &SectionTimes, band: &Band, memory: &mut [u8]) {
         match self.a {
             Operand::Int8(a) => pack_band::<Int8>(a, clock, band, memory),
@@ -156,8 +154,7 @@ impl Product<'_> {
         }
     }
 
-    /// Collects the tiles of C of one job. Of each element those of different K tiles
-    /// come in their order.
+    /// Collects the tiles of C of one job. Different K tiles of an element arrive in order.
     pub(super) fn unpack(&mut self, clock: &SectionTimes, job: &JobPlan, memory: &[u8]) {
         let n = self.weights.n();
         let k_tiles = self.weights.plan().k_tile_count();
@@ -248,20 +245,20 @@ struct JobTiles<'a> {
     memory: &'a [u8],
     /// Columns of C.
     n: usize,
-    /// Whether its last K tile is the product's.
+    /// Whether the job's last K tile is the last of the matmul.
     completes: bool,
 }
 
 impl JobTiles<'_> {
-    /// Calls `collect` with each tile, in parts, and the rows of C that it belongs to.
+    /// Calls `collect` with parts of each tile, and their rows of C.
     fn collect<T: Partial, S: Send>(
         &self,
         c: &mut [S],
         collect: impl Fn(&OutputTile<'_>, &mut [S]) + Sync,
     ) {
         let (n, band) = (self.n, &*self.job.band);
-        // A band begins at a multiple of four rows, and the plan has a multiple of TILE_ROWS:
-        // all of these divide.
+        // Both divisions are exact: a band begins at a multiple of four rows, and the plan has a
+        // multiple of TILE_ROWS.
         let rows = band.rows.start / T::TILE_ROWS..band.rows.end / T::TILE_ROWS;
         let collect_rows = |chunk: usize, c: &mut [S]| {
             let first_row = chunk * ROWS;
@@ -269,7 +266,7 @@ impl JobTiles<'_> {
                 for task in self.job.tasks_of(at) {
                     let tile = OutputTile {
                         rows: TileRows {
-                            // The tile begins here; its rows end where the columns do.
+                            // The tile begins here; its length follows from the columns.
                             bytes: &self.memory[task.c as usize..],
                             rows: a.padded / T::TILE_ROWS,
                             first: first_row,
@@ -290,7 +287,7 @@ impl JobTiles<'_> {
             .for_each_init(watch, |_, (chunk, c)| collect_rows(chunk, c));
     }
 
-    /// Rounds what will not change any more.
+    /// Rounds sums that are complete.
     fn narrow(&self, sums: &[f32], c: &mut [f16]) {
         if !self.completes {
             return;

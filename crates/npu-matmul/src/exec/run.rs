@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waves of products, started and finished.
+//! Starts and finishes the waves of several matmuls.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -12,16 +12,16 @@ use crate::error::GemmCallError;
 use crate::plan::{WaveBuilder, WaveSize};
 use crate::prepared::JobIndex;
 
-/// Products in progress. Dropping it waits for what was submitted.
+/// Matmuls in progress. Dropping it waits for the submitted jobs.
 pub(crate) struct ProductRun<'a> {
     engine: &'a Engine,
     products: Vec<Product<'a>>,
-    /// Waves that are not submitted yet, and what each needs.
+    /// Waves not submitted yet, with their sizes.
     waiting: VecDeque<(Vec<PlannedJob>, WaveSize)>,
     running: VecDeque<Wave>,
     /// Packed activations.
     inputs: Inputs,
-    /// For the observer.
+    /// The observer's token.
     token: u64,
 }
 
@@ -62,7 +62,7 @@ impl<'a> ProductRun<'a> {
         }
     }
 
-    /// Computes all of them.
+    /// Runs all waves.
     pub(crate) fn finish(self) -> Result<(), GemmCallError> {
         let engine = self.engine;
         engine.workers().run(|| self.finish_here())
@@ -85,7 +85,7 @@ impl<'a> ProductRun<'a> {
         Ok(())
     }
 
-    /// Submits as much as may be in flight.
+    /// Submits as many waves as may be in flight.
     fn start(&mut self) -> Result<(), GemmCallError> {
         let limits = self.engine.limits();
         while let Some((_, size)) = self.waiting.front() {

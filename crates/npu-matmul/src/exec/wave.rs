@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is submitted at once: steps of one or several products, in one SUBMIT
-//! for each device.
+//! A wave: steps of one or several matmuls, submitted with one SUBMIT for each device.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,23 +18,23 @@ use crate::plan::WaveSize;
 struct RunningJob {
     planned: PlannedJob,
     pending: PendingJob,
-    /// When it was submitted.
+    /// Time of its SUBMIT.
     at: Instant,
 }
 
-/// Jobs that were submitted at once.
+/// Jobs that were submitted together.
 pub(super) struct Wave {
-    /// What it needs.
+    /// Memory that the wave needs.
     pub(super) size: WaveSize,
-    /// By product, step, then job.
+    /// Sorted by matmul, step and job.
     jobs: Vec<RunningJob>,
-    /// For the observer.
+    /// The observer's token.
     token: u64,
 }
 
 impl Wave {
-    /// Submits jobs, on all devices at the same time. If one fails, the others have
-    /// ended when this returns.
+    /// Submits jobs on all devices in parallel. If one device fails, the jobs of the others have
+    /// ended on return.
     pub(super) fn start(
         engine: &Engine,
         token: u64,
@@ -85,13 +84,13 @@ impl Wave {
         }
     }
 
-    /// The activations that its jobs read.
+    /// The activations that the wave's jobs read.
     pub(super) fn inputs(&self) -> Vec<InputIndex> {
         self.jobs.iter().map(|job| job.planned.input).collect()
     }
 
-    /// Waits for the jobs of one step after the other and collects their results; waits
-    /// for all of them even if one fails.
+    /// Waits for the jobs, step by step, and collects their results. After an error it still waits
+    /// for all jobs.
     pub(super) fn finish(
         mut self,
         engine: &Engine,
@@ -114,8 +113,8 @@ impl Wave {
         Ok(())
     }
 
-    /// Waits for jobs whose results nobody wants any more, and keeps their
-    /// buffers. Errors would only hide the one that made them unwanted.
+    /// Waits for jobs whose results are not needed any more and recycles their buffers. Their
+    /// errors are only logged: an earlier error is the cause.
     pub(super) fn drain(self, engine: &Engine) {
         for job in self.jobs {
             let on = OnDevice {
@@ -131,8 +130,8 @@ impl Wave {
     }
 }
 
-/// Waits for the jobs of a step at the same time, since that also maintains the
-/// caches of their results; then collects these.
+/// Waits for all jobs of a step in parallel, because a wait also maintains the caches of the
+/// results. Then collects the results.
 fn finish_step(
     engine: &Engine,
     token: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether a set of weights fits, answered before anything is allocated.
+//! Checks whether weights fit, before anything is allocated.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,27 +12,24 @@ use crate::plan::{
 };
 use crate::prepared::{PROGRAM_BYTES_KEPT, PROGRAMS_KEPT};
 
-/// Mappings that a process may have, where the kernel does not say (Linux,
-/// `DEFAULT_MAX_MAP_COUNT`).
+/// Mappings allowed to a process if the kernel does not say (Linux, `DEFAULT_MAX_MAP_COUNT`).
 const MAPPINGS_MAX: u64 = 65_530;
 
-/// Mappings that weights and products may be: the program has some, too.
+/// Mappings allowed for weights and matmuls; the rest is left to the program.
 fn mappings_limit() -> u64 {
     let file = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
     file.trim().parse().unwrap_or(MAPPINGS_MAX) / 4 * 3
 }
 
-/// Most bytes that one file descriptor has in buffers besides weights and
-/// programs, while one product or batch after the other is computed: the
-/// activations and results of all steps in flight, and the buffers that are kept for
-/// later steps.
+/// Upper bound for the buffers of one file descriptor besides weights and programs, in bytes, while
+/// matmuls or batches run one after another: activations and results of all steps in flight, and
+/// buffers kept for later steps.
 fn buffer_bytes(options: &PlanOptions) -> u64 {
-    // A job has activations and results.
+    // Activations and results.
     let each = BUFFERS_OF_A_JOB as u64;
-    // A job has the limit's bytes in each of its buffers; waves of several have no
-    // more together.
+    // Each buffer of a job is limited; the jobs of a wave together stay within the same limit.
     let largest = (options.limits.buffer_bytes as u64).saturating_mul(each);
-    // And each job has a page, and slack behind its activations.
+    // Each job adds a page, and slack behind its activations.
     let choices = &options.profile.choices;
     let page_and_slack = (each + 1) * PAGE + choices.slack_bytes.value as u64;
     let wave = largest.saturating_add(WAVE_JOBS as u64 * page_and_slack);
@@ -40,20 +37,18 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
     (wave.saturating_mul(WAVES_IN_FLIGHT as u64)).saturating_add(IDLE_BYTES_MAX as u64 + guard)
 }
 
-/// Weights that are to be on some devices at the same time, and the memory that
-/// they and products with them take there.
+/// Tracks weights that shall be on some devices at the same time, with the memory that they and
+/// their matmuls need.
 ///
-/// Each file descriptor addresses 4 GiB, and all of them together what the board
-/// has: device memory is ordinary RAM. Each buffer object is a mapping of the process,
-/// whose number is limited (`vm.max_map_count`); none needs a descriptor.
+/// Three limits apply. Each file descriptor addresses 4 GiB. All of them share the board's RAM:
+/// device memory is ordinary RAM. Each buffer object is a mapping of the process, whose number is
+/// limited (`vm.max_map_count`); it needs no file descriptor.
 ///
-/// What weights keep is counted exactly, in whole pages: their blocks, and scales in
-/// the host. The rest are upper bounds, for one [`Engine::run`] at a time whose
-/// products have different weights: programs (of as many rows as
-/// [`PlanOptions::conditions`] says), activations and results of all steps in
-/// flight, buffers that are kept for later, and what no block has of buffer objects.
-/// Not counted are the caller's matrices
-/// and what they become in the host, and what loading takes for a while.
+/// Memory of loaded weights is exact, in whole pages: their blocks, and scales in the host. The
+/// rest are upper bounds for one [`Engine::run`] at a time whose matmuls have different weights:
+/// programs (for as many rows as [`PlanOptions::conditions`] says), activations and results of all
+/// steps in flight, buffers kept for later, and unused space of buffer objects. Not counted are the
+/// caller's matrices, their converted copies in the host, and temporary memory of loading.
 ///
 /// [`Engine::run`]: crate::Engine::run
 ///
@@ -77,23 +72,23 @@ pub struct MemoryPlan {
     /// Weights on each device.
     per_device: Vec<DeviceMemory>,
     host: u64,
-    /// Of all programs that are kept, which may be of jobs on any device.
+    /// Kept programs, which may be of jobs on any device.
     programs: u64,
-    /// Of the programs of a job.
+    /// Programs of one job.
     job_programs: Largest,
     options: PlanOptions,
     limit: Limit,
     mappings_limit: u64,
 }
 
-/// What may take how many bytes.
+/// The limit in bytes, and what it applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Weights(u64),
     Everything(u64),
 }
 
-/// Numbers that come and go, for the largest of them.
+/// A multiset of numbers that returns its largest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Largest(BTreeMap<u64, usize>);
 
@@ -120,62 +115,62 @@ impl Largest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DoesNotFit {
-    /// One file descriptor has too few addresses left.
+    /// A file descriptor has too few addresses.
     #[error(
-        "file descriptor {device} would hold up to {bytes} bytes, working buffers \
-         included, of the {limit} that it can address; use more file descriptors"
+        "file descriptor {device} would need up to {bytes} bytes, working buffers included, but \
+         can address {limit}; use more file descriptors"
     )]
     Addresses {
         /// Index into the device pool.
         device: usize,
-        /// What it would hold.
+        /// Bytes that it would need.
         bytes: u64,
         /// Bytes that the device can address.
         limit: u64,
     },
-    /// All together take more memory than they may.
+    /// The memory limit is exceeded.
     #[error(
-        "the weights, or all that products with them need where that is limited, would take \
-         {bytes} bytes of the {limit} that they may; load fewer, or of fewer bits"
+        "the weights, with working memory if the limit includes it, would take {bytes} bytes, but \
+         the limit is {limit}; load fewer weights, or weights of fewer bits"
     )]
     Memory {
-        /// What they would take.
+        /// Bytes that would be needed.
         bytes: u64,
         /// Bytes that the options allow.
         limit: u64,
     },
-    /// All buffer objects together are more mappings than the process may have.
+    /// The buffer objects exceed the mappings allowed to the process.
     #[error(
-        "the buffers would be up to {mappings} mappings of the {limit} that this process may \
-         have for them; raise vm.max_map_count"
+        "the buffers would need up to {mappings} mappings, but this process may have {limit} for \
+         them; raise vm.max_map_count"
     )]
     Mappings {
-        /// What they would be.
+        /// Mappings that would be needed.
         mappings: u64,
-        /// Mappings that they may be.
+        /// Mappings allowed for weights and matmuls.
         limit: u64,
     },
     /// The weights were planned for more devices.
-    #[error("the weights are planned for device {device} of {devices}")]
+    #[error("the weights are planned for device {device}, but there are only {devices} devices")]
     Devices {
-        /// Index that they name.
+        /// Index of the missing device.
         device: usize,
-        /// Devices that there are.
+        /// Number of devices.
         devices: usize,
     },
 }
 
 impl MemoryPlan {
-    /// No weights yet, on so many devices. They and everything that products
-    /// with them need may take `total` bytes of RAM, as far as it is counted:
-    /// less than the buffers of a product, and nothing fits.
+    /// An empty plan for this many devices. Weights and everything that matmuls with them need may
+    /// take `total` bytes of RAM, as far as it is counted. If `total` is less than the buffers of
+    /// one matmul, no weights fit.
     #[must_use]
     pub fn new(devices: usize, total: u64, options: &PlanOptions) -> Self {
         Self::limited(devices, Limit::Everything(total), options)
     }
 
-    /// No weights yet, on so many devices, which alone may take `total` bytes in
-    /// all; what products need comes on top.
+    /// An empty plan for this many devices. Weights alone may take `total` bytes; memory for
+    /// matmuls comes on top.
     #[must_use]
     pub fn for_weights(devices: usize, total: u64, options: &PlanOptions) -> Self {
         Self::limited(devices, Limit::Weights(total), options)
@@ -196,15 +191,15 @@ impl MemoryPlan {
     /// Adds weights if they fit.
     ///
     /// # Errors
-    /// [`DoesNotFit`]; then nothing is added.
+    /// [`DoesNotFit`]; the plan is unchanged then.
     pub fn add(&mut self, weights: &WeightPlan) -> Result<(), DoesNotFit> {
         self.add_memory(&WeightMemory::new(weights, &self.options))
     }
 
-    /// Adds weights that take this memory, if they fit.
+    /// Adds weights with this memory use if they fit.
     ///
     /// # Errors
-    /// [`DoesNotFit`]; then nothing is added.
+    /// [`DoesNotFit`]; the plan is unchanged then.
     pub fn add_memory(&mut self, weights: &WeightMemory) -> Result<(), DoesNotFit> {
         let devices = self.per_device.len();
         let beyond = weights.devices.iter().skip(devices);
@@ -254,12 +249,12 @@ impl MemoryPlan {
         Ok(())
     }
 
-    /// Takes away weights that were added.
+    /// Removes weights that were added.
     pub fn remove(&mut self, weights: &WeightPlan) {
         self.remove_memory(&WeightMemory::new(weights, &self.options));
     }
 
-    /// Takes away weights that were added with this memory.
+    /// Removes weights that were added with this memory use.
     pub fn remove_memory(&mut self, weights: &WeightMemory) {
         for (held, less) in self.per_device.iter_mut().zip(&weights.devices) {
             *held = held.combined(*less, u64::saturating_sub);
@@ -274,8 +269,8 @@ impl MemoryPlan {
         self.per_device.iter().map(|of| of.bytes)
     }
 
-    /// Bytes of weights that a device can address beside what products with those
-    /// that were added need.
+    /// Bytes of weights that one device can address, after the working memory of matmuls with the
+    /// weights added so far.
     #[must_use]
     pub fn device_limit(&self) -> u64 {
         let devices = 0..self.per_device.len();
@@ -288,16 +283,16 @@ impl MemoryPlan {
         self.per_device.get(device).map_or(0, |of| of.bytes)
     }
 
-    /// Buffer objects on a device that several blocks share, at most.
+    /// Upper bound for the shared buffer objects on a device.
     fn chunks(&self, device: usize) -> u64 {
         match self.per_device.get(device).map_or(0, |of| of.shared_bytes) {
             0 => 0,
-            // What has no room for one block more lacks less than the largest.
+            // A full chunk has less free space than the largest block.
             bytes => bytes / (CHUNK_BYTES - SHARED_BYTES_MAX) as u64 + 1,
         }
     }
 
-    /// Bytes of buffer objects of weights on a device that no block has, at most.
+    /// Upper bound for unused space in the buffer objects of weights on a device, in bytes.
     fn unused(&self, device: usize) -> u64 {
         let of = self.per_device.get(device).copied().unwrap_or_default();
         let slack = self.options.profile.choices.slack_bytes.value as u64;
@@ -306,7 +301,7 @@ impl MemoryPlan {
         in_chunks + (chunks + of.buffers).saturating_mul(slack)
     }
 
-    /// Mappings of the process that all buffer objects are, at most.
+    /// Upper bound for the mappings of all buffer objects.
     #[must_use]
     pub fn mappings_at_most(&self) -> u64 {
         let devices = self.per_device.len();
@@ -316,19 +311,19 @@ impl MemoryPlan {
         (0..devices).map(buffers).sum::<u64>() + working
     }
 
-    /// Bytes of programs that are kept, at most.
+    /// Upper bound for the programs that are kept, in bytes.
     fn programs(&self) -> u64 {
         self.programs.min(PROGRAM_BYTES_KEPT)
     }
 
-    /// Bytes of weights on all devices, and of what the host keeps beside them.
+    /// Bytes of weights on all devices, and of their scales in the host.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.per_device().sum::<u64>() + self.host
     }
 
-    /// Most bytes that a device has at any time: of weights, and of what a
-    /// product or batch needs besides.
+    /// Upper bound for a device's memory at any time, in bytes: weights, and working memory of a
+    /// matmul or batch.
     #[must_use]
     pub fn device_at_most(&self, device: usize) -> u64 {
         self.bytes(device)
@@ -337,8 +332,7 @@ impl MemoryPlan {
             .saturating_add(self.working())
     }
 
-    /// Most bytes of RAM that all devices and the host's copies take at any
-    /// time.
+    /// Upper bound for the RAM of all devices and of the host's copies at any time, in bytes.
     #[must_use]
     pub fn ram_at_most(&self) -> u64 {
         let devices = self.per_device.len();
@@ -350,8 +344,8 @@ impl MemoryPlan {
             .saturating_add(working)
     }
 
-    /// Most bytes of a device that are of no weights: buffers, and programs that
-    /// only jobs in flight still have.
+    /// Upper bound for a device's working memory, in bytes: buffers, and programs that only jobs in
+    /// flight use.
     fn working(&self) -> u64 {
         let in_flight = (WAVES_IN_FLIGHT * WAVE_JOBS) as u64;
         let programs = self.job_programs.get().saturating_mul(in_flight);
@@ -364,7 +358,7 @@ impl fmt::Display for MemoryPlan {
         let (Limit::Weights(limit) | Limit::Everything(limit)) = self.limit;
         write!(
             f,
-            "weights of {} bytes on {} device(s), at most {} with all that products need; limit: \
+            "weights of {} bytes on {} device(s), at most {} with working memory; limit: \
              {limit} bytes",
             self.total(),
             self.per_device.len(),
@@ -396,7 +390,7 @@ mod tests {
                 break error;
             }
         };
-        // 3.5 GiB in layers of 56 MiB, less their programs.
+        // 3.5 GiB in layers of 56 MiB, without their programs.
         let layers = memory.total() / layer.device_bytes();
         assert!((55..=63).contains(&layers), "{layers}");
         let room = memory.device_limit() - memory.total();

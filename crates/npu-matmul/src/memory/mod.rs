@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory that weights and products take, known before anything is allocated.
+//! Memory use of weights and matmuls, predicted before anything is allocated.
 
 mod budget;
 mod weights;

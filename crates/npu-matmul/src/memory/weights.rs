@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory that one set of weights takes.
+//! Memory use of one set of weights.
 
 use rocket_uapi::PAGE_BYTES;
 
@@ -9,28 +9,27 @@ use crate::plan::{Plan, PlanOptions, WeightPlan};
 /// Bytes of a page.
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Most bytes of a task's program in its buffer: 1008 in form B, a word behind it, and
-/// the next multiple of 64.
+/// Upper bound for a task's program in its buffer, in bytes: 1008 in form B, one word behind it,
+/// rounded up to a multiple of 64.
 const PROGRAM_BYTES_MAX: u64 = 1024;
 
-/// Jobs of one set of weights whose programs are kept for the next product, at most:
-/// those of a prompt in several batches, and of the last shorter one, on a handful of
-/// devices.
+/// Upper bound for the jobs of one set of weights whose programs are kept for the next matmul:
+/// those of a prompt in several batches, and of the last shorter batch, on a handful of devices.
 const JOBS_KEPT: u64 = 64;
 
-/// What weights take of a device.
+/// Memory of weights on one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Bytes, in whole pages. Exact.
+    /// Bytes in whole pages, exact.
     pub bytes: u64,
-    /// Those of blocks that share buffer objects.
+    /// Bytes of blocks that share buffer objects.
     pub(super) shared_bytes: u64,
-    /// Blocks that have a buffer object of their own.
+    /// Blocks with a separate buffer object.
     pub(super) buffers: u64,
 }
 
 impl DeviceMemory {
-    /// Both, field by field.
+    /// Combines two values field by field.
     pub(super) fn combined(self, other: Self, with: fn(u64, u64) -> u64) -> Self {
         Self {
             bytes: with(self.bytes, other.bytes),
@@ -40,20 +39,20 @@ impl DeviceMemory {
     }
 }
 
-/// The memory that weights take, on each device and in the host.
+/// Memory of weights on each device and in the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightMemory {
-    /// Of each device.
+    /// Memory on each device.
     pub devices: Vec<DeviceMemory>,
-    /// Bytes that the host keeps beside them: scales. Exact, but for the allocator's own.
+    /// Bytes of scales in host memory; exact, without the allocator's overhead.
     pub host: u64,
-    /// Bytes of the programs of one job, at most.
+    /// Upper bound for the programs of one job, in bytes.
     pub job_programs: u64,
 }
 
 impl WeightMemory {
-    /// Of weights that are cut so, for products of as many rows as
-    /// [`PlanOptions::conditions`] says.
+    /// Memory of weights with this plan, for matmuls of as many rows as [`PlanOptions::conditions`]
+    /// says.
     #[must_use]
     pub fn new(weights: &WeightPlan, options: &PlanOptions) -> Self {
         let used = weights.blocks.iter().map(|b| b.device + 1).max();
@@ -75,32 +74,31 @@ impl WeightMemory {
         }
     }
 
-    /// Bytes of the programs that are kept for products with the weights, on all
-    /// devices together, at most: those of the latest jobs.
+    /// Upper bound for the programs of the latest jobs, which are kept, in bytes on all devices
+    /// together.
     #[must_use]
     pub fn programs(&self) -> u64 {
         self.job_programs.saturating_mul(JOBS_KEPT)
     }
 
-    /// With the scales of `n` output channels in `groups` groups of K.
+    /// Adds the scales of `n` output channels in `groups` groups of K.
     pub(crate) fn with_scales(mut self, n: usize, groups: usize) -> Self {
         self.host += (n * groups * size_of::<f32>()) as u64;
         self
     }
 }
 
-/// Bytes of the programs of a job, at most.
+/// Upper bound for the programs of one job, in bytes.
 fn job_programs(weights: &WeightPlan, options: &PlanOptions) -> u64 {
-    // Whatever the parts, no job is larger than where there is one.
+    // A job is largest if the plan has one part.
     let whole = PlanOptions {
         parts: Some(1),
         ..options.clone()
     };
     let tasks = Plan::new(weights, options.conditions.rows, &whole)
         .map_or(options.limits.tasks, |plan| plan.job_tasks_at_most());
-    // Fewer rows may be cut otherwise, and INT4 weights are cut anew when their
-    // values are known, into deeper tiles of fewer rows: tiles that fill CBUF as
-    // these do, but for what rounding leaves.
+    // Fewer rows may get other tiles. INT4 weights are planned again when their values are known,
+    // with deeper tiles of fewer rows. Both fill CBUF like these, except for rounding.
     let tasks = (2 * tasks).min(options.limits.tasks);
     pages(tasks as u64 * PROGRAM_BYTES_MAX)
 }
@@ -117,7 +115,7 @@ mod tests {
     use crate::dtype::Dtype;
     use crate::emit;
 
-    /// Bytes of a job's programs as `ProgramBo` puts them.
+    /// Bytes of a job's programs as `ProgramBo` stores them.
     fn emitted(job: &crate::plan::JobPlan) -> u64 {
         let programs = emit::programs(job).unwrap();
         let each = programs.iter().map(|program| {
@@ -141,7 +139,7 @@ mod tests {
             let options = PlanOptions::default();
             let planned = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
             let memory = WeightMemory::new(&planned, &options);
-            // As loaded, where their values tell more.
+            // As loaded: their values may allow deeper tiles.
             let known = PlanOptions {
                 int4_depth: Some(depth / 32 * 32),
                 ..options

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the elements of a row become bytes.
+//! Encodings of operands, one for each precision.
 
 use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles, SplitNibbles};
 
 use crate::dtype::Dtype;
 
-/// An operand format: the precision that an encoding is for.
+/// An encoding of operands.
 pub trait Format: Encode + Default + 'static {
-    /// The precision this format belongs to.
+    /// Precision of this encoding.
     const DTYPE: Dtype;
 }
 
-/// [`Dtype::Int8`]: a byte an element.
+/// [`Dtype::Int8`]: one byte for each element.
 pub type Int8 = Bytes;
 
-/// [`Dtype::Fp16`]: two bytes an element, little endian.
+/// [`Dtype::Fp16`]: two bytes for each element, little endian.
 pub type Fp16 = Halves;
 
-/// [`Dtype::Int4`]: two elements a byte, the even one in the low nibble.
-/// The host type is `i8`; only the low four bits are kept, so the caller
-/// checks the range first ([`npu_kernels::nibble::first_outside`]).
+/// [`Dtype::Int4`]: two elements in a byte, the even index in the low nibble. The host type is
+/// `i8`. Only the low four bits are kept; check the range before
+/// ([`npu_kernels::nibble::first_outside`]).
 pub type Int4 = LowNibbles;
 
-/// 8-bit activations of [`Dtype::Int4`] products, -128 to 119: each row is
-/// there twice, with the high nibbles and with the low ones
-/// ([`npu_kernels::nibble`]).
+/// 8-bit activations of [`Dtype::Int4`] matmuls, from -128 to 119. Each row becomes two: its high
+/// nibbles and its low nibbles ([`npu_kernels::nibble`]).
 pub type SplitInt8 = SplitNibbles;
 
 impl Format for Int8 {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Host matrices -> the layouts of [`crate::layout`].
+//! Packs host matrices into the layouts of [`crate::layout`].
 //!
-//! [`npu_kernels::pack`] does the work; here is which encoding and which runs
-//! a precision has. What lies outside the matrix is written as zeros, because
-//! buffers are reused and a zero adds nothing to a product.
+//! [`npu_kernels::pack`] does the work; this module selects encoding and run lengths for each
+//! precision. Padding is written as zeros: buffers are reused, and a zero adds nothing to a sum.
 
 mod act;
 mod format;

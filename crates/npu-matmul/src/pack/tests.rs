@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packing against the scalar reference: each element put where the layout's
-//! formula says, one by one.
+//! Compares packing with a scalar reference, which places each element by the layout's formula.
 
 use half::f16;
 use proptest::prelude::*;
@@ -40,7 +39,7 @@ fn put(tile: &mut [u8], at: Position, bits: u16, dtype: Dtype) {
     }
 }
 
-/// A tile of `len` bytes by the formula `position(row, column)`.
+/// Packs `len` bytes by the formula `position(row, column)`.
 fn pack_reference<F: Format>(
     block: MatrixView<'_, F::Host>,
     len: usize,
@@ -59,7 +58,7 @@ where
     tile
 }
 
-/// Packs a block both ways, over a destination full of junk.
+/// Packs a block both ways, into a buffer full of junk.
 fn check<F: Format>(matrix: &[F::Host], rows: usize, columns: usize)
 where
     F::Host: ElementBits,

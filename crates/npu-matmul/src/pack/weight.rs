@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Weights: a block of B -> one weight tile.
+//! Packs weights: a block of B into one weight tile.
 
 use npu_kernels::pack::{Encode, pack};
 
@@ -7,16 +7,15 @@ use super::Format;
 use crate::dtype::{CHANNEL_GROUP, Dtype};
 use crate::matrix::MatrixView;
 
-/// Fills `tile` with a block of B (kernels x channels), in the order
-/// (N/G, K/32, G, 32). `k_padded` is the tile's depth, a multiple of 32; the
-/// number of kernels, whole groups, follows from the tile's length. Kernels
-/// and channels that the block does not have become zeros.
+/// Fills `tile` with a block of B (kernels x channels), in the order (N/G, K/32, G, 32). `k_padded`
+/// is the tile's depth, a multiple of 32. The tile's length determines the number of kernels, in
+/// whole groups. Kernels and channels outside the block become zeros.
 pub fn pack_weight<F: Format>(
     block: MatrixView<'_, <F as Encode>::Host>,
     k_padded: usize,
     tile: &mut [u8],
 ) {
-    /// Bytes of the channels that one kernel has in a row.
+    /// Bytes of one kernel's channels in a run.
     const fn run(dtype: Dtype) -> usize {
         dtype.input_bytes(CHANNEL_GROUP)
     }

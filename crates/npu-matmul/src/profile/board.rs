@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The board that a profile is of.
+//! The board that a profile describes.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use super::kernel;
 
-/// The board that a profile is of.
+/// The board that a profile describes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Board {
-    /// Its name in the device tree.
+    /// Name in the device tree.
     pub board: String,
     /// Release of its kernel.
     pub kernel: String,
-    /// Whether times are those of the software model: modelled.
+    /// Whether it is the software model, whose times are modelled.
     pub is_model: bool,
 }
 
 impl Board {
-    /// This machine, with this device.
+    /// Returns this machine's board, with this device.
     #[must_use]
     pub fn of(info: &DeviceInfo) -> Self {
         let text = |path| {
@@ -38,8 +38,8 @@ impl Board {
 }
 
 impl Board {
-    /// Whether what was measured here holds there: on the same board, under a kernel of
-    /// the same build.
+    /// Whether a measurement on one board holds for the other: the same board, with the same build
+    /// of a kernel.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let Self {
             board,
@@ -66,13 +66,13 @@ impl fmt::Display for Board {
     }
 }
 
-/// On which side of a fact, which sources tell differently, this board is.
+/// The verdict of this board on a contested fact: one on which sources disagree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContestedFact {
-    /// Its name, as the software model's switches have it.
+    /// Id of the fact, as in the software model's switches.
     pub id: String,
-    /// The side that the board is on, by its name.
+    /// Id of the alternative that holds on this board.
     pub verdict: String,
     /// The question that the fact answers, in a sentence.
     pub sentence: String,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What programs and buffers do where sources contradict each other, or where nobody
-//! has run one of the ways on the mainline driver. The built-in values are what others
-//! have run there; a board may allow more, once an experiment has passed on it.
+//! Choices for programs and buffers where sources contradict each other, or where an alternative
+//! has never run on the mainline driver. The built-in values have run there. A board's profile may
+//! allow more after an experiment has passed on that board.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::dtype::Dtype;
 
-/// A choice, and why it was made.
+/// A choice and its evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourcedChoice<T> {
-    /// What is done.
+    /// The value chosen.
     pub value: T,
-    /// Who has run it: an id of docs/evidence.md, or the command that found it on the
+    /// Evidence that it runs: an id of docs/evidence.md, or the command that found it on the
     /// profile's own board.
     pub evidence: Cow<'static, str>,
 }
@@ -30,20 +30,20 @@ impl<T> SourcedChoice<T> {
     }
 }
 
-/// Which tasks use what is left in CBUF, by the precision of their operands.
+/// Which tasks reuse data left in CBUF, for each precision of the operands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReuseChoices {
-    /// Of INT8 operands.
+    /// For INT8 operands.
     pub int8: SourcedChoice<ReuseRule>,
-    /// Of INT4 operands.
+    /// For INT4 operands.
     pub int4: SourcedChoice<ReuseRule>,
-    /// Of FP16 operands.
+    /// For FP16 operands.
     pub fp16: SourcedChoice<ReuseRule>,
 }
 
 impl ReuseChoices {
-    /// That of a precision.
+    /// The choice for this precision.
     #[must_use]
     pub const fn of(&self, dtype: Dtype) -> &SourcedChoice<ReuseRule> {
         match dtype {
@@ -53,7 +53,7 @@ impl ReuseChoices {
         }
     }
 
-    /// The same, to be changed.
+    /// The choice for this precision, mutable.
     pub const fn of_mut(&mut self, dtype: Dtype) -> &mut SourcedChoice<ReuseRule> {
         match dtype {
             Dtype::Int8 => &mut self.int8,
@@ -63,25 +63,24 @@ impl ReuseChoices {
     }
 }
 
-/// All that is chosen.
+/// All choices of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choices {
     /// The blocks that a program starts.
     pub form: SourcedChoice<MatmulForm>,
-    /// Which tasks use what is left in CBUF.
+    /// Which tasks reuse data left in CBUF.
     pub reuse: ReuseChoices,
-    /// Whether INT8 features get one bank of CBUF more than they fill, where the weights
-    /// keep what they need.
+    /// Whether INT8 features get one CBUF bank more than they fill, if the weights still have
+    /// enough banks.
     pub int8_spare_bank: SourcedChoice<bool>,
-    /// Whether the first page of each open file, at address 0, is nobody's operand and
-    /// nobody's program.
+    /// Whether the first page of each open file, at address 0, holds neither operands nor programs.
     pub guard_page: SourcedChoice<bool>,
-    /// Bytes of a buffer behind what the NPU reads of it.
+    /// Bytes of a buffer behind the data that the NPU reads.
     pub slack_bytes: SourcedChoice<usize>,
 }
 
-/// Bytes of one bank of CBUF: as far as a feature fetch was seen to read on.
+/// Bytes of one CBUF bank: the longest overread of a feature fetch seen so far.
 const SLACK_BYTES: usize = 32 << 10;
 
 impl Choices {
@@ -100,7 +99,7 @@ impl Choices {
         }
     }
 
-    /// With this rule for operands of every precision.
+    /// Replaces the reuse rule for every precision.
     #[must_use]
     pub fn with_reuse(mut self, rule: ReuseRule) -> Self {
         for dtype in Dtype::ALL {
@@ -109,7 +108,7 @@ impl Choices {
         self
     }
 
-    /// How the programs of products of this precision are made.
+    /// Program options for matmuls of this precision.
     #[must_use]
     pub const fn program(&self, dtype: Dtype) -> ProgramOptions {
         ProgramOptions {
@@ -119,7 +118,7 @@ impl Choices {
         }
     }
 
-    /// Why each choice was made.
+    /// Evidence of each choice.
     pub(super) fn evidence(&self) -> impl Iterator<Item = &str> {
         let Self {
             form,

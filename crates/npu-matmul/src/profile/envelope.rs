@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tiles that are known to have run on silicon. The rules of the hardware allow
-//! larger ones; what nobody has run may be legal and wrong all the same.
+//! Tiles that have run on silicon. The hardware rules allow larger tiles, but a tile that has never
+//! run may be legal and still give wrong results.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dtype::Dtype;
 
-/// A tile that has run, and with it all smaller ones.
+/// A tile size that has run; it also allows all smaller tiles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredTile {
@@ -17,18 +17,17 @@ pub struct MeasuredTile {
     pub dtype: Dtype,
     /// Rows of A.
     pub rows: usize,
-    /// Channels.
+    /// Input channels.
     pub k: usize,
     /// Output channels.
     pub n: usize,
-    /// Who has run it: an id of docs/evidence.md, or `calibrate` on the profile's
-    /// own board.
+    /// Evidence that it ran: an id of docs/evidence.md, or `calibrate` on the profile's own board.
     pub evidence: Cow<'static, str>,
 }
 
 impl MeasuredTile {
-    /// Whether its features and its weights fit CBUF together, with a bank left if
-    /// `spare`; so do those of all smaller tiles.
+    /// Whether features and weights fit CBUF together, with one bank left if `spare`. All smaller
+    /// tiles then fit, too.
     #[must_use]
     pub fn fits_cbuf(&self, spare: bool) -> bool {
         let size = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
@@ -46,8 +45,8 @@ impl MeasuredTile {
     }
 }
 
-/// What others have run with checked results, in the fetch encoding of our own programs:
-/// tiles by lines in groups of four.
+/// Tiles published by others with checked results, in the fetch encoding of our programs: tiles by
+/// lines in groups of four.
 pub(super) fn published() -> Vec<MeasuredTile> {
     use Dtype::{Fp16, Int4, Int8};
     let tiles = [

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A profile as a file: JSON, its fields are in docs/profile.md.
+//! Profiles as JSON files. docs/profile.md describes the fields.
 //!
-//! Such a file comes from whoever sends it. It is refused as a whole if anything
-//! in it makes no sense: it was written by a program, so it is damaged.
+//! A file may come from anyone. Programs write such files, so an implausible value means damage:
+//! the whole file is rejected.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,59 +15,59 @@ use serde_json::Value;
 use super::host::HostCores;
 use super::values::Profile;
 
-/// Most bytes of a file: some thousand tiles.
+/// Largest accepted file, in bytes: enough for some thousand tiles.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What the file calls itself.
+/// Format name in the file.
 const FORMAT: &str = "rocket-npu profile";
 
-/// The version that is written, and the only one that is read.
+/// Version that is written, and the only one that is read.
 const VERSION: u64 = 1;
 
-/// Most bytes of a name: reports and logs show it.
+/// Longest name, in bytes: reports and logs show it.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Clocks and rates of any such machine, a second: 1 MHz or MB to 1 THz or TB.
+/// Valid clocks and rates, per second: 1 MHz or MB to 1 THz or TB.
 const PER_SECOND: std::ops::RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 
-/// Most picoseconds that starting something takes: a second.
+/// Largest start cost, in picoseconds: one second.
 const COST_PS_MAX: u64 = 1_000_000_000_000;
 
-/// Most bytes behind an operand.
+/// Largest slack behind an operand, in bytes.
 const SLACK_BYTES_MAX: u64 = 1 << 20;
 
-/// Counts of what a machine has several of.
+/// Valid counts, such as cores.
 const COUNT: std::ops::RangeInclusive<u64> = 1..=1024;
 
 /// Why a profile is not used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: cannot read it: {source}", file.display())]
     Read {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// It makes no sense.
+    /// The contents are damaged.
     #[error("{}: {source}", file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The cause.
         source: Box<ProfileError>,
     },
-    /// It is longer than any profile that is written.
+    /// The file is longer than any valid profile.
     #[error("it is longer than {FILE_BYTES_MAX} bytes")]
     TooLong,
-    /// It is not JSON, or JSON of something else.
-    #[error("it is no profile of a board: {0}")]
+    /// The file is not JSON, or not a profile.
+    #[error("it is not a board profile: {0}")]
     Json(#[from] serde_json::Error),
-    /// A name or version that is not known here.
+    /// The format name or version is unknown.
     #[error(
-        "its format is {format:?}, version {version}, and this program reads {FORMAT:?}, \
+        "its format is {format:?}, version {version}, but this program reads {FORMAT:?}, \
          version {VERSION}: calibrate again"
     )]
     Format {
@@ -76,20 +76,20 @@ pub enum ProfileError {
         /// The version.
         version: u64,
     },
-    /// A name or the like that is no line of text.
-    #[error("a text in it is longer than {TEXT_BYTES_MAX} bytes, or more than a line")]
+    /// A text field is too long or has more than one line.
+    #[error("a text field is longer than {TEXT_BYTES_MAX} bytes or has more than one line")]
     Text,
-    /// A number that no machine has.
-    #[error("{field} is {value}, which no such machine has")]
+    /// A number is outside the plausible range.
+    #[error("{field} is {value}, which is out of range")]
     Number {
         /// The field.
         field: &'static str,
         /// Its value.
         value: u64,
     },
-    /// It was measured elsewhere.
+    /// The profile was measured on another board.
     #[error(
-        "{}: the profile \"{name}\" is of {theirs}, and this is {here}: calibrate this one",
+        "{}: profile \"{name}\" is for {theirs}, but this is {here}; calibrate this board",
         file.display()
     )]
     Foreign {
@@ -99,12 +99,12 @@ pub enum ProfileError {
         name: String,
         /// The board that it was measured on.
         theirs: String,
-        /// This one.
+        /// This board.
         here: String,
     },
 }
 
-/// What every version has.
+/// The fields that every version has.
 #[derive(Deserialize)]
 struct Head {
     format: String,
@@ -120,10 +120,10 @@ struct Whole<P> {
 }
 
 impl Profile {
-    /// Reads a profile from a file, of whatever board.
+    /// Reads a profile from a file, for any board.
     ///
     /// # Errors
-    /// What is wrong with the file or with the profile in it.
+    /// [`ProfileError`]: the file cannot be read, or its profile is not valid.
     pub fn read(file: &Path) -> Result<Self, ProfileError> {
         let json = contents(file).map_err(|source| ProfileError::Read {
             file: file.to_owned(),
@@ -135,10 +135,10 @@ impl Profile {
         })
     }
 
-    /// Makes a profile of its JSON.
+    /// Reads a profile from JSON.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`ProfileError`] if it is not valid.
     pub fn from_json(json: &[u8]) -> Result<Self, ProfileError> {
         if json.len() as u64 > FILE_BYTES_MAX {
             return Err(ProfileError::TooLong);
@@ -163,7 +163,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// All that is text.
+    /// All text fields.
     fn texts(&self) -> impl Iterator<Item = &str> {
         let board = self.board.iter();
         let facts = self.facts.iter();
@@ -176,10 +176,10 @@ impl Profile {
             .chain(self.choices.evidence())
     }
 
-    /// The profile as JSON, which [`Profile::from_json`] reads.
+    /// Writes the profile as JSON for [`Profile::from_json`].
     ///
     /// # Errors
-    /// [`ProfileError::TooLong`] with more tiles than a file may have.
+    /// [`ProfileError::TooLong`] if it has more tiles than a file may have.
     pub fn to_json(&self) -> Result<String, ProfileError> {
         let json = serde_json::to_string_pretty(&Whole {
             format: FORMAT.to_owned(),
@@ -193,8 +193,8 @@ impl Profile {
     }
 }
 
-/// Takes out what earlier programs wrote into such a file, and nobody uses any more: the
-/// fastest plans of some products, and tiles of row-major operands.
+/// Removes fields that earlier programs wrote and nothing uses any more: the fastest plans of some
+/// matmuls, and tiles of row-major operands.
 fn drop_former_fields(profile: &mut Value) {
     let Some(profile) = profile.as_object_mut() else {
         return;
@@ -208,10 +208,9 @@ fn drop_former_fields(profile: &mut Value) {
     }
 }
 
-/// As much of a file as is read of one.
+/// Reads at most one byte more than a valid file has.
 fn contents(file: &Path) -> io::Result<Vec<u8>> {
-    // A pipe would be waited for, and so would files of the kernel, whose length is 0
-    // (/proc/kmsg).
+    // Reading a pipe would block. So would kernel files such as /proc/kmsg, whose length is 0.
     let metadata = fs::metadata(file)?;
     if !metadata.is_file() || metadata.len() == 0 {
         return Err(io::Error::other("it is not a regular file, or it is empty"));

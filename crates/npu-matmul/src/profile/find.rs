@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the profile of this machine is.
+//! Locates this machine's profile.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,21 +11,20 @@ use super::board::Board;
 use super::file::ProfileError;
 use super::values::Profile;
 
-/// Names a profile's file, before all other places.
+/// Environment variable with the path of a profile; it precedes all other places.
 pub(super) const PROFILE_VARIABLE: &str = "ROCKET_PROFILE";
 
-/// The file's place in a folder of configuration.
+/// Path within a configuration directory.
 pub(super) const PLACE: &str = "rocket-npu/profile.json";
 
 impl Profile {
-    /// The profile in the file that there is for users of this device: the one that
-    /// `ROCKET_PROFILE` names, else `rocket-npu/profile.json` in the user's
-    /// configuration (`XDG_CONFIG_HOME`, else `~/.config`), else in `/etc`. Without a
-    /// file the built-in one.
+    /// Returns the profile of this device's board. The file is `ROCKET_PROFILE`, else
+    /// `rocket-npu/profile.json` in the user's configuration directory (`XDG_CONFIG_HOME`, else
+    /// `~/.config`), else in `/etc`. Without a file it returns [`Profile::built_in`].
     ///
     /// # Errors
-    /// What is wrong with the file, in particular that it is another board's; then
-    /// the built-in one holds.
+    /// [`ProfileError`] if the file is not valid or is for another board. Use the built-in profile
+    /// then.
     pub fn find(info: &DeviceInfo) -> Result<Arc<Self>, ProfileError> {
         Self::find_in(Self::file(|name| std::env::var_os(name)), info)
     }
@@ -52,7 +51,7 @@ impl Profile {
         }
     }
 
-    /// The file that [`Profile::find`] reads, in an environment.
+    /// The file that [`Profile::find`] reads in this environment.
     pub(super) fn file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         let path = variable(PROFILE_VARIABLE).filter(|value| !value.is_empty());
         if let Some(file) = path {
@@ -65,16 +64,16 @@ impl Profile {
             .find(|file| file.exists())
     }
 
-    /// Where the user's own profile is.
+    /// Path of the user's own profile.
     #[must_use]
     pub fn users_file() -> Option<PathBuf> {
         Some(user_folder(|name| std::env::var_os(name))?.join(PLACE))
     }
 }
 
-/// The user's configuration.
+/// The user's configuration directory.
 fn user_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    // The XDG specification has relative ones ignored.
+    // The XDG specification says to ignore relative paths.
     let absolute = |name| {
         let path = PathBuf::from(variable(name)?);
         path.is_absolute().then_some(path)

@@ -1,46 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the CPU's share of a product takes: packing A, reading C, and the cache
-//! maintenance of the driver's calls.
+//! Cost model of the CPU's share of a matmul: packing A, reading C, and cache maintenance in driver
+//! calls.
 //!
-//! The kernels are counted, not measured: instructions that `cargo xtask
-//! instructions` counts for an element on an A76 (docs/matmul-figures.md has its
-//! table), and bytes that they move. Nobody has run them on a board. What is
-//! published for another library, 2.0 ns to lay out an element and 3.6 ns to read
-//! one on one A76 (E-time-client), is of that library's loops: docs/timing-figures.md
-//! compares its products with those figures, and no plan is made with them.
+//! The costs are counted, not measured. Instructions for each element come from `cargo xtask
+//! instructions` for an A76 (table in docs/matmul-figures.md); bytes moved follow from the loops.
+//! None of it has run on a board. Published figures of another library, 2.0 ns to pack and 3.6 ns
+//! to read an element on one A76 (E-time-client), are for that library's loops. docs/timing-figures.md
+//! compares that library with them; plans do not use them.
 
 use rknpu_regcmd::MatmulType;
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::Dtype;
 
-/// Picoseconds of a second.
+/// Picoseconds per second.
 pub(crate) const PS_PER_SECOND: u128 = 1_000_000_000_000;
 
-/// The processor that packs and unpacks.
+/// The CPU that packs and unpacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostCores {
-    /// Cores that work on a product.
+    /// Cores that work on a matmul.
     pub cores: u32,
-    /// Their clock, Hz.
+    /// Clock of the cores, Hz.
     pub clock_hz: u64,
-    /// Instructions of a kernel that a core finishes in a clock.
+    /// Instructions of a kernel that a core completes per clock cycle.
     pub instructions_per_clock: u32,
-    /// Bytes that all cores together read and write a second.
+    /// Bytes per second that all cores together read and write.
     pub bytes_per_second: u64,
-    /// Bytes of a buffer object that PREP_BO or FINI_BO pass a second, on one core.
+    /// Bytes per second that PREP_BO or FINI_BO process, on one core.
     pub sync_bytes_per_second: u64,
 }
 
 impl HostCores {
     /// The four Cortex-A76 of an RK3588.
     ///
-    /// * 2.2 GHz, the lowest of the maxima that boards set.
-    /// * Two instructions a clock: an A76 has two vector pipes. Chosen, not measured.
-    /// * 17 GB/s: what the board's LPDDR gives (E-time-lpddr). The NPU moves its bytes
-    ///   through the same LPDDR: [`Profile::memory_bytes_per_second`](super::Profile::memory_bytes_per_second) limits both together.
-    /// * 127 ms in 200 synchronisations of 64 tiles of 128 KiB (E-time-client).
+    ///  * 2.2 GHz: the lowest of the maximum clocks that boards set.
+    ///  * Two instructions per cycle: an A76 has two vector pipes. Chosen, not measured.
+    ///  * 17 GB/s: bandwidth of the board's LPDDR (E-time-lpddr). The NPU uses the same LPDDR;
+    ///    [`Profile::memory_bytes_per_second`](super::Profile::memory_bytes_per_second) limits both.
+    ///  * 127 ms for 200 synchronisations of 64 tiles of 128 KiB (E-time-client).
     pub const RK3588: Self = Self {
         cores: 4,
         clock_hz: 2_200_000_000,
@@ -49,8 +48,7 @@ impl HostCores {
         sync_bytes_per_second: 13_210_000_000,
     };
 
-    /// Picoseconds of `elements` that cost so much each: the longer of executing
-    /// and moving.
+    /// Picoseconds for a kernel over `elements`: the longer of execution and memory traffic.
     #[must_use]
     pub fn kernel_ps(&self, elements: u64, kernel: KernelCost) -> u64 {
         let clocks = u128::from(self.cores.max(1))
@@ -61,7 +59,7 @@ impl HostCores {
         clamped(computing).max(bytes_ps(kernel.bytes(elements), self.bytes_per_second))
     }
 
-    /// Picoseconds in which PREP_BO or FINI_BO pass `bytes`.
+    /// Picoseconds for PREP_BO or FINI_BO of `bytes`.
     #[must_use]
     pub fn sync_ps(&self, bytes: u64) -> u64 {
         bytes_ps(bytes, self.sync_bytes_per_second)
@@ -74,23 +72,23 @@ impl Default for HostCores {
     }
 }
 
-/// What an element costs a kernel.
+/// Cost of one element in a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelCost {
     /// Instructions, in hundredths.
     pub centi_instructions: u32,
-    /// Bits that are read and written.
+    /// Bits read and written.
     pub bits: u32,
 }
 
-/// Where an element that the NPU wrote goes.
+/// Destination of an element that the NPU wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnpackTo {
-    /// It is the result, or the first of those that are added up.
+    /// Stored as the result or as the first partial sum.
     Result,
-    /// It is added to one that the same job has just made.
+    /// Added to a partial sum of the same job, still in the cache.
     CachedSum,
-    /// It is added to one that an earlier job made.
+    /// Added to a partial sum of an earlier job.
     Sum,
 }
 
@@ -102,7 +100,7 @@ impl KernelCost {
         }
     }
 
-    /// Bytes that so many elements read and write.
+    /// Bytes read and written for `elements`.
     #[must_use]
     pub fn bytes(&self, elements: u64) -> u64 {
         let bits = u128::from(elements) * u128::from(self.bits);
@@ -115,12 +113,12 @@ impl KernelCost {
         match dtype {
             Dtype::Int8 => Self::new(50, 16),
             Dtype::Fp16 => Self::new(101, 32),
-            // An eight-bit activation becomes two rows of nibbles.
+            // An 8-bit activation becomes two rows of nibbles.
             Dtype::Int4 => Self::new(53, 8),
         }
     }
 
-    /// Reading an element that the NPU wrote.
+    /// Reading an element of the NPU's output.
     #[must_use]
     pub const fn unpack(ty: MatmulType, to: UnpackTo) -> Self {
         let result_bits = match ty {
@@ -134,7 +132,7 @@ impl KernelCost {
         };
         let bits = ty.out_bytes() * 8 + moved;
         match (ty, to) {
-            // With a scale for each row and column, as quantised products have it.
+            // With a scale for each row and column, as in quantised matmuls.
             (MatmulType::Int8ToInt32, UnpackTo::Result) => Self::new(557, bits),
             (MatmulType::Int4ToInt16, _) => Self::new(210, bits),
             (MatmulType::Fp16ToFp16, _) => Self::new(101, bits),
@@ -142,22 +140,22 @@ impl KernelCost {
         }
     }
 
-    /// The softmax of attention, a score: the maximum of its row, and its exponential in place.
+    /// The softmax of attention, for each score: its row's maximum, and its exponential in place.
     pub const SOFTMAX: Self = Self::new(621, 48);
 
-    /// Adding a score of a further part of the vectors: what it moves. Its instructions were
-    /// not counted.
+    /// Adding a score from another part of the vectors: memory traffic only. Instructions were not
+    /// counted.
     pub const ADD_SCORES: Self = Self::new(0, 48);
 
-    /// Packing a key or a value, the latter transposed.
+    /// Packing a key, or a value with a transpose.
     pub const PACK_COLUMNS: Self = Self::new(358, 32);
 
-    /// One stage of a Hadamard rotation, of which a block of 2^s elements has s.
+    /// One stage of a Hadamard rotation; a block of 2^s elements has s stages.
     pub const ROTATION_STAGE: Self = Self::new(53, 0);
 
-    /// Rounding floats to the operands of this precision, once for all devices, before
-    /// they are packed: a pass over a row for its largest magnitude, and one that converts
-    /// it, which finds the row in the cache.
+    /// Rounding floats to operands of this precision, once for all devices, before packing. One
+    /// pass finds a row's largest magnitude; a second pass converts the row, which is then in the
+    /// cache.
     #[must_use]
     pub const fn round(dtype: Dtype) -> Self {
         match dtype {
@@ -167,13 +165,13 @@ impl KernelCost {
     }
 }
 
-/// Picoseconds to move `bytes` at so many bytes a second, rounded up.
+/// Picoseconds to move `bytes` at this rate, rounded up.
 pub(crate) fn bytes_ps(bytes: u64, per_second: u64) -> u64 {
     let rate = u128::from(per_second.max(1));
     clamped((u128::from(bytes) * PS_PER_SECOND).div_ceil(rate))
 }
 
-/// Beyond 64 bits, the most that they hold.
+/// Clamps to 64 bits.
 pub(crate) fn clamped(ps: u128) -> u64 {
     u64::try_from(ps).unwrap_or(u64::MAX)
 }

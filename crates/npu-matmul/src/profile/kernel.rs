@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which kernels a calibration holds for.
+//! Compares kernel releases: does a calibration still hold?
 
 use rocket_uapi::KernelVersion;
 
-/// Whether what was calibrated under one release of the kernel holds under another: the
-/// same build of a kernel with the driver, of whatever version. No release from 6.18 to
-/// 7.3.4 changed what calibration measures (docs/driver.md); clocks come from the
-/// device tree and patches, which whoever builds a kernel keeps.
+/// Whether a calibration under one kernel release holds under another: any version of the same
+/// build, if it has the driver. No release from 6.18 to 7.3.4 changed what calibration measures
+/// (docs/driver.md). Clocks come from the device tree and patches, which a kernel's builder keeps.
 pub(super) fn is_alike(one: &str, other: &str) -> bool {
     let builds = [one, other].map(build);
     one == other || builds[0].is_some() && builds[0] == builds[1]
 }
 
-/// Who built a release, by what follows its version: `arm64` of `7.2.13-1-arm64`;
-/// `None` before the driver's first version, and of what has no version.
+/// The builder of a release, from the text behind the version: `arm64` for `7.2.13-1-arm64`. `None`
+/// for releases without a version, or older than the driver.
 fn build(release: &str) -> Option<String> {
     let version = KernelVersion::parse(release)?;
     let rest = release.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    // Numbers of builds and of release candidates come and go with versions.
+    // Build and release candidate numbers change with versions.
     let counts = |word: &&str| {
         let number = word.strip_prefix("rc").unwrap_or(word);
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())

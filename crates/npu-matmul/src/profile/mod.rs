@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known of the board: how fast it is, on which side of contested facts its
-//! silicon is, and which tiles have run.
+//! Board profiles: speeds, verdicts on contested facts, and tiles that have run.
 //!
-//! `npu-probe calibrate` measures it once and writes a file, [`Profile::find`] reads
-//! it, and all that plans takes it as it is: nothing is decided by a measurement made
-//! in passing, so that the same machine with the same file makes the same plans in
-//! every run. Without a file [`Profile::built_in`] holds. docs/profile.md has the
-//! file's place and fields.
+//! `npu-probe calibrate` measures a board once and writes a file; [`Profile::find`] reads it. All
+//! planning uses the profile as it is and never measures: the same machine with the same file makes
+//! the same plans in every run. Without a file, [`Profile::built_in`] is used. docs/profile.md
+//! describes the file.
 
 mod board;
 mod choices;

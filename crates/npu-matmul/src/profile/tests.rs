@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Profiles that are whole are obeyed where they apply; others are refused.
+//! Valid profiles are used where they apply; others are rejected.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ proptest! {
     }
 }
 
-/// The JSON of a good profile, changed.
+/// Applies a change to the JSON of a valid profile.
 fn changed(change: impl FnOnce(&mut Value)) -> Result<Profile, ProfileError> {
     let json = profile().to_json().unwrap();
     let mut value: Value = serde_json::from_str(&json).unwrap();
@@ -163,7 +163,7 @@ fn files_are_regular_and_short() {
 fn version_1_reads_on() {
     let json = include_str!("version1.json");
     let read = Profile::from_json(json.as_bytes()).unwrap();
-    // Plans, and tiles of row-major operands, are left out.
+    // Plans, and tiles of row-major operands, are dropped.
     assert_eq!((read.envelope.len(), read.facts.len()), (1, 1));
     assert_eq!(read.choices, Profile::built_in().choices);
     assert_eq!(
@@ -191,13 +191,13 @@ fn the_first_place_that_has_a_file_is_read() {
     }
     assert_eq!(of(&both), Some(place("xdg")));
     assert_eq!(of(&both[1..]), Some(place("home/.config")));
-    // Named, whether it is there or not.
+    // The named file counts even if it does not exist.
     let named = std::path::Path::new("some profile");
     let set = [&both[..], &[(PROFILE_VARIABLE, named)]].concat();
     assert_eq!(of(&set), Some(named.to_owned()));
     let set = [&both[..], &[(PROFILE_VARIABLE, "".as_ref())]].concat();
     assert_eq!(of(&set), Some(place("xdg")));
-    // What is no absolute path is no folder.
+    // A relative path is ignored.
     assert_eq!(of(&[("HOME", "home".as_ref())]), of(&[]));
 }
 
@@ -250,7 +250,7 @@ fn a_profile_is_of_one_board() {
 proptest! {
     #![proptest_config(test_support::cases(48))]
 
-    /// No tile of an NPU's plan is larger than one that has run.
+    /// No tile of an NPU plan is larger than a tile that has run.
     #[test]
     fn plans_keep_to_the_envelope(
         dtype in dtype(),
@@ -288,7 +288,7 @@ proptest! {
 proptest! {
     #![proptest_config(test_support::cases(48))]
 
-    /// Whatever a file says of tiles, clocks and costs: plans or errors.
+    /// Any valid tiles, clocks and costs give a plan or an error.
     #[test]
     fn any_profile_plans(
         tiles in prop::collection::vec((dtype(), prop::array::uniform3(number())), 0..4),

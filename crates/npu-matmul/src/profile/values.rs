@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All that is known of a board.
+//! The profile of a board.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -13,26 +13,26 @@ use super::choices::Choices;
 use super::envelope::{self, MeasuredTile};
 use super::host::HostCores;
 
-/// All that is known of a board.
+/// The profile of a board: speeds, choices, tiles and facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// For people.
+    /// Name for reports and logs.
     pub name: Cow<'static, str>,
-    /// What it was measured on; `None` if nothing was, and it holds everywhere.
+    /// The board that was measured; `None` if nothing was measured, which holds everywhere.
     pub board: Option<Board>,
-    /// Whether `npu-probe calibrate` has measured speeds, costs and tiles there; else the
-    /// file has what `npu-probe first` found, and all else is as published.
+    /// Whether `npu-probe calibrate` measured speeds, costs and tiles. If not, the file has the
+    /// findings of `npu-probe first`, and published values for the rest.
     #[serde(default = "yes")]
     pub measured: bool,
     /// Clock, memory and start costs.
     pub machine: Machine,
-    /// What packs and unpacks.
+    /// The CPU that packs and unpacks.
     pub host: HostCores,
-    /// What programs and buffers do where sources differ or are silent.
+    /// Choices for programs and buffers where sources differ or are silent.
     #[serde(default = "Choices::published")]
     pub choices: Choices,
-    /// Tiles that have run on silicon, each with all smaller ones.
+    /// Tiles that have run on silicon; each allows all smaller ones.
     pub envelope: Vec<MeasuredTile>,
     /// Contested facts that an experiment has decided.
     pub facts: Vec<ContestedFact>,
@@ -51,33 +51,33 @@ static BUILT_IN: LazyLock<Arc<Profile>> = LazyLock::new(|| {
     })
 });
 
-/// Of files before [`Profile::measured`].
+/// Default for files older than [`Profile::measured`].
 const fn yes() -> bool {
     true
 }
 
 impl Profile {
-    /// Whether its board was calibrated.
+    /// Whether the profile's board was calibrated.
     #[must_use]
     pub const fn is_calibrated(&self) -> bool {
         self.board.is_some() && self.measured
     }
 
-    /// Whether plans may have tiles that no board is known to have run: on a model, which
-    /// does all that is legal, but not by a file that says what a board cannot do.
+    /// Whether plans may use tiles that have never run on a board. True on a model, which runs
+    /// every legal tile, unless a profile file lists the board's tiles.
     #[must_use]
     pub const fn allows_unmeasured_tiles(&self, info: &DeviceInfo) -> bool {
         info.is_model && (self.board.is_none() || self.measured)
     }
 
-    /// An RK3588 as mainline Linux leaves it (E-clock-boot), by published figures:
-    /// what holds where nobody has measured.
+    /// The built-in profile: an RK3588 under mainline Linux at its boot clock (E-clock-boot), from
+    /// published figures. For boards that were not measured.
     #[must_use]
     pub fn built_in() -> Arc<Self> {
         Arc::clone(&BUILT_IN)
     }
 
-    /// The same at another clock, in Hz.
+    /// The built-in profile with another clock, in Hz.
     #[must_use]
     pub fn at_clock(&self, clock_hz: u64) -> Self {
         let mut profile = self.clone();
@@ -85,8 +85,8 @@ impl Profile {
         profile
     }
 
-    /// Bytes a second that CPU and NPU together move: they share one DRAM, which gives at
-    /// least what either of them was seen to move without the other.
+    /// Bytes per second that CPU and NPU move together. They share one DRAM, whose bandwidth is at
+    /// least what either one reached alone.
     #[must_use]
     pub fn memory_bytes_per_second(&self) -> u64 {
         let npu = self.machine.dram.shared_bytes_per_second;

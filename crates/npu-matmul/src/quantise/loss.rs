@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much a quantisation loses.
+//! Quantisation error.
 
-/// The normalised mean square error of `approximation`: sum (x - y)^2 over
-/// sum x^2, added up in f64. 0 if both are zeros or empty, infinite if only
-/// `exact` is; NaN if a number is. Elements beyond the shorter slice are
-/// ignored.
+/// Normalised mean square error of `approximation`: sum (x - y)^2 / sum x^2, added up in f64. It is
+/// 0 if both are zeros or empty, infinite if only `exact` is zeros, and NaN if any value is.
+/// Elements beyond the shorter slice are ignored.
 #[must_use]
 pub fn nmse(exact: &[f64], approximation: &[f64]) -> f64 {
     let mut error = 0.0;

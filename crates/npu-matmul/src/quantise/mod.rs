@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Symmetric quantisation: integers, and a scale for each row of a matrix.
+//! Symmetric quantisation: integers with a scale for each row of a matrix.
 //!
-//! A row x becomes integers q in -127..=127 and a scale s with x ~ s * q,
-//! where s = max|x| / 127 and q = round(x / s), halves to even. For
-//! activations a row is one token, for weights B[N, K] one output channel, so
-//! a product is dequantised as `i32 * row scale * column scale`.
+//! A row x becomes integers q in -127..=127 and a scale s with x ~ s * q, where s = max|x| / 127
+//! and q = round(x / s), halves to even. A row is one token of the activations, or one output
+//! channel of the weights B[N, K]. A sum is dequantised as `i32 * row scale * column scale`.
 //!
-//! What is not a number that can be scaled:
-//! - a row of zeros, and one whose scale would be subnormal (max|x| below
-//!   about 1.5e-36), becomes zeros with scale 0;
-//! - a row with a NaN or an infinity becomes zeros with scale NaN: all
-//!   results that depend on it are NaN, as they could be in float arithmetic,
-//!   and no other result is touched.
+//! Special rows:
+//!  - A row of zeros, or one whose scale would be subnormal (max|x| below about 1.5e-36), becomes
+//!    zeros with scale 0.
+//!  - A row with a NaN or infinity becomes zeros with scale NaN. All results that depend on it are
+//!    NaN; other results are unaffected.
 //!
-//! [`Quantisation`] has the ways of an engine. [`search`] finds scales that clip,
-//! [`rotate`] makes rows that need no clipping, and [`loss`] measures both.
+//! [`Quantisation`] lists the schemes of an engine. [`search`] finds scales that clip, [`rotate`]
+//! makes rows that need no clipping, and [`loss`] measures both.
 
 pub mod loss;
 pub mod rotate;

@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Randomised Hadamard rotation: outliers of a channel become a little more of
-//! everything.
+//! Randomised Hadamard rotation: spreads outliers of one channel over all channels.
 //!
-//! R = H D, with D a diagonal of random signs and H an orthonormal Hadamard
-//! transform in blocks. (R a) . (R b) = a . b, so rotating both operands leaves
-//! the product as it is: weights once, when they are loaded, activations each
-//! time. The signs keep a transform from gathering what is alike (a constant
+//! R = H D, where D is a diagonal of random signs and H an orthonormal Hadamard transform in
+//! blocks. (R a) . (R b) = a . b, so rotating both operands does not change the matmul. Weights are
+//! rotated once, when they are loaded; activations in each call. The random signs prevent the
+//! transform from concentrating similar values: a constant row would become one outlier.
 //! row would become one outlier).
 
 use npu_kernels::hadamard::Hadamard;
 
-/// Where the signs of the engine's rotations begin: any will do, and the same one
-/// gives the same results each time.
+/// Seed of the engine's rotations. Any value works; a fixed one makes results reproducible.
 pub const SEED: u64 = 1;
 
-/// Stages of the transform of rows of `k` elements: what a rotation costs is one addition
-/// for each element and stage.
+/// Stages of the transform for rows of `k` elements. A rotation costs one addition for each element
+/// and stage.
 #[must_use]
 pub fn stages(k: usize) -> u32 {
     Hadamard::dividing(k).map_or(0, |transform| transform.block().ilog2())
 }
 
-/// A rotation of rows of one length.
+/// A rotation for rows of one length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rotation {
     signs: Vec<f32>,
@@ -29,9 +27,8 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// The rotation of rows of `k` elements that belongs to `seed`, in the
-    /// largest blocks that divide K; `None` if K is 0. An odd K has blocks of
-    /// one: nothing is mixed.
+    /// Creates the rotation for rows of `k` elements from `seed`, with the largest block size that
+    /// divides K. `None` if K is 0. If K is odd, blocks have one element and nothing is mixed.
     #[must_use]
     pub fn new(k: usize, seed: u64) -> Option<Self> {
         let transform = Hadamard::dividing(k)?;
@@ -48,7 +45,7 @@ impl Rotation {
         Some(Self { signs, transform })
     }
 
-    /// Elements of a row: K.
+    /// K: elements of a row.
     #[must_use]
     pub const fn row_len(&self) -> usize {
         self.signs.len()
@@ -60,8 +57,8 @@ impl Rotation {
         self.transform.block()
     }
 
-    /// Rotates each row of a row-major matrix with K columns. Elements behind
-    /// the last whole row are left alone.
+    /// Rotates each row of a row-major matrix with K columns. Elements behind the last whole row
+    /// are unchanged.
     pub fn apply(&self, rows: &mut [f32]) {
         for row in rows.chunks_exact_mut(self.signs.len()) {
             for (x, sign) in row.iter_mut().zip(&self.signs) {
@@ -72,7 +69,7 @@ impl Rotation {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a step of the state, mixed.
+/// SplitMix64 (Steele, Lea, Flood 2014): advances the state and mixes it.
 const fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -108,10 +105,10 @@ mod tests {
     proptest! {
         #![proptest_config(test_support::cases(48))]
 
-        /// Each of log2(n) stages and the scaling round by 2^-24 of an element
-        /// at most, the scale itself by as much; orthonormal stages keep the
-        /// errors as they are. So |R'a - Ra| <= e |a| with e = (log2(n) + 2) *
-        /// 2^-24, and the product moves by at most (2 e + e^2) |a| |b|.
+        /// Each of log2(n) stages and the scaling round by at most 2^-24 of an element; the scale
+        /// itself is off by as much. Orthonormal stages preserve the errors. So |R'a - Ra| <= e |a|
+        /// with e = (log2(n) + 2) * 2^-24, and the dot product changes by at most (2 e + e^2) |a|
+        /// |b|.
         #[test]
         fn the_product_stays((a, b) in pair(), seed in any::<u64>()) {
             let rotation = Rotation::new(a.len(), seed).unwrap();
@@ -120,13 +117,13 @@ mod tests {
             rotation.apply(&mut rb);
             let e = (f64::from(rotation.block().ilog2()) + 2.0) * 2_f64.powi(-24);
             let bound = (2.0 * e + e * e) * norm(&a) * norm(&b);
-            // The sums in f64 round too, far below.
+            // The f64 sums round too, far below this.
             let bound = bound * 1.001;
             prop_assert!((dot(&ra, &rb) - dot(&a, &b)).abs() <= bound);
         }
     }
 
-    /// The error of a dot product per row of quantised operands.
+    /// Error of a dot product for each row of quantised operands.
     fn loss(a: &[f32], b: &[f32], k: usize, exact: &[f64]) -> f64 {
         let quantised = |row: &[f32]| {
             let mut q = vec![0; k];
@@ -156,8 +153,8 @@ mod tests {
         let mut random = || (next(&mut state) >> 40) as f32 / (1 << 23) as f32 - 1.0;
         let mut a: Vec<f32> = (0..16 * k).map(|_| random()).collect();
         let mut b: Vec<f32> = (0..16 * k).map(|_| random()).collect();
-        // Three channels of the activations, as language models have them; the
-        // weights there are small.
+        // Outliers in three channels of the activations, as in language models; the weights there
+        // are small.
         for row in 0..16 {
             for channel in [3, 77, 400] {
                 a[row * k + channel] *= 100.0;
@@ -181,7 +178,7 @@ mod tests {
         let mut row = vec![1.0; 1024];
         Rotation::new(1024, 3).unwrap().apply(&mut row);
         let largest = row.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
-        // Without signs it would be 32.
+        // Without random signs it would be 32.
         assert!(largest < 6.0, "{largest}");
     }
 

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows in 8 bits.
+//! Quantises rows to 8 bits.
 
 use npu_kernels::quantise::quantise_scaled;
 
-/// The largest magnitude of a quantised element; -128 is not used, so that
-/// negation stays in range.
+/// Largest magnitude of a quantised element. -128 is not used, so that negation stays in range.
 pub const INT8_MAX: f32 = 127.0;
 
-/// Quantises one row into `out` and returns its scale. Elements beyond the
-/// shorter of the two slices are left alone.
+/// Quantises one row into `out` and returns its scale. Elements beyond the shorter slice are
+/// unchanged.
 #[must_use]
 pub fn quantise_row(row: &[f32], out: &mut [i8]) -> f32 {
     let scale = row_scale(row);
-    // All within the limit: |x / scale| is at most 127 * (1 + 2^-22).
+    // Every element is within the limit: |x / scale| is at most 127 * (1 + 2^-22).
     quantise_scaled(row, scale, INT8_MAX, out);
     scale
 }
 
-/// The scale of a row: max|x| / 127, or 0 or NaN as the module says.
+/// Scale of a row: max|x| / 127, or 0 or NaN for special rows; see the module.
 #[must_use]
 pub fn row_scale(row: &[f32]) -> f32 {
     npu_kernels::quantise::row_scale(row, INT8_MAX)
 }
 
-/// Quantises the rows of a row-major matrix with `columns` columns; returns
-/// the integers and one scale a row.
+/// Quantises the rows of a row-major matrix with `columns` columns. Returns the integers, and one
+/// scale for each row.
 #[must_use]
 pub fn quantise_rows(matrix: &[f32], columns: usize) -> (Vec<i8>, Vec<f32>) {
     let mut integers = vec![0; matrix.len()];
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition, word for word.
+    /// The definition as scalar code.
     fn quantise_row_reference(row: &[f32]) -> (Vec<i8>, f32) {
         if row.iter().any(|x| !x.is_finite()) {
             return (vec![0; row.len()], f32::NAN);

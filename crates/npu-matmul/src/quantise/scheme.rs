@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How weights are quantised when they are loaded, and with that how the
-//! activations are that they meet.
+//! Quantisation schemes of weights and of their activations.
 
 use npu_kernels::nibble::SPLIT_MAX;
 use npu_kernels::quantise::row_scale;
@@ -9,37 +8,35 @@ use super::rows::INT8_MAX;
 use super::search;
 use crate::dtype::{CHANNEL_GROUP, Dtype};
 
-/// The largest magnitude of a quantised INT4 element; -8 is not used, as -128
-/// is not.
+/// Largest magnitude of a quantised INT4 element. -8 is not used, like -128 in 8 bits.
 const INT4_MAX: f32 = 7.0;
 
-/// The longest dot product of quantised INT8 operands whose sum surely fits into 32
-/// bits, whatever they are.
+/// Longest dot product of quantised INT8 operands whose sum fits in 32 bits for all values.
 pub const INT8_K_MAX: usize = i32::MAX as usize / (127 * 127);
 
-/// What floats become: bits of weights (W) and of activations (A), and whether both are
-/// [rotated](super::rotate) before, which spreads the outliers of activations.
+/// A quantisation scheme: bits of weights (W) and activations (A), and whether both are
+/// [rotated](super::rotate) first, which spreads outliers of the activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quantisation {
-    /// INT8 times INT8: one scale for each output channel and each row of activations.
+    /// INT8 x INT8, with one scale for each output channel and each row of activations.
     W8A8,
-    /// The same of rotated operands. It loses less where activations have outliers, and
-    /// costs the CPU the rotation of activations in each call.
+    /// As `W8A8` with rotated operands. More accurate if activations have outliers. The CPU rotates
+    /// the activations in each call.
     W8A8Hadamard,
-    /// INT4 times 8 bits of rotated operands: of the four-bit forms that were tried the one that
-    /// loses least where activations have outliers (docs/quantisation.md).
+    /// INT4 x 8 bits with rotated operands: the most accurate 4-bit scheme of those that were
+    /// tried, if activations have outliers (docs/quantisation.md).
     ///
-    /// Of the 8 bits +-119 are used, so that two signed nibbles make an activation: two
-    /// INT4 products. Each [`Quantisation::group`] of K has scales of its own, those of
-    /// weights with the least square error.
+    /// Activations use +-119, so that two signed nibbles hold one; a matmul takes two INT4 passes.
+    /// Each [`Quantisation::group`] of K has separate scales; those of weights minimise the square
+    /// error.
     W4A8Hadamard,
 }
 
 impl Quantisation {
-    /// All of them, for tables and tests.
+    /// All schemes, for tables and tests.
     pub const ALL: [Self; 3] = [Self::W8A8, Self::W8A8Hadamard, Self::W4A8Hadamard];
 
-    /// What the NPU multiplies.
+    /// Precision of the matmul on the NPU.
     #[must_use]
     pub const fn dtype(self) -> Dtype {
         match self {
@@ -54,7 +51,7 @@ impl Quantisation {
         matches!(self, Self::W8A8Hadamard | Self::W4A8Hadamard)
     }
 
-    /// The largest magnitude of a weight.
+    /// Largest magnitude of a weight.
     #[must_use]
     pub const fn weight_max(self) -> f32 {
         match self {
@@ -63,7 +60,7 @@ impl Quantisation {
         }
     }
 
-    /// The largest magnitude of an activation.
+    /// Largest magnitude of an activation.
     #[must_use]
     pub const fn activation_max(self) -> f32 {
         match self {
@@ -81,9 +78,9 @@ impl Quantisation {
         }
     }
 
-    /// Neighbouring channels of `k` that share a scale, in each output channel and in each
-    /// row of activations: all of INT8, and of INT4 the fewest that a tile can have. The
-    /// last group may have fewer.
+    /// Number of adjacent channels, out of `k`, that share a scale in each output channel and each
+    /// row of activations. All of K for INT8; the smallest K tile for INT4. The last group may be
+    /// smaller.
     #[must_use]
     pub const fn group(self, k: usize) -> usize {
         match self {
@@ -92,7 +89,7 @@ impl Quantisation {
         }
     }
 
-    /// The depth of K tiles, where groups of K say it: a tile has one scale.
+    /// Depth of K tiles if the scheme fixes it: a tile has one scale.
     pub(crate) const fn k_tile(self) -> Option<usize> {
         match self {
             Self::W8A8 | Self::W8A8Hadamard => None,
@@ -100,12 +97,12 @@ impl Quantisation {
         }
     }
 
-    /// The scale of a group of weights.
+    /// Scale of a group of weights.
     #[must_use]
     pub fn weight_scale(self, weights: &[f32]) -> f32 {
         match self {
             Self::W8A8 | Self::W8A8Hadamard => row_scale(weights, INT8_MAX),
-            // Of a few levels none is to be wasted on the largest weight alone.
+            // With so few levels, the largest weight alone should not set the scale.
             Self::W4A8Hadamard => search::least_square_scale(weights, INT4_MAX),
         }
     }

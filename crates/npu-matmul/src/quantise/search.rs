@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which scale loses least.
+//! Searches for the scale with the least error.
 //!
-//! A smaller scale than max|x| / limit clips the largest elements and resolves
-//! all others finer. Which is better depends on the data: heavy tails gain
-//! from clipping, even distributions lose. So a number of scales are tried, that
-//! one among them.
+//! A scale below max|x| / limit clips the largest elements and resolves all others better. Data
+//! with heavy tails gains from clipping; uniform data loses. So the search tries a number of
+//! scales, max|x| / limit included.
 
 use npu_kernels::quantise::row_scale;
 
-/// Scales that a search tries, evenly spaced from the largest down to
-/// [`SMALLEST`] of it. More are not worth the time: neighbours differ by one
-/// percent.
+/// Number of scales tried, evenly spaced from the largest down to [`SMALLEST`] times it. Neighbours
+/// differ by one percent, so more are not worth the time.
 const STEPS: u32 = 80;
 
-/// The smallest scale tried, of the largest.
+/// Smallest scale tried, as a fraction of the largest.
 const SMALLEST: f32 = 0.2;
 
-/// The scale of the least square error for `values`, quantised to
-/// `-limit..=limit`; `limit` is an integer from 1 to 127. 0 and NaN as in
-/// [`super::quantise_row`].
+/// Scale with the least square error for `values`, quantised to `-limit..=limit`. `limit` is an
+/// integer from 1 to 127. Returns 0 or NaN for the same values as [`super::quantise_row`].
 #[must_use]
 pub fn least_square_scale(values: &[f32], limit: f32) -> f32 {
     let largest = row_scale(values, limit);
@@ -28,14 +25,14 @@ pub fn least_square_scale(values: &[f32], limit: f32) -> f32 {
     least(largest, |scale| square_error(values, scale, limit))
 }
 
-/// The scale with the least measure; the largest of equals.
+/// Scale with the least measure; the largest of equals.
 fn least(largest: f32, measure: impl Fn(f32) -> f64) -> f32 {
     let mut best = (measure(largest), largest);
     for step in 1..=STEPS {
         let part = 1.0 - (1.0 - SMALLEST) * step as f32 / STEPS as f32;
         let scale = largest * part;
         let here = measure(scale);
-        // A subnormal scale has no inverse to multiply with.
+        // A subnormal scale has no finite inverse.
         if here < best.0 && scale >= f32::MIN_POSITIVE {
             best = (here, scale);
         }
@@ -43,7 +40,7 @@ fn least(largest: f32, measure: impl Fn(f32) -> f64) -> f32 {
     best.1
 }
 
-/// The sum of the squared errors of all elements.
+/// Sum of the squared errors of all elements.
 fn square_error(values: &[f32], scale: f32, limit: f32) -> f64 {
     let inverse = scale.recip();
     values
@@ -60,7 +57,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A bulk of small values and a few large ones.
+    /// Many small values and a few large ones.
     fn heavy_tail() -> Vec<f32> {
         (0..4096_i32)
             .map(|at| {

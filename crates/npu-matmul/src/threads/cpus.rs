@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which CPUs there are, and which of them are fast.
+//! The CPUs of this machine, and their speeds.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -9,36 +9,34 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::setting::ThreadsError;
 
-/// Where the kernel tells of CPUs.
+/// Sysfs directory of CPUs.
 const SYSFS: &str = "/sys/devices/system/cpu";
 
-/// What tells how fast a CPU is, the best first: its capacity at the highest
-/// clock, of 1024, which Arm kernels know (`drivers/base/arch_topology.c`), and
-/// its highest clock, kHz.
+/// Files with a CPU's speed, preferred first: the capacity at the highest clock, out of 1024, on
+/// Arm kernels (`drivers/base/arch_topology.c`), and the highest clock, kHz.
 const SPEEDS: [&str; 2] = ["cpu_capacity", "cpufreq/cpuinfo_max_freq"];
 
 /// CPUs that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cpus {
-    /// The fastest first, those of one speed by number.
+    /// CPU numbers: fastest first, then by number.
     numbers: Vec<usize>,
-    /// Whether all are of one speed, as far as is known.
+    /// Whether all CPUs have the same known speed, or none is known.
     alike: bool,
 }
 
 impl Cpus {
-    /// Those in the affinity mask of the calling thread, which a cpuset of its
-    /// cgroup has bounded.
+    /// The CPUs in the calling thread's affinity mask, which a cpuset of its cgroup limits.
     pub(super) fn allowed() -> Result<Self, ThreadsError> {
         let mask = sched_getaffinity(None).map_err(|errno| ThreadsError::Affinity { errno })?;
         let allowed = (0..CpuSet::MAX_CPU).filter(|&cpu| mask.is_set(cpu));
         Ok(Self::of(Path::new(SYSFS), allowed))
     }
 
-    /// These, by what `sysfs` tells of them.
+    /// Sorts these CPUs by the speeds in `sysfs`.
     fn of(sysfs: &Path, numbers: impl Iterator<Item = usize>) -> Self {
         let mut numbers: Vec<usize> = numbers.collect();
-        // One kind of figure for all: they cannot be compared with each other.
+        // Use one kind of figure for all CPUs: different kinds cannot be compared.
         let speeds = SPEEDS.iter().find_map(|file| {
             let speed = |&cpu: &usize| number_in(&sysfs.join(format!("cpu{cpu}")).join(file));
             numbers.iter().map(speed).collect::<Option<Vec<u64>>>()
@@ -56,13 +54,13 @@ impl Cpus {
         Self { numbers, alike }
     }
 
-    /// Whether all are of one speed, as far as is known.
+    /// Whether all CPUs have the same known speed, or none is known.
     pub(super) const fn are_alike(&self) -> bool {
         self.alike
     }
 
-    /// The CPU for a thread: the first threads get the fastest, and where there
-    /// are more threads than CPUs, it begins again.
+    /// The CPU for a thread: the first threads get the fastest CPUs. If there are more threads than
+    /// CPUs, the order starts again.
     pub(super) fn for_thread(&self, index: usize) -> Option<usize> {
         self.numbers
             .get(index.checked_rem(self.numbers.len())?)
@@ -74,7 +72,7 @@ fn number_in(file: &PathBuf) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// CPUs for this process, by its affinity mask and the limits of its cgroup.
+/// Number of CPUs for this process, limited by its affinity mask and its cgroup.
 pub(super) fn available() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
@@ -83,7 +81,7 @@ pub(super) fn available() -> usize {
 mod tests {
     use super::*;
 
-    /// A directory like sysfs's, with one file for each CPU.
+    /// A directory like sysfs, with one file for each CPU.
     fn sysfs(file: &str, values: &[(usize, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         for (cpu, value) in values {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The threads that do the CPU's share: how many, and on which CPUs.
+//! Threads for the CPU's share: number and CPUs.
 
 mod cpus;
 mod setting;

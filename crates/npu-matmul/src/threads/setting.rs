@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The setting, as text and as values.
+//! Thread settings, as text and as values.
 
 use std::fmt;
 use std::io;
@@ -10,75 +10,73 @@ use rocket_uapi::NO_THREAD_REMEDY;
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
 
-/// The environment variable that programs take [`Threads`] from.
+/// Environment variable that programs read [`Threads`] from.
 pub const THREADS_VARIABLE: &str = "NPU_THREADS";
 
-/// Most threads of a pool: Linux names no more CPUs in a `cpu_set_t`.
+/// Largest number of threads in a pool: the number of CPUs in Linux's `cpu_set_t`.
 pub(super) const MOST_THREADS: usize = CpuSet::MAX_CPU;
 
-/// How many threads, and whether each stays on one CPU.
+/// Number of threads, and whether each is pinned to one CPU.
 ///
-/// As text: a number or `auto`, and behind it `,pin` or `,free` where it is not
-/// left to the machine: `4`, `auto`, `4,pin`, `auto,free`.
+/// As text: a number or `auto`, optionally followed by `,pin` or `,free`: `4`, `auto`, `4,pin`,
+/// `auto,free`. Without suffix the machine decides; see [`Pinning::IfCpusDiffer`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Threads {
-    /// How many; `None` for as many as there are CPUs for this process, by its
-    /// affinity mask and its cgroup's limits.
+    /// Number of threads; `None` for one for each CPU that the affinity mask and cgroup allow.
     pub count: Option<NonZeroUsize>,
-    /// Whether each stays on one CPU, the fastest CPUs first.
+    /// Whether each thread is pinned to one CPU, the fastest CPUs first.
     pub pinning: Pinning,
 }
 
-/// Whether each thread stays on one CPU.
+/// Whether each thread is pinned to one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pinning {
-    /// If the CPUs differ in speed, as those of an RK3588 do: few threads shall
-    /// be on the fast ones.
+    /// Pins if the CPUs differ in speed, as on an RK3588, so that few threads use the fast ones.
     #[default]
     IfCpusDiffer,
-    /// Each thread stays on its CPU.
+    /// Pins each thread to one CPU.
     Pin,
-    /// The kernel chooses.
+    /// The kernel chooses the CPU.
     Free,
 }
 
-/// Why there are no such threads.
+/// Why the threads could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ThreadsError {
-    /// The text is no setting.
-    #[error("{text:?} is no number of threads: write 4, auto, 4,pin or auto,free, 1024 at most")]
+    /// The text is not a valid setting.
+    #[error("{text:?} is not a thread setting: use 4, auto, 4,pin or auto,free; at most 1024")]
     Unreadable {
         /// The text of the variable.
         text: String,
     },
-    /// The kernel does not tell which CPUs may be used.
-    #[error("cannot learn which CPUs this process may use: {errno}")]
+    /// The kernel did not return the CPUs of this process.
+    #[error("cannot read which CPUs this process may use: {errno}")]
     Affinity {
         /// The kernel's error.
         errno: Errno,
     },
-    /// A thread cannot stay on a CPU.
-    #[error("a thread cannot be kept on CPU {cpu}: {errno}; leave it out with \",free\"")]
+    /// A thread could not be pinned.
+    #[error("cannot pin a thread to CPU {cpu}: {errno}; use \",free\" to run without pinning")]
     Pin {
         /// Number of the CPU.
         cpu: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// Not one thread could be started.
     #[error("no thread could be started: {error}; {NO_THREAD_REMEDY}")]
     Start {
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 impl Threads {
-    /// What [`THREADS_VARIABLE`] says; `None` if it is not set or empty.
+    /// Reads [`THREADS_VARIABLE`]; `None` if it is unset or empty.
     ///
     /// # Errors
-    /// [`ThreadsError::Unreadable`].
+    /// [`ThreadsError::Unreadable`] if it is not a valid setting.
     pub fn from_env() -> Result<Option<Self>, ThreadsError> {
         match std::env::var_os(THREADS_VARIABLE) {
             Some(text) if !text.is_empty() => text.to_string_lossy().parse().map(Some),

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pools of as many threads as the system gives.
+//! Starts thread pools with as many threads as the system allows.
 //!
-//! rayon's own pools are all or nothing, and where its global pool cannot start
-//! the first parallel loop panics. So the threads are started here, before rayon
-//! is told of them.
+//! rayon's own pools start all threads or none; if its global pool cannot start, the first parallel
+//! loop panics. So this module starts the threads before it builds a rayon pool from them.
 
 use std::io;
 use std::sync::OnceLock;
@@ -14,16 +13,16 @@ use rayon::{ThreadBuilder, ThreadPool, ThreadPoolBuilder};
 
 use super::cpus::available;
 
-/// The variable by which rayon's users set the size of the global pool.
+/// Environment variable that sets the size of rayon's global pool.
 const RAYON_VARIABLE: &str = "RAYON_NUM_THREADS";
 
-/// Threads that wait for the pool that they are of.
+/// Started threads that wait for their pool.
 type Waiting = Vec<Sender<ThreadBuilder>>;
 
-/// Starts threads, `count` if the system gives as many.
+/// Starts up to `count` threads.
 ///
 /// # Errors
-/// If it gives none.
+/// The system's error if not one could be started.
 fn start(
     count: usize,
     name: impl Fn(usize) -> String,
@@ -33,7 +32,7 @@ fn start(
     for index in 0..count {
         let (sender, receiver) = mpsc::channel::<ThreadBuilder>();
         let work = move || {
-            // Without a pool there is nothing to do.
+            // If the pool was not built, the thread ends.
             if let Ok(thread) = receiver.recv() {
                 thread.run();
             }
@@ -55,7 +54,7 @@ fn spawn(builder: thread::Builder, work: Box<dyn FnOnce() + Send>) -> io::Result
     builder.spawn(work).map(drop)
 }
 
-/// Gives each of `waiting` its part of a pool.
+/// Gives each waiting thread its part of a pool.
 fn hand_over(waiting: &Waiting) -> impl FnMut(ThreadBuilder) -> io::Result<()> {
     |thread| {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
@@ -64,10 +63,10 @@ fn hand_over(waiting: &Waiting) -> impl FnMut(ThreadBuilder) -> io::Result<()> {
     }
 }
 
-/// A pool of `count` threads, or fewer.
+/// Builds a pool of up to `count` threads.
 ///
 /// # Errors
-/// If the system gives none.
+/// The system's error if not one could be started.
 pub(super) fn own_pool(count: usize, name: impl Fn(usize) -> String) -> io::Result<ThreadPool> {
     let waiting = start(count, name, spawn)?;
     let builder = ThreadPoolBuilder::new().num_threads(waiting.len());
@@ -75,33 +74,33 @@ pub(super) fn own_pool(count: usize, name: impl Fn(usize) -> String) -> io::Resu
     pool.map_err(io::Error::other)
 }
 
-/// Starts rayon's global pool, if nobody has. False if the system gives no
-/// thread: then the pool must not be used.
+/// Starts rayon's global pool if it is not running. Returns false if no thread could be started;
+/// then the global pool must not be used.
 fn start_global() -> bool {
     let set = std::env::var(RAYON_VARIABLE).ok();
     let set = set.and_then(|text| text.parse().ok());
     let count = set.filter(|&count| count > 0).unwrap_or_else(available);
     let Ok(waiting) = start(count, |index| format!("npu-cpu-{index}"), spawn) else {
-        tracing::warn!("no thread could be started: each caller does its parallel work alone");
+        tracing::warn!("no thread could be started: each caller does its parallel work itself");
         return false;
     };
-    // If the program has started it before it has threads of its own.
+    // Fails if the program started the global pool in the meantime; then that one is used.
     let builder = ThreadPoolBuilder::new().num_threads(waiting.len());
     let _ = builder.spawn_handler(hand_over(&waiting)).build_global();
     true
 }
 
-/// Makes this thread a pool, of itself alone.
+/// Makes this thread a pool with itself as the only member.
 fn work_alone() {
-    // It stays that until it ends. It is in no other: that was just asked.
+    // Lasts until the thread ends. The thread is in no other pool: the caller has checked.
     let _ = ThreadPoolBuilder::new()
         .num_threads(1)
         .use_current_thread()
         .build();
 }
 
-/// Runs `body`, in which parallel loops use the pool that the caller is in, or
-/// else the global one. Where the system gives no threads they run here.
+/// Runs `body` with parallel loops in the caller's pool, or else in rayon's global pool. If the
+/// system cannot start threads, they run in the calling thread.
 pub fn run_parallel<T>(body: impl FnOnce() -> T) -> T {
     static HAS_GLOBAL: OnceLock<bool> = OnceLock::new();
     if rayon::current_thread_index().is_none() && !*HAS_GLOBAL.get_or_init(start_global) {

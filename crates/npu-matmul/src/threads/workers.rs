@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An engine's own threads.
+//! Separate threads of an engine.
 
 use std::num::NonZeroUsize;
 
@@ -11,7 +11,7 @@ use super::setting::{Pinning, Threads, ThreadsError};
 use super::start::{own_pool, run_parallel};
 
 impl Threads {
-    /// Starts them: fewer, if the system does not give as many.
+    /// Starts the threads; fewer if the system does not allow as many.
     pub(crate) fn start(self) -> Result<Workers, ThreadsError> {
         let pinned_to = match self.pinning {
             Pinning::IfCpusDiffer => Some(Cpus::allowed()?).filter(|cpus| !cpus.are_alike()),
@@ -19,7 +19,7 @@ impl Threads {
             Pinning::Free => None,
         };
         let count = self.count.map_or_else(available, NonZeroUsize::get);
-        // The names are as `top -H` shows them.
+        // `top -H` shows these names.
         let pool = own_pool(count, |index| format!("npu-cpu-{index}"))
             .map_err(|error| ThreadsError::Start { error })?;
         if let Some(cpus) = pinned_to {
@@ -31,19 +31,19 @@ impl Threads {
     }
 }
 
-/// Keeps the calling thread on one CPU.
+/// Pins the calling thread to one CPU.
 fn pin(cpu: usize) -> Result<(), ThreadsError> {
     let mut only = CpuSet::new();
     only.set(cpu);
     sched_setaffinity(None, &only).map_err(|errno| ThreadsError::Pin { cpu, errno })
 }
 
-/// The threads of an engine: its own, or those of whoever calls it.
+/// The threads of an engine: a separate pool, or the caller's.
 #[derive(Debug, Default)]
 pub(crate) struct Workers(Option<ThreadPool>);
 
 impl Workers {
-    /// Runs `body` where its parallel parts use these threads.
+    /// Runs `body`; its parallel loops use these threads.
     pub(crate) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         match &self.0 {
             Some(pool) => pool.install(body),
@@ -75,7 +75,8 @@ mod tests {
         );
     }
 
-    /// Each has one CPU, of those that this thread may use, whose own mask stays.
+    /// Each pinned thread gets one of the CPUs that this thread may use; this thread's own mask
+    /// stays.
     #[test]
     fn pinned_threads_have_one_cpu_each() {
         let before = sched_getaffinity(None).unwrap();

@@ -119,7 +119,7 @@ fn another_boards_profile_is_refused_by_name() {
     fs::write(&file, "{}").unwrap();
     let plan = json(device, users, "plan 4x64x32");
     let why = plan["profile_refused"].as_str().unwrap();
-    has(why, &["no profile of a board"]);
+    has(why, &["not a board profile"]);
     let missing = folder.path().join("missing.json");
     let plan = json(device, Place::Named(&missing), "plan 4x64x32");
     let why = plan["profile_refused"].as_str().unwrap();
