@@ -7,13 +7,12 @@ use rknpu_regcmd::timing::{DriverCosts, Machine};
 use super::*;
 use crate::predict::Prediction;
 
-/// K and N of the matrices of Llama 3.2 1B and Gemma 3 1B.
-const MATRICES: [(usize, usize); 10] = [
+/// K and N of the matrices of the layers of Llama 3.2 1B and Gemma 3 1B.
+const MATRICES: [(usize, usize); 9] = [
     (2048, 2048),
     (2048, 512),
     (2048, 8192),
     (8192, 2048),
-    (2048, 128_256),
     (1152, 1024),
     (1152, 256),
     (1024, 1152),
