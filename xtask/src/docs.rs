@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 
 use crate::generated::replace_section;
-use crate::{links, offload, pages, paths, plans, precisions, quantisation, timing};
+use crate::{few_rows, links, offload, pages, paths, plans, precisions, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -27,7 +27,7 @@ const PAGES: [(&str, Writer); 2] = [
 ];
 
 /// Sections of others.
-const SECTIONS: [(&str, &str, Writer); 9] = [
+const SECTIONS: [(&str, &str, Writer); 12] = [
     ("timing-figures.md", "timing", timing::markdown),
     ("matmul-figures.md", "plans", plans::int8_against_fp16),
     ("../README.md", "expected", plans::expected),
@@ -36,7 +36,10 @@ const SECTIONS: [(&str, &str, Writer); 9] = [
     ("quantisation.md", "schemes", quantisation::markdown),
     ("llama-speed.md", "llama-speed", offload::speed),
     ("llama-offload.md", "llama-memory", offload::memory),
-    ("llama-speed.md", "llama-sequences", offload::sequences),
+    ("sequences.md", "sequences", offload::sequences),
+    ("sequences.md", "tokens", offload::tokens),
+    ("matmul-figures.md", "few-rows-npu", few_rows::on_npu),
+    ("matmul-figures.md", "few-rows-calls", few_rows::of_calls),
 ];
 
 /// Writes or checks all of them.

@@ -12,6 +12,7 @@ mod debian;
 mod dist;
 mod docs;
 mod external;
+mod few_rows;
 mod fresh;
 mod generated;
 mod instructions;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables of docs/llama-speed.md and docs/llama-offload.md: speed and memory of a whole model, by
-//! the rules and the timing model.
+//! Tables of docs/llama-speed.md, docs/llama-offload.md and docs/sequences.md: speed and memory of a
+//! whole model, by the rules and the timing model.
 
 use anyhow::{Context, Result};
+use npu_matmul::PlanOptions;
 use npu_offload::{AttentionChoice, Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
 
 use crate::generated::table;
+use crate::plans::FDS;
 
 /// Format of the files.
 const FORMAT: &str = "Q8_0";
 const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
 const PROMPTS: [usize; 4] = [128, 512, 2048, 8192];
-const TOGETHER: [usize; 5] = [1, 4, 8, 16, 32];
+const TOGETHER: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Tokens of each of them before the one that is made.
 const CONTEXT: usize = 512;
 const MIB: u64 = 1 << 20;
@@ -73,23 +75,56 @@ pub(crate) fn memory() -> Result<String> {
 
 /// Tokens a second of several sequences.
 pub(crate) fn sequences() -> Result<String> {
-    let (format, rules) = (format(FORMAT)?, MEGAHERTZ.map(rules));
+    let format = format(FORMAT)?;
+    let calibrated = [200, 600].map(|megahertz| {
+        let options = PlanOptions::calibrated(megahertz * 1_000_000);
+        OffloadRules::new(PlanTarget::new(FDS, options))
+    });
+    let rules: Vec<_> = MEGAHERTZ.into_iter().map(rules).chain(calibrated).collect();
     let mut rows = Vec::new();
     for shape in ModelShape::ALL {
-        let graphs = [0, 1, 2].map(|clock| Graph::new(shape, format, &rules[clock]));
+        let graphs = rules.iter().map(|rules| Graph::new(shape, format, rules));
+        let on_npu: Vec<_> = graphs.collect();
+        let on_cpu = Graph::new(shape, format, &rules[0]).on_cpu();
         for sequences in TOGETHER {
-            let speed =
-                |graph: &Graph<'_>| graph.step(sequences, CONTEXT).tokens_per_second(sequences);
-            let [slow, usual, fast] = [0, 1, 2].map(|clock| speed(&graphs[clock]));
-            let cpu = speed(&graphs[0].on_cpu());
+            let speeds = [&on_cpu].into_iter().chain(&on_npu).map(|graph| {
+                let speed = graph.step(sequences, CONTEXT).tokens_per_second(sequences);
+                format!(" | {speed:.0}")
+            });
+            let speeds: String = speeds.collect();
+            rows.push(format!("{} | {sequences}{speeds}", shape.name));
+        }
+    }
+    Ok(table(
+        "model | sequences | CPU alone | 200 MHz | 600 MHz | 1000 MHz | 200 MHz, calibrated | 600 MHz, calibrated",
+        rows,
+    ))
+}
+
+/// Tokens a second of one sequence, where all matrix products are offloaded.
+pub(crate) fn tokens() -> Result<String> {
+    let rules = MEGAHERTZ.map(|megahertz| {
+        let mut rules = rules(megahertz);
+        rules.min_rows = Some(1);
+        rules
+    });
+    let mut rows = Vec::new();
+    for shape in ModelShape::ALL {
+        for name in ["Q4_0", FORMAT, "F16"] {
+            let format = format(name)?;
+            let speed = |graph: &Graph<'_>| graph.step(1, CONTEXT).tokens_per_second(1);
+            let on_npu = [0, 1, 2].map(|clock| speed(&Graph::new(shape, format, &rules[clock])));
+            let cpu = speed(&Graph::new(shape, format, &rules[0]).on_cpu());
+            let on_npu = on_npu.map(|npu| format!(" | {npu:.1} ({:.2})", npu / cpu));
             rows.push(format!(
-                "{} | {sequences} | {cpu:.0} | {slow:.0} | {usual:.0} | {fast:.0}",
-                shape.name
+                "{} | {name} | {cpu:.1}{}",
+                shape.name,
+                on_npu.concat()
             ));
         }
     }
     Ok(table(
-        "model | sequences | CPU alone | 200 MHz | 600 MHz | 1000 MHz",
+        "model | file | CPU | 200 MHz | 600 MHz | 1000 MHz",
         rows,
     ))
 }

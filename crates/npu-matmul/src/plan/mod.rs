@@ -25,6 +25,7 @@
 mod cost;
 mod depth;
 mod envelope;
+mod few_rows;
 mod options;
 mod product;
 mod rule;

@@ -17,10 +17,11 @@
 //!
 //! The bytes, multiplications, kicks and jobs of all these can be counted without a plan. The
 //! rule takes the cut whose counts, divided by the rates of the board's profile, take the least
-//! time.
+//! time. Few rows have a separate rule for the parts (`few_rows`).
 
 use rknpu_regcmd::ProgramOptions;
 
+use super::few_rows::{FEW_ROWS, FewRows};
 use super::options::PlanOptions;
 use super::step::TaskPlan;
 use super::tiles::{even_k_tile, even_tile, k_tile_max, to_u32};
@@ -138,6 +139,30 @@ impl Cut<'_> {
         let dram = moved / profile.memory_bytes_per_second().max(1) as f64;
         let alone = pack / (m_tiles * k_parts) as f64 + unpack / jobs;
         (npu + alone).max(pack + unpack).max(dram)
+    }
+
+    /// Parts of N and of K of a product of few rows.
+    fn of_few_rows(self, most: [usize; 2]) -> [usize; 2] {
+        let Self {
+            options,
+            dtype,
+            size,
+            devices,
+            tile: [m_tile, n_tile, k_tile],
+            ..
+        } = self;
+        let [m, n, k] = size;
+        let group = dtype.kernel_group();
+        let channels = n.div_ceil(group).div_ceil(devices) * group;
+        let few = FewRows {
+            profile: &options.profile,
+            dtype,
+            size,
+            sharing: devices.min(n.div_ceil(group)),
+            tiles: [channels.div_ceil(n_tile), k.div_ceil(k_tile)],
+        };
+        let all = options.parts.unwrap_or(usize::MAX) / m.div_ceil(m_tile);
+        few.parts(most.map(|parts| parts.min(all)))
     }
 
     /// The parts that take the least time, and that time: at most so many of M, N and K.
@@ -262,6 +287,9 @@ pub(super) fn parts(
         Some(_) => 1,
     };
     let most = [rows, n.div_ceil(dtype.kernel_group()), k.div_ceil(tile[2])];
+    if m <= FEW_ROWS {
+        return (tile[0], cut.of_few_rows([most[1], most[2]]));
+    }
     let (_, cut) = cut.in_parts(most);
     (cut.tile[0], cut.parts)
 }

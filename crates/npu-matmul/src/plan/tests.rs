@@ -2,6 +2,7 @@
 //! Properties that hold for every plan.
 
 mod choices;
+mod few_rows;
 
 use std::collections::HashMap;
 use std::time::Duration;

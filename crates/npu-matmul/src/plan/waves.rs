@@ -25,7 +25,7 @@ pub(crate) const BUFFERS_OF_A_JOB: usize = 2;
 
 /// Bytes that a wave packs on a device before it is submitted, bytes. They take the
 /// CPU some 10 us; less would not be worth a SUBMIT of its own.
-const PACKED_BYTES_MIN: usize = 64 << 10;
+pub(super) const PACKED_BYTES_MIN: usize = 64 << 10;
 
 /// What a wave needs.
 #[derive(Clone, Debug, Default)]

@@ -24,7 +24,7 @@ pub struct Prediction {
     /// of its padding, on all cores.
     pub mac_ps: u64,
     /// The least that memory takes: A, B and C once, at what all cores move
-    /// together.
+    /// together at this clock.
     pub memory_ps: u64,
     /// Jobs; [`Plan::submits`] tells of SUBMIT calls.
     pub jobs: u64,
@@ -139,7 +139,9 @@ impl Plan {
         let (m, k, n) = (self.m as u128, w.k as u128, w.n as u128);
         let bits = (m + n) * k * w.dtype.input_bits() as u128
             + m * n * 8 * u128::from(self.ty.out_bytes());
-        let per_second = u128::from(machine.dram.shared_bytes_per_second.max(1));
+        let of_core = machine.dram.rate(machine.clock_hz, 1);
+        let of_all = u128::from(of_core) * u128::from(machine.chip.cores.max(1));
+        let per_second = of_all.min(machine.dram.shared_bytes_per_second.max(1).into());
         clamped((bits.div_ceil(8) * PS_PER_SECOND).div_ceil(per_second))
     }
 }

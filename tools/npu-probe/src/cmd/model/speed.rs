@@ -11,7 +11,7 @@ use crate::flags::planning::HERTZ_PER_MHZ;
 /// Clocks besides the profile's: mainline's at boot, the vendor's usual one, the highest.
 const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
 const PROMPTS: [usize; 4] = [128, 512, 2048, 8192];
-const SEQUENCES: [usize; 5] = [2, 4, 8, 16, 32];
+const SEQUENCES: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Tokens of each sequence before the new one.
 const CONTEXT: usize = 512;
 
