@@ -28,6 +28,7 @@ mod python;
 mod quantisation;
 #[cfg(test)]
 mod road;
+mod speech;
 mod teflon;
 mod timing;
 mod vm;
