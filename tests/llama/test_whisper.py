@@ -113,18 +113,16 @@ def test_whisper_cli(whisper, seen, sound):
 @pytest.mark.on_request
 @pytest.mark.parametrize("kind", ["f16", "q4_0"])
 def test_whisper_server(whisper, seen, kind):
-    """Four requests at once, of four parts of a sound: as much as one after the other."""
+    """Four requests at once, of four parts of a sound: in F16 the CPU's texts, in Q4_0 those of
+    requests one after the other."""
     sounds = [whisper.part(ENGLISH, (start, start + 8)) for start in [0, 8, 16, 24]]
-    with WhisperServer(whisper, kind, ours=False) as server:
-        cpu = [server.hear(sound) for sound in sounds]
-    assert all(cpu) and len(set(cpu)) == len(sounds), cpu
+    with WhisperServer(whisper, kind, ours=kind != "f16") as server:
+        alone = [server.hear(sound) for sound in sounds]
+    assert all(alone) and len(set(alone)) == len(sounds), alone
     with WhisperServer(whisper, kind, ours=True) as server:
         with ThreadPoolExecutor(len(sounds)) as threads:
             together = list(threads.map(server.hear, sounds))
-        alone = [server.hear(sound) for sound in sounds]
         output = server.stop()
     assert together == alone, (together, alone)
-    if kind == "f16":
-        assert together == cpu, (together, cpu)
-    assert output.stats.offloaded() >= 2 * len(sounds) * SOUND_PRODUCTS
-    seen(f"{output.stats.offloaded()} products, {sum(map(str.__eq__, together, cpu))} of 4 texts")
+    assert output.stats.offloaded() >= len(sounds) * SOUND_PRODUCTS
+    seen(f"{output.stats.offloaded()} products, {together}")
