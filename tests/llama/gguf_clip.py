@@ -13,6 +13,8 @@ PATCHES = (IMAGE // PATCH) ** 2
 # Products with stored weights that an image takes: six of each layer but the last, whose result LLaVA
 # does not take, and the projector's.
 PRODUCTS = 6 * (LAYERS - 1) + 2
+# Of the same layers.
+ATTENTION = LAYERS - 1
 
 
 def write(path: Path, width: int = 256) -> None:

@@ -55,6 +55,8 @@ class Server:
     """A running server; stopped at the end of a `with`. By default for one request at a time, and
     without our backend."""
 
+    NAME = "llama-server"
+
     def __init__(
         self,
         stock: Stock,
@@ -63,8 +65,7 @@ class Server:
         ours: bool = False,
         env: Mapping[str, str] = {},
     ):
-        words = [*stock.command("llama-server"), "-m", str(model), "--host", "127.0.0.1"]
-        words += ["-t", THREADS, "-np", "1", *options]
+        words = [*self._command(stock, model), *options]
         # Nothing of the machine's proxies.
         self.http = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         for left in reversed(range(STARTS)):
@@ -85,7 +86,11 @@ class Server:
             except BaseException:
                 self.__exit__()
                 raise
-            assert left, f"llama-server ended while starting: {self._output().stderr}"
+            assert left, f"{self.NAME} ended while starting: {self._output().stderr}"
+
+    def _command(self, stock: Stock, model: Path) -> list[str]:
+        words = [*stock.command(self.NAME), "-m", str(model), "--host", "127.0.0.1"]
+        return [*words, "-t", THREADS, "-np", "1"]
 
     def _answers(self) -> bool:
         """Waits until it answers; false if it ends."""
@@ -95,7 +100,7 @@ class Server:
                 self.ask("/health")
                 return True
             except (URLError, OSError):
-                assert time.monotonic() < end, f"llama-server says nothing for {START_LIMIT} s"
+                assert time.monotonic() < end, f"{self.NAME} says nothing for {START_LIMIT} s"
                 time.sleep(0.05)
         return False
 
@@ -115,12 +120,15 @@ class Server:
     def _output(self) -> Output:
         self.log.seek(0)
         log = self.log.read().decode(errors="replace")
-        return Output("llama-server", self.process.returncode, b"", log)
+        return Output(self.NAME, self.process.returncode, b"", log)
 
     def ask(self, path: str, **body: object) -> dict[str, Any]:
-        data = json.dumps(body).encode() if body else None
-        kind = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, kind)
+        return self.post(path, json.dumps(body).encode() if body else None)
+
+    def post(self, path: str, data: bytes | None, kind: str = "application/json") -> dict[str, Any]:
+        """Sends data of a kind; without any it asks."""
+        url, kinds = f"http://127.0.0.1:{self.port}{path}", {"Content-Type": kind}
+        request = urllib.request.Request(url, data, kinds)
         with self.http.open(request, timeout=ANSWER_LIMIT) as answer:
             return json.load(answer)
 

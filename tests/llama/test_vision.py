@@ -11,8 +11,8 @@ from test_placement import NEAR
 
 
 def test_vision(stock, seen):
-    """A model that is shown an image writes what it writes on the CPU; the encoder's products are
-    offloaded, and right, if the device is named."""
+    """A model that is shown an image writes what it writes on the CPU; the encoder's products and
+    attention are offloaded, and right, if the device is named."""
     encoder, image = WORK / "clip-f16.gguf", WORK / "image.ppm"
     gguf_clip.write(encoder)
     gguf_clip.write_image(image)
@@ -30,6 +30,8 @@ def test_vision(stock, seen):
     assert cpu.text.strip() and cpu.text == language.text == both.text, both.text
     more = both.stats.offloaded() - language.stats.offloaded()
     assert more == gguf_clip.PRODUCTS, both.stats.text
+    attention = both.stats.attention - language.stats.attention
+    assert attention == gguf_clip.ATTENTION, both.stats.text
     errors = [float(error) for error in re.findall(r"verified .*: NMSE (\S+)", both.stderr)]
     assert errors and max(errors) <= NEAR, errors
-    seen(f"{more} matmuls of the encoder, NMSE of all at most {max(errors)}")
+    seen(f"{more} matmuls and {attention} attention of the encoder, NMSE at most {max(errors)}")

@@ -7,7 +7,9 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 
 use crate::generated::replace_section;
-use crate::{few_rows, links, offload, pages, paths, plans, precisions, quantisation, timing};
+use crate::{
+    few_rows, links, offload, pages, paths, plans, precisions, quantisation, speech, timing,
+};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -27,7 +29,7 @@ const PAGES: [(&str, Writer); 2] = [
 ];
 
 /// Sections of others.
-const SECTIONS: [(&str, &str, Writer); 12] = [
+const SECTIONS: [(&str, &str, Writer); 13] = [
     ("timing-figures.md", "timing", timing::markdown),
     ("matmul-figures.md", "plans", plans::int8_against_fp16),
     ("../README.md", "expected", plans::expected),
@@ -40,6 +42,7 @@ const SECTIONS: [(&str, &str, Writer); 12] = [
     ("sequences.md", "tokens", offload::tokens),
     ("matmul-figures.md", "few-rows-npu", few_rows::on_npu),
     ("matmul-figures.md", "few-rows-calls", few_rows::of_calls),
+    ("speech-and-pictures.md", "encoder", speech::encoder),
 ];
 
 /// Writes or checks all of them.

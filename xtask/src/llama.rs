@@ -29,8 +29,8 @@ const PACKAGES: [&str; 5] = [
 /// The check under valgrind, and what it takes besides: valgrind needs the names of
 /// functions within the dynamic loader.
 const VALGRIND: (&str, [&str; 2]) = ("valgrind", ["libc6-dbg", "valgrind"]);
-/// The check of whisper.cpp, and what it takes besides.
-const WHISPER: (&str, [&str; 1]) = ("whisper", ["libwhisper1"]);
+/// How the names of whisper.cpp's checks begin, and what they take besides.
+const WHISPER: (&str, [&str; 1]) = ("whisper", ["whisper.cpp-tools"]);
 /// The check of boards that differ, for which `npu-probe` plays them.
 const BOARDS: &str = "boards";
 /// Checks that measure what is shipped.
@@ -82,7 +82,9 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
 /// `cargo xtask demo`: has the stock llama-completion go on from a prompt twice, as it
 /// comes and with our backend; an error if the texts differ, or nothing was offloaded.
 pub(crate) fn demo(args: &LlamaArgs) -> Result<()> {
-    run_checked(checks(args, &[], false)?.arg("demo.py"))
+    // No check: nothing is fetched or built that only some of them take.
+    let only = ["demo".to_owned()];
+    run_checked(checks(args, &only, false)?.arg("demo.py"))
 }
 
 /// Has `script` of tests/llama make a model, `name`; returns its file.
@@ -115,7 +117,8 @@ fn checks(args: &LlamaArgs, only: &[String], record: bool) -> Result<Command> {
             .and_then(|packages| packages.inspect_err(|error| println!("{error:#}")).ok())
     };
     let for_valgrind = if_asked(has(VALGRIND.0) && arch.is_native(), "-debug", &VALGRIND.1);
-    let for_whisper = if_asked(has(WHISPER.0), "-whisper", &WHISPER.1);
+    let hears = only.is_empty() || only.iter().any(|check| check.starts_with(WHISPER.0));
+    let for_whisper = if_asked(hears, "-whisper", &WHISPER.1);
     let probe = (only.is_empty() || has(BOARDS))
         .then(build::probe)
         .transpose()?;

@@ -34,6 +34,7 @@ mod python;
 mod quantisation;
 #[cfg(test)]
 mod road;
+mod speech;
 mod teflon;
 mod timing;
 mod vm;
