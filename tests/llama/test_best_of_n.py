@@ -18,7 +18,7 @@ from best_of_n import Answer, Client, beam, last_match, vote  # noqa: E402
 MOST = 32
 COUNTS = [1, 2, 4, 8, 16, 32]
 # Questions of the picture, and of the run on the NPU.
-QUESTIONS, FEW = 20, 2
+QUESTIONS, FEW = 60, 2
 FEW_ANSWERS = 4
 # Beginnings that a beam search keeps, for so many steps that it samples at a time.
 WIDTH = {n: max(1, n // 4) for n in COUNTS}
