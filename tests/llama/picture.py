@@ -19,7 +19,7 @@ HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 320" width="760" height="320" '
     'font-family="sans-serif" font-size="12">\n'
     "<!-- SPDX-License-Identifier: MIT OR Apache-2.0. "
-    "Written by `cargo xtask llama answers --record`. -->\n"
+    "Written by `cargo xtask llama answers`, told to record. -->\n"
     '<rect width="760" height="320" fill="white"/>\n'
 )
 

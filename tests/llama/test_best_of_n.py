@@ -51,7 +51,7 @@ def test_votes_and_beams_choose():
     answers = [Answer(text, ended=True) for text in texts]
     assert vote(answers, RESULT) == "22" and vote(answers[3:], RESULT) is None
     assert [sums.score("7+6+9=", text) for text in texts] == [1.0, 0.0, 0.0, 0.0]
-    assert sums.score("7+6+9=", "13,") == 0.5
+    assert sums.score("7+6+9=", "13,") == 0.5 and sums.score("7+6+9=", "13,22,22") == 0.0
     assert gguf_sums.result("7+6+9+4+8=") == gguf_sums.answer(76948)[-3:-1] == "34"
 
     class Writer:
