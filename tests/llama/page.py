@@ -10,6 +10,7 @@ from stock import Stock
 
 QUALITY = ROOT / "docs/llama-quality.md"
 SPEED = ROOT / "docs/llama-speed.md"
+ANSWERS = ROOT / "docs/many-answers.md"
 
 
 def write(page: Path, sections: dict[str, str]) -> None:

@@ -154,6 +154,25 @@ class Server:
         assert len(steps) == count, f"llama-server wrote {len(steps)} tokens, not {count}"
         return steps
 
+    def write(self, *prompts: list[int], count: int) -> list[bytes]:
+        """The texts of so many tokens after each of `prompts`, which are begun together. The drafts of
+        the first are counted."""
+        answers = self.ask(
+            "/completion",
+            prompt=list(prompts),
+            n_predict=count,
+            temperature=0,
+            ignore_eos=True,
+            cache_prompt=False,
+        )
+        # One prompt has one answer, without a list around it.
+        answers = answers if isinstance(answers, list) else [answers]
+        timings = answers[0]["timings"]
+        self.drafted = int(timings.get("draft_n", 0))
+        self.accepted = int(timings.get("draft_n_accepted", 0))
+        assert len(answers) == len(prompts), f"{len(answers)} answers to {len(prompts)} prompts"
+        return [answer["content"].encode() for answer in sorted(answers, key=lambda a: a["index"])]
+
     def status_of(self, tokens: list[int], count: int) -> int:
         """The HTTP status of a request that is refused."""
         try:

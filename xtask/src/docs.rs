@@ -8,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::generated::replace_section;
 use crate::{
-    few_rows, links, offload, pages, paths, plans, precisions, quantisation, speech, timing,
+    answers, few_rows, links, offload, pages, paths, plans, precisions, quantisation, speech,
+    timing,
 };
 
 /// Options of `cargo xtask docs`.
@@ -29,7 +30,7 @@ const PAGES: [(&str, Writer); 2] = [
 ];
 
 /// Sections of others.
-const SECTIONS: [(&str, &str, Writer); 13] = [
+const SECTIONS: [(&str, &str, Writer); 15] = [
     ("timing-figures.md", "timing", timing::markdown),
     ("matmul-figures.md", "plans", plans::int8_against_fp16),
     ("../README.md", "expected", plans::expected),
@@ -43,6 +44,12 @@ const SECTIONS: [(&str, &str, Writer); 13] = [
     ("matmul-figures.md", "few-rows-npu", few_rows::on_npu),
     ("matmul-figures.md", "few-rows-calls", few_rows::of_calls),
     ("speech-and-pictures.md", "encoder", speech::encoder),
+    ("many-answers.md", "answers-cost", answers::cost),
+    (
+        "many-answers.md",
+        "answers-speculative",
+        answers::speculative,
+    ),
 ];
 
 /// Writes or checks all of them.

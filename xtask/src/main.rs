@@ -2,6 +2,7 @@
 //! The project's build and test tasks: `cargo xtask COMMAND`.
 
 mod abi;
+mod answers;
 mod arch;
 mod book;
 mod build;

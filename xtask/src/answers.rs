@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tables of docs/many-answers.md: what several answers and drafted tokens cost, by the rules and
+//! the timing model.
+
+use anyhow::{Context, Result};
+use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
+
+use crate::generated::table;
+
+/// Format of the files.
+const FORMAT: &str = "Q8_0";
+const MEGAHERTZ: [u64; 2] = [200, 600];
+const ANSWERS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// Rows that a draft of 3, 7 or 15 tokens makes.
+const VERIFIED: [usize; 3] = [4, 8, 16];
+/// Shares of drafted tokens that are right, each given those before it.
+const ACCEPTED: [f64; 2] = [0.7, 0.9];
+/// Tokens of each sequence before the one that is made.
+const CONTEXT: usize = 512;
+const PS_PER_MS: f64 = 1e9;
+
+fn rules(megahertz: u64) -> OffloadRules {
+    OffloadRules::new(PlanTarget::at_clock(megahertz * 1_000_000))
+}
+
+fn format() -> Result<NumberFormat> {
+    NumberFormat::named(FORMAT).with_context(|| format!("no format {FORMAT}"))
+}
+
+/// Milliseconds of a step of so many sequences.
+fn step_ms(graph: &Graph<'_>, sequences: usize) -> f64 {
+    graph.step(sequences, CONTEXT).total() as f64 / PS_PER_MS
+}
+
+/// What a token of each of N answers takes, and as many times what one answer alone takes.
+pub(crate) fn cost() -> Result<String> {
+    let (format, rules) = (format()?, MEGAHERTZ.map(rules));
+    let graphs = [0, 1].map(|clock| Graph::new(ModelShape::LLAMA32_1B, format, &rules[clock]));
+    let places = [graphs[0].on_cpu(), graphs[0].clone(), graphs[1].clone()];
+    let rows = ANSWERS.map(|answers| {
+        let cells = places.each_ref().map(|place| {
+            let (all, one) = (step_ms(place, answers), step_ms(place, 1));
+            format!("{all:.0} ms, {:.1} x", all / one)
+        });
+        format!("{answers} | {}", cells.join(" | "))
+    });
+    let heads = "answers | CPU alone | 200 MHz | 600 MHz";
+    Ok(table(heads, rows))
+}
+
+/// Tokens that a checked batch of `rows` gives on average: those that are right one after the
+/// other, and the model's own token behind them.
+fn gained(rows: usize, accepted: f64) -> f64 {
+    (1.0 - accepted.powi(rows as i32)) / (1.0 - accepted)
+}
+
+/// Tokens a second with drafts of a smaller model on the CPU, and with drafts that take no time, as
+/// those that are found in the text before.
+pub(crate) fn speculative() -> Result<String> {
+    let (format, rules) = (format()?, MEGAHERTZ.map(rules));
+    let graphs = [0, 1].map(|clock| Graph::new(ModelShape::LLAMA32_3B, format, &rules[clock]));
+    let places = [graphs[0].on_cpu(), graphs[0].clone(), graphs[1].clone()];
+    let draft = Graph::new(ModelShape::LLAMA32_1B, format, &rules[0]).on_cpu();
+    let alone = 1e3 / step_ms(&places[0], 1);
+    let mut rows = vec![format!("none | | | {alone:.1} | {alone:.1} | {alone:.1}")];
+    for (name, draft_ms) in [(draft.shape.name, step_ms(&draft, 1)), ("n-grams", 0.0)] {
+        for batch in VERIFIED {
+            for accepted in ACCEPTED {
+                let drafted = batch - 1;
+                let cells = places.each_ref().map(|place| {
+                    let all_ms = draft_ms * drafted as f64 + step_ms(place, batch);
+                    format!("{:.1}", 1e3 * gained(batch, accepted) / all_ms)
+                });
+                let (cells, right) = (cells.join(" | "), 100.0 * accepted);
+                rows.push(format!("{name} | {drafted} | {right:.0} % | {cells}"));
+            }
+        }
+    }
+    let heads = "draft | tokens | right, each | CPU alone | 200 MHz | 600 MHz";
+    Ok(table(heads, rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_gives_a_token_to_all_of_them() {
+        assert!((gained(4, 0.0) - 1.0).abs() < 1e-12);
+        assert!((gained(4, 0.5) - 1.875).abs() < 1e-12);
+        assert!(gained(4, 0.999) > 3.99);
+    }
+}
