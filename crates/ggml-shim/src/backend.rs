@@ -10,6 +10,7 @@ use crate::abi::{Backend, Graph, status};
 use crate::graph;
 use crate::layout::BackendCallbacks;
 use crate::runtime::{Runtime, guard, own_name};
+use crate::serve;
 use crate::stream::Stream;
 
 /// Tells our backends from others; a random number, like everybody's.
@@ -58,6 +59,10 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
         };
         // SAFETY: ggml passes a live graph and waits for the result.
         let nodes = unsafe { runtime.host.nodes(graph) };
+        if let Some(evidence) = &runtime.evidence {
+            // SAFETY: as above.
+            return unsafe { serve::compute(runtime, stream, evidence, (graph, &nodes)) };
+        }
         // SAFETY: they are those of that graph.
         unsafe { graph::compute(runtime, stream, &nodes) }
     })

@@ -10,8 +10,10 @@ use std::slice;
 
 use npu_offload::NumberFormat;
 
-use self::memory::is_readable;
-pub(crate) use self::memory::{Footprint, TensorContext, buffer_of, footprint, output, overlap};
+pub(crate) use self::memory::{
+    Footprint, TensorContext, buffer_of, footprint, output, overlap, written,
+};
+use self::memory::{is_evident, is_readable};
 use crate::abi::{self, Buffer, Tensor, usage};
 use crate::descriptor::TensorDescriptor;
 use crate::host::Host;
@@ -267,6 +269,8 @@ unsafe fn place(context: &TensorContext<'_>, weights: &Tensor) -> WeightLocation
     match (usage, is_host) {
         (usage::WEIGHTS, true) => WeightLocation::Plain,
         (usage::WEIGHTS, false) => WeightLocation::Rearranged,
+        // SAFETY: as above.
+        (_, true) if unsafe { is_evident(context, weights, buffer) } => WeightLocation::Plain,
         _ => WeightLocation::Elsewhere,
     }
 }

@@ -7,6 +7,7 @@ use std::slice;
 use zerocopy::FromBytes;
 
 use crate::abi::{Buffer, Tensor};
+use crate::evidence::Evidence;
 use crate::host::Host;
 use crate::types::FormatTable;
 
@@ -17,6 +18,8 @@ pub(crate) struct TensorContext<'a> {
     pub(crate) host: &'a Host,
     /// The host's number formats.
     pub(crate) types: FormatTable,
+    /// What are weights, if the host does not say so.
+    pub(crate) evidence: Option<&'a Evidence>,
 }
 
 /// The buffer of `tensor`, or of what it is a view of; null if it has none.
@@ -46,6 +49,42 @@ pub(super) unsafe fn is_readable(context: &TensorContext<'_>, tensor: &Tensor) -
     let buffer_type = unsafe { context.host.buffer_type(buffer) };
     // SAFETY: as above.
     unsafe { context.host.is_host(buffer_type) }
+}
+
+/// Whether `weights` in `buffer` are that by the evidence.
+///
+/// # Safety
+/// It is a tensor of the host.
+pub(super) unsafe fn is_evident(
+    context: &TensorContext<'_>,
+    weights: &Tensor,
+    buffer: *const Buffer,
+) -> bool {
+    // SAFETY: the caller's promise is the callee's.
+    let format = unsafe { context.types.format(weights.type_id) };
+    let seen = context.evidence.zip(weights.range(&format));
+    seen.is_some_and(|(evidence, range)| evidence.are_weights(buffer, &range))
+}
+
+/// The buffer that a node writes, and which addresses; `None` if it computes nothing, or nowhere.
+///
+/// # Safety
+/// As [`super::classify`].
+pub(crate) unsafe fn written(
+    context: &TensorContext<'_>,
+    tensor: *const Tensor,
+) -> Option<(*mut Buffer, Range<usize>)> {
+    // SAFETY: null or live, by the caller's promise.
+    let node = unsafe { tensor.as_ref() }?;
+    let ops = context.host.ops();
+    if node.op == ops.none || ops.views.contains(&node.op) {
+        return None;
+    }
+    // SAFETY: as above.
+    let buffer = unsafe { buffer_of(node) };
+    // SAFETY: a tensor of the host, by the caller's promise.
+    let format = unsafe { context.types.format(node.type_id) };
+    Some((buffer, node.range(&format)?)).filter(|_| !buffer.is_null())
 }
 
 /// The addresses that a node reads and writes.

@@ -39,6 +39,7 @@ fn context(host: &Host) -> TensorContext<'_> {
     TensorContext {
         host,
         types: fake_types(),
+        evidence: None,
     }
 }
 
