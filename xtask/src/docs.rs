@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 
 use crate::generated::replace_section;
-use crate::{links, offload, pages, paths, plans, precisions, quantisation, timing};
+use crate::{boards, links, offload, pages, paths, plans, precisions, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -27,7 +27,7 @@ const PAGES: [(&str, Writer); 2] = [
 ];
 
 /// Sections of others.
-const SECTIONS: [(&str, &str, Writer); 9] = [
+const SECTIONS: [(&str, &str, Writer); 10] = [
     ("timing.md", "timing", timing::markdown),
     ("matmul-figures.md", "plans", plans::int8_against_fp16),
     ("../README.md", "expected", plans::expected),
@@ -37,6 +37,7 @@ const SECTIONS: [(&str, &str, Writer); 9] = [
     ("llama-speed.md", "llama-speed", offload::speed),
     ("llama-offload.md", "llama-memory", offload::memory),
     ("llama-speed.md", "llama-sequences", offload::sequences),
+    ("rpc.md", "rpc-boards", boards::markdown),
 ];
 
 /// Writes or checks all of them.

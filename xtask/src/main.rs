@@ -3,6 +3,7 @@
 
 mod abi;
 mod arch;
+mod boards;
 mod book;
 mod build;
 mod ci;
