@@ -8,10 +8,12 @@ that was fixed when Debian built it (and that does not exist here), and then nex
 links to the CPU backends beside it.
 """
 
+import copy
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import process
 from options import HERE, OPTIONS, THREADS, WORK, External
@@ -23,6 +25,9 @@ COMPILE = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]
 
 class Stock:
     """The binaries, and the backend that they are to load."""
+
+    # What each program is started by.
+    prefix: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.root = Path(OPTIONS.packages)
@@ -44,8 +49,19 @@ class Stock:
             (private / plugin.name).symlink_to(plugin)
         return Path(shutil.copy(OPTIONS.loader, private / "ld.so"))
 
+    def elsewhere(self, prefix: Sequence[str], *plugins: str) -> Self:
+        """The same binaries, started by `prefix`, which find more of ggml's backends."""
+        other = copy.copy(self)
+        other.prefix = tuple(prefix)
+        other.plugins = list(self.plugins)
+        for plugin in plugins:
+            other.plugins += self.libraries.glob(f"ggml/backends0/libggml-{plugin}.so")
+        other.loader = other._place_loader()
+        return other
+
     def tool(self, name: str) -> Path:
-        for place in ["usr/bin", f"usr/libexec/{OPTIONS.triplet}/llama.cpp-tests"]:
+        libexec = f"usr/libexec/{OPTIONS.triplet}"
+        for place in ["usr/bin", f"{libexec}/llama.cpp-tests", f"{libexec}/llama/bin"]:
             if (self.root / place / name).exists():
                 return self.root / place / name
         raise External(f"the packages contain no {name}")
@@ -55,7 +71,7 @@ class Stock:
         then of the packages."""
         path = ":".join(map(str, [*directories, self.libraries]))
         words = [self.loader, "--argv0", program.name, "--library-path", path, program]
-        return [*OPTIONS.emulator, *map(str, words)]
+        return [*self.prefix, *OPTIONS.emulator, *map(str, words)]
 
     def command(self, tool: str) -> list[str]:
         return self.program(self.tool(tool), self.libraries / "llama")

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::generated::replace_section;
 use crate::{
-    answers, few_rows, links, offload, pages, paths, plans, precisions, quantisation, speech,
-    timing,
+    answers, boards, few_rows, links, offload, pages, paths, plans, precisions, quantisation,
+    speech, timing,
 };
 
 /// Options of `cargo xtask docs`.
@@ -30,7 +30,7 @@ const PAGES: [(&str, Writer); 2] = [
 ];
 
 /// Sections of others.
-const SECTIONS: [(&str, &str, Writer); 15] = [
+const SECTIONS: [(&str, &str, Writer); 16] = [
     ("timing-figures.md", "timing", timing::markdown),
     ("matmul-figures.md", "plans", plans::int8_against_fp16),
     ("../README.md", "expected", plans::expected),
@@ -50,6 +50,7 @@ const SECTIONS: [(&str, &str, Writer); 15] = [
         "answers-speculative",
         answers::speculative,
     ),
+    ("rpc.md", "rpc-boards", boards::markdown),
 ];
 
 /// Writes or checks all of them.

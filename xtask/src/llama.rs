@@ -19,12 +19,13 @@ use crate::process::run_checked;
 use crate::{paths, python};
 
 /// The packages with the programs used here; apt adds what they need.
-const PACKAGES: [&str; 5] = [
+const PACKAGES: [&str; 6] = [
     "llama.cpp-examples",
     "llama.cpp-tools",
     "llama.cpp-tools-extra",
     "llama.cpp-tests",
     "libggml0",
+    "libggml0-backend-rpc",
 ];
 /// The check under valgrind, and what it takes besides: valgrind needs the names of
 /// functions within the dynamic loader.

@@ -4,6 +4,7 @@
 mod abi;
 mod answers;
 mod arch;
+mod boards;
 mod book;
 mod build;
 mod ci;

@@ -234,6 +234,9 @@ const _: () = {
     assert!(offset_of!(DeviceObject, context) == 0x80);
 };
 
+/// `ggml_abort_callback`: true to stop.
+pub(crate) type AbortCallback = unsafe extern "C" fn(*mut c_void) -> bool;
+
 /// `struct ggml_backend_reg_i`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

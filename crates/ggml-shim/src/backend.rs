@@ -11,6 +11,7 @@ use crate::graph;
 use crate::host_tensor::HostTensor;
 use crate::layout::BackendCallbacks;
 use crate::runtime::{Runtime, guard, own_name};
+use crate::serve;
 use crate::stream::Stream;
 
 /// Tells our backends from others; a random number, like everybody's.
@@ -64,8 +65,12 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
             unsafe { HostTensor::new(runtime.context(), node) }
         });
         let nodes: Vec<_> = nodes.collect();
-        // SAFETY: they are allocated, and nobody else accesses their data but to read operands while
-        // ggml waits.
+        if let Some(evidence) = &runtime.evidence {
+            // SAFETY: the graph is live; its nodes are allocated, and nobody else accesses their data
+            // but to read operands while ggml waits.
+            return unsafe { serve::compute(runtime, stream, evidence, (graph, &nodes)) };
+        }
+        // SAFETY: as above.
         unsafe { graph::compute(runtime, stream, &nodes) }
     })
 }

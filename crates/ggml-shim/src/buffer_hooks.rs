@@ -3,6 +3,7 @@
 //! buffer, and then do what they replaced.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
@@ -44,6 +45,9 @@ unsafe extern "C" fn free(buffer: *mut Buffer) {
         let Some(entry) = runtime.weight_buffers.remove(buffer) else {
             return;
         };
+        if let Some(evidence) = &runtime.evidence {
+            evidence.freed(buffer);
+        }
         if let Some(original) = entry.originals().free_buffer {
             // SAFETY: the callback that the host gave this buffer, called as
             // the host wanted to call it.
@@ -63,7 +67,9 @@ unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_
             None => status::SUCCESS,
         };
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
-        if let Some(tensor) = unsafe { HostTensor::new(runtime.context(), tensor) } {
+        let tensor = unsafe { HostTensor::new(runtime.context(), tensor) };
+        // Weights that are known by evidence are decided about when they are used.
+        if let Some(tensor) = tensor.filter(|_| runtime.evidence.is_none()) {
             contain(|| entry.place(&runtime.weight_context(), tensor));
         }
         status
@@ -83,7 +89,10 @@ unsafe extern "C" fn memset_tensor(
         };
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
         let target = unsafe { HostTensor::new(runtime.context(), tensor) };
-        forget(&entry, target, offset, size);
+        let range = forget(&entry, target, offset, size);
+        if let Some((evidence, range)) = runtime.evidence.as_ref().zip(range) {
+            evidence.filled(buffer, &range);
+        }
         if let Some(original) = entry.originals().memset_tensor {
             // SAFETY: as in `free`.
             unsafe { original(buffer, tensor, value, offset, size) };
@@ -97,6 +106,9 @@ unsafe extern "C" fn clear(buffer: *mut Buffer, value: u8) {
             return;
         };
         entry.residents.forget(0..usize::MAX);
+        if let Some(evidence) = &runtime.evidence {
+            evidence.filled(buffer, &(0..usize::MAX));
+        }
         if let Some(original) = entry.originals().clear {
             // SAFETY: as in `free`.
             unsafe { original(buffer, value) };
@@ -120,7 +132,10 @@ unsafe extern "C" fn set_tensor(
         };
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
         let target = unsafe { HostTensor::new(runtime.context(), tensor) };
-        forget(&entry, target, offset, size);
+        let range = forget(&entry, target, offset, size);
+        if let Some((evidence, range)) = runtime.evidence.as_ref().zip(range) {
+            evidence.given(buffer, &range);
+        }
         // Data come when all tensors of a model have their places.
         if entry.is_waiting() {
             contain(|| runtime.weight_buffers.settle(&runtime.weight_context()));
@@ -182,10 +197,15 @@ fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: 
     });
 }
 
-/// Forgets what was packed from bytes of `tensor`.
-fn forget(entry: &WeightBuffer, tensor: Option<HostTensor<'_>>, offset: usize, size: usize) {
-    if let Some(tensor) = tensor {
-        let start = tensor.address().saturating_add(offset);
-        entry.residents.forget(start..start.saturating_add(size));
-    }
+/// Forgets what was packed from bytes of `tensor`. Returns their addresses.
+fn forget(
+    entry: &WeightBuffer,
+    tensor: Option<HostTensor<'_>>,
+    offset: usize,
+    size: usize,
+) -> Option<Range<usize>> {
+    let start = tensor?.address().saturating_add(offset);
+    let range = start..start.saturating_add(size);
+    entry.residents.forget(range.clone());
+    Some(range)
 }

@@ -27,10 +27,12 @@ const STATS: &str = "GGML_ROCKET_STATS";
 const TRACE: &str = "GGML_ROCKET_TRACE";
 const VERIFY: &str = "GGML_ROCKET_VERIFY";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
+/// Of the server of boards, which messages name.
+pub(crate) const SERVE: &str = "GGML_ROCKET_SERVE";
 
 /// All of ours.
-const VARIABLES: [&str; 9] = [
-    MIN_M, ATTENTION, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE,
+const VARIABLES: [&str; 10] = [
+    MIN_M, ATTENTION, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE, SERVE,
 ];
 
 /// What the user set in the environment.
@@ -50,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) tensors: Patterns,
     /// `GGML_ROCKET_STATS`: whether to print a table at exit.
     pub(crate) stats: bool,
+    /// `GGML_ROCKET_SERVE`: whether to take whole graphs, as ggml's RPC server hands them over.
+    pub(crate) serve: bool,
     /// `GGML_ROCKET_TRACE`: the file for a trace.
     pub(crate) trace: Option<PathBuf>,
     /// `GGML_ROCKET_VERIFY`: every how many products one is computed again.
@@ -149,12 +153,12 @@ impl Config {
                 }
             }
         }
-        let mut stats = false;
-        if let Some(value) = text(STATS) {
-            match value.as_str() {
-                "1" => stats = true,
-                "0" => {}
-                _ => complain(STATS, &value, "0 or 1", "0"),
+        let [mut stats, mut serve] = [false; 2];
+        for (name, switch) in [(STATS, &mut stats), (SERVE, &mut serve)] {
+            match text(name).as_deref() {
+                Some("1") => *switch = true,
+                Some("0") | None => {}
+                Some(value) => complain(name, value, "0 or 1", "0"),
             }
         }
         let path = |name: &str| get(name).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -192,6 +196,7 @@ impl Config {
                 memory,
                 tensors,
                 stats,
+                serve,
                 trace,
                 verify,
                 threads,
@@ -284,6 +289,7 @@ mod tests {
             ("GGML_ROCKET_MEM", "2G"),
             ("GGML_ROCKET_TENSORS", "!output*"),
             ("GGML_ROCKET_STATS", "1"),
+            ("GGML_ROCKET_SERVE", "1"),
             ("GGML_ROCKET_TRACE", "a trace.json"),
             ("GGML_ROCKET_DEVICE", "model"),
             ("ROCKET_DEVICE", "/dev/accel/accel7"),
@@ -292,7 +298,7 @@ mod tests {
         assert_eq!(config.precision, PrecisionChoice::Always(ComputeType::Fp16));
         assert_eq!(config.memory, Some(2 << 30));
         assert!(!config.tensors.include("output.weight"));
-        assert!(config.stats);
+        assert!(config.stats && config.serve);
         assert_eq!(config.trace, Some("a trace.json".into()));
         assert_eq!(config.device, Some(Selector::Model));
         assert!(complaints.is_empty());
@@ -369,5 +375,7 @@ mod tests {
         let (config, complaints) = parse(&[("GGML_ROCKET_STATS", "yes")]);
         assert!(!config.stats);
         assert!(complaints[0].contains("GGML_ROCKET_STATS"));
+        let (config, complaints) = parse(&[("GGML_ROCKET_SERVE", "on")]);
+        assert!(!config.serve && complaints[0].contains("GGML_ROCKET_SERVE"));
     }
 }

@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
 use crate::abi::{BufferFromHostPtr, BufferType, Device, Reg};
-use crate::cpu_ops::{CpuOps, CpuStream, SetThreads};
+use crate::cpu_ops::{CpuOps, CpuSetters, CpuStream, SetAbort, SetThreads};
 use crate::host_tensor::HostTensor;
 use crate::layout::{self, AllocBuffer};
 use crate::shared::GgmlPtr;
@@ -28,6 +28,8 @@ const MOST_EXTRAS: usize = 16;
 pub(crate) const EXTRAS_NAME: &CStr = c"ggml_backend_dev_get_extra_bufts";
 /// Its name of what sets the threads of a backend.
 const SET_THREADS_NAME: &CStr = c"ggml_backend_set_n_threads";
+/// And of what sets the function that stops it.
+const SET_ABORT_NAME: &CStr = c"ggml_backend_set_abort_callback";
 
 type CpuBufferType = unsafe extern "C" fn() -> *mut BufferType;
 type DevByType = unsafe extern "C" fn(c_int) -> *mut Device;
@@ -120,13 +122,27 @@ impl CpuBackend {
     /// A backend of the CPU for one stream; `None` if it cannot be had.
     pub(crate) fn stream(&self) -> Option<CpuStream> {
         let (ops, device) = self.ops.zip(self.device())?;
-        let set_threads = self.own_function(device, SET_THREADS_NAME);
-        // SAFETY: a function of that type is what is behind this name; a function pointer has the
-        // size of a data pointer on every Linux target.
-        let set_threads = set_threads.map(|function| unsafe {
-            std::mem::transmute::<NonNull<c_void>, SetThreads>(function)
-        });
-        ops.stream(device, set_threads)
+        let threads = self.own_function(device, SET_THREADS_NAME);
+        let abort = self.own_function(device, SET_ABORT_NAME);
+        let setters = CpuSetters {
+            // SAFETY: a function of that type is what is behind this name; a function pointer has
+            // the size of a data pointer on every Linux target.
+            threads: threads.map(|function| unsafe {
+                std::mem::transmute::<NonNull<c_void>, SetThreads>(function)
+            }),
+            // SAFETY: as above.
+            abort: abort.map(|function| unsafe {
+                std::mem::transmute::<NonNull<c_void>, SetAbort>(function)
+            }),
+        };
+        ops.stream(device, setters)
+    }
+
+    /// Whether any `device` of the host takes `op`, as ggml asks.
+    pub(crate) fn is_taken(&self, device: GgmlPtr<Device>, op: HostTensor<'_>) -> bool {
+        // SAFETY: the tensor and its operands are live.
+        let is_taken = |ops: CpuOps| unsafe { ops.supports(device, op.as_ptr()) };
+        self.ops.is_some_and(is_taken)
     }
 
     /// The CPU's device, if it was seen.

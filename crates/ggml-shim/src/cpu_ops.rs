@@ -9,7 +9,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
-use crate::abi::{Backend, Device, Graph, Tensor};
+use crate::abi::{AbortCallback, Backend, Device, Graph, Tensor};
 use crate::shared::GgmlPtr;
 use crate::symbols::{SymbolScope, function};
 
@@ -26,6 +26,15 @@ struct ContextParams {
 
 /// `ggml_backend_set_n_threads_t` of ggml-backend.h.
 pub(crate) type SetThreads = unsafe extern "C" fn(*mut Backend, c_int);
+/// `ggml_backend_set_abort_callback_t` there.
+pub(crate) type SetAbort = unsafe extern "C" fn(*mut Backend, Option<AbortCallback>, *mut c_void);
+
+/// What the CPU backend gives by name: settings of one of its streams.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuSetters {
+    pub(crate) threads: Option<SetThreads>,
+    pub(crate) abort: Option<SetAbort>,
+}
 
 /// `struct ggml_context`, an address here.
 type Context = c_void;
@@ -88,19 +97,15 @@ impl CpuOps {
         unsafe { (self.dev_supports)(device.get(), op) }
     }
 
-    /// A backend of the CPU's `device` for one stream, and what sets its threads; `None` if there is
-    /// no memory for it.
-    pub(crate) fn stream(
-        self,
-        device: GgmlPtr<Device>,
-        set_threads: Option<SetThreads>,
-    ) -> Option<CpuStream> {
+    /// A backend of the CPU's `device` for one stream, and what sets it; `None` if there is no memory
+    /// for it.
+    pub(crate) fn stream(self, device: GgmlPtr<Device>, setters: CpuSetters) -> Option<CpuStream> {
         // SAFETY: a device lives for ever; no parameters are its defaults.
         let backend = NonNull::new(unsafe { (self.dev_init)(device.get(), ptr::null()) })?;
         let mut stream = CpuStream {
             ops: self,
             backend,
-            set_threads,
+            setters,
             context: ptr::null_mut(),
             graph: ptr::null_mut(),
         };
@@ -127,7 +132,7 @@ impl CpuOps {
 pub(crate) struct CpuStream {
     ops: CpuOps,
     backend: NonNull<Backend>,
-    set_threads: Option<SetThreads>,
+    setters: CpuSetters,
     context: *mut Context,
     graph: *mut Graph,
 }
@@ -137,6 +142,40 @@ pub(crate) struct CpuStream {
 unsafe impl Send for CpuStream {}
 
 impl CpuStream {
+    fn set_threads(&self, threads: Option<c_int>) {
+        if let (Some(set_threads), Some(threads)) = (self.setters.threads, threads) {
+            // SAFETY: the live backend of ours, of the CPU, whose function it is.
+            unsafe { set_threads(self.backend.as_ptr(), threads) };
+        }
+    }
+
+    /// Asks `callback` whether to stop from the next graph on; `None` asks nobody.
+    ///
+    /// # Safety
+    /// `callback` may be called with `data`, from any thread, while graphs are computed, until
+    /// another is set.
+    pub(crate) unsafe fn set_abort(&self, callback: Option<AbortCallback>, data: *mut c_void) {
+        if let Some(set_abort) = self.setters.abort {
+            // SAFETY: the live backend of ours, of the CPU, whose function it is; the rest by the
+            // caller's promise.
+            unsafe { set_abort(self.backend.as_ptr(), callback, data) };
+        }
+    }
+
+    /// Computes a whole graph of the host.
+    ///
+    /// # Safety
+    /// As [`Self::compute`], for its nodes.
+    pub(crate) unsafe fn compute_graph(
+        &mut self,
+        graph: *mut Graph,
+        threads: Option<c_int>,
+    ) -> c_int {
+        self.set_threads(threads);
+        // SAFETY: a live backend of ours; the graph by the caller's promise.
+        unsafe { (self.ops.compute)(self.backend.as_ptr(), graph) }
+    }
+
     /// Computes `nodes` in their order, with so many threads; what it returns is of
     /// [`status`](crate::abi::status).
     ///
@@ -148,10 +187,7 @@ impl CpuStream {
         nodes: &[*mut Tensor],
         threads: Option<c_int>,
     ) -> c_int {
-        if let (Some(set_threads), Some(threads)) = (self.set_threads, threads) {
-            // SAFETY: the live backend of ours, of the CPU, whose function it is.
-            unsafe { set_threads(self.backend.as_ptr(), threads) };
-        }
+        self.set_threads(threads);
         for nodes in nodes.chunks(NODES) {
             // SAFETY: the live graph of ours.
             unsafe { (self.ops.clear)(self.graph) };

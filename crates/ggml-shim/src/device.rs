@@ -7,6 +7,7 @@
 //! memory lies; weights lie where the CPU wants them, see [`crate::buffer`].
 
 use std::ffi::{c_char, c_int};
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Once};
 
@@ -18,8 +19,10 @@ use crate::abi::{
     DeviceProps, Reg, Tensor,
 };
 use crate::backend;
+use crate::config::SERVE;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
+use crate::memory;
 use crate::names;
 use crate::reason::DeclineReason;
 use crate::runtime::{Runtime, guard, own_name};
@@ -62,10 +65,16 @@ unsafe extern "C" fn description(_device: *mut Device) -> *const c_char {
     })
 }
 
-/// What packed weights may take of the host's memory, and what is left of that: bytes.
+/// What packed weights may take of the host's memory, and what is left of that: bytes. Of a device
+/// that takes whole graphs, for which all of a model is in the host's memory, what that leaves.
 fn budget() -> (usize, usize) {
     guard("get_memory", (0, 0), |runtime| {
-        let (limit, free) = runtime.budget.limit_and_free();
+        let (mut limit, mut free) = runtime.budget.limit_and_free();
+        if runtime.evidence.is_some() {
+            let total = memory::total().unwrap_or(0);
+            let available = npu_offload::available_memory(Path::new("/")).unwrap_or(0);
+            (limit, free) = (total.saturating_sub(limit), available.saturating_sub(free));
+        }
         let bytes = |number| usize::try_from(number).unwrap_or(usize::MAX);
         (bytes(limit), bytes(free))
     })
@@ -119,6 +128,14 @@ unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
 
 unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) -> *mut Backend {
     guard("init_backend", ptr::null_mut(), |runtime| {
+        if runtime.evidence.is_none() && is_rpc_server() {
+            let line = format!(
+                "ggml's RPC server hands over whole graphs, of which this device takes a part: start \
+                 the server with {SERVE}=1"
+            );
+            runtime.log(LogLevel::Error, &line);
+            return ptr::null_mut();
+        }
         // A context is made when its model is there.
         let context = runtime.weight_context();
         runtime.weight_buffers.settle(&context);
@@ -126,6 +143,14 @@ unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) 
         let layout = runtime.host.layout();
         layout.new_backend(runtime.device.get(), &backend::CALLBACKS)
     })
+}
+
+/// Whether this process is ggml's RPC server (`rpc-server`, `ggml-rpc-server`), by its name: that
+/// server would end with an assertion at its first graph. Others that embed it are told then.
+fn is_rpc_server() -> bool {
+    let name = std::env::args_os().next();
+    let name = name.as_deref().map(Path::new).and_then(Path::file_name);
+    name.is_some_and(|name| name.to_string_lossy().ends_with("rpc-server"))
 }
 
 unsafe extern "C" fn buffer_type(_device: *mut Device) -> *mut BufferType {

@@ -28,13 +28,14 @@ use serde_json::json;
 use self::calls::{GraphFailure, NamedCalls};
 use crate::abi::{self, status};
 use crate::attention::Attention;
+use crate::config::SERVE;
 use crate::cpu_ops::CpuStream;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
 use crate::mul_mat::{KeptWeights, MulMat};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
-use crate::supports::{self, AttentionQuery, MulMatQuery};
+use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation};
 use crate::tensor::{self, Footprint, GraphNode};
 
 /// Computes nodes; what it returns is of [`status`].
@@ -185,7 +186,10 @@ fn work_of(
         GraphNode::Attention(query) => (Some(ComputeType::Fp16), Work::Attention(query)),
         GraphNode::RowOp { .. } => (None, Work::OnCpu),
         GraphNode::Other => {
-            let line = format!("asked to compute {name}, an operation that supports_op declines");
+            let line = format!(
+                "asked to compute {name}, an operation that supports_op declines: a server of whole \
+                 graphs (ggml-rpc-server) needs {SERVE}=1"
+            );
             return Err(line.into());
         }
     };
@@ -291,10 +295,8 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
     let computed = computed.and_then(|done| Ok((done, attention.compute(runtime, stream)?)));
     let (products, attention) = match computed {
         Err(GraphFailure::Node {
-            line,
-            distrusted: true,
-            ..
-        }) if nodes.iter().all(is_for_cpu) => {
+            line, distrusted, ..
+        }) if (distrusted || runtime.config.serve) && nodes.iter().all(is_for_cpu) => {
             runtime.log(LogLevel::Error, &format!("{line}. The CPU computes it"));
             runtime.stats.left_to_cpu(calls as u64);
             // What the NPU has written is written again: nothing of the list has read it.
@@ -354,6 +356,7 @@ fn compute_on_cpu(
     }
     match status {
         Some(status::SUCCESS) => Ok(()),
+        Some(status::ABORTED) => Err(GraphFailure::Aborted),
         Some(status) => {
             let line = format!("ggml's CPU backend failed with {status}");
             Err(GraphFailure::node(status, line))
@@ -374,8 +377,11 @@ fn kept_weights(
 ) -> Option<KeptWeights> {
     let weights = node.operand(0)?;
     let owner = weights.buffer();
-    let is_trained = weights.has_flag(abi::FLAG_PARAM);
-    if is_trained || weights.buffer_usage()? != abi::usage::WEIGHTS {
+    let is_weights = matches!(
+        product.place,
+        WeightLocation::Plain | WeightLocation::Rearranged
+    );
+    if weights.has_flag(abi::FLAG_PARAM) || !is_weights {
         return None;
     }
     let buffers = &runtime.weight_buffers;

@@ -12,6 +12,7 @@ use zerocopy::FromBytes;
 
 use crate::abi::{Buffer, MAX_DIMS, Tensor};
 use crate::descriptor::TensorDescriptor;
+use crate::evidence::Evidence;
 use crate::host::Host;
 use crate::tensor_bytes::TensorBytes;
 use crate::types::{Decoder, FormatTable};
@@ -23,6 +24,8 @@ pub(crate) struct TensorContext<'a> {
     pub(crate) host: &'a Host,
     /// The host's number formats.
     pub(crate) types: FormatTable,
+    /// What are weights, if the host does not say so.
+    pub(crate) evidence: Option<&'a Evidence>,
 }
 
 /// A tensor of the host that is live during `'a`, with all that its pointers lead to. Its methods
@@ -154,6 +157,12 @@ impl<'a> HostTensor<'a> {
         let buffer_type = unsafe { self.host().buffer_type(buffer) };
         // SAFETY: the type of a live buffer.
         Some(unsafe { self.host().is_host(buffer_type) })
+    }
+
+    /// Whether its data are weights by the evidence.
+    pub(crate) fn is_evident(self) -> bool {
+        let seen = self.context.evidence.zip(self.range());
+        seen.is_some_and(|(evidence, range)| evidence.are_weights(self.buffer(), &range))
     }
 
     /// Whether its data can be read in place.

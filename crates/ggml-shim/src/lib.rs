@@ -21,6 +21,7 @@
 //! | `cpu`, `cpu_ops` | its CPU backend, beside which we work; what it computes for us |
 //! | `reg`, `device`, `backend` | the three objects that ggml holds |
 //! | `graph` | computes what ggml hands over, from nodes to results |
+//! | `serve` | computes whole graphs, for ggml's RPC server |
 //! | `stream` | what ggml sets on one backend: threads, when to stop |
 //! | `tensor`, `tensor_bytes`, `descriptor` | follows ggml's pointers, once, into safe values |
 //! | `types` | its number formats and their decoders |
@@ -30,6 +31,7 @@
 //! | `node_output`, `mul_mat_error` | where outputs go, and why there are none |
 //! | `buffer`, `buffer_hooks`, `weight_buffers` | looks at the buffers that the CPU makes, and decides about the weights in them |
 //! | `load`, `pieces`, `resident`, `progress` | packed weights: from when, until when |
+//! | `evidence`, `ranges` | what are weights, where nobody says so |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
 //! | `engine`, `describe` | the device behind it all, and what to call it |
 //! | `failure` | when that has no memory left |
@@ -53,6 +55,7 @@ mod describe;
 mod descriptor;
 mod device;
 mod engine;
+mod evidence;
 mod failure;
 mod graph;
 mod host;
@@ -73,10 +76,12 @@ mod patterns;
 mod pieces;
 mod progress;
 mod quants;
+mod ranges;
 mod reason;
 mod reg;
 mod resident;
 mod runtime;
+mod serve;
 mod shared;
 mod spelling;
 mod start;

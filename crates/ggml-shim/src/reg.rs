@@ -6,13 +6,12 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::{Once, OnceLock};
 
-use crate::abi::{Backend, Device, Feature, Reg, RegInterface, RegObject};
+use crate::abi::{AbortCallback, Backend, Device, Feature, Reg, RegInterface, RegObject};
 use crate::backend;
 use crate::cpu::EXTRAS_NAME;
 use crate::log::LogLevel;
 use crate::names;
 use crate::runtime::{Runtime, guard};
-use crate::stream::AbortCallback;
 
 /// Makes the registry object, for ever.
 pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {

@@ -13,6 +13,7 @@ use crate::abi::{Device, Reg};
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
+use crate::evidence::Evidence;
 use crate::host::Host;
 use crate::host_tensor::TensorContext;
 use crate::log::LogLevel;
@@ -38,6 +39,8 @@ pub(crate) struct Runtime {
     pub(crate) cpu: CpuBackend,
     /// The host's buffers of which weights were packed.
     pub(crate) weight_buffers: WeightBuffers,
+    /// What are weights by the evidence, if this process serves whole graphs.
+    pub(crate) evidence: Option<Evidence>,
     /// The memory that weights may take, and what they take of it.
     pub(crate) budget: Arc<Budget>,
     /// How far the packing of weights is, for users who wait.
@@ -96,6 +99,7 @@ impl Runtime {
         TensorContext {
             host: &self.host,
             types: self.types,
+            evidence: self.evidence.as_ref(),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
 use crate::describe::StartLine;
+use crate::evidence::Evidence;
 use crate::host::Host;
 use crate::load_error::LoadError;
 use crate::log::{LogLevel, Logger};
@@ -177,6 +178,7 @@ fn open(
         types,
         cpu,
         weight_buffers: WeightBuffers::default(),
+        evidence: config.serve.then(Evidence::default),
         budget,
         progress: Progress::default(),
         rules,

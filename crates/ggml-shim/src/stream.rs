@@ -3,17 +3,16 @@
 //! and whom to ask whether to stop.
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use crate::abi::AbortCallback;
 use crate::cpu_ops::CpuStream;
 
 /// `GGML_MAX_N_THREADS`.
 const MOST_THREADS: usize = 512;
-
-/// `ggml_abort_callback`: true to stop.
-pub(crate) type AbortCallback = unsafe extern "C" fn(*mut c_void) -> bool;
 
 /// The settings of one backend. Nothing is set at first.
 #[derive(Debug, Default)]
@@ -79,7 +78,15 @@ impl Stream {
         if cpu.is_none() {
             *cpu = make();
         }
-        cpu.as_mut().map(|cpu| body(cpu, threads))
+        let abort = *lock(&self.abort);
+        let (callback, data) = abort.map_or((None, ptr::null_mut()), |abort| {
+            (Some(abort.callback), abort.data)
+        });
+        cpu.as_mut().map(|cpu| {
+            // SAFETY: by the promise of whoever set it.
+            unsafe { cpu.set_abort(callback, data) };
+            body(cpu, threads)
+        })
     }
 
     /// Runs `body` where its parallel parts use the threads that ggml wants;

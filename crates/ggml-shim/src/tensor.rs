@@ -137,6 +137,15 @@ pub(crate) fn written_weights(node: HostTensor<'_>) -> Option<(*mut Buffer, Stri
     Some((root.buffer(), root.name(), root.range()?))
 }
 
+/// The buffer that `node` writes, and the addresses; `None` if it computes nothing, or nowhere.
+pub(crate) fn written(node: HostTensor<'_>) -> Option<(*mut Buffer, Range<usize>)> {
+    let ops = node.host().ops();
+    if node.op() == ops.none || ops.views.contains(&node.op()) || node.buffer().is_null() {
+        return None;
+    }
+    Some((node.buffer(), node.range()?))
+}
+
 /// Whether `weights` is stored, or a view of what is.
 fn origin(weights: HostTensor<'_>) -> WeightOrigin {
     let ops = weights.host().ops();
@@ -174,6 +183,7 @@ fn place(weights: HostTensor<'_>) -> WeightLocation {
     match (usage, is_host) {
         (usage::WEIGHTS, true) => WeightLocation::Plain,
         (usage::WEIGHTS, false) => WeightLocation::Rearranged,
+        (_, true) if weights.is_evident() => WeightLocation::Plain,
         _ => WeightLocation::Elsewhere,
     }
 }

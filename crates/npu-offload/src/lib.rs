@@ -44,7 +44,7 @@ pub use cost::{OffloadCost, PlanTarget};
 pub use cpu::{CpuSpeed, ProductSpeed};
 pub use format::{FORMATS, FormatClass, NumberFormat};
 pub use graph::{Graph, GraphTime};
-pub use memory::{AvailableMemory, default_budget, parse_bytes};
+pub use memory::{AvailableMemory, available_memory, default_budget, parse_bytes};
 pub use models::{ARCHITECTURES, ModelShape, WeightMatrix};
 pub use placement::{WeightRole, add_tensor};
 pub use precision::{ComputeType, PrecisionChoice};

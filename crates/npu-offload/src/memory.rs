@@ -39,8 +39,22 @@ impl AvailableMemory {
     /// What packed weights take of it, bytes, unless the user says otherwise: half.
     #[must_use]
     pub fn default_budget(&self) -> u64 {
-        self.group_room.unwrap_or(u64::MAX).min(self.free) / PART
+        self.bytes() / PART
     }
+
+    /// All of it, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.group_room.unwrap_or(u64::MAX).min(self.free)
+    }
+}
+
+/// [`AvailableMemory::bytes`] of the system whose `/proc` and `/sys` are below `root`; `None` if it
+/// does not say.
+#[must_use]
+pub fn available_memory(root: &Path) -> Option<u64> {
+    let memory = AvailableMemory::read(|path| fs::read_to_string(root.join(path)).ok());
+    Some(memory?.bytes())
 }
 
 /// [`AvailableMemory::default_budget`] of the system whose `/proc` and `/sys` are below `root`;

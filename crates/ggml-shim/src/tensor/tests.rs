@@ -39,10 +39,14 @@ fn buffer(buffer_type: *mut BufferType, usage: c_int, size: usize) -> FakeBuffer
 
 /// A tensor of a test, which lives as long as the test needs it.
 fn host_tensor<'a>(host: &'a Host, tensor: &'a Tensor) -> HostTensor<'a> {
-    let types = fake_types();
+    let context = TensorContext {
+        host,
+        types: fake_types(),
+        evidence: None,
+    };
     // SAFETY: live while it is borrowed; a test's operands and buffers are its own variables, which
     // live until the test ends.
-    unsafe { HostTensor::new(TensorContext { host, types }, tensor) }.unwrap()
+    unsafe { HostTensor::new(context, tensor) }.unwrap()
 }
 
 pub(crate) fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {

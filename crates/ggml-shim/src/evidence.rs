@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What are weights, where nobody says so.
+//!
+//! ggml's RPC server does not pass on which buffers hold weights. Bytes are weights as far as this
+//! library is concerned if the client wrote all of them (`set_tensor`), and no graph computes any of
+//! them. Then they may be packed for the NPU; whether they are multiplied by, the graph says. A
+//! buffer's hooks ([`crate::buffer_hooks`]) and each graph ([`crate::serve`]) report what happens.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{PoisonError, RwLock};
+
+use crate::abi::Buffer;
+use crate::ranges::RangeSet;
+
+/// What happened to the bytes of each buffer, by the buffer's address.
+#[derive(Debug, Default)]
+pub(crate) struct Evidence(RwLock<HashMap<usize, BufferEvidence>>);
+
+#[derive(Debug, Default)]
+struct BufferEvidence {
+    /// Addresses of bytes that the client wrote.
+    given: RangeSet,
+    /// Those that a graph computes: for ever.
+    computed: RangeSet,
+}
+
+impl Evidence {
+    /// Runs `change` on what is known about `buffer`.
+    fn change<T>(&self, buffer: *const Buffer, change: impl FnOnce(&mut BufferEvidence) -> T) -> T {
+        // A panic leaves a set without one range.
+        let mut buffers = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        change(buffers.entry(buffer.addr()).or_default())
+    }
+
+    fn known(&self, buffer: *const Buffer, says: impl FnOnce(&BufferEvidence) -> bool) -> bool {
+        let buffers = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        buffers.get(&buffer.addr()).is_some_and(says)
+    }
+
+    /// The client wrote the bytes of `range`.
+    pub(crate) fn given(&self, buffer: *const Buffer, range: &Range<usize>) {
+        self.change(buffer, |bytes| bytes.given.add(range));
+    }
+
+    /// The bytes of `range` were filled with one value.
+    pub(crate) fn filled(&self, buffer: *const Buffer, range: &Range<usize>) {
+        self.change(buffer, |bytes| bytes.given.remove(range));
+    }
+
+    /// A graph computes the bytes of `range`. Whether some of them were weights so far.
+    pub(crate) fn computed(&self, buffer: *const Buffer, range: &Range<usize>) -> bool {
+        if self.known(buffer, |bytes| bytes.computed.covers(range)) {
+            return false;
+        }
+        self.change(buffer, |bytes| {
+            bytes.computed.add(range);
+            bytes.given.overlaps(range)
+        })
+    }
+
+    /// The buffer is gone.
+    pub(crate) fn freed(&self, buffer: *const Buffer) {
+        let mut buffers = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        buffers.remove(&buffer.addr());
+    }
+
+    /// Whether the bytes of `range` are weights.
+    pub(crate) fn are_weights(&self, buffer: *const Buffer, range: &Range<usize>) -> bool {
+        self.known(buffer, |bytes| {
+            bytes.given.covers(range) && !bytes.computed.overlaps(range)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    fn buffer(address: usize) -> *const Buffer {
+        ptr::without_provenance(address)
+    }
+
+    #[test]
+    fn weights_are_written_whole_and_never_computed() {
+        let (evidence, one) = (Evidence::default(), buffer(64));
+        assert!(!evidence.are_weights(one, &(100..200)));
+        evidence.given(one, &(100..150));
+        assert!(!evidence.are_weights(one, &(100..200)));
+        evidence.given(one, &(150..200));
+        assert!(evidence.are_weights(one, &(100..200)));
+        // Another buffer is none of its business.
+        assert!(!evidence.are_weights(buffer(128), &(100..200)));
+        assert!(!evidence.computed(buffer(128), &(100..200)));
+        assert!(evidence.are_weights(one, &(100..200)));
+
+        assert!(evidence.computed(one, &(190..210)));
+        assert!(!evidence.computed(one, &(190..210)), "it is known by now");
+        assert!(!evidence.are_weights(one, &(100..200)));
+        assert!(evidence.are_weights(one, &(100..190)));
+        // Writing them once more does not help: the next graph may compute them.
+        evidence.given(one, &(100..200));
+        assert!(!evidence.are_weights(one, &(100..200)));
+    }
+
+    #[test]
+    fn what_is_filled_was_not_written() {
+        let (evidence, one) = (Evidence::default(), buffer(64));
+        evidence.given(one, &(0..100));
+        evidence.filled(one, &(40..60));
+        assert!(!evidence.are_weights(one, &(0..100)));
+        assert!(evidence.are_weights(one, &(60..100)));
+        evidence.filled(one, &(0..usize::MAX));
+        assert!(!evidence.are_weights(one, &(60..100)));
+    }
+
+    #[test]
+    fn a_buffer_at_the_address_of_an_old_one_is_new() {
+        let (evidence, one) = (Evidence::default(), buffer(64));
+        evidence.given(one, &(0..100));
+        assert!(evidence.computed(one, &(50..100)));
+        evidence.freed(one);
+        assert!(!evidence.are_weights(one, &(0..50)));
+        evidence.given(one, &(0..100));
+        assert!(evidence.are_weights(one, &(0..100)));
+    }
+}

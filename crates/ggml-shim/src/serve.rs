@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Computes whole graphs, as ggml's RPC server hands them over (`GGML_ROCKET_SERVE=1`).
+//!
+//! That server asks no device what it supports, and has one device for each graph. So here is what
+//! ggml's scheduler does elsewhere: our device is asked about each node, runs of nodes that it takes
+//! go to [`crate::graph`], and all other nodes to a CPU backend of our own. A graph without such
+//! nodes, which is that of every decoded token, goes to the CPU as it is.
+//!
+//! The server does not say what are weights either: see [`crate::evidence`].
+
+use std::ffi::c_int;
+use std::ops::Range;
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::abi::{self, Graph, status};
+use crate::cpu_ops::CpuStream;
+use crate::evidence::Evidence;
+use crate::graph;
+use crate::host_tensor::HostTensor;
+use crate::log::LogLevel;
+use crate::runtime::Runtime;
+use crate::stream::Stream;
+use crate::tensor;
+
+/// Who computes a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// Our device.
+    Npu,
+    Cpu,
+    /// There is nothing to compute.
+    Any,
+}
+
+/// Computes a graph and its nodes; what it returns is of [`status`].
+///
+/// # Safety
+/// The graph is live, and has these nodes. They and their operands are allocated, and nobody else
+/// accesses their data until this returns but to read operands.
+pub(crate) unsafe fn compute(
+    runtime: &Runtime,
+    stream: &Stream,
+    evidence: &Evidence,
+    (graph, nodes): (*mut Graph, &[HostTensor<'_>]),
+) -> c_int {
+    for node in nodes {
+        note_computed(runtime, evidence, *node);
+    }
+    let sides = nodes.iter().map(|node| side(runtime, *node));
+    let runs = split(sides);
+    if runs.iter().all(|(side, _)| *side != Side::Npu) {
+        return on_cpu(runtime, stream, nodes.len(), |cpu, threads| {
+            // SAFETY: the CPU computes what a server without our device would have it compute; the
+            // rest by the caller's promise.
+            unsafe { cpu.compute_graph(graph, threads) }
+        });
+    }
+    for (side, run) in runs {
+        if stream.is_aborted() {
+            return status::ABORTED;
+        }
+        let nodes = &nodes[run];
+        let status = match side {
+            // SAFETY: the caller's promise is the callee's.
+            Side::Npu => unsafe { graph::compute(runtime, stream, nodes) },
+            Side::Cpu | Side::Any => {
+                let nodes: Vec<_> = nodes.iter().map(|node| node.as_ptr()).collect();
+                on_cpu(runtime, stream, nodes.len(), |cpu, threads| {
+                    // SAFETY: as above.
+                    unsafe { cpu.compute(&nodes, threads) }
+                })
+            }
+        };
+        if status != status::SUCCESS {
+            return status;
+        }
+    }
+    status::SUCCESS
+}
+
+/// Whether ggml wants `node` computed.
+fn is_wanted(runtime: &Runtime, node: HostTensor<'_>) -> bool {
+    !runtime.host.marks_computed_nodes() || node.has_flag(abi::FLAG_COMPUTE)
+}
+
+/// Records what `node` writes: bytes that a graph writes are not weights.
+fn note_computed(runtime: &Runtime, evidence: &Evidence, node: HostTensor<'_>) {
+    if !is_wanted(runtime, node) {
+        return;
+    }
+    let Some((buffer, range)) = tensor::written(node) else {
+        return;
+    };
+    if !evidence.computed(buffer, &range) {
+        return;
+    }
+    let entry = runtime.weight_buffers.get(buffer);
+    if entry.is_some_and(|entry| entry.leave_written(&range)) {
+        let name = node.name();
+        let line = format!("what {name} overwrites stays on the CPU from now on");
+        runtime.log(LogLevel::Info, &line);
+    }
+}
+
+/// Who computes `node`.
+fn side(runtime: &Runtime, node: HostTensor<'_>) -> Side {
+    let ops = runtime.host.ops();
+    let is_work = node.op() != ops.none && !ops.views.contains(&node.op());
+    if !is_work || !is_wanted(runtime, node) {
+        Side::Any
+    } else if runtime.cpu.is_taken(runtime.device, node) {
+        Side::Npu
+    } else {
+        Side::Cpu
+    }
+}
+
+/// Runs of nodes of the same side, in their order.
+fn split(sides: impl IntoIterator<Item = Side>) -> Vec<(Side, Range<usize>)> {
+    let mut runs: Vec<(Side, Range<usize>)> = Vec::new();
+    for (index, side) in sides.into_iter().enumerate() {
+        match runs.last_mut() {
+            Some((last, run)) if *last == side || side == Side::Any => run.end = index + 1,
+            Some((last @ Side::Any, run)) => {
+                *last = side;
+                run.end = index + 1;
+            }
+            _ => runs.push((side, index..index + 1)),
+        }
+    }
+    runs
+}
+
+/// Has a CPU backend of `stream` compute `nodes` nodes.
+fn on_cpu(
+    runtime: &Runtime,
+    stream: &Stream,
+    nodes: usize,
+    compute: impl FnOnce(&mut CpuStream, Option<c_int>) -> c_int,
+) -> c_int {
+    let began = Instant::now();
+    let status = stream.on_cpu(|| runtime.cpu.stream(), compute);
+    if let Some(trace) = runtime.trace() {
+        let span = (began, Instant::now());
+        trace.slice("cpu", "CPU", span, json!({ "nodes": nodes }));
+    }
+    status.unwrap_or_else(|| {
+        let line = "cannot make a CPU backend: out of memory?";
+        runtime.log(LogLevel::Error, line);
+        status::ALLOC_FAILED
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Side::{Any, Cpu, Npu};
+    use super::*;
+
+    #[test]
+    fn runs_are_as_long_as_they_can_be() {
+        assert_eq!(split([]), []);
+        assert_eq!(split([Any, Any]), [(Any, 0..2)]);
+        assert_eq!(split([Any, Npu, Any, Npu]), [(Npu, 0..4)]);
+        let sides = [Any, Cpu, Any, Npu, Npu, Any, Cpu, Npu];
+        let runs = [(Cpu, 0..3), (Npu, 3..6), (Cpu, 6..7), (Npu, 7..8)];
+        assert_eq!(split(sides), runs);
+    }
+}

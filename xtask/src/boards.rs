@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of docs/rpc.md: models on several boards, by the rules, the timing model and a
+//! simulation of how micro-batches pass the boards.
+
+use anyhow::{Context, Result};
+use npu_matmul::memory::MemoryPlan;
+use npu_offload::{
+    Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget, WeightMatrix, add_tensor,
+};
+
+use crate::generated::table;
+
+const CLOCK_HZ: u64 = 600_000_000;
+/// NPU cores of a board.
+const CORES: usize = 3;
+/// Tokens of the prompt, and of a micro-batch (`-ub`).
+const PROMPT: usize = 2048;
+const MICRO_BATCH: usize = 512;
+/// Networks, bits a second.
+const LINKS: [f64; 2] = [1e9, 2.5e9];
+/// From a question to its answer through a switch, seconds: assumed.
+const ROUND_TRIP: f64 = 0.3e-3;
+/// Bytes of `struct rpc_tensor`, by which a graph is sent, and tensors of a layer: nodes, views and
+/// weights.
+const TENSOR_BYTES: usize = 296;
+const LAYER_TENSORS: usize = 45;
+/// Memory that boards are sold with, and what the system and scratch take of it, GiB.
+const BOARDS_GIB: [u64; 3] = [8, 16, 32];
+const RESERVE_GIB: u64 = 2;
+const GIB: u64 = 1 << 30;
+/// Bytes of a number: of activations and the mask, and of the cache.
+const F32: usize = 4;
+const F16: usize = 2;
+
+/// Models by their published `config.json`.
+const MODELS: [(&str, ModelShape); 4] = [
+    (
+        "Q8_0",
+        ModelShape {
+            name: "Llama-3.1-8B",
+            layers: 32,
+            hidden: 4096,
+            feed_forward: 14336,
+            heads: 32,
+            kv_heads: 8,
+            head_dim: 128,
+            vocabulary: 128_256,
+            window: None,
+        },
+    ),
+    (
+        "Q8_0",
+        ModelShape {
+            name: "Qwen3-14B",
+            layers: 40,
+            hidden: 5120,
+            feed_forward: 17408,
+            heads: 40,
+            kv_heads: 8,
+            head_dim: 128,
+            vocabulary: 151_936,
+            window: None,
+        },
+    ),
+    (
+        "Q4_K",
+        ModelShape {
+            name: "Qwen3-32B",
+            layers: 64,
+            hidden: 5120,
+            feed_forward: 25600,
+            heads: 64,
+            kv_heads: 8,
+            head_dim: 128,
+            vocabulary: 151_936,
+            window: None,
+        },
+    ),
+    (
+        "Q4_K",
+        ModelShape {
+            name: "Llama-3.3-70B",
+            layers: 80,
+            hidden: 8192,
+            feed_forward: 28672,
+            heads: 64,
+            kv_heads: 8,
+            head_dim: 128,
+            vocabulary: 128_256,
+            window: None,
+        },
+    ),
+];
+const BOARDS: [usize; 5] = [1, 2, 3, 4, 8];
+
+/// What a board does in each micro-batch, seconds, and what it is sent for it and sends, bytes.
+#[derive(Debug, Clone)]
+struct BoardLoad {
+    compute: Vec<f64>,
+    received: Vec<f64>,
+    sent: f64,
+}
+
+/// When the last board has computed the last micro-batch, seconds. Boards work on different
+/// micro-batches; each connection does one thing after the other, so that a board idles while its
+/// answer travels. The last one has no activations to send.
+fn finish(boards: &[BoardLoad], link: f64) -> f64 {
+    let transfer = |bytes: f64| bytes * 8.0 / link;
+    let mut free = vec![0.0_f64; boards.len()];
+    let batches = boards.first().map_or(0, |board| board.compute.len());
+    for batch in 0..batches {
+        // When the activations for the next board are with the client.
+        let mut here = 0.0;
+        for (index, (board, free)) in boards.iter().zip(&mut free).enumerate() {
+            let answer = if index + 1 == boards.len() {
+                0.0
+            } else {
+                ROUND_TRIP + transfer(board.sent)
+            };
+            let computed = free.max(here) + transfer(board.received[batch]) + board.compute[batch];
+            *free = computed + answer;
+            here = *free;
+        }
+    }
+    free.last().copied().unwrap_or(0.0)
+}
+
+/// A model on so many boards that have all layers they are given packed, as far as the NPU's
+/// addresses go.
+struct Split<'a> {
+    shape: ModelShape,
+    format: NumberFormat,
+    rules: &'a OffloadRules,
+    boards: usize,
+}
+
+impl Split<'_> {
+    /// Layers of board `index`.
+    fn layers(&self, index: usize) -> usize {
+        let before = |index| index * self.shape.layers / self.boards;
+        before(index + 1) - before(index)
+    }
+
+    /// Its weights: those that the NPU has, then those that it has no addresses for; and bytes of
+    /// both together in the file, and packed.
+    fn weights(&self, index: usize) -> (Vec<WeightMatrix>, [u64; 2]) {
+        let part = ModelShape {
+            layers: self.layers(index),
+            ..self.shape
+        };
+        let is_last = index + 1 == self.boards;
+        let target = &self.rules.target;
+        let mut memory = MemoryPlan::for_weights(CORES, u64::MAX, &target.options);
+        let (mut weights, mut bytes) = (Vec::new(), 0);
+        for one in part.weights(self.format) {
+            let WeightMatrix { size, format, .. } = one;
+            // The table of embeddings is the client's, and as large as the output.
+            let copies = if one.is_output {
+                u64::from(is_last) + u64::from(index == 0)
+            } else {
+                one.count as u64
+            };
+            bytes += format.bytes((size[0] * size[1]) as u64) * copies;
+            if one.is_output {
+                // A prompt needs it for one row: it stays on the CPU.
+                weights.extend(is_last.then_some(WeightMatrix {
+                    is_placed: false,
+                    ..one
+                }));
+                continue;
+            }
+            let precision = self.rules.decide(format, size).precision;
+            let plan = target.weight_plan(precision, size);
+            let placed = plan.map_or(0, |plan| {
+                let plans = [plan];
+                (0..one.count)
+                    .take_while(|_| add_tensor(&mut memory, &plans).is_ok())
+                    .count()
+            });
+            for (count, is_placed) in [(placed, true), (one.count - placed, false)] {
+                weights.push(WeightMatrix {
+                    count,
+                    is_placed,
+                    ..one
+                });
+            }
+        }
+        (weights, [bytes, memory.total()])
+    }
+
+    /// The model's part on a board.
+    fn graph(&self, index: usize) -> Graph<'_> {
+        let part = ModelShape {
+            layers: self.layers(index),
+            ..self.shape
+        };
+        Graph::of_weights(part, self.weights(index).0, self.rules)
+    }
+
+    /// Bytes of the board that needs most: weights, packed weights, and the cache of the prompt.
+    fn memory(&self) -> u64 {
+        let heads = self.shape.kv_heads * self.shape.head_dim;
+        let board = |index| {
+            let [file, packed] = self.weights(index).1;
+            let cache = 2 * heads * F16 * PROMPT * self.layers(index);
+            file + packed + cache as u64
+        };
+        (0..self.boards).map(board).max().unwrap_or(0)
+    }
+
+    /// Bytes of the activations of so many tokens.
+    fn activations(&self, tokens: usize) -> f64 {
+        (self.shape.hidden * F32 * tokens) as f64
+    }
+
+    /// Bytes that a graph is sent by.
+    fn graph_bytes(&self, index: usize) -> f64 {
+        (self.layers(index) * LAYER_TENSORS * TENSOR_BYTES) as f64
+    }
+
+    fn prompt(&self) -> Vec<BoardLoad> {
+        let batches = PROMPT / MICRO_BATCH;
+        let load = |index: usize| {
+            let graph = self.graph(index);
+            let until: Vec<u64> = (0..=batches)
+                .map(|batch| graph.prompt(batch * MICRO_BATCH).total())
+                .collect();
+            let is_far = if self.boards > 1 { 1.0 } else { 0.0 };
+            let received = (1..=batches).map(|batch| {
+                let mask = (batch * MICRO_BATCH * MICRO_BATCH * F32) as f64;
+                is_far * (self.activations(MICRO_BATCH) + mask + self.graph_bytes(index))
+            });
+            BoardLoad {
+                compute: until
+                    .windows(2)
+                    .map(|pair| (pair[1] - pair[0]) as f64 / 1e12)
+                    .collect(),
+                received: received.collect(),
+                sent: is_far * self.activations(MICRO_BATCH),
+            }
+        };
+        (0..self.boards).map(load).collect()
+    }
+
+    /// Bytes that cross the network for the prompt.
+    fn prompt_bytes(&self) -> f64 {
+        let boards = self.prompt();
+        let batches = PROMPT / MICRO_BATCH;
+        let passed = |board: &BoardLoad| board.received.iter().sum::<f64>();
+        let between = &boards[1..boards.len().saturating_sub(1).max(1)];
+        let sent: f64 = between
+            .iter()
+            .map(|board| board.sent * batches as f64)
+            .sum();
+        boards.iter().map(passed).sum::<f64>() + sent + self.logits()
+    }
+
+    /// Bytes of a token's logits, if they come from afar.
+    fn logits(&self) -> f64 {
+        let is_far = self.boards > 1;
+        if is_far {
+            (self.shape.vocabulary * F32) as f64
+        } else {
+            0.0
+        }
+    }
+
+    /// Seconds of a token after the prompt: no board computes while another does. And its bytes.
+    fn token(&self, link: f64) -> (f64, f64) {
+        let compute: u64 = (0..self.boards)
+            .map(|index| self.graph(index).step(1, PROMPT).total())
+            .sum();
+        let far = if self.boards > 1 {
+            self.boards as f64
+        } else {
+            0.0
+        };
+        // To each server, and from each but the last, which sends logits. The graph is known there.
+        let passes = (2.0 * far - 1.0).max(0.0);
+        let mask = far * (PROMPT * F32) as f64;
+        let bytes = passes * self.activations(1) + mask + self.logits();
+        let seconds = compute as f64 / 1e12 + far * ROUND_TRIP + bytes * 8.0 / link;
+        (seconds, bytes)
+    }
+}
+
+/// The smallest board that has so much memory.
+fn smallest(bytes: u64) -> String {
+    let fits = |gib: &&u64| bytes + RESERVE_GIB * GIB <= **gib * GIB;
+    let smallest = BOARDS_GIB.iter().find(fits);
+    smallest.map_or_else(|| "none".to_owned(), |gib| format!("{gib} GiB"))
+}
+
+/// Models on several boards.
+pub(crate) fn markdown() -> Result<String> {
+    let rules = OffloadRules::new(PlanTarget::at_clock(CLOCK_HZ));
+    let mut rows = Vec::new();
+    for (name, shape) in MODELS {
+        let format = NumberFormat::named(name).with_context(|| format!("no format {name}"))?;
+        for boards in BOARDS {
+            let split = Split {
+                shape,
+                format,
+                rules: &rules,
+                boards,
+            };
+            let memory = split.memory();
+            let loads = split.prompt();
+            let [slow, fast] = LINKS.map(|link| PROMPT as f64 / finish(&loads, link));
+            let [(slow_token, bytes), (fast_token, _)] = LINKS.map(|link| split.token(link));
+            rows.push(format!(
+                "{} {name} | {boards} | {:.1} GiB | {} | {slow:.1} | {fast:.1} | {:.0} MB | {:.2} | {:.2} | {:.0} kB",
+                shape.name,
+                memory as f64 / GIB as f64,
+                smallest(memory),
+                split.prompt_bytes() / 1e6,
+                1.0 / slow_token,
+                1.0 / fast_token,
+                bytes / 1e3,
+            ));
+        }
+    }
+    let heads = "model | boards | memory of the fullest | fits in | prompt, tokens/s: 1 Gbit/s | 2.5 Gbit/s | sent | tokens/s after it: 1 Gbit/s | 2.5 Gbit/s | sent";
+    Ok(table(heads, rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Boards that compute for a second and send nothing.
+    fn equal(boards: usize, batches: usize) -> Vec<BoardLoad> {
+        let load = BoardLoad {
+            compute: vec![1.0; batches],
+            received: vec![0.0; batches],
+            sent: 0.0,
+        };
+        vec![load; boards]
+    }
+
+    #[test]
+    fn boards_work_at_the_same_time() {
+        let seconds = |boards, batches| finish(&equal(boards, batches), f64::INFINITY).round();
+        assert_eq!(seconds(1, 4), 4.0);
+        // One after the other is filled, and then a micro-batch is done each second.
+        assert_eq!(seconds(2, 4), 5.0);
+        assert_eq!(seconds(4, 8), 11.0);
+    }
+
+    #[test]
+    fn a_split_has_all_layers() {
+        let rules = OffloadRules::new(PlanTarget::at_clock(CLOCK_HZ));
+        let format = NumberFormat::named("Q8_0").unwrap();
+        for boards in BOARDS {
+            let shape = MODELS[0].1;
+            let split = Split {
+                shape,
+                format,
+                rules: &rules,
+                boards,
+            };
+            let layers: usize = (0..boards).map(|index| split.layers(index)).sum();
+            assert_eq!(layers, shape.layers);
+        }
+    }
+}
