@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A token of each of several sequences: what runs where by default.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
 
 use npu_matmul::attention::AttentionBatch;
 use npu_matmul::plan::PlanOptions;
