@@ -99,15 +99,14 @@ def compare(whisper: Whisper, seen, kind: str, sound: str, flash: bool) -> None:
 
 
 @pytest.mark.on_request
-@pytest.mark.parametrize("sound", [ENGLISH, ARABIC])
-def test_whisper_cli(whisper, seen, sound):
-    """A sound that is longer than what whisper hears at once."""
-    path = whisper.sample(sound)
+def test_whisper_cli(whisper, seen):
+    """A sound that is longer than what whisper hears at once. The decoder reads the text before it,
+    which adds matmuls where that is long."""
+    path = whisper.sample(ENGLISH)
     (cpu, text, _), (ours, _, output) = (whisper.transcribe("f16", path, b) for b in [False, True])
     assert text and ours == cpu, f"the CPU hears: {text}"
-    windows, rest = divmod(output.stats.offloaded(), SOUND_PRODUCTS)
-    assert windows >= 2 and rest == 0, output.stats.text
-    assert output.stats.attention >= windows * SOUND_ATTENTION
+    windows = output.stats.offloaded() // SOUND_PRODUCTS
+    assert windows >= 2 and output.stats.attention >= windows * SOUND_ATTENTION, output.stats.text
     seen(f"{len(cpu)} tokens in {windows} windows: {text}")
 
 
