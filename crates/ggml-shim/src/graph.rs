@@ -33,7 +33,7 @@ use crate::cpu_ops::CpuStream;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
 use crate::mul_mat::{KeptWeights, MulMat};
-use crate::runtime::Runtime;
+use crate::runtime::{NO_CPU_BACKEND, Runtime};
 use crate::stream::Stream;
 use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation};
 use crate::tensor::{self, Footprint, GraphNode};
@@ -172,7 +172,7 @@ fn work_of(
     runtime: &Runtime,
     node: HostTensor<'_>,
 ) -> Result<Option<(String, Work)>, GraphFailure> {
-    if runtime.host.marks_computed_nodes() && !node.has_flag(abi::FLAG_COMPUTE) {
+    if !node.is_wanted() {
         return Ok(None);
     }
     let name = node.name();
@@ -296,7 +296,7 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
     let (products, attention) = match computed {
         Err(GraphFailure::Node {
             line, distrusted, ..
-        }) if (distrusted || runtime.config.serve) && nodes.iter().all(is_for_cpu) => {
+        }) if (distrusted || runtime.evidence.is_some()) && nodes.iter().all(is_for_cpu) => {
             runtime.log(LogLevel::Error, &format!("{line}. The CPU computes it"));
             runtime.stats.left_to_cpu(calls as u64);
             // What the NPU has written is written again: nothing of the list has read it.
@@ -343,27 +343,19 @@ fn compute_on_cpu(
     if nodes.is_empty() {
         return Ok(());
     }
-    let began = Instant::now();
     let nodes: Vec<_> = nodes.iter().map(|node| node.as_ptr()).collect();
     // SAFETY: `classify` found operations of allocated tensors, which the CPU computes:
     // `supports_op` asked it about operations, our callers about products. No slice of their data is
     // left, and others keep away by the promise of `compute`'s caller.
     let compute = |cpu: &mut CpuStream, threads| unsafe { cpu.compute(&nodes, threads) };
-    let status = stream.on_cpu(|| runtime.cpu.stream(), compute);
-    if let Some(trace) = runtime.trace() {
-        let span = (began, Instant::now());
-        trace.slice("cpu", "CPU", span, json!({ "nodes": nodes.len() }));
-    }
-    match status {
+    match runtime.on_cpu(stream, nodes.len(), compute) {
         Some(status::SUCCESS) => Ok(()),
         Some(status::ABORTED) => Err(GraphFailure::Aborted),
         Some(status) => {
             let line = format!("ggml's CPU backend failed with {status}");
             Err(GraphFailure::node(status, line))
         }
-        None => Err("cannot make a CPU backend: out of memory?"
-            .to_owned()
-            .into()),
+        None => Err(NO_CPU_BACKEND.to_owned().into()),
     }
 }
 

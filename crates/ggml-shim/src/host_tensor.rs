@@ -10,7 +10,7 @@ use std::slice;
 use npu_offload::NumberFormat;
 use zerocopy::FromBytes;
 
-use crate::abi::{Buffer, MAX_DIMS, Tensor};
+use crate::abi::{Buffer, FLAG_COMPUTE, MAX_DIMS, Tensor};
 use crate::descriptor::TensorDescriptor;
 use crate::evidence::Evidence;
 use crate::host::Host;
@@ -77,6 +77,17 @@ impl<'a> HostTensor<'a> {
     /// Its operation, see [`crate::host::OpIds`].
     pub(crate) fn op(self) -> u32 {
         self.fields().op
+    }
+
+    /// Whether it is computed: neither stored nor a view of other data.
+    pub(crate) fn is_computed(self) -> bool {
+        let ops = self.host().ops();
+        self.op() != ops.none && !ops.views.contains(&self.op())
+    }
+
+    /// Whether ggml wants this node of a graph computed.
+    pub(crate) fn is_wanted(self) -> bool {
+        !self.host().marks_computed_nodes() || self.has_flag(FLAG_COMPUTE)
     }
 
     /// Parameters of its operation.

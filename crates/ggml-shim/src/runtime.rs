@@ -2,17 +2,20 @@
 //! The state of this library in a process, shared by all contexts and threads. Panics of
 //! functions that ggml calls end here.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use npu_matmul::{Engine, SoftwareNpu};
 use npu_offload::{ComputeType, OffloadRules};
+use serde_json::json;
 
 use crate::abi::{Device, Reg};
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::CpuBackend;
+use crate::cpu_ops::CpuStream;
 use crate::evidence::Evidence;
 use crate::host::Host;
 use crate::host_tensor::TensorContext;
@@ -23,6 +26,7 @@ use crate::observer::EngineObserver;
 use crate::progress::Progress;
 use crate::shared::GgmlPtr;
 use crate::stats::Stats;
+use crate::stream::Stream;
 use crate::trace::Trace;
 use crate::types::FormatTable;
 use crate::verify::Verification;
@@ -71,6 +75,9 @@ pub(crate) struct Runtime {
     pub(crate) engine: Mutex<Option<Arc<Engine>>>,
 }
 
+/// Why [`Runtime::on_cpu`] computed nothing.
+pub(crate) const NO_CPU_BACKEND: &str = "cannot make a CPU backend: out of memory?";
+
 static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
 
 /// The state of this process, if it serves the program. `make` runs at the first call only.
@@ -101,6 +108,23 @@ impl Runtime {
             types: self.types,
             evidence: self.evidence.as_ref(),
         }
+    }
+
+    /// Computes `nodes` nodes on the CPU backend of `stream`; `None` if it cannot be made
+    /// ([`NO_CPU_BACKEND`]).
+    pub(crate) fn on_cpu<T>(
+        &self,
+        stream: &Stream,
+        nodes: usize,
+        compute: impl FnOnce(&mut CpuStream, Option<c_int>) -> T,
+    ) -> Option<T> {
+        let began = Instant::now();
+        let computed = stream.on_cpu(|| self.cpu.stream(), compute);
+        if let Some(trace) = self.trace() {
+            let span = (began, Instant::now());
+            trace.slice("cpu", "CPU", span, json!({ "nodes": nodes }));
+        }
+        computed
     }
 
     /// What decides which weights may be on the NPU.

@@ -10,17 +10,14 @@
 
 use std::ffi::c_int;
 use std::ops::Range;
-use std::time::Instant;
 
-use serde_json::json;
-
-use crate::abi::{self, Graph, status};
+use crate::abi::{Graph, status};
 use crate::cpu_ops::CpuStream;
 use crate::evidence::Evidence;
 use crate::graph;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
-use crate::runtime::Runtime;
+use crate::runtime::{NO_CPU_BACKEND, Runtime};
 use crate::stream::Stream;
 use crate::tensor;
 
@@ -80,14 +77,9 @@ pub(crate) unsafe fn compute(
     status::SUCCESS
 }
 
-/// Whether ggml wants `node` computed.
-fn is_wanted(runtime: &Runtime, node: HostTensor<'_>) -> bool {
-    !runtime.host.marks_computed_nodes() || node.has_flag(abi::FLAG_COMPUTE)
-}
-
 /// Records what `node` writes: bytes that a graph writes are not weights.
 fn note_computed(runtime: &Runtime, evidence: &Evidence, node: HostTensor<'_>) {
-    if !is_wanted(runtime, node) {
+    if !node.is_wanted() {
         return;
     }
     let Some((buffer, range)) = tensor::written(node) else {
@@ -106,9 +98,7 @@ fn note_computed(runtime: &Runtime, evidence: &Evidence, node: HostTensor<'_>) {
 
 /// Who computes `node`.
 fn side(runtime: &Runtime, node: HostTensor<'_>) -> Side {
-    let ops = runtime.host.ops();
-    let is_work = node.op() != ops.none && !ops.views.contains(&node.op());
-    if !is_work || !is_wanted(runtime, node) {
+    if !node.is_computed() || !node.is_wanted() {
         Side::Any
     } else if runtime.cpu.is_taken(runtime.device, node) {
         Side::Npu
@@ -140,15 +130,9 @@ fn on_cpu(
     nodes: usize,
     compute: impl FnOnce(&mut CpuStream, Option<c_int>) -> c_int,
 ) -> c_int {
-    let began = Instant::now();
-    let status = stream.on_cpu(|| runtime.cpu.stream(), compute);
-    if let Some(trace) = runtime.trace() {
-        let span = (began, Instant::now());
-        trace.slice("cpu", "CPU", span, json!({ "nodes": nodes }));
-    }
+    let status = runtime.on_cpu(stream, nodes, compute);
     status.unwrap_or_else(|| {
-        let line = "cannot make a CPU backend: out of memory?";
-        runtime.log(LogLevel::Error, line);
+        runtime.log(LogLevel::Error, NO_CPU_BACKEND);
         status::ALLOC_FAILED
     })
 }

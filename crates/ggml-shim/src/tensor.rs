@@ -36,7 +36,7 @@ pub(crate) enum GraphNode<'a> {
 pub(crate) fn classify(node: HostTensor<'_>) -> GraphNode<'_> {
     let ops = node.host().ops();
     let op = node.op();
-    if op == ops.none || ops.views.contains(&op) {
+    if !node.is_computed() {
         return GraphNode::NoWork;
     }
     if op == ops.flash_attn {
@@ -126,8 +126,7 @@ fn viewed_rows(activations: HostTensor<'_>) -> Option<usize> {
 /// The weights that the operation `node` writes, if its result lies in them: their buffer, the
 /// name of the tensor, and its addresses. ggml has no operation that writes what it is no view of.
 pub(crate) fn written_weights(node: HostTensor<'_>) -> Option<(*mut Buffer, String, Range<usize>)> {
-    let ops = node.host().ops();
-    if node.op() == ops.none || ops.views.contains(&node.op()) {
+    if !node.is_computed() {
         return None;
     }
     let root = node.viewed()?;
@@ -139,8 +138,7 @@ pub(crate) fn written_weights(node: HostTensor<'_>) -> Option<(*mut Buffer, Stri
 
 /// The buffer that `node` writes, and the addresses; `None` if it computes nothing, or nowhere.
 pub(crate) fn written(node: HostTensor<'_>) -> Option<(*mut Buffer, Range<usize>)> {
-    let ops = node.host().ops();
-    if node.op() == ops.none || ops.views.contains(&node.op()) || node.buffer().is_null() {
+    if !node.is_computed() || node.buffer().is_null() {
         return None;
     }
     Some((node.buffer(), node.range()?))
