@@ -54,8 +54,6 @@ mod first_run;
 mod gemm;
 pub mod layout;
 pub mod memory;
-#[cfg(not(feature = "software-npu"))]
-mod no_software_npu;
 mod observe;
 mod open;
 mod operands;
@@ -68,7 +66,7 @@ pub mod profile;
 pub mod quantise;
 pub mod reference;
 mod scratch;
-#[cfg(feature = "software-npu")]
+#[cfg_attr(not(feature = "software-npu"), path = "no_software_npu.rs")]
 mod software_npu;
 mod threads;
 mod times;
@@ -84,8 +82,6 @@ pub use engine::Engine;
 pub use error::{Error, GemmCallError, JobFailure};
 pub use first_run::{Remedy, TaskKind, WrongResult};
 pub use gemm::{Gemm, GemmCall};
-#[cfg(not(feature = "software-npu"))]
-pub use no_software_npu::{NoSoftwareError as SoftwareError, NoSoftwareNpu as SoftwareNpu};
 pub use observe::{Activity, Done, Observer, SubmittedJob};
 pub use open::{OpenNpuError, OpenedNpu, open_npu, open_pool};
 pub use operands::{Activations, OutputRows};
@@ -93,7 +89,6 @@ pub use packed::PackedWeights;
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use profile::Profile;
 pub use scratch::Scratch;
-#[cfg(feature = "software-npu")]
 pub use software_npu::{SoftwareError, SoftwareNpu};
 pub use threads::{Pinning, THREADS_VARIABLE, Threads, ThreadsError, run_parallel};
 pub use times::{Section, Stopwatch, Times};

@@ -9,15 +9,15 @@ use rocket_uapi::Device;
 /// This build has no software NPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this build has no software model of the NPU; use the path of a device node")]
-pub struct NoSoftwareError;
+pub struct SoftwareError;
 
 /// A software NPU, which this build does not have.
 #[derive(Clone, Debug)]
-pub struct NoSoftwareNpu(Infallible);
+pub struct SoftwareNpu(Infallible);
 
-impl NoSoftwareNpu {
-    pub(crate) fn start(_: &str, _: bool) -> Result<(Device, Self), NoSoftwareError> {
-        Err(NoSoftwareError)
+impl SoftwareNpu {
+    pub(crate) fn start(_: &str, _: bool) -> Result<(Device, Self), SoftwareError> {
+        Err(SoftwareError)
     }
 
     /// Whether the last job was killed because the host has no memory for its data.

@@ -3,9 +3,6 @@
 
 use rocket_uapi::{Device, DevicePool, RefusedNode, Selected, Selector};
 
-#[cfg(not(feature = "software-npu"))]
-use crate::no_software_npu::{NoSoftwareError as SoftwareError, NoSoftwareNpu as SoftwareNpu};
-#[cfg(feature = "software-npu")]
 use crate::software_npu::{SoftwareError, SoftwareNpu};
 
 /// An open NPU.
