@@ -46,7 +46,7 @@ pub(crate) struct Config {
     /// `GGML_ROCKET_PRECISION`: in what to compute.
     pub(crate) precision: PrecisionChoice,
     /// `GGML_ROCKET_MEM`: bytes that packed weights may take; `None` leaves it
-    /// to [`npu_offload::default_budget`].
+    /// to [`npu_offload::AvailableMemory::default_budget`].
     pub(crate) memory: Option<u64>,
     /// `GGML_ROCKET_TENSORS`: which weights to offload.
     pub(crate) tensors: Patterns,

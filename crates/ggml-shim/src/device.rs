@@ -12,7 +12,7 @@ use std::ptr::{self, NonNull};
 use std::sync::{Arc, Once};
 
 use npu_matmul::Engine;
-use npu_offload::{AttentionChoice, ComputeType};
+use npu_offload::{AttentionChoice, AvailableMemory, ComputeType};
 
 use crate::abi::{
     Backend, BufferType, DEVICE_TYPE_ACCEL, Device, DeviceCaps, DeviceInterface, DeviceObject,
@@ -22,7 +22,6 @@ use crate::backend;
 use crate::config::SERVE;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
-use crate::memory;
 use crate::names;
 use crate::reason::DeclineReason;
 use crate::runtime::{Runtime, guard, own_name};
@@ -71,8 +70,8 @@ fn budget() -> (usize, usize) {
     guard("get_memory", (0, 0), |runtime| {
         let (mut limit, mut free) = runtime.budget.limit_and_free();
         if runtime.evidence.is_some() {
-            let total = memory::total().unwrap_or(0);
-            let available = npu_offload::available_memory(Path::new("/")).unwrap_or(0);
+            let memory = AvailableMemory::below(Path::new("/"));
+            let [total, available] = memory.map_or([0; 2], |memory| [memory.total, memory.bytes()]);
             (limit, free) = (total.saturating_sub(limit), available.saturating_sub(free));
         }
         let bytes = |number| usize::try_from(number).unwrap_or(usize::MAX);

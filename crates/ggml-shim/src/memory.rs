@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that may not be there, and how much there is.
+//! Memory that may not be there.
 
 /// The host has no memory left. Rust would end the process, which is not ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -13,16 +13,6 @@ pub(crate) enum OutOfMemory {
     /// For what the software model holds of a task.
     #[error("out of memory: this process gets none for what the software model computes with")]
     Model,
-}
-
-/// Bytes of this machine's memory; `None` if the system does not say.
-pub(crate) fn total() -> Option<u64> {
-    let [pages, bytes] = [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| {
-        // SAFETY: reads a number of the system.
-        let number = unsafe { libc::sysconf(name) };
-        u64::try_from(number).ok()
-    });
-    pages?.checked_mul(bytes?)
 }
 
 /// An empty vector with room for `len` elements.

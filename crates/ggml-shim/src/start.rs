@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use npu_matmul::SoftwareNpu;
-use npu_offload::OffloadRules;
+use npu_offload::{AvailableMemory, OffloadRules};
 use rocket_uapi::Selector;
 
 use crate::budget::Budget;
@@ -122,7 +122,8 @@ fn open(
     rules.choice = config.precision;
     rules.min_rows = config.min_m;
     rules.attention = config.attention;
-    let budget = || npu_offload::default_budget(Path::new("/")).unwrap_or(u64::MAX);
+    let memory = || AvailableMemory::below(Path::new("/"));
+    let budget = || memory().map_or(u64::MAX, |memory| memory.default_budget());
     let limit = config.memory.unwrap_or_else(budget);
     let start = StartLine {
         name: &name.to_string_lossy(),

@@ -7,7 +7,7 @@
 //! | what is a weight matrix computed in, and from how many rows on? | [`OffloadRules::decide`] |
 //! | from how many rows on is attention computed there? | [`OffloadRules::fewest_attention_rows`] |
 //! | what does it take once packed, and a product with it? | [`PlanTarget::packed_bytes`], [`PlanTarget::cost`] |
-//! | what may all weights take, and which come first? | [`AvailableMemory, default_budget`], [`WeightRole`] |
+//! | what may all weights take, and which come first? | [`AvailableMemory`], [`WeightRole`] |
 //! | what does a whole prompt take, attention and all else on the CPU included? | [`Graph::prompt`] |
 //! | what do several sequences take together? | [`Graph::step`] |
 //!
@@ -44,7 +44,7 @@ pub use cost::{OffloadCost, PlanTarget};
 pub use cpu::{CpuSpeed, ProductSpeed};
 pub use format::{FORMATS, FormatClass, NumberFormat};
 pub use graph::{Graph, GraphTime};
-pub use memory::{AvailableMemory, available_memory, default_budget, parse_bytes};
+pub use memory::{AvailableMemory, parse_bytes};
 pub use models::{ARCHITECTURES, ModelShape, WeightMatrix};
 pub use placement::{WeightRole, add_tensor};
 pub use precision::{ComputeType, PrecisionChoice};

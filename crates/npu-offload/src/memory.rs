@@ -12,9 +12,11 @@ const PART: u64 = 2;
 /// The most levels of control groups that are looked at.
 const MOST_LEVELS: usize = 32;
 
-/// Memory that this process could get now.
+/// Memory of the machine, and what this process could get of it now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AvailableMemory {
+    /// All of the machine's, bytes: `MemTotal`.
+    pub total: u64,
     /// What the kernel calls available, bytes: `MemAvailable`.
     pub free: u64,
     /// What the limits of this process's control group and of those above it leave, bytes
@@ -29,11 +31,21 @@ impl AvailableMemory {
     #[must_use]
     pub fn read(read: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let meminfo = read("proc/meminfo")?;
-        let kib = field(&meminfo, "MemAvailable:")?.strip_suffix("kB")?;
+        let bytes = |name| {
+            let kib = field(&meminfo, name)?.strip_suffix("kB")?;
+            kib.trim().parse::<u64>().ok()?.checked_mul(1024)
+        };
         Some(Self {
-            free: kib.trim().parse::<u64>().ok()?.checked_mul(1024)?,
+            total: bytes("MemTotal:")?,
+            free: bytes("MemAvailable:")?,
             group_room: group_room(&read),
         })
+    }
+
+    /// That of the system whose `/proc` and `/sys` are below `root`; `None` if they do not say.
+    #[must_use]
+    pub fn below(root: &Path) -> Option<Self> {
+        Self::read(|path| fs::read_to_string(root.join(path)).ok())
     }
 
     /// What packed weights take of it, bytes, unless the user says otherwise: half.
@@ -42,27 +54,11 @@ impl AvailableMemory {
         self.bytes() / PART
     }
 
-    /// All of it, bytes.
+    /// What this process could get, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.group_room.unwrap_or(u64::MAX).min(self.free)
     }
-}
-
-/// [`AvailableMemory::bytes`] of the system whose `/proc` and `/sys` are below `root`; `None` if it
-/// does not say.
-#[must_use]
-pub fn available_memory(root: &Path) -> Option<u64> {
-    let memory = AvailableMemory::read(|path| fs::read_to_string(root.join(path)).ok());
-    Some(memory?.bytes())
-}
-
-/// [`AvailableMemory::default_budget`] of the system whose `/proc` and `/sys` are below `root`;
-/// `None` if it does not say.
-#[must_use]
-pub fn default_budget(root: &Path) -> Option<u64> {
-    let memory = AvailableMemory::read(|path| fs::read_to_string(root.join(path)).ok());
-    Some(memory?.default_budget())
 }
 
 /// Reads a number of bytes, with `K`, `M` or `G` behind it for the powers of
@@ -134,7 +130,8 @@ mod tests {
     }
 
     fn budget(files: &[(&str, &str)]) -> Option<u64> {
-        default_budget(machine(files).path())
+        let memory = AvailableMemory::below(machine(files).path());
+        memory.map(|memory| memory.default_budget())
     }
 
     const MEMINFO: (&str, &str) = (
@@ -147,6 +144,20 @@ mod tests {
         assert_eq!(budget(&[MEMINFO]), Some(4000 * MIB));
         assert_eq!(budget(&[("proc/meminfo", "MemTotal: 1 kB\n")]), None);
         assert_eq!(budget(&[]), None);
+    }
+
+    #[test]
+    fn the_total_has_kilobytes() {
+        let total = |meminfo: &str| {
+            let memory = AvailableMemory::read(|path| {
+                (path == "proc/meminfo").then(|| format!("{meminfo}\nMemAvailable: 1 kB\n"))
+            });
+            memory.map(|memory| memory.total)
+        };
+        assert_eq!(total("MemTotal:       16000 kB\n"), Some(16000 * 1024));
+        assert_eq!(total("MemTotal:  1 MB\n"), None);
+        assert_eq!(total("MemFree: 1 kB\n"), None);
+        assert_eq!(total("MemTotal: 18446744073709551615 kB"), None);
     }
 
     #[test]
@@ -191,6 +202,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_some() {
-        assert!(default_budget(Path::new("/")) > Some(0));
+        let memory = AvailableMemory::below(Path::new("/")).unwrap();
+        assert!(memory.default_budget() > 0 && memory.total >= memory.free);
     }
 }

@@ -11,7 +11,7 @@ mod weights;
 
 use std::path::Path;
 
-use npu_offload::{OffloadRules, PlanTarget, default_budget};
+use npu_offload::{AvailableMemory, OffloadRules, PlanTarget};
 use rocket_uapi::DeviceInfo;
 use serde::Serialize;
 
@@ -73,7 +73,8 @@ fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport
     // One for each core, as the backend opens them.
     let fds = usize::try_from(info.cores).unwrap_or(1).max(1);
     let rules = OffloadRules::new(PlanTarget::new(fds, options));
-    let budget_bytes = args.mem.or_else(|| default_budget(Path::new("/")));
+    let memory = || AvailableMemory::below(Path::new("/"));
+    let budget_bytes = args.mem.or_else(|| Some(memory()?.default_budget()));
     let placed = PlacedWeights::new(model, &rules, budget_bytes.unwrap_or(u64::MAX));
     let speed = shape::shape(model)
         .and_then(|(shape, context)| Ok((shape, context, placed.of_graph()?)))
