@@ -2,41 +2,40 @@
 //! Tables of docs/many-answers.md: what several answers and drafted tokens cost, by the rules and
 //! the timing model.
 
-use anyhow::{Context, Result};
-use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
+use anyhow::Result;
+use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules};
+use rknpu_regcmd::timing::seconds;
 
 use crate::generated::table;
+use crate::offload::{CONTEXT, FORMAT, format, rules};
 
-/// Format of the files.
-const FORMAT: &str = "Q8_0";
 const MEGAHERTZ: [u64; 2] = [200, 600];
 const ANSWERS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Rows that a draft of 3, 7 or 15 tokens makes.
 const VERIFIED: [usize; 3] = [4, 8, 16];
 /// Shares of drafted tokens that are right, each given those before it.
 const ACCEPTED: [f64; 2] = [0.7, 0.9];
-/// Tokens of each sequence before the one that is made.
-const CONTEXT: usize = 512;
-const PS_PER_MS: f64 = 1e9;
-
-fn rules(megahertz: u64) -> OffloadRules {
-    OffloadRules::new(PlanTarget::at_clock(megahertz * 1_000_000))
-}
-
-fn format() -> Result<NumberFormat> {
-    NumberFormat::named(FORMAT).with_context(|| format!("no format {FORMAT}"))
-}
-
 /// Milliseconds of a step of so many sequences.
 fn step_ms(graph: &Graph<'_>, sequences: usize) -> f64 {
-    graph.step(sequences, CONTEXT).total() as f64 / PS_PER_MS
+    1e3 * seconds(graph.step(sequences, CONTEXT).total())
+}
+
+/// A model on the CPU alone, and with the NPU at each clock.
+fn places<'r>(
+    shape: ModelShape,
+    format: NumberFormat,
+    rules: &'r [OffloadRules; 2],
+) -> [Graph<'r>; 3] {
+    let [slow, fast] = rules
+        .each_ref()
+        .map(|rules| Graph::new(shape, format, rules));
+    [slow.on_cpu(), slow, fast]
 }
 
 /// What a token of each of N answers takes, and as many times what one answer alone takes.
 pub(crate) fn cost() -> Result<String> {
-    let (format, rules) = (format()?, MEGAHERTZ.map(rules));
-    let graphs = [0, 1].map(|clock| Graph::new(ModelShape::LLAMA32_1B, format, &rules[clock]));
-    let places = [graphs[0].on_cpu(), graphs[0].clone(), graphs[1].clone()];
+    let (format, rules) = (format(FORMAT)?, MEGAHERTZ.map(rules));
+    let places = places(ModelShape::LLAMA32_1B, format, &rules);
     let rows = ANSWERS.map(|answers| {
         let cells = places.each_ref().map(|place| {
             let (all, one) = (step_ms(place, answers), step_ms(place, 1));
@@ -57,9 +56,8 @@ fn gained(rows: usize, accepted: f64) -> f64 {
 /// Tokens a second with drafts of a smaller model on the CPU, and with drafts that take no time, as
 /// those that are found in the text before.
 pub(crate) fn speculative() -> Result<String> {
-    let (format, rules) = (format()?, MEGAHERTZ.map(rules));
-    let graphs = [0, 1].map(|clock| Graph::new(ModelShape::LLAMA32_3B, format, &rules[clock]));
-    let places = [graphs[0].on_cpu(), graphs[0].clone(), graphs[1].clone()];
+    let (format, rules) = (format(FORMAT)?, MEGAHERTZ.map(rules));
+    let places = places(ModelShape::LLAMA32_3B, format, &rules);
     let draft = Graph::new(ModelShape::LLAMA32_1B, format, &rules[0]).on_cpu();
     let alone = 1e3 / step_ms(&places[0], 1);
     let mut rows = vec![format!("none | | | {alone:.1} | {alone:.1} | {alone:.1}")];

@@ -2,17 +2,17 @@
 //! The table of docs/rpc.md: models on several boards, by the rules, the timing model and a
 //! simulation of how micro-batches pass the boards.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use npu_matmul::memory::MemoryPlan;
 use npu_offload::{
     Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget, WeightMatrix, add_tensor,
 };
+use rknpu_regcmd::timing::seconds;
 
 use crate::generated::table;
+use crate::offload;
 
 const CLOCK_HZ: u64 = 600_000_000;
-/// NPU cores of a board.
-const CORES: usize = 3;
 /// Tokens of the prompt, and of a micro-batch (`-ub`).
 const PROMPT: usize = 2048;
 const MICRO_BATCH: usize = 512;
@@ -36,62 +36,34 @@ const F16: usize = 2;
 const MODELS: [(&str, ModelShape); 4] = [
     (
         "Q8_0",
-        ModelShape {
-            name: "Llama-3.1-8B",
-            layers: 32,
-            hidden: 4096,
-            feed_forward: 14336,
-            heads: 32,
-            kv_heads: 8,
-            head_dim: 128,
-            vocabulary: 128_256,
-            window: None,
-        },
+        model("Llama-3.1-8B", [32, 4096, 14_336, 32, 128_256]),
     ),
-    (
-        "Q8_0",
-        ModelShape {
-            name: "Qwen3-14B",
-            layers: 40,
-            hidden: 5120,
-            feed_forward: 17408,
-            heads: 40,
-            kv_heads: 8,
-            head_dim: 128,
-            vocabulary: 151_936,
-            window: None,
-        },
-    ),
+    ("Q8_0", model("Qwen3-14B", [40, 5120, 17_408, 40, 151_936])),
+    ("Q4_K", model("Qwen3-32B", [64, 5120, 25_600, 64, 151_936])),
     (
         "Q4_K",
-        ModelShape {
-            name: "Qwen3-32B",
-            layers: 64,
-            hidden: 5120,
-            feed_forward: 25600,
-            heads: 64,
-            kv_heads: 8,
-            head_dim: 128,
-            vocabulary: 151_936,
-            window: None,
-        },
-    ),
-    (
-        "Q4_K",
-        ModelShape {
-            name: "Llama-3.3-70B",
-            layers: 80,
-            hidden: 8192,
-            feed_forward: 28672,
-            heads: 64,
-            kv_heads: 8,
-            head_dim: 128,
-            vocabulary: 128_256,
-            window: None,
-        },
+        model("Llama-3.3-70B", [80, 8192, 28_672, 64, 128_256]),
     ),
 ];
 const BOARDS: [usize; 5] = [1, 2, 3, 4, 8];
+
+/// A model with 8 KV heads of 128 elements, as all of these have.
+const fn model(
+    name: &'static str,
+    [layers, hidden, feed_forward, heads, vocabulary]: [usize; 5],
+) -> ModelShape {
+    ModelShape {
+        name,
+        layers,
+        hidden,
+        feed_forward,
+        heads,
+        kv_heads: 8,
+        head_dim: 128,
+        vocabulary,
+        window: None,
+    }
+}
 
 /// What a board does in each micro-batch, seconds, and what it is sent for it and sends, bytes.
 #[derive(Debug, Clone)]
@@ -150,7 +122,7 @@ impl Split<'_> {
         };
         let is_last = index + 1 == self.boards;
         let target = &self.rules.target;
-        let mut memory = MemoryPlan::for_weights(CORES, u64::MAX, &target.options);
+        let mut memory = MemoryPlan::for_weights(target.fds, u64::MAX, &target.options);
         let (mut weights, mut bytes) = (Vec::new(), 0);
         for one in part.weights(self.format) {
             let WeightMatrix { size, format, .. } = one;
@@ -218,6 +190,15 @@ impl Split<'_> {
         (self.layers(index) * LAYER_TENSORS * TENSOR_BYTES) as f64
     }
 
+    /// Boards that are reached over the network: a board alone is the client's.
+    fn far(&self) -> f64 {
+        if self.boards > 1 {
+            self.boards as f64
+        } else {
+            0.0
+        }
+    }
+
     fn prompt(&self) -> Vec<BoardLoad> {
         let batches = PROMPT / MICRO_BATCH;
         let load = |index: usize| {
@@ -225,7 +206,7 @@ impl Split<'_> {
             let until: Vec<u64> = (0..=batches)
                 .map(|batch| graph.prompt(batch * MICRO_BATCH).total())
                 .collect();
-            let is_far = if self.boards > 1 { 1.0 } else { 0.0 };
+            let is_far = self.far().min(1.0);
             let received = (1..=batches).map(|batch| {
                 let mask = (batch * MICRO_BATCH * MICRO_BATCH * F32) as f64;
                 is_far * (self.activations(MICRO_BATCH) + mask + self.graph_bytes(index))
@@ -233,7 +214,7 @@ impl Split<'_> {
             BoardLoad {
                 compute: until
                     .windows(2)
-                    .map(|pair| (pair[1] - pair[0]) as f64 / 1e12)
+                    .map(|pair| seconds(pair[1] - pair[0]))
                     .collect(),
                 received: received.collect(),
                 sent: is_far * self.activations(MICRO_BATCH),
@@ -242,45 +223,34 @@ impl Split<'_> {
         (0..self.boards).map(load).collect()
     }
 
-    /// Bytes that cross the network for the prompt.
-    fn prompt_bytes(&self) -> f64 {
-        let boards = self.prompt();
-        let batches = PROMPT / MICRO_BATCH;
-        let passed = |board: &BoardLoad| board.received.iter().sum::<f64>();
-        let between = &boards[1..boards.len().saturating_sub(1).max(1)];
-        let sent: f64 = between
+    /// Bytes that cross the network for the prompt: to all boards, and from all but the last.
+    fn prompt_bytes(&self, boards: &[BoardLoad]) -> f64 {
+        let received = boards.iter().flat_map(|board| &board.received);
+        let others = boards.split_last().map_or(&[][..], |(_, others)| others);
+        let sent = others
             .iter()
-            .map(|board| board.sent * batches as f64)
-            .sum();
-        boards.iter().map(passed).sum::<f64>() + sent + self.logits()
+            .map(|board| board.sent * board.compute.len() as f64);
+        received.sum::<f64>() + sent.sum::<f64>() + self.logits()
     }
 
     /// Bytes of a token's logits, if they come from afar.
     fn logits(&self) -> f64 {
-        let is_far = self.boards > 1;
-        if is_far {
-            (self.shape.vocabulary * F32) as f64
-        } else {
-            0.0
-        }
+        self.far().min(1.0) * (self.shape.vocabulary * F32) as f64
     }
 
-    /// Seconds of a token after the prompt: no board computes while another does. And its bytes.
-    fn token(&self, link: f64) -> (f64, f64) {
-        let compute: u64 = (0..self.boards)
-            .map(|index| self.graph(index).step(1, PROMPT).total())
-            .sum();
-        let far = if self.boards > 1 {
-            self.boards as f64
-        } else {
-            0.0
-        };
+    /// Seconds in which all boards compute a token after the prompt, one after the other.
+    fn token_compute(&self) -> f64 {
+        let step = |index| seconds(self.graph(index).step(1, PROMPT).total());
+        (0..self.boards).map(step).sum()
+    }
+
+    /// Bytes that cross the network for a token after the prompt.
+    fn token_bytes(&self) -> f64 {
+        let far = self.far();
         // To each server, and from each but the last, which sends logits. The graph is known there.
         let passes = (2.0 * far - 1.0).max(0.0);
         let mask = far * (PROMPT * F32) as f64;
-        let bytes = passes * self.activations(1) + mask + self.logits();
-        let seconds = compute as f64 / 1e12 + far * ROUND_TRIP + bytes * 8.0 / link;
-        (seconds, bytes)
+        passes * self.activations(1) + mask + self.logits()
     }
 }
 
@@ -296,7 +266,7 @@ pub(crate) fn markdown() -> Result<String> {
     let rules = OffloadRules::new(PlanTarget::at_clock(CLOCK_HZ));
     let mut rows = Vec::new();
     for (name, shape) in MODELS {
-        let format = NumberFormat::named(name).with_context(|| format!("no format {name}"))?;
+        let format = offload::format(name)?;
         for boards in BOARDS {
             let split = Split {
                 shape,
@@ -307,13 +277,15 @@ pub(crate) fn markdown() -> Result<String> {
             let memory = split.memory();
             let loads = split.prompt();
             let [slow, fast] = LINKS.map(|link| PROMPT as f64 / finish(&loads, link));
-            let [(slow_token, bytes), (fast_token, _)] = LINKS.map(|link| split.token(link));
+            let (compute, bytes) = (split.token_compute(), split.token_bytes());
+            let token = |link| compute + split.far() * ROUND_TRIP + bytes * 8.0 / link;
+            let [slow_token, fast_token] = LINKS.map(token);
             rows.push(format!(
                 "{} {name} | {boards} | {:.1} GiB | {} | {slow:.1} | {fast:.1} | {:.0} MB | {:.2} | {:.2} | {:.0} kB",
                 shape.name,
                 memory as f64 / GIB as f64,
                 smallest(memory),
-                split.prompt_bytes() / 1e6,
+                split.prompt_bytes(&loads) / 1e6,
                 1.0 / slow_token,
                 1.0 / fast_token,
                 bytes / 1e3,

@@ -8,7 +8,7 @@ use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::timing::seconds;
 
 use crate::generated::table;
-use crate::plans::FDS;
+use crate::plans::{BOARDS, CLOCKS, FDS, board_heads};
 
 /// Rows: a token of each of so many sequences.
 const ROWS: [usize; 4] = [2, 8, 16, 32];
@@ -26,18 +26,6 @@ const MATRICES: [(&str, usize, usize); 10] = [
     ("Gemma-3-1B gate, up", 1152, 6912),
     ("Gemma-3-1B down", 6912, 1152),
 ];
-
-/// A board by default and one whose tiles are calibrated, at the clock that mainline leaves and at
-/// a usual one.
-const BOARDS: [(&str, MakeOptions, u64); 4] = [
-    ("200 MHz", PlanOptions::uncalibrated, 200_000_000),
-    ("600 MHz", PlanOptions::uncalibrated, 600_000_000),
-    ("200 MHz, calibrated", PlanOptions::calibrated, 200_000_000),
-    ("600 MHz, calibrated", PlanOptions::calibrated, 600_000_000),
-];
-
-/// Makes the options of a board, by its clock in Hz.
-type MakeOptions = fn(u64) -> PlanOptions;
 
 /// Shares of the time on the NPU, with what the driver adds.
 pub(crate) fn on_npu() -> Result<String> {
@@ -57,8 +45,8 @@ fn shares(taken_ps: impl Fn(&Plan, &PlanOptions) -> u64) -> Result<String> {
         for (dtype, dtype_name) in [(Dtype::Int8, "INT8"), (Dtype::Fp16, "FP16")] {
             let mib = (n * k * dtype.input_bits() / 8) as f64 / f64::from(1 << 20);
             let mut row = format!("{name} | {dtype_name} | {mib:.1} MiB");
-            for (_, board, clock_hz) in BOARDS {
-                let options = board(clock_hz);
+            let boards = BOARDS.iter().flat_map(|board| CLOCKS.map(board));
+            for options in boards {
                 let weights = WeightPlan::new(dtype, n, k, FDS, &options)?;
                 let mut cell = Vec::new();
                 for m in ROWS {
@@ -72,7 +60,6 @@ fn shares(taken_ps: impl Fn(&Plan, &PlanOptions) -> u64) -> Result<String> {
             rows.push(row);
         }
     }
-    let heads = BOARDS.map(|(name, ..)| format!(" | {name}"));
-    let heads = format!("matrix | precision | weights{}", heads.concat());
+    let heads = format!("matrix | precision | weights{}", board_heads());
     Ok(table(&heads, rows))
 }

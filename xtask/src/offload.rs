@@ -10,19 +10,21 @@ use crate::generated::table;
 use crate::plans::FDS;
 
 /// Format of the files.
-const FORMAT: &str = "Q8_0";
+pub(crate) const FORMAT: &str = "Q8_0";
 const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
 const PROMPTS: [usize; 4] = [128, 512, 2048, 8192];
 const TOGETHER: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Tokens of each of them before the one that is made.
-const CONTEXT: usize = 512;
+pub(crate) const CONTEXT: usize = 512;
 const MIB: u64 = 1 << 20;
 
-fn format(name: &str) -> Result<NumberFormat> {
+/// A format by ggml's name.
+pub(crate) fn format(name: &str) -> Result<NumberFormat> {
     NumberFormat::named(name).with_context(|| format!("no format {name}"))
 }
 
-fn rules(megahertz: u64) -> OffloadRules {
+/// The rules of a board by default, at a clock.
+pub(crate) fn rules(megahertz: u64) -> OffloadRules {
     OffloadRules::new(PlanTarget::at_clock(megahertz * 1_000_000))
 }
 
@@ -33,10 +35,12 @@ pub(crate) fn speed() -> Result<String> {
     products_only.attention = AttentionChoice::Never;
     let mut rows = Vec::new();
     for shape in ModelShape::ALL {
-        let graphs = [0, 1, 2].map(|clock| Graph::new(shape, format, &rules[clock]));
+        let graphs = rules
+            .each_ref()
+            .map(|rules| Graph::new(shape, format, rules));
         for tokens in PROMPTS {
             let cpu = graphs[0].on_cpu().prompt(tokens).tokens_per_second(tokens);
-            let times = [0, 1, 2].map(|clock| graphs[clock].prompt(tokens));
+            let times = graphs.each_ref().map(|graph| graph.prompt(tokens));
             let (largest, what) = times[2].largest();
             let share = 100.0 * largest as f64 / times[2].total() as f64;
             let [slow, usual, fast] = times.map(|time| time.tokens_per_second(tokens));

@@ -16,11 +16,11 @@ pub(crate) const FDS: usize = 3;
 const ROWS: usize = 512;
 
 /// Clocks, MHz: what mainline leaves, and what most figures are of.
-const CLOCKS: [u64; 2] = [200, 600];
+pub(crate) const CLOCKS: [u64; 2] = [200, 600];
 
 /// What a board plans with, at a clock in MHz: by default, and where calibration has
 /// shown that all tiles are right and so is what tasks find in CBUF.
-const BOARDS: [fn(u64) -> PlanOptions; 2] = [
+pub(crate) const BOARDS: [fn(u64) -> PlanOptions; 2] = [
     |mhz| PlanOptions::uncalibrated(mhz * 1_000_000),
     |mhz| PlanOptions::calibrated(mhz * 1_000_000),
 ];
@@ -91,9 +91,16 @@ pub(crate) fn expected() -> Result<String> {
             rows.push(row);
         }
     }
+    Ok(table(
+        &format!("modelled | precision{}", board_heads()),
+        rows,
+    ))
+}
+
+/// Heads of columns for each of [`BOARDS`] at each of [`CLOCKS`].
+pub(crate) fn board_heads() -> String {
     let heads = ["", ", calibrated"].map(|board| CLOCKS.map(|mhz| format!(" | {mhz} MHz{board}")));
-    let heads = heads.concat().concat();
-    Ok(table(&format!("modelled | precision{heads}"), rows))
+    heads.concat().concat()
 }
 
 /// The modelled time of a whole call.

@@ -3,9 +3,11 @@
 
 use anyhow::{Context, Result};
 use npu_matmul::attention::AttentionBatch;
-use npu_offload::{NumberFormat, OffloadRules, PlanTarget};
+use npu_offload::{NumberFormat, OffloadRules};
+use rknpu_regcmd::timing::seconds;
 
 use crate::generated::table;
+use crate::offload;
 
 /// Clocks of the NPU, MHz, as in the other tables of whole models.
 const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
@@ -67,9 +69,8 @@ impl SpeechModel {
 
     /// Seconds of the CPU alone.
     fn on_cpu(&self, format: NumberFormat, rules: &OffloadRules) -> f64 {
-        let product = |(count, size)| {
-            count as f64 * picoseconds(rules.cpu.product_ps(format, size, POSITIONS))
-        };
+        let product =
+            |(count, size)| count as f64 * seconds(rules.cpu.product_ps(format, size, POSITIONS));
         let products: f64 = self.products().into_iter().map(product).sum();
         let macs = 2 * self.layers * POSITIONS * KEYS * self.channels;
         products + macs as f64 / rules.cpu.attention as f64 + self.convolutions(rules)
@@ -81,7 +82,7 @@ impl SpeechModel {
         for (count, size) in self.products() {
             let precision = rules.decide(format, size).precision;
             let cost = rules.target.cost(precision, size, POSITIONS);
-            sum += count as f64 * picoseconds(cost.context("a product without a plan")?.call_ps);
+            sum += count as f64 * seconds(cost.context("a product without a plan")?.call_ps);
         }
         let heads = self.channels / HEAD;
         let attention = rules.target.attention(&AttentionBatch {
@@ -94,21 +95,17 @@ impl SpeechModel {
             window: None,
         });
         let attention = attention.context("attention without a plan")?;
-        Ok(sum + self.layers as f64 * picoseconds(attention.call_ps))
+        Ok(sum + self.layers as f64 * seconds(attention.call_ps))
     }
-}
-
-fn picoseconds(ps: u64) -> f64 {
-    ps as f64 / 1e12
 }
 
 /// Modelled milliseconds of the encoder, by model, file and clock.
 pub(crate) fn encoder() -> Result<String> {
-    let rules = MEGAHERTZ.map(|mhz| OffloadRules::new(PlanTarget::at_clock(mhz * 1_000_000)));
+    let rules = MEGAHERTZ.map(offload::rules);
     let mut rows = Vec::new();
     for model in MODELS {
         for name in FILES {
-            let format = NumberFormat::named(name).with_context(|| format!("no format {name}"))?;
+            let format = offload::format(name)?;
             let cpu = model.on_cpu(format, &rules[0]);
             let mut row = format!("{} | {name} | {:.0} ms", model.name, 1e3 * cpu);
             for rules in &rules {
