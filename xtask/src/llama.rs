@@ -120,9 +120,7 @@ fn checks(args: &LlamaArgs, only: &[String], record: bool) -> Result<Command> {
     let for_valgrind = if_asked(has(VALGRIND.0) && arch.is_native(), "-debug", &VALGRIND.1);
     let hears = only.is_empty() || only.iter().any(|check| check.starts_with(WHISPER.0));
     let for_whisper = if_asked(hears, "-whisper", &WHISPER.1);
-    let probe = (only.is_empty() || has(BOARDS))
-        .then(build::probe)
-        .transpose()?;
+    let probe = has(BOARDS).then(build::probe).transpose()?;
     let has_npu = Device::discover().is_ok();
     // The backend's own `auto` is never the software model.
     let device = match Selector::from(args.device.as_ref()) {
