@@ -18,8 +18,8 @@ use crate::profile::{KernelCost, Profile, UnpackTo, bytes_ps};
 /// Most rows that are few: the sequences that a server decodes together.
 pub(super) const FEW_ROWS: usize = 32;
 
-/// Most parts.
-const PARTS_MAX: usize = 6;
+/// Most parts in one direction, with any number of rows.
+pub(super) const PARTS_MAX: usize = 6;
 
 /// A product of few rows, and its tiles.
 pub(super) struct FewRows<'p> {

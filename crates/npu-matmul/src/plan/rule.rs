@@ -21,7 +21,7 @@
 
 use rknpu_regcmd::ProgramOptions;
 
-use super::few_rows::{FEW_ROWS, FewRows};
+use super::few_rows::{FEW_ROWS, FewRows, PARTS_MAX};
 use super::options::PlanOptions;
 use super::step::TaskPlan;
 use super::tiles::{even_k_tile, even_tile, k_tile_max, to_u32};
@@ -39,7 +39,7 @@ const ALL_UP_TO: usize = 8;
 const BATCHES: [(usize, f64); 3] = [(1, 2.0), (4, 1.0), (16, 1.0)];
 
 /// Numbers of parts of M, of N and of K.
-const PARTS: [usize; 5] = [1, 2, 3, 4, 6];
+const PARTS: [usize; 5] = [1, 2, 3, 4, PARTS_MAX];
 
 const PS_PER_SECOND: f64 = 1e12;
 

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use rknpu_regcmd::Iova;
 use serde::Serialize;
 
 use super::options::{PlanError, PlanOptions};
@@ -15,7 +16,7 @@ use crate::layout;
 
 /// Bytes that a file descriptor can address (mainline `drivers/accel/rocket`:
 /// one 32-bit address space for each).
-pub(crate) const DEVICE_BYTES_MAX: u64 = 1 << 32;
+pub(crate) const DEVICE_BYTES_MAX: u64 = Iova::END;
 
 /// Bytes of one weight buffer. A buffer object is below 2 GiB; half of that
 /// leaves the address space of a file descriptor, 4 GiB, room to be filled
