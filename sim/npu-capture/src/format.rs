@@ -9,20 +9,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// show whether a file was damaged by a transfer as text.
 pub const MAGIC: [u8; 8] = *b"\x89RKCAP\n\x1a";
 /// Last bytes of a finished file.
-pub const END_MAGIC: [u8; 8] = *b"RKCAPEND";
+pub(crate) const END_MAGIC: [u8; 8] = *b"RKCAPEND";
 /// The version that is written, and the only one so far.
-pub const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 1;
 /// Bytes of a page, the unit of contents.
 pub const PAGE: u64 = 4096;
-/// Most data pages of one PAGE section.
-pub const CHUNK_PAGES: u32 = 256;
 /// Most bytes of data pages of one PAGE section.
-pub(crate) const CHUNK_BYTES: u64 = CHUNK_PAGES as u64 * PAGE;
+pub(crate) const CHUNK_BYTES: u64 = 256 * PAGE;
 /// Longest payload of a section of a known kind, bytes: far more than a job of
 /// 65536 tasks needs.
-pub const PAYLOAD_MAX: u64 = 16 << 20;
+pub(crate) const PAYLOAD_MAX: u64 = 16 << 20;
 /// Most sections of a file.
-pub const SECTIONS_MAX: u32 = 1 << 24;
+pub(crate) const SECTIONS_MAX: u32 = 1 << 24;
 
 /// File flag: contents are 0 except for command words.
 pub const FLAG_ZERO_DATA: u32 = 1;

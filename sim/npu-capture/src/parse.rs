@@ -119,16 +119,7 @@ impl Parser {
         source: &CaptureBytes,
         section: &FoundSection,
     ) -> Result<(), CaptureError> {
-        let is_known = matches!(
-            section.kind,
-            SectionKind::DEVICE
-                | SectionKind::NOTES
-                | SectionKind::OBJECT
-                | SectionKind::PAGES
-                | SectionKind::JOB
-                | SectionKind::DONE
-        );
-        if !is_known {
+        if !section.is_known() {
             return section.skip(source);
         }
         let payload = section.payload(source)?;
@@ -148,7 +139,8 @@ impl Parser {
                 self.chunks.push(chunk);
             }
             SectionKind::JOB => self.job(fields)?,
-            _ => self.done(fields)?,
+            SectionKind::DONE => self.done(fields)?,
+            _ => return section.skip(source),
         }
         Ok(())
     }
@@ -175,18 +167,15 @@ impl Parser {
     }
 
     fn done(&mut self, fields: Fields<'_>) -> Result<(), CaptureError> {
-        let at = self.jobs.len();
-        let no_job = fields.malformed("no job runs that could end");
-        let other = fields.malformed("another job runs");
-        let end = sections::done::decode(fields)?;
-        let job = self.jobs.last_mut().filter(|_| self.running);
-        let job = job.ok_or(no_job)?;
-        if end.job as usize + 1 != at {
-            return Err(other);
+        if !self.running {
+            return Err(fields.malformed("no job runs that could end"));
         }
-        job.outcome = end.outcome;
-        job.ended_ns = Some(end.ended_ns);
-        job.after = self.first..self.chunks.len();
+        let end = sections::done::decode(fields, self.jobs.len())?;
+        if let Some(job) = self.jobs.last_mut() {
+            job.outcome = end.outcome;
+            job.ended_ns = Some(end.ended_ns);
+            job.after = self.first..self.chunks.len();
+        }
         self.first = self.chunks.len();
         self.running = false;
         Ok(())

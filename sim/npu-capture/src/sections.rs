@@ -8,6 +8,5 @@ pub(crate) mod notes;
 pub(crate) mod object;
 pub(crate) mod pages;
 
-pub(crate) use done::EndedJob;
 pub(crate) use job::JobSection;
 pub(crate) use pages::PagesEncoder;

@@ -126,7 +126,7 @@ impl FoundSection {
     pub(super) fn read(source: &CaptureBytes, offset: u64, end: u64) -> Result<Self, CaptureError> {
         let section = Self::header(source, offset, end)?;
         let Self { kind, bytes, .. } = section;
-        if KNOWN.contains(&kind) && bytes > PAYLOAD_MAX {
+        if section.is_known() && bytes > PAYLOAD_MAX {
             return Err(CaptureError::TooLong {
                 kind,
                 offset,
@@ -134,6 +134,10 @@ impl FoundSection {
             });
         }
         Ok(section)
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        KNOWN.contains(&self.kind)
     }
 
     fn start(&self) -> u64 {

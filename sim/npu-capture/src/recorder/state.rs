@@ -15,7 +15,7 @@ use crate::delta::{Keep, StoredPages, changes};
 use crate::error::RecordError;
 use crate::format::SectionKind;
 use crate::programs::words_range;
-use crate::sections::{self, EndedJob, JobSection};
+use crate::sections::{self, JobSection};
 use crate::writer::CaptureWriter;
 
 /// Numbers of recorded jobs by outcome.
@@ -88,10 +88,7 @@ impl State {
     }
 
     pub(super) fn write(&mut self, kind: SectionKind, payload: &[u8]) {
-        let written = match &mut self.writer {
-            Some(writer) => writer.section(kind, payload),
-            None => Ok(()),
-        };
+        let written = self.section(kind, payload);
         self.keep_going(written);
     }
 
@@ -270,12 +267,8 @@ impl State {
                 self.contents(begun.file, bo)?;
             }
         }
-        let end = EndedJob {
-            job: begun.job,
-            outcome,
-            ended_ns,
-        };
-        self.section(SectionKind::DONE, &sections::done::encode(end))?;
+        let payload = sections::done::encode(begun.job, outcome, ended_ns);
+        self.section(SectionKind::DONE, &payload)?;
         self.jobs += 1;
         Ok(())
     }

@@ -22,31 +22,31 @@ struct DoneRecord {
 /// The end of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndedJob {
-    /// The number of the job.
-    pub(crate) job: u32,
     pub(crate) outcome: JobOutcome,
     pub(crate) ended_ns: u64,
 }
 
-/// The payload for the end of a job.
-pub(crate) fn encode(end: EndedJob) -> Vec<u8> {
-    let (code, errno) = encode_outcome(end.outcome);
+/// The payload for the end of job `number` of the file.
+pub(crate) fn encode(number: u32, outcome: JobOutcome, ended_ns: u64) -> Vec<u8> {
+    let (code, errno) = encode_outcome(outcome);
     let record = DoneRecord {
-        job: end.job.into(),
+        job: number.into(),
         outcome: code.into(),
         errno: errno.into(),
         reserved: 0.into(),
-        ended_ns: end.ended_ns.into(),
+        ended_ns: ended_ns.into(),
     };
     record.as_bytes().to_vec()
 }
 
-/// The end of a job in a payload.
-pub(crate) fn decode(mut fields: Fields<'_>) -> Result<EndedJob, CaptureError> {
+/// The end of a job in a payload, which must be the last of the file's `jobs` jobs so far.
+pub(crate) fn decode(mut fields: Fields<'_>, jobs: usize) -> Result<EndedJob, CaptureError> {
     let record: DoneRecord = fields.record()?;
+    if record.job.get() as usize + 1 != jobs {
+        return Err(fields.malformed("another job runs"));
+    }
     let outcome = decode_outcome(record.outcome.get(), record.errno.get());
     let end = EndedJob {
-        job: record.job.get(),
         outcome: outcome.ok_or_else(|| fields.malformed("the outcome is not known"))?,
         ended_ns: record.ended_ns.get(),
     };

@@ -10,9 +10,9 @@ use crate::capture::{CapturedObject, ObjectUse, Role};
 use crate::error::{CaptureError, RecordError};
 use crate::fields::Fields;
 
-/// Most programs of a job.
+/// Most programs of a job (docs/capture.md).
 const TASKS_MAX: u32 = 1 << 16;
-/// Most entries of a job's lists, all together.
+/// Most entries of a job's lists, all together (docs/capture.md).
 const USES_MAX: u32 = 1 << 17;
 /// In place of an object's number: none.
 const NO_OBJECT: u32 = u32::MAX;

@@ -13,6 +13,9 @@ use crate::format::{CHUNK_BYTES, PAGE, pack};
 const RUN_ZERO: u32 = 0;
 /// Kind of a run: pages in the section's data.
 const RUN_DATA: u32 = 1;
+/// Most runs of a section that is written: 65536 times 12 bytes and [`CHUNK_BYTES`] of data
+/// stay far below [`PAYLOAD_MAX`](crate::format::PAYLOAD_MAX).
+const RUNS_MAX: usize = 1 << 16;
 
 /// Followed by `runs` times [`RunRecord`] and one zstd frame.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -39,9 +42,6 @@ pub(crate) struct PagesEncoder {
     runs: Vec<RunRecord>,
     data: Vec<u8>,
 }
-
-/// Most runs of a section.
-const RUNS_MAX: usize = 1 << 16;
 
 impl PagesEncoder {
     pub(crate) fn new(object: u32) -> Self {
