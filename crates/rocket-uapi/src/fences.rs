@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::Errno;
 use crate::sys;
-use crate::units::errno;
+use crate::units::errno_of;
 
 /// How somebody uses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +74,7 @@ impl From<&sys::SyncFenceInfo> for FenceInfo {
     fn from(fence: &sys::SyncFenceInfo) -> Self {
         let status = match fence.status {
             sys::SYNC_STATUS_ACTIVE => FenceStatus::Active,
-            failed if failed < 0 => {
-                let number = errno(failed.saturating_neg());
-                FenceStatus::Failed(number.unwrap_or(Errno::PROTO))
-            }
+            failed if failed < 0 => FenceStatus::Failed(errno_of(failed)),
             _ => FenceStatus::Signaled,
         };
         let ended = Duration::from_nanos(fence.timestamp_ns);

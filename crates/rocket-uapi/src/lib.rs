@@ -107,7 +107,9 @@ pub use rustix::io::Errno;
 pub use select::{DEVICE_VARIABLE, Selected, Selector};
 pub use shared_files::SharedFiles;
 pub use sync_file::{SyncFile, write_fence};
-pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, monotonic_ns};
+pub use units::{
+    ByteLen, Deadline, Handle, LengthError, PAGE_BYTES, errno, errno_of, monotonic_ns,
+};
 pub use user_memory::{Arena, Efault, UserMemory};
 
 /// The program of docs/uapi.md runs.

@@ -16,9 +16,16 @@ pub const PAGE_BYTES: usize = 4096;
 /// The error number `number`; `None` for a number that Linux has no error for.
 #[must_use]
 pub fn errno(number: i32) -> Option<Errno> {
+    /// MAX_ERRNO (Linux, include/linux/err.h).
     const LAST: i32 = 4095;
     let valid = (1..=LAST).contains(&number);
     valid.then(|| Errno::from_raw_os_error(number))
+}
+
+/// The error that a negative status tells; EPROTO if Linux has no such error.
+#[must_use]
+pub fn errno_of(status: i32) -> Errno {
+    errno(status.saturating_neg()).unwrap_or(Errno::PROTO)
 }
 
 /// A length that no BO can have.

@@ -116,8 +116,7 @@ impl Frame {
         if self.status >= 0 {
             return Ok(self.status);
         }
-        let number = self.status.saturating_neg();
-        Err(rocket_uapi::errno(number).unwrap_or(Errno::PROTO))
+        Err(rocket_uapi::errno_of(self.status))
     }
 }
 
