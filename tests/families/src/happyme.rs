@@ -209,13 +209,7 @@ fn fused((m, k, n): (u32, u32, u32), ew_cfg: u32) -> ConvProgram {
         qd: 1,
         grains: even(65536u32.div_ceil(2 * k)).max(80),
         // Rows as long as the groups with their gaps.
-        writer: WriterWalk {
-            width: 1,
-            height: m,
-            stride: 1,
-            notch: n / 4 - 1,
-            add: 4,
-        },
+        writer: output(RowLayout::RowMajor, m, n / 4, 4),
         ew_cfg,
         rdma: Some(Rdma {
             ew_stride: m,
@@ -237,14 +231,6 @@ fn int4(m: u32, k: u32, n: u32) -> ConvProgram {
         weight_bytes: k / 2 * n,
         data_banks: (entries * 64).div_ceil(32768),
         entries,
-        surf_stride: -3 * m as i32,
-        writer: WriterWalk {
-            width: m,
-            height: 1,
-            stride: m,
-            notch: 0,
-            add: 8 * m,
-        },
         ..ConvProgram::new((m, 1, k), (m, 1, n), (1, 1))
     }
 }

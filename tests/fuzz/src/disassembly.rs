@@ -7,7 +7,7 @@
 
 use arbitrary::Unstructured;
 use rknpu_regcmd::{
-    Before, LintContext, RegisterFile, Word, assemble, decode, disassemble, extents, lint,
+    Before, Iova, LintContext, RegisterFile, Word, assemble, decode, disassemble, extents, lint,
     statements, tasks, tasks_after,
 };
 
@@ -82,7 +82,7 @@ fn walk(words: &[Word]) -> RegisterFile {
         if let Ok(extents) = extents(&task.regs, task.enable) {
             for extent in extents {
                 assert!(
-                    extent.start < extent.end && extent.end <= 1 << 32,
+                    extent.start < extent.end && extent.end <= Iova::END,
                     "{extent}"
                 );
             }

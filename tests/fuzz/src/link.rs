@@ -72,7 +72,7 @@ fn product(u: &mut Unstructured<'_>) -> Result<()> {
     }
     let roomy = |binding: &Binding, bytes: u64, offset: u32| {
         u64::from(binding.len) >= bytes + u64::from(offset)
-            && u64::from(binding.iova.0) + u64::from(binding.len) <= 1 << 32
+            && u64::from(binding.iova.0) + u64::from(binding.len) <= Iova::END
     };
     let all_fit = bindings
         .iter()

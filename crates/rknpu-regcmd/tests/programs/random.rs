@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use rknpu_regcmd::{
-    Before, EnableMask, LintContext, Word, decode, disassemble, extents, lint, regs, tasks,
+    Before, EnableMask, Iova, LintContext, Word, decode, disassemble, extents, lint, regs, tasks,
 };
 
 /// Words of known targets and registers more often than chance has them.
@@ -37,7 +37,7 @@ fn try_all(words: &[Word]) {
         if let Ok(extents) = extents(&task.regs, task.enable) {
             for extent in extents {
                 assert!(
-                    extent.start < extent.end && extent.end <= 1 << 32,
+                    extent.start < extent.end && extent.end <= Iova::END,
                     "{extent}"
                 );
             }
