@@ -178,4 +178,40 @@ mod tests {
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
         assert_eq!(random.next(), 3_203_168_211_198_807_973);
     }
+
+    #[test]
+    fn every_value_appears_and_none_beyond() {
+        let random = |kind| ProductOperands::random(kind, 9000, 9000, 3);
+        for (kind, values) in [
+            (OperandDtypes::Int4, -8..=7),
+            (OperandDtypes::Int8, -128..=127),
+        ] {
+            let ProductOperands::Integers { a, b } = random(kind) else {
+                panic!("{kind:?} is an integer");
+            };
+            for value in values.clone() {
+                assert!(a.contains(&value) && b.contains(&value), "{value}");
+            }
+            assert!(a.iter().chain(&b).all(|x| values.contains(x)), "{kind:?}");
+        }
+        let wide = |kind, values: &[f32]| {
+            assert!(values.iter().all(|x| x.abs() <= 2.0), "{kind:?}");
+            assert!(values.iter().any(|x| *x < -1.9), "{kind:?}");
+            assert!(values.iter().any(|x| *x > 1.9), "{kind:?}");
+        };
+        let fp16 = OperandDtypes::Fp16;
+        let ProductOperands::Floats { a, b } = random(fp16) else {
+            panic!("fp16 is a float");
+        };
+        for halves in [a, b] {
+            let floats: Vec<f32> = halves.into_iter().map(f16::to_f32).collect();
+            wide(fp16, &floats);
+        }
+        let w8a8 = OperandDtypes::W8a8;
+        let ProductOperands::Quantised { a, b } = random(w8a8) else {
+            panic!("w8a8 is quantised");
+        };
+        wide(w8a8, &a);
+        wide(w8a8, &b);
+    }
 }

@@ -115,6 +115,11 @@ impl Failure {
         failing(Self::Output, tried)
     }
 
+    /// For a thread that could not be started.
+    pub(crate) fn no_thread(error: std::io::Error) -> Self {
+        Self::Device(no_thread(error))
+    }
+
     /// For a file that cannot be written.
     pub(crate) fn writing<E: Into<anyhow::Error>>(file: &Path) -> impl FnOnce(E) -> Self {
         Self::output(format!("cannot write {}", file.display()))

@@ -40,3 +40,20 @@ impl HostMachine {
         text + "\n"
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_left_out() {
+        let host = HostMachine {
+            board: Some("Some Board".to_owned()),
+            ..HostMachine::default()
+        };
+        assert_eq!(host.text(), "kernel     unknown on , Some Board\n");
+        let bare = HostMachine::default();
+        assert_eq!(bare.text(), "kernel     unknown on \n");
+        assert!(HostMachine::look().text().contains(std::env::consts::ARCH));
+    }
+}

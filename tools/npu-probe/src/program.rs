@@ -178,6 +178,26 @@ mod tests {
     }
 
     #[test]
+    fn all_forms_say_the_same() {
+        let expected = [0x0201_0000_00b1_1040, 1, 0xff].map(Word::from_bits);
+        for (form, bytes) in [
+            (
+                Form::Hex,
+                b"# a comment\n0x0201000000b11040, 1\n\n00ff ; tail\n".to_vec(),
+            ),
+            (
+                Form::Assembler,
+                b"CNA.CBUF_CON0 = 0xb1\n0x1 0xff # tail\n".to_vec(),
+            ),
+            (Form::Binary, to_binary(&expected)),
+            (Form::Hex, to_hex(&expected).into_bytes()),
+        ] {
+            assert_eq!(Form::of_content(&bytes), form);
+            assert_eq!(words(&bytes, form).unwrap(), expected);
+        }
+    }
+
+    #[test]
     fn the_name_goes_before_the_content() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("program.s");

@@ -311,4 +311,12 @@ mod tests {
         assert!(text.contains("2 of 100 elements are wrong; the"), "{text}");
         assert!(!report(&[0]).verdict_text().contains("FAIL"));
     }
+
+    #[test]
+    fn one_program_or_many() {
+        let text = |jobs, tasks, words| ProgramReport { jobs, tasks, words }.text();
+        assert_eq!(text(1, 1, 108), "program    108 words, one task\n");
+        let many = "program    324 words, 3 tasks in 2 job(s)\n";
+        assert_eq!(text(2, 3, 324), many);
+    }
 }

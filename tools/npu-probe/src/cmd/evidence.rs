@@ -137,8 +137,7 @@ fn places(folder: &Path, evidence: Option<&EvidenceFlags>) -> Result<StepPlaces,
     };
     fs::create_dir_all(folder)
         .map_err(Failure::output(format!("cannot make {}", folder.display())))?;
-    let probe =
-        env::current_exe().map_err(Failure::usage("cannot determine the path of npu-probe"))?;
+    let probe = super::own_path()?;
     Ok(StepPlaces {
         folder: whole(folder)?,
         conformance: given(|flags| &flags.conformance)?

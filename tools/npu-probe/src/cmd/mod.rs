@@ -24,12 +24,20 @@ pub(crate) mod selftest;
 pub(crate) mod serve;
 pub(crate) mod soak;
 
+use std::env;
+use std::path::PathBuf;
+
 use anyhow::anyhow;
 use npu_model::{ModelOptions, OpenError, Opened};
 use rocket_uapi::Selector;
 
 use crate::exit::Failure;
 use crate::flags::DeviceFlags;
+
+/// Where this program is.
+fn own_path() -> Result<PathBuf, Failure> {
+    env::current_exe().map_err(Failure::usage("cannot find the path of npu-probe"))
+}
 
 /// Opens the device that the flags choose.
 fn open(device: &DeviceFlags) -> Result<Opened, Failure> {

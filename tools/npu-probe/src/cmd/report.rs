@@ -9,11 +9,8 @@ use crate::output::{self, OutputFile};
 pub(crate) fn run(args: &HtmlReportFlags) -> Result<Verdict, Failure> {
     let mut inputs = Vec::new();
     for file in &args.inputs {
-        let input = ReportInput::read(file).map_err(|error| {
-            let file = file.display();
-            Failure::Usage(anyhow::Error::new(error).context(format!("cannot use {file}")))
-        })?;
-        inputs.push(input);
+        let input = ReportInput::read(file);
+        inputs.push(input.map_err(Failure::usage(format!("cannot use {}", file.display())))?);
     }
     let page = page(&inputs);
     match &args.output {

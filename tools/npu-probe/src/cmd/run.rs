@@ -23,7 +23,7 @@ use npu_server::{ForwardService, ModelService, Server, Service};
 use rocket_uapi::{DeviceInfo, Selector};
 use rustix::process::{WaitOptions, WaitStatus};
 
-use crate::exit::{Failure, no_thread};
+use crate::exit::Failure;
 use crate::flags::RunFlags;
 use crate::output::{self, OutputFile};
 use crate::served::{self, UseReport};
@@ -178,7 +178,7 @@ fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
         return fs::canonicalize(path)
             .map_err(Failure::usage(format!("no library at {}", path.display())));
     }
-    let tool = env::current_exe().map_err(Failure::usage("cannot find the path of npu-probe"))?;
+    let tool = super::own_path()?;
     let folder = tool.parent().unwrap_or(Path::new("/"));
     let places = PLACES.map(|place| folder.join(place).join(LIBRARY));
     if let Some(found) = places.iter().find(|path| path.exists()) {
@@ -272,9 +272,7 @@ fn pass_signals_on(child: Receiver<Pid>, signals: SigSet) -> Result<(), Failure>
                 }
             }
         });
-    passer
-        .map(drop)
-        .map_err(|error| Failure::Device(no_thread(error)))
+    passer.map(drop).map_err(Failure::no_thread)
 }
 
 /// Waits for the program.
@@ -284,10 +282,7 @@ fn wait(child: Pid) -> Result<WaitStatus, Failure> {
         match rustix::process::waitpid(child, WaitOptions::empty()) {
             Ok(Some((_, status))) => return Ok(status),
             Ok(None) | Err(rustix::io::Errno::INTR) => (),
-            Err(errno) => {
-                let error = anyhow::Error::new(errno).context("cannot wait for the program");
-                return Err(Failure::Device(error));
-            }
+            Err(errno) => return Err(Failure::device("cannot wait for the program")(errno)),
         }
     }
 }

@@ -14,7 +14,7 @@ use npu_model::Model;
 use npu_server::{ModelService, Server, ServerError};
 use npu_wire::Address;
 
-use crate::exit::{Failure, Verdict, no_thread};
+use crate::exit::{Failure, Verdict};
 use crate::flags::ServeFlags;
 use crate::output;
 use crate::served;
@@ -43,7 +43,7 @@ fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
                 told.store(true, Ordering::Release);
             }
         })
-        .map_err(|error| Failure::Device(no_thread(error)))?;
+        .map_err(Failure::no_thread)?;
     Ok(ended)
 }
 

@@ -2,7 +2,6 @@
 //! `npu-probe soak`: many processes multiply for some time, and some are killed.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fmt::Write;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -18,7 +17,7 @@ use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use crate::data::SplitMix64;
-use crate::exit::{Failure, Verdict, no_thread};
+use crate::exit::{Failure, Verdict};
 use crate::flags::SoakFlags;
 use crate::output;
 use crate::progress::ProgressLine;
@@ -43,10 +42,8 @@ pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
     let device = DeviceReport::new(opened.device.info(), opened.why);
     drop((opened.device, opened.model));
     args.report.say(&device.text())?;
-    let program =
-        env::current_exe().map_err(Failure::usage("cannot find the path of npu-probe"))?;
     let soak = Soak {
-        program,
+        program: super::own_path()?,
         device: args.device.selector().to_string(),
         end: Instant::now() + Duration::from_secs(args.seconds),
         kill: args.kill,
@@ -130,7 +127,7 @@ impl Soak {
                 Ok(thread) => thread
                     .join()
                     .unwrap_or_else(|_| Err(Failure::Device(anyhow!("a thread panicked")))),
-                Err(error) => Err(Failure::Device(no_thread(error))),
+                Err(error) => Err(Failure::no_thread(error)),
             });
             // The first error, after all have ended.
             results.fold(Ok(()), Result::and)

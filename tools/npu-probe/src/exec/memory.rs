@@ -267,6 +267,10 @@ mod tests {
         ProgramMemory::new(&[], outputs, &vec![Word::NOP; words], None)
     }
 
+    fn error(outputs: &[OutputRegion], words: usize) -> String {
+        with(outputs, words).unwrap_err().to_string()
+    }
+
     #[test]
     fn the_program_goes_to_the_highest_free_pages() {
         let program = |outputs: &[OutputRegion], words| with(outputs, words).unwrap().program;
@@ -289,15 +293,23 @@ mod tests {
             .map(|r| (r.start, r.bytes.len()))
             .collect();
         assert_eq!(regions, [(0x1000, 0x1000), (0xffff_f000, 0x1000)]);
-        assert!(with(&[output(0x1010, 16), output(0x1fff, 2)], 1).is_err());
+        let outputs = [output(0x1010, 16), output(0x1fff, 2)];
+        assert!(error(&outputs, 1).contains("is partly in"));
     }
 
     #[test]
     fn limits() {
         assert!(with(&[], Program::WORDS_MAX).is_ok());
-        assert!(with(&[], Program::WORDS_MAX + 1).is_err());
-        assert!(with(&[output(0, u32::MAX)], 1).is_err());
-        assert!(with(&[output(u32::MAX, 2)], 1).is_err());
+        let most = Program::WORDS_MAX;
+        assert_eq!(
+            error(&[], most + 1),
+            format!(
+                "the program has {} words, and a kick fetches at most {most}",
+                most + 1
+            )
+        );
+        assert!(error(&[output(0, u32::MAX)], 1).contains("the limit of a buffer object"));
+        assert!(error(&[output(u32::MAX, 2)], 1).contains("beyond the 4 GiB"));
     }
 
     #[test]

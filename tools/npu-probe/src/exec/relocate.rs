@@ -174,6 +174,9 @@ mod tests {
         let from = [0x0100_0000, 0x0200_0000, 0x0300_0000];
         let to = [0, 8 * PAGE, 16 * PAGE];
         let (one, _) = product(MatmulType::Int8ToInt32, from);
+        // What stays is not looked at.
+        let mut nonsense = vec![Word::from_bits(u64::MAX); 3];
+        assert_eq!(relocate(&mut nonsense, &moved(to, to)).unwrap(), []);
         // The second task goes on with the first one's addresses.
         let mut words = [&one[..], &one[one.len() - 2..]].concat();
         assert_eq!(relocate(&mut words, &moved(from, to)).unwrap().len(), 3);

@@ -10,7 +10,7 @@ mod template;
 
 pub(crate) use data::{Experiment, ExperimentJob, OUT, OutcomeOrder, Placement, input};
 pub(crate) use runner::SeenJob;
-pub(crate) use template::{ALU_ADD, TaskTemplate, change, put, word_of};
+pub(crate) use template::{ALU_ADD, TaskTemplate, change, fields, put, word_of};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -411,7 +411,7 @@ mod tests {
     use rknpu_regcmd::regs::dpu;
 
     use super::*;
-    use crate::calibrate::facts::{FACTS, SettlingMethod, observed};
+    use crate::calibrate::facts::{FACTS, SettlingMethod};
 
     /// A model that takes no time to hang.
     fn device() -> Device {
@@ -421,6 +421,15 @@ mod tests {
             ..ModelOptions::default()
         };
         Model::new(options).open_device()
+    }
+
+    /// The experiment that settles a fact.
+    fn settling(fact: &str) -> Experiment {
+        let found = FACTS.iter().find(|one| one.name == fact).unwrap();
+        match found.method {
+            SettlingMethod::Run(experiment) => experiment().unwrap(),
+            SettlingMethod::Impossible(why) => panic!("{fact}: {why}"),
+        }
     }
 
     #[test]
@@ -443,7 +452,7 @@ mod tests {
 
     #[test]
     fn programs_that_reach_outside_are_refused() {
-        let mut experiment = observed::int8_to_fp16().unwrap();
+        let mut experiment = settling("int8-to-fp16");
         assert!(run(&device(), &experiment).is_ok());
         let far = dpu::DstSurfStride::new().with_dst_surf_stride(1 << 16);
         experiment.jobs[0].tasks[0].put(far.unwrap());
@@ -456,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_job_that_hangs_is_seen_as_one() {
-        let mut experiment = observed::int8_to_fp16().unwrap();
+        let mut experiment = settling("int8-to-fp16");
         experiment.jobs.push(experiment.jobs[0].clone());
         experiment.jobs[0].tasks[0].enable(rknpu_regcmd::EnableMask::CNA);
         let seen = run(&device(), &experiment).unwrap();
@@ -465,5 +474,46 @@ mod tests {
             [false, true]
         );
         assert!(seen[0].output.iter().all(|byte| *byte == SENTINEL));
+    }
+
+    /// What is not known of look-ups shows in what the experiment reads.
+    #[test]
+    fn look_ups_show_ties_roundings_and_ends() {
+        let experiment = settling("lut-ends");
+        let half = |bytes: &[u8]| half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32();
+        let arguments: Vec<f32> = experiment.inputs[0].chunks_exact(2).map(half).collect();
+        let seen = run(&device(), &experiment).unwrap();
+        let [rising, falling] = [&seen[0], &seen[1]].map(|seen| {
+            |argument: f32| {
+                let rounded = half::f16::from_f32(argument).to_f32();
+                let at = arguments.iter().position(|one| *one == rounded).unwrap();
+                half(&seen.output[GUARD + 2 * at..])
+            }
+        });
+        // Ties to even; towards minus infinity between entries.
+        assert_eq!([-0.5, -1.5, -2.5].map(rising), [0.0, -2.0, -2.0]);
+        assert_eq!([15.0, 17.0, 31.0].map(rising), [0.0, 1.0, 1.0]);
+        assert_eq!([15.0, 17.0, 31.0].map(falling), [-1.0, -2.0, -2.0]);
+        // In a line behind entries that are not negative, down to zero.
+        assert_eq!([16416.0, 65504.0].map(rising), [1020.0, 0.0]);
+        assert_eq!([-16416.0, -65504.0].map(falling), [16368.0, 0.0]);
+        // As they are, behind those that are.
+        assert_eq!([-18000.0, -65504.0].map(rising), [-16384.0; 2]);
+        assert_eq!([18000.0, 65504.0].map(falling), [-1024.0; 2]);
+    }
+
+    #[test]
+    fn halves_are_next_to_what_they_are_of() {
+        for seen in run(&device(), &settling("int8-ties")).unwrap() {
+            for (row, column) in (0..4).flat_map(|row| (0..32).map(move |column| (row, column))) {
+                let at = GUARD + ((column / 16) * 4 + row) * 16 + column % 16;
+                let half = i32::from(seen.output[at].cast_signed());
+                let sum = column as i32 - 16;
+                assert!(
+                    (2 * half - sum).abs() <= sum.rem_euclid(2),
+                    "{sum} / 2 is {half}"
+                );
+            }
+        }
     }
 }

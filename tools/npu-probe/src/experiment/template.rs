@@ -36,26 +36,31 @@ pub(crate) fn word_of<R: Register>(register: R) -> Word {
     Word::new(R::INFO.block.target(), R::INFO.offset, register.bits())
 }
 
-/// Writes registers, each by its fields; the others are 0.
-macro_rules! put {
-    ($task:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
+/// Writes registers, each by its fields; the others are those of a `new` register, or of its
+/// `value` in the program.
+macro_rules! fields {
+    ($old:ident $task:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
         pastey::paste! {
-            $( $task.put($block::$register::new()$(.[<with_ $field>]($value)?)*); )*
+            $(
+                let register = $crate::experiment::fields!(@ $old $task, $block::$register);
+                $task.put(register$(.[<with_ $field>]($value)?)*);
+            )*
         }
     };
+    (@ new $task:expr, $register:ty) => { <$register>::new() };
+    (@ value $task:expr, $register:ty) => { $task.value::<$register>() };
+}
+pub(crate) use fields;
+
+/// Writes registers, each by its fields; the others are 0.
+macro_rules! put {
+    ($task:expr; $($registers:tt)*) => { $crate::experiment::fields!(new $task; $($registers)*) };
 }
 pub(crate) use put;
 
 /// Changes fields of registers; the others stay as they are.
 macro_rules! change {
-    ($task:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
-        pastey::paste! {
-            $(
-                let register = $task.value::<$block::$register>();
-                $task.put(register$(.[<with_ $field>]($value)?)*);
-            )*
-        }
-    };
+    ($task:expr; $($registers:tt)*) => { $crate::experiment::fields!(value $task; $($registers)*) };
 }
 pub(crate) use change;
 

@@ -10,7 +10,7 @@
 //! ```text
 //! ladder        the rungs: parents, what a failure means
 //! products      matrix products as rungs run them
-//! experiments   what some rungs change about them
+//! experiments   rungs that are more than a product
 //! record        the record of a rung
 //! results       the records of a run, from its folder or its archive
 //! finding       differences of a record from the model

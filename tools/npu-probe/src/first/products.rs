@@ -10,11 +10,11 @@ use crate::experiment::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate,
 /// Products that share an operand: their common sizes, and the columns of each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RungProduct {
-    pub(super) ty: MatmulType,
-    pub(super) rows: u32,
-    pub(super) depth: u32,
+    ty: MatmulType,
+    rows: u32,
+    depth: u32,
     /// Columns of the products, which are tasks of one job.
-    pub(super) columns: &'static [u32],
+    columns: &'static [u32],
     /// Whether they share the weights, and each has features of its own; else it is the other
     /// way round.
     same_weights: bool,

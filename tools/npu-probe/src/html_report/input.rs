@@ -96,15 +96,16 @@ pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError
         return Err(ReportInputError::TooLong(MOST_OF_OTHERS));
     }
     let mut value = serde_json::from_slice(&bytes).map_err(ReportInputError::Json)?;
-    make_showable(&mut value);
     let Value::Object(object) = &mut value else {
         return Err(ReportInputError::Unknown);
     };
+    if let Some(events) = object.remove("traceEvents") {
+        // Its texts are made safe as they are taken.
+        return typed("a trace", events).map(ReportContent::Trace);
+    }
+    object.values_mut().for_each(make_showable);
     let has = |names: &[&str]| names.iter().all(|name| object.contains_key(*name));
-    if has(&["traceEvents"]) {
-        let events = object.remove("traceEvents").unwrap_or_default();
-        typed("a trace", events).map(ReportContent::Trace)
-    } else if has(&["conditions", "measurements"]) {
+    if has(&["conditions", "measurements"]) {
         typed("the output of `bench --json`", value).map(ReportContent::Bench)
     } else if has(&["format", "profile"]) {
         let profile = object.remove("profile").unwrap_or_default();

@@ -9,7 +9,6 @@ use super::timeline::TraceTimeline;
 use super::trace::{SliceKind, TraceSlices};
 use crate::bench::BenchReport;
 use crate::calibrate::CalibrateReport;
-use crate::calibrate::facts::report::ExperimentOutcome;
 use crate::doctor::{DoctorReport, DoctorRow};
 use crate::exit::Verdict;
 use crate::flags::planning::HERTZ_PER_MHZ;
@@ -159,26 +158,13 @@ impl BenchReport {
 
 impl CalibrateReport {
     pub(super) fn section(&self) -> Markup {
-        let told = |outcome: &ExperimentOutcome| match outcome {
-            ExperimentOutcome::Settled { side, .. } => ("settled", side.to_string()),
-            ExperimentOutcome::Neither { nearest } => {
-                let nearest = nearest.as_deref().unwrap_or_default();
-                ("neither", format!("nearest to {nearest}"))
-            }
-            ExperimentOutcome::Observed { as_model: true } => {
-                ("observed", "same as the model".to_owned())
-            }
-            ExperimentOutcome::Observed { .. } => ("observed", "differs from the model".to_owned()),
-            ExperimentOutcome::NotRun { reason } => ("not run", reason.clone()),
-            ExperimentOutcome::Impossible { reason } => ("impossible", reason.to_string()),
-        };
         let all = &self.facts.facts;
         html! {
             (facts(device_facts(&self.facts.device)))
             @if let Some(measured) = &self.profile { (profile(measured)) }
             @let summary = format!("{} contested facts", all.len());
             (folded(&summary, table(["fact", "question", "outcome", "result"], all.iter().map(|fact| {
-                let (outcome, result) = told(&fact.outcome);
+                let (outcome, result) = fact.outcome.told();
                 [(&*fact.name).into(), (&*fact.question).into(), outcome.into(), result.into()]
             }))))
             p.note { "npu-probe " (self.facts.version) }

@@ -37,6 +37,10 @@ const KINDS: [(&str, &str, f64); 11] = [
     ("other", "#8c6d4f", 6.0),
 ];
 
+/// Matmuls, and what has no other kind.
+const PRODUCT: SliceKind = SliceKind(1);
+const OTHER: SliceKind = SliceKind(10);
+
 /// The kind of work of a slice: an index of [`KINDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SliceKind(usize);
@@ -54,7 +58,7 @@ impl SliceKind {
             other => other,
         };
         let named = Self::all().find(|kind| kind.name() == word);
-        named.unwrap_or(Self(KINDS.len() - 1))
+        named.unwrap_or(OTHER)
     }
 
     pub(super) const fn name(self) -> &'static str {
@@ -136,7 +140,7 @@ impl TraceSlices {
         self.tracks.entry(track).or_default().push(slice);
         let shortest = self.products.last().map_or(0.0, LongProduct::us);
         let is_long = self.products.len() < MOST_PRODUCTS || to - from > shortest;
-        if kind.name() == "product" && is_long {
+        if kind == PRODUCT && is_long {
             let what = event.args.what();
             let name = event.name;
             self.products.push(LongProduct {

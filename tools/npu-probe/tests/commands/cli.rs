@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::{command, fails, has, json, read_json, stderr, stdout, text, words};
+use crate::common::{command, fails, has, json, json_of, read_json, stderr, stdout, text, words};
 use serde_json::Value;
 
 #[test]
@@ -182,6 +182,9 @@ fn exit_codes() {
         (2, "frobnicate"),
         (2, "doctor --device model"),
         (2, "asm --json -"),
+        (2, "asm --hex --bin -"),
+        (2, "info --shape 1x1x1"),
+        (2, "run --shape 1x1x1 -- true"),
         (2, "--shape 9999999999x9999999999x1"),
         (2, "asm /nonexistent/file"),
         (2, "bench 8x64"),
@@ -219,7 +222,7 @@ fn the_environment_chooses_and_the_option_overrides() {
 
 /// The first program of a recording of the self-test, as `decode` prints it.
 fn recorded_program(recording: &Path) -> String {
-    let report = json(&format!("decode --job 0 {}", recording.display()));
+    let report = json_of(&["decode", "--job", "0", recording.to_str().unwrap()]);
     let lines = report["jobs"][0]["programs"][0]["disassembly"].as_array();
     let lines = lines.unwrap().iter().map(|line| line.as_str().unwrap());
     lines.collect::<Vec<_>>().join("\n") + "\n"
@@ -228,13 +231,13 @@ fn recorded_program(recording: &Path) -> String {
 #[test]
 fn a_dump_holds_all_and_can_be_replayed() {
     let base = tempfile::tempdir().unwrap();
-    let directory = base.path().join("made/for-it");
+    let directory = base.path().join("made/for it");
     let jobs = directory.join("jobs.rkcap");
+    let [path, recording] = [&directory, &jobs].map(|path| path.to_str().unwrap());
     for (dtype, shape) in [("int8", "64x64x64"), ("fp16", "3x64x5")] {
-        let dump = format!("--dump {}", directory.display());
-        let printed = json(&format!("{dump} --dtype {dtype} --shape {shape}"));
+        let printed = json_of(&["--dump", path, "--dtype", dtype, "--shape", shape]);
         assert_eq!(read_json(directory.join("report.json")), printed);
-        let replayed = json(&format!("replay {}", jobs.display()));
+        let replayed = json_of(&["replay", recording]);
         assert_eq!(replayed["result"], "PASS");
         assert!(replayed["jobs"][0]["bytes_compared"].as_u64() > Some(0));
     }
@@ -351,7 +354,11 @@ fn asm_and_decode_take_each_others_output() {
         fs::write(file(name), done(command, "task.words")).unwrap();
         assert_eq!(done("asm", name), hex);
         assert_eq!(done("decode", name), decoded);
-        for (command, made) in [("asm", "made.hex"), ("asm --bin", "made.bin")] {
+        for (command, made) in [
+            ("asm", "made.hex"),
+            ("asm --hex", "made.hex"),
+            ("asm --bin", "made.bin"),
+        ] {
             let out = format!("{command} {} -o", file(name));
             assert_eq!(done(&out, made), "");
             assert_eq!(done("decode", made), decoded);

@@ -52,7 +52,15 @@ pub(crate) fn text(line: &str) -> String {
 /// The same with `--json`.
 #[track_caller]
 pub(crate) fn json(line: &str) -> Value {
-    serde_json::from_str(&text(&format!("{line} --json"))).unwrap()
+    json_of(&words(line))
+}
+
+/// The same of arguments that may have blanks.
+#[track_caller]
+pub(crate) fn json_of(arguments: &[&str]) -> Value {
+    let (code, out, err) = probe(&[arguments, &["--json"]].concat());
+    assert_eq!(code, 0, "{arguments:?}: {out}{err}");
+    serde_json::from_str(&out).unwrap()
 }
 
 /// Output and errors of a line of arguments that must end with this code.

@@ -14,6 +14,8 @@ mod errors;
 mod evidence;
 mod exec;
 mod first;
+#[path = "../common/golden.rs"]
+mod golden;
 mod model;
 mod planning;
 mod report;

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::common::{fails, has, json, text};
+use crate::golden::compare;
 use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
 
 const F16: u32 = 1;
@@ -157,12 +158,7 @@ fn a_small_llama_is_told_in_whole() {
     let path = written(&folder, &Gguf::llama(Q8_0));
     let said = text(&format!("model {path} --mem 64M"));
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/llama-q8_0.txt");
-    if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
-        fs::write(golden, said).unwrap();
-        return;
-    }
-    let expected = fs::read_to_string(golden).unwrap();
-    assert_eq!(said, expected, "{said} (BLESS=1 takes it as right)");
+    compare(Path::new(golden), &said);
 }
 
 /// The tables of docs/llama-speed.md and docs/sequences.md are made from the same graphs.

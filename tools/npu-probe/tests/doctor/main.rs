@@ -7,6 +7,8 @@
     reason = "helpers of tests: a failed unwrap is a failed test"
 )]
 
+#[path = "../common/golden.rs"]
+mod golden;
 mod machine;
 
 use std::fs;
@@ -53,13 +55,7 @@ fn rows(report: &Value, topic: &str) -> Vec<Value> {
 }
 
 fn compare(name: &str, printed: &str) {
-    let file = lists().join(name);
-    if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
-        fs::write(file, printed).unwrap();
-        return;
-    }
-    let golden = fs::read_to_string(file).unwrap();
-    assert_eq!(printed, golden, "{name} (BLESS=1 takes it as right)");
+    golden::compare(&lists().join(name), printed);
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub(crate) fn captured() -> anyhow::Result<Experiment> {
 }
 
 /// The padding is in the result at every border.
-pub(crate) fn depthwise_pad() -> anyhow::Result<Experiment> {
+pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
     let mut task = product(MatmulType::Int8ToInt32, (PIXELS, CHANNELS, CHANNELS))?;
     fetch(&mut task)?;
     write(&mut task)?;

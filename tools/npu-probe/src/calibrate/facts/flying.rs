@@ -16,6 +16,8 @@ const LANES: u32 = 8;
 /// Operands of two bytes, one for each pixel and channel.
 const OPERAND_16_BITS: u32 = 2;
 const OPERAND_PER_PIXEL: u32 = 1;
+/// COMB_USE: both engines read.
+const COMBINED: u32 = 5;
 
 /// A flying fp16 task of `pixels` atoms in a line, with BS, BN and EW bypassed, and without
 /// what feeds it.
@@ -71,6 +73,30 @@ pub(crate) enum FlyingOperation {
     Add = 2,
 }
 
+/// EW's second operand, from memory: two bytes for each pixel and channel.
+pub(super) fn operand(
+    task: &mut TaskTemplate,
+    algo: FlyingOperation,
+) -> Result<(), FieldRangeError> {
+    put! { task;
+        dpu::EwCfg {
+            ew_op_src: 1, ew_lut_bypass: 1, ew_relu_bypass: 1, ew_alu_algo: algo as u32,
+            edata_size: OPERAND_16_BITS, ew_data_mode: OPERAND_PER_PIXEL
+        }
+        dpu_rdma::ErdmaCfg { erdma_data_size: OPERAND_16_BITS, erdma_data_mode: OPERAND_PER_PIXEL }
+    }
+    Ok(())
+}
+
+/// The mode with COMB_USE 5, which is proved without.
+pub(super) fn combined(
+    task: &mut TaskTemplate,
+    mode: dpu_rdma::FeatureModeCfg,
+) -> Result<(), FieldRangeError> {
+    task.prove_as(mode).put(mode.with_comb_use(COMBINED)?);
+    Ok(())
+}
+
 /// One operation on the atoms of [`input`] 0 and 1.
 pub(crate) fn flying(
     operation: FlyingOperation,
@@ -78,16 +104,8 @@ pub(crate) fn flying(
     b: [f32; 8],
 ) -> anyhow::Result<Experiment> {
     let mut task = writer(1)?;
-    put! { task;
-        dpu::EwCfg {
-            ew_op_src: 1, ew_lut_bypass: 1, ew_relu_bypass: 1, ew_alu_algo: operation as u32,
-            edata_size: OPERAND_16_BITS, ew_data_mode: OPERAND_PER_PIXEL
-        }
-    }
     reader(&mut task, 1)?;
-    put! { task;
-        dpu_rdma::ErdmaCfg { erdma_data_size: OPERAND_16_BITS, erdma_data_mode: OPERAND_PER_PIXEL }
-    }
+    operand(&mut task, operation)?;
     task.put_address::<dpu_rdma::EwBaseAddr>(input(1).at(0));
     put!(task; dpu_rdma::EwSurfStride { ew_surf_stride: 1 });
     let inputs = vec![fp16_bytes(a), fp16_bytes(b)];
@@ -138,7 +156,7 @@ pub(super) fn flying_dual() -> anyhow::Result<Experiment> {
     for task in &mut experiment.jobs[0].tasks {
         // One atom for each engine, whichever of the two buffers it is from.
         let mode = task.value::<dpu_rdma::FeatureModeCfg>();
-        task.prove_as(mode).put(mode.with_comb_use(5)?);
+        combined(task, mode)?;
     }
     Ok(experiment)
 }

@@ -113,7 +113,7 @@ fn rising(index: i32) -> i16 {
 /// Indices as they are: halves, steps between entries, and far beyond both ends,
 /// on tables whose first entry is negative and whose last is not, and the other
 /// way round.
-pub(crate) fn lut_ends() -> anyhow::Result<Experiment> {
+pub(super) fn lut_ends() -> anyhow::Result<Experiment> {
     let arguments: [f32; (PIXELS * 8) as usize / 2] = [
         0.5, 1.5, 2.5, 3.5, 1.0, 2.0, 7.0, 8.0, 15.0, 16.0, 17.0, 24.0, 31.0, 32.0, 33.0, 47.0,
         16376.0, 16384.0, 16400.0, 16416.0, 18000.0, 20000.0, 24000.0, 24576.0, 25000.0, 30000.0,

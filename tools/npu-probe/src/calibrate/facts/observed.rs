@@ -4,18 +4,18 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
-use rknpu_regcmd::{FieldRangeError, MatmulType, Precision};
+use rknpu_regcmd::{MatmulType, Precision};
 
-use super::flying::{FlyingOperation, flying};
+use super::flying::{FlyingOperation, combined, flying, operand};
 use super::pooling::fp16_average;
-use super::products::{fp16_product, int8_product, int16, product, small};
+use super::products::{fp16_product, groups, int8_product, int16, product, small};
 use crate::data::SplitMix64;
 use crate::experiment::operands::{fp16s, int16s};
-use crate::experiment::{ALU_ADD, Experiment, ExperimentJob, OUT, TaskTemplate, change, put};
+use crate::experiment::{Experiment, ExperimentJob, OUT, TaskTemplate, change, put};
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with either kind of
 /// rounding.
-pub(crate) fn int8_ties() -> anyhow::Result<Experiment> {
+pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
     const DEPTH: usize = 32;
     const COLUMNS: i8 = 32;
@@ -46,16 +46,8 @@ pub(crate) fn int8_ties() -> anyhow::Result<Experiment> {
     ))
 }
 
-/// The writer's groups: atoms of a pixel, and lines.
-fn groups(task: &mut TaskTemplate, atoms: u32, rows: u32) -> Result<(), FieldRangeError> {
-    let size_e = atoms - 1;
-    change!(task; dpu::BsOwCfg { size_e_0: size_e, size_e_1: size_e, size_e_2: size_e });
-    put!(task; dpu::SurfaceAdd { surf_add: atoms * rows });
-    Ok(())
-}
-
 /// Results in fp16 of 64 columns of int8, in groups of four atoms.
-pub(crate) fn int8_to_fp16() -> anyhow::Result<Experiment> {
+pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
     const SHAPE: (u32, u32, u32) = (8, 32, 64);
     const GROUP_ATOMS: u32 = 4;
     let (mut task, inputs, _) = int8_product(SHAPE)?;
@@ -163,20 +155,9 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 16;
     const DEPTH: u32 = 32;
     const COLUMNS: u32 = 32;
-    /// Operands of two bytes, one for each pixel.
-    const OPERAND_16_BITS: u32 = 2;
-    const OPERAND_PER_PIXEL: u32 = 1;
-    /// Both engines read the same data.
-    const COMBINED: u32 = 5;
     const ATOM: u32 = 16;
     let mut task = product(MatmulType::Fp16ToFp16, (ROWS, DEPTH, COLUMNS))?;
-    put! { task;
-        dpu::EwCfg {
-            ew_op_src: 1, ew_lut_bypass: 1, ew_relu_bypass: 1, ew_alu_algo: ALU_ADD,
-            edata_size: OPERAND_16_BITS, ew_data_mode: OPERAND_PER_PIXEL
-        }
-        dpu_rdma::ErdmaCfg { erdma_data_size: OPERAND_16_BITS, erdma_data_mode: OPERAND_PER_PIXEL }
-    }
+    operand(&mut task, FlyingOperation::Add)?;
     task.put_address::<dpu_rdma::SrcBaseAddr>(OUT.at(0));
     task.put_address::<dpu_rdma::EwBaseAddr>(OUT.at(ATOM * ROWS));
     put! { task;
@@ -190,7 +171,8 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
         .with_mrdma_fp16tofp32_en(0)?
         .with_proc_precision(Precision::Fp16.code())?
         .with_in_precision(Precision::Fp16.code())?;
-    task.prove_as(mode).put(mode.with_comb_use(COMBINED)?);
+    // Both engines read the same data.
+    combined(&mut task, mode)?;
     let inputs = vec![
         fp16s((ROWS * DEPTH) as usize, 1),
         fp16s((COLUMNS * DEPTH) as usize, 2),

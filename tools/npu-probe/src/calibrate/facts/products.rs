@@ -50,6 +50,18 @@ pub(super) fn small() -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
     int8_product(SMALL)
 }
 
+/// The writer's groups: atoms of a pixel, and lines.
+pub(super) fn groups(
+    task: &mut TaskTemplate,
+    atoms: u32,
+    rows: u32,
+) -> Result<(), FieldRangeError> {
+    let size_e = atoms - 1;
+    change!(task; dpu::BsOwCfg { size_e_0: size_e, size_e_1: size_e, size_e_2: size_e });
+    put!(task; dpu::SurfaceAdd { surf_add: atoms * rows });
+    Ok(())
+}
+
 /// Sums shifted by one bit: every second is a tie, half of those negative.
 pub(super) fn wide_rounding() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = small()?;
@@ -89,12 +101,7 @@ pub(super) fn partial_group() -> anyhow::Result<Experiment> {
         dpu::DataCubeChannel { channel: WRITTEN - 1, orig_channel: WRITTEN - 1 }
         dpu::WdmaSize0 { channel_wdma: WRITTEN - 1 }
     }
-    change! { task;
-        dpu::BsOwCfg {
-            size_e_0: GROUP_ATOMS - 1, size_e_1: GROUP_ATOMS - 1, size_e_2: GROUP_ATOMS - 1
-        }
-    }
-    put!(task; dpu::SurfaceAdd { surf_add: GROUP_ATOMS * ROWS });
+    groups(&mut task, GROUP_ATOMS, ROWS)?;
     Ok(Experiment::of(inputs, (ROWS * COLUMNS) as usize, task))
 }
 

@@ -72,6 +72,23 @@ pub(crate) enum ExperimentOutcome {
     Impossible { reason: Cow<'static, str> },
 }
 
+impl ExperimentOutcome {
+    /// Its kind, and the result or the reason.
+    pub(crate) fn told(&self) -> (&'static str, String) {
+        match self {
+            Self::Settled { side, .. } => ("settled", side.to_string()),
+            Self::Neither { nearest } => {
+                let nearest = nearest.as_deref().unwrap_or_default();
+                ("neither", format!("nearest to {nearest}"))
+            }
+            Self::Observed { as_model: true } => ("observed", "same as the model".to_owned()),
+            Self::Observed { .. } => ("observed", "differs from the model".to_owned()),
+            Self::NotRun { reason } => ("not run", reason.clone()),
+            Self::Impossible { reason } => ("impossible", reason.to_string()),
+        }
+    }
+}
+
 impl FactReport {
     /// The side that a profile stores, if one was found.
     pub(crate) fn verdict(&self) -> Option<ContestedFact> {
@@ -116,11 +133,11 @@ impl FactReport {
     /// The fact as text.
     pub(crate) fn text(&self) -> String {
         let default = self.sides.first().copied().unwrap_or_default();
-        let (told, note) = match &self.outcome {
+        let (kind, told) = self.outcome.told();
+        let mut note = None;
+        let told = match &self.outcome {
             ExperimentOutcome::Settled {
-                side,
-                is_default,
-                exact,
+                is_default, exact, ..
             } => {
                 let whose = match is_default {
                     true => "same as the model's default".to_owned(),
@@ -130,23 +147,13 @@ impl FactReport {
                     true => "",
                     false => "; wrong bytes differ from the model's",
                 };
-                (format!("{side} ({whose}{wrong})"), self.note)
+                note = self.note;
+                format!("{told} ({whose}{wrong})")
             }
-            ExperimentOutcome::Neither { nearest } => (
-                format!(
-                    "neither, nearest to {}",
-                    nearest.as_deref().unwrap_or_default()
-                ),
-                None,
-            ),
-            ExperimentOutcome::Observed { as_model: true } => {
-                ("same as the model".to_owned(), None)
-            }
-            ExperimentOutcome::Observed { .. } => ("differs from the model".to_owned(), None),
-            ExperimentOutcome::NotRun { reason } => (format!("not run: {reason}"), None),
-            ExperimentOutcome::Impossible { reason } => {
-                (format!("not possible here: {reason}"), None)
-            }
+            ExperimentOutcome::Neither { .. } => format!("{kind}, {told}"),
+            ExperimentOutcome::Observed { .. } => told,
+            ExperimentOutcome::NotRun { .. } => format!("{kind}: {told}"),
+            ExperimentOutcome::Impossible { .. } => format!("not possible here: {told}"),
         };
         let mut text = format!("{}: {told}\n", self.name);
         if let Some(note) = note {
