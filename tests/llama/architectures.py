@@ -9,14 +9,16 @@ from process import Output
 from stock import Stock
 
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
-# Name, kind of feed-forward network, verdict and normalised mean square error; what is not compared
-# has no error.
-ROW = re.compile(r"^\|\s*(\S+)\|.*?\|\s*(\w+)\|\s*(\w+)(?: \(([0-9.e+-]+)\))?\s*\|", re.M)
+# Name, verdict and normalised mean square error; what is not compared has no error.
+ROW = re.compile(r"^\|\s*(\S+)\|.*?\|\s*(\w+) \(([0-9.e+-]+)\)\s*\|", re.M)
+# The largest error that logits and attention may have.
+NMSE = 1e-5
 
 
-def rows(output: Output) -> list[tuple[str, str, str, float | None]]:
+def rows(output: Output) -> list[tuple[str, str, float]]:
+    """What was compared: name, verdict and error."""
     found = ROW.findall(COLOUR.sub("", output.text))
-    return [(name, kind, verdict, float(e) if e else None) for name, kind, verdict, e in found]
+    return [(name, verdict, float(error)) for name, verdict, error in found]
 
 
 def run(

@@ -8,7 +8,6 @@ tensors in which the matrices that read the same input are one, and a vocabulary
 import importlib.util
 import re
 import struct
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +113,3 @@ def write(path: Path) -> None:
     lines = (folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:PIECES]
     pieces = [bytes(table[character] for character in line) for line in lines]
     write_model(path, LAYERS, mel_filters(), pieces, lambda name, _: weights_of(found, name))
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))

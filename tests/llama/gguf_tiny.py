@@ -21,6 +21,12 @@ from gguf_llama import HEAD_DIM, finish, new_writer, pieces
 OUTLIER_ACTIVATION = 20.0
 OUTLIER_WEIGHT = 0.25
 
+LAYERS = 4
+# Matmuls of a step: four of attention and three behind it in each layer, and the output; and those
+# that see all rows of a prompt: the last layer's three and the output only see its last token.
+OF_A_STEP = 7 * LAYERS + 1
+OF_PROMPT = OF_A_STEP - 4
+
 
 def write(
     path: Path,
@@ -28,7 +34,7 @@ def write(
     seed: int = 1,
     embedding: int = 256,
     feed_forward: int = 768,
-    layers: int = 4,
+    layers: int = LAYERS,
     kv_heads: int = 2,
     experts: int = 0,
     outliers: int = 0,

@@ -9,6 +9,9 @@ import numpy as np
 
 from gguf_llama import EPSILON, HEAD_DIM, ROPE_BASE, finish, new_writer
 
+# The highest that the learning rate is.
+RATE = 3e-3
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -161,16 +164,14 @@ class Model:
         return loss, gradients
 
 
-def train(
-    model: Model, steps: int, batch: Callable[[], np.ndarray], *, start: int = 0, rate: float = 3e-3
-) -> None:
+def train(model: Model, steps: int, batch: Callable[[], np.ndarray], *, start: int = 0) -> None:
     """Trains with Adam, each step on a `batch` of sequences a token longer than the model's."""
     first = {name: np.zeros_like(values) for name, values in model.weights.items()}
     second = {name: np.zeros_like(values) for name, values in model.weights.items()}
     for step in range(1, steps + 1):
         rows = batch()
         loss, gradients = model.step(rows[:, :-1], rows[:, 1:], start)
-        now = rate * min(1.0, step / 50) * 0.5 * (1.0 + np.cos(np.pi * step / steps)) + 1e-5
+        now = RATE * min(1.0, step / 50) * 0.5 * (1.0 + np.cos(np.pi * step / steps)) + 1e-5
         for name, values in model.weights.items():
             gradient = gradients[name]
             first[name] += 0.1 * (gradient - first[name])

@@ -4,6 +4,7 @@
 import functools
 import importlib
 import sys
+from collections.abc import Callable
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -64,10 +65,7 @@ class Models(Stock):
             if not path.exists():
                 self._train()
         elif name in made:
-            if not path.exists():
-                # Under another name first: what is there is whole.
-                made[name](unfinished := path.with_suffix(".unfinished"))
-                unfinished.rename(path)
+            whole(path, made[name])
         else:
             options = RECIPES.get(name) or dict(seed=int(name.removeprefix("tiny-")))
             gguf_tiny.write(path, **options)
@@ -115,6 +113,15 @@ class Models(Stock):
         # What its weights are in F16 is the model of the checks.
         words = ["--allow-requantize", coarse, path, "F16"]
         self.run("llama-quantize", *words, ours=False, limit=300)
+
+
+def whole(path: Path, make: Callable[[Path], object]) -> Path:
+    """Has a file made, unless it is there: under another name first, so that what is there is
+    whole."""
+    if not path.exists():
+        make(unfinished := path.with_suffix(".unfinished"))
+        unfinished.rename(path)
+    return path
 
 
 def install(package: str) -> None:

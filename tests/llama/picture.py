@@ -8,7 +8,7 @@ from options import OPTIONS
 
 # The field within the axes: left, top, width, height.
 LEFT, TOP, WIDTH, HEIGHT = 60, 20, 460, 240
-# The name of a method, its colour and where its line's name is: the end of the line.
+# The name of a method, and its colour.
 METHODS = {
     "steps": ("beam search, checker of steps", "#1b7837"),
     "checker": ("best of N, checker of results", "#2166ac"),

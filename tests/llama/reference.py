@@ -70,6 +70,15 @@ def explain(
     return None
 
 
+def judge(cpu: Continue, text: bytes, count: int) -> str:
+    """Says how far `text`, of `count` tokens, is what the CPU writes; fails if it is not."""
+    ties = explain(cpu, text, count)
+    wrote = lambda: text_of(cpu([], count))
+    assert ties is not None, f"not by ties: the CPU wrote {wrote()!r}, here is {text!r}"
+    gaps = ", ".join(f"{gap:.6f}" for gap in ties)
+    return f"same text but for ties of {gaps}" if ties else "same text"
+
+
 def completion(prompt: str, count: int) -> list[str]:
     """What llama-completion is told, but for the model and threads."""
     words = ["-p", prompt, "-n", str(count), "--temp", "0", "--ignore-eos", "-no-cnv"]
@@ -90,10 +99,7 @@ class Reference(Server):
     def judge(self, text: bytes) -> str:
         """Says how far `text` is what the CPU writes; fails if it is not."""
         cpu = lambda prefix, count: super(Reference, self).complete(self.tokens + prefix, count)
-        ties = explain(cpu, text, self.count)
-        assert ties is not None, f"not by ties: the CPU wrote {self.text!r}, here is {text!r}"
-        gaps = ", ".join(f"{gap:.6f}" for gap in ties)
-        return f"same text but for ties of {gaps}" if ties else "same text"
+        return judge(cpu, text, self.count)
 
     def run(self, *options: str, log: str = "", **how: Any) -> Output:
         """Has llama-completion write as many tokens after the prompt, again where it lost the end

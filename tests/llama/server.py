@@ -136,19 +136,16 @@ class Server:
         """The tokens of a prompt, as llama-completion makes them."""
         return self.ask("/tokenize", content=prompt, add_special=True)["tokens"]
 
+    def _greedy(self, prompt: list, count: int, **more: object) -> Any:
+        """The answer to a request for `count` tokens after a prompt, or after each of a list."""
+        how = dict(n_predict=count, temperature=0, ignore_eos=True)
+        return self.ask("/completion", prompt=prompt, **how, **more)
+
     def complete(self, tokens: list[int], count: int, cached: bool = False) -> list[Step]:
         """What is written after `tokens`: `count` steps, greedily; from scratch, as
         llama-completion computes it, or with the keys that are `cached`, of which it counts those
         that were `reused`."""
-        answer = self.ask(
-            "/completion",
-            prompt=tokens,
-            n_predict=count,
-            n_probs=CANDIDATES,
-            temperature=0,
-            ignore_eos=True,
-            cache_prompt=cached,
-        )
+        answer = self._greedy(tokens, count, n_probs=CANDIDATES, cache_prompt=cached)
         self.reused = int(answer["timings"]["cache_n"])
         steps = [read_step(choice) for choice in answer["completion_probabilities"]]
         assert len(steps) == count, f"llama-server wrote {len(steps)} tokens, not {count}"
@@ -157,14 +154,7 @@ class Server:
     def write(self, *prompts: list[int], count: int) -> list[bytes]:
         """The texts of so many tokens after each of `prompts`, which are begun together. The drafts of
         the first are counted."""
-        answers = self.ask(
-            "/completion",
-            prompt=list(prompts),
-            n_predict=count,
-            temperature=0,
-            ignore_eos=True,
-            cache_prompt=False,
-        )
+        answers = self._greedy(list(prompts), count, cache_prompt=False)
         # One prompt has one answer, without a list around it.
         answers = answers if isinstance(answers, list) else [answers]
         timings = answers[0]["timings"]

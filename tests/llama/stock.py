@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import process
 from options import HERE, OPTIONS, THREADS, WORK, External
@@ -87,26 +87,29 @@ class Stock:
         }
         return process.environment((backend if ours else {}) | dict(added))
 
-    def run(
+    def run(self, tool: str, *arguments: object, model: Path | None = None, **how: Any) -> Output:
+        """Runs a tool, see `run_command`. What computes is given a `model`."""
+        given = ["-m", model, "-t", THREADS] if model else []
+        return self.run_command([*self.command(tool), *given, *arguments], tool, **how)
+
+    def run_command(
         self,
-        tool: str,
-        *arguments: object,
+        command: Sequence[object],
+        name: str,
+        *,
         ours: bool = True,
         env: Mapping[str, str] = {},
         whole: Callable[[Output], object] = lambda _: True,
         told: bool = True,
-        model: Path | None = None,
         check: bool = True,
         limit: float = 120,
     ) -> Output:
-        """Runs a tool, again where its end was lost: where it is not `whole`, or with our backend
-        has no statistics although that is `told`. What computes is given a `model`."""
-        given = ["-m", model, "-t", THREADS] if model else []
-        words = [*self.command(tool), *map(str, [*given, *arguments])]
-        added = self.environment(ours, env)
+        """Runs a command line, again where its end was lost: where it is not `whole`, or with our
+        backend has no statistics although that is `told`."""
+        words, added = [*map(str, command)], self.environment(ours, env)
 
         def attempt() -> Output:
-            return process.run(words, tool, env=added, cwd=self.root, limit=limit, check=check)
+            return process.run(words, name, env=added, cwd=self.root, limit=limit, check=check)
 
         def is_whole(output: Output) -> object:
             return (output.has_stats or not (ours and told)) and whole(output)

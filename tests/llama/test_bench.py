@@ -9,9 +9,7 @@ from statistics import median
 import pytest
 
 import page
-import process
 from options import HERE, WORK
-from process import Output
 from stats import Stats
 from stock import Stock
 
@@ -39,9 +37,7 @@ def bench(
     file = WORK / "taken.json"
     words = [sys.executable, HERE / "measure.py", file, *stock.command("llama-bench"), "-m", model]
     words += ["-p", prompt, "-n", tokens, "-r", 1, "-t", 1] + ([] if tokens else ["--no-warmup"])
-    env = stock.environment(ours)
-    run = lambda: process.run(words, "llama-bench", env=env, cwd=stock.root, limit=900)
-    output: Output = process.until(run, lambda output: output.has_stats or not ours)
+    output = stock.run_command(words, "llama-bench", ours=ours, limit=900)
     return json.loads(file.read_text()), output.stats if ours else None
 
 

