@@ -83,14 +83,16 @@ enum Command {
     Abi,
 }
 
-fn main() -> Result<ExitCode> {
-    match run() {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => match error.downcast_ref::<vm::ProgramFailed>() {
-            Some(ended) => Ok(ended.code()),
-            None => Err(error),
-        },
+fn main() -> ExitCode {
+    let Err(error) = run() else {
+        return ExitCode::SUCCESS;
+    };
+    if let Some(ended) = error.downcast_ref::<vm::ProgramFailed>() {
+        return ended.code();
     }
+    // Without a backtrace, which would be the last thing to read below what failed.
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
 }
 
 fn run() -> Result<()> {

@@ -140,10 +140,17 @@ fn summarise(outcomes: &[StepOutcome<'_>]) -> usize {
             println!("outside our control, in {}: {line}", step.name);
         }
     }
-    let failed = outcomes
+    let failed: Vec<_> = outcomes
         .iter()
         .filter(|outcome| outcome.failure.is_some())
-        .count();
-    println!("\n{} steps held, {failed} failed", outcomes.len() - failed);
-    failed
+        .collect();
+    for StepOutcome { step, output, .. } in &failed {
+        println!("\n{} failed:", step.name);
+        for line in output.of_failure() {
+            println!("    {line}");
+        }
+    }
+    let held = outcomes.len() - failed.len();
+    println!("\n{held} steps held, {} failed", failed.len());
+    failed.len()
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs a step with its output passed on as it comes, and keeps the lines that speak of
-//! tests that did not run or tell results.
+//! tests that failed, did not run or tell results.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
+
+/// Lines at the end of a step that are shown again if it failed.
+const LAST_LINES: usize = 15;
 
 /// What is kept of the output.
 #[derive(Debug, Default, PartialEq)]
@@ -17,6 +21,12 @@ pub(super) struct StepOutput {
     pub(super) external: Vec<String>,
     /// Figures for the table in docs/testing.md: RESULT.
     pub(super) results: Vec<String>,
+    /// Tests that Rust's harness or pytest says failed.
+    pub(super) failed: Vec<String>,
+    /// Threads that panicked, which Rust's harness names like their tests, and their messages.
+    pub(super) panics: Vec<(String, String)>,
+    /// The last lines.
+    pub(super) last: VecDeque<String>,
 }
 
 /// Runs `command` to its end.
@@ -49,10 +59,41 @@ impl StepOutput {
         Ok(kept)
     }
 
+    /// What to read first about a step that failed: its tests that failed, or else its last
+    /// lines.
+    pub(super) fn of_failure(&self) -> Vec<String> {
+        if self.failed.is_empty() {
+            return self.last.iter().cloned().collect();
+        }
+        let panic_of = |test: &String| self.panics.iter().find(|(thread, _)| thread == test);
+        let failed = self.failed.iter().map(|test| match panic_of(test) {
+            Some((_, message)) => format!("{test}: {message}"),
+            None => test.clone(),
+        });
+        failed.collect()
+    }
+
     fn keep(&mut self, line: &str) {
-        let ignored = line
-            .strip_prefix("test ")
-            .and_then(|rest| rest.split_once(" ... ignored"));
+        if self.last.len() == LAST_LINES {
+            self.last.pop_front();
+        }
+        let panic = self
+            .last
+            .back()
+            .filter(|before| before.contains(" panicked at "));
+        if let Some(name) =
+            panic.and_then(|panic| panic.strip_prefix("thread '")?.split('\'').next())
+        {
+            self.panics.push((name.to_owned(), line.to_owned()));
+        }
+        self.last.push_back(line.to_owned());
+        let test = line.strip_prefix("test ");
+        if let Some(name) = test.and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+            self.failed.push(name.to_owned());
+        } else if let Some(rest) = line.strip_prefix("FAILED ") {
+            self.failed.push(rest.to_owned());
+        }
+        let ignored = test.and_then(|rest| rest.split_once(" ... ignored"));
         if let Some((name, reason)) = ignored {
             let reason = reason.strip_prefix(", ").unwrap_or("it says no reason");
             self.skips.push(format!("{name}: {reason}"));
@@ -69,6 +110,20 @@ impl StepOutput {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failed_tests_are_kept_with_their_panics() {
+        let output = "test slow ... ok\ntest a::b ... FAILED\nthread 'a::c' (7) panicked at x.rs:1:\n\
+                      meant\nthread 'a::b' (8) panicked at x.rs:2:\nleft is right\n\
+                      FAILED test_x.py::test_y - AssertionError\nmore\n";
+        let kept = StepOutput::read(output.as_bytes(), io::sink()).unwrap();
+        assert_eq!(
+            kept.of_failure(),
+            ["a::b: left is right", "test_x.py::test_y - AssertionError"]
+        );
+        let kept = StepOutput::read("nothing\nfits\n".as_bytes(), io::sink()).unwrap();
+        assert_eq!(kept.of_failure(), ["nothing", "fits"]);
+    }
 
     #[test]
     fn what_did_not_run_is_kept_with_its_reason() {
