@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How deep INT4 tiles may be with given weights.
+//! The depth at which INT4 tiles of given weights cannot saturate.
 //!
-//! The NPU writes 16 bits of an INT4 sum, and saturates. Activations are at most 8
-//! in magnitude, so no sum leaves 16 bits where the magnitudes of a kernel's
-//! weights in a tile add up to no more than 32767 / 8. Any weights do so in 384
-//! channels, the most that is a legal depth; those of models, of which few are near -8
-//! or 7, in several times as
-//! many. Deeper tiles are fewer, and each costs its results.
+//! The NPU writes INT4 sums as 16 bits, and saturates. Activations are at most 8 in magnitude. So a
+//! sum cannot saturate if the magnitudes of a kernel's weights in a tile add up to at most
+//! `32767 / 8`. Any 384 channels meet this: the largest legal depth for all weights. Weights of
+//! models meet it in several times as many, since few are near -8 or 7. Deeper tiles are fewer, and
+//! each costs its results.
 
 use rayon::prelude::*;
 
 use super::tiles::{INT4_K_TILE_MAX, INT4_MAGNITUDE_MAX, even_k_tile};
 use crate::dtype::{CHANNEL_GROUP, Dtype};
 
-/// Sums of magnitudes that cannot saturate.
+/// Largest sum of weight magnitudes that cannot saturate.
 const MAGNITUDES_MAX: u32 = i16::MAX as u32 / INT4_MAGNITUDE_MAX as u32;
 
-/// The depth of even K tiles, as few as can be, that cannot saturate with the
-/// INT4 weights `b`, rows of `k`; at least [`INT4_K_TILE_MAX`]. No tile that is
-/// as deep or shallower saturates, wherever it begins (at a multiple of 32 channels).
+/// Depth of even K tiles, as few as possible, that cannot saturate with the INT4 weights `b`, rows
+/// of `k`; at least [`INT4_K_TILE_MAX`]. No tile of this depth or less saturates, at whichever
+/// multiple of 32 channels it begins.
 #[must_use]
 pub fn int4_depth(k: usize, b: &[i8]) -> usize {
     if k == 0 {
@@ -29,11 +28,11 @@ pub fn int4_depth(k: usize, b: &[i8]) -> usize {
     int4_depth_within(k, deepest)
 }
 
-/// What [`int4_depth`] says of weights, rows of `k`, of which any `channels`
-/// consecutive ones cannot saturate, and some more can.
+/// Like [`int4_depth`], for rows of `k`, where `channels` is the largest number of consecutive
+/// weights of which none can saturate.
 #[must_use]
 pub fn int4_depth_within(k: usize, channels: usize) -> usize {
-    // Rows so short cannot saturate, whatever their weights.
+    // Such short rows cannot saturate, whatever their weights.
     let short = k <= MAGNITUDES_MAX as usize / INT4_MAGNITUDE_MAX;
     let unit = Dtype::Int4.k_tile_multiple();
     let deepest = if short || channels >= k {
@@ -41,12 +40,13 @@ pub fn int4_depth_within(k: usize, channels: usize) -> usize {
     } else {
         channels / unit * unit
     };
-    // Even tiles: nearly equal weights have the same plan.
+    // Even tiles, so that similar weights have the same plan.
     let tiles = k.div_ceil(deepest.max(INT4_K_TILE_MAX)).max(1);
     even_k_tile(Dtype::Int4, k, tiles).max(INT4_K_TILE_MAX)
 }
 
-/// Groups of channels of which any so many consecutive ones are within the sum.
+/// The largest number of groups of channels so that any that many in sequence stay within
+/// [`MAGNITUDES_MAX`].
 fn groups_that_fit(row: &[i8]) -> usize {
     let magnitude = |group: &[i8]| {
         group
@@ -59,7 +59,7 @@ fn groups_that_fit(row: &[i8]) -> usize {
     for end in 0..sums.len() {
         sum += sums[end];
         while sum > MAGNITUDES_MAX {
-            // These do not.
+            // The groups from `start` to `end` exceed it.
             fit = fit.min(end - start);
             sum -= sums[start];
             start += 1;
@@ -78,7 +78,7 @@ mod tests {
     fn depth_follows_from_magnitudes() {
         // (weight, channels that fit, rounded down to 128).
         for (weight, fit) in [(-8, 384), (8 - 1, 512), (-4, 896), (1, 3968)] {
-            // As deep as K, and one even tile less where K is deeper.
+            // One tile as deep as K, and eight even tiles.
             assert_eq!(int4_depth(fit, &vec![weight; 2 * fit]), fit);
             assert_eq!(int4_depth(8 * fit, &vec![weight; 8 * fit]), fit);
         }

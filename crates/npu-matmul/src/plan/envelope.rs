@@ -20,7 +20,7 @@ impl PlanOptions {
         self.unmeasured_tiles == Some(false)
     }
 
-    /// Most rows of a tile of depth `k`; 0 if there is none.
+    /// Most rows of a tile of depth `k`; 0 if no tile is so deep.
     pub(crate) fn rows_max(&self, dtype: Dtype, k: usize) -> usize {
         let legal = max_rows(dtype, k);
         if !self.keeps_to_envelope() {
@@ -31,7 +31,7 @@ impl PlanOptions {
         legal.min(rows.max().unwrap_or(0)) / ROW_MULTIPLE * ROW_MULTIPLE
     }
 
-    /// Most output channels of a tile of so many rows and that depth.
+    /// Most output channels of a tile of depth `k` with this number of rows.
     pub(crate) fn n_max(&self, dtype: Dtype, k: usize, rows: usize) -> usize {
         if !self.keeps_to_envelope() {
             return N_TILE_MAX;
@@ -39,16 +39,16 @@ impl PlanOptions {
         let known = |tile: &MeasuredTile| tile.k >= k && tile.rows >= rows;
         let group = dtype.kernel_group();
         let most = self.measured(dtype, known).map(|tile| tile.n).max();
-        // One that is not known is refused by name.
+        // `check_measured` rejects an unknown tile and names its size.
         (most.unwrap_or(0) / group * group).clamp(group, N_TILE_MAX)
     }
 
-    /// Checks that a tile may be so deep.
+    /// Checks that a tile may have depth `k`.
     pub(crate) fn check_depth_measured(&self, dtype: Dtype, k: usize) -> Result<(), PlanError> {
         self.check_measured(dtype, [ROW_MULTIPLE, k, dtype.kernel_group()])
     }
 
-    /// Checks that a tile of `[rows, k, n]` may be as large.
+    /// Checks that a tile may have the size `[rows, k, n]`.
     pub(crate) fn check_measured(
         &self,
         dtype: Dtype,

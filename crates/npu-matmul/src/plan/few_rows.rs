@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Into how many parts a product of few rows is cut, such as a token of each of several sequences.
+//! The number of parts of a matmul of few rows, such as one token for each of several sequences.
 //!
-//! With few rows the NPU does little but fetch weights: once, on all cores. Another part costs a
-//! job, and the CPU packs and unpacks one part while the NPU computes another:
+//! With few rows the NPU mostly fetches weights: once, on all cores. Each part costs a job, but the
+//! CPU packs and unpacks one part while the NPU computes another:
 //!
 //! ```text
 //!   time = weights / bandwidth + parts * cost of a part + work of the CPU / parts
 //! ```
 //!
-//! So the best number of parts follows without a search: another one pays as long as
+//! So the best number of parts needs no search: one more part gains as long as
 //! `parts * (parts - 1) * cost of a part` is less than the CPU's work.
 
 use super::waves::PACKED_BYTES_MIN;
 use crate::dtype::Dtype;
 use crate::profile::{KernelCost, Profile, UnpackTo, bytes_ps};
 
-/// Most rows that are few: the sequences that a server decodes together.
+/// Most rows that count as few: the sequences that a server decodes together.
 pub(super) const FEW_ROWS: usize = 32;
 
 /// Most parts in one direction, with any number of rows.
 pub(super) const PARTS_MAX: usize = 6;
 
-/// A product of few rows, and its tiles.
+/// A matmul of few rows, and its tiles.
 pub(super) struct FewRows<'p> {
     pub(super) profile: &'p Profile,
     pub(super) dtype: Dtype,
@@ -33,19 +33,19 @@ pub(super) struct FewRows<'p> {
     pub(super) tiles: [usize; 2],
 }
 
-/// What parts in one direction change.
+/// Costs of parts in one direction.
 struct Direction {
-    /// Time of the CPU that they divide.
+    /// CPU time that the parts divide.
     divided_ps: u64,
-    /// What each of them costs.
+    /// Cost of each part.
     part_ps: u64,
-    /// What two or more of them cost, however many.
+    /// Cost of two or more parts, however many.
     fixed_ps: u64,
     most: usize,
 }
 
 impl Direction {
-    /// The best number of parts, and the time that it takes of what depends on it.
+    /// Time of the best number of parts, as far as it depends on the number, and that number.
     fn best(&self) -> (u64, usize) {
         let pays = |parts: &usize| {
             let pairs = (parts * (parts - 1)) as u64;
@@ -64,7 +64,7 @@ impl Direction {
 }
 
 impl FewRows<'_> {
-    /// Parts of N and of K: at most so many of each.
+    /// The best numbers of parts of N and K, at most `most`.
     pub(super) fn parts(&self, most: [usize; 2]) -> [usize; 2] {
         let [m, n, k] = self.size.map(|size| size as u64);
         let [n_tiles, k_tiles] = self.tiles.map(|tiles| tiles as u64);
@@ -101,7 +101,8 @@ impl FewRows<'_> {
             .saturating_add(driver.kick_ps);
         let rate = machine.dram.rate(machine.clock_hz, sharing);
         let kicks = if n_tiles > 1 { 0 } else { k_tiles };
-        // Each part fetches A again and, where one tile was wide enough, has tasks for each K tile.
+        // Each part fetches A again. If one tile was wide enough, each part also adds a task for
+        // each K tile.
         let by_n = Direction {
             divided_ps: unpack_ps,
             part_ps: job_ps
@@ -138,7 +139,7 @@ mod tests {
     proptest! {
         #![proptest_config(test_support::cases(256))]
 
-        /// The closed form finds what trying all numbers of parts does.
+        /// The closed form is as good as a search over all numbers of parts.
         #[test]
         fn no_other_number_of_parts_takes_less(
             divided_ps in 0..1_000_000_u64,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which tiles, in which order, on which device: data, and nothing but.
+//! Plans of matmuls: tiles, their order and their devices, as data.
 //!
-//! A [`WeightPlan`] cuts B when it is loaded; a [`Plan`] adds M and cuts the
-//! product into [`Step`]s. A step is at most one job for each device, of a
-//! range of rows, a range of K tiles and a range of output channels. Its jobs run
-//! at the same time; the steps follow one another. Devices share N.
+//! A [`WeightPlan`] divides B when B is loaded. A [`Plan`] adds M and divides the matmul into
+//! [`Step`]s. A step has at most one job for each device. A job covers a range of rows, of K tiles
+//! and of output channels. The jobs of a step run at the same time; the steps run in order. Devices
+//! share N.
 //!
 //! ```text
 //!             N: device 0  |  device 1  |  device 2        (blocks of weights)
@@ -14,13 +14,12 @@
 //!   M       | job | job |  | job | job |  | job | job |    step 2, step 3
 //!           +-----+-----+--+-----+-----+--+-----+-----+
 //!
-//!   in a job: row tiles x K tiles x N tiles, a task each; one task writes one
-//!   partial result, and the CPU adds those of different K tiles up.
+//!   A job has one row tile, and a task for each of its K tiles x N tiles. A task
+//!   writes one partial result; the CPU adds those of different K tiles.
 //! ```
 //!
-//! A product that fits into one job per device is cut all the same where that lets the
-//! CPU pack and unpack while the NPU computes (`rule`). Nothing here touches a device,
-//! and the same arguments give the same plan.
+//! A matmul that fits one job per device is still divided if the CPU can then pack and unpack while
+//! the NPU computes (`rule`). Planning uses no device. The same arguments give the same plan.
 
 mod cost;
 mod depth;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a caller may fix in a plan, and why a plan cannot be made.
+//! Options and errors of planning.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use rocket_uapi::DeviceInfo;
 use crate::dtype::{Dtype, Results};
 use crate::profile::{Profile, ProfileError};
 
-/// Bounds of one job. A product that exceeds them is cut into several jobs.
+/// Limits of one job. A matmul that exceeds them becomes several jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobLimits {
     /// Device time in the worst conditions: 200 MHz, 1 GB/s, nothing overlapped. The
     /// default is a fifth of the 500 ms after which the kernel kills a job.
     pub time: Duration,
-    /// Bytes of the activation buffer, likewise of the output buffer.
-    /// PREP_BO and FINI_BO maintain the caches of a whole buffer, and buffers far
-    /// larger than their live part cost more than the product (E-time-client), so buffers stay moderate and fit exactly.
+    /// Bytes of the activation buffer, and of the output buffer. PREP_BO and FINI_BO maintain the
+    /// caches of a whole buffer. For a buffer much larger than its data this costs more than the
+    /// matmul (E-time-client), so buffers stay moderate and fit exactly.
     pub buffer_bytes: usize,
-    /// Tasks: bounds the size of the programs, up to 1 KiB each.
+    /// Number of tasks. It limits the size of the programs, up to 1 KiB each.
     pub tasks: usize,
 }
 
@@ -34,12 +34,12 @@ impl Default for JobLimits {
     }
 }
 
-/// Products that plans are made for.
+/// The matmuls that plans are optimised for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions {
-    /// Rows that weights will mostly be multiplied with: a prompt's batch.
+    /// Usual rows of a matmul: the batch of a prompt.
     pub rows: usize,
-    /// What those products will mostly be made into.
+    /// Usual kind of results.
     pub results: Results,
 }
 
@@ -53,38 +53,36 @@ impl Default for Conditions {
     }
 }
 
-/// What the caller fixes; the plan chooses what is `None`. Results of integer
-/// products do not depend on any of it.
+/// What the caller fixes. The plan chooses each value that is `None`. Results of integer matmuls do
+/// not depend on these options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanOptions {
     /// Rows of a tile, a multiple of 4.
     pub row_tile: Option<usize>,
     /// Channels of a tile, a multiple of 32. Fixed when weights are loaded.
     pub k_tile: Option<usize>,
-    /// Depth of INT4 tiles that cannot saturate with the weights at hand, as
-    /// [`int4_depth`](super::int4_depth) tells; `None` for any weights.
+    /// Depth at which INT4 tiles of the weights at hand cannot saturate, from
+    /// [`int4_depth`](super::int4_depth); `None` for any weights.
     pub int4_depth: Option<usize>,
     /// Output channels of a tile, whole kernel groups.
     pub n_tile: Option<usize>,
-    /// Most parts that a product is cut into, so that the CPU packs and unpacks while
-    /// the NPU computes, but never fewer than row tiles; `None` for as many as the rule of
-    /// `rule` says.
+    /// Most parts of a matmul, so that the CPU packs and unpacks while the NPU computes. There are
+    /// never fewer parts than row tiles. If `None`, `rule` chooses.
     pub parts: Option<usize>,
-    /// Bounds of one job.
+    /// Limits of one job.
     pub limits: JobLimits,
-    /// What choices are made for.
+    /// The matmuls to optimise for.
     pub conditions: Conditions,
-    /// The board: how fast its NPU and its CPU are, and which tiles have run. [`PlanOptions::for_device`] finds it; by default
-    /// that of a board of which nothing was measured.
+    /// The board's profile: speeds and tiles that have run. [`PlanOptions::for_device`] finds it.
+    /// The default is [`Profile::built_in`].
     pub profile: Arc<Profile>,
-    /// Whether tiles may be larger than those of the profile's
-    /// [`envelope`](Profile::envelope). An engine decides `None`: on the software
-    /// model they may, on an NPU not. Without an engine they may.
+    /// Whether tiles may be larger than those of the profile's [`envelope`](Profile::envelope). If
+    /// `None`, an engine decides by [`Profile::allows_unmeasured_tiles`]; without an engine they
+    /// may.
     pub unmeasured_tiles: Option<bool>,
-    /// Whether an engine checks the first task of each [kind](crate::TaskKind) on the
-    /// CPU. It decides `None`: on an NPU that is not
-    /// [calibrated](Profile::is_calibrated) it does, and on a model of which
-    /// `npu-probe first` has written a profile.
+    /// Whether an engine checks the first task of each [kind](crate::TaskKind) on the CPU. If
+    /// `None`, it does on an NPU that is not [calibrated](Profile::is_calibrated), and on a model
+    /// with a profile from `npu-probe first`.
     pub check_first: Option<bool>,
 }
 
@@ -106,7 +104,7 @@ impl Default for PlanOptions {
 }
 
 impl PlanOptions {
-    /// Nothing fixed, for a board of which only the clock is known.
+    /// Defaults for a board of which only the clock is known, with tiles within the envelope.
     #[must_use]
     pub fn uncalibrated(clock_hz: u64) -> Self {
         Self {
@@ -116,8 +114,7 @@ impl PlanOptions {
         }
     }
 
-    /// The same for a board on which all tiles and all that tasks may find in CBUF were
-    /// calibrated, and are right.
+    /// Defaults for a board on which calibration found all tiles, and all reuse of CBUF, right.
     #[must_use]
     pub fn calibrated(clock_hz: u64) -> Self {
         let mut profile = Profile::built_in().at_clock(clock_hz);
@@ -129,8 +126,8 @@ impl PlanOptions {
         }
     }
 
-    /// Nothing fixed, for a device by its [`Profile`]; and why that which is there
-    /// is not used, if it is not.
+    /// Defaults with the [`Profile`] of a device. If it has a profile that cannot be used, they
+    /// have the built-in one, and the second value says why.
     #[must_use]
     pub fn for_device(info: &DeviceInfo) -> (Self, Option<ProfileError>) {
         let (profile, refused) = match Profile::find(info) {
@@ -146,11 +143,11 @@ impl PlanOptions {
     }
 }
 
-/// Why there is no plan.
+/// Why planning failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A dimension of the product is zero.
+    /// A dimension of the matmul is zero.
     #[error("{dimension} is 0: a matmul needs M, N and K of at least 1")]
     EmptyDimension {
         /// "M", "N" or "K".
@@ -182,8 +179,7 @@ pub enum PlanError {
         /// The deepest one that cannot saturate.
         max: usize,
     },
-    /// A tile that is legal, and larger than any that is known to have run on
-    /// silicon.
+    /// A legal tile, larger than any that is known to have run on silicon.
     #[error(
         "a tile of {m} rows, K = {k}, N = {n} is legal, but none of {dtype} so large is known \
          to have run on this NPU: let `npu-probe calibrate` try it, or allow unmeasured tiles"
@@ -201,7 +197,7 @@ pub enum PlanError {
     /// A forced tile size is zero.
     #[error("a forced tile size is 0")]
     EmptyTile,
-    /// M is beyond what a plan counts.
+    /// M is more than the rows of one call.
     #[error("M = {m} is more than the {max} rows that one call takes")]
     TooManyRows {
         /// Rows asked for.
@@ -217,7 +213,7 @@ pub enum PlanError {
     GroupTooLarge {
         /// The depth of the weights.
         k: usize,
-        /// What a group takes.
+        /// Bytes of a group.
         bytes: u128,
         /// The most that a weight buffer holds.
         limit: usize,
@@ -245,7 +241,7 @@ pub enum PlanError {
         /// The limits of a job that it exceeds.
         limits: JobLimits,
     },
-    /// All keys of some rows do not fit a job of attention.
+    /// The keys of a head do not fit one job of attention.
     #[error(
         "attention to {keys} keys of {head_dim} elements, with values of {value_dim}, exceeds the \
          limits of one job; use fewer keys, or the CPU"

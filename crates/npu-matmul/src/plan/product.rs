@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How one product is cut.
+//! The plan of one matmul.
 
 use std::fmt;
 
@@ -14,20 +14,20 @@ use super::weights::WeightPlan;
 use crate::dtype::{ROW_MULTIPLE, Results};
 use crate::layout;
 
-/// Most rows of one product: far beyond any memory, and small enough that no
-/// sum of row numbers overflows.
+/// Most rows of one matmul: more than any memory holds, and few enough that sums of row numbers do
+/// not overflow.
 const ROWS_MAX: usize = i32::MAX as usize;
 
-/// How one product is computed. What it says can be written down by serde; it is
-/// not read back, since only plans that were made here are legal.
+/// The division of one matmul into tiles and jobs. It can be serialised but not deserialised, since
+/// only plans that were made here are legal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// How the weights were cut.
+    /// The division of the weights.
     pub weights: WeightPlan,
-    /// What its tasks compute.
+    /// Types of its tasks' operands and results.
     #[serde(serialize_with = "type_name")]
     pub ty: MatmulType,
-    /// How its programs are made.
+    /// Options of its register programs.
     pub program: ProgramOptions,
     /// Rows of A and C.
     pub m: usize,
@@ -35,23 +35,23 @@ pub struct Plan {
     pub row_tile: usize,
     /// Most output channels of a tile.
     pub n_tile: usize,
-    /// Kernel groups of a job, at most.
+    /// Most kernel groups of a job.
     pub groups_per_job: usize,
-    /// K tiles of a job.
+    /// Most K tiles of a job.
     pub k_tiles_per_job: usize,
 }
 
 impl Plan {
-    /// Plans the product of `m` rows with these weights.
+    /// Plans the matmul of `m` rows with these weights.
     ///
     /// # Errors
-    /// [`PlanError`], in particular the rule that a forced tile breaks.
+    /// [`PlanError`]; for a forced tile, the rule that it breaks.
     pub fn new(weights: &WeightPlan, m: usize, options: &PlanOptions) -> Result<Self, PlanError> {
         Self::with_results(weights, m, Results::Sums, options)
     }
 
-    /// The same with results of choice, as far as the NPU can make them:
-    /// [`Plan::ty`] tells.
+    /// Like [`Plan::new`], with these `results` if the NPU can write them. [`Plan::ty`] names what
+    /// it writes.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -104,8 +104,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Makes jobs of these parts of N and K, smaller where the limits say so: first K is filled,
-    /// so that each result is read once.
+    /// Sets the size of jobs to these parts of N and K, or less if the limits require it. It fills
+    /// K first, since adding to the sums of an earlier job reads them again.
     fn fill_jobs(&mut self, parts: [usize; 2], limits: &JobLimits) -> Result<(), PlanError> {
         let [n_parts, k_parts] = parts;
         let group = self.weights.dtype.kernel_group();
@@ -130,8 +130,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Kernel groups of a job, at most `most` of `all`: even numbers of whole tiles, where that
-    /// is one at least. A tile that is smaller than the one before it fetches the rows again.
+    /// Kernel groups of a job, at most `most` of `all`: nearly equal jobs, of whole tiles if at
+    /// least one fits. A tile that is smaller than the one before it fetches the rows again.
     fn in_whole_tiles(&self, all: usize, most: usize) -> usize {
         let of_tile = self.n_tile / self.weights.dtype.kernel_group();
         match (of_tile..all).contains(&most) {
@@ -140,14 +140,14 @@ impl Plan {
         }
     }
 
-    /// Whether a job of this many kernel groups and K tiles stays within the limits; grows with
-    /// each of them.
+    /// Whether a job of this many kernel groups and K tiles stays within the limits. If it does
+    /// not, no larger job does.
     fn job_fits(&self, limits: &JobLimits, groups: usize, k_tiles: usize) -> bool {
         let dtype = self.weights.dtype;
         let (m, k) = (self.row_tile, self.weights.k_tile);
         let n = groups * dtype.kernel_group();
         let time = task_time_bound_ns(dtype, m, k, n.min(self.n_tile));
-        // Wide enough for the product of two counts and a size.
+        // Two counts times a size can exceed 64 bits.
         let k_tiles = k_tiles as u128;
         let tasks = k_tiles * n.div_ceil(self.n_tile) as u128;
         let a_bytes = k_tiles * layout::activation_bytes(dtype, m, k) as u128;
@@ -188,7 +188,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The name of what tasks compute.
+/// Serialises a type as its name.
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde passes a reference"

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rule by which K is cut, and into how many parts a product is.
+//! Chooses the depth of K tiles and the number of parts of a matmul.
 //!
-//! *K.* Deep tiles write fewer partial sums. But the deeper a tile, the fewer rows of A fit
-//! into CBUF beside it, and all of B is fetched again for every such few rows.
+//! *K.* Deeper tiles write fewer partial sums. But fewer rows of A then fit into CBUF, and each
+//! such group of rows fetches all of B again.
 //!
-//! *Parts.* A part is a job of each device. The CPU packs one part and unpacks another while
-//! the NPU computes a third:
+//! *Parts.* A part is one job for each device. The CPU packs one part and unpacks another while the
+//! NPU computes a third:
 //!
 //! ```text
 //!   CPU   pack 0 | pack 1 | pack 2 |        unpack 0 | unpack 1 | unpack 2
 //!   NPU          | part 0     | part 1     | part 2     |
 //! ```
 //!
-//! Parts of M fetch B again and parts of N fetch A again; parts of K add to sums that have left
-//! the caches; each part costs a job.
+//! Each part of M fetches B again. Each part of N fetches A again. Parts of K add to sums that have
+//! left the caches. Each part costs a job.
 //!
-//! The bytes, multiplications, kicks and jobs of all these can be counted without a plan. The
-//! rule takes the cut whose counts, divided by the rates of the board's profile, take the least
-//! time. Few rows have a separate rule for the parts (`few_rows`).
+//! The rule counts the bytes, multiplications, kicks and jobs of each candidate without a plan. It
+//! divides them by the rates of the board's profile and takes the fastest candidate. Few rows have
+//! a separate rule for the parts (`few_rows`).
 
 use rknpu_regcmd::ProgramOptions;
 
@@ -30,20 +30,20 @@ use crate::emit;
 use crate::layout;
 use crate::profile::{KernelCost, UnpackTo};
 
-/// Numbers of K tiles are tried one by one up to this, then in steps that grow with them:
-/// one more of many changes little.
+/// Up to this, every number of K tiles is tried. Larger numbers are tried in growing steps, since
+/// one tile more changes little.
 const ALL_UP_TO: usize = 8;
 
-/// Batches that K is cut for: so many times fewer rows than the conditions', as at the end of a
-/// prompt, and how much each counts.
+/// Batch sizes that the depth is chosen for: a divisor of the conditions' rows, and the weight of
+/// that size. The last batch of a prompt is smaller.
 const BATCHES: [(usize, f64); 3] = [(1, 2.0), (4, 1.0), (16, 1.0)];
 
-/// Numbers of parts of M, of N and of K.
+/// Numbers of parts to try for each of M, N and K.
 const PARTS: [usize; 5] = [1, 2, 3, 4, PARTS_MAX];
 
 const PS_PER_SECOND: f64 = 1e12;
 
-/// A way to cut a product.
+/// A way to divide a matmul into tiles and parts.
 #[derive(Clone, Copy)]
 struct Cut<'o> {
     options: &'o PlanOptions,
@@ -58,8 +58,9 @@ struct Cut<'o> {
 }
 
 impl Cut<'_> {
-    /// Seconds that the call takes, about. The NPU's tasks follow each other; CPU and NPU work at
-    /// the same time but for what no part hides; the DRAM serves both.
+    /// Estimated seconds of the call. The NPU runs its tasks in sequence. CPU and NPU work at the
+    /// same time, except while the CPU packs the first part and unpacks the last. The DRAM serves
+    /// both.
     fn seconds(&self) -> f64 {
         let Self {
             dtype,
@@ -73,7 +74,7 @@ impl Cut<'_> {
         let (machine, host) = (&profile.machine, &profile.host);
         let group = dtype.kernel_group();
         let sharing = devices.min(n.div_ceil(group));
-        // Of one device, as the others are.
+        // Of one device; the others have as many or fewer.
         let channels = n.div_ceil(group).div_ceil(devices) * group;
         let of_job = channels.div_ceil(n_parts).div_ceil(n_tile);
         let n_tiles = n_parts.max(channels.div_ceil(n_tile));
@@ -96,8 +97,8 @@ impl Cut<'_> {
         let a = rows * depth * bytes_in * a_fetches as f64;
         let b = columns * depth * bytes_in * m_tiles as f64;
         let c = rows * columns * bytes_out * k_tiles as f64;
-        // What a task cannot fetch or write while it computes: its rows, the first kernels, the
-        // results of the last.
+        // Bytes that a task does not move while it computes: its rows, its first kernels, its last
+        // results.
         let of_group = group as f64 / n_tile as f64;
         let edges = a + (b + c) * of_group;
         let rate = machine.dram.rate(machine.clock_hz, sharing as u64) as f64;
@@ -141,7 +142,7 @@ impl Cut<'_> {
         (npu + alone).max(pack + unpack).max(dram)
     }
 
-    /// Parts of N and of K of a product of few rows.
+    /// Parts of N and of K of a matmul of few rows.
     fn of_few_rows(self, most: [usize; 2]) -> [usize; 2] {
         let Self {
             options,
@@ -165,7 +166,7 @@ impl Cut<'_> {
         few.parts(most.map(|parts| parts.min(all)))
     }
 
-    /// The parts that take the least time, and that time: at most so many of M, N and K.
+    /// The fastest division into at most `most` parts of M, N and K, and its seconds.
     fn in_parts(self, most: [usize; 3]) -> (f64, Self) {
         let all = self.options.parts.unwrap_or(usize::MAX);
         let mut best = (self.seconds(), self);
@@ -197,8 +198,8 @@ impl Cut<'_> {
     }
 }
 
-/// Whether a task of a tile of `[rows, n, k]` finds its rows in CBUF if the task before it had
-/// the same, and other weights of the same size.
+/// Whether a task with a tile of `[rows, n, k]` reuses the rows in CBUF, after a task with the same
+/// rows and other weights of the same size.
 fn rows_stay(dtype: Dtype, tile: [usize; 3], program: &ProgramOptions) -> bool {
     let [rows, n, k] = tile;
     let task = |b: usize| TaskPlan {
@@ -215,7 +216,7 @@ fn rows_stay(dtype: Dtype, tile: [usize; 3], program: &ProgramOptions) -> bool {
     emit::reuse(dtype.matmul_type(), &next, &task(0), program).features
 }
 
-/// The depth of K tiles for B, `n x k`, on so many devices.
+/// The depth of K tiles for B, `n x k`, on this number of devices.
 pub(super) fn k_tile(
     dtype: Dtype,
     [n, k]: [usize; 2],
@@ -244,7 +245,7 @@ pub(super) fn k_tile(
                     parts: [1, 1],
                 };
                 let most = [rows.div_ceil(ROW_MULTIPLE), n, k.div_ceil(k_tile)];
-                // A tenth more counts as much of a short time as of a long one.
+                // With logarithms 10 % more counts the same for a short time as for a long one.
                 counts * cut.in_parts(most).0.ln()
             });
             let slowness = slowness.iter().sum();
@@ -252,7 +253,7 @@ pub(super) fn k_tile(
                 best = Some((slowness, k_tile));
             }
         }
-        // Shallower tiles let no more rows share a pass, are no wider, and add sums.
+        // Shallower tiles hold no more of these rows, are no wider, and add partial sums.
         let width = |k_tile| options.n_max(dtype, k_tile, rows).min(n);
         let is_enough = fitting >= rows && width(k_tile) == width(dtype.k_tile_multiple());
         if is_enough || k_tile <= dtype.k_tile_multiple() {
@@ -260,12 +261,12 @@ pub(super) fn k_tile(
         }
         tiles += tiles.div_ceil(ALL_UP_TO);
     }
-    // Where no tile is allowed, planning a product says so.
+    // If no tile is allowed, `Plan::new` fails.
     best.map_or(dtype.k_tile_multiple(), |(_, k_tile)| k_tile)
 }
 
-/// Rows of a tile of a product of `size`, and into how many parts its N and K are cut, with tiles
-/// of at most `tile`.
+/// Rows of a tile, and numbers of parts of N and K, for a matmul of `size` with tiles of at most
+/// `tile`.
 pub(super) fn parts(
     dtype: Dtype,
     size: [usize; 3],

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is computed, and where each operand is.
+//! Steps, jobs and tasks of a plan, with the offsets of their operands.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use rknpu_regcmd::{MatmulType, ProgramOptions};
 
-/// A part of K: `padded` channels in memory, of which `k` exist.
+/// A part of K: the channels `k`, padded to `padded` channels in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KTile {
-    /// Its place in the sequence of K tiles.
+    /// Index among the K tiles.
     pub index: usize,
     /// The channels of the caller's matrices.
     pub k: Range<usize>,
@@ -17,16 +17,15 @@ pub struct KTile {
     pub padded: usize,
 }
 
-/// At most one job for each device, which run at the same time.
+/// Jobs that run at the same time, at most one for each device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The jobs, each of another device.
+    /// The jobs, each on a different device.
     pub jobs: Vec<JobPlan>,
 }
 
-/// Rows and K tiles of A, and where they are in an activation buffer. Each
-/// device that reads them has a copy: a buffer has an address only in its own
-/// file descriptor.
+/// Rows and K tiles of A, and their offsets in an activation buffer. Each device that reads them
+/// has a copy, since a buffer has an address only in its own file descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Band {
     /// Rows of A and C.
@@ -46,29 +45,28 @@ pub struct ActivationTile {
     pub rows: Range<usize>,
     /// Rows in memory: a multiple of 4.
     pub padded: usize,
-    /// Which K tile.
+    /// The K tile.
     pub k_tile: KTile,
     /// Byte offset in the buffer.
     pub offset: usize,
 }
 
-/// What one device computes in a step: one job.
+/// One job: the share of one device in a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobPlan {
     /// Index into the device pool.
     pub device: usize,
     /// Index into [`WeightPlan::blocks`](super::WeightPlan::blocks).
     pub block: usize,
-    /// What its tasks compute.
+    /// Types of its tasks' operands and results.
     pub ty: MatmulType,
-    /// How their programs are made.
+    /// Options of their register programs.
     pub program: ProgramOptions,
-    /// What it reads of A; shared by the jobs that read the same.
+    /// The part of A that it reads. Jobs that read the same part share it.
     pub band: Arc<Band>,
     /// Output channels of the caller's matrix.
     pub n: Range<usize>,
-    /// The tasks, in the order in which they run: a tile of A meets all its channels, then comes
-    /// the next.
+    /// The tasks in order: all channels for one tile of A, then the next tile.
     pub tasks: Vec<TaskPlan>,
     /// Bytes of the output buffer.
     pub output_bytes: usize,

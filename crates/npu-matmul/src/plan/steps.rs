@@ -8,15 +8,15 @@ use super::product::Plan;
 use super::step::{Band, JobPlan, Step};
 use super::tasks::TaskList;
 
-/// A range of channels that one job computes, in a block.
+/// The channels of a block that one job computes.
 struct Pass {
     block: usize,
     n: Range<usize>,
 }
 
 impl Plan {
-    /// The steps, in the order in which they must be added up: the first K
-    /// tiles of a part of C before the later ones.
+    /// The steps, in the order in which the CPU must add their results: for each part of C, the
+    /// first K tiles come first.
     #[must_use]
     pub fn steps(&self) -> impl ExactSizeIterator<Item = Step> + Send + Sync + use<> {
         let plan = self.clone();
@@ -52,7 +52,7 @@ impl Plan {
         passes
     }
 
-    /// Band `band` of the rows, with the K tiles of range `depth` of them.
+    /// Band `band` of the rows, with the K tiles of range `depth`.
     fn band(&self, band: usize, depth: usize) -> Arc<Band> {
         let start = band * self.row_tile;
         let rows = start..(start + self.row_tile).min(self.m);

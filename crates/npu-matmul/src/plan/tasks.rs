@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A band of rows, and the tasks of a job on it, with every offset worked out.
+//! Computes every offset of a band of rows, and of the tasks of a job on it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout;
 
 impl Band {
-    /// These rows and K tiles of A, one K tile behind the other.
+    /// A band of these rows and K tiles of A. In memory one K tile follows the other.
     pub(crate) fn new(dtype: Dtype, rows: Range<usize>, k_tiles: Vec<KTile>) -> Self {
         let padded = rows.len().next_multiple_of(ROW_MULTIPLE);
         let mut activation_bytes = 0;
@@ -36,7 +36,7 @@ impl Band {
     }
 }
 
-/// Tasks of a job, each of which writes behind the one before.
+/// Tasks of a job. Each task writes behind the results of the one before.
 pub(crate) struct TaskList {
     dtype: Dtype,
     ty: MatmulType,
@@ -46,7 +46,7 @@ pub(crate) struct TaskList {
 }
 
 impl TaskList {
-    /// None yet.
+    /// An empty list.
     pub(crate) const fn new(dtype: Dtype, ty: MatmulType, band: Arc<Band>) -> Self {
         Self {
             dtype,

@@ -30,7 +30,7 @@ fn limits() -> impl Strategy<Value = JobLimits> {
     prop::sample::select(vec![small, JobLimits::default()])
 }
 
-/// What `ranges` cover: for each element of `0..len`, how often.
+/// Checks that `ranges` cover each element of `0..len` once.
 fn assert_covers(len: usize, ranges: impl Iterator<Item = std::ops::Range<usize>>) {
     let mut ranges: Vec<_> = ranges.collect();
     ranges.sort_by_key(|r| r.start);
@@ -43,13 +43,13 @@ fn assert_covers(len: usize, ranges: impl Iterator<Item = std::ops::Range<usize>
     assert_eq!(next, len);
 }
 
-/// Checks all that execution relies on.
+/// Checks everything in a plan that execution relies on.
 fn check(plan: &Plan, limits: &JobLimits) {
     let w = &plan.weights;
     let p = w.dtype;
     assert_covers(w.n, w.blocks.iter().map(|b| b.n.clone()));
     assert_covers(w.k, w.k_tiles().map(|t| t.k));
-    // (first row, first channel) -> the K tiles computed so far.
+    // (first row, first channel) -> number of K tiles computed so far.
     let mut done: HashMap<(usize, usize), usize> = HashMap::new();
     let mut area = 0;
     for step in plan.steps() {
@@ -209,7 +209,7 @@ fn channels_are_spread_evenly() {
     let w = weights(Dtype::Int8, 4096, 64, 3);
     let sizes: Vec<_> = w.blocks.iter().map(|b| b.padded / 32).collect();
     assert_eq!(sizes, [43, 43, 42]);
-    // Fewer groups than devices: the others have nothing to do.
+    // There are fewer groups than devices, so some devices have no block.
     let w = weights(Dtype::Int8, 33, 64, 5);
     assert_eq!(w.blocks.len(), 2);
 }

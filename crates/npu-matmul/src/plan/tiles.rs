@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which tiles the hardware can compute, and even ones.
+//! Checks tiles against the rules of the hardware, and computes even tile sizes.
 
 use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask, MatmulType};
 
 use super::options::{PlanError, PlanOptions};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 
-/// The deepest INT4 tile whose 16-bit results cannot saturate, whatever the
-/// weights, rounded down to [`Dtype::k_tile_multiple`]. Weights that are known may have deeper ones:
+/// The deepest INT4 tile whose 16-bit results cannot saturate, whatever the weights, rounded down
+/// to [`Dtype::k_tile_multiple`]. Known weights may allow deeper tiles:
 /// [`int4_depth`](super::int4_depth).
 pub const INT4_K_TILE_MAX: usize = {
     let unit = Dtype::Int4.k_tile_multiple();
     i16::MAX as usize / INT4_MAGNITUDE_MAX.pow(2) / unit * unit
 };
 
-/// Most rows of a tile: all of them and one more must be counted as lines.
+/// Most rows of a tile: the hardware's line count must hold one more.
 const ROW_TILE_MAX: usize =
     (ChipProfile::RK3588.grains_max as usize - 1) / ROW_MULTIPLE * ROW_MULTIPLE;
 
-/// Output channels of one task: whole kernel groups of each precision.
+/// Most output channels of one task: whole kernel groups of each precision.
 pub(crate) const N_TILE_MAX: usize = ChipProfile::RK3588.output_channels_max as usize;
 const _: () = {
     let mut index = 0;
@@ -54,7 +54,7 @@ pub(super) fn check_tile(dtype: Dtype, m: usize, k: usize, n: usize) -> Result<(
     checked.map(drop).map_err(refused)
 }
 
-/// The task of a tile, to be checked: its operands are anywhere.
+/// The task of a tile with dummy addresses, for checks only.
 pub(super) fn tile_task(ty: MatmulType, m: usize, k: usize, n: usize) -> MatmulTask {
     MatmulTask {
         ty,
@@ -67,8 +67,7 @@ pub(super) fn tile_task(ty: MatmulType, m: usize, k: usize, n: usize) -> MatmulT
     }
 }
 
-/// Kernels of a tile for which the rule of the weight banks is not milder than for
-/// more of them.
+/// A number of kernels for which the rule of the weight banks is as strict as for more kernels.
 fn enough_kernels(dtype: Dtype) -> usize {
     let resident = ChipProfile::RK3588.resident_kernels as usize;
     dtype.kernel_group().max(resident)
@@ -87,8 +86,8 @@ pub(super) fn even_k_tile(dtype: Dtype, k: usize, tiles: usize) -> usize {
     k.div_ceil(unit).div_ceil(tiles).saturating_mul(unit)
 }
 
-/// The largest `x` in `1..=max` for which `holds`, where `holds` is true up to
-/// some point and false from there on; 0 if it never is.
+/// The largest `x` in `1..=max` with `holds(x)`, else 0. `holds` must be true up to some point and
+/// false from there on.
 pub(super) fn largest(max: usize, holds: impl Fn(usize) -> bool) -> usize {
     let (mut yes, mut no) = (0, max + 1);
     while no - yes > 1 {
@@ -102,8 +101,8 @@ pub(super) fn largest(max: usize, holds: impl Fn(usize) -> bool) -> usize {
     yes
 }
 
-/// The tile size, a multiple of `unit` and at most `max`, that cuts `total`
-/// into as few tiles as `max` does, but even ones.
+/// The size of even tiles, a multiple of `unit` and at most `max`, that divide `total` into as few
+/// tiles as size `max` does.
 pub(crate) fn even_tile(total: usize, max: usize, unit: usize) -> usize {
     let max = max.max(1);
     total
@@ -112,7 +111,7 @@ pub(crate) fn even_tile(total: usize, max: usize, unit: usize) -> usize {
         .min(max)
 }
 
-/// Sizes beyond 32 bits become one that every rule refuses.
+/// Converts a size to 32 bits. Larger ones become one that every rule rejects.
 pub(super) fn to_u32(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }

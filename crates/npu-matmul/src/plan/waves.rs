@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which steps are submitted together.
+//! Groups steps into waves.
 //!
-//! The steps of a *wave* go to each device in one SUBMIT. A step that packs
-//! activations begins a wave, so that the NPU computes them while the CPU packs
-//! those of the next; steps that find theirs packed, or that have little to pack,
-//! join the wave before them.
+//! The steps of a *wave* go to each device in one SUBMIT. A step that packs activations begins a
+//! wave, so that the NPU computes one wave while the CPU packs the next. A step joins the wave
+//! before it if its activations are already packed, or if that wave packs little.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -15,23 +14,22 @@ use super::step::{JobPlan, Step};
 /// Most jobs of a wave.
 pub(crate) const WAVE_JOBS: usize = 64;
 
-/// Waves of the largest size that are in flight: one computes while the CPU works
-/// on the other. Of smaller ones there are more.
+/// Waves of the largest size in flight: one computes while the CPU works on the other. More waves
+/// of smaller size may be in flight.
 pub(crate) const WAVES_IN_FLIGHT: usize = 2;
 
-/// Activation and output buffer: most that the largest job has of
-/// [`JobLimits::buffer_bytes`].
+/// Buffers of a job, each of at most [`JobLimits::buffer_bytes`]: activations and output.
 pub(crate) const BUFFERS_OF_A_JOB: usize = 2;
 
-/// Bytes that a wave packs on a device before it is submitted, bytes. They take the
-/// CPU some 10 us; less would not be worth a SUBMIT of its own.
+/// Least bytes that a wave packs on a device before it is submitted. Packing them takes the CPU
+/// about 10 us; less is not worth a separate SUBMIT.
 pub(super) const PACKED_BYTES_MIN: usize = 64 << 10;
 
-/// What a wave needs.
+/// Jobs and buffer bytes of a wave.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaveSize {
     pub(crate) jobs: usize,
-    /// Bytes of results, and of activations that it packs, by device.
+    /// For each device, bytes of results and bytes of activations that the wave packs.
     devices: Vec<[usize; 2]>,
 }
 
@@ -63,7 +61,7 @@ impl WaveSize {
         used.count()
     }
 
-    /// With one more step, of which `packs` tells the jobs that pack.
+    /// The size with one more step. `packs` says which of its jobs pack.
     fn with(&self, step: &Step, packs: &[bool]) -> Self {
         let mut size = self.clone();
         size.jobs += step.jobs.len();
@@ -80,8 +78,7 @@ impl WaveSize {
         size
     }
 
-    /// Whether a wave may be as large as this on top of bytes that are in use on a
-    /// device, and jobs that run.
+    /// Whether this wave may start while `in_flight` bytes on a device and jobs are in use.
     pub(crate) fn fits(&self, in_flight: [usize; 2], limits: &JobLimits) -> bool {
         let [bytes, jobs] = in_flight;
         let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
@@ -90,14 +87,14 @@ impl WaveSize {
     }
 }
 
-/// Puts steps into waves, one after the other.
+/// Groups steps into waves, in order.
 #[derive(Debug, Default)]
 pub(crate) struct WaveBuilder(WaveSize);
 
 impl WaveBuilder {
-    /// Puts `step` into the wave, or where it does not belong there into a new one:
-    /// then returns the size of the one before. `packs` tells of each of its jobs
-    /// whether it packs its activations; others find them packed.
+    /// Adds `step` to the wave. If it does not fit, starts a new wave with it, and returns the size
+    /// of the one before. `packs` says for each job of the step whether it packs its activations;
+    /// otherwise they are already packed.
     pub(crate) fn push(
         &mut self,
         step: &Step,
@@ -122,13 +119,12 @@ impl WaveBuilder {
     }
 }
 
-/// Tells which jobs find their activations packed by an earlier one, of products of the
-/// same activations.
+/// The activations that earlier jobs have packed, for matmuls of the same A.
 #[derive(Debug, Default)]
 pub(crate) struct Packed(HashSet<(usize, Range<usize>, [usize; 3])>);
 
 impl Packed {
-    /// Whether `job` is the first that needs its activations.
+    /// Whether `job` is the first that needs its activations. Records them.
     pub(crate) fn is_first(&mut self, job: &JobPlan) -> bool {
         let band = &job.band;
         let tiles = &band.k_tiles;
@@ -144,12 +140,11 @@ impl Packed {
 pub(crate) struct PlannedWave<'s> {
     pub(crate) steps: &'s [Step],
     pub(crate) size: WaveSize,
-    /// Of each of their jobs, whether it packs its activations.
+    /// For each of their jobs, whether it packs its activations.
     pub(crate) packs: Vec<bool>,
 }
 
-/// The waves of these steps, of one product or of a batch, run on their own within
-/// these limits.
+/// The waves of these steps of one matmul or of a batch, if nothing else runs within these limits.
 pub(crate) fn waves<'s>(steps: &'s [Step], limits: &JobLimits) -> Vec<PlannedWave<'s>> {
     let (mut packed, mut builder) = (Packed::default(), WaveBuilder::default());
     let (mut waves, mut wave_packs, mut first) = (Vec::new(), Vec::new(), 0);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How weights are cut: made once, when they are loaded, before anything is
-//! known about M.
+//! The division of weights, made once when they are loaded, before M is known.
 
 use std::ops::Range;
 
@@ -18,30 +17,29 @@ use crate::layout;
 /// one 32-bit address space for each).
 pub(crate) const DEVICE_BYTES_MAX: u64 = Iova::END;
 
-/// Bytes of one weight buffer. A buffer object is below 2 GiB; half of that
-/// leaves the address space of a file descriptor, 4 GiB, room to be filled
-/// without large gaps.
+/// Most bytes of one weight buffer. A buffer object is below 2 GiB. With half of that, buffers fill
+/// the 4 GiB address space of a file descriptor without large gaps.
 const BLOCK_BYTES_MAX: usize = 1 << 30;
 
-/// Output channels that lie in one buffer on one device, over all of K.
+/// The weights in one buffer of one device: some output channels over all of K.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct WeightBlock {
     /// Index into the device pool.
     pub device: usize,
-    /// The output channels of the caller's matrix; begins at a kernel group.
+    /// Output channels of the caller's matrix. They begin at a kernel group.
     pub n: Range<usize>,
     /// Channels in memory: whole kernel groups.
     pub padded: usize,
 }
 
-/// Which output channels live on which device, and where K is cut.
+/// The device of each output channel, and the tiles of K.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct WeightPlan {
-    /// Precision of the product.
+    /// Precision of the matmul.
     pub dtype: Dtype,
     /// Output channels.
     pub n: usize,
-    /// Channels.
+    /// Input channels.
     pub k: usize,
     /// Padded depth of every K tile but the last, which may be less: a multiple of
     /// [`Dtype::k_tile_multiple`], unless a caller fixed another.
@@ -50,20 +48,20 @@ pub struct WeightPlan {
     pub k_tile_max: usize,
     /// Most rows of a tile that is `k_tile` deep.
     pub row_tile_max: usize,
-    /// File descriptors that it is for; of few channels some have none.
+    /// Number of devices (file descriptors). If there are few channels, some have no block.
     pub devices: usize,
     /// The blocks, in the order of their channels.
     pub blocks: Vec<WeightBlock>,
 }
 
 impl WeightPlan {
-    /// Cuts B, `n x k`, for `devices` devices, for products of as many rows as
-    /// [`PlanOptions::conditions`] says: K into tiles by the rule of `rule`, N evenly over the
-    /// devices (a buffer object has an address only in its own file descriptor, so each
-    /// channel lives on one).
+    /// Divides B, `n x k`, among `devices` devices, for matmuls of the rows in
+    /// [`PlanOptions::conditions`]. `rule` chooses the K tiles. N is divided evenly among the
+    /// devices. Each channel is on one device, since a buffer object has an address only in its own
+    /// file descriptor.
     ///
     /// # Errors
-    /// [`PlanError`], in particular the rule that a forced K tile breaks.
+    /// [`PlanError`]; for a forced K tile, the rule that it breaks.
     pub fn new(
         dtype: Dtype,
         n: usize,
@@ -123,21 +121,21 @@ impl WeightPlan {
         }
     }
 
-    /// K as it lies in memory.
+    /// K with its padding in memory.
     #[must_use]
     pub const fn k_padded(&self) -> usize {
         self.k.next_multiple_of(self.k_multiple())
     }
 
-    /// Bytes of a block's buffer: each K tile is an operand of its own, one
-    /// after the other.
+    /// Bytes of a block's buffer. It holds the K tiles one after the other, each as a separate
+    /// operand.
     #[must_use]
     pub const fn block_bytes(&self, block: &WeightBlock) -> usize {
         layout::weight_bytes(self.dtype, block.padded, self.k_padded())
     }
 
-    /// Where the weights of K tile `k_tile` and channel `n` (a multiple of the
-    /// kernel group, counted from the block's first) begin in the block.
+    /// Offset in the block of the weights of K tile `k_tile` and channel `n`. `n` counts from the
+    /// block's first channel and is a multiple of the kernel group.
     #[must_use]
     pub fn weight_offset(&self, block: &WeightBlock, k_tile: usize, n: usize) -> usize {
         layout::weight_bytes(self.dtype, block.padded, k_tile * self.k_tile)
@@ -185,7 +183,7 @@ pub(super) fn check_sizes(
     Ok(whole)
 }
 
-/// A K tile that the caller fixed, cut to what K needs.
+/// Checks a K tile that the caller fixed, and reduces it to what K needs.
 fn forced_k_tile(
     dtype: Dtype,
     k: usize,
@@ -201,8 +199,8 @@ fn forced_k_tile(
     Ok(forced.min(even_k_tile(dtype, k, 1)))
 }
 
-/// Spreads the kernel groups of `n` channels evenly over the devices, at most
-/// `groups_max` a block.
+/// Spreads the kernel groups of `n` channels evenly over the devices, in blocks of at most
+/// `groups_max`.
 fn blocks(n: usize, group: usize, groups_max: usize, devices: usize) -> Vec<WeightBlock> {
     let groups = n.div_ceil(group);
     let mut blocks = Vec::new();

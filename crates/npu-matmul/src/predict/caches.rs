@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a product passes through the CPU's caches.
+//! Bytes of cache maintenance of a matmul.
 //!
-//! PREP_BO and FINI_BO invalidate and clean the caches over whole buffer
-//! objects, by whole pages; a product needs that for the elements alone.
+//! PREP_BO and FINI_BO clean and invalidate the caches for whole pages of whole buffer objects. A
+//! matmul needs that for its elements only.
 
 use rocket_uapi::PAGE_BYTES;
 
@@ -10,10 +10,9 @@ use crate::plan::{Packed, Plan};
 use crate::profile::Choices;
 
 impl Plan {
-    /// Bytes of a product of this plan in steady state, where buffers and programs are
-    /// there: those that must cross the CPU's caches, which is each element of A once for
-    /// each file descriptor that reads it and each result, those of every K tile; and
-    /// those that PREP_BO and FINI_BO pass.
+    /// `[needed, processed]` bytes of cache maintenance for one matmul whose buffers and programs
+    /// exist. Needed are the elements of A, once for each file descriptor that reads them, and the
+    /// results of every K tile. Processed are the bytes that PREP_BO and FINI_BO maintain.
     #[must_use]
     pub fn cache_bytes(&self, choices: &Choices) -> [u64; 2] {
         let input_bits = self.weights.dtype.input_bits() as u64;
@@ -25,7 +24,7 @@ impl Plan {
                 let depth: usize = job.band.k_tiles.iter().map(|tile| tile.k.len()).sum();
                 let elements = job.band.rows.len() as u64 * depth as u64;
                 needed += (elements * input_bits).div_ceil(8);
-                // Later jobs that read them leave the caches alone.
+                // Later jobs that read these activations need no cache maintenance.
                 passed += pages(job.band.activation_bytes + slack);
             }
             for task in &job.tasks {
@@ -33,7 +32,7 @@ impl Plan {
                 let elements = rows as u64 * task.n.len() as u64;
                 needed += elements * u64::from(job.ty.out_bytes());
             }
-            // The page of a job's witness is cleared, looked at and read.
+            // The page of a job's witness is cleared, checked and read.
             const PASSES: u64 = 3;
             passed += pages(job.output_bytes) + PASSES * PAGE_BYTES as u64;
         }

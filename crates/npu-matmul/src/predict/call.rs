@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long the whole call would take: packing, computing and unpacking, overlapped
-//! as [`exec`](crate) overlaps them.
+//! Predicts the time of a whole call: packing, computing and unpacking, overlapped as in
+//! [`exec`](crate).
 //!
-//! The CPU packs one wave after the other and submits each, then unpacks the jobs of
-//! one step after the other as they end. The NPU's side is the timing model's, the CPU's is
-//! [`HostCores`](crate::profile::HostCores)'s. Both move their bytes through one DRAM: a call takes
-//! at least as long as the DRAM takes for the bytes of both ([`CallTime::memory_ps`]).
-//! A product of more than [`JobLimits`](crate::plan::JobLimits) allow in flight waits for room,
-//! which is not modelled.
+//! The CPU packs and submits one wave after the other. Then it unpacks the jobs of one step after
+//! the other as they end. The timing model predicts the NPU's time,
+//! [`HostCores`](crate::profile::HostCores) the CPU's. Both share one DRAM: a call takes at least
+//! the DRAM's time for the bytes of both ([`CallTime::memory_ps`]). The wait of matmuls that exceed
+//! what [`JobLimits`](crate::plan::JobLimits) allow in flight is not modelled.
 
 use rknpu_regcmd::timing::{ScheduledJob, TaskWork, schedule};
 
@@ -16,32 +15,31 @@ use crate::dtype::Dtype;
 use crate::plan::{JobLimits, Plan, PlanOptions, Step, waves};
 use crate::profile::{KernelCost, UnpackTo, bytes_ps};
 
-/// What a call would take. Times are modelled, in picoseconds.
+/// Predicted times of a call. They are modelled, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallTime {
     /// From the call to its return.
     pub call_ps: u64,
-    /// In which at least one core computes.
+    /// Time in which at least one core computes.
     pub npu_ps: u64,
-    /// In which the CPU packs.
+    /// Time in which the CPU packs.
     pub pack_ps: u64,
-    /// In which the CPU unpacks.
+    /// Time in which the CPU unpacks.
     pub unpack_ps: u64,
-    /// In which CPU and NPU are busy at the same time.
+    /// Time in which CPU and NPU are busy at the same time.
     pub overlap_ps: u64,
     /// Time that the DRAM takes for all bytes that CPU and NPU move. No call is shorter.
     pub memory_ps: u64,
 }
 
 impl CallTime {
-    /// In which the CPU packs or unpacks.
+    /// Time in which the CPU packs or unpacks.
     #[must_use]
     pub const fn cpu_ps(&self) -> u64 {
         self.pack_ps.saturating_add(self.unpack_ps)
     }
 
-    /// What a call mostly waits for: "CPU", "NPU", or "memory" where the DRAM cannot serve
-    /// both any faster.
+    /// The bottleneck of the call: "CPU", "NPU", or "memory" if the DRAM limits both.
     #[must_use]
     pub const fn waits_for(&self) -> &'static str {
         if self.memory_ps >= self.call_ps {
@@ -53,18 +51,18 @@ impl CallTime {
         }
     }
 
-    /// The share of the shorter of the two, CPU or NPU, that the other hides: 0 to 1.
+    /// Overlapped time as a share of the CPU's or the NPU's time, whichever is shorter: 0 to 1.
     #[must_use]
     pub fn overlapped(&self) -> f64 {
         self.overlap_ps as f64 / self.cpu_ps().min(self.npu_ps).max(1) as f64
     }
 }
 
-/// Something that takes time, from its begin to its end.
+/// Start and end of an activity.
 type Span = [u64; 2];
 
 impl Plan {
-    /// What a call would take under the options' conditions.
+    /// Predicts the time of a call with the options' profile and limits.
     #[must_use]
     pub fn call(&self, options: &PlanOptions) -> CallTime {
         let steps: Vec<Step> = self.steps().collect();
@@ -76,7 +74,7 @@ impl Plan {
         )
     }
 
-    /// SUBMIT calls of this product, run on its own within these limits.
+    /// Number of SUBMIT calls of this matmul within these limits, if nothing else runs.
     #[must_use]
     pub fn submits(&self, limits: &JobLimits) -> usize {
         let steps: Vec<_> = self.steps().collect();
@@ -85,13 +83,13 @@ impl Plan {
     }
 }
 
-/// What the steps of products of one precision would take.
+/// Predicts the time of steps of matmuls of one precision.
 fn call_of(steps: &[Step], dtype: Dtype, options: &PlanOptions, works: &mut TaskWorks) -> CallTime {
     let driver = &options.profile.machine.driver;
     let (mut now, mut pack_ps, mut moved) = (0_u64, 0_u64, 0_u64);
     let mut cpu: Vec<Span> = Vec::new();
     let mut jobs: Vec<ScheduledJob> = Vec::new();
-    // When the client of each file has submitted its last job.
+    // For each file, the time when its client has submitted its last job.
     let jobs_of = steps.iter().flat_map(|step| &step.jobs);
     let devices = jobs_of.map(|job| job.device + 1).max().unwrap_or(0);
     let mut submitted = vec![0_u64; devices];
@@ -135,7 +133,7 @@ fn call_of(steps: &[Step], dtype: Dtype, options: &PlanOptions, works: &mut Task
             });
         }
     }
-    // No job names another or a core, so that nothing can be refused.
+    // No job names another or a core, so `schedule` cannot reject any.
     let timeline = schedule(&jobs, &options.profile.machine).unwrap_or_default();
     let mut unpack_ps = 0_u64;
     let mut times = timeline.jobs.iter();
@@ -190,7 +188,7 @@ fn read(step: &Step, options: &PlanOptions) -> (u64, u64) {
     (ps, moved)
 }
 
-/// The same spans in order, those that touch as one.
+/// The spans in order. Spans that touch are merged.
 fn merged(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_unstable();
     let mut merged: Vec<Span> = Vec::new();
@@ -203,7 +201,7 @@ fn merged(mut spans: Vec<Span>) -> Vec<Span> {
     merged
 }
 
-/// Time that both have in common; each has no two spans at the same time.
+/// Time that both have in common. Spans of the same list must not overlap.
 fn common(one: &[Span], other: &[Span]) -> u64 {
     let pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
     pairs
@@ -254,8 +252,8 @@ mod tests {
         }
     }
 
-    /// Bytes a second that a call must move: what the NPU fetches and writes, A once as the
-    /// caller has it and once as it is packed, C once as the NPU and once as the caller has it.
+    /// Bytes per second that a call must move: the NPU's fetches and writes, A as the caller has it
+    /// and packed, C as the NPU writes it and as the caller gets it.
     fn least_rate(dtype: Dtype, [m, k, n]: [usize; 3], options: &PlanOptions) -> f64 {
         let weights = WeightPlan::new(dtype, n, k, 3, options).unwrap();
         let plan = Plan::new(&weights, m, options).unwrap();
@@ -287,13 +285,13 @@ mod tests {
         }
     }
 
-    /// CPU and NPU each stay below what the memory gives, both together would not.
+    /// CPU and NPU alone stay below the memory's bandwidth; together they would exceed it.
     #[test]
     fn a_call_that_would_overrun_the_memory_takes_as_long_as_the_memory() {
         let mut options = options(512, None);
         options.profile = Profile::built_in().at_clock(600_000_000).into();
         let size = [512, 4096, 14336];
-        // A memory that gives more changes nothing else, and is not waited for.
+        // A memory with more bandwidth is not waited for, and changes nothing else.
         let call = |options: &PlanOptions| {
             let weights = WeightPlan::new(Dtype::Int8, size[2], size[1], 3, options).unwrap();
             let plan = Plan::new(&weights, size[0], options).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a plan would take: modelled times, and bytes.
+//! Predictions for a plan: modelled times, and bytes.
 
 mod caches;
 mod call;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long a plan would take, by the timing model of `rknpu-regcmd`.
+//! Predicts the NPU's time for a plan, with the timing model of `rknpu-regcmd`.
 //!
-//! The tasks' own register programs are counted, so that a prediction is about
-//! what would be submitted and nothing else. All times are modelled.
+//! The prediction counts the register programs that would be submitted. All times are modelled.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -14,46 +13,43 @@ use crate::emit;
 use crate::plan::{JobPlan, Packed, Plan, TaskPlan};
 use crate::profile::{PS_PER_SECOND, clamped};
 
-/// What a plan would take on a machine, with operands in place and nothing for
-/// the CPU to do in between. Times are modelled, in picoseconds.
+/// Prediction for a plan on a machine, with operands in place and no CPU work in between. Times are
+/// modelled, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prediction {
     /// From the first SUBMIT to the end of the last job.
     pub npu_ps: u64,
-    /// The least that the multiplications alone take: those of the product, not
-    /// of its padding, on all cores.
+    /// Lower bound from the multiplications, without padding, on all cores.
     pub mac_ps: u64,
-    /// The least that memory takes: A, B and C once, at what all cores move
-    /// together at this clock.
+    /// Lower bound from memory: A, B and C once, at the bandwidth of all cores together at this
+    /// clock.
     pub memory_ps: u64,
-    /// Jobs; [`Plan::submits`] tells of SUBMIT calls.
+    /// Jobs; [`Plan::submits`] counts the SUBMIT calls.
     pub jobs: u64,
     /// Register programs, without the witness that ends each job.
     pub tasks: u64,
-    /// What all of them move and compute together, without the witnesses.
+    /// Bytes and operations of all tasks, without the witnesses.
     pub work: TaskWork,
-    /// Elements that the CPU adds to what it has read before: those of all K
-    /// tiles but the first.
+    /// Elements that the CPU adds to earlier ones: those of all K tiles but the first.
     pub partial_sums: u64,
-    /// What the time of the device with most to do is made of: its tasks.
+    /// Time of the tasks of the busiest device, by cause.
     pub parts: Parts,
-    /// What its driver adds: kicks, and the start of its jobs.
+    /// Time that the driver adds on that device: kicks, and the start of its jobs.
     pub driver_ps: u64,
-    /// Bytes that the CPU lays out, once for each device.
+    /// Bytes that the CPU packs, once for each device.
     pub packed_bytes: u64,
     /// Bytes that the CPU reads.
     pub read_bytes: u64,
 }
 
 impl Prediction {
-    /// No plan is faster than this: the larger of [`Self::mac_ps`] and
-    /// [`Self::memory_ps`].
+    /// Lower bound of any plan's time: the larger of [`Self::mac_ps`] and [`Self::memory_ps`].
     #[must_use]
     pub fn bound_ps(&self) -> u64 {
         self.mac_ps.max(self.memory_ps)
     }
 
-    /// What that bound is about: "multiplications" or "memory".
+    /// What sets that bound: "multiplications" or "memory".
     #[must_use]
     pub const fn bound_by(&self) -> &'static str {
         if self.mac_ps >= self.memory_ps {
@@ -63,7 +59,7 @@ impl Prediction {
         }
     }
 
-    /// How many times the bound the plan takes.
+    /// The plan's time as a multiple of the bound.
     #[must_use]
     pub fn over_bound(&self) -> f64 {
         seconds(self.npu_ps) / seconds(self.bound_ps().max(1))
@@ -71,7 +67,7 @@ impl Prediction {
 }
 
 impl Plan {
-    /// What this plan would take on `machine`.
+    /// Predicts the time of this plan on `machine`.
     #[must_use]
     pub fn predict(&self, machine: &Machine) -> Prediction {
         let mut prediction = Prediction {
@@ -146,22 +142,22 @@ impl Plan {
     }
 }
 
-/// What the task does that ends each job.
+/// Work of the witness, the task that ends each job.
 static WITNESS: LazyLock<TaskWork> = LazyLock::new(|| {
     let program = rocket_uapi::witness_program();
     program.as_ref().and_then(work_of).unwrap_or_default()
 });
 
-/// All that the work of a task depends on: what it computes, its sizes, those of the task before
-/// it, and whether both read the same tile of A and of B.
+/// Everything that the work of a task depends on: its types, its sizes, the sizes of the task
+/// before it, and whether both read the same tile of A and of B.
 type WorkKey = (MatmulType, [u32; 3], Option<([u32; 3], [bool; 2])>);
 
-/// The work of plans' tasks, all made with the same options: they have few different ones.
+/// Cache of the work of tasks, all made with the same options. Plans have few different tasks.
 #[derive(Default)]
 pub(crate) struct TaskWorks(HashMap<WorkKey, TaskWork>);
 
 impl TaskWorks {
-    /// What the tasks of a job do, in order; the last is its witness.
+    /// Work of the tasks of a job, in order; the last is its witness.
     pub(crate) fn of(&mut self, job: &JobPlan) -> Vec<TaskWork> {
         let size = |task: &TaskPlan| [task.m_padded, task.k_padded, task.n_padded];
         let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
@@ -181,8 +177,8 @@ impl TaskWorks {
     }
 }
 
-/// What a task's program moves and computes; `None` if there is no such
-/// program, which no plan contains.
+/// Bytes and operations of a task's program; `None` if the task has no legal program, which no plan
+/// contains.
 fn task_work(
     ty: MatmulType,
     task: &TaskPlan,

@@ -158,7 +158,7 @@ fn files_are_regular_and_short() {
     assert!(long.to_string().contains("longer than"), "{long}");
 }
 
-/// The file's form is an interface: a change needs another version.
+/// The file's format is an interface: a change needs a new version.
 #[test]
 fn version_1_reads_on() {
     let json = include_str!("version1.json");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is chosen where there is a choice.
+//! Tests of the rules that choose depths and parts.
 
 use rknpu_regcmd::{DmaEngine, ReuseRule};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::super::tiles::even_k_tile;
 use super::*;
 use crate::Profile;
 
-/// A profile with which tasks use all that CBUF still holds.
+/// A profile whose tasks reuse all data that CBUF still holds.
 fn with_reuse() -> Profile {
     let mut profile = Profile::clone(&Profile::built_in());
     profile.choices = profile.choices.with_reuse(ReuseRule::Always);
@@ -16,7 +16,7 @@ fn with_reuse() -> Profile {
     profile
 }
 
-/// Tiles of K that are chosen for products of so many rows.
+/// Number of K tiles that the rule chooses for matmuls of this number of rows.
 fn k_tiles(dtype: Dtype, rows: usize, k: usize, n: usize) -> usize {
     let options = PlanOptions {
         conditions: Conditions {
@@ -32,18 +32,18 @@ fn k_tiles(dtype: Dtype, rows: usize, k: usize, n: usize) -> usize {
 
 #[test]
 fn k_is_cut_where_rows_would_read_b_again() {
-    // One pass over B is enough: no sums.
+    // One pass over B is enough, so K is not divided.
     assert_eq!(k_tiles(Dtype::Int8, 64, 4096, 4096), 1);
     assert_eq!(k_tiles(Dtype::Fp16, 16, 4096, 4096), 1);
     assert_eq!(k_tiles(Dtype::Int8, 512, 64, 64), 1);
-    // Deeper tiles would leave 64 rows and read B eight times.
+    // With undivided K, 64 rows would fit, and B would be read eight times.
     assert!(k_tiles(Dtype::Int8, 512, 4096, 4096) > 1);
     // Beyond the deepest legal tile there is no choice.
     assert!(k_tiles(Dtype::Int8, 4, 32768, 64) > 1);
     assert_eq!(weights(Dtype::Int4, 64, 4096, 1).k_tile, 384);
 }
 
-/// Options with each depth of tiles that even numbers of them have, as far as it is legal.
+/// Options for each legal depth of even K tiles.
 fn depths(dtype: Dtype, k: usize, options: &PlanOptions) -> impl Iterator<Item = PlanOptions> {
     let most = options.int4_depth.filter(|_| dtype == Dtype::Int4);
     (1..=64)
@@ -66,8 +66,8 @@ const MATRICES: [(usize, usize); 7] = [
     (4096, 4096),
 ];
 
-/// By the timing model a call takes little more than with the best depth of tiles for its rows,
-/// although K is cut for several numbers of rows.
+/// In the timing model the chosen depth is nearly as fast as the best depth for these rows,
+/// although it is chosen for several numbers of rows.
 #[test]
 fn the_rule_is_near_the_best_depth() {
     let mut ratios = Vec::new();
@@ -128,9 +128,9 @@ proptest! {
             };
             let p = &plan.predict(&options.profile.machine);
             prop_assert!(p.npu_ps >= p.mac_ps, "{:?}", p);
-            // Each phase of a task is rounded up by itself.
+            // Each phase of a task is rounded up separately.
             prop_assert!(p.npu_ps + 4 * p.tasks >= p.parts.total_ps(), "{:?}", p);
-            // Each operand crosses at least once; padding only adds.
+            // Each operand is moved at least once; padding only adds.
             let bits = dtype.input_bits() as u64;
             prop_assert!(p.work.bytes.of(DmaEngine::Weight) * 8 >= (n * k) as u64 * bits);
             prop_assert!(p.work.bytes.of(DmaEngine::Feature) * 8 >= (rows * k) as u64 * bits);
@@ -172,7 +172,7 @@ fn fetched(plan: &Plan) -> [(u64, u64); 2] {
 
 #[test]
 fn rows_that_stay_are_fetched_once() {
-    // Three tiles of channels meet the same rows.
+    // Three tiles of channels use the same rows.
     let options = PlanOptions {
         parts: Some(1),
         profile: Arc::new(with_reuse()),
