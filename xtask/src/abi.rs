@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask abi`: our structs and request numbers against the kernel's.
+//! `cargo xtask abi`: compares our structs and request numbers with the kernel's.
 //!
-//! A C program that prints sizes, offsets and request numbers is compiled
-//! against the newest `linux/rocket_accel.h` that Debian has, unpacked
-//! privately; a Rust program prints the same lines from `rocket_uapi::sys`.
+//! A C program prints sizes, offsets and request numbers. It is compiled against the newest
+//! `linux/rocket_accel.h` that Debian has, unpacked privately. A Rust program prints the same lines
+//! from `rocket_uapi::sys`.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ const PACKAGE: &str = "linux-libc-dev";
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Compares what the C program prints with what the Rust program does.
+/// Compares the output of the C program with that of the Rust program.
 pub(crate) fn run() -> Result<()> {
     let directory = paths::target().join("abi");
     if let Err(error) = fetch(&directory) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables of docs/many-answers.md: what several answers and drafted tokens cost, by the rules and
-//! the timing model.
+//! Tables of docs/many-answers.md: the cost of several answers and of drafted tokens, by the
+//! offload rules and the timing model.
 
 use anyhow::Result;
 use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules};
@@ -11,11 +11,11 @@ use crate::offload::{CONTEXT, FORMAT, format, rules};
 
 const MEGAHERTZ: [u64; 2] = [200, 600];
 const ANSWERS: [usize; 6] = [1, 2, 4, 8, 16, 32];
-/// Rows that a draft of 3, 7 or 15 tokens makes.
+/// Rows of a batch that checks a draft of 3, 7 or 15 tokens.
 const VERIFIED: [usize; 3] = [4, 8, 16];
-/// Shares of drafted tokens that are right, each given those before it.
+/// Probabilities that a drafted token is right if those before it are.
 const ACCEPTED: [f64; 2] = [0.7, 0.9];
-/// Milliseconds of a step of so many sequences.
+/// Milliseconds of one step of this number of sequences.
 fn step_ms(graph: &Graph<'_>, sequences: usize) -> f64 {
     1e3 * seconds(graph.step(sequences, CONTEXT).total())
 }
@@ -32,7 +32,8 @@ fn places<'r>(
     [slow.on_cpu(), slow, fast]
 }
 
-/// What a token of each of N answers takes, and as many times what one answer alone takes.
+/// Time of a step that makes a token for each of N answers, and its ratio to the time for one
+/// answer.
 pub(crate) fn cost() -> Result<String> {
     let (format, rules) = (format(FORMAT)?, MEGAHERTZ.map(rules));
     let places = places(ModelShape::LLAMA32_1B, format, &rules);
@@ -47,14 +48,14 @@ pub(crate) fn cost() -> Result<String> {
     Ok(table(heads, rows))
 }
 
-/// Tokens that a checked batch of `rows` gives on average: those that are right one after the
-/// other, and the model's own token behind them.
+/// Mean number of tokens from a checked batch of `rows`: the drafted tokens before the first wrong
+/// one, and the model's own next token.
 fn gained(rows: usize, accepted: f64) -> f64 {
     (1.0 - accepted.powi(rows as i32)) / (1.0 - accepted)
 }
 
-/// Tokens a second with drafts of a smaller model on the CPU, and with drafts that take no time, as
-/// those that are found in the text before.
+/// Tokens per second with drafts of a smaller model on the CPU, and with drafts that take no time,
+/// such as n-grams found in the text so far.
 pub(crate) fn speculative() -> Result<String> {
     let (format, rules) = (format(FORMAT)?, MEGAHERTZ.map(rules));
     let places = places(ModelShape::LLAMA32_3B, format, &rules);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Architectures that programs are run on, and their names with Debian, Rust and
-//! qemu-user.
+//! Architectures that programs run on, with their names in Debian, Rust and qemu-user.
 
 use std::fmt;
 use std::path::Path;
@@ -15,8 +14,8 @@ pub(crate) enum Arch {
 }
 
 impl Arch {
-    /// That of this machine; amd64 where it is neither, so that what is
-    /// missing gets a name.
+    /// The architecture of this machine, or amd64 if it is neither, so that errors can name what is
+    /// missing.
     pub(crate) fn native() -> Self {
         if cfg!(target_arch = "aarch64") {
             Self::Arm64
@@ -57,7 +56,7 @@ impl Arch {
         }
     }
 
-    /// The CPU, as `std::env::consts::ARCH` has it.
+    /// The CPU, as in `std::env::consts::ARCH`.
     fn cpu(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64",
@@ -65,13 +64,13 @@ impl Arch {
         }
     }
 
-    /// Whether this machine runs its programs without an emulator.
+    /// Whether this machine runs programs of this architecture without an emulator.
     pub(crate) fn is_native(self) -> bool {
         self.cpu() == std::env::consts::ARCH
     }
 
-    /// The program and its first arguments that run it elsewhere. The RK3588's
-    /// big cores are Cortex-A76, which decides about ggml's kernels.
+    /// The emulator that runs its programs elsewhere, and the first arguments. It emulates a
+    /// Cortex-A76, the RK3588's big core, since ggml selects its kernels by the CPU.
     pub(crate) fn emulator(self) -> &'static [&'static str] {
         match self {
             Self::Amd64 => &["qemu-x86_64-static"],
@@ -79,12 +78,11 @@ impl Arch {
         }
     }
 
-    /// How the kernel recognises its programs and starts the emulator, if this machine needs one:
-    /// the name and the line of a format of binfmt_misc. The emulator is opened at once (`F`), so
-    /// programs in a chroot find it.
+    /// How the kernel recognises programs of this architecture and starts the emulator, if this
+    /// machine needs one: name and line of a binfmt_misc format. The kernel opens the emulator at
+    /// once (`F`), so programs in a chroot find it.
     pub(crate) fn binary_format(self) -> Option<[String; 2]> {
-        // The header of an ELF file: 64 bits, little-endian; the machine. The type (2, 3) and the
-        // ABI vary.
+        // ELF header: 64 bits, little-endian, the machine. The type (2, 3) and the ABI vary.
         let machine = match self {
             Self::Amd64 => "\\x3e",
             Self::Arm64 => "\\xb7",
@@ -101,12 +99,12 @@ impl Arch {
         (!self.is_native()).then_some([name, line])
     }
 
-    /// Linker for it, on a machine of another architecture.
+    /// Linker for this architecture on other machines.
     pub(crate) fn cross_linker(self) -> String {
         format!("{}-gcc", self.triplet())
     }
 
-    /// C compiler for it.
+    /// C compiler for this architecture.
     pub(crate) fn compiler(self) -> String {
         match self.is_native() {
             true => "cc".to_owned(),
@@ -114,8 +112,8 @@ impl Arch {
         }
     }
 
-    /// A program that fetching, building for and running on it takes, or one of
-    /// `others`, and that this machine does not have.
+    /// Returns the first missing program of `others` and of those that fetch, build and run for
+    /// this architecture.
     pub(crate) fn missing_program(self, others: &[&str]) -> Option<String> {
         let mut programs = vec!["apt-get".to_owned(), "dpkg-deb".into()];
         programs.extend(others.iter().map(|&program| program.to_owned()));

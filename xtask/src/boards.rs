@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of docs/rpc.md: models on several boards, by the rules, the timing model and a
-//! simulation of how micro-batches pass the boards.
+//! The table of docs/rpc.md: models on several boards, by the offload rules, the timing model and a
+//! simulation of how micro-batches pass through the boards.
 
 use anyhow::Result;
 use npu_matmul::memory::MemoryPlan;
@@ -16,19 +16,19 @@ const CLOCK_HZ: u64 = 600_000_000;
 /// Tokens of the prompt, and of a micro-batch (`-ub`).
 const PROMPT: usize = 2048;
 const MICRO_BATCH: usize = 512;
-/// Networks, bits a second.
+/// Network speeds, bits per second.
 const LINKS: [f64; 2] = [1e9, 2.5e9];
-/// From a question to its answer through a switch, seconds: assumed.
+/// Round-trip time through a switch, seconds; assumed.
 const ROUND_TRIP: f64 = 0.3e-3;
-/// Bytes of `struct rpc_tensor`, by which a graph is sent, and tensors of a layer: nodes, views and
-/// weights.
+/// Bytes of `struct rpc_tensor`, which describes one tensor of a graph; and tensors of a layer:
+/// nodes, views and weights.
 const TENSOR_BYTES: usize = 296;
 const LAYER_TENSORS: usize = 45;
-/// Memory that boards are sold with, and what the system and scratch take of it, GiB.
+/// Memory sizes of boards, and the part for the system and scratch, GiB.
 const BOARDS_GIB: [u64; 3] = [8, 16, 32];
 const RESERVE_GIB: u64 = 2;
 const GIB: u64 = 1 << 30;
-/// Bytes of a number: of activations and the mask, and of the cache.
+/// Bytes of an element: of activations and the mask, and of the cache.
 const F32: usize = 4;
 const F16: usize = 2;
 
@@ -65,7 +65,8 @@ const fn model(
     }
 }
 
-/// What a board does in each micro-batch, seconds, and what it is sent for it and sends, bytes.
+/// Load of a board: for each micro-batch, seconds of computing and bytes received; bytes sent after
+/// each micro-batch.
 #[derive(Debug, Clone)]
 struct BoardLoad {
     compute: Vec<f64>,
@@ -73,15 +74,15 @@ struct BoardLoad {
     sent: f64,
 }
 
-/// When the last board has computed the last micro-batch, seconds. Boards work on different
-/// micro-batches; each connection does one thing after the other, so that a board idles while its
-/// answer travels. The last one has no activations to send.
+/// Seconds until the last board has computed the last micro-batch. Boards work on different
+/// micro-batches at the same time. A connection handles one request at a time, so a board idles
+/// while its answer travels. The last board sends no activations.
 fn finish(boards: &[BoardLoad], link: f64) -> f64 {
     let transfer = |bytes: f64| bytes * 8.0 / link;
     let mut free = vec![0.0_f64; boards.len()];
     let batches = boards.first().map_or(0, |board| board.compute.len());
     for batch in 0..batches {
-        // When the activations for the next board are with the client.
+        // When the client has the activations for the next board.
         let mut here = 0.0;
         for (index, (board, free)) in boards.iter().zip(&mut free).enumerate() {
             let answer = if index + 1 == boards.len() {
@@ -97,8 +98,8 @@ fn finish(boards: &[BoardLoad], link: f64) -> f64 {
     free.last().copied().unwrap_or(0.0)
 }
 
-/// A model on so many boards that have all layers they are given packed, as far as the NPU's
-/// addresses go.
+/// A model divided over `boards` boards. Each board packs all weights of its layers for which the
+/// NPU has addresses.
 struct Split<'a> {
     shape: ModelShape,
     format: NumberFormat,
@@ -113,8 +114,8 @@ impl Split<'_> {
         before(index + 1) - before(index)
     }
 
-    /// Its weights: those that the NPU has, then those that it has no addresses for; and bytes of
-    /// both together in the file, and packed.
+    /// Weights of board `index`: for each matrix first those packed for the NPU, then those without
+    /// NPU addresses. Also the bytes of all weights in the file, and of the packed ones.
     fn weights(&self, index: usize) -> (Vec<WeightMatrix>, [u64; 2]) {
         let part = ModelShape {
             layers: self.layers(index),
@@ -126,7 +127,7 @@ impl Split<'_> {
         let (mut weights, mut bytes) = (Vec::new(), 0);
         for one in part.weights(self.format) {
             let WeightMatrix { size, format, .. } = one;
-            // The table of embeddings is the client's, and as large as the output.
+            // The client has the embedding table, as large as the output matrix.
             let copies = if one.is_output {
                 u64::from(is_last) + u64::from(index == 0)
             } else {
@@ -134,7 +135,7 @@ impl Split<'_> {
             };
             bytes += format.bytes((size[0] * size[1]) as u64) * copies;
             if one.is_output {
-                // A prompt needs it for one row: it stays on the CPU.
+                // A prompt needs the output for one row only, so it stays on the CPU.
                 weights.extend(is_last.then_some(WeightMatrix {
                     is_placed: false,
                     ..one
@@ -160,7 +161,7 @@ impl Split<'_> {
         (weights, [bytes, memory.total()])
     }
 
-    /// The model's part on a board.
+    /// The part of the model on board `index`.
     fn graph(&self, index: usize) -> Graph<'_> {
         let part = ModelShape {
             layers: self.layers(index),
@@ -169,7 +170,7 @@ impl Split<'_> {
         Graph::of_weights(part, self.weights(index).0, self.rules)
     }
 
-    /// Bytes of the board that needs most: weights, packed weights, and the cache of the prompt.
+    /// Most bytes that a board needs: weights, packed weights, and the cache of the prompt.
     fn memory(&self) -> u64 {
         let heads = self.shape.kv_heads * self.shape.head_dim;
         let board = |index| {
@@ -180,17 +181,17 @@ impl Split<'_> {
         (0..self.boards).map(board).max().unwrap_or(0)
     }
 
-    /// Bytes of the activations of so many tokens.
+    /// Bytes of the activations of this number of tokens.
     fn activations(&self, tokens: usize) -> f64 {
         (self.shape.hidden * F32 * tokens) as f64
     }
 
-    /// Bytes that a graph is sent by.
+    /// Bytes that describe a board's graph to it.
     fn graph_bytes(&self, index: usize) -> f64 {
         (self.layers(index) * LAYER_TENSORS * TENSOR_BYTES) as f64
     }
 
-    /// Boards that are reached over the network: a board alone is the client's.
+    /// Number of boards behind the network. A single board is the client itself.
     fn far(&self) -> f64 {
         if self.boards > 1 {
             self.boards as f64
@@ -233,12 +234,12 @@ impl Split<'_> {
         received.sum::<f64>() + sent.sum::<f64>() + self.logits()
     }
 
-    /// Bytes of a token's logits, if they come from afar.
+    /// Bytes of a token's logits, if they cross the network.
     fn logits(&self) -> f64 {
         self.far().min(1.0) * (self.shape.vocabulary * F32) as f64
     }
 
-    /// Seconds in which all boards compute a token after the prompt, one after the other.
+    /// Seconds for a token after the prompt: all boards compute it, one after the other.
     fn token_compute(&self) -> f64 {
         let step = |index| seconds(self.graph(index).step(1, PROMPT).total());
         (0..self.boards).map(step).sum()
@@ -247,21 +248,22 @@ impl Split<'_> {
     /// Bytes that cross the network for a token after the prompt.
     fn token_bytes(&self) -> f64 {
         let far = self.far();
-        // To each server, and from each but the last, which sends logits. The graph is known there.
+        // Activations go to each board and come from each but the last, which sends logits. The
+        // boards already have the graph.
         let passes = (2.0 * far - 1.0).max(0.0);
         let mask = far * (PROMPT * F32) as f64;
         passes * self.activations(1) + mask + self.logits()
     }
 }
 
-/// The smallest board that has so much memory.
+/// The smallest board with this much memory.
 fn smallest(bytes: u64) -> String {
     let fits = |gib: &&u64| bytes + RESERVE_GIB * GIB <= **gib * GIB;
     let smallest = BOARDS_GIB.iter().find(fits);
     smallest.map_or_else(|| "none".to_owned(), |gib| format!("{gib} GiB"))
 }
 
-/// Models on several boards.
+/// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
     let rules = OffloadRules::new(PlanTarget::at_clock(CLOCK_HZ));
     let mut rows = Vec::new();
@@ -314,7 +316,7 @@ mod tests {
     fn boards_work_at_the_same_time() {
         let seconds = |boards, batches| finish(&equal(boards, batches), f64::INFINITY).round();
         assert_eq!(seconds(1, 4), 4.0);
-        // One after the other is filled, and then a micro-batch is done each second.
+        // First each board gets its first micro-batch; then one micro-batch is done each second.
         assert_eq!(seconds(2, 4), 5.0);
         assert_eq!(seconds(4, 8), 11.0);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask book`: docs/ as a book for browsers.
+//! `cargo xtask book`: makes docs/ a book for browsers.
 //!
-//! The book is made beside docs/, so that links from pages to sources lead to the
-//! sources of this work tree. Where links lead, `cargo xtask docs --check` says.
+//! The book is made beside docs/, so that links from pages to sources lead to the sources of this
+//! work tree. `cargo xtask docs --check` checks the links.
 
 use std::process::Command;
 
@@ -18,8 +18,8 @@ const VERSION: &str = "0.5.4";
 pub(crate) fn run() -> Result<()> {
     let tools = paths::target().join("tools");
     let mut install = Command::new("cargo");
-    // Does nothing where that version is there already. Without optimisation, which
-    // would take longer than its work.
+    // Does nothing if that version is installed. Without optimisation, which would take longer than
+    // it saves.
     install
         .args(["install", "--quiet", "--debug", "--locked", "mdbook"])
         .args(["--version", VERSION, "--no-default-features"])
@@ -31,7 +31,7 @@ pub(crate) fn run() -> Result<()> {
             .arg("build")
             .arg(paths::root().join("docs")),
     )?;
-    // mdBook takes all Markdown for pages of the book; that outside of docs/ is none.
+    // mdBook treats all Markdown as pages of the book, but files outside docs/ are not in it.
     let mut mend = Command::new("sh");
     mend.args([
         "-c",

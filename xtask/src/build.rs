@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds what is shipped, as it is shipped.
+//! Builds programs and libraries the way the packages have them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,19 +13,19 @@ use crate::paths;
 /// The name under which the ggml backend is installed.
 const INSTALLED_BACKEND: &str = "libggml-rocket.so";
 
-/// The Cargo profiles that chores build with.
+/// The Cargo profiles that xtask commands build with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CargoProfile {
-    /// To try and to test: quick to build.
+    /// For trials and tests: quick to build.
     Release,
-    /// What the packages have: for them, and to measure.
+    /// For the packages, and for measurements.
     Dist,
-    /// Programs that run in a virtual machine.
+    /// For programs in a virtual machine.
     Vm,
 }
 
 impl CargoProfile {
-    /// Its name, which its directory below the target has too.
+    /// Its name, also that of its directory below the target directory.
     fn name(self) -> &'static str {
         match self {
             Self::Release => "release",
@@ -35,10 +35,10 @@ impl CargoProfile {
     }
 }
 
-/// Rust's target for programs of a virtual machine's guest, which are static.
+/// Rust's target for programs in the virtual machine, which are static.
 pub(crate) const GUEST_TARGET: &str = "aarch64-unknown-linux-musl";
 
-/// Builds the ggml backend for `arch` in `profile`; returns its place.
+/// Builds the ggml backend for `arch` in `profile`; returns its path.
 pub(crate) fn backend(arch: Arch, profile: CargoProfile) -> Result<PathBuf> {
     let built = package("ggml-shim", profile, arch)?.join("libggml_rocket.so");
     let installed = built.with_file_name(INSTALLED_BACKEND);
@@ -47,24 +47,23 @@ pub(crate) fn backend(arch: Arch, profile: CargoProfile) -> Result<PathBuf> {
     Ok(installed)
 }
 
-/// Builds the preload library for `arch`; returns its place.
+/// Builds the preload library for `arch`; returns its path.
 pub(crate) fn preload(arch: Arch) -> Result<PathBuf> {
     Ok(package("rocket-preload", CargoProfile::Release, arch)?.join("librocket_preload.so"))
 }
 
-/// Builds `npu-probe` for this machine; returns its place.
+/// Builds `npu-probe` for this machine; returns its path.
 pub(crate) fn probe() -> Result<PathBuf> {
     Ok(package("npu-probe", CargoProfile::Release, Arch::native())?.join("npu-probe"))
 }
 
-/// Builds the program that runs one of the CPU's kernels for `arch`; returns its
-/// place.
+/// Builds the program that runs one of the CPU's kernels, for `arch`; returns its path.
 pub(crate) fn kernel_runs(arch: Arch) -> Result<PathBuf> {
     Ok(package("npu-bench", CargoProfile::Dist, arch)?.join("kernel-runs"))
 }
 
-/// Builds the `kinds` of targets that are shipped of `members` for `target`, the same on all
-/// machines that have the same tools; returns the directory of what was built.
+/// Builds the shipped `kinds` of targets of `members` for `target`; returns the output directory.
+/// Machines with the same tools build the same bytes.
 pub(crate) fn shipped<'a>(
     members: impl IntoIterator<Item = &'a &'a str>,
     kinds: &[&str],
@@ -86,36 +85,33 @@ pub(crate) fn shipped<'a>(
     Ok(paths::target().join(target).join(CargoProfile::Dist.name()))
 }
 
-/// Builds the plugin of QEMU for this machine; returns its place.
+/// Builds the QEMU plugin for this machine; returns its path.
 pub(crate) fn vm_plugin() -> Result<PathBuf> {
     let directory = cargo(&["--package", "npu-vm-plugin"], CargoProfile::Vm, None)?;
     Ok(directory.join("libnpu_vm_plugin.so"))
 }
 
-/// Builds the program `name` of this workspace, static, for a virtual machine;
-/// returns its place.
+/// Builds the program `name` of this workspace for a virtual machine, static; returns its path.
 pub(crate) fn guest(name: &str) -> Result<PathBuf> {
     let directory = cargo(&["--bin", name], CargoProfile::Vm, Some(GUEST_TARGET))
         .context("does the toolchain have it (`rustup target add aarch64-unknown-linux-musl`)?")?;
     Ok(directory.join(name))
 }
 
-/// Builds the package `name` in `profile` for `arch`; returns the directory of what
-/// was built.
+/// Builds the package `name` in `profile` for `arch`; returns the output directory.
 fn package(name: &str, profile: CargoProfile, arch: Arch) -> Result<PathBuf> {
     let target = (!arch.is_native()).then(|| arch.rust_target());
     cargo(&["--package", name], profile, target)
 }
 
-/// Builds what `selection` says in `profile`, for `target` or this machine;
-/// returns the directory of what was built.
+/// Builds `selection` in `profile`, for `target` or this machine; returns the output directory.
 fn cargo(selection: &[&str], profile: CargoProfile, target: Option<&str>) -> Result<PathBuf> {
     run(&mut command(selection, profile, target), selection)?;
     let directory = paths::target().join(target.unwrap_or_default());
     Ok(directory.join(profile.name()))
 }
 
-/// The command line that builds so.
+/// The command line for [`cargo`].
 fn command(selection: &[&str], profile: CargoProfile, target: Option<&str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
@@ -132,7 +128,7 @@ fn command(selection: &[&str], profile: CargoProfile, target: Option<&str>) -> C
             "CARGO_TARGET_{}_LINKER",
             target.to_uppercase().replace('-', "_")
         ),
-        // Without it, what is in C looks for a compiler named after musl.
+        // Otherwise C dependencies look for a compiler named after musl.
         format!("CC_{}", target.replace('-', "_")),
     ] {
         if target.starts_with("aarch64") && std::env::var_os(&variable).is_none() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Debians that have few packages, to run commands in.
+//! Debian systems with few packages, to run commands in.
 
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,8 @@ use crate::arch::Arch;
 use crate::process::{as_root, run_checked};
 use crate::{debian, paths, process};
 
-/// Mounts, then goes into the root: the root, pairs of a directory here and its
-/// place there, `--`, what chroot takes. All ends with the namespace.
+/// Mounts directories and enters the root. Arguments: the root, pairs of a directory here and its
+/// path there, `--`, the arguments of chroot. The mounts end with the namespace.
 const ENTER: &str = r#"
 root=$1
 shift
@@ -26,10 +26,10 @@ mount -t proc proc "$root/proc"
 exec chroot "$@"
 "#;
 
-/// Runs a command where the kernel starts programs of another architecture with an emulator:
-/// the name of a format, the line that registers it, the command. If the machine has not
-/// registered the emulator, a user namespace with all ids does so for the command alone
-/// (Linux 6.7). Its ids are written from outside, after it was made.
+/// Runs a command with an emulator for programs of another architecture. Arguments: the name of a
+/// binfmt_misc format, the line that registers it, the command. If the machine has not registered
+/// the emulator, a user namespace with all ids registers it for this command only (Linux 6.7). The
+/// ids are written from outside, after the namespace exists.
 const EMULATED: &str = r#"
 formats=/proc/sys/fs/binfmt_misc
 format=$1
@@ -58,7 +58,7 @@ echo >"$folder/mapped"
 wait $!
 "#;
 
-/// A command for root that runs `program`, and what it starts, of architecture `arch`.
+/// A command for root that runs `program` of architecture `arch` and the programs that it starts.
 fn root_command(program: &str, arch: Arch) -> Command {
     match arch.binary_format() {
         None => as_root(program),
@@ -71,8 +71,8 @@ fn root_command(program: &str, arch: Arch) -> Command {
     }
 }
 
-/// Makes a Debian `suite` with the essential packages and `packages`: a directory, or an
-/// archive if `to` is named so. Fetches as this machine's apt does: by its proxies.
+/// Makes a Debian `suite` with the essential packages and `packages`: a directory, or an archive if
+/// the name of `to` says so. Downloads with this machine's apt settings, such as proxies.
 pub(crate) fn make((suite, arch): (&str, Arch), packages: &[&str], to: &Path) -> Result<()> {
     println!(
         "making a Debian {suite} ({arch}) with {}",
@@ -91,9 +91,9 @@ pub(crate) fn make((suite, arch): (&str, Arch), packages: &[&str], to: &Path) ->
     command
         .args(["--quiet", "--variant=essential", "--mode=root"])
         .arg(format!("--architectures={}", arch.debian()))
-        // It would look for the emulator's registration by another program.
+        // It would use another program to look for the emulator's registration.
         .arg("--skip=check/qemu")
-        // One that each Debian has, since there must be one.
+        // The list needs at least one package; each Debian has dpkg.
         .arg(format!("--include=dpkg,{}", packages.join(",")).trim_end_matches(','))
         .arg(format!("--aptopt={}", settings.display()))
         .arg(suite)
@@ -102,8 +102,8 @@ pub(crate) fn make((suite, arch): (&str, Arch), packages: &[&str], to: &Path) ->
     run_checked(&mut command)
 }
 
-/// A command that goes into `root`, where each of `mounts` is also at its second path. The
-/// caller adds what chroot takes after its options.
+/// A command that enters `root`, with the first path of each of `mounts` mounted at the second. The
+/// caller adds the arguments of chroot after its options.
 pub(crate) fn enter(
     (root, arch): (&Path, Arch),
     mounts: &[[&Path; 2]],

@@ -2,8 +2,8 @@
 //! `cargo xtask container`: builds the image of docs/questions.md from the packages of
 //! `cargo xtask dist`, and runs its commands on the software model, with podman.
 //!
-//! No registry is needed: a Debian from the machine's mirror takes the place of `debian:sid`. The
-//! settings let podman run where it has few rights itself, such as in a container.
+//! No registry is needed: a Debian from the machine's mirror replaces `debian:sid`. The settings
+//! let podman run with few rights, such as in a container.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::{clean, debian, paths, process};
 /// The page with the recipe.
 const PAGE: &str = "docs/questions.md";
 
-/// The image that the recipe builds on, and its suite.
+/// The base image of the recipe, and its suite.
 const BASE: &str = "debian:sid";
 const SUITE: &str = "sid";
 
@@ -40,7 +40,7 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 exec sh -euxc "$1"
 "#;
 
-/// Builds the image and runs it; removes all that it made.
+/// Builds the image, runs it, and removes everything that it made.
 pub(crate) fn run() -> Result<()> {
     let folder = std::path::absolute(paths::target().join("container"))?;
     let remove = || run_checked(as_root("rm").arg("-rf").arg(&folder));
@@ -53,7 +53,7 @@ pub(crate) fn run() -> Result<()> {
 fn build_and_run(folder: &Path) -> Result<()> {
     let arch = Arch::native();
     let page = paths::text(&paths::root().join(PAGE))?;
-    // The recipe is for a board; this machine's packages have other names.
+    // The recipe is for a board; the packages for this machine have other names.
     let [image, commands] = ["dockerfile", "sh"].map(|language| {
         let block = block(&page, language).map(|text| text.replace("_arm64.deb", &package(arch)));
         block.with_context(|| format!("{PAGE} has no block of {language}"))
@@ -78,7 +78,7 @@ fn build_and_run(folder: &Path) -> Result<()> {
         "target/dist has no packages; run `cargo xtask dist --arch {arch}` first"
     );
     let base = folder.join("base.tar");
-    // As the image of that name, it has apt.
+    // It has apt, as the image of that name does.
     clean::make((SUITE, arch), &["apt"], &base)?;
 
     let storage = format!(
@@ -106,7 +106,7 @@ fn build_and_run(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The end of the names of this architecture's packages.
+/// The suffix of this architecture's package names.
 fn package(arch: Arch) -> String {
     format!("_{arch}.deb")
 }
@@ -122,7 +122,7 @@ fn block<'a>(page: &'a str, language: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// Both blocks are of the recipe, and the commands need no NPU.
+    /// Both blocks belong to the recipe, and the commands need no NPU.
     #[test]
     fn the_page_has_the_recipe() {
         let page = paths::text(&paths::root().join(PAGE)).unwrap();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Debian packages in a private directory: nothing is installed on the
-//! machine, and any suite and architecture can be read through the package
-//! sources that the machine itself is set up with.
+//! Debian packages in a private directory. Nothing is installed on the machine. Any suite and
+//! architecture is available from the machine's own package sources.
 
 use std::fs;
 use std::iter;
@@ -15,17 +14,17 @@ use crate::arch::Arch;
 use crate::external::external;
 use crate::process::{self, run_checked};
 
-/// Where Debian's own package of archive keys puts them.
+/// Path of the archive keys in Debian's own package.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Age from which packages are fetched again.
+/// Age after which packages are fetched again.
 const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Time that a small program may take, and one that fetches.
+/// Time limit of a small program, and of one that downloads.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) const FETCH_LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// Packages with all that they depend on, unpacked in a directory of their own.
+/// Packages with all their dependencies, unpacked in a separate directory.
 #[derive(Debug)]
 pub(crate) struct Sysroot {
     root: PathBuf,
@@ -33,8 +32,8 @@ pub(crate) struct Sysroot {
 }
 
 impl Sysroot {
-    /// Fetches and unpacks `packages` of `suite` below `directory`, unless just
-    /// these are there and less than a day old, or if `refresh`.
+    /// Fetches and unpacks `packages` of `suite` below `directory`, unless the same packages are
+    /// there and less than a day old. `refresh` always fetches.
     pub(crate) fn prepare(
         directory: &Path,
         packages: &[&str],
@@ -117,8 +116,8 @@ pub(crate) struct PrivateApt {
 }
 
 impl PrivateApt {
-    /// Sets one up below `directory` for `suites` (say `sid`) and Debian's name
-    /// of an architecture (`amd64`, `arm64`), and reads the package lists.
+    /// Sets up apt below `directory` for `suites` (such as `sid`) and an architecture by its Debian
+    /// name (`amd64`, `arm64`), and reads the package lists.
     pub(crate) fn new(directory: &Path, suites: &[&str], architecture: &str) -> Result<Self> {
         for part in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(directory.join(part)).context("making a directory for apt")?;
@@ -129,8 +128,8 @@ impl PrivateApt {
             .map(|suite| source(suite, &format!("arch={architecture} ")));
         let lines = lines.collect::<Result<Vec<_>>>()?.join("\n") + "\n";
         fs::write(at("sources.list"), lines).context("writing package sources")?;
-        // An empty status makes apt fetch the whole closure, the C library
-        // included: the binaries must not depend on what is installed here.
+        // With an empty status apt fetches all dependencies, including the C library. So the
+        // binaries do not depend on what is installed here.
         fs::write(at("status"), "").context("writing apt's state")?;
         let options = [
             ("Dir::Etc::sourcelist", &at("sources.list")[..]),
@@ -155,8 +154,7 @@ impl PrivateApt {
         Ok(apt)
     }
 
-    /// Downloads `packages`, with everything they depend on if `closure`;
-    /// returns the files.
+    /// Downloads `packages`, with all dependencies if `closure`; returns the files.
     pub(crate) fn download(&self, packages: &[&str], closure: bool) -> Result<Vec<PathBuf>> {
         let how: &[&str] = match closure {
             true => &["--quiet=2", "--yes", "--download-only", "install"],
@@ -165,13 +163,12 @@ impl PrivateApt {
         self.run("apt-get", &[how, packages].concat())?;
         let archives = self.directory.join("archives");
         let mut files = crate::paths::files(&archives, &["deb"])?;
-        // What is not whole is deeper.
+        // Incomplete downloads are in a subdirectory.
         files.retain(|file| file.parent() == Some(&archives));
         Ok(files)
     }
 
-    /// The packages whose names start with `prefix`, each with a version that
-    /// is offered.
+    /// The packages whose names start with `prefix`, each with an offered version.
     pub(crate) fn offered(&self, prefix: &str) -> Result<Vec<(String, String)>> {
         let names = self.run("apt-cache", &["pkgnames", prefix])?;
         let arguments: Vec<&str> = ["madison"].into_iter().chain(names.lines()).collect();
@@ -206,8 +203,8 @@ pub(crate) fn unpack(package: &Path, root: &Path) -> Result<()> {
     .with_context(|| format!("unpacking {}", package.display()))
 }
 
-/// The line of package sources for `suite`, from the Debian mirror of this machine, as its
-/// apt is set up; `options` are those of apt's sources.
+/// The line of package sources for `suite`, from the Debian mirror in this machine's apt settings.
+/// `options` are those of apt's source lines.
 pub(crate) fn source(suite: &str, options: &str) -> Result<String> {
     let mut apt = Command::new("apt-get");
     apt.args(["indextargets", "--format", "$(REPO_URI)"]);

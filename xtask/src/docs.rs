@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask docs`: writes the pages, and sections of pages, that come from
-//! tables in the code, and checks links ([`links`]).
+//! `cargo xtask docs`: writes the pages and sections that are generated from tables in the code,
+//! and checks links ([`links`]).
 
 use std::fs;
 
@@ -20,16 +20,16 @@ pub(crate) struct DocsArgs {
     check: bool,
 }
 
-/// What writes a page or a section.
+/// Returns the text of a page or a section.
 type Writer = fn() -> Result<String>;
 
-/// Pages that are generated whole.
+/// Pages that are generated completely.
 const PAGES: [(&str, Writer); 2] = [
     ("registers.md", pages::registers),
     ("rules.md", pages::rules),
 ];
 
-/// Sections of others.
+/// Generated sections of other pages: page, section, writer.
 const SECTIONS: [(&str, &str, Writer); 16] = [
     ("timing-figures.md", "timing", timing::markdown),
     ("matmul-figures.md", "plans", plans::int8_against_fp16),
@@ -53,13 +53,13 @@ const SECTIONS: [(&str, &str, Writer); 16] = [
     ("rpc.md", "rpc-boards", boards::markdown),
 ];
 
-/// Writes or checks all of them.
+/// Writes or checks all pages and sections.
 pub(crate) fn run(args: &DocsArgs) -> Result<()> {
     for (page, write) in PAGES {
         put(args, page, |_| write())?;
     }
     for (page, section, write) in SECTIONS {
-        // A blank line, without which Markdown takes a table for text.
+        // Without a blank line Markdown reads a table as text.
         put(args, page, |present| {
             replace_section(present, section, &format!("\n{}", write()?))
         })?;
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &DocsArgs) -> Result<()> {
     links::check()
 }
 
-/// Writes or checks the page that `wanted` makes of the present one.
+/// Writes or checks a page. `wanted` makes its new text from the present one.
 fn put(args: &DocsArgs, page: &str, wanted: impl Fn(&str) -> Result<String>) -> Result<()> {
     let path = paths::root().join("docs").join(page);
     let present = fs::read_to_string(&path).unwrap_or_default();

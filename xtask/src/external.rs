@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Failures of the outside world.
+//! Errors with a cause outside this repository and this machine.
 
-/// An error whose cause lies outside of this repository and this machine.
+/// An error with a cause outside this repository and this machine.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct ExternalError(String);

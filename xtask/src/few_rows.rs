@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What share of the memory bandwidth products of few rows reach: tables of
-//! docs/matmul-figures.md.
+//! Tables of docs/matmul-figures.md: the share of the memory bandwidth that matmuls of few rows
+//! reach.
 
 use anyhow::Result;
 use npu_matmul::plan::WeightPlan;
@@ -10,7 +10,7 @@ use rknpu_regcmd::timing::seconds;
 use crate::generated::table;
 use crate::plans::{BOARDS, CLOCKS, FDS, board_heads};
 
-/// Rows: a token of each of so many sequences.
+/// Rows: one token for each of this number of sequences.
 const ROWS: [usize; 4] = [2, 8, 16, 32];
 
 /// Matrices of two models of a billion weights, by their published configurations: K and N.
@@ -27,7 +27,7 @@ const MATRICES: [(&str, usize, usize); 10] = [
     ("Gemma-3-1B down", 6912, 1152),
 ];
 
-/// Shares of the time on the NPU, with what the driver adds.
+/// Shares of the NPU's time, including the driver's.
 pub(crate) fn on_npu() -> Result<String> {
     shares(|plan, options| plan.predict(&options.profile.machine).npu_ps)
 }
@@ -37,7 +37,7 @@ pub(crate) fn of_calls() -> Result<String> {
     shares(|plan, options| plan.call(options).call_ps)
 }
 
-/// For each matrix and board, which share of `taken_ps` the bandwidth needs for the operands and
+/// For each matrix and board, the share of `taken_ps` that the memory needs for the operands and
 /// the result.
 fn shares(taken_ps: impl Fn(&Plan, &PlanOptions) -> u64) -> Result<String> {
     let mut rows = Vec::new();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask fresh`: what README tells users to run first, in a Debian that
-//! has what README asks for and nothing else.
+//! `cargo xtask fresh`: runs the first commands of README in a Debian that has only the packages
+//! that README asks for.
 //!
-//! It gets the sources as a clone would have them, and this machine's rustup,
-//! crates and target directory, at the paths where they are here: so what is
-//! built there need not be built again.
+//! It has the sources of a clone, and this machine's rustup, crates and target directory at their
+//! paths here, so that built crates need not be built again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,21 +19,21 @@ use crate::{clean, debian, paths, process};
 /// Debian's packages that README names.
 pub(crate) const PACKAGES: &[&str] = &["gcc", "libc6-dev"];
 
-/// The commands that README tells, and options that make them tell all.
+/// README's first commands, with options for full output.
 pub(crate) const COMMANDS: [&str; 2] = [
     "cargo run --release -p npu-probe",
     "cargo test --no-fail-fast -- --show-output",
 ];
 
-/// Copies what a clone of this work tree would have: the files that git knows, as they are
-/// now, and are there. With their times, by which cargo tells what has changed.
+/// Copies the files of a clone of this work tree: those that git knows and that exist, as they are
+/// now. Keeps their times, since cargo finds changes by them.
 const COPY: &str = r#"
 git ls-files --deleted >"$1.deleted"
 git ls-files -z | tar --create --format=posix --anchored --exclude-from="$1.deleted" --null --files-from=- |
     tar --extract --directory="$1"
 "#;
 
-/// Makes the root, runs the commands, and removes it.
+/// Makes the Debian root, runs the commands, and removes it.
 pub(crate) fn run() -> Result<()> {
     let folder =
         std::path::absolute(paths::target().join("fresh")).context("finding the target")?;
@@ -62,17 +61,17 @@ fn make(folder: &Path) -> Result<()> {
             .arg(&sources)
             .current_dir(paths::root()),
     )?;
-    // The crates, for a root that is told of no network.
+    // Fetches the crates, since the root has no network.
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut fetch = Command::new("cargo");
     fetch.args(["fetch", "--quiet", "--locked", "--target", &target]);
     run_checked(fetch.current_dir(paths::root()))?;
-    // What was built here runs on the release that runs here.
+    // Programs built here run on this machine's release.
     let release = told(". /etc/os-release; echo $VERSION_CODENAME")?;
     clean::make((&release, Arch::native()), PACKAGES, &folder.join("root"))
 }
 
-/// A command at the root of the sources there.
+/// A command in the Debian root, at the root of the sources.
 fn inside(folder: &Path, command: &str) -> Result<Command> {
     let home = |variable, name| {
         let own = || std::env::home_dir().map(|home| home.join(name));
@@ -108,7 +107,7 @@ fn inside(folder: &Path, command: &str) -> Result<Command> {
     Ok(inside)
 }
 
-/// What a shell writes, without the end of the line.
+/// The output of a shell script, without the last line end.
 fn told(script: &str) -> Result<String> {
     let mut shell = Command::new("sh");
     shell.args(["-euc", script]);

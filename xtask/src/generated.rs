@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables in Markdown, and sections of hand-written pages that a command fills in.
+//! Markdown tables, and generated sections of hand-written pages.
 
 use anyhow::{Context, Result};
 
-/// A table of these rows; heads and rows have ` | ` between their cells.
+/// A table of these rows. Cells of heads and rows are separated by ` | `.
 pub(crate) fn table(heads: &str, rows: impl IntoIterator<Item = String>) -> String {
     let rule = "---|".repeat(heads.split(" | ").count());
     let rows = rows.into_iter().map(|row| format!("| {row} |\n"));
     format!("| {heads} |\n|{rule}\n") + &rows.collect::<String>()
 }
 
-/// Replaces what stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+/// Replaces the text between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 pub(crate) fn replace_section(page: &str, name: &str, content: &str) -> Result<String> {
     let [head, _, tail] = parts(page, name)?;
     Ok(format!("{head}\n{}\n{tail}", content.trim_end()))
@@ -21,7 +21,7 @@ pub(crate) fn section<'a>(page: &'a str, name: &str) -> Result<&'a str> {
     parts(page, name).map(|[_, content, _]| content)
 }
 
-/// The text of a page up to the mark that begins a section, in it, and from its end on.
+/// The text of a page up to a section, in it, and from its end on.
 fn parts<'a>(page: &'a str, name: &str) -> Result<[&'a str; 3]> {
     let [begin, end] = ["begin", "end"].map(|mark| format!("<!-- {name}:{mark} -->"));
     let place = |mark: &str| {

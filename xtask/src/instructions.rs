@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask instructions`: how many aarch64 instructions each CPU kernel
-//! executes for an element.
+//! `cargo xtask instructions`: counts the aarch64 instructions that each CPU kernel executes for an
+//! element.
 //!
-//! QEMU's user emulator, told to translate one instruction at a time and to
-//! log each translation that it executes, prints a line for each instruction.
-//! A program that runs a kernel twice has one run more of them than one that
-//! runs it once. QEMU's own counter is a plugin, which Debian's package leaves
-//! out and a static emulator could not load.
+//! QEMU's user emulator is set to translate one instruction at a time and to log each executed
+//! translation, so it prints a line for each instruction. The count of one kernel run is the
+//! difference between a program that runs the kernel twice and one that runs it once. QEMU's own
+//! counter is a plugin, which Debian's package lacks and a static emulator could not load.
 
 use std::fs;
 use std::path::Path;
@@ -19,21 +18,20 @@ use crate::arch::{Arch, first_missing};
 use crate::generated::{replace_section, table};
 use crate::{build, paths, process};
 
-/// The page that has the table, and the name of its section.
+/// The page with the table, and the name of its section.
 const PAGE: &str = "docs/matmul-figures.md";
 const SECTION: &str = "instructions";
 
 /// The architecture whose instructions are counted: the board's.
 const ARCH: Arch = Arch::Arm64;
 
-/// How long a program may run: hundreds of thousands of lines come in a second.
+/// Time limit of a program. The log has hundreds of thousands of lines per second.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Counts the lines of executed translations (`-d exec` of QEMU's documentation) that a
-/// program makes. The last number before the bracket has flags, whose lowest nine bits say
-/// how many instructions the translation has at most (`CF_COUNT_MASK` of QEMU's
-/// include/exec): one. The name of the switch for that depends on QEMU's version; the other
-/// does not hurt.
+/// Counts the lines of executed translations (QEMU's `-d exec`) of a program. The last number
+/// before the bracket has flags. Their lowest nine bits are the most instructions of the
+/// translation (`CF_COUNT_MASK` in QEMU's include/exec), which must be one. The switch for that has
+/// two names in different QEMU versions; setting both is harmless.
 const COUNT: &str = r#"
 export QEMU_SINGLESTEP=1 QEMU_ONE_INSN_PER_TB=1 QEMU_LOG=nochain,exec QEMU_LOG_FILENAME=/dev/stdout
 "$@" | awk '/^Trace / { lines++; alone += /[02468ace]01\]/ }
@@ -51,7 +49,7 @@ pub(crate) struct InstructionsArgs {
     record: bool,
 }
 
-/// Counts, prints, and writes the table if told to.
+/// Counts and prints; writes the table if asked.
 pub(crate) fn run(args: &InstructionsArgs) -> Result<()> {
     if let Some(missing) = first_missing([ARCH.emulator()[0], &ARCH.cross_linker()]) {
         bail!("no `{missing}` on this machine");
@@ -108,14 +106,14 @@ pub(crate) fn run(args: &InstructionsArgs) -> Result<()> {
     .with_context(|| format!("writing {}", path.display()))
 }
 
-/// A shell that does `script` with a command line that starts `program`.
+/// A shell that runs `script` with a command line that starts `program`.
 fn emulated(script: &str, program: &Path) -> Command {
     let mut shell = Command::new("bash");
     shell
         .args(["-euo", "pipefail", "-c", script, "bash"])
         .args(ARCH.emulator());
     if !ARCH.is_native() {
-        // Where Debian keeps the C library of another architecture.
+        // Debian's path of the C library for another architecture.
         shell.args(["-L", &format!("/usr/{}", ARCH.triplet())]);
     }
     shell.arg(program);
@@ -135,7 +133,7 @@ mod tests {
     use super::*;
     use crate::generated::section;
 
-    /// Plans are made with the recorded counts.
+    /// The cost model uses the recorded counts.
     #[test]
     fn the_host_model_has_what_was_counted() {
         let page = paths::text(&paths::root().join(PAGE)).unwrap();
@@ -151,7 +149,7 @@ mod tests {
         for (cost, expected) in [
             (KernelCost::pack(Dtype::Int8), int8),
             (KernelCost::pack(Dtype::Fp16), f16),
-            // Two rows of nibbles for one of bytes.
+            // One row of bytes becomes two rows of nibbles.
             (
                 KernelCost::pack(Dtype::Int4),
                 of("split into nibbles and pack") / 2.0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stack in `crates/` does not depend on the model in `sim/`, but for one optional dependency.
+//! Checks that `crates/` depends on `sim/` through one optional dependency only.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::paths;
 
-/// The one file of `crates/` that uses `sim/`, below the root.
+/// The only file of `crates/` that uses `sim/`, below the root.
 const DOOR: &str = "crates/npu-matmul/src/software_npu.rs";
 
 #[test]

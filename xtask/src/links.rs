@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links of the pages and pictures: what they lead to is there, and the table of contents
-//! leads to all pages.
+//! Checks that links of pages and pictures have a target, and that the table of contents lists all
+//! pages.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use crate::paths;
 
-/// Follows every relative link.
+/// Checks every relative link.
 pub(crate) fn check() -> Result<()> {
     let mut lost = Vec::new();
     let mut count = 0;
@@ -33,8 +33,8 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// A page of docs/ for a package, which has all of docs/ and nothing else of the tree: a link that
-/// leads out of docs/ keeps its text alone.
+/// Converts a page of docs/ for a package, which contains docs/ only: a link that leads out of
+/// docs/ becomes its text.
 pub(crate) fn for_package(text: &str) -> String {
     let mut page = String::with_capacity(text.len());
     let mut rest = text;
@@ -78,7 +78,7 @@ fn leads_somewhere(page: &Path, text: &str, link: &str) -> Result<bool> {
         })
 }
 
-/// The anchor that a heading gets: small letters, hyphens for spaces, no other signs.
+/// The anchor of a heading: lower case, hyphens for spaces, no other signs.
 fn anchor_of(heading: &str) -> String {
     let heading = heading
         .trim_start_matches('#')

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask llama`: Debian's stock llama.cpp, with our backend loaded.
+//! `cargo xtask llama`: checks Debian's stock llama.cpp with our backend.
 //!
-//! Builds `libggml-rocket.so`, fetches the binaries and a private Python
-//! environment, and has pytest run the checks of tests/llama.
+//! Builds `libggml-rocket.so`, fetches the binaries and a private Python environment, and runs the
+//! checks of tests/llama with pytest.
 
 use std::env;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::debian::Sysroot;
 use crate::process::run_checked;
 use crate::{paths, python};
 
-/// The packages with the programs used here; apt adds what they need.
+/// The packages of the programs that all checks use; apt adds their dependencies.
 const PACKAGES: [&str; 6] = [
     "llama.cpp-examples",
     "llama.cpp-tools",
@@ -27,14 +27,14 @@ const PACKAGES: [&str; 6] = [
     "libggml0",
     "libggml0-backend-rpc",
 ];
-/// The check under valgrind, and what it takes besides: valgrind needs the names of
-/// functions within the dynamic loader.
+/// The check under valgrind, and its extra packages: valgrind needs the function names of the
+/// dynamic loader.
 const VALGRIND: (&str, [&str; 2]) = ("valgrind", ["libc6-dbg", "valgrind"]);
-/// How the names of whisper.cpp's checks begin, and what they take besides.
+/// Prefix of the names of whisper.cpp's checks, and their extra packages.
 const WHISPER: (&str, [&str; 1]) = ("whisper", ["whisper.cpp-tools"]);
-/// The check of boards that differ, for which `npu-probe` plays them.
+/// The check of boards that differ; `npu-probe` imitates them.
 const BOARDS: &str = "boards";
-/// Checks that measure what is shipped.
+/// Checks that measure the shipped build.
 const MEASURING: [&str; 2] = ["quality", "bench"];
 
 /// Options that say which stock binaries are run, and on which device of ours.
@@ -72,23 +72,23 @@ pub(crate) struct CheckArgs {
     args: LlamaArgs,
 }
 
-/// Runs the checks; an error if one failed. Prints what is outside of our control,
-/// and is no failure, as `SKIP-EXTERNAL`.
+/// Runs the checks; an error if one failed. Prints failures with an external cause, which are no
+/// errors, as `SKIP-EXTERNAL`.
 pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     let missing = args.args.arch.missing_program(&["python3"]);
     let command = || checks(&args.args, &args.only, args.record);
     python::pytest("llama", missing, command, &[])
 }
 
-/// `cargo xtask demo`: has the stock llama-completion go on from a prompt twice, as it
-/// comes and with our backend; an error if the texts differ, or nothing was offloaded.
+/// `cargo xtask demo`: runs the stock llama-completion on a prompt twice, without and with our
+/// backend. An error if the texts differ or nothing was offloaded.
 pub(crate) fn demo(args: &LlamaArgs) -> Result<()> {
-    // No check: nothing is fetched or built that only some of them take.
+    // No check, so nothing is fetched or built for single checks.
     let only = ["demo".to_owned()];
     run_checked(checks(args, &only, false)?.arg("demo.py"))
 }
 
-/// Has `script` of tests/llama make a model, `name`; returns its file.
+/// Runs `script` of tests/llama, which makes the model `name`; returns its file.
 pub(crate) fn model(script: &str, name: &str) -> Result<PathBuf> {
     let folder = std::path::absolute(paths::target().join("llama"))?;
     std::fs::create_dir_all(&folder)?;
@@ -97,8 +97,8 @@ pub(crate) fn model(script: &str, name: &str) -> Result<PathBuf> {
     Ok(model)
 }
 
-/// A command line of Python beside the checks, which tells them of all that they take,
-/// as tests/llama/options.py has it.
+/// A Python command line in tests/llama, with all paths and settings that tests/llama/options.py
+/// reads.
 fn checks(args: &LlamaArgs, only: &[String], record: bool) -> Result<Command> {
     let arch = args.arch;
     let has = |name: &str| only.iter().any(|check| check == name);
@@ -122,7 +122,7 @@ fn checks(args: &LlamaArgs, only: &[String], record: bool) -> Result<Command> {
     let for_whisper = if_asked(hears, "-whisper", &WHISPER.1);
     let probe = has(BOARDS).then(build::probe).transpose()?;
     let has_npu = Device::discover().is_ok();
-    // The backend's own `auto` is never the software model.
+    // The backend's `auto` never selects the software model.
     let device = match Selector::from(args.device.as_ref()) {
         Selector::Auto if !has_npu => Selector::Model,
         selector => selector,

@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     if let Some(ended) = error.downcast_ref::<vm::ProgramFailed>() {
         return ended.code();
     }
-    // Without a backtrace, which would be the last thing to read below what failed.
+    // Without a backtrace, which would hide the failure above it.
     eprintln!("error: {error:#}");
     ExitCode::FAILURE
 }

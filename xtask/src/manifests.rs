@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Manifests of crates that can be published have the metadata that a registry shows.
+//! Checks that manifests of publishable crates have the metadata that a registry shows.
 
 use crate::paths;
 
-/// What each has, and inherits from the workspace if it is the same for all. There is no
+/// Metadata of each manifest, inherited from the workspace if it is the same for all. There is no
 /// `repository`, since the project has no address yet.
 const METADATA: [&str; 8] = [
     "description = \"",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables of docs/llama-speed.md, docs/llama-offload.md and docs/sequences.md: speed and memory of a
-//! whole model, by the rules and the timing model.
+//! Tables of docs/llama-speed.md, docs/llama-offload.md and docs/sequences.md: speed and memory of
+//! whole models, by the offload rules and the timing model.
 
 use anyhow::{Context, Result};
 use npu_matmul::PlanOptions;
@@ -14,7 +14,7 @@ pub(crate) const FORMAT: &str = "Q8_0";
 const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
 const PROMPTS: [usize; 4] = [128, 512, 2048, 8192];
 const TOGETHER: [usize; 6] = [1, 2, 4, 8, 16, 32];
-/// Tokens of each of them before the one that is made.
+/// Tokens of each sequence before the one being generated.
 pub(crate) const CONTEXT: usize = 512;
 const MIB: u64 = 1 << 20;
 
@@ -23,12 +23,12 @@ pub(crate) fn format(name: &str) -> Result<NumberFormat> {
     NumberFormat::named(name).with_context(|| format!("no format {name}"))
 }
 
-/// The rules of a board by default, at a clock.
+/// The offload rules of a board with default plans, at a clock in MHz.
 pub(crate) fn rules(megahertz: u64) -> OffloadRules {
     OffloadRules::new(PlanTarget::at_clock(megahertz * 1_000_000))
 }
 
-/// Tokens a second of prompts, and what limits them.
+/// Prompt tokens per second, and their bottleneck.
 pub(crate) fn speed() -> Result<String> {
     let (format, rules) = (format(FORMAT)?, MEGAHERTZ.map(rules));
     let mut products_only = self::rules(MEGAHERTZ[1]);
@@ -56,7 +56,7 @@ pub(crate) fn speed() -> Result<String> {
     Ok(table(heads, rows))
 }
 
-/// Memory of models.
+/// Memory of models: file and packed weights.
 pub(crate) fn memory() -> Result<String> {
     let rules = rules(MEGAHERTZ[0]);
     let mut rows = Vec::new();
@@ -77,7 +77,7 @@ pub(crate) fn memory() -> Result<String> {
     ))
 }
 
-/// Tokens a second of several sequences.
+/// Tokens per second of several sequences.
 pub(crate) fn sequences() -> Result<String> {
     let format = format(FORMAT)?;
     let calibrated = [200, 600].map(|megahertz| {
@@ -105,7 +105,7 @@ pub(crate) fn sequences() -> Result<String> {
     ))
 }
 
-/// Tokens a second of one sequence, where all matrix products are offloaded.
+/// Tokens per second of one sequence if all matmuls are offloaded.
 pub(crate) fn tokens() -> Result<String> {
     let rules = MEGAHERTZ.map(|megahertz| {
         let mut rules = rules(megahertz);

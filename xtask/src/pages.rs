@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pages that are tables of rknpu-regcmd: docs/registers.md and docs/rules.md.
+//! Pages generated from tables of rknpu-regcmd: docs/registers.md and docs/rules.md.
 
 use anyhow::Result;
 use rknpu_chip::Contested;
@@ -43,7 +43,7 @@ pub(crate) fn registers() -> Result<String> {
     Ok(REGISTERS.to_owned() + &blocks.collect::<String>())
 }
 
-/// The row of a register, and those of its fields.
+/// The table rows of a register and its fields.
 fn register(register: &RegisterInfo) -> Vec<String> {
     let RegisterInfo { name, offset, .. } = register;
     let access = match register.access {
@@ -69,7 +69,7 @@ fn register(register: &RegisterInfo) -> Vec<String> {
     rows
 }
 
-/// Text that stays within a cell of a table.
+/// Text on one line, escaped for a table cell.
 fn cell(text: &str) -> String {
     text.trim().replace('\n', " ").replace('|', "\\|")
 }

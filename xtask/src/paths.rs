@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where things are in the work tree.
+//! Paths in the work tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ pub(crate) fn root() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
-/// Cargo's target directory; what the chores fetch and build stays below it.
+/// Cargo's target directory. xtask commands download and build below it.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// All files below `place` with one of these extensions, in the order of their paths, or
-/// `place` alone if it is a file. Directories that Cargo or git keep are left out.
+/// All files below `place` with one of these extensions, in path order, or `place` alone if it is a
+/// file. Skips directories of Cargo and git.
 pub(crate) fn files(place: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut places = vec![place.to_owned()];

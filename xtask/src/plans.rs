@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What products of transformers are predicted to take: the tables of README.md,
-//! docs/speed.md and docs/matmul-figures.md.
+//! Predicted times of transformer matmuls: the tables of README.md, docs/speed.md and
+//! docs/matmul-figures.md.
 
 use anyhow::{Result, ensure};
 use npu_matmul::plan::{Conditions, WeightPlan};
@@ -15,23 +15,22 @@ pub(crate) const FDS: usize = 3;
 /// llama.cpp's default batch.
 const ROWS: usize = 512;
 
-/// Clocks, MHz: what mainline leaves, and what most figures are of.
+/// Clocks, MHz: mainline's, and that of most published figures.
 pub(crate) const CLOCKS: [u64; 2] = [200, 600];
 
-/// What a board plans with, at a clock in MHz: by default, and where calibration has
-/// shown that all tiles are right and so is what tasks find in CBUF.
+/// Plan options of a board at a clock in MHz: default, and after calibration found all tiles and
+/// all reuse of CBUF right.
 pub(crate) const BOARDS: [fn(u64) -> PlanOptions; 2] = [
     |mhz| PlanOptions::uncalibrated(mhz * 1_000_000),
     |mhz| PlanOptions::calibrated(mhz * 1_000_000),
 ];
 
-/// The most that products may pass through the CPU's caches, as a multiple of
-/// what must cross.
+/// Most bytes of cache maintenance, as a multiple of the bytes that need it.
 const CACHE_BYTES_MAX: f64 = 1.5;
 
-/// Products of a layer of each model, by the models' published configurations: K and N.
-/// The last model's are those of which others published the time with resident weights
-/// (E-time-resident): their INT8 was slower than their FP16.
+/// Matmuls of a layer of each model, by the models' published configurations: K and N. For the last
+/// model others published times with resident weights (E-time-resident): their INT8 was slower than
+/// their FP16.
 #[rustfmt::skip]
 const PRODUCTS: [(&str, &str, usize, usize); 14] = [
     ("Gemma-3-1B", "query", 1152, 1024),
@@ -50,10 +49,11 @@ const PRODUCTS: [(&str, &str, usize, usize); 14] = [
     ("Gemma-4-12B", "down", 15360, 3840),
 ];
 
-/// What users are told to expect: the largest product of these models.
+/// Matmuls in the table of expected speeds: the largest of these models.
 const EXPECTED: [(&str, &str); 2] = [("Llama-3.2-3B", "gate, up"), ("Llama-3.1-8B", "gate, up")];
 
-/// Times of INT8 and FP16 calls, and how they compare, of docs/matmul-figures.md.
+/// Times of INT8 and FP16 calls with default tiles, and the ratio after calibration, for
+/// docs/matmul-figures.md.
 pub(crate) fn int8_against_fp16() -> Result<String> {
     let row = |(model, what, k, n)| {
         let mut row = format!("{model} {what} | {k} | {n}");
@@ -74,7 +74,7 @@ pub(crate) fn int8_against_fp16() -> Result<String> {
     Ok(table(&format!("matmul | K | N{}", heads.concat()), rows))
 }
 
-/// What users are told to expect, of README and docs/speed.md.
+/// The table of expected speeds in README and docs/speed.md.
 pub(crate) fn expected() -> Result<String> {
     let mut rows = Vec::new();
     let told = PRODUCTS
@@ -97,7 +97,7 @@ pub(crate) fn expected() -> Result<String> {
     ))
 }
 
-/// Heads of columns for each of [`BOARDS`] at each of [`CLOCKS`].
+/// Column heads for each of [`BOARDS`] at each of [`CLOCKS`].
 pub(crate) fn board_heads() -> String {
     let heads = ["", ", calibrated"].map(|board| CLOCKS.map(|mhz| format!(" | {mhz} MHz{board}")));
     heads.concat().concat()

@@ -9,7 +9,7 @@ use crate::generated::table;
 const HEADS: &str = "type | code | bits | elements of an atom | kernels of a group | channels of a group \
                      | channels of a depthwise group | sums | products a clock | results of a product";
 
-/// What `rknpu_regcmd::Precision` and `ChipProfile` say, as Markdown.
+/// The values of `rknpu_regcmd::Precision` and `ChipProfile`, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
     let rows = (0..8).map(|code| row(Precision::from_code(code)));
     let ChipProfile {

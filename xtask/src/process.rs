@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a command with a limit on its time.
+//! Runs commands with a time limit.
 
 use std::io::{self, IsTerminal};
 use std::process::{Command, ExitStatus, Stdio};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// How `timeout` ends when it has ended its command.
+/// Exit status of `timeout` after it has ended its command.
 const TIMED_OUT: i32 = 124;
 
-/// How a command ended that was not killed, and what it wrote, decoded loosely.
+/// Exit status and output of a command that was not killed. The output is decoded lossily.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     pub(crate) status: ExitStatus,
@@ -54,7 +54,7 @@ pub(crate) fn run(command: &Command, limit: Duration) -> Result<CommandOutput> {
     })
 }
 
-/// Runs a command of this machine to its end, however long it takes.
+/// Runs a command to its end without a time limit; an error if it fails.
 pub(crate) fn run_checked(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status = command
@@ -64,7 +64,7 @@ pub(crate) fn run_checked(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// A command that only root can run to its end.
+/// A command that runs `program` as root.
 pub(crate) fn as_root(program: &str) -> Command {
     if rustix::process::geteuid().is_root() {
         return Command::new(program);
@@ -77,8 +77,8 @@ pub(crate) fn as_root(program: &str) -> Command {
 /// `command` under coreutils' `timeout`, which ends it after `limit`.
 pub(crate) fn limited(command: &Command, limit: Duration) -> Command {
     let mut limited = Command::new("timeout");
-    // Ctrl-C of a terminal reaches only the group in the foreground. Without one, the command
-    // has a group of its own, and all that it has started is ended with it.
+    // Ctrl-C in a terminal reaches only the foreground process group. Without a terminal the
+    // command gets a separate group, so that all its child processes end with it.
     if io::stdin().is_terminal() {
         limited.arg("--foreground");
     }
@@ -99,7 +99,7 @@ pub(crate) fn limited(command: &Command, limit: Duration) -> Command {
     limited
 }
 
-/// An error if a command that was [`limited`] did not end by itself.
+/// An error if a [`limited`] command reached its time limit.
 pub(crate) fn in_time(status: ExitStatus, limit: Duration) -> Result<()> {
     let seconds = limit.as_secs_f64();
     ensure!(status.code() != Some(TIMED_OUT), "killed after {seconds} s");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pages of docs/ stay short, and the glossary explains words that pages use.
+//! Checks that pages of docs/ are short, and that the pages use the words of the glossary.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn pages() -> BTreeMap<String, String> {
     files.into_iter().map(named).collect()
 }
 
-/// Words outside of tables and code blocks, fenced or indented.
+/// Number of words outside tables and code blocks, fenced or indented.
 fn words(page: &str) -> usize {
     let mut in_code = false;
     let mut count = 0;
@@ -61,7 +61,7 @@ fn the_glossary_has_words_of_other_pages() {
     let pages = pages.split_whitespace().collect::<Vec<_>>().join(" ");
     let rows = glossary.lines().filter(|line| line.starts_with("| **"));
     assert!((1..=GLOSSARY_ROWS).contains(&rows.clone().count()));
-    // Bold is what a row explains: a word, or several.
+    // A row explains the words in bold.
     for row in rows {
         for word in row.split("**").skip(1).step_by(2) {
             let used = pages.contains(&word.to_lowercase());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The private Python environment of checks that drive stock binaries.
+//! The private Python environment for checks that run stock binaries.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use crate::process::{self, run_checked};
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(600);
 
-/// Has pytest run the tests of `command`, all or some. What is outside of our control, and
-/// is no failure, is printed: a program that is missing here, or what cannot be fetched.
+/// Runs the tests of `command` with pytest, all or some. Prints failures with an external cause,
+/// which are no errors: a missing program, or a failed download.
 pub(crate) fn pytest(
     name: &str,
     missing: Option<String>,
@@ -42,12 +42,12 @@ pub(crate) fn command(name: &str) -> Result<Command> {
     command
         .current_dir(paths::root().join("tests").join(name))
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        // On a busy machine threads that spin would take many times as long.
+        // On a busy machine spinning threads would take many times as long.
         .env("OPENBLAS_NUM_THREADS", "1");
     Ok(command)
 }
 
-/// Sets up the environment, unless it is there; returns its Python.
+/// Sets up the environment if it is missing; returns its Python.
 fn environment() -> Result<PathBuf> {
     let directory = paths::target().join("venv");
     let (python, stamp) = (directory.join("bin/python"), directory.join("complete"));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What quantising costs and loses: the table of docs/quantisation.md.
+//! The table of docs/quantisation.md: cost and error of quantisation.
 //!
-//! Losses are those of products that the engine computes on the software model,
-//! costs those of the plans for a product of a language model's size.
+//! The errors come from matmuls that the engine computes on the software model. The costs come from
+//! plans of a matmul of a language model's size.
 
 use std::f64::consts::TAU;
 
@@ -19,21 +19,21 @@ use rocket_uapi::DevicePool;
 use crate::generated::table;
 use crate::plans::FDS;
 
-/// Rows of A, output channels, and the depth of the products whose loss is told.
+/// Rows of A, output channels, and depth of the matmuls whose error is measured.
 const M: usize = 48;
 const N: usize = 64;
 const K: usize = 1024;
 
-/// Rows, output channels and depth of the product whose cost is told: llama.cpp's default
-/// batch, and Llama-3.1-8B's query and output.
+/// Rows, output channels and depth of the matmul whose cost is shown: llama.cpp's default batch,
+/// and query and output of Llama-3.1-8B.
 const COST: [usize; 3] = [512, 4096, 4096];
 
-/// Columns of the activations that are large, as in language models few and the same in
-/// each row, and by which factor.
+/// Columns of large activations, and their factor. As in language models they are few and the same
+/// in each row.
 const LARGE_COLUMNS: [usize; 6] = [5, 150, 333, 512, 700, 1001];
 const LARGE: f32 = 60.0;
 
-/// One in so many weights is large, anywhere, by this factor.
+/// One weight in this number is large, anywhere, by this factor.
 const LARGE_WEIGHTS: usize = 400;
 const LARGE_WEIGHT: f32 = 8.0;
 
@@ -64,10 +64,10 @@ pub(crate) fn markdown() -> Result<String> {
     Ok(table(HEADS, rows))
 }
 
-/// What one product costs the NPU and the CPU.
+/// Costs of one matmul on the NPU and the CPU.
 #[derive(Clone, Copy, Debug)]
 struct ProductCost {
-    /// Modelled time of the device, ps.
+    /// Modelled time of the NPU, ps.
     npu_ps: u64,
     /// Modelled time of the CPU to read the results, add up K tiles and scale, ps.
     results_ps: u64,
@@ -75,12 +75,12 @@ struct ProductCost {
     weight_bytes: f64,
 }
 
-/// Cost of the product in FP16, with which the table's other rows are compared.
+/// Cost of the matmul in FP16, the base of the table's other rows.
 fn fp16_cost() -> Result<ProductCost> {
     planned(Dtype::Fp16, COST[0], &conditions())
 }
 
-/// Cost of the product, quantised so.
+/// Cost of the matmul with this quantisation.
 fn cost(to: Quantisation) -> Result<ProductCost> {
     let [m, _, k] = COST;
     let plan = WeightFormat::Quantised(to).plan_options(&conditions());
@@ -92,7 +92,7 @@ fn cost(to: Quantisation) -> Result<ProductCost> {
     })
 }
 
-/// Those of most published figures.
+/// Plan options at the clock of most published figures.
 fn conditions() -> PlanOptions {
     PlanOptions::uncalibrated(Machine::RK3588.clock_hz)
 }
@@ -108,7 +108,7 @@ fn planned(dtype: Dtype, rows: usize, options: &PlanOptions) -> Result<ProductCo
     })
 }
 
-/// The normalised mean square error of a quantised product.
+/// The normalised mean square error of a quantised matmul.
 fn loss(to: Quantisation, data: &OperandMatrices) -> Result<f64> {
     let (engine, mut c) = (engine()?, vec![0.0; M * N]);
     let weights = engine.load(Weights::quantised(N, K, to, &data.b))?;
@@ -118,7 +118,7 @@ fn loss(to: Quantisation, data: &OperandMatrices) -> Result<f64> {
     Ok(data.error(&c))
 }
 
-/// The loss of a product of operands that are rounded to FP16.
+/// The error of a matmul of operands rounded to FP16.
 fn fp16_loss(data: &OperandMatrices) -> Result<f64> {
     let halves = |x: &[f32]| -> Vec<f16> { x.iter().copied().map(f16::from_f32).collect() };
     let (engine, mut c) = (engine()?, vec![0.0; M * N]);
@@ -129,7 +129,7 @@ fn fp16_loss(data: &OperandMatrices) -> Result<f64> {
     Ok(data.error(&c))
 }
 
-/// An engine on a model that stops at whatever silicon would punish.
+/// An engine on a model that stops at anything that fails on silicon.
 fn engine() -> Result<Engine> {
     let model = Model::new(ModelOptions {
         level: Level::Strict,
@@ -138,7 +138,7 @@ fn engine() -> Result<Engine> {
     Ok(Engine::open(DevicePool::open(&model.open_device(), FDS)?)?)
 }
 
-/// A and B of a product.
+/// A and B of a matmul.
 struct OperandMatrices {
     /// M x K.
     a: Vec<f32>,
@@ -155,7 +155,7 @@ impl OperandMatrices {
         }
     }
 
-    /// The same with large columns of A and large elements of B.
+    /// Normal numbers with large columns of A and large elements of B.
     fn outliers() -> Self {
         let Self { mut a, mut b } = Self::gaussian();
         for row in a.chunks_mut(K) {
@@ -170,7 +170,7 @@ impl OperandMatrices {
         Self { a, b }
     }
 
-    /// The error of C against the product in f64.
+    /// The error of C compared with the matmul in f64.
     fn error(&self, c: &[f32]) -> f64 {
         let dot = |a: &[f32], b: &[f32]| {
             let pairs = a.iter().zip(b);
@@ -199,7 +199,7 @@ fn normal(seed: u64, count: usize) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    /// What docs/quantisation.md says of these losses.
+    /// The errors are in the order that docs/quantisation.md states.
     #[test]
     fn losses_are_in_the_order_that_the_page_tells() {
         let (gaussian, outliers) = (OperandMatrices::gaussian(), OperandMatrices::outliers());
@@ -207,19 +207,19 @@ mod tests {
         let [plain, rotated, four] = of(&gaussian);
         assert!((0.5..2.0).contains(&(plain / rotated)));
         assert!(four > 30.0 * rotated, "{four:e} {rotated:e}");
-        // Outliers ruin one scale for a row, and rotated rows have none.
+        // Outliers spoil a single scale for each row; rotated rows have no outliers.
         let [plain_outliers, rotated_outliers, four_outliers] = of(&outliers);
         assert!(plain_outliers > 20.0 * plain);
         assert!(rotated_outliers < 1.5 * rotated);
         assert!(four_outliers < 2.0 * four);
     }
 
-    /// What docs/quantisation.md says of times and memory.
+    /// Times and memory are in the proportions that docs/quantisation.md states.
     #[test]
     fn costs_are_in_the_proportions_that_the_page_tells() {
         let fp16 = fp16_cost().unwrap();
         let [plain, rotated, four] = Quantisation::ALL.map(|to| cost(to).unwrap());
-        // A rotation is nothing to the NPU.
+        // A rotation costs the NPU nothing.
         assert_eq!(plain.npu_ps, rotated.npu_ps);
         assert!((0.49..0.51).contains(&(plain.weight_bytes / fp16.weight_bytes)));
         // Four bits save memory, not time.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two roads in docs/architecture.md are those that the code takes: a product's to SUBMIT,
-//! and SUBMIT's to the arithmetic of the software NPU.
+//! Checks the two paths in docs/architecture.md against the code: a matmul's path to SUBMIT, and
+//! SUBMIT's path to the arithmetic of the software NPU.
 
 use std::collections::HashSet;
 
 use crate::generated::section;
 use crate::paths;
 
-/// Follows a table of the page: each function is defined where it says, and called from a station
-/// before it; no file is entered twice. Returns how many stations and files there are.
+/// Checks a table of the page: each function is defined in its file and called from an earlier row,
+/// and no file is entered twice. Returns the numbers of rows and files.
 fn follow(name: &str) -> (usize, usize) {
     let page = paths::text(&paths::root().join("docs/architecture.md")).unwrap();
     let rows = section(&page, name).unwrap().lines();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What whisper's encoder is predicted to take: a table of docs/speech-and-pictures.md.
+//! Predicted times of whisper's encoder: a table of docs/speech-and-pictures.md.
 
 use anyhow::{Context, Result};
 use npu_matmul::attention::AttentionBatch;
@@ -13,16 +13,16 @@ use crate::offload;
 const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
 const FILES: [&str; 2] = ["F16", "Q8_0"];
 
-/// Positions of 30 seconds of sound, and as many keys as whisper.cpp fills them up to.
+/// Positions of 30 seconds of sound, and the number of keys that whisper.cpp pads them to.
 const POSITIONS: usize = 1500;
 const KEYS: usize = POSITIONS.next_multiple_of(256);
-/// Bands of the spectrum, steps of time and the width of both convolutions.
+/// Spectrum bands, time steps, and the width of both convolutions.
 const BANDS: usize = 80;
 const STEPS: usize = 2 * POSITIONS;
 const KERNEL: usize = 3;
 const HEAD: usize = 64;
 
-/// A model by its published dimensions. Its decoder has as many layers as its encoder.
+/// A model with its published dimensions. Its decoder has as many layers as its encoder.
 struct SpeechModel {
     name: &'static str,
     layers: usize,
@@ -48,8 +48,8 @@ const MODELS: [SpeechModel; 3] = [
 ];
 
 impl SpeechModel {
-    /// Products of all layers with stored weights: how many, N and K. The last are the keys and
-    /// values that the decoder reads.
+    /// Matmuls of all layers with stored weights: number, N and K. The last are the keys and values
+    /// that the decoder reads.
     fn products(&self) -> [(usize, [usize; 2]); 4] {
         let (layers, channels) = (self.layers, self.channels);
         [
@@ -60,14 +60,14 @@ impl SpeechModel {
         ]
     }
 
-    /// Seconds of the CPU in both convolutions.
+    /// CPU seconds of both convolutions.
     fn convolutions(&self, rules: &OffloadRules) -> f64 {
         let first = STEPS * BANDS * KERNEL * self.channels;
         let second = POSITIONS * self.channels * KERNEL * self.channels;
         (first + second) as f64 / rules.cpu.products.float as f64
     }
 
-    /// Seconds of the CPU alone.
+    /// Seconds on the CPU alone.
     fn on_cpu(&self, format: NumberFormat, rules: &OffloadRules) -> f64 {
         let product =
             |(count, size)| count as f64 * seconds(rules.cpu.product_ps(format, size, POSITIONS));
@@ -76,7 +76,7 @@ impl SpeechModel {
         products + macs as f64 / rules.cpu.attention as f64 + self.convolutions(rules)
     }
 
-    /// Seconds with the NPU, which gets all products and attention.
+    /// Seconds with the NPU, which computes all matmuls and attention.
     fn on_npu(&self, format: NumberFormat, rules: &OffloadRules) -> Result<f64> {
         let mut sum = self.convolutions(rules);
         for (count, size) in self.products() {

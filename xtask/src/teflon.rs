@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask teflon`: Mesa's TensorFlow Lite delegate, as Debian ships it,
-//! on the model.
+//! `cargo xtask teflon`: checks Mesa's TensorFlow Lite delegate, as in Debian, on the model.
 //!
-//! The delegate is an unmodified client that shares no code with this project:
-//! its own ioctls, its own register programs. It meets the model through the
-//! preload library, computes small networks, and is compared with TensorFlow
-//! Lite's own arithmetic. Debian builds it for arm64 only; elsewhere it runs
-//! under qemu-user, the model's server natively. In a virtual machine, the real
-//! driver takes the place of the preload library. tests/teflon has all of it.
+//! The delegate is an unmodified client with its own ioctls and register programs; it shares no
+//! code with this project. It uses the model through the preload library and computes small
+//! networks. The results are compared with TensorFlow Lite's own. Debian builds the delegate for
+//! arm64 only. Elsewhere it runs under qemu-user, and the model's server natively. In a virtual
+//! machine the real driver replaces the preload library. The checks are in tests/teflon.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,7 +19,7 @@ use crate::debian::Sysroot;
 use crate::process::run_checked;
 use crate::{build, paths, python};
 
-/// The packages with the delegate and with the runtime that it is loaded into.
+/// The packages of the delegate and of the runtime that loads it.
 const PACKAGES: [&str; 2] = ["mesa-teflon-delegate", "libtensorflow-lite2.14.1"];
 
 /// The only architecture of the delegate.
@@ -56,7 +54,7 @@ pub(crate) struct TeflonArgs {
     refresh: bool,
 }
 
-/// Runs the user's model, or all networks; an error if one went wrong.
+/// Runs the user's model, or all networks; an error if one failed.
 pub(crate) fn run(args: &TeflonArgs) -> Result<()> {
     let missing = ARCH.missing_program(&["python3"]);
     match (&args.model, missing) {
@@ -70,8 +68,8 @@ pub(crate) fn run(args: &TeflonArgs) -> Result<()> {
     }
 }
 
-/// A command line of Python beside the checks, which tells them of all that they take, as
-/// tests/teflon/inference.py has it.
+/// A Python command line in tests/teflon, with all paths and settings that
+/// tests/teflon/inference.py reads.
 fn command(args: &TeflonArgs) -> Result<Command> {
     let place = paths::target().join("teflon").join(&args.suite);
     let packages = Sysroot::prepare(&place, &PACKAGES, &args.suite, ARCH, args.refresh)?;

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask ci`: runs every step, in order, and says at the end which ones
-//! held and how long each took.
+//! `cargo xtask ci`: runs every step in order, and prints the result and time of each at the end.
 //!
-//! A step fails on a non-zero exit, and on a SKIP line that
-//! `expected-skips.txt` does not list: a test that quietly stopped running is
-//! a failure of ours. What the outside world took away (a package gone, a
-//! newer ggml) is marked `SKIP-EXTERNAL` by the step that met it and is
-//! repeated in the summary, but fails nothing.
+//! A step fails on a non-zero exit, and on a SKIP line that `expected-skips.txt` does not list: a
+//! test must not stop running unnoticed. Steps mark failures with an external cause (a removed
+//! package, a newer ggml) as `SKIP-EXTERNAL`. The summary repeats them, but the run does not fail.
 
 mod output;
 mod record;

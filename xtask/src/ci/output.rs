@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a step with its output passed on as it comes, and keeps the lines that speak of
-//! tests that failed, did not run or tell results.
+//! Runs a step, passes its output on as it comes, and keeps the lines about failed tests, skipped
+//! tests and results.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,19 +11,19 @@ use anyhow::{Context, Result};
 /// Lines at the end of a step that are shown again if it failed.
 const LAST_LINES: usize = 15;
 
-/// What is kept of the output.
+/// The kept lines of a step's output.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct StepOutput {
-    /// Tests and checks that did not run, and why: lines that begin with SKIP, and tests
-    /// that Rust's harness ignored.
+    /// Tests and checks that did not run, and why: lines that begin with SKIP, and tests that
+    /// Rust's harness ignored.
     pub(super) skips: Vec<String>,
-    /// Checks that the outside world made impossible: SKIP-EXTERNAL.
+    /// Checks that failed for an external cause: SKIP-EXTERNAL.
     pub(super) external: Vec<String>,
     /// Figures for the table in docs/testing.md: RESULT.
     pub(super) results: Vec<String>,
-    /// Tests that Rust's harness or pytest says failed.
+    /// Failed tests of Rust's harness or pytest.
     pub(super) failed: Vec<String>,
-    /// Threads that panicked, which Rust's harness names like their tests, and their messages.
+    /// Panicked threads, named like their tests by Rust's harness, and their messages.
     pub(super) panics: Vec<(String, String)>,
     /// The last lines.
     pub(super) last: VecDeque<String>,
@@ -37,7 +37,7 @@ pub(super) fn run(mut command: Command) -> Result<(ExitStatus, StepOutput)> {
         .stdout(input.try_clone()?)
         .stderr(input);
     let mut child = command.spawn().context("starting it")?;
-    // Its ends of the pipe are the child's alone, or it would never end.
+    // Only the child may hold the write ends of the pipe, or reading never ends.
     drop(command);
     let kept = StepOutput::read(output, io::stdout());
     let status = child.wait().context("waiting for it")?;
@@ -59,8 +59,7 @@ impl StepOutput {
         Ok(kept)
     }
 
-    /// What to read first about a step that failed: its tests that failed, or else its last
-    /// lines.
+    /// The first things to read about a failed step: its failed tests, else its last lines.
     pub(super) fn of_failure(&self) -> Vec<String> {
         if self.failed.is_empty() {
             return self.last.iter().cloned().collect();

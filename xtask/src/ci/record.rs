@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes how the steps ended into docs/testing.md, so that no figure there is typed by
-//! hand.
+//! Writes the results of the steps into docs/testing.md, so that nobody types figures by hand.
 
 use std::fs;
 use std::process::Command;
@@ -12,8 +11,8 @@ use super::steps::{self, CiStep};
 use crate::generated::{replace_section, section};
 use crate::paths;
 
-/// Puts the rows of `outcomes` into the table of CI, those that only the long run has so
-/// into its own.
+/// Puts the rows of `outcomes` into the table of CI. Steps that only the long run has go into a
+/// separate table.
 pub(super) fn write(outcomes: &[StepOutcome]) -> Result<()> {
     let path = paths::root().join("docs/testing.md");
     let mut page = paths::text(&path)?;
@@ -39,7 +38,7 @@ pub(super) fn write(outcomes: &[StepOutcome]) -> Result<()> {
 
 fn row(outcome: &StepOutcome, today: &str) -> String {
     let end = match &outcome.failure {
-        // Within a cell of the table, on one line.
+        // On one line, for a table cell.
         Some(failure) => format!(
             "**failed**: {}",
             failure.replace('|', "/").replace('\n', " ")
@@ -59,8 +58,8 @@ fn row(outcome: &StepOutcome, today: &str) -> String {
     )
 }
 
-/// A row for each of `steps`, in their order: a new one, else that of the `old` table, else
-/// one that says that there was none.
+/// A row for each of `steps`, in order: the new one, else that of the `old` table, else "never
+/// run".
 fn table(steps: impl Iterator<Item = CiStep>, old: &str, new: &[String]) -> String {
     let head = "\n| step | last run | minutes | skips | result |\n|---|---|---|---|---|\n";
     steps.fold(head.to_owned(), |table, step| {

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The steps of CI and the skips that are expected of them, both data.
+//! The steps of CI and the expected skips, read from text files.
 
-/// What runs, with a format that its head tells.
+/// The steps; the head of the file describes the format.
 const STEPS: &str = include_str!("steps.txt");
 
-/// Skips that are known and meant, a line each: `step: beginning of the line`, and behind
-/// a `#` why.
+/// Expected skips, one per line: `step: beginning of the line # reason`.
 const EXPECTED_SKIPS: &str = include_str!("expected-skips.txt");
 
 /// One step.
 pub(super) struct CiStep {
     pub(super) name: &'static str,
-    /// What it proves.
+    /// What it checks.
     pub(super) what: &'static str,
-    /// Whether only the long run has it, or has it so.
+    /// Whether only the long run has this step, or this variant of it.
     pub(super) is_long: bool,
-    /// What a shell runs.
+    /// Shell commands.
     pub(super) script: String,
 }
 
-/// Every step; with `long`, those that take longer than a change can wait for too.
+/// All steps; with `long` also those of the long run.
 pub(super) fn all(long: bool) -> Vec<CiStep> {
     let mut steps: Vec<CiStep> = Vec::new();
     let lines = STEPS.lines().filter(|line| !line.starts_with('#'));
@@ -32,7 +31,7 @@ pub(super) fn all(long: bool) -> Vec<CiStep> {
                 };
                 let (name, when) = head.split_once(' ').unwrap_or((head, ""));
                 let (is_long, script) = (when == "(long)", String::new());
-                // Its commands are read all the same, and left out with it.
+                // Its commands are still read, and dropped with it below.
                 let name = match (when, long) {
                     ("(usual)", true) | ("(long)", false) => "",
                     _ => name,
@@ -50,7 +49,7 @@ pub(super) fn all(long: bool) -> Vec<CiStep> {
     steps
 }
 
-/// The first of `skips` that is not expected of `step`.
+/// The first of `skips` that is not expected in `step`.
 pub(super) fn unexpected_skip<'a>(step: &str, skips: &'a [String]) -> Option<&'a String> {
     let expected: Vec<&str> = EXPECTED_SKIPS
         .lines()
@@ -91,7 +90,7 @@ mod tests {
         assert_eq!(unexpected_skip("vm", &skips), Some(&skips[0]));
     }
 
-    /// What users are told to run is what CI runs.
+    /// CI runs the commands that README gives users.
     #[test]
     fn the_commands_of_the_readme_are_run() {
         let readme = paths::text(&paths::root().join("README.md")).unwrap();

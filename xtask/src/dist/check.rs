@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tries what was made.
+//! Checks the packages and the archive.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::arch::Arch;
 use crate::process::{self, run_checked};
 use crate::{llama, paths};
 
-/// Checks that `make` makes the same `files` once more.
+/// Checks that `make` makes the same `files` again.
 pub(super) fn same_again(
     files: &[PathBuf],
     make: impl FnOnce(&Path) -> Result<Vec<PathBuf>>,
@@ -28,9 +28,9 @@ pub(super) fn same_again(
     Ok(())
 }
 
-/// Installs, uses and removes the packages in the oldest Debian that they are for, and in
-/// one with a llama.cpp and a libwhisper that find the backend. For another architecture than this
-/// machine's all of it runs under an emulator.
+/// Installs, uses and removes the packages in the oldest supported Debian, and in one whose
+/// llama.cpp and libwhisper find the backend. For another architecture everything runs under an
+/// emulator.
 pub(super) fn packages(packages: &[PathBuf], arch: Arch) -> Result<()> {
     let folder = paths::target().join("dist/files");
     fs::create_dir_all(&folder).context("making a directory")?;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The licences of the crates that are linked into what is shipped: most want to be
-//! handed on with it.
+//! The licences of the linked crates. Most must be distributed with the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,11 +13,10 @@ use super::LIMIT;
 use crate::paths;
 use crate::process::{self, CommandOutput};
 
-/// Beginnings of the names of files with a licence, or with what it wants told.
+/// Name prefixes of files with a licence or a required notice.
 const NAMES: [&str; 4] = ["LICENSE", "LICENCE", "COPYING", "NOTICE"];
 
-/// A list of the crates of others that `members` are linked with, and all texts of
-/// their licences, each once.
+/// A list of the third-party crates that `members` link, and the text of each licence once.
 pub(super) fn third_party(members: &[&str], target: &str) -> Result<String> {
     let tree = [
         "tree",

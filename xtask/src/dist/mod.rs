@@ -2,8 +2,8 @@
 //! `cargo xtask dist`: packages for Debian and its relatives, and an archive of
 //! programs for any aarch64 Linux, with their checksums.
 //!
-//! The same sources and tools give the same bytes: times are those of the commit, and
-//! no path of this machine is in them.
+//! The same sources and tools give the same bytes: times are those of the commit, and no path of
+//! this machine is included.
 
 mod check;
 mod licences;
@@ -23,10 +23,10 @@ use crate::{links, paths, process};
 
 /// Version of all packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Time that a program may take, under QEMU.
+/// Time limit of a program, under QEMU.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Debian's packages, and the members of this workspace that are in each.
+/// The Debian packages, and the workspace members in each.
 const PACKAGES: [(&str, &[&str]); 5] = [
     ("npu-probe", &["npu-probe", "rocket-preload"]),
     ("libggml-rocket", &["ggml-shim"]),
@@ -35,7 +35,7 @@ const PACKAGES: [(&str, &[&str]); 5] = [
     ("librocket-npu-dev", &[]),
 ];
 
-/// Those of the archive.
+/// The workspace members in the archive.
 const IN_ARCHIVE: [&str; 2] = ["npu-probe", "rocket-hw-tests"];
 /// The programs that are shipped.
 const PROGRAMS: [&str; 2] = ["--bin=npu-probe", "--bin=rocket-conformance"];
@@ -54,7 +54,7 @@ pub(crate) struct DistArgs {
     lintian: bool,
 }
 
-/// Makes everything, and tries it if that is asked.
+/// Makes everything, and checks it if asked.
 pub(crate) fn run(args: &DistArgs) -> Result<()> {
     let to = std::path::absolute(paths::target().join("dist"))?;
     fs::create_dir_all(to.join("manuals")).with_context(|| format!("making {}", to.display()))?;
@@ -103,14 +103,14 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
             all.extend(archive);
         }
     }
-    // Of files that are in the folder, and tells them.
+    // The script prints checksums of the files in the folder.
     let mut sums = Command::new("sh");
     sums.args(["-euc", r#"sha256sum "$@" | tee SHA256SUMS"#, "sh"])
         .current_dir(&to);
     run_checked(sums.args(all.iter().filter_map(|file| file.file_name())))
 }
 
-/// Makes a Debian package from what was `built` into the directory `to`; returns its file.
+/// Makes a Debian package from `built` in the directory `to`; returns its file.
 fn package(
     (name, members): (&str, &[&str]),
     built: &Path,
@@ -129,7 +129,7 @@ fn package(
     Ok(file)
 }
 
-/// Makes the archive of static programs likewise.
+/// Makes the archive of static programs; returns its file.
 fn archive(built: &Path, to: &Path) -> Result<PathBuf> {
     let name = format!("rocket-npu-{VERSION}-aarch64-static");
     let file = to.join(format!("{name}.tar.xz"));
@@ -147,7 +147,7 @@ fn write_licences(to: &Path, members: &[&str], target: &str) -> Result<()> {
     fs::write(to.join("licences"), texts).context("writing licences")
 }
 
-/// A script beside this file, with the variables that all have.
+/// A script beside this file, with the variables that all scripts use.
 fn script(name: &str, built: &Path, to: &Path, file: &Path) -> Result<Command> {
     let time = |format: &str| -> Result<String> {
         let mut git = Command::new("git");
@@ -175,9 +175,9 @@ fn script(name: &str, built: &Path, to: &Path, file: &Path) -> Result<Command> {
     Ok(script)
 }
 
-/// Writes the pages of docs/ as a package has them, and their pictures.
+/// Writes the pages of docs/ for a package, and their pictures.
 fn pages(folder: &Path) -> Result<()> {
-    // Without what an earlier call left.
+    // Removes files of an earlier call.
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder)?;
     for page in paths::files(&paths::root().join("docs"), &["md", "svg"])? {
@@ -188,7 +188,7 @@ fn pages(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Has the programs write man pages and completions.
+/// Runs the programs to write man pages and completions.
 fn manuals(folder: &Path) -> Result<()> {
     for (package, program, argument) in [
         ("npu-probe", "npu-probe", "manual"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the commands of users in a clean Debian, compares their output with a golden
-//! (`BLESS=1` writes it), and prints the time of each command. The golden has no times.
+//! Runs user commands in a clean Debian, compares their output with a golden file (`BLESS=1` writes
+//! it), and prints the time of each command. The golden file has no times.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,21 +14,21 @@ use crate::arch::Arch;
 use crate::process::{as_root, in_time, limited, run_checked};
 use crate::{clean, debian, paths};
 
-/// Time that a script may take, and one that an emulator runs.
+/// Time limit of a script, and of one under an emulator.
 const LIMIT: Duration = Duration::from_secs(300);
 const EMULATED_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Numbers with a point and long numbers (sizes, times) differ between machines, names of the
-/// architecture between packages.
+/// A sed script that masks differences: numbers with a point and long numbers (sizes, times)
+/// between machines, architecture names between packages.
 const MASK: &str = r"s/[0-9]+(\.[0-9]+)+|[0-9]{5,}/N/g
 s/(x86_64|aarch64)-linux-gnu/TRIPLET/g
 s/_(amd64|arm64)\.deb/_ARCH.deb/g";
 
-/// A line of output, and when it came after the start.
+/// A line of output, and its time since the start.
 type TimedLine = (Duration, String);
 
-/// Runs the script of a Debian `suite` that has `with`, where it finds `packages` and `added`
-/// files under their names there, and compares.
+/// Runs the script of a Debian `suite` with the packages `with`, and compares the output. The
+/// script finds `packages` in /packages and the `added` files in /files, under the given names.
 pub(super) fn check(
     (suite, arch): (&str, Arch),
     with: &[&str],
@@ -51,7 +51,7 @@ pub(super) fn check(
     }
     let script = paths::text(&scripts.join(format!("{suite}.sh")))?;
     fs::write(files.join("script.sh"), &script)?;
-    // Made anew each day.
+    // Made again after a day.
     let name = [&[suite, arch.debian()], with].concat().join("+");
     let archive = paths::target().join(format!("debian/{name}.tar"));
     if !debian::is_fresh(&archive) {
@@ -113,7 +113,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Runs `command`; returns how it ended, its output, and the time of all.
+/// Runs `command`; returns its exit status, its output and the total time.
 fn run(command: &Command, limit: Duration) -> Result<(ExitStatus, Vec<TimedLine>, Duration)> {
     let begin = Instant::now();
     let mut limited = limited(command, limit);
@@ -134,7 +134,7 @@ fn run(command: &Command, limit: Duration) -> Result<(ExitStatus, Vec<TimedLine>
     Ok((status, lines, begin.elapsed()))
 }
 
-/// The lines of `script`, each with the time from its echo in the output to the next one's.
+/// The lines of `script`, each with the time from its echo in the output to the next echo.
 fn durations<'a>(
     script: &'a str,
     output: &[TimedLine],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The timing model against what others measured: the tables of docs/timing-figures.md.
+//! The tables of docs/timing-figures.md: the timing model compared with published measurements.
 
 mod product;
 mod rows;
@@ -9,14 +9,14 @@ use anyhow::Result;
 
 use crate::generated::table;
 
-/// A published figure and what the model says.
+/// A published figure and the model's.
 #[derive(Clone, Debug)]
 struct FigureRow {
     what: &'static str,
     unit: &'static str,
     published: f64,
     modelled: f64,
-    /// Whether a parameter was chosen by it; else the model predicts it.
+    /// Whether it determined a parameter of the model. Otherwise the model predicts it.
     is_fitted: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn markdown() -> Result<String> {
     Ok(page)
 }
 
-/// Three digits that count.
+/// Formats a number with three significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

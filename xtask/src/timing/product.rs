@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A product as librocketnpu computes it: weights resident, columns spread
-//! over files, each of which has a client thread of its own that lays out A,
-//! submits, waits and reads.
+//! A matmul as librocketnpu computes it: weights resident, columns divided over files. Each file
+//! has a client thread that packs A, submits, waits and reads.
 
 use std::iter;
 
@@ -12,52 +11,51 @@ use rknpu_regcmd::timing::{Machine, ScheduledJob, TaskWork, schedule, seconds};
 
 use super::tiles::TimedTile;
 
-/// Tiles that one job has room for.
+/// Most tiles of a job.
 const BATCH: usize = 64;
-/// How often a job's output buffer is handed between CPU and NPU: PREP_BO and
-/// FINI_BO before it and after it.
+/// Number of times that a job's output buffer passes between CPU and NPU: PREP_BO and FINI_BO
+/// before and after the job.
 const SYNCS_PER_JOB: u64 = 4;
 
 /// Cores that the library pins its clients to, one after the other.
 const BIG_CORES: usize = 4;
 
-/// Picoseconds to lay out an element of an operand on one A76: 32 ms for the 4096x3840
-/// weights of a product (E-time-client). The cache maintenance that the driver does around
-/// a product is the engine's [`HostCores`]'.
+/// Picoseconds to pack an element of an operand on one A76: 32 ms for the 4096x3840 weights of a
+/// matmul (E-time-client). The cost of cache maintenance is that of [`HostCores`].
 pub(super) const PACK_PS: u64 = 2_035;
-/// Picoseconds to read an element of a result out of its layout, whatever its width: it is
-/// a gather. 76 ms for 320 tiles of 256x256 with NEON (E-time-client).
+/// Picoseconds to read an element of a result, whatever its width, since it is a gather. 76 ms for
+/// 320 tiles of 256x256 with NEON (E-time-client).
 pub(super) const READ_PS: u64 = 3_624;
 
-/// A product and how it is cut.
+/// A matmul and its division into tiles and files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CutProduct {
     pub(super) ty: MatmulType,
     /// M, K, N.
     pub(super) size: (u32, u32, u32),
-    /// Largest tile, likewise.
+    /// Largest tile: M, K, N.
     pub(super) tile: (u32, u32, u32),
     pub(super) files: u32,
-    /// Whether the DPU makes the sums over the tiles of K: one job for each tile of K,
-    /// reading what the one before wrote; rows of A stay in CBUF from tile to tile. Else
-    /// the CPU reads every tile and adds it.
+    /// Whether the DPU adds the tiles of K: one job for each tile of K, which reads the results of
+    /// the job before it; rows of A stay in CBUF from tile to tile. Otherwise the CPU reads every
+    /// tile and adds it.
     pub(super) sums_on_npu: bool,
     /// Whether output buffers hold only the tiles of a job, not a batch.
     pub(super) right_sized: bool,
-    /// Whether the call lays out B too.
+    /// Whether the call packs B too.
     pub(super) packs_weights: bool,
 }
 
-/// Modelled times of one product, seconds.
+/// Modelled times of one matmul, seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProductTimes {
     /// From the call to the result, seconds.
     pub(super) wall: f64,
-    /// Sum over files of the time of cache maintenance, seconds.
+    /// Time of cache maintenance, summed over files, seconds.
     pub(super) sync: f64,
 }
 
-/// A task of a job, and how many elements of its result are read.
+/// A task of a job, and the number of its result elements that the CPU reads.
 type ReadTask = (TaskWork, u64);
 
 impl CutProduct {
@@ -67,8 +65,8 @@ impl CutProduct {
         2.0 * f64::from(m) * f64::from(k) * f64::from(n)
     }
 
-    /// The product with its int8 or int4 tiles as deep as the library has them: both
-    /// operands of a tile are in CBUF, and one bank is spare.
+    /// The matmul in int8 or int4, with tiles as deep as the library's: both operands of a tile are
+    /// in CBUF, with one spare bank.
     pub(super) fn as_integers(self, ty: MatmulType, k: u32) -> Self {
         Self {
             ty,
@@ -83,13 +81,13 @@ impl CutProduct {
         Ok(self.operations() / self.run(machine)?.wall / 1e9)
     }
 
-    /// Lengths of the tiles along one side.
+    /// Lengths of the tiles along one dimension.
     fn cut(length: u32, tile: u32) -> impl Iterator<Item = u32> + Clone {
         let whole = iter::repeat_n(tile, (length / tile) as usize);
         whole.chain(Some(length % tile).filter(|&rest| rest > 0))
     }
 
-    /// Widths of the tiles of each file: whole tiles, dealt in runs.
+    /// Widths of the tiles of each file: consecutive whole tiles.
     fn columns(&self) -> Vec<Vec<u32>> {
         let mut tiles = Self::cut(self.size.2, self.tile.2);
         let count = tiles.clone().count();
@@ -106,11 +104,11 @@ impl CutProduct {
         let rows = if self.packs_weights { m + n } else { m };
         let pack = PACK_PS * u64::from(rows) * u64::from(k);
         let mut jobs: Vec<ScheduledJob> = Vec::new();
-        // For each file: its last job, and what its client does after it.
+        // For each file: its last job, and the client's time after it.
         let mut tails = Vec::new();
         let mut sync_total = 0;
         for (file, columns) in self.columns().iter().enumerate() {
-            // How many clients share the core of this one.
+            // Number of clients on the core of this one.
             let core = file % BIG_CORES;
             let shared = (0..files).filter(|other| other % BIG_CORES == core).count() as u64;
             let mut host_ps = shared * pack;
@@ -149,8 +147,8 @@ impl CutProduct {
         })
     }
 
-    /// Bytes that a buffer has for a tile's result: the library keeps eight for each
-    /// element of an integer product.
+    /// Bytes of a tile's result in a buffer. The library keeps eight for each element of an integer
+    /// matmul.
     fn out_bytes(&self) -> u64 {
         let (m, _, n) = self.tile;
         let each = match self.ty {
@@ -160,7 +158,7 @@ impl CutProduct {
         u64::from(m) * u64::from(n) * u64::from(each)
     }
 
-    /// The jobs of a file: one for each tile of K, or of as many tiles as have room.
+    /// The jobs of a file: one for each tile of K, or for each batch of tiles.
     fn jobs(&self, columns: &[u32]) -> Result<Vec<Vec<ReadTask>>> {
         let (m, k, _) = self.size;
         let depths = || Self::cut(k, self.tile.1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The jobs that model the published figures, which are in figures.txt.
+//! Models the published figures in figures.txt.
 
 use anyhow::{Context, Result, ensure};
 use rknpu_regcmd::MatmulType::{Fp16ToFp16, Int4ToInt16, Int8ToInt32};
@@ -11,31 +11,30 @@ use super::{FigureRow, FigureTable};
 
 const FIGURES: &str = include_str!("figures.txt");
 
-/// Mainline with its interrupts on an A76, the client on another.
+/// Mainline with interrupts on one A76 and the client on another.
 const IRQ_ON_A76: DriverCosts = DriverCosts {
     kick_ps: 4_000_000,
     wake_ps: 7_000_000,
     ..DriverCosts::MAINLINE
 };
-/// The same with interrupts and client on one A76.
+/// Mainline with interrupts and client on the same A76.
 const ONE_A76: DriverCosts = DriverCosts {
     wake_ps: 2_500_000,
     ..IRQ_ON_A76
 };
-/// Interrupts on an A55, but address spaces stay attached (a patch that mainline
-/// has not).
+/// Interrupts on an A55, with address spaces that stay attached (a patch that is not in mainline).
 const KEPT_ATTACHED: DriverCosts = DriverCosts {
     attach_ps: 0,
     ..DriverCosts::MAINLINE
 };
 
-/// A machine at the clock of most figures, and one as it boots.
+/// A machine at the clock of most figures, and one at the boot clock.
 const FAST: Machine = Machine::RK3588;
 const SLOW: Machine = FAST.at_clock(Machine::BOOT_CLOCK_HZ);
 
-/// Tasks of [`TILE`] that one job has.
+/// Tasks of [`TILE`] in a job.
 const TASKS: usize = 64;
-/// Five jobs of them: 320 tiles.
+/// Five such jobs: 320 tiles.
 const FIVE: TileJobs = TileJobs {
     each: 5,
     ..TileJobs::ONE
@@ -44,12 +43,12 @@ const FIVE_CHAINED: TileJobs = TileJobs {
     chained: true,
     ..FIVE
 };
-/// The tiles of longer jobs, of a lone task, and of a tiny job.
+/// The tiles of a job of 16 tasks, of a single task, and of a tiny job.
 const SIXTEENTH: TimedTile = TimedTile::new(Fp16ToFp16, 256, 512, 256);
 const SINGLE: TimedTile = TimedTile::new(Fp16ToFp16, 64, 256, 512);
 const TINY: TimedTile = TimedTile::new(Fp16ToFp16, 8, 64, 16);
 
-/// The product that most figures are about: M, K, N.
+/// The matmul of most figures: M, K, N.
 const SIZE: (u32, u32, u32) = (512, 3840, 4096);
 
 const US: f64 = 1e6;
@@ -64,7 +63,7 @@ pub(super) fn all() -> Result<Vec<FigureTable>> {
     both.map(|(text, model)| table(text, &model()?)).collect()
 }
 
-/// A table of figures.txt beside what is modelled.
+/// A table of figures.txt with the modelled values.
 fn table(text: &'static str, modelled: &[f64]) -> Result<FigureTable> {
     let mut lines = text.lines();
     let (title, conditions) = lines.next().zip(lines.next()).context("no conditions")?;
@@ -97,17 +96,17 @@ fn table(text: &'static str, modelled: &[f64]) -> Result<FigureTable> {
     })
 }
 
-/// Seconds of one job of one task.
+/// Seconds of a job with one task.
 fn submit(driver: DriverCosts, tile: TimedTile) -> Result<f64> {
     latency(&FAST.with_driver(driver), TileJobs::ONE, &[tile.work()?])
 }
 
-/// The wait for jobs of 64 tiles, seconds.
+/// Seconds for `jobs`, each of 64 tiles.
 fn wait(machine: &Machine, jobs: TileJobs) -> Result<f64> {
     latency(machine, jobs, &[TILE.work()?; TASKS])
 }
 
-/// One of those tiles.
+/// Seconds for one of those tiles.
 fn tile(machine: &Machine, jobs: TileJobs) -> Result<f64> {
     Ok(wait(machine, jobs)? / (jobs.each * TASKS) as f64)
 }
@@ -159,7 +158,7 @@ fn cores() -> Result<Vec<f64>> {
     Ok([rates?, vec![installed, installed - kept]].concat())
 }
 
-/// fp16 with sums on the NPU, five files.
+/// An FP16 matmul with sums on the NPU and five files.
 fn fp16(size: (u32, u32, u32)) -> CutProduct {
     CutProduct {
         ty: Fp16ToFp16,
@@ -172,7 +171,7 @@ fn fp16(size: (u32, u32, u32)) -> CutProduct {
     }
 }
 
-/// The same with output buffers as long as needed.
+/// The FP16 matmul with output buffers of the needed size.
 fn right_sized() -> CutProduct {
     CutProduct {
         right_sized: true,
@@ -208,8 +207,8 @@ fn products() -> Result<Vec<f64>> {
     products.iter().map(|product| product.gops(&FAST)).collect()
 }
 
-/// Products whose tiles of half the width, 256x512x128 in place of 256x384x256, were
-/// measured: M, K, N.
+/// Matmuls that were also measured with tiles of half the width, 256x512x128 instead of
+/// 256x384x256: M, K, N.
 fn narrowed() -> Result<Vec<(u32, u32, u32)>> {
     let sizes = FIGURES
         .lines()
@@ -235,7 +234,7 @@ fn levers() -> Result<Vec<f64>> {
     // Four tiles of N share the rows of A.
     let shared = (device(plain)? + 3 * device(reusing)?) as f64 / (4 * device(plain)?) as f64;
     let gain = |size| {
-        // As the library's one-shot call cuts it.
+        // As in the library's one-shot call.
         let time = |tile| {
             let call = CutProduct {
                 tile,
@@ -258,7 +257,7 @@ fn levers() -> Result<Vec<f64>> {
 mod tests {
     use super::*;
 
-    /// Modelled and published figure of the rows that plans rest on.
+    /// The model agrees with the published figures that plans depend on.
     #[test]
     fn the_figures_that_matter_are_within_a_sixth() {
         let tables = all().unwrap();
@@ -279,7 +278,7 @@ mod tests {
         }
     }
 
-    /// The parameter is what its documentation says it is.
+    /// `core_bytes_per_clock` is the best fit, as its documentation says.
     #[test]
     fn the_bytes_of_a_clock_are_the_best_fit() {
         let [sixteen, single] = [SIXTEENTH, SINGLE].map(|tile| tile.work().unwrap());

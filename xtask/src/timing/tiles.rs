@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tiles of a matrix product, as librocketnpu's planner cuts it, what the timing model reads
-//! from their register programs, and how long jobs of them take on a modelled machine.
+//! Tiles of a matmul as librocketnpu's planner makes them, the work that the timing model reads
+//! from their register programs, and the time of jobs of them on a modelled machine.
 
 use anyhow::{Context, Result};
 use rknpu_regcmd::MatmulType::Fp16ToFp16;
@@ -14,18 +14,18 @@ const SHARED_OPERAND_FP16: u32 = 0x0001_7d40;
 /// ERDMA_CFG of the same programs: one 16-bit element for each pixel.
 const ELEMENTS_16_BIT: u32 = 0x4000_0008;
 
-/// The tile that most figures are about.
+/// The tile of most figures.
 pub(super) const TILE: TimedTile = TimedTile::new(Fp16ToFp16, 256, 384, 256);
 
-/// A tile of a product as one task, for the timing model.
+/// One tile of a matmul as a task, for the timing model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimedTile {
     pub(super) ty: MatmulType,
     /// M, K, N.
     pub(super) size: [u32; 3],
-    /// Adds to the result of the tile before, by EW (fp16 only).
+    /// Adds to the result of the tile before it, with EW (FP16 only).
     pub(super) adds: bool,
-    /// Finds its rows of A in CBUF.
+    /// Reuses its rows of A in CBUF.
     pub(super) reuses: bool,
 }
 
@@ -39,7 +39,7 @@ impl TimedTile {
         }
     }
 
-    /// What the tile's program moves and computes.
+    /// Bytes and operations of the tile's program.
     pub(super) fn work(&self) -> Result<TaskWork> {
         let nowhere = BufferId(0).at(0);
         let ([m, k, n], [a, b, c]) = (self.size, [nowhere; 3]);
@@ -70,7 +70,7 @@ impl TimedTile {
     }
 }
 
-/// Jobs of a product, or of a benchmark.
+/// Jobs of a matmul or a benchmark.
 #[derive(Clone, Copy)]
 pub(super) struct TileJobs {
     pub(super) files: usize,
@@ -86,8 +86,8 @@ impl TileJobs {
     };
 }
 
-/// Seconds from the first submit until the client of the last job wakes, where
-/// each job of a file is submitted when the one before has ended.
+/// Seconds from the first submit until the client of the last job wakes. Each job of a file is
+/// submitted after the one before it has ended.
 pub(super) fn latency(machine: &Machine, jobs: TileJobs, tasks: &[TaskWork]) -> Result<f64> {
     let TileJobs {
         files,

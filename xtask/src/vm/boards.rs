@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask vm first`: `npu-probe first` on the real driver, on boards that differ. It
-//! must end, and name what differs and nothing else.
+//! `cargo xtask vm first`: runs `npu-probe first` on the real driver, on imitated boards that
+//! differ. It must finish and name exactly the differences.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use super::qemu::Streams;
 use super::runner::{GuestRunner, ProgramFailed};
 
 const PROGRAM: &str = "npu-probe";
-/// The guest's processors are slow, and each rung is computed twice.
+/// Seconds. The guest's processors are slow, and each rung is computed twice.
 const LIMIT: u64 = 3600;
 /// Seconds that a rung may take in the guest, on a busy machine.
 const RUNG_LIMIT: &str = "900";
@@ -24,15 +24,15 @@ pub(crate) struct FirstArgs {
     boards: Vec<String>,
 }
 
-/// A board, and what `first` must say of it.
+/// An imitated board, and the expected output of `first`.
 struct PlayedBoard {
     name: &'static str,
     /// Options of the guest's NPU.
     npu: &'static [&'static str],
     verdict: &'static str,
-    /// The rung that is named; none other is.
+    /// The only rung that `first` names.
     cause: Option<&'static str>,
-    /// What is shown of it.
+    /// Text that `first` shows for it.
     shown: &'static str,
 }
 
@@ -81,7 +81,7 @@ const BOARDS: [PlayedBoard; 6] = [
     },
 ];
 
-/// What is read of `first --json`.
+/// The fields of `first --json` that are checked.
 #[derive(Deserialize)]
 struct Report {
     verdict: String,

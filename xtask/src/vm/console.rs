@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the guest's kernel writes to its console, and which of its lines are complaints.
+//! Finds complaints in the console output of the guest's kernel.
 
 use std::path::PathBuf;
 
-/// Words that make a line of the console a complaint.
+/// A line of the console with one of these words is a complaint.
 const COMPLAINTS: &str = include_str!("../../../tests/hw/expected/complaints.txt");
 
-/// What a kernel may say while all is well.
+/// Warnings that known kernel bugs cause.
 const EXPECTED: &str = include_str!("../../../tests/hw/expected/console.txt");
 
 /// Lines that are shown after a failure.
 const TAIL: usize = 25;
 
-/// The complaints for people, with how often each is there, whenever and in whichever
-/// process, and the known bugs that they come from; whether all do. The kernel has
-/// `patches`, each of the name of the bug that it mends.
+/// Lines for people about the complaints: each with its count, whatever its time and process, and
+/// the known bug that causes it. Also returns whether all have a known bug. `patches` are applied
+/// to the kernel; each has the name of the bug that it fixes.
 pub(super) fn told(console: &str, patches: &[PathBuf]) -> (Vec<String>, bool) {
     let mut found: Vec<(&str, usize)> = Vec::new();
     for line in console.lines() {
-        // `[    1.234567] `, behind what a program may have left on the line.
+        // Removes `[ 1.234567] ` and anything that a program has left before it on the line.
         let line = line.split_once("] ").map_or(line, |(_, rest)| rest).trim();
-        // Nor on which processor, at which instruction of a function.
+        // Removes the processor, and the offset in a function.
         let line = [", CPU#", "+0x"]
             .into_iter()
             .fold(line, |line, mark| line.split(mark).next().unwrap_or(line));
@@ -52,13 +52,13 @@ pub(super) fn tail(console: &str) -> String {
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
 }
 
-/// The lines of a list that are no comments.
+/// The lines of a list without comments.
 fn entries(list: &str) -> impl Iterator<Item = &str> {
     list.lines().filter(|line| !line.starts_with('#'))
 }
 
-/// The bug because of which a kernel may say this, a warning: what KASAN finds in
-/// the same function is something else.
+/// The known bug that causes this line, if it is a warning. What KASAN finds in the same function
+/// is a different bug.
 fn expected(line: &str) -> Option<&'static str> {
     if !line.contains("WARNING: ") {
         return None;

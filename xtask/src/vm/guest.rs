@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options that say what a guest is: its kernel, its QEMU, its size.
+//! Options of a guest: its kernel, its QEMU, its size.
 
 use std::path::PathBuf;
 
@@ -50,7 +50,7 @@ pub(crate) struct Guest {
     pub(super) console: Option<PathBuf>,
 }
 
-/// An option of the guest's NPU as its plugin takes it.
+/// Checks an option of the guest's NPU, and converts it for the plugin.
 fn npu_option(text: &str) -> Result<String, String> {
     if text.starts_with("wedged=") {
         return Ok(text.to_owned());

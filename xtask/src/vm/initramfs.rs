@@ -8,37 +8,36 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use cpio::newc::{Builder, trailer};
 
-/// Types and rights.
+/// File types and permissions.
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const DEVICE: u32 = 0o020_600;
 
-/// Device nodes that must be there before anything can be mounted: the first
-/// process gets the one as its output, and Rust's runtime wants the other.
+/// Device nodes that must exist before anything is mounted: the first process has the one as its
+/// output, and Rust's runtime needs the other.
 const NODES: [(&str, u32, u32); 2] = [("dev/console", 5, 1), ("dev/null", 1, 3)];
 
-/// Where `vm-init` finds its command, that command's variables, and which files
-/// to send when the command has ended.
+/// Files in which `vm-init` finds its command, the command's variables, and the files to send when
+/// the command has ended.
 const COMMAND: &str = "vm/command";
 const ENVIRONMENT: &str = "vm/environment";
 const WANTED: &str = "vm/wanted";
-/// Directories at which `vm-init` mounts file systems.
+/// Directories where `vm-init` mounts file systems.
 const PLACES: [&str; 4] = ["dev", "proc", "sys", "tmp"];
 
-/// The guest's files by path, and what `vm-init` is to do with them.
+/// The guest's files by path, including the instructions for `vm-init`.
 #[derive(Clone, Debug)]
 pub(super) struct Initramfs(BTreeMap<String, Vec<u8>>);
 
 impl Initramfs {
-    /// With `init` as the first process.
+    /// A file system with `init` as the first process.
     pub(super) fn new(init: &Path) -> Result<Self> {
         let mut files = Self(BTreeMap::new());
         files.add(init, "/init")?;
         Ok(files)
     }
 
-    /// Puts the file or directory at `host` at `guest`, what links point to in
-    /// place of links.
+    /// Copies the file or directory at `host` to `guest`. Links are replaced by their targets.
     pub(super) fn add(&mut self, host: &Path, guest: &str) -> Result<()> {
         if host.is_dir() {
             let entries =
@@ -56,17 +55,17 @@ impl Initramfs {
         Ok(())
     }
 
-    /// The variables of what is to be run, as `NAME=VALUE`.
+    /// Sets the variables of the program, as `NAME=VALUE`.
     pub(super) fn environment(&mut self, variables: &[impl AsRef<str>]) {
         self.list(ENVIRONMENT, variables);
     }
 
-    /// Says which program is to be run, with its arguments.
+    /// Sets the program to run, with its arguments.
     pub(super) fn command(&mut self, words: &[impl AsRef<str>]) {
         self.list(COMMAND, words);
     }
 
-    /// Says which files the guest is to hand out when the program has ended.
+    /// Sets the files that the guest sends when the program has ended.
     pub(super) fn want(&mut self, paths: &[impl AsRef<str>]) {
         self.list(WANTED, paths);
     }
@@ -84,7 +83,7 @@ impl Initramfs {
             directories.extend(parents.map(Path::to_owned));
         }
         directories.retain(|path| path != Path::new(""));
-        // Sorted, a directory comes before what is in it.
+        // In sorted order a directory comes before its contents.
         directories.sort();
         directories.dedup();
         let mut archive = Vec::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kernels for the guest: Debian's source packages, cross-compiled with the
-//! few drivers that a guest needs, and kept.
+//! Kernels for the guest: Debian's source packages, cross-compiled with the few drivers that a
+//! guest needs, and kept.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -25,26 +25,24 @@ const PACKAGE: &str = "linux-source-";
 /// The first kernel with the driver.
 const FIRST: [u32; 2] = [6, 18];
 
-/// Options of the guest's kernel: the few drivers that a guest needs; what 7.3 has as part of
-/// SYSCTL, and earlier ones want to be asked for; and what lets the kernel look for mistakes
-/// of its own.
+/// Options of the guest's kernel: the few drivers that a guest needs; an option that is part of
+/// SYSCTL in 7.3 but separate before; and the kernel's checks of itself.
 const FRAGMENT: &str = include_str!("kernel.config");
 const BEFORE_7_3: &str = "CONFIG_PROC_SYSCTL=y\n";
 const KASAN: &str = include_str!("kasan.config");
 
-/// Where the kernel's makefiles leave what QEMU boots.
+/// The image for QEMU in the kernel's output directory.
 const IMAGE: &str = "arch/arm64/boot/Image";
 
-/// Programs that building a kernel needs beside a compiler, and all packages.
+/// Programs that a kernel build needs besides a compiler, and the packages of all of them.
 const NEEDED: [&str; 7] = ["make", "flex", "bison", "bc", "tar", "xz", "patch"];
 const PACKAGES: &str = "make gcc gcc-aarch64-linux-gnu flex bison bc tar xz-utils patch";
 
-/// The kernels that were built: a directory outside of the work tree, which outlives
-/// it.
+/// The built kernels: a directory outside the work tree, which outlives the tree.
 #[derive(Debug)]
 pub(super) struct KernelStore {
     pub(super) directory: PathBuf,
-    /// A gcc, and how it describes itself.
+    /// A gcc, and its version text.
     compiler: [String; 2],
 }
 
@@ -72,15 +70,15 @@ impl KernelStore {
         })
     }
 
-    /// Makes others who want the lock `name` wait until the file is closed.
+    /// Takes the lock `name`, which others wait for until the file is closed.
     pub(super) fn lock(&self, name: &str) -> Result<File> {
         let lock = File::create(self.directory.join(name)).context("making a lock")?;
         lock.lock().context("waiting for a lock")?;
         Ok(lock)
     }
 
-    /// The file of the kernel that QEMU boots, built unless it is there. Of a tree of the
-    /// user's own what has changed is built.
+    /// The file of the kernel that QEMU boots, built if it is missing. A source tree of the user is
+    /// always rebuilt where it has changed.
     pub(super) fn get(&self, kernel: &KernelArgs) -> Result<PathBuf> {
         match (&kernel.tree, self.find(kernel)?) {
             (None, Some(version)) => self.image(&version, kernel),
@@ -88,7 +86,7 @@ impl KernelStore {
         }
     }
 
-    /// The version of the newest one that is built, and would be built the same now.
+    /// The newest built version that a build now would give unchanged.
     fn find(&self, kernel: &KernelArgs) -> Result<Option<String>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory).context("listing kernels")? {
@@ -110,8 +108,8 @@ impl KernelStore {
         Ok(found.into_iter().max_by_key(|version| numbers(version)))
     }
 
-    /// The newest one that Debian offers, of the version that is wanted if it is
-    /// among them; built if it is not yet. Or the user's own.
+    /// The newest kernel that Debian offers, of the wanted version if there is one, or the user's
+    /// own. Builds it if it is missing.
     pub(super) fn build(&self, kernel: &KernelArgs) -> Result<PathBuf> {
         let _lock = self.lock("build.lock")?;
         if let Some(missing) = first_missing(NEEDED.into_iter().chain([&self.compiler[0][..]])) {
@@ -159,7 +157,7 @@ impl KernelStore {
         Ok(image)
     }
 
-    /// The file of a kernel, in a directory named by a digest of all that it is made of.
+    /// The file of a kernel, in a directory named by a digest of everything it is made from.
     fn image(&self, version: &str, kernel: &KernelArgs) -> Result<PathBuf> {
         let mut all = vec![
             version.to_owned().into_bytes(),
@@ -175,7 +173,7 @@ impl KernelStore {
             .join(format!("linux-{version}-{key:032x}/Image")))
     }
 
-    /// Builds what has changed of a tree of the user's own, beside it.
+    /// Builds the changes of a source tree of the user, in a separate directory.
     fn build_tree(&self, tree: &Path, kasan: bool) -> Result<PathBuf> {
         let tree = fs::canonicalize(tree).with_context(|| format!("finding {}", tree.display()))?;
         let name = tree.to_string_lossy();
@@ -188,8 +186,7 @@ impl KernelStore {
         Ok(output.join(IMAGE))
     }
 
-    /// Fetches and compiles a kernel, and moves it to its place when it is
-    /// whole.
+    /// Fetches and compiles a kernel, and moves it to its place when it is complete.
     fn make(
         &self,
         apt: &PrivateApt,
@@ -204,7 +201,7 @@ impl KernelStore {
         }
         for file in apt.download(&[&format!("{package}={version}")], false)? {
             unpack(&file, &work)?;
-            // They are large, and of no use twice.
+            // The packages are large and needed only once.
             fs::remove_file(file).context("removing the package")?;
         }
         let output = work.join("output");
@@ -220,7 +217,7 @@ impl KernelStore {
         fs::remove_dir_all(&work).context("removing the source")
     }
 
-    /// What compiles the tree at `source` in `output`.
+    /// The command that compiles the tree at `source` into `output`.
     fn script(&self, source: &Path, output: &Path, kasan: bool) -> Result<Command> {
         fs::create_dir_all(output).context("making the directory")?;
         fs::write(output.join("fragment"), configuration(kasan))
@@ -240,8 +237,7 @@ fn configuration(kasan: bool) -> String {
     [FRAGMENT, BEFORE_7_3, if kasan { KASAN } else { "" }].concat()
 }
 
-/// The newest of the packages, with their versions, that have the driver and
-/// the version that is wanted.
+/// The newest package with the driver and of the wanted version, and its own version.
 fn newest<'a>(
     offered: &'a [(String, String)],
     kernel: &KernelArgs,
@@ -252,7 +248,7 @@ fn newest<'a>(
         .max_by_key(|(_, version)| numbers(version))
 }
 
-/// Whether a version is the one that is wanted, or begins with it.
+/// Whether a version is the wanted one, or begins with it.
 fn fits(version: &str, kernel: &KernelArgs) -> bool {
     kernel.version.as_deref().is_none_or(|wanted| {
         let rest = version.strip_prefix(wanted);
@@ -260,7 +256,7 @@ fn fits(version: &str, kernel: &KernelArgs) -> bool {
     })
 }
 
-/// The numbers of a version, `7.3.4-1~bpo13+1` say, in order.
+/// The numbers of a version such as `7.3.4-1~bpo13+1`, in order.
 fn numbers(version: &str) -> Vec<u32> {
     let parts = version.split(|c: char| !c.is_ascii_digit());
     parts.filter_map(|part| part.parse().ok()).collect()

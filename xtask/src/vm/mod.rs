@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask vm`: programs on the real `rocket` driver, in a virtual machine
-//! whose NPU is the software chip. See docs/vm.md.
+//! `cargo xtask vm`: runs programs on the real `rocket` driver, in a virtual machine whose NPU is
+//! the software chip. See docs/vm.md.
 
 mod boards;
 mod console;
@@ -76,7 +76,7 @@ pub(crate) struct ShellArgs {
     programs: Vec<String>,
 }
 
-/// Programs without which nothing works.
+/// Programs that every command needs.
 const NEEDED: [&str; 2] = ["apt-get", "dpkg-deb"];
 
 /// Debian's shell and tools in one static file, and its place in the guest.
@@ -84,13 +84,13 @@ const BUSYBOX: &str = "busybox-static";
 const SUITE: &str = "trixie";
 const SHELL: &str = "/bin/busybox";
 
-/// Makes the tools' names, and becomes the shell.
+/// Installs the tools' names, then runs the shell.
 const START: &str = "/bin/busybox --install -s /bin; exec /bin/busybox sh -i";
 
-/// Seconds after which somebody who left a shell has gone home: a day.
+/// Time limit of a shell, in seconds: a day.
 const SHELL_LIMIT: u64 = 24 * 60 * 60;
 
-/// What a shell adds to the number of a signal.
+/// A shell adds this to the number of a signal.
 const SIGNALLED: i32 = 128;
 
 pub(crate) fn run(command: &VmCommand) -> Result<()> {
@@ -111,7 +111,7 @@ pub(crate) fn run(command: &VmCommand) -> Result<()> {
     }
 }
 
-/// Runs the program; fails as it does.
+/// Runs the program; ends with its status.
 fn run_program(arguments: &RunArgs) -> Result<()> {
     let runner = GuestRunner::prepare(&arguments.guest)?;
     let mut command = arguments.command.clone();
@@ -171,7 +171,7 @@ fn run_shell(arguments: &ShellArgs) -> Result<()> {
     files.command(&[shell.as_str(), "sh", "-c", START]);
     let finished = runner.run(files, SHELL_LIMIT, Streams::Terminal)?;
     finished.tell_complaints();
-    // How the last command of a shell ended says nothing of the shell.
+    // The status of the last command in a shell does not matter.
     ensure!(
         matches!(finished.left.end, ProgramEnd::Exit(_)),
         ProgramFailed(1)
@@ -179,7 +179,7 @@ fn run_shell(arguments: &ShellArgs) -> Result<()> {
     Ok(())
 }
 
-/// Puts files into a guest, each a `HOST:GUEST`.
+/// Copies files into a guest, each given as `HOST:GUEST`.
 fn add(files: &mut Initramfs, pairs: &[String]) -> Result<()> {
     pairs.iter().try_for_each(|text| {
         let (host, guest) = pair(text, false)?;
@@ -187,7 +187,7 @@ fn add(files: &mut Initramfs, pairs: &[String]) -> Result<()> {
     })
 }
 
-/// Both sides of `FIRST:SECOND`, of which the one in the guest is a whole path.
+/// Both parts of `FIRST:SECOND`. The guest's path must be absolute.
 fn pair(text: &str, guest_is_first: bool) -> Result<(&str, &str)> {
     let (first, second) = text.split_once(':').unwrap_or_default();
     let guest = if guest_is_first { first } else { second };

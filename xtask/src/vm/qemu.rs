@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a guest: Debian's QEMU, unchanged, with the NPU as a plugin.
+//! Runs a guest in Debian's QEMU, unchanged, with the NPU as a plugin.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -21,28 +21,27 @@ use crate::arch::Arch;
 use crate::debian::Sysroot;
 use crate::process;
 
-/// QEMU comes from the suite that is stable now: version 10.0.
+/// Debian's stable suite, which has QEMU 10.0.
 const SUITE: &str = "trixie";
 const PACKAGE: &str = "qemu-system-arm";
 const PROGRAM: &str = "usr/bin/qemu-system-aarch64";
 
-/// What the kernel is told. It leaves the memory above alone, where the NPU's
-/// registers are, ends the run if it panics, and tells of each mistake that KASAN
-/// finds.
+/// The kernel's command line. The kernel leaves the memory above alone, where the NPU's registers
+/// are. It ends the run if it panics, and reports each error that KASAN finds.
 const KERNEL_ARGUMENTS: &str = "console=ttyAMA0 panic=-1 kasan_multi_shot";
 
-/// The device with the ports, at the one transport of the device tree.
+/// The device with the ports, on the only transport of the device tree.
 const VIRTIO: &str = "virtio-serial-device,bus=virtio-mmio-bus.0";
 
 /// The guest's RAM.
 const MIB: u64 = board::RAM_BYTES >> 20;
 
-/// A guest that QEMU is to run.
+/// A guest for QEMU to run.
 pub(super) struct VirtualMachine<'a> {
     pub(super) kernel: &'a Path,
     pub(super) files: Initramfs,
     pub(super) plugin: &'a Path,
-    /// Directory for files of this run. It must not exist, and does not afterwards.
+    /// Directory for files of this run. It must not exist, and is removed afterwards.
     pub(super) directory: &'a Path,
     pub(super) processors: u32,
     pub(super) cores: u32,
@@ -52,14 +51,14 @@ pub(super) struct VirtualMachine<'a> {
     pub(super) streams: Streams,
 }
 
-/// Where the guest's program writes, and what it reads.
+/// Standard input and output of the guest's program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Streams {
-    /// What it writes is kept; it reads nothing.
+    /// Its output is kept; it has no input.
     Kept,
-    /// It writes where this process does, and reads nothing.
+    /// Its output is this process's; it has no input.
     Output,
-    /// It writes where this process does, and reads what this process is given.
+    /// Its output and input are this process's.
     Terminal,
 }
 
@@ -68,33 +67,33 @@ pub(super) enum Streams {
 pub(super) enum ProgramEnd {
     Exit(i32),
     Signal(i32),
-    /// The program did not end, and why not.
+    /// The program did not end; the reason.
     Failed(String),
 }
 
-/// What a guest leaves.
+/// The results of a guest.
 #[derive(Debug)]
 pub(super) struct Remains {
     pub(super) end: ProgramEnd,
-    /// All that the kernel said.
+    /// The kernel's console output.
     pub(super) console: String,
-    /// The files that were asked for; none that is not there.
+    /// The requested files; `None` for a missing one.
     pub(super) files: Vec<Option<Vec<u8>>>,
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
 }
 
-/// The command that starts a QEMU, without the guest's options, and its arguments.
+/// The command that starts QEMU, without the guest's options: program and arguments.
 #[derive(Debug)]
 pub(super) struct Qemu(Vec<PathBuf>);
 
 impl Qemu {
-    /// A QEMU of the user's own.
+    /// The user's QEMU.
     pub(super) fn at(path: &Path) -> Self {
         Self(vec![path.to_owned()])
     }
 
-    /// Fetches Debian's with its libraries, unless that was done.
+    /// Fetches Debian's QEMU with its libraries, if it is missing.
     pub(super) fn fetch(kernels: &KernelStore) -> Result<Self> {
         let _lock = kernels.lock("qemu.lock")?;
         let directory = kernels.directory.join("qemu");
@@ -197,14 +196,14 @@ impl Qemu {
         let mut command = process::limited(&command, machine.limit);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.spawn().context("starting QEMU")?;
-        // Its ends of the pipes are its alone, or they would never end.
+        // Only QEMU may hold its ends of the pipes, or reading never ends.
         drop(inherited);
         let ended = child.wait().context("waiting for QEMU")?;
         for copy in copies {
             let copied = copy.join().map_err(|_| anyhow!("a reader panicked"))?;
             copied.context("passing on what the program writes")?;
         }
-        // What QEMU did not come to make is empty.
+        // A file that QEMU did not make counts as empty.
         let left = |name| fs::read(file(name)).unwrap_or_default();
         let text = |name| String::from_utf8_lossy(&left(name)).into_owned();
         let end = match process::in_time(ended, machine.limit) {
@@ -222,14 +221,14 @@ impl Qemu {
     }
 }
 
-/// A port of the guest that is the character device.
+/// Adds a port of the guest, connected to the character device.
 fn port(command: &mut Command, name: &str, device: &str) {
     command.args(["-chardev", device, "-device"]);
     command.arg(format!("virtserialport,chardev={name},name={name}"));
 }
 
-/// The files that `vm-init` sent: each a length and as many bytes. What is not
-/// whole is not there.
+/// The files that `vm-init` sent, each as a length and its bytes. Incomplete files count as
+/// missing.
 fn files_of(mut bytes: &[u8]) -> Vec<Option<Vec<u8>>> {
     let mut files = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk() {
@@ -243,7 +242,7 @@ fn files_of(mut bytes: &[u8]) -> Vec<Option<Vec<u8>>> {
     files
 }
 
-/// How `vm-init` says that its program ended.
+/// Parses the status that `vm-init` reports for its program.
 fn parse(status: &str) -> ProgramEnd {
     let line = status.trim();
     let number = |word| line.strip_prefix(word).and_then(|rest| rest.parse().ok());
@@ -263,7 +262,7 @@ fn parse(status: &str) -> ProgramEnd {
 struct Inherited(Vec<OwnedFd>);
 
 impl Inherited {
-    /// Passes one on; returns its number.
+    /// Adds a descriptor; returns its number.
     fn add(&mut self, fd: impl Into<OwnedFd>) -> Result<i32> {
         let fd = fd.into();
         fcntl_setfd(&fd, FdFlags::empty()).context("letting QEMU inherit a file")?;
@@ -272,8 +271,7 @@ impl Inherited {
         Ok(number)
     }
 
-    /// A connection between QEMU's character device `name` and the plugin;
-    /// returns the plugin's end.
+    /// Connects QEMU's character device `name` with the plugin; returns the plugin's end.
     fn connect(&mut self, command: &mut Command, name: &str) -> Result<i32> {
         let (qemu, plugin) = UnixStream::pair().context("making a connection")?;
         let fd = self.add(qemu)?;
@@ -281,7 +279,7 @@ impl Inherited {
         self.add(plugin)
     }
 
-    /// A character device `name`, all that it writes goes `to`.
+    /// Adds a character device `name` whose output goes to `to`.
     fn pass_on(
         &mut self,
         name: &str,
@@ -290,7 +288,7 @@ impl Inherited {
     ) -> Result<String> {
         let (mut reader, writer) = io::pipe().context("making a pipe")?;
         copies.push(thread::spawn(move || io::copy(&mut reader, &mut to)));
-        // QEMU opens it as a file, which must not be cut off.
+        // QEMU opens it as a file and must not truncate it.
         let path = format!("/proc/self/fd/{}", self.add(writer)?);
         Ok(format!("file,id={name},path={path},append=on"))
     }

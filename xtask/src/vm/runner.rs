@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs programs in guests: a kernel, a QEMU that runs it, and what the guest leaves.
+//! Runs programs in guests: combines a kernel, a QEMU and the results of the guest.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,7 +20,7 @@ use crate::{build, paths};
 /// Seconds after which a guest whose program has not ended is killed.
 pub(super) const LIMIT: u64 = 600;
 
-/// Runs guests of one kind.
+/// Runs guests with the same options.
 #[derive(Debug)]
 pub(super) struct GuestRunner {
     guest: Guest,
@@ -30,8 +30,8 @@ pub(super) struct GuestRunner {
     init: PathBuf,
 }
 
-/// What a guest leaves, and what its kernel complained of, for people; whether all of
-/// that comes from bugs that it is known to have.
+/// The results of a guest, its kernel's complaints as lines for people, and whether known bugs
+/// cause all of them.
 #[derive(Debug)]
 pub(super) struct FinishedGuest {
     pub(super) left: Remains,
@@ -40,10 +40,10 @@ pub(super) struct FinishedGuest {
 }
 
 impl GuestRunner {
-    /// Fetches and builds all that such guests take, unless it is there.
+    /// Fetches and builds everything that such guests need and that is missing.
     pub(super) fn prepare(guest: &Guest) -> Result<Self> {
         if let Some(path) = &guest.console {
-            // Not what an earlier run said.
+            // Removes the output of an earlier run.
             File::create(path).context("writing what the kernel said")?;
         }
         let kernels = KernelStore::open()?;
@@ -59,13 +59,13 @@ impl GuestRunner {
         })
     }
 
-    /// Guests have an NPU of these options from now on.
+    /// Sets the NPU's options for further guests.
     pub(super) fn play(&mut self, npu: &[&str]) {
         self.guest.npu = npu.iter().map(ToString::to_string).collect();
     }
 
-    /// What a guest has at least, and the place of the program in it: one of this
-    /// workspace, by name, or a path where the caller puts it.
+    /// The minimal files of a guest, and the program's path in it. The program is one of this
+    /// workspace, by name, or a path at which the caller puts it.
     pub(super) fn files(&self, program: &str) -> Result<(Initramfs, String)> {
         let mut files = Initramfs::new(&self.init)?;
         if program.contains('/') {
@@ -76,8 +76,7 @@ impl GuestRunner {
         Ok((files, place))
     }
 
-    /// Runs a guest, in which `files` say what to do, for `limit` seconds unless told
-    /// otherwise.
+    /// Runs a guest with `files`, for at most `limit` seconds unless the user set another limit.
     pub(super) fn run(
         &self,
         files: Initramfs,
@@ -113,20 +112,20 @@ impl GuestRunner {
 }
 
 impl FinishedGuest {
-    /// Prints what the kernel complained of.
+    /// Prints the kernel's complaints.
     pub(super) fn tell_complaints(&self) {
         self.complaints.iter().for_each(|line| eprintln!("{line}"));
     }
 
-    /// What the program wrote to standard output.
+    /// The program's standard output.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.left.stdout).into_owned()
     }
 
-    /// How the program ended, as wait() has it.
+    /// The program's exit status, as from wait().
     ///
     /// # Errors
-    /// If it did not come to that.
+    /// If the program did not end.
     pub(super) fn status(&self) -> Result<ExitStatus> {
         Ok(ExitStatus::from_raw(match &self.left.end {
             ProgramEnd::Exit(code) => code << 8,
@@ -141,7 +140,7 @@ impl FinishedGuest {
     }
 }
 
-/// The guest's program ended with this exit status, and so does this one.
+/// The exit status of a failed guest program, which this process also ends with.
 #[derive(Debug, thiserror::Error)]
 #[error("exit status {0}")]
 pub(crate) struct ProgramFailed(pub(super) i32);

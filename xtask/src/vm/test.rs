@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask vm test`: the driver suite on the real driver.
+//! `cargo xtask vm test`: runs the driver suite on the real driver.
 //!
-//! What the driver promises is tested in one guest. Rows that trigger known bugs
-//! of the kernel run in another, afterwards: what a kernel does after them means
-//! little.
+//! One guest tests what the driver promises. Rows that trigger known kernel bugs run afterwards in
+//! another guest, since the kernel's state is unreliable after them.
 
 use anyhow::{Result, ensure};
 
@@ -15,7 +14,7 @@ use super::runner::{FinishedGuest, GuestRunner, LIMIT, ProgramFailed};
 /// The program of the driver suite (tests/hw).
 const SUITE: &str = "rocket-conformance";
 
-/// The beginning of the names of rows that trigger bugs.
+/// Prefix of rows that trigger bugs.
 const BUGS: &str = "bug-";
 
 #[derive(clap::Args, Debug)]
@@ -33,13 +32,12 @@ pub(crate) struct TestArgs {
     names: Vec<String>,
 }
 
-/// Runs it. An error of its own kind if a row failed, of another if it did not
-/// come to that.
+/// Runs the suite. The error is [`ProgramFailed`] if a row failed.
 pub(crate) fn run(arguments: &TestArgs) -> Result<()> {
     let runner = GuestRunner::prepare(&arguments.guest)?;
-    // Once: what runs is the same in each guest, whatever is edited meanwhile.
+    // Built once, so that edits meanwhile do not make guests differ.
     let (files, program) = runner.files(SUITE)?;
-    // Runs rows in a guest of their own.
+    // Runs rows in a separate guest.
     let boot = |choice: &[&str], bugs: bool| {
         let mut files = files.clone();
         files.command(&[&[&program[..], "--ktap", "--destructive"], choice].concat());
@@ -77,27 +75,27 @@ pub(crate) fn run(arguments: &TestArgs) -> Result<()> {
     Ok(())
 }
 
-/// What became of one guest, a test of KTAP whose subtests are the suite's rows.
+/// The report of one guest: a KTAP test whose subtests are the suite's rows.
 #[derive(Debug)]
 struct GuestReport {
     name: &'static str,
     ok: bool,
-    /// What the suite and the kernel wrote, indented as subtests are.
+    /// Output of the suite and the kernel, indented as subtests.
     text: String,
-    /// How each row ended, without what a directive says beside its word.
+    /// The result of each row, with only the first word of its directive.
     rows: Vec<String>,
 }
 
 impl GuestReport {
-    /// Of a guest that triggers `bugs`, or of one in which no kernel should complain.
+    /// Report of a guest that triggers `bugs`, or of one in which the kernel should not complain.
     fn new(finished: &FinishedGuest, bugs: bool) -> Self {
         let said = finished.text();
         let mut notes = finished.complaints.clone();
-        // Where bugs are triggered, complaints are what the rows look for.
+        // Rows that trigger bugs expect complaints.
         let mut ok = finished.all_known || bugs;
         match &finished.left.end {
             ProgramEnd::Exit(0) => {}
-            // A failed row is told by its line.
+            // The row's line already reports it.
             ProgramEnd::Exit(1) => ok = false,
             ProgramEnd::Failed(why) => {
                 ok = false;
