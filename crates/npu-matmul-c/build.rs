@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names the interface of the library; threads of ours end in their own time, so that
-//! it stays mapped when a program unloads it.
+//! Sets the library's soname. Keeps the library mapped when a program unloads it, since its threads
+//! end later.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

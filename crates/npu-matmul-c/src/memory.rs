@@ -9,8 +9,7 @@ use crate::status::CallError;
 /// The object behind a handle, or an error if it is null.
 ///
 /// # Safety
-/// `handle` is null, or of this library, not freed, and stays so as long as the result
-/// is used.
+/// `handle` is null, or an object of this library that is not freed as long as the result is used.
 pub(crate) unsafe fn object<'a, T>(
     handle: *const T,
     name: &'static str,
@@ -48,8 +47,8 @@ fn check<T>(pointer: *const T, name: &'static str) -> Result<(), CallError> {
 /// The elements of an array to read.
 ///
 /// # Safety
-/// `array` is null, or has as many elements as `len` says, if it says that there can be
-/// so many. Nobody changes them as long as the result is used.
+/// `array` is null, or has `len` elements if `len` is a possible length. Nobody changes them as
+/// long as the result is used.
 pub(crate) unsafe fn array<'a, T>(
     array: *const T,
     len: Option<usize>,
@@ -57,16 +56,16 @@ pub(crate) unsafe fn array<'a, T>(
 ) -> Result<&'a [T], CallError> {
     let len = checked_len::<T>(len, name)?;
     check(array, name)?;
-    // SAFETY: not null and aligned, so that it has them by the caller's promise; their
-    // size is one that a slice can have.
+    // SAFETY: not null and aligned, so it has these elements by the caller's promise; a slice can
+    // have this size.
     Ok(unsafe { slice::from_raw_parts(array, len) })
 }
 
 /// The elements of an array to write.
 ///
 /// # Safety
-/// `array` is null, or has as many initialised elements as `len` says, if it says that
-/// there can be so many. Nobody else looks at them as long as the result is used.
+/// `array` is null, or has `len` initialised elements if `len` is a possible length. Nobody else
+/// accesses them as long as the result is used.
 pub(crate) unsafe fn array_mut<'a, T>(
     array: *mut T,
     len: Option<usize>,
@@ -74,11 +73,11 @@ pub(crate) unsafe fn array_mut<'a, T>(
 ) -> Result<&'a mut [T], CallError> {
     let len = checked_len::<T>(len, name)?;
     check(array, name)?;
-    // SAFETY: as above, and nobody else has it by the caller's promise.
+    // SAFETY: as above, and nobody else accesses it by the caller's promise.
     Ok(unsafe { slice::from_raw_parts_mut(array, len) })
 }
 
-/// The number of elements, if a slice can have so many.
+/// The number of elements, or an error if a slice cannot have so many.
 fn checked_len<T>(len: Option<usize>, name: &'static str) -> Result<usize, CallError> {
     let most = isize::MAX as usize / size_of::<T>().max(1);
     len.filter(|&len| len <= most)
@@ -103,8 +102,8 @@ pub(crate) unsafe fn matrix<'a, T>(
 /// The elements of a matrix to write.
 ///
 /// # Safety
-/// `matrix` is null, or has `rows * columns` initialised elements that nobody else looks
-/// at as long as the result is used.
+/// `matrix` is null, or has `rows * columns` initialised elements that nobody else accesses as long
+/// as the result is used.
 pub(crate) unsafe fn matrix_mut<'a, T>(
     matrix: *mut T,
     rows: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library as C and Python have it: the examples run, on the model.
+//! Runs the examples in C and Python on the model.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -11,9 +11,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A directory with the library under its name at run time, and the other one.
+/// A directory with the library under its soname and under its link name.
 fn library() -> TempDir {
-    // Cargo puts it beside the tests.
+    // Cargo puts the library beside the tests.
     let test = std::env::current_exe().unwrap();
     let built = test.with_file_name("librocket_npu.so");
     let folder = tempfile::tempdir().unwrap();
@@ -27,7 +27,7 @@ fn here(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
-/// What a program writes that succeeds, on the model.
+/// Runs a program on the model; returns its output. It must succeed.
 fn told(mut command: Command, library: &TempDir) -> String {
     command
         .env("LD_LIBRARY_PATH", library.path())
@@ -38,7 +38,7 @@ fn told(mut command: Command, library: &TempDir) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What an example in C writes.
+/// Compiles and runs a C example; returns its output.
 fn told_by_c(example: &str) -> String {
     let library = library();
     let program = library.path().join(example);

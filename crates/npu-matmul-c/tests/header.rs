@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The header is what the sources say (`BLESS=1` writes it).
+//! Checks that the header matches the sources (`BLESS=1` writes it).
 
 use std::fs;
 use std::path::Path;

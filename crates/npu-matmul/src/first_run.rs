@@ -234,7 +234,7 @@ impl FirstRuns {
     }
 }
 
-/// Chooses the cause with the least evidence: what fewest have run.
+/// Chooses the most likely cause: the one with the least evidence that it works.
 const fn remedy(kind: &TaskKind) -> Remedy {
     match (kind.reuse, kind.form) {
         (Reuse { features: true, .. } | Reuse { weights: true, .. }, _) => {

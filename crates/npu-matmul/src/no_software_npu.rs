@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! In place of `software_npu.rs` in builds without the feature `software-npu`.
+//! Replaces `software_npu.rs` in builds without the feature `software-npu`.
 
 use std::convert::Infallible;
 

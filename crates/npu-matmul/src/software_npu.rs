@@ -18,7 +18,7 @@ pub type SoftwareError = OptionError;
 pub struct SoftwareNpu(Arc<Model>);
 
 impl SoftwareNpu {
-    /// Starts one, and opens it.
+    /// Starts a software NPU, and opens it.
     pub(crate) fn start(options: &str, timeline: bool) -> Result<(Device, Self), SoftwareError> {
         let mut options: ModelOptions = options.parse()?;
         options.timeline |= timeline;
@@ -26,14 +26,15 @@ impl SoftwareNpu {
         Ok((model.open_device(), Self(model)))
     }
 
-    /// Whether the last job was killed because the host has no memory for the data of a
-    /// task. The driver half sees a task that never ends then, as a kernel would.
+    /// Whether the last job was killed because the host has no memory for the data of a task. The
+    /// model's driver half then sees a task that never ends, as a kernel would.
     #[must_use]
     pub fn ran_out_of_memory(&self) -> bool {
         lacked_memory(&self.0.events())
     }
 
-    /// The jobs so far in modelled time, as events of a trace. Their processes count up from
+    /// The jobs so far in modelled time, as events of a trace, with process numbers from 1. Empty
+    /// if jobs are not recorded.
     /// 1. Empty if the jobs are not recorded.
     #[must_use]
     pub fn job_events(&self) -> Vec<ChromeEvent> {
@@ -42,7 +43,7 @@ impl SoftwareNpu {
     }
 }
 
-/// Whether that is why the last job was killed.
+/// Whether the last job was killed because the host lacked memory.
 fn lacked_memory(events: &[Event]) -> bool {
     let mut latest_first = events.iter().rev();
     let diagnosis = latest_first.find_map(|event| match event {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices whose addresses are all given away: a typed error, nothing lost, and
-//! the next product is right once there are some again.
+//! Devices without free addresses: calls return a typed error, nothing leaks, and the next matmul
+//! is right once addresses are free.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -22,8 +22,7 @@ use rocket_uapi::{Bo, ByteLen, Device, Error as DeviceError};
 
 const PAGE_BYTES: usize = 4096;
 
-/// All of a file's addresses but those of `pages` pages, as buffers that
-/// nobody touches.
+/// Allocates all of a file's addresses except those of `pages` pages, as unused buffers.
 fn fill(device: &Device, pages: usize) -> Vec<Bo> {
     let alloc = |bytes| device.alloc(ByteLen::new(bytes).unwrap());
     let hole = (pages > 0).then(|| alloc(pages * PAGE_BYTES).unwrap());
@@ -42,7 +41,7 @@ fn fill(device: &Device, pages: usize) -> Vec<Bo> {
     all
 }
 
-/// Whether there was enough room; if not, the error says so.
+/// Whether there was enough room. If not, checks that the error says so.
 fn had_room<T>(result: Result<T, Error>) -> bool {
     let Err(error) = result else {
         return true;
@@ -67,14 +66,14 @@ fn weights_and_products_without_addresses_are_errors() {
     let loaded = faults.live.load(Ordering::Relaxed);
     let full: Vec<_> = devices.iter().map(|device| fill(device, 0)).collect();
     let filled = faults.live.load(Ordering::Relaxed);
-    // Small weights find room where others are, large ones none.
+    // Small weights share existing buffer objects; large weights find no room.
     assert!(had_room(Problem::load(&engine)));
     let large = Weights::i8(4000, 500, &[1; 4000 * 500]);
     assert!(!had_room(engine.load(large)));
     assert!(!had_room(problem.run(&engine)));
     assert!(!had_room(problem.run_at_once(&engine)));
     assert!(!had_room(problem.run_quantised(&engine)));
-    // Nothing of what was begun is left but room that was given up.
+    // Failed calls leave no buffer objects, and may have freed idle ones.
     assert!(faults.live.load(Ordering::Relaxed) <= filled);
     drop(full);
     assert!(faults.live.load(Ordering::Relaxed) <= loaded);
@@ -88,7 +87,7 @@ fn weights_and_products_without_addresses_are_errors() {
 proptest! {
     #![proptest_config(test_support::cases(12))]
 
-    /// Room for some of it, so that it fails in the midst.
+    /// Some calls have room for a part only, so they fail midway.
     #[test]
     fn whatever_finds_no_address_is_right_once_there_are_some(
         order in prop::collection::vec((0..4_usize, 0..9_usize), 1..6),
@@ -100,7 +99,7 @@ proptest! {
         let expected = problem.run_quantised(&engine).unwrap();
         for (which, pages) in order {
             let full: Vec<_> = devices.iter().map(|device| fill(device, pages)).collect();
-            // Whether there is depends on what the engine keeps for later.
+            // Whether there is room depends on the buffers that the engine keeps.
             match which {
                 0 => had_room(Problem::load(&engine)),
                 1 => had_room(problem.run(&engine)),

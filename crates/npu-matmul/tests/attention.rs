@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attention on the NPU against its definition in float64.
+//! Compares attention on the NPU with its definition in float64.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -16,7 +16,7 @@ use npu_matmul::{Engine, Error, PlanOptions};
 use operands::{CASE, Case, Mask, Operands};
 use proptest::prelude::*;
 
-/// Computes a case, and compares it.
+/// Computes a case, and compares the result.
 fn check(engine: &Engine, case: &Case) {
     let mut operands = Operands::new(case, 1);
     engine.attend([operands.call()]).unwrap();
@@ -26,7 +26,7 @@ fn check(engine: &Engine, case: &Case) {
     operands.check_bound(case.head_dim.div_ceil(512));
 }
 
-/// Programs of a board's default tiles pass the strict model and the lint.
+/// Checks that programs with a board's default tiles pass the strict model and the lint.
 fn on_a_board(cases: &[Case]) {
     watched(PlanOptions::uncalibrated(600_000_000), |engine| {
         for case in cases {
@@ -46,7 +46,7 @@ fn head_sizes() {
     });
     let cases: Vec<_> = cases.collect();
     on_a_board(&cases);
-    // And with tiles as large as is legal.
+    // Also with the largest legal tiles.
     let engine = engine();
     cases.iter().for_each(|case| check(&engine, case));
 }
@@ -182,7 +182,7 @@ fn rows_without_keys_are_zeros() {
     for (index, row) in operands.out.chunks(row).enumerate() {
         assert_eq!(row.iter().all(|&x| x == 0.0), index % 3 == 1, "{index}");
     }
-    // And where there is no key at all.
+    // Also without any key.
     let mut operands = Operands::new(
         &Case {
             keys: 0,
@@ -195,7 +195,7 @@ fn rows_without_keys_are_zeros() {
     assert!(operands.out.iter().all(|&x| x == 0.0));
 }
 
-/// Several calls at once, of different sizes.
+/// Several calls at once, with different sizes.
 #[test]
 fn calls_together() {
     let (engine, _) = strict_engine(PlanOptions::default(), DEVICES);
@@ -226,7 +226,7 @@ fn calls_together() {
     engine.attend([]).unwrap();
 }
 
-/// The same bits with any number of threads and devices.
+/// Results have the same bits with any number of threads and devices.
 #[test]
 fn threads_change_no_bit() {
     let case = Case {
@@ -248,7 +248,7 @@ fn threads_change_no_bit() {
     }
 }
 
-/// The second time nothing is planned, and no buffer or program made.
+/// A second call plans nothing, and makes no buffer or program.
 #[test]
 fn the_second_time_nothing_is_made() {
     let (engine, model) = strict_engine(PlanOptions::default(), DEVICES);
@@ -267,7 +267,7 @@ fn the_second_time_nothing_is_made() {
     let [first, second, third] = [(); 3].map(|()| run());
     assert!(first.plans > 0 && first.jobs > 0);
     assert_eq!(third.plans, first.plans);
-    // Operands each time, but programs once.
+    // Each call writes operands, but programs only once.
     let written = second.bytes_to_device - first.bytes_to_device;
     assert_eq!(third.bytes_to_device - second.bytes_to_device, written);
     assert!(0 < written && written < first.bytes_to_device);
@@ -319,12 +319,12 @@ fn operands_that_do_not_fit() {
         fails(|call| call.mask = HeadRows::new(&[f16::ONE], [1, 33, 1], [0, 0])),
         "the length of the mask's rows"
     );
-    // What was refused leaves the engine as it was.
+    // Rejected calls do not change the engine.
     engine.attend([operands.call()]).unwrap();
     assert!(operands.nmse() <= 1e-5);
 }
 
-/// Queries and scores beyond binary16 are as large as it has numbers, and not NaN.
+/// Queries and scores beyond binary16 become its largest number, not NaN.
 #[test]
 fn what_leaves_the_range_saturates() {
     let (engine, _) = strict_engine(PlanOptions::default(), DEVICES);
@@ -340,8 +340,8 @@ fn what_leaves_the_range_saturates() {
     assert!(operands.out.iter().all(|x| x.is_finite()));
 }
 
-/// What a row does not see does not change its result; what it sees and is not finite
-/// makes NaN of it.
+/// A key that a row does not see does not change the row's result. A visible NaN or infinity makes
+/// it NaN.
 fn check_not_finite(case: &Case, seed: u64, places: &[(bool, usize, usize)]) {
     let (engine, model) = strict_engine(PlanOptions::default(), DEVICES);
     let mut operands = Operands::new(case, seed);
@@ -355,7 +355,7 @@ fn check_not_finite(case: &Case, seed: u64, places: &[(bool, usize, usize)]) {
         };
         let at = place % operand.len();
         operand[at] = [f16::NAN, -f16::NAN, f16::INFINITY, f16::NEG_INFINITY][kind % 4];
-        // By key, then KV head.
+        // Sorted by key, then KV head.
         let vector = at / dim;
         lost.push((vector / case.kv_heads, vector % case.kv_heads));
     }
@@ -380,7 +380,7 @@ fn check_not_finite(case: &Case, seed: u64, places: &[(bool, usize, usize)]) {
     assert_eq!(model.events(), []);
 }
 
-/// Queries and keys that are cut in parts, and masks that hide keys only from some rows.
+/// Queries and keys are divided into parts, and masks hide keys from some rows only.
 #[test]
 fn what_is_hidden_may_be_anything() {
     let case = Case {
@@ -389,7 +389,7 @@ fn what_is_hidden_may_be_anything() {
         ..CASE
     };
     let (key, value) = (2 * 576, 2 * 64);
-    // The last key, which one row sees, and one that the first row sees, too.
+    // The last key, which one row sees, and one that the first row sees too.
     check_not_finite(&case, 8, &[(false, 499 * key + 570, 0)]);
     check_not_finite(&case, 8, &[(true, 499 * value, 2), (false, 498 * key, 3)]);
     check_not_finite(&case, 8, &[(true, 9 * value + 1, 1)]);
@@ -451,7 +451,7 @@ proptest! {
         let (engine, model) = strict_engine(options, DEVICES);
         let mut operands = Operands::new(&case, seed);
         engine.attend([operands.call()]).unwrap();
-        // Not the squared error: of a result of few elements it is chance.
+        // No squared error: for a result with few elements it depends on chance.
         operands.check_bound(1);
         prop_assert_eq!(model.events(), []);
     }

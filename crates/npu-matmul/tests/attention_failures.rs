@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attention where the device is slow, wrong, or gone.
+//! Attention on a device that is slow, wrong, or gone.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -29,8 +29,7 @@ use rocket_uapi::DevicePool;
 use rocket_uapi::Error as DeviceError;
 use slow::{Entry, Log, slow};
 
-/// So many KV heads that each of three devices has several tiles; jobs have two tasks at
-/// most.
+/// Each of three devices has several tiles; jobs have at most two tasks.
 const LONG: Case = Case {
     heads: 8,
     kv_heads: 8,
@@ -75,7 +74,7 @@ fn failures_are_errors_and_the_next_call_is_right() {
 fn a_killed_job_is_told_of() {
     let (engine, faults) = faulty_engine(3);
     for skipped in [0, 5, 11] {
-        // Jobs that are looked at late are none that were killed.
+        // Jobs whose end is seen late do not count as killed.
         faults.late.store(skipped, Ordering::Relaxed);
         faults.killed.store(1, Ordering::Relaxed);
         let error = run(&engine).unwrap_err();
@@ -86,7 +85,7 @@ fn a_killed_job_is_told_of() {
     }
 }
 
-/// Calls to a device that stays.
+/// Number of calls to a device that does not disappear.
 fn calls() -> usize {
     static CALLS: OnceLock<usize> = OnceLock::new();
     *CALLS.get_or_init(|| {
@@ -128,7 +127,7 @@ fn the_second_time_no_buffer_is_made() {
     assert_eq!([made(), made()], [first; 2]);
 }
 
-/// On an NPU that nobody has calibrated the first task of each kind is checked.
+/// On an uncalibrated NPU the first task of each kind is checked.
 #[test]
 fn wrong_scores_and_wrong_values_are_found() {
     let options = || PlanOptions::uncalibrated(600_000_000);
@@ -146,14 +145,14 @@ fn wrong_scores_and_wrong_values_are_found() {
         (submission.job.ty == MatmulType::Fp16ToFp32).then_some([0, 3])
     });
     for engine in [scores, values] {
-        // Whatever is tried instead is wrong, too.
+        // Every workaround gives a wrong result, too.
         let mut errors = std::iter::from_fn(|| run(&engine).err()).take(9);
         assert!(matches!(errors.next(), Some(Error::WrongResult { .. })));
         assert!(matches!(errors.last(), Some(Error::Distrusted { .. })));
     }
 }
 
-/// On one device whose jobs end when somebody waits for them.
+/// On one device whose jobs end when a thread waits for them.
 #[test]
 fn the_next_scores_are_submitted_before_the_last_are_waited_for() {
     let log = Arc::new(Log::default());
@@ -173,13 +172,13 @@ fn the_next_scores_are_submitted_before_the_last_are_waited_for() {
             Entry::Ended => {
                 running -= 1;
                 waited += 1;
-                // But for the last tile, the device has more to do.
+                // Except for the last tile, the device has more work.
                 assert!(running > 0 || waited + 1 >= waits, "{log:?}");
             }
             _ => {}
         }
         most = most.max(running);
     }
-    // Scores of two tiles, values of one; or the other way round.
+    // Scores of two tiles and values of one, or the other way round.
     assert_eq!((running, most), (0, 3), "{log:?}");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several products at once are the same as one after the other.
+//! Several matmuls at once give the same results as one after the other.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -19,13 +19,13 @@ use npu_matmul::{
 use proptest::prelude::*;
 use rknpu_regcmd::timing::Machine;
 
-/// Activations of one product.
+/// Activations of one matmul.
 enum Rows {
     Integers(Vec<i8>),
     Floats(Vec<f16>),
 }
 
-/// Results of one product.
+/// Results of one matmul.
 #[derive(Debug, PartialEq)]
 enum Result {
     Integers(Vec<i32>),
@@ -106,8 +106,7 @@ fn together(engine: &Engine, cases: &[Case]) -> Vec<Result> {
 proptest! {
     #![proptest_config(test_support::cases(16))]
 
-    /// Also where a wave has no room for two products, or a product has many
-    /// steps.
+    /// Also if a wave has no room for two matmuls, or a matmul has many steps.
     #[test]
     fn products_at_once_give_what_each_gives(seed in any::<u32>(), small in any::<bool>()) {
         let mut options = PlanOptions::default();
@@ -127,7 +126,7 @@ proptest! {
     }
 }
 
-/// What the engine did meanwhile.
+/// The engine's counters of `work`.
 fn counted(engine: &Engine, work: impl FnOnce()) -> Counters {
     let before = engine.counters();
     work();
@@ -173,7 +172,7 @@ fn shared_activations_are_packed_once_and_all_is_one_submit_a_device() {
     assert_eq!((one_by_one.products, at_once.products), (3, 3));
     assert_eq!(one_by_one.submits, one_by_one.jobs);
     assert_eq!(3 * at_once.submits, at_once.jobs);
-    // Programs, which are made once for the addresses of each, come on top.
+    // Programs, made once for each set of addresses, come on top.
     let packed = engine
         .prepare(&weights[0], m, Output::I32)
         .unwrap()
@@ -183,7 +182,7 @@ fn shared_activations_are_packed_once_and_all_is_one_submit_a_device() {
     let programs = one_by_one.bytes_to_device - 3 * packed;
     assert!(at_once.bytes_to_device <= packed + programs, "{at_once:?}");
     assert_eq!(shared, alone);
-    // Equal contents elsewhere are other activations, and no less right.
+    // Equal values at another address count as other activations, with the same result.
     let copy = a.clone();
     let mut c = [vec![0; m * n], vec![0; m * n]];
     let products = [&a, &copy].into_iter().zip(&mut c);

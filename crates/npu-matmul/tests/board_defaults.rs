@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a board gets that nobody has calibrated: matrices of a language model of a billion
-//! weights, cut as such a board cuts them, on a model that stops at whatever silicon would
-//! punish. The lint warns of nothing, all tiles are known to have run, and results are right.
+//! Plans of an uncalibrated board, for matrices of a language model with a billion weights, run on
+//! a strict model. The lint warns of nothing, all tiles are known to have run, and results are
+//! right.
 //!
 //! Other tests allow every legal tile, as the software model does by default.
 #![allow(
@@ -19,11 +19,11 @@ use common::{DEVICES, Lint, Random, Shape, multiply, random_f16, random_i8, stri
 use npu_matmul::profile::MeasuredTile;
 use npu_matmul::{Engine, Observer, PlanOptions, Profile, SubmittedJob, Weights, reference};
 
-/// What the NPU boots with (E-clock-boot), and what boards may be set to.
+/// The NPU's boot clock (E-clock-boot), and the highest clock that boards may be set to.
 const CLOCKS: [u64; 2] = [200_000_000, 1_000_000_000];
 
-/// Channels and output channels, and rows from a token to a micro-batch: of Llama-3.2-1B the key's
-/// matrix, the query's, the gate's and the one behind it, and Gemma-3-1B's gate.
+/// Input and output channels, and rows from a token to a micro-batch: the key, query, gate and down
+/// matrices of Llama-3.2-1B, and the gate of Gemma-3-1B.
 const SHAPES: [([usize; 2], &[usize]); 5] = [
     ([2048, 512], &[1, 5, 32, 128, 509, 512]),
     ([2048, 2048], &[1, 96]),
@@ -32,14 +32,14 @@ const SHAPES: [([usize; 2], &[usize]); 5] = [
     ([1152, 6912], &[7]),
 ];
 
-/// Rows of a product that are compared one by one.
+/// Rows of a matmul that are compared one by one.
 const COMPARED: usize = 12;
 
-/// Lints each program, and looks at the tiles that are computed.
+/// Lints each program, and checks the tiles.
 #[derive(Debug)]
 struct Tiles {
     profile: Arc<Profile>,
-    /// Whether weights fit into CBUF beside the features, of each kind that was seen.
+    /// The cases seen: whether weights fit into CBUF beside the features.
     resident: Mutex<BTreeSet<bool>>,
 }
 
@@ -66,7 +66,7 @@ impl Observer for Tiles {
     }
 }
 
-/// Runs products on an engine as one has it that opens such a board, at each clock.
+/// Runs matmuls on an engine with the options of an uncalibrated board, at each clock.
 fn on_boards(test: &str, multiply: impl Fn(&Engine, Shape)) {
     if test_support::emulated() {
         println!("SKIP {test}: minutes of an emulator");
@@ -98,7 +98,7 @@ fn on_board(clock_hz: u64, multiply: impl Fn(&Engine, Shape)) {
     assert_eq!(seen, BTreeSet::from([false, true]), "resident and streamed");
 }
 
-/// Rows to compare: the first, the last, and others between.
+/// Rows to compare: the first, the last, and some between.
 fn compared(m: usize) -> Vec<usize> {
     let count = m.min(COMPARED);
     let at = |index: usize| index * (m - 1) / (count - 1).max(1);
@@ -110,14 +110,14 @@ fn rows_of<T: Copy>(matrix: &[T], width: usize, rows: &[usize]) -> Vec<T> {
     rows.iter().flat_map(row).copied().collect()
 }
 
-/// Modulo 2^64.
+/// Dot product modulo 2^64.
 fn dot(x: impl Iterator<Item = i64>, y: &[i64]) -> i64 {
     x.zip(y)
         .fold(0, |sum: i64, (x, y)| sum.wrapping_add(x.wrapping_mul(*y)))
 }
 
-/// Whether C times a random vector is A times what B makes of it, modulo 2^64: if any element of C
-/// is wrong, in one case of 2^32 at most.
+/// Whether C r = A (B^T r) modulo 2^64, for a random vector r. A wrong element of C passes in at
+/// most one case of 2^32.
 fn is_product(Shape { m, n, k }: Shape, a: &[i8], b: &[i8], c: &[i32]) -> bool {
     let mut random = Random::new(3);
     let r: Vec<i64> = (0..n).map(|_| random.next() as i64).collect();
@@ -141,7 +141,7 @@ fn int8_is_exact_with_a_boards_default_plans() {
         let Shape { m, n, k } = shape;
         let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
         let weights = engine.load(Weights::i8(n, k, &b)).unwrap();
-        // Junk, so that an element that nobody wrote is seen.
+        // Junk, so that unwritten elements show.
         let mut c = vec![0x5a5a_5a5a; m * n];
         multiply(engine, &weights, m, &a, &mut c).unwrap();
         assert!(is_product(shape, &a, &b, &c), "{shape:?}");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What products pass through the CPU's caches: what was planned, and little
-//! more than they need. On a device whose caches do nothing by themselves all
-//! results are right.
+//! Cache maintenance of matmuls: it processes the planned bytes, little more than the needed ones.
+//! Results are right on a device whose caches need it.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -21,8 +20,8 @@ use npu_model::{Model, ModelOptions};
 use rocket_uapi::DevicePool;
 use slow::slow;
 
-/// An engine on a device with caches that do nothing by themselves, where each
-/// job is seen running, however late this process looks.
+/// An engine on a device whose caches are not coherent. Each job is seen running, however late this
+/// process checks.
 fn slow_engine(options: PlanOptions) -> (Engine, Arc<Model>) {
     let model = Model::new(ModelOptions {
         caches: Caches::Manual,
@@ -33,8 +32,8 @@ fn slow_engine(options: PlanOptions) -> (Engine, Arc<Model>) {
     (Engine::with_options(pool, options).unwrap(), model)
 }
 
-/// What one product did, once the engine has its buffers and programs; the bytes that it
-/// was planned to need and to pass; and its steps.
+/// Counters of one matmul, once the engine has its buffers and programs; its planned bytes, needed
+/// and processed; and its number of steps.
 fn counted(engine: &Engine, Shape { m, n, k }: Shape) -> (Counters, [u64; 2], usize) {
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
     let expected = reference::multiply_i32(m, n, k, &a, &b);
@@ -79,7 +78,7 @@ const SHAPES: [Shape; 4] = [
         n: 384,
         k: 1500,
     },
-    // Devices share the rows.
+    // Two devices use the same rows.
     Shape {
         m: 600,
         n: 64,
@@ -94,7 +93,7 @@ fn products_pass_what_their_plan_says() {
         let (counters, [_, planned], steps) = counted(&engine, shape);
         let passed = counters.prep_bytes + counters.fini_bytes;
         assert_eq!(passed, planned, "{shape:?}");
-        // One for each part and core in use, at most.
+        // At most one for each part and core.
         assert!(
             (1..=(steps * DEVICES) as u64).contains(&counters.submits),
             "{shape:?}"
@@ -105,8 +104,8 @@ fn products_pass_what_their_plan_says() {
     assert_eq!(events.iter().find(missed), None);
 }
 
-/// Half as much again is the most: `cargo xtask docs` holds the shapes of
-/// docs/matmul-figures.md to the same.
+/// The limit is half more than needed, as `cargo xtask docs` checks for the shapes of
+/// docs/matmul-figures.md.
 #[test]
 fn products_of_some_size_pass_little_more_than_they_need() {
     let (engine, _) = slow_engine(PlanOptions::default());

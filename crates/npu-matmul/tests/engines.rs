@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads that have an engine each, with weights of their own, on one device.
+//! Threads with separate engines and separate weights, on one device.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -32,7 +32,7 @@ fn engine_on(pool: DevicePool) -> Engine {
     engine.observed_by(Arc::new(Lint))
 }
 
-/// Products of several precisions, each right.
+/// Computes and checks matmuls of several precisions.
 fn compute(engine: &Engine, seed: u64) {
     let m = 1 + 13 * seed as usize;
     let b = random_i8(seed, N * K);
@@ -60,7 +60,7 @@ fn compute(engine: &Engine, seed: u64) {
     assert_eq!(engine.counters().products, 3 * ROUNDS);
 }
 
-/// Each thread makes an engine on a pool, and all compute at once.
+/// Each thread makes an engine on a pool; all compute at once.
 fn compute_at_once(pool: impl Fn() -> DevicePool + Sync) {
     let ready = Barrier::new(ENGINES as usize);
     thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn engines_share_files() {
     assert_eq!(model.events(), []);
 }
 
-/// Also not on the same files, where the plans of both are the same.
+/// Even on the same files and with the same plan, another engine rejects them.
 #[test]
 fn weights_stay_with_their_engine() {
     let pool = DevicePool::open(&strict_model().open_device(), DEVICES).unwrap();
@@ -106,7 +106,7 @@ fn weights_stay_with_their_engine() {
     };
     let refused = product(&engines[1], &weights[0]).unwrap_err();
     assert!(matches!(refused, Error::ForeignWeights), "{refused}");
-    // Nor does an engine run what another one has prepared.
+    // An engine also rejects matmuls that another one has prepared.
     let gemm = engines[0].prepare(&weights[0], m, Output::I32).unwrap();
     let mut c = vec![0; m * N];
     let refused = engines[1].run([gemm.call(&a, &mut c)]).unwrap_err();

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mixtures of experts with as many matrices as published models have: what a process
-//! has of mappings, descriptors and device memory stays what it is after the second
-//! micro-batch, and so does the number of plans that were searched for.
+//! Mixtures of experts with as many matrices as published models. The mappings, descriptors and
+//! device memory of a process stay constant after the second micro-batch, and so does the number of
+//! plans.
 //!
-//! Matrices are small, so that 50 micro-batches take seconds and not hours: what is
-//! counted here depends on the number of matrices and of their rows. Each test looks at all
-//! mappings of its process, and so has one of its own, with 1,024 descriptors as an
-//! ordinary login has.
+//! Matrices are small, so that 50 micro-batches take seconds, not hours: the counts depend only on
+//! the number of matrices and of their rows. Each test counts all mappings of its process, so it
+//! runs in a separate one, with the 1,024 descriptors of an ordinary login.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -23,12 +22,12 @@ use npu_matmul::{Engine, PackedWeights, PlanOptions, Weights, reference};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
-/// Set in the process that has few descriptors.
+/// Set in the process with few descriptors.
 const IN_LOGIN: &str = "NPU_MATMUL_TEST_IN_LOGIN";
 
 /// Tokens of a micro-batch.
 const TOKENS: usize = 96;
-/// Experts that a token has.
+/// Experts of a token.
 const USED: usize = 8;
 /// Width of the model and of its experts.
 const WIDTH: usize = 64;
@@ -52,14 +51,13 @@ const QWEN3: Mixture = Mixture {
     experts: 128,
 };
 
-/// Most mappings of a process that has no buffer object yet.
+/// Most mappings of a process without buffer objects.
 const HOST_MAPPINGS: usize = 100;
 
-/// How much more or less of anything there may be than after the second micro-batch, one in
-/// so many, if rows differ from batch to batch. Buffers are kept for the next job of exactly their
-/// size: as many of each size as were in use at once in any batch so far. A batch with more jobs of
-/// many rows at once than any before adds some. The memory plan counts them with the most that is
-/// kept.
+/// Allowed change of each count since the second micro-batch if rows differ between batches: one
+/// part in this number. Buffers are kept for the next job of exactly their size: as many of each
+/// size as any batch so far used at once. A batch with more jobs of many rows at once adds some.
+/// The memory plan counts them as kept buffers.
 const FEWEST_OF_ONE_MORE: u64 = 25;
 
 /// File descriptors of the driver.
@@ -68,7 +66,7 @@ const DEVICES: usize = 2;
 /// Matrices of an expert.
 const OF_AN_EXPERT: usize = 3;
 
-/// What a process has.
+/// Resources of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     mappings: usize,
@@ -90,7 +88,7 @@ impl Held {
         }
     }
 
-    /// But for the plans.
+    /// All counts except the plans.
     fn counts(&self) -> [u64; 3] {
         [
             self.mappings as u64,
@@ -100,7 +98,7 @@ impl Held {
     }
 }
 
-/// One of the matrices of all experts of a layer.
+/// One kind of matrix, for all experts of a layer.
 struct Matrices {
     seed: u64,
     experts: Vec<PackedWeights>,
@@ -117,7 +115,7 @@ impl Matrices {
         Self { seed, experts }
     }
 
-    /// Each expert multiplies its rows; one of them is checked.
+    /// Multiplies the rows of each expert, and checks one of them.
     fn multiply(&self, engine: &Engine, rows: &[usize], checked: usize) {
         let a = random_i8(1, rows.iter().max().unwrap() * WIDTH);
         let a = |rows: usize| &a[..rows * WIDTH];
@@ -132,7 +130,7 @@ impl Matrices {
     }
 }
 
-/// How many tokens each expert gets: some experts far more than others.
+/// The number of tokens of each expert: some experts get far more than others.
 fn route(random: &mut Random, experts: usize) -> Vec<usize> {
     let mut rows = vec![0; experts];
     for _ in 0..TOKENS {
@@ -149,10 +147,10 @@ fn route(random: &mut Random, experts: usize) -> Vec<usize> {
     rows
 }
 
-/// Which experts the tokens of a micro-batch have.
+/// The experts of the tokens in a micro-batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Routes {
-    /// Others than those of the batch before.
+    /// Different in each batch.
     Random,
     /// The same in each batch.
     Same,
@@ -161,7 +159,7 @@ enum Routes {
 fn run(Mixture { layers, experts }: Mixture, batches: usize, routes: Routes) {
     let model = Model::new(ModelOptions::default());
     let pool = DevicePool::open(&model.open_device(), DEVICES).unwrap();
-    // Jobs of several tasks, as wider matrices have.
+    // Jobs have several tasks, as with wider matrices.
     let options = PlanOptions {
         k_tile: Some(WIDTH / 2),
         ..PlanOptions::default()
@@ -188,7 +186,7 @@ fn run(Mixture { layers, experts }: Mixture, batches: usize, routes: Routes) {
             }
         }
         let held = Held::now(&engine, &model);
-        // One search for each number of rows, however many matrices there are.
+        // One plan for each number of rows, however many matrices there are.
         assert_eq!(held.plans, rows_seen.len() as u64);
         after.push(held);
     }
@@ -209,14 +207,14 @@ fn run(Mixture { layers, experts }: Mixture, batches: usize, routes: Routes) {
             assert!(same, "after {batch}: {held:?}, before {second:?}");
         }
         if routes == Routes::Same {
-            // Mappings are also those of the host's allocator.
+            // Not the mappings: the host's allocator has some, too.
             assert_eq!(held.device_bytes, second.device_bytes, "after {batch}");
             assert_eq!(held.descriptors, second.descriptors, "after {batch}");
         }
     }
 }
 
-/// Runs `test` in a process that has as many descriptors as a login.
+/// Runs `test` in a process with as many descriptors as a login.
 fn in_login(test: &str, run: impl FnOnce()) {
     if test_support::emulated() {
         println!("SKIP {test}: hours of an emulator, whose programs start no others");

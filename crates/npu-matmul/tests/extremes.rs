@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The widest and the deepest products of language models, whole: a vocabulary
-//! of 262144 tokens (Gemma 3's) and a dot product of 32768. On a strict model:
-//! whatever silicon would punish ends the test.
+//! The widest and the deepest matmuls of language models, complete: a vocabulary of 262144 tokens
+//! (Gemma 3's) and a dot product of 32768, on a strict model.
 #![cfg(not(miri))]
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +12,7 @@ mod common;
 use common::{DEVICES, Random, Shape, multiply, random_f16, strict_engine};
 use npu_matmul::{Engine, PlanOptions, Weights, reference};
 
-/// Columns that are compared; all of them would take the oracle minutes.
+/// Columns that are compared; the reference would take minutes for all.
 const COLUMNS: usize = 64;
 
 const VOCABULARY: Shape = Shape {
@@ -28,7 +27,7 @@ const DEEP: Shape = Shape {
     k: 32_768,
 };
 
-/// Numbers of 8 bits, eight for each random number: there are many.
+/// 8-bit numbers, eight from each random number, since there are many.
 fn bytes(seed: u64, len: usize) -> Vec<i8> {
     let mut random = Random::new(seed);
     let mut all = vec![0_i8; len];
@@ -40,7 +39,7 @@ fn bytes(seed: u64, len: usize) -> Vec<i8> {
     all
 }
 
-/// Columns from all over, the first and the last among them.
+/// Columns spread over the matrix, including the first and the last.
 fn columns(n: usize) -> impl Iterator<Item = usize> {
     let count = COLUMNS.min(n);
     (0..count).map(move |index| index * (n - 1) / (count - 1).max(1))
@@ -48,7 +47,7 @@ fn columns(n: usize) -> impl Iterator<Item = usize> {
 
 fn check(engine: &Engine, shape: Shape, bits: u32) {
     let Shape { m, n, k } = shape;
-    // An arithmetic shift leaves the sign.
+    // An arithmetic shift keeps the sign.
     let narrow = |mut all: Vec<i8>| {
         all.iter_mut().for_each(|x| *x >>= 8 - bits);
         all

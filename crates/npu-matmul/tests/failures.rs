@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens when the device is wrong: a typed error, nothing lost, and the
-//! next product is right.
+//! A device that fails: calls return a typed error, nothing leaks, and the next matmul is right.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -19,9 +18,9 @@ use faults::faulty_engine;
 use npu_matmul::{Engine, Error, JobFailure, PackedWeights, Weights};
 use problem::Problem;
 
-/// Weights larger than anything that was used before.
+/// Loads weights larger than all before.
 fn try_load(engine: &Engine) -> Result<PackedWeights, Error> {
-    // So large that each device needs a buffer object of its own.
+    // Each device needs a separate buffer object for them.
     engine.load(Weights::i8(4000, 500, &vec![1; 4000 * 500]))
 }
 
@@ -62,9 +61,8 @@ fn a_killed_job_is_found() {
     assert_eq!(engine.counters().products, 1);
 }
 
-/// A busy machine that looks at its jobs late does not make the NPU work twice. And
-/// nothing in the way of a product makes a descriptor of a buffer object, which
-/// kernels of today do not bear.
+/// A busy machine that sees the end of jobs late does not run them twice. No matmul makes a
+/// descriptor of a buffer object, which current kernels do not support.
 #[test]
 fn jobs_that_are_looked_at_late_run_once_and_nothing_is_exported() {
     let (engine, faults) = faulty_engine(3);
@@ -106,7 +104,7 @@ fn memory_kept_for_later_is_given_up_first() {
     let problem = Problem::new(&engine);
     problem.run(&engine).unwrap();
     let live = faults.live.load(Ordering::Relaxed);
-    // The first try fails, and what is kept is freed for the second.
+    // The first try fails; idle buffers are freed for the second.
     faults.no_memory.store(1, Ordering::Relaxed);
     let weights = try_load(&engine).unwrap();
     assert!(faults.live.load(Ordering::Relaxed) < live + 1);

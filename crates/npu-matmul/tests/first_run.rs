@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! On an NPU that nobody has calibrated the first task of each kind is checked, and what
-//! computed a wrong result is not used again.
+//! On an uncalibrated NPU the first task of each kind is checked, and the cause of a wrong result
+//! is not used again.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -35,7 +35,7 @@ fn wrong(result: Result<(), Error>) -> WrongResult {
     found.unwrap()
 }
 
-/// Tiles of a part of N, so that jobs have several tasks.
+/// Options with narrow tiles, so that jobs have several tasks.
 fn narrow() -> PlanOptions {
     PlanOptions {
         n_tile: Some(64),
@@ -43,7 +43,7 @@ fn narrow() -> PlanOptions {
     }
 }
 
-/// Runs a product of each type; that of FP16 twice, once with each type of results.
+/// Runs a matmul of type `ty`.
 fn run(engine: &Engine, ty: MatmulType) -> Result<(), Error> {
     let (a, b) = (random_i4(1, M * K), random_i4(2, N * K));
     match ty {
@@ -102,7 +102,7 @@ fn a_wrong_row_at_either_end_is_found_in_each_type_which_is_then_refused() {
     }
 }
 
-/// Without the check nobody sees it: the test above tests something.
+/// Without the check wrong results pass, so the test above is effective.
 #[test]
 fn without_the_check_wrong_results_pass() {
     let options = PlanOptions {
@@ -119,7 +119,7 @@ fn one_refused_precision_leaves_the_others() {
     let engine = lying_engine(PlanOptions::default(), |job, _, _| {
         (job.dtype == Dtype::Int8).then_some([1, 0])
     });
-    // Row 1 is none of those that are compared; a smaller tile has it in the middle.
+    // Row 1 is not compared in a large tile; a smaller tile has it in the middle.
     let b = random_i8(2, N * K);
     let weights = engine.load(Weights::i8(N, K, &b)).unwrap();
     let (a, mut c) = (random_i8(1, 2 * K), vec![0; 2 * N]);
@@ -129,7 +129,7 @@ fn one_refused_precision_leaves_the_others() {
     run(&engine, MatmulType::Int4ToInt16).unwrap();
 }
 
-/// What was prepared before is right afterwards, too.
+/// Matmuls that were prepared before are right afterwards, too.
 #[test]
 fn where_only_reuse_is_wrong_the_next_call_is_right_without_it() {
     let engine = lying_engine(reusing(narrow()), |_, _, reuse| {
@@ -148,7 +148,7 @@ fn where_only_reuse_is_wrong_the_next_call_is_right_without_it() {
         assert!(c == reference::multiply_i32(M, N, K, &a, &b));
     }
     assert!(engine.is_usable(Dtype::Int8));
-    // INT4 still reuses, and is found out by itself.
+    // INT4 still reuses data; its wrong result is found separately.
     let found = wrong(run(&engine, MatmulType::Int4ToInt16));
     assert_eq!(found.remedy, Remedy::NoReuse(Dtype::Int4));
     run(&engine, MatmulType::Int4ToInt16).unwrap();
@@ -225,7 +225,7 @@ fn calibrated_boards_and_the_model_are_not_checked() {
     };
     let calibrated = lying_engine(with_profile(true, false), |_, _, _| Some([0, 0]));
     let model = on_model(PlanOptions::default());
-    // What `npu-probe first` writes of a model that plays a board.
+    // A profile that `npu-probe first` wrote on a model that imitates a board.
     let played = on_model(with_profile(false, true));
     for (engine, checks) in [(calibrated, false), (model, false), (played, true)] {
         run(&engine, MatmulType::Fp16ToFp32).unwrap();

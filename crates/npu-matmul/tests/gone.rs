@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A device that disappears: a typed error from whatever was asked then and
-//! after, at once, and nothing leaks.
+//! A device that disappears: the current and all later calls return a typed error at once, and
+//! nothing leaks.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -24,7 +24,7 @@ use rocket_uapi::Error as DeviceError;
 /// A way to use a device.
 type Use = fn(&Engine, &Problem) -> Result<(), Error>;
 
-/// What is done with a device, in this order.
+/// Uses of a device, in order.
 const USES: [Use; 4] = [
     |engine, problem| problem.run(engine),
     |engine, problem| problem.run_quantised(engine).map(drop),
@@ -32,8 +32,8 @@ const USES: [Use; 4] = [
     |engine, problem| problem.run(engine),
 ];
 
-/// Loads weights and uses them; whatever fails, fails because the device is
-/// gone, and from then on all does.
+/// Loads weights and uses them. Calls fail only because the device is gone, and then all later
+/// calls fail.
 fn load_and_use(engine: &Engine, faults: &Faults) {
     let loaded = typed(faults, Problem::load(engine));
     let Some(problem) = loaded else {
@@ -49,7 +49,7 @@ fn load_and_use(engine: &Engine, faults: &Faults) {
     }
 }
 
-/// The result, or none and the right error.
+/// Returns the result, or checks the error.
 fn typed<T>(faults: &Faults, result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -71,7 +71,7 @@ fn typed<T>(faults: &Faults, result: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// Calls to a device that stays.
+/// Number of calls to a device that does not disappear.
 fn calls() -> usize {
     static CALLS: OnceLock<usize> = OnceLock::new();
     *CALLS.get_or_init(|| {

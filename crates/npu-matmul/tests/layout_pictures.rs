@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pictures of docs/layouts.md show what the layouts and plans say.
+//! Checks the pictures of docs/layouts.md against the layouts and plans.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -13,9 +13,9 @@ use npu_matmul::plan::WeightPlan;
 use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::MatmulType;
 
-/// A grid of ranges of bytes.
+/// A grid of byte ranges.
 struct Picture {
-    /// What follows `byte of (x, y) = `, if it is there.
+    /// The text behind `byte of (x, y) = `, if any.
     formula: Option<String>,
     cells: Vec<Cell>,
 }
@@ -68,14 +68,14 @@ fn pictures() -> BTreeMap<String, Picture> {
     pictures
 }
 
-/// `3..5`, or `3` for `3..4`.
+/// Parses a range: `3..5`, or `3` for `3..4`.
 fn range(text: &str) -> Range<usize> {
     let (start, end) = text.split_once("..").unwrap_or((text, ""));
     let start = start.parse().unwrap();
     start..end.parse().unwrap_or(start + 1)
 }
 
-/// The value of a formula of `+ * / %` and parentheses, from left to right.
+/// Evaluates a formula of `+ * / %` and parentheses, from left to right.
 fn value(formula: &str, variables: &[(&str, usize)]) -> usize {
     let spaced = formula.replace('(', "( ").replace(')', " )");
     let mut words = spaced.split_whitespace().peekable();
@@ -118,8 +118,8 @@ fn factor(words: &mut Words<'_>, variables: &[(&str, usize)]) -> usize {
     variable.map_or_else(|| word.parse().unwrap(), |(_, value)| *value)
 }
 
-/// Checks that a picture has so many cells, and each all bits of its elements
-/// and no others, in order; and that the formula says where each begins.
+/// Checks the number of cells, that each cell has exactly the bits of its elements, in order, and
+/// that the formula gives their bytes.
 fn check(
     picture: &Picture,
     cells: usize,
@@ -202,11 +202,11 @@ fn pictures_of_single_tiles_are_the_layouts() {
             });
         }
     }
-    // All others are of several tiles.
+    // All other pictures have several tiles.
     assert!(pictures.keys().all(|title| title.contains(" by ")));
 }
 
-/// The cells of a picture of several tiles, in the order of the page.
+/// The cells of a picture with several tiles, in the order of the page.
 fn tiles(pictures: &BTreeMap<String, Picture>, title: &str) -> Vec<[Range<usize>; 3]> {
     let cells = pictures[title].cells.iter();
     cells

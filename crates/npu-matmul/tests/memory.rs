@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the memory planner answers is what the model's driver has allocated.
+//! Compares the memory planner with the allocations of the model's driver.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -19,16 +19,16 @@ use npu_matmul::{
 use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
-/// Rows of the products.
+/// Rows of the matmuls.
 const M: usize = 48;
-/// Output channels and depth: neither is whole groups, and each device has some.
+/// Output channels and depth: neither is a multiple of its group, and each device has channels.
 const N: usize = 200;
 const K: usize = 620;
 
-/// What an engine takes of each device for itself: the page at address 0.
+/// Bytes that an engine takes on each device for itself: the page at address 0.
 const GUARD: u64 = 4096;
 
-/// What a device keeps for later at most, and has none of when it is new.
+/// Most bytes that a device keeps for later; a new device has none.
 const IDLE: u64 = 256 << 20;
 
 fn engine(memory: Option<u64>) -> (Engine, Arc<Model>) {
@@ -38,7 +38,7 @@ fn engine(memory: Option<u64>) -> (Engine, Arc<Model>) {
         ..ModelOptions::default()
     });
     let pool = DevicePool::open(&model.open_device(), DEVICES).unwrap();
-    // Several steps, of several jobs a wave.
+    // Matmuls have several steps, and waves several jobs.
     let options = PlanOptions {
         limits: JobLimits {
             buffer_bytes: 64 << 10,
@@ -49,7 +49,7 @@ fn engine(memory: Option<u64>) -> (Engine, Arc<Model>) {
     (Engine::with_options(pool, options).unwrap(), model)
 }
 
-/// The most that was allocated when a job was about to be submitted.
+/// The most bytes allocated just before a job was submitted.
 #[derive(Debug)]
 struct Peak {
     model: Arc<Model>,
@@ -77,7 +77,7 @@ fn watched(memory: Option<u64>) -> (Engine, Arc<Model>, Arc<Peak>) {
     (engine.observed_by(Arc::clone(&peak) as _), model, peak)
 }
 
-/// Floats of which some columns are large.
+/// Floats with some large columns.
 fn floats(seed: u64, rows: usize) -> Vec<f32> {
     let mut floats: Vec<f32> = random_f16(seed, rows * K)
         .iter()
@@ -91,7 +91,7 @@ fn floats(seed: u64, rows: usize) -> Vec<f32> {
     floats
 }
 
-/// All formats that differ in memory.
+/// All formats with different memory use.
 fn formats() -> Vec<WeightFormat> {
     let quantised = Quantisation::ALL.map(WeightFormat::Quantised);
     [WeightFormat::Int8, WeightFormat::Int4, WeightFormat::Fp16]
@@ -150,17 +150,17 @@ fn weights_take_what_was_said_and_products_no_more() {
         let most = peak.bytes.lock().unwrap().clone();
         assert_eq!(most.len(), DEVICES);
         for (device, &bytes) in most.iter().enumerate() {
-            // Something was needed besides, and nothing was idle before.
+            // Working memory was needed, too, and there were no idle buffers before.
             assert!(bytes > per_device[device]);
             assert!(bytes <= plan.device_at_most(device) - IDLE);
         }
         let ram = most.iter().sum::<u64>() + weights.host_bytes();
         assert!(ram <= plan.ram_at_most() - IDLE * DEVICES as u64);
-        // Only programs and idle buffers are left of it.
+        // Only programs and idle buffers are left.
         drop(weights);
         let left: u64 = model.allocated_bytes().iter().sum();
-        // A job gets its page, and a device's first one what its witness multiplies,
-        // after the peak was looked at.
+        // A job's page, and the operands of a device's first witness, are allocated after the peak
+        // was measured.
         let besides = ram - loaded + (GUARD + 10 * 4096) * DEVICES as u64;
         assert!(left <= besides, "{left} of {besides}");
     }
@@ -205,7 +205,7 @@ fn what_fits_loads_and_a_page_less_does_not() {
         let error = load(&engine, format).unwrap_err();
         assert!(matches!(error, Error::Device { .. }), "{error}");
 
-        // The limit of everything is exact, too, and refused by a byte less.
+        // The RAM limit is exact, too: with a byte less the plan does not fit.
         let mut plan = engine.ram_plan(u64::MAX);
         plan.add_memory(&takes).unwrap();
         let ram = plan.ram_at_most();
@@ -215,7 +215,7 @@ fn what_fits_loads_and_a_page_less_does_not() {
         assert!(small.add_memory(&takes).is_err());
         assert_eq!(small, before);
 
-        // On a board with that much, products run as well.
+        // On a board with this much memory matmuls run as well.
         let (engine, _) = self::engine(Some(ram));
         let weights = load(&engine, format).unwrap();
         run(&engine, &weights);

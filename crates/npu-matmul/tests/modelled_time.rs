@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The modelled time of products does not depend on the host: its threads come
-//! late, in any order, and the jobs are over when they do.
+//! The modelled time of matmuls does not depend on the host, whose threads run late and in any
+//! order.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -19,11 +19,11 @@ use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::timing::JobTime;
 use rocket_uapi::{Caller, Device, DevicePool, Errno, Error, FileLayer, FileOperations, sys};
 
-/// An open file whose threads are held up around each call that orders jobs.
+/// An open file that delays its threads around each call that orders jobs.
 #[derive(Debug)]
 struct Late {
     inner: Arc<dyn FileOperations>,
-    /// Of the whole device.
+    /// Random state, shared by the files of the device.
     state: Arc<AtomicU64>,
 }
 
@@ -39,7 +39,7 @@ impl Late {
     }
 }
 
-// SAFETY: all is the inner file's.
+// SAFETY: everything is the inner file's.
 unsafe impl FileLayer for Late {
     type Below = dyn FileOperations;
 
@@ -56,7 +56,7 @@ unsafe impl FileLayer for Late {
         if matches!(request, sys::PREP_BO | sys::SUBMIT) {
             self.pause();
         }
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller's promise.
         unsafe { self.inner.ioctl(request, arg, caller) }
     }
 
@@ -73,8 +73,7 @@ unsafe impl FileLayer for Late {
     }
 }
 
-/// When the jobs of two products ran, by file and by their order there; with a
-/// seed, on threads that are held up.
+/// Times of the jobs of two matmuls, by file and in order; with a seed, threads are delayed.
 fn times(files: usize, seed: Option<u64>) -> BTreeMap<u64, Vec<JobTime>> {
     let model = Model::new(ModelOptions {
         timeline: true,

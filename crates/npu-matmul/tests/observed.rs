@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an engine says of itself: times, and what it shows to an observer.
+//! Times of an engine, and its reports to an observer.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{engine, multiply, random_f16, random_i8};
 use npu_matmul::{Activity, Done, Observer, Plan, Weights};
 
-/// Keeps everything.
+/// Keeps all reports.
 #[derive(Debug, Default)]
 struct Notes {
     done: Mutex<Vec<Done>>,
@@ -24,7 +24,7 @@ fn random_f32(seed: u64, len: usize) -> Vec<f32> {
     random_f16(seed, len).iter().map(|x| x.to_f32()).collect()
 }
 
-/// Any number but the default.
+/// Any number except the default.
 const TOKEN: u64 = 7;
 
 impl Observer for Notes {
@@ -88,7 +88,7 @@ fn an_observer_sees_what_the_counters_count() {
         Activity::Pack { bytes } => *bytes,
         _ => 0,
     });
-    // Programs are the rest.
+    // The rest are programs.
     assert!(packed > 0 && packed < counters.bytes_to_device - loaded.bytes_to_device);
     let quantised = sum(|a| match a {
         Activity::Quantise { elements } => *elements,
@@ -121,6 +121,6 @@ fn times_are_where_the_work_was() {
     for time in [ran.pack, ran.unpack, ran.in_flight] {
         assert!(time > Duration::ZERO, "{ran:?}");
     }
-    // Nothing runs any more.
+    // Nothing is running now.
     assert_eq!(engine.times(), ran);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the CPU does while the NPU computes, on a device whose jobs end when
-//! somebody waits for them.
+//! Overlap of CPU and NPU, on a device whose jobs end when a thread waits for them.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -18,7 +17,7 @@ use npu_model::{Model, ModelOptions};
 use rocket_uapi::DevicePool;
 use slow::{Entry, Log, slow};
 
-/// On one device, where a wave is one SUBMIT.
+/// An engine on one device, where a wave is one SUBMIT.
 fn engine(options: PlanOptions) -> (Engine, Arc<Log>) {
     let log = Arc::new(Log::default());
     let device = slow(Model::new(ModelOptions::default()).open(), &log);
@@ -39,7 +38,7 @@ fn count(log: &[Entry], of: Entry) -> usize {
     log.iter().filter(|entry| **entry == of).count()
 }
 
-/// A product is cut into parts by itself. Each is submitted as soon as it is packed, and
+/// A matmul is divided into parts by default. Each part is submitted as soon as it is packed, and
 /// read as soon as it has ended, while others run.
 #[test]
 fn the_cpu_packs_and_unpacks_while_the_npu_computes() {
@@ -60,8 +59,8 @@ fn the_cpu_packs_and_unpacks_while_the_npu_computes() {
     assert_eq!(rest, [Entry::Ended, Entry::Unpacked].repeat(parts));
 }
 
-/// Where not all of a product may be in flight, the next part is packed and submitted
-/// as soon as there is room.
+/// If not all parts may be in flight, the next one is packed and submitted as soon as there is
+/// room.
 #[test]
 fn parts_beyond_what_may_be_in_flight_follow() {
     let mut options = PlanOptions {
@@ -82,7 +81,7 @@ fn parts_beyond_what_may_be_in_flight_follow() {
     assert_eq!(count(&log, Entry::Unpacked), jobs, "{log:?}");
     let first_end = log.iter().position(|entry| *entry == Entry::Ended).unwrap();
     let before = submitted(&log[..first_end]);
-    // Some wait for room, and none is submitted when all others have ended.
+    // Some parts wait for room, and none is submitted after all others have ended.
     assert!(before > 1 && before < jobs, "{log:?}");
     let mut running = 0;
     for entry in &log {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products on the device that `ROCKET_DEVICE` chooses (the software model
-//! where there is none) against the oracle.
+//! Compares matmuls on the device that `ROCKET_DEVICE` selects (the software model if there is
+//! none) with the reference.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -35,7 +35,7 @@ fn check_i4(engine: &Engine, shape: Shape, seed: u64) {
 
 fn check_integers(engine: &Engine, weights: &PackedWeights, shape: Shape, a: &[i8], b: &[i8]) {
     let Shape { m, n, k } = shape;
-    // Junk, so that an element that nobody wrote is seen.
+    // Junk, so that unwritten elements show.
     let mut c = vec![0x5a5a_5a5a; m * n];
     multiply(engine, weights, m, a, &mut c).unwrap();
     assert!(c == reference::multiply_i32(m, n, k, a, b), "{shape:?}");
@@ -53,7 +53,7 @@ fn check_f16(engine: &Engine, shape: Shape, seed: u64) {
         let error = (f64::from(got) - want.value).abs();
         assert!(error <= want.tolerance, "{shape:?} [{at}]: {got}, {want:?}");
     }
-    // Rounded once more, by the NPU where K is whole.
+    // Rounded once more, by the NPU if K is in one tile.
     let mut c = vec![f16::NAN; m * n];
     multiply(engine, &weights, m, &a, &mut c).unwrap();
     for (at, (&got, want)) in c.iter().zip(&expected).enumerate() {
@@ -62,7 +62,7 @@ fn check_f16(engine: &Engine, shape: Shape, seed: u64) {
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
-    // Small ones, and long ones in each direction.
+    // Small sizes, and sizes that are long in one direction.
     prop_oneof![
         (1..70_usize, 1..140_usize, 1..200_usize),
         (1..6_usize, 1..300_usize, 1..2500_usize),
@@ -117,8 +117,7 @@ proptest! {
 fn nothing_is_submitted_that_silicon_would_punish() {
     let (engine, model) = strict_engine(PlanOptions::default(), 2);
     let engine = engine.observed_by(Arc::new(Lint));
-    // The deepest tiles of each precision, the widest, the highest, and some
-    // with odd ends.
+    // The deepest tiles of each precision, the widest, the highest, and some with odd sizes.
     for (seed, (m, n, k)) in [
         (64, 64, 4096),
         (64, 40, 2048),
@@ -140,7 +139,7 @@ fn nothing_is_submitted_that_silicon_would_punish() {
 
 #[test]
 fn what_stays_in_cbuf_is_what_is_needed() {
-    // Several tiles of channels for the same rows, and with K cut.
+    // Several tiles of channels for the same rows, also with K divided.
     let tiles = |row_tile, k_tile, n_tile| {
         common::reusing(PlanOptions {
             row_tile: Some(row_tile),
@@ -201,7 +200,7 @@ fn quantised_products_are_the_dequantised_integer_product() {
     let (mut a, b) = (float(1)[..m * k].to_vec(), float(2)[..n * k].to_vec());
     a[k..2 * k].fill(0.0);
     a[2 * k] = f32::NAN;
-    // Whole, and with K cut into several jobs.
+    // With K in one tile, and with K divided over several jobs.
     let mut cut = PlanOptions {
         k_tile: Some(64),
         ..PlanOptions::default()
@@ -235,7 +234,7 @@ fn the_npu_writes_half_the_bytes_of_half_results() {
         };
         let (engine, model) = strict_engine(options, 1);
         let weights = engine.load(Weights::f16(n, k, &b)).unwrap();
-        // The same buffers and sizes: only what the programs write differs.
+        // Buffers and sizes are the same; only what the programs write differs.
         let (mut c, mut c16) = (vec![0.0; m * n], vec![f16::ZERO; m * n]);
         multiply(&engine, &weights, m, &a, &mut c).unwrap();
         let before = engine.counters().bytes_from_device;
@@ -251,7 +250,7 @@ fn the_npu_writes_half_the_bytes_of_half_results() {
     };
     let whole = (m * n * 4) as u64;
     assert_eq!((read(128, false), read(128, true)), (whole, whole / 2));
-    // Parts of K are added up in binary32.
+    // Tiles of K are added in binary32.
     assert_eq!((read(64, false), read(64, true)), (2 * whole, 2 * whole));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Engines that keep to the tiles of a board's profile.
+//! Engines that use only tiles of a board's profile.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -10,7 +10,7 @@ mod common;
 use common::{DEVICES, multiply, random_i4, strict_engine};
 use npu_matmul::{Dtype, PlanOptions, Weights, reference};
 
-/// Products of tiles that have all run on silicon are exact, too.
+/// Matmuls of tiles that have run on silicon are exact, too.
 #[test]
 fn tiles_within_the_envelope_give_the_same_integers() {
     let within = PlanOptions {

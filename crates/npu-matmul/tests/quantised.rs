@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Quantised products of every kind, on the device that `ROCKET_DEVICE`
-//! chooses (the software model where there is none), against their definition
-//! in f64.
+//! Compares quantised matmuls of every kind, on the device that `ROCKET_DEVICE` selects (the
+//! software model if there is none), with their definition in f64.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -30,7 +29,7 @@ fn floats(seed: u64, rows: usize, k: usize, large: &[usize]) -> Vec<f32> {
     all
 }
 
-/// What a row becomes: integers and scales of its groups, by the definition.
+/// Quantises a row by the definition: integers, and scales of its groups.
 fn quantise(row: &[f32], group: usize, limit: f32, scale: impl Fn(&[f32]) -> f32) -> Quantised {
     let scales: Vec<f32> = row.chunks(group).map(scale).collect();
     let integers = row.iter().enumerate().map(|(at, x)| {
@@ -57,7 +56,7 @@ struct Expected {
     tolerance: f64,
 }
 
-/// Of activations always, and of INT8 weights.
+/// Scale by the largest magnitude: for activations, and for INT8 weights.
 fn absmax(row: &[f32], limit: f32) -> f32 {
     if row.iter().any(|x| !x.is_finite()) {
         return f32::NAN;
@@ -70,7 +69,7 @@ fn absmax(row: &[f32], limit: f32) -> f32 {
     }
 }
 
-/// The definition, row by row.
+/// The definition: quantised rows of A and of B.
 struct Reference {
     a: Vec<Quantised>,
     b: Vec<Quantised>,
@@ -89,8 +88,8 @@ impl Reference {
             matrix
         };
         let (a, b) = (rotated(a), rotated(b));
-        // Limits of activations and of weights, how the scales of weights are found, and
-        // how many channels have one.
+        // Limits of activations and of weights, the function for weight scales, and the channels
+        // that share a scale.
         type Scale = fn(&[f32], f32) -> f32;
         let (of_a, of_b, found, group): (_, _, Scale, _) = match to {
             Quantisation::W8A8 | Quantisation::W8A8Hadamard => (127.0, 127.0, absmax, k),
@@ -129,7 +128,7 @@ impl Reference {
 fn check(engine: &Engine, shape: Shape, to: Quantisation, a: &[f32], b: &[f32]) {
     let Shape { m, n, k } = shape;
     let weights = engine.load(Weights::quantised(n, k, to, b)).unwrap();
-    // Junk, so that an element that nobody wrote is seen.
+    // Junk, so that unwritten elements show.
     let mut c = vec![f32::NAN; m * n];
     multiply(engine, &weights, m, a, &mut c).unwrap();
     let reference = Reference::new(shape, to, a, b);
@@ -168,7 +167,7 @@ proptest! {
         let a = floats(seed.into(), shape.m, shape.k, &[3, 77]);
         let b = floats(u64::from(seed) + 1, shape.n, shape.k, &[]);
         watched(PlanOptions::default(), |engine| check(engine, shape, to, &a, &b));
-        // The same in small tiles and many jobs.
+        // Also with small tiles and many jobs.
         let mut plan = PlanOptions {
             row_tile: Some(4 * row_tile),
             n_tile: Some(64),
@@ -241,9 +240,9 @@ fn what_has_no_exact_sum_is_refused() {
     for to in [Quantisation::W8A8, Quantisation::W8A8Hadamard] {
         assert!(matches!(loaded(to), Err(Error::TooDeep { k: 140_000, .. })));
     }
-    // Only the sums of a group are integers.
+    // Only the sums of a group are integers, so K has no limit.
     loaded(Quantisation::W4A8Hadamard).unwrap();
-    // Weights of integers give no floats.
+    // Integer weights give no floats.
     let weights = engine.load(Weights::i4(1, 2, &[1, 2])).unwrap();
     assert!(matches!(
         multiply(&engine, &weights, 1, &[0.0; 2], &mut [0.0]),

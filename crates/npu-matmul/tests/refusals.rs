@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens when the caller is wrong: a typed error that says what and
-//! where.
+//! Wrong arguments: a typed error says what is wrong and where.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -144,7 +143,7 @@ fn attention_without_a_plan_is_known_before_there_are_operands() {
             .can_attend(&batch)
             .is_ok()
     );
-    // Less than its keys take.
+    // Fewer bytes than the keys need.
     options.limits.buffer_bytes = keys * dim;
     let engine = common::engine_with(options, 1);
     let refused = engine.can_attend(&batch);

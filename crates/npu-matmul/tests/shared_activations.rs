@@ -71,7 +71,7 @@ fn they_give_what_each_product_alone_gives() {
     }
 }
 
-/// Each kind of weights, and each matrix, gets activations of its own.
+/// Each kind of weights, and each matrix, has separate activations.
 #[test]
 fn those_of_other_weights_are_others() {
     let (engine, log) = engine();

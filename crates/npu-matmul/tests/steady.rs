@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Steady state: whoever computes the same products again and again makes no
-//! buffer object and starts no thread for them. One test alone, because it looks
-//! at all threads of the process.
+//! Steady state: repeated matmuls make no buffer object and start no thread. The file has one test,
+//! since it checks all threads of the process.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -27,7 +26,7 @@ const M: usize = 70;
 const N: usize = 150;
 const K: usize = 256;
 
-/// The threads of this process, whenever something was done.
+/// The threads of this process after each activity.
 #[derive(Debug, Default)]
 struct Threads(Mutex<BTreeSet<String>>);
 
@@ -54,7 +53,7 @@ impl Observer for Threads {
     }
 }
 
-/// Weights of all kinds, and activations of them.
+/// Weights of all kinds, and activations for them.
 struct Products {
     int8: PackedWeights,
     int4: PackedWeights,
@@ -94,7 +93,7 @@ impl Products {
         }
     }
 
-    /// Each once, then several at once.
+    /// Runs each once, then several at once.
     fn run(&self, engine: &Engine) {
         let (mut c, mut c32, mut c16) = (vec![0; M * N], vec![0.0; M * N], vec![f16::ZERO; M * N]);
         multiply(engine, &self.int8, M, &self.bytes, &mut c).unwrap();
@@ -116,7 +115,7 @@ impl Products {
 
 #[test]
 fn nothing_is_made_in_steady_state() {
-    // With K whole; with K cut; with many jobs and several waves.
+    // K in one tile; K divided; many jobs and several waves.
     let cut = PlanOptions {
         k_tile: Some(128),
         ..PlanOptions::default()
@@ -125,8 +124,8 @@ fn nothing_is_made_in_steady_state() {
     waves.limits.buffer_bytes = 8 << 10;
     for options in [PlanOptions::default(), cut, waves] {
         let threads = Arc::new(Threads::default());
-        // The model has a thread for each core from its first job on, and with
-        // several it depends on the load when that is.
+        // The model starts a thread for each core with its first job; with several cores the time
+        // of this depends on the load.
         let one_core = ModelOptions {
             cores: 1,
             ..ModelOptions::default()
@@ -135,8 +134,7 @@ fn nothing_is_made_in_steady_state() {
         let engine = Engine::with_options(pool, options).unwrap();
         let engine = engine.observed_by(Arc::clone(&threads) as _);
         let products = Products::load(&engine);
-        // First with the buffers that are made on the way, then with those that
-        // were there from the beginning, which may be others.
+        // First with new buffers, then with the kept ones, whose roles may differ.
         for _ in 0..2 {
             products.run(&engine);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Engines with threads of their own.
+//! Engines with separate threads.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -26,7 +26,7 @@ fn with(threads: &str) -> Engine {
         .unwrap()
 }
 
-/// A quantised product, and which threads its weights were filled by.
+/// The result of a quantised matmul, and the names of the threads that filled its weights.
 fn quantised(engine: &Engine) -> (Vec<f32>, HashSet<String>) {
     let names = Mutex::new(HashSet::new());
     let fill = |channel: usize, row: &mut [f32]| {
@@ -65,7 +65,7 @@ fn results_do_not_depend_on_threads() {
 fn an_engine_uses_its_own_threads() {
     let (_, names) = quantised(&with("1"));
     assert_eq!(names, HashSet::from(["npu-cpu-0".to_owned()]));
-    // From within a pool of the caller's as well.
+    // Also from within a pool of the caller.
     let callers = rayon::ThreadPoolBuilder::new()
         .num_threads(2)
         .build()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is submitted together: all of a product, or as much as has room.
+//! Jobs that are submitted together: all of a matmul, or as many as have room.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -12,7 +12,7 @@ use npu_matmul::plan::JobLimits;
 use npu_matmul::{Counters, PlanOptions, Weights, reference};
 use proptest::prelude::*;
 
-/// Many steps: small tiles, and jobs of few of them.
+/// Options for many steps: small tiles, and jobs of few tiles.
 fn small(buffer_bytes: usize, tasks: usize) -> PlanOptions {
     let limits = JobLimits {
         buffer_bytes,
@@ -27,8 +27,8 @@ fn small(buffer_bytes: usize, tasks: usize) -> PlanOptions {
     }
 }
 
-/// What a product of `m x k` and `n x k` did, if it is right, and how many SUBMIT
-/// calls its plan speaks of.
+/// Counters of a matmul of `m x k` and `n x k`, after a check of its result, and the number of
+/// SUBMIT calls that its plan predicts.
 fn counted(options: &PlanOptions, [m, n, k]: [usize; 3]) -> (Counters, usize) {
     let (engine, model) = strict_engine(options.clone(), DEVICES);
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
@@ -58,7 +58,7 @@ proptest! {
 
 #[test]
 fn several_jobs_of_a_device_are_one_submit() {
-    // Four ranges of rows on each device: little memory.
+    // Four ranges of rows on each device, which take little memory.
     let (counters, _) = counted(&small(4096, 1), [16, 96, 32]);
     assert_eq!(counters.jobs, 4 * DEVICES as u64);
     assert_eq!(counters.submits, DEVICES as u64);
@@ -66,7 +66,7 @@ fn several_jobs_of_a_device_are_one_submit() {
 
 #[test]
 fn what_has_no_room_is_several_submits() {
-    // Each step writes 4 x 32 sums a device, of which a wave has room for one.
+    // Each step writes 4 x 32 sums on a device; a wave has room for one step.
     let bytes = 4 * 32 * size_of::<i32>();
     for (rows, waves) in [(12, 3), (40, 10)] {
         let (counters, _) = counted(&small(bytes, 1), [rows, 96, 32]);

@@ -77,7 +77,7 @@ impl AttentionBatch {
         first..(own(rows.end.saturating_sub(1)) + 1).min(self.keys)
     }
 
-    /// Predicts the time of the call on `devices` devices, under the options' conditions.
+    /// Predicts the time of the call on `devices` devices, with the options' profile and limits.
     ///
     /// # Errors
     /// The sizes have no tiling.

@@ -133,13 +133,13 @@ mod tests {
             dtype in prop::sample::select(&Dtype::ALL[..]),
             (m, n, k) in (1..=512_usize, 1..6000_usize, 1..6000_usize),
             devices in 1..4_usize,
-            // As far as weights of one unit on average allow.
+            // Up to the depth for weights of magnitude 1 on average.
             depth in 384..4095_usize,
         ) {
             let options = PlanOptions::default();
             let planned = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
             let memory = WeightMemory::new(&planned, &options);
-            // As loaded: their values may allow deeper tiles.
+            // Loaded weights: their values may allow deeper tiles.
             let known = PlanOptions {
                 int4_depth: Some(depth / 32 * 32),
                 ..options

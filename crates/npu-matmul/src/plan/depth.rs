@@ -28,8 +28,8 @@ pub fn int4_depth(k: usize, b: &[i8]) -> usize {
     int4_depth_within(k, deepest)
 }
 
-/// Like [`int4_depth`], for rows of `k`, where `channels` is the largest number of consecutive
-/// weights of which none can saturate.
+/// Like [`int4_depth`], for rows of `k` in which no `channels` consecutive weights can saturate,
+/// but some longer sequence can.
 #[must_use]
 pub fn int4_depth_within(k: usize, channels: usize) -> usize {
     // Such short rows cannot saturate, whatever their weights.
@@ -45,8 +45,7 @@ pub fn int4_depth_within(k: usize, channels: usize) -> usize {
     even_k_tile(Dtype::Int4, k, tiles).max(INT4_K_TILE_MAX)
 }
 
-/// The largest number of groups of channels so that any that many in sequence stay within
-/// [`MAGNITUDES_MAX`].
+/// The largest n for which any n consecutive groups of channels stay within [`MAGNITUDES_MAX`].
 fn groups_that_fit(row: &[i8]) -> usize {
     let magnitude = |group: &[i8]| {
         group

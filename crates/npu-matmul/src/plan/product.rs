@@ -24,7 +24,7 @@ const ROWS_MAX: usize = i32::MAX as usize;
 pub struct Plan {
     /// The division of the weights.
     pub weights: WeightPlan,
-    /// Types of its tasks' operands and results.
+    /// Operand and result types of its tasks.
     #[serde(serialize_with = "type_name")]
     pub ty: MatmulType,
     /// Options of its register programs.

@@ -58,7 +58,7 @@ pub struct JobPlan {
     pub device: usize,
     /// Index into [`WeightPlan::blocks`](super::WeightPlan::blocks).
     pub block: usize,
-    /// Types of its tasks' operands and results.
+    /// Operand and result types of its tasks.
     pub ty: MatmulType,
     /// Options of their register programs.
     pub program: ProgramOptions,

@@ -78,7 +78,8 @@ impl WaveSize {
         size
     }
 
-    /// Whether this wave may start while `in_flight` bytes on a device and jobs are in use.
+    /// Whether this wave may start while `[bytes, jobs]` are in flight: bytes in use on a device,
+    /// and running jobs.
     pub(crate) fn fits(&self, in_flight: [usize; 2], limits: &JobLimits) -> bool {
         let [bytes, jobs] = in_flight;
         let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
@@ -144,7 +145,8 @@ pub(crate) struct PlannedWave<'s> {
     pub(crate) packs: Vec<bool>,
 }
 
-/// The waves of these steps of one matmul or of a batch, if nothing else runs within these limits.
+/// The waves of the steps of one matmul or of a batch, within these limits and if nothing else
+/// runs.
 pub(crate) fn waves<'s>(steps: &'s [Step], limits: &JobLimits) -> Vec<PlannedWave<'s>> {
     let (mut packed, mut builder) = (Packed::default(), WaveBuilder::default());
     let (mut waves, mut wave_packs, mut first) = (Vec::new(), Vec::new(), 0);

@@ -5,7 +5,6 @@
 //! blocks. (R a) . (R b) = a . b, so rotating both operands does not change the matmul. Weights are
 //! rotated once, when they are loaded; activations in each call. The random signs prevent the
 //! transform from concentrating similar values: a constant row would become one outlier.
-//! row would become one outlier).
 
 use npu_kernels::hadamard::Hadamard;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operands of attention, and how near a result is.
+//! Operands of attention, and checks of results.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(
     clippy::unwrap_used,
@@ -9,7 +9,7 @@
 use half::f16;
 use npu_matmul::attention::{AttentionCall, HeadRows, reference};
 
-/// Numbers that look random, the same each time.
+/// Pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -22,7 +22,7 @@ impl Numbers {
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Normally distributed, of variance 1.
+    /// Normally distributed with variance 1.
     fn normal(&mut self) -> f32 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         (radius * (std::f64::consts::TAU * self.unit()).cos()) as f32
@@ -38,11 +38,11 @@ pub(crate) enum Mask {
     None,
     /// The rows are the last ones of the keys.
     Causal,
-    /// The same, and no further back than so many.
+    /// Causal, limited to the last keys in this number.
     Window(usize),
-    /// Row and key belong to one of so many sequences.
+    /// Row and key each belong to one of this number of sequences.
     Sequences(usize),
-    /// As causal, but every third row sees nothing.
+    /// Causal, but every third row sees nothing.
     EmptyRows,
     /// Any numbers, one mask for each head.
     AnyOfHeads,
@@ -148,7 +148,7 @@ impl Operands {
         }
     }
 
-    /// As ggml has them: the heads of a row of Q lie together, and so do those of a key.
+    /// A call with ggml's layout: the heads of a row of Q are adjacent, and so are those of a key.
     pub(crate) fn call(&mut self) -> AttentionCall<'_> {
         let c = &self.case;
         let of_rows = |heads: usize, dim: usize| [dim, heads * dim];
@@ -188,7 +188,7 @@ impl Operands {
         mask.is_none_or(|mask| mask.vector(head % mask.heads(), row)[key] != f16::NEG_INFINITY)
     }
 
-    /// Of all rows and keys.
+    /// The largest logit of all rows and keys.
     pub(crate) fn largest_logit(&mut self) -> f32 {
         let call = self.call();
         let group = call.q.heads() / call.k.heads();
@@ -204,7 +204,7 @@ impl Operands {
         dots.fold(0.0, f32::max) * call.scale
     }
 
-    /// Of the result against the definition: squared error over squared result.
+    /// Normalised error of the result: squared error over squared result of the definition.
     pub(crate) fn nmse(&mut self) -> f64 {
         let expected = reference(&self.call());
         let error = self
@@ -216,8 +216,8 @@ impl Operands {
         if power == 0.0 { error } else { error / power }
     }
 
-    /// Asserts that each element is within the bound that docs/attention.md derives, where
-    /// vectors of Q and K were cut into so many parts.
+    /// Asserts that each element is within the bound of docs/attention.md, for vectors of Q and K
+    /// in this number of parts.
     pub(crate) fn check_bound(&mut self, parts: usize) {
         let out = self.out.clone();
         let call = self.call();
@@ -242,7 +242,7 @@ impl Operands {
     }
 }
 
-/// How far each element of a row of a head may be off.
+/// Largest error of each element of a row of a head.
 fn bounds(
     call: &AttentionCall<'_>,
     [head, row]: [usize; 2],
@@ -281,7 +281,7 @@ fn bounds(
         let error = (parts * half + 2_f64.powi(-20)) * sum
             + 2_f64.powi(-25) * (parts + norm)
             + (1.0 + further) * half * largest
-            // Of tanh.
+            // Error of tanh.
             + cap * 1e-6;
         keys.push((n, last, error));
     }

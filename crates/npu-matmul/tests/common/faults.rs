@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A device that fails when it is told to.
+//! A device that fails on request.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -11,29 +11,29 @@ use npu_matmul::{Engine, PlanOptions};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{Caller, Device, DevicePool, Errno, Error, FileLayer, FileOperations, sys};
 
-/// How many of the next calls fail, and how.
+/// Numbers of coming calls that fail, by kind of failure; and counters.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// SUBMITs that answer 0 and run nothing.
+    /// SUBMITs that return 0 and run nothing.
     pub(crate) lost: AtomicUsize,
-    /// SUBMITs that are refused.
+    /// SUBMITs that are rejected.
     pub(crate) refused: AtomicUsize,
     /// Jobs that count as killed.
     pub(crate) killed: AtomicUsize,
-    /// Jobs of which nobody can tell whether they were killed.
+    /// Jobs of which it is unknown whether they were killed.
     pub(crate) late: AtomicUsize,
     /// CREATE_BOs without memory.
     pub(crate) no_memory: AtomicUsize,
     /// FINI_BOs that fail.
     pub(crate) fini: AtomicUsize,
-    /// Calls until the device disappears, and that one: then all calls say so.
-    /// 0: it stays.
+    /// Calls until the device disappears, that one included; from then on all calls fail. 0: it
+    /// stays.
     pub(crate) until_gone: AtomicUsize,
-    /// Calls that were made.
+    /// Calls so far.
     pub(crate) calls: AtomicUsize,
-    /// Jobs that the device got.
+    /// Jobs submitted so far.
     pub(crate) jobs: AtomicUsize,
-    /// Descriptors of buffer objects that were made.
+    /// File descriptors made for buffer objects.
     pub(crate) exports: AtomicUsize,
     /// Buffer objects that exist.
     pub(crate) live: AtomicIsize,
@@ -61,14 +61,14 @@ impl Faults {
     }
 }
 
-/// Takes one from a count of failures to come.
+/// Counts down one coming failure; false if there is none.
 fn strikes(count: &AtomicUsize) -> bool {
     count
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
         .is_ok()
 }
 
-/// A file that fails when it is told to.
+/// A file that fails on request.
 #[derive(Debug)]
 struct Faulty {
     inner: Arc<dyn FileOperations>,
@@ -76,11 +76,11 @@ struct Faulty {
 }
 
 impl Faulty {
-    /// What becomes of a call before the inner file gets it: `Some` is its result.
+    /// Handles a call before the inner file; `Some` is its result.
     fn before(&self, request: u32, arg: &[u8]) -> Result<Option<i32>, Errno> {
         let faults = &self.faults;
         if request == sys::GEM_CLOSE {
-            // Also where the device is gone: the kernel frees it with the file.
+            // Also if the device is gone: the kernel frees it with the file.
             faults.live.fetch_sub(1, Ordering::Relaxed);
         }
         faults.call()?;
@@ -102,7 +102,7 @@ impl Faulty {
     }
 }
 
-// SAFETY: all but errors is the inner file's.
+// SAFETY: everything except errors is the inner file's.
 unsafe impl FileLayer for Faulty {
     type Below = dyn FileOperations;
 
@@ -119,7 +119,7 @@ unsafe impl FileLayer for Faulty {
         if let Some(result) = self.before(request, arg)? {
             return Ok(result);
         }
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller's promise.
         let result = unsafe { self.inner.ioctl(request, arg, caller) };
         match request {
             sys::CREATE_BO if result.is_ok() => {
@@ -155,8 +155,8 @@ unsafe impl FileLayer for Faulty {
     }
 }
 
-/// An engine on a device with faults. Its jobs have few tasks, so that a
-/// product takes several steps.
+/// An engine on a device with faults. Its jobs have few tasks, so that a matmul takes several
+/// steps.
 pub(crate) fn faulty_engine(devices: usize) -> (Engine, Arc<Faults>) {
     let (pool, faults) = faulty_pool(devices);
     (Engine::with_options(pool, small_jobs()).unwrap(), faults)
@@ -177,7 +177,7 @@ pub(crate) fn faulty_pool(devices: usize) -> (DevicePool, Arc<Faults>) {
     faulty_pool_on(ModelOptions::default(), devices)
 }
 
-/// The same of any model.
+/// Devices with faults on a model with these options.
 pub(crate) fn faulty_pool_on(model: ModelOptions, devices: usize) -> (DevicePool, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
     let device = Device::new(Arc::new(Faulty {

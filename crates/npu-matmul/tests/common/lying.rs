@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A device that says it is an NPU, and computes some elements wrong.
+//! A device that claims to be an NPU, and computes some elements wrong.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -14,15 +14,15 @@ use rocket_uapi::{
     MappedMemory, sys,
 };
 
-/// The element of a task's tile that is wrong, if any is: of a job, a task, and what it reuses.
+/// For a task of a job, with what it reuses: row and column of its wrong element, if any.
 type Lie = fn(&SubmittedJob<'_>, &TaskPlan, Reuse) -> Option<[usize; 2]>;
 
-/// What is to be made wrong.
+/// Results to corrupt.
 #[derive(Default)]
 struct Lies {
-    /// Of jobs that were built and not submitted, in their order: bytes of C.
+    /// For built jobs not yet submitted, in order: bytes of C to change.
     built: VecDeque<Vec<usize>>,
-    /// Of jobs that were submitted, by their output.
+    /// For submitted jobs, by the handle of their output: bytes of C to change.
     submitted: HashMap<u32, Vec<usize>>,
     /// Address and length of each buffer.
     memory: HashMap<u32, (usize, usize)>,
@@ -39,7 +39,7 @@ impl fmt::Debug for Lying {
     }
 }
 
-// SAFETY: all but some bytes of outputs is the inner file's.
+// SAFETY: everything except some bytes of outputs is the inner file's.
 unsafe impl FileLayer for Lying {
     type Below = dyn FileOperations;
 
@@ -75,7 +75,7 @@ unsafe impl FileLayer for Lying {
             }
             _ => {}
         }
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller's promise.
         let result = unsafe { self.inner.ioctl(request, arg, caller) }?;
         if request == sys::PREP_BO {
             let bo: sys::PrepBo = sys::structure(arg);
@@ -101,7 +101,7 @@ impl Lying {
         }
     }
 
-    /// A job that writes the object has ended.
+    /// Corrupts the output of a job that has ended.
     fn ended(&self, handle: u32) {
         let mut lies = self.lies.lock().unwrap();
         let Some(wrong) = lies.submitted.remove(&handle) else {
@@ -112,14 +112,14 @@ impl Lying {
             assert!(byte < len);
             let at = std::ptr::with_exposed_provenance_mut::<u8>(address + byte);
             // SAFETY: within the mapping, whose address was exposed and which lives until
-            // GEM_CLOSE; its job has ended, and the caller, who waits for this call, does
-            // not look at it yet.
+            // GEM_CLOSE. The job has ended, and the caller, who waits for this call, does not
+            // access it yet.
             unsafe { *at ^= 0x40 };
         }
     }
 }
 
-/// Decides of each job what will be wrong of it.
+/// Chooses the wrong elements of each job.
 struct Liar {
     lie: Lie,
     lies: Arc<Mutex<Lies>>,
@@ -141,7 +141,7 @@ impl Observer for Liar {
             let reuse = before.map(reuse).unwrap_or_default();
             let [row, column] = (self.lie)(submission, task, reuse)?;
             let element = layout::output(job.ty, task.m_padded as usize, row, column);
-            // The byte that has the exponent, or the highest bits.
+            // The byte with the exponent, or the highest bits.
             Some(task.c as usize + element + job.ty.out_bytes() as usize - 1)
         });
         let mut lies = self.lies.lock().unwrap();
@@ -149,14 +149,14 @@ impl Observer for Liar {
     }
 }
 
-/// An engine on a device that computes right but for `lie`.
+/// An engine on a device that computes right except for `lie`.
 pub(crate) fn lying_engine(options: PlanOptions, lie: Lie) -> Engine {
     let lies = Arc::new(Mutex::new(Lies::default()));
     let device = Device::new(Arc::new(Lying {
         inner: Model::new(ModelOptions::default()).open(),
         lies: Arc::clone(&lies),
     }));
-    // One file: its jobs are submitted in the order in which they are built.
+    // A single file submits jobs in the order in which they are built.
     let pool = DevicePool::open(&device, 1).unwrap();
     let engine = Engine::with_options(pool, options).unwrap();
     engine.observed_by(Arc::new(Liar { lie, lies }))

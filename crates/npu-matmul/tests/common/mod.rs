@@ -20,7 +20,7 @@ use rocket_uapi::{DevicePool, Selector};
 /// File descriptors of the usual pool: one for each core of an RK3588.
 pub(crate) const DEVICES: usize = 3;
 
-/// Sizes of a product.
+/// Sizes of a matmul.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) m: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Shape {
     pub(crate) k: usize,
 }
 
-/// A pool on the device that the environment chooses.
+/// A pool on the device that the environment selects.
 pub(crate) fn pool(devices: usize) -> DevicePool {
     let opened = npu_model::open(&Selector::from_env()).unwrap();
     DevicePool::open(&opened.device, devices).unwrap()
@@ -42,13 +42,13 @@ pub(crate) fn engine_with(options: PlanOptions, devices: usize) -> Engine {
     Engine::with_options(pool(devices), any_tile(options)).unwrap()
 }
 
-/// Tests want all that is legal, also on an NPU.
+/// Allows all legal tiles, also on an NPU.
 fn any_tile(mut options: PlanOptions) -> PlanOptions {
     options.unmeasured_tiles.get_or_insert(true);
     options
 }
 
-/// With a profile by which tasks use all that CBUF still holds.
+/// Options whose profile lets tasks reuse all data that CBUF still holds.
 pub(crate) fn reusing(options: PlanOptions) -> PlanOptions {
     let mut profile = Profile::clone(&options.profile);
     profile.choices = profile.choices.with_reuse(ReuseRule::Always);
@@ -58,10 +58,10 @@ pub(crate) fn reusing(options: PlanOptions) -> PlanOptions {
     }
 }
 
-/// Operands of a product of so many rows.
+/// Operands of a matmul: weights, number of rows, A and C.
 pub(crate) type Operands<'a> = (&'a PackedWeights, usize, Activations<'a>, OutputRows<'a>);
 
-/// Products of any kind, at once.
+/// Runs matmuls of any kind at once.
 pub(crate) fn multiply_all(engine: &Engine, products: Vec<Operands<'_>>) -> Result<(), Error> {
     let (mut gemms, mut operands) = (Vec::new(), Vec::new());
     for (weights, m, a, c) in products {
@@ -72,7 +72,7 @@ pub(crate) fn multiply_all(engine: &Engine, products: Vec<Operands<'_>>) -> Resu
     Ok(engine.run(calls.map(|(gemm, (a, c))| gemm.call(a, c)))?)
 }
 
-/// A product of any kind.
+/// Runs a matmul of any kind.
 pub(crate) fn multiply<'a>(
     engine: &Engine,
     weights: &PackedWeights,
@@ -83,14 +83,13 @@ pub(crate) fn multiply<'a>(
     multiply_all(engine, vec![(weights, m, a.into(), c.into())])
 }
 
-/// How a product of integers is cut.
+/// The plan of an integer matmul.
 pub(crate) fn plan(engine: &Engine, weights: &PackedWeights, m: usize) -> Plan {
     let gemm = engine.prepare(weights, m, Output::I32).unwrap();
     gemm.plan().clone()
 }
 
-/// An engine on a model that stops at whatever silicon would punish, and that
-/// model.
+/// An engine on a strict model, and that model.
 pub(crate) fn strict_engine(options: PlanOptions, devices: usize) -> (Engine, Arc<Model>) {
     let model = Model::new(ModelOptions {
         level: Level::Strict,
@@ -100,9 +99,8 @@ pub(crate) fn strict_engine(options: PlanOptions, devices: usize) -> (Engine, Ar
     (Engine::with_options(pool, options).unwrap(), model)
 }
 
-/// Does something with an engine on the device that the environment chooses.
-/// The lint may warn of no program, and what silicon would punish, a model does
-/// not let pass.
+/// Runs `work` with an engine on the device that the environment selects. Fails if the lint warns
+/// of a program. A software model is strict.
 pub(crate) fn watched(options: PlanOptions, work: impl FnOnce(&Engine)) {
     let strict = |options: &mut ModelOptions| options.level = Level::Strict;
     let opened = npu_model::open_with(&Selector::from_env(), strict).unwrap();
@@ -114,7 +112,7 @@ pub(crate) fn watched(options: PlanOptions, work: impl FnOnce(&Engine)) {
     }
 }
 
-/// Refuses programs that the lint warns of.
+/// Fails on programs that the lint warns of.
 #[derive(Debug)]
 pub(crate) struct Lint;
 
@@ -162,7 +160,7 @@ pub(crate) fn random_i4(seed: u64, len: usize) -> Vec<i8> {
     (0..len).map(|_| (random.next() % 16) as i8 - 8).collect()
 }
 
-/// -2 to 2, with many different exponents.
+/// Numbers from -2 to 2, with many different exponents.
 pub(crate) fn random_f16(seed: u64, len: usize) -> Vec<f16> {
     let mut random = Random::new(seed);
     let mut one = || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products that check themselves, for devices that fail.
+//! Matmuls that check their results, for devices that fail.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use npu_matmul::quantise::Quantisation;
@@ -11,12 +11,12 @@ pub(crate) const M: usize = 70;
 pub(crate) const N: usize = 150;
 pub(crate) const K: usize = 90;
 
-/// Operands, weights on an engine's devices, and what comes out.
+/// Operands, weights on an engine's devices, and expected results.
 pub(crate) struct Problem {
     pub(crate) weights: PackedWeights,
     a: Vec<i8>,
     expected: Vec<i32>,
-    /// Of INT4.
+    /// INT4 weights quantised from floats.
     quantised: PackedWeights,
     floats: Vec<f32>,
 }
@@ -66,7 +66,7 @@ impl Problem {
         Ok(())
     }
 
-    /// The same product three times at once, from the same activations.
+    /// Runs the same matmul three times at once, from the same activations.
     pub(crate) fn run_at_once(&self, engine: &Engine) -> Result<(), Error> {
         let mut results = vec![vec![0; M * N]; 3];
         let products = results.iter_mut();

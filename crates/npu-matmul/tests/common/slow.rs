@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A device as slow as one can be: a job ends when somebody waits for it, and no
-//! earlier. What happens meanwhile is in the order of a log, not of a clock.
+//! A device on which a job ends only when a thread waits for it. A log has the order of events, so
+//! tests do not depend on a clock.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::HashMap;
@@ -11,14 +11,14 @@ use rocket_uapi::{
     Caller, ClientJob, Deadline, Device, Errno, Error, FileLayer, FileOperations, sys,
 };
 
-/// What happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// Activations were quantised.
     Quantised,
     /// Activations were packed.
     Packed,
-    /// So many jobs were submitted.
+    /// This number of jobs was submitted.
     Submitted(usize),
     /// A job was waited for.
     Ended,
@@ -26,7 +26,7 @@ pub(crate) enum Entry {
     Unpacked,
 }
 
-/// What happened, in order, on all files of a device.
+/// Events on all files of a device, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Log(Mutex<Vec<Entry>>);
 
@@ -35,7 +35,7 @@ impl Log {
         lock(&self.0).push(entry);
     }
 
-    /// All since the last time.
+    /// Returns the events since the last call.
     pub(crate) fn take(&self) -> Vec<Entry> {
         std::mem::take(&mut *lock(&self.0))
     }
@@ -56,7 +56,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Jobs that have not ended: what each writes, and its number in the file.
+/// Jobs that have not ended: for each output handle, the job's number in the file.
 type Running = Arc<Mutex<HashMap<u32, u64>>>;
 
 /// An open file of a slow device.
@@ -85,8 +85,8 @@ impl Slow {
     }
 }
 
-// SAFETY: all is the inner file's, and no PREP_BO reports an end
-// that it does not report.
+// SAFETY: everything is the inner file's, and no PREP_BO reports an end that the inner file does
+// not report.
 unsafe impl FileLayer for Slow {
     type Below = dyn FileOperations;
 
@@ -108,10 +108,10 @@ unsafe impl FileLayer for Slow {
         if job.is_some() && Deadline::from_nanos(prep.timeout_ns).has_passed() {
             return Err(Errno::BUSY);
         }
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller's promise.
         let result = unsafe { self.inner.ioctl(request, arg, caller) }?;
         if let Some(job) = job {
-            // Those of a file run one after another.
+            // Jobs of a file run one after another.
             lock(&self.running).retain(|_, other| *other > job);
             self.log.push(Entry::Ended);
         }
