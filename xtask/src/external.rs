@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors with a cause outside this repository and this machine.
+//! Errors with an external cause.
 
 /// An error with a cause outside this repository and this machine.
 #[derive(Debug, thiserror::Error)]

@@ -45,7 +45,8 @@ struct Direction {
 }
 
 impl Direction {
-    /// Time of the best number of parts, as far as it depends on the number, and that number.
+    /// Returns `(ps, parts)`: the best number of parts, and the part of the time that depends on
+    /// it.
     fn best(&self) -> (u64, usize) {
         let pays = |parts: &usize| {
             let pairs = (parts * (parts - 1)) as u64;
