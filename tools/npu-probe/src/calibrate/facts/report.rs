@@ -14,9 +14,9 @@ use crate::report::DeviceReport;
 /// The report of all facts.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct SettleReport {
-    /// Whether every experiment gave the result of some side.
+    /// Whether every experiment matched some side.
     pub(crate) settled: bool,
-    /// Version of this tool, and so of its experiments and of its model.
+    /// Version of this tool, and so of its experiments and its model.
     pub(crate) version: Cow<'static, str>,
     pub(crate) device: DeviceReport,
     pub(crate) facts: Vec<FactReport>,
@@ -28,14 +28,14 @@ pub(crate) struct FactReport {
     /// The model's switch, or a name if the model has one variant only.
     pub(crate) name: Cow<'static, str>,
     pub(crate) question: Cow<'static, str>,
-    /// The model's default is the first; none if it has one variant only.
+    /// The first is the model's default; empty if the model has one variant only.
     #[serde(skip_deserializing)]
     pub(crate) sides: &'static [&'static str],
     #[serde(flatten)]
     pub(crate) outcome: ExperimentOutcome,
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<&'static str>,
-    /// Differences from the model on the device's side.
+    /// Differences from the model: on the matching or nearest side, if it has sides.
     #[serde(skip_deserializing, skip_serializing_if = "Vec::is_empty")]
     pub(crate) shown: Vec<String>,
     /// The full record, if anything differs.
@@ -73,7 +73,7 @@ pub(crate) enum ExperimentOutcome {
 }
 
 impl ExperimentOutcome {
-    /// Its kind, and the result or the reason.
+    /// The kind of the outcome, and its result or reason.
     pub(crate) fn told(&self) -> (&'static str, String) {
         match self {
             Self::Settled { side, .. } => ("settled", side.to_string()),
@@ -90,7 +90,7 @@ impl ExperimentOutcome {
 }
 
 impl FactReport {
-    /// The side that a profile stores, if one was found.
+    /// The side to save in a profile, if the device is on one.
     pub(crate) fn verdict(&self) -> Option<ContestedFact> {
         let ExperimentOutcome::Settled { side, .. } = &self.outcome else {
             return None;
