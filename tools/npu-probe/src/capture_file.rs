@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading of capture files for commands.
+//! Reads capture files for commands.
 
 use std::fs::File;
 use std::io::Read;

@@ -13,7 +13,7 @@ use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
-/// Jobs that are shown if they differ.
+/// Most differing jobs that are shown.
 const SHOWN: usize = 8;
 
 /// What `--json` prints.
@@ -31,7 +31,7 @@ struct JobJson {
     recorded: String,
     replayed: String,
     matches: bool,
-    /// None where there is nothing to compare.
+    /// None if there is nothing to compare.
     bytes_compared: Option<u64>,
     bytes_different: Option<u64>,
     first: Option<Value>,
