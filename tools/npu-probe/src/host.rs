@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine's description in reports.
+//! The description of this machine in reports.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::doctor::SystemRoot;
 
-/// The machine.
+/// The machine: kernel, board and architecture.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct HostMachine {
     /// The running kernel's release.

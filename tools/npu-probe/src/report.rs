@@ -23,7 +23,7 @@ use crate::table::table;
 pub(crate) struct DeviceReport {
     /// The node, or the model's name.
     pub(crate) name: String,
-    /// Whether it is software.
+    /// Whether it is the software model.
     pub(crate) is_model: bool,
     /// The DRM driver's name.
     pub(crate) driver: String,
@@ -31,11 +31,11 @@ pub(crate) struct DeviceReport {
     pub(crate) driver_version: String,
     /// The driver's description.
     pub(crate) description: String,
-    /// NPU cores.
+    /// Number of NPU cores.
     pub(crate) cores: u32,
-    /// Why this device, decision by decision.
+    /// Why this device was selected, decision by decision.
     pub(crate) why: Vec<String>,
-    /// The machine it is in.
+    /// The machine of the device.
     pub(crate) host: HostMachine,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct ProblemReport {
     pub(crate) shape: ProductShape,
     pub(crate) seed: u64,
     pub(crate) fds: usize,
-    /// The tiling, in words.
+    /// The tiling, as text.
     pub(crate) plan: String,
 }
 
@@ -110,12 +110,12 @@ pub(crate) struct ProgramReport {
     pub(crate) words: usize,
 }
 
-/// Counts what an engine submits.
+/// Counts the jobs, tasks and words that an engine submits.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramCounter(Mutex<ProgramReport>);
 
 impl ProgramCounter {
-    /// The counts of one of several equal matmuls.
+    /// The counts per matmul, after `products` equal matmuls.
     pub(crate) fn of_one(&self, products: usize) -> ProgramReport {
         let all = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let [jobs, tasks, words] =
@@ -146,7 +146,7 @@ impl ProgramReport {
     }
 }
 
-/// A multiplication and its times.
+/// The result and the wall time of one run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct RunReport {
     /// Wall time of packing, running and reading back, in microseconds.
@@ -154,17 +154,17 @@ pub(crate) struct RunReport {
     pub(crate) comparison: ResultComparison,
 }
 
-/// The self-test.
+/// The report of the self-test.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct SelfTestReport {
     pub(crate) result: Verdict,
-    /// Why there are fewer runs than were asked for, if there are.
+    /// Why there are fewer runs than requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     pub(crate) device: DeviceReport,
     pub(crate) problem: ProblemReport,
     pub(crate) program: ProgramReport,
-    /// Whose time `wall_us` is: the NPU's, or the software model's.
+    /// The device whose time `wall_us` is: the NPU or the software model.
     pub(crate) time_of: Cow<'static, str>,
     pub(crate) runs: Vec<RunReport>,
     /// Events of the model: traps, faults, kills. A kernel does not report them.
@@ -172,7 +172,8 @@ pub(crate) struct SelfTestReport {
     pub(crate) model_events: Vec<String>,
 }
 
-/// Whose wall time a report shows. The model's does not apply to an NPU.
+/// The device whose wall time a report shows. The model's does not apply to an
+/// NPU.
 pub(crate) const fn time_of(is_model: bool) -> Cow<'static, str> {
     Cow::Borrowed(if is_model {
         "the software model on this host, not an NPU"
@@ -181,7 +182,7 @@ pub(crate) const fn time_of(is_model: bool) -> Cow<'static, str> {
     })
 }
 
-/// Milliseconds, for people.
+/// Microseconds as text, in milliseconds.
 fn milliseconds(us: f64) -> String {
     format!("{:.3} ms", us / 1000.0)
 }
@@ -200,7 +201,7 @@ impl RunReport {
 }
 
 impl SelfTestReport {
-    /// The wall time, the verdict, and what differs.
+    /// The wall time, the verdict, and the differences.
     pub(crate) fn verdict_text(&self) -> String {
         let mut times: Vec<f64> = self.runs.iter().map(|run| run.wall_us).collect();
         times.sort_by(f64::total_cmp);
