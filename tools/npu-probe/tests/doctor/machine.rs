@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Machines as directories, made from lists of their files.
+//! Test machines: directories that are made from lists of their files.
 //!
 //! | line | makes |
 //! |---|---|
@@ -19,12 +19,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
-/// Where lists and goldens are.
+/// Directory of the lists and of expected output.
 pub(crate) fn lists() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/doctor/machines")
 }
 
-/// A directory that stands for a machine's root.
+/// A directory that replaces a machine's root.
 pub(crate) struct TestMachine(TempDir);
 
 impl TestMachine {
@@ -44,7 +44,7 @@ impl TestMachine {
         self.apply(&fs::read_to_string(list).unwrap());
     }
 
-    /// Does what the lines of a list say.
+    /// Executes the lines of a list.
     pub(crate) fn apply(&self, list: &str) {
         let mut lines = list.lines().peekable();
         while let Some(line) = lines.next() {
@@ -71,7 +71,7 @@ impl TestMachine {
         }
     }
 
-    /// Where a file will be, with its directory made.
+    /// The path of a file; makes its directory.
     fn make_room(&self, path: &str) -> PathBuf {
         let path = self.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -112,7 +112,7 @@ impl TestMachine {
     }
 }
 
-/// The bytes that text with escapes stands for.
+/// The bytes of a text with escapes.
 fn bytes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
