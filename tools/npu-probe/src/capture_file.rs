@@ -12,7 +12,6 @@ use npu_capture::{Capture, CaptureError, ObjectUse, Role};
 use crate::exit::Failure;
 use crate::flags::CaptureFlags;
 
-/// Reads a capture.
 pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure> {
     let capture = if flags.unfinished {
         Capture::open_unfinished(path)

@@ -115,7 +115,6 @@ impl Failure {
         failing(Self::Output, tried)
     }
 
-    /// The failure for a thread that could not be started.
     pub(crate) fn no_thread(error: std::io::Error) -> Self {
         Self::Device(no_thread(error))
     }
@@ -130,7 +129,6 @@ impl Failure {
 pub(crate) const NO_DEVICE: u8 = 3;
 
 impl Failure {
-    /// The exit code of the failure.
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,

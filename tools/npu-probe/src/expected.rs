@@ -42,9 +42,7 @@ pub(crate) struct WrongElement {
 /// The number of elements that differ from the CPU's result, and the first of them.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct ResultComparison {
-    /// Elements compared.
     pub(crate) elements: usize,
-    /// Elements that differ.
     pub(crate) different: usize,
     /// The first few of them.
     pub(crate) first: Vec<WrongElement>,

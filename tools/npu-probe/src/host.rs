@@ -29,7 +29,6 @@ impl HostMachine {
         }
     }
 
-    /// The report as a line of text.
     pub(crate) fn text(&self) -> String {
         let kernel = self.kernel.as_deref().unwrap_or("unknown");
         let mut text = format!("kernel     {kernel} on {}", self.architecture);

@@ -11,8 +11,7 @@ use clap_complete::Shell;
 use crate::exit::{Failure, Verdict};
 use crate::flags::Flags;
 
-/// Writes the files into `folder`, with the names under which they are
-/// installed.
+/// Writes the files into `folder`, with their installed names.
 pub(crate) fn run(folder: &Path) -> Result<Verdict, Failure> {
     write(folder).map_err(Failure::output(format!(
         "writing into {}",

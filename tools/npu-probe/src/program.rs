@@ -15,13 +15,11 @@ use crate::exit::Failure;
 /// words (16-bit counter); a text of many programs is far below this limit.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes of a word.
 const WORD_BYTES: usize = size_of::<u64>();
 
 /// The format of a program's words in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Assembler text.
     Assembler,
     /// Hexadecimal words, separated by blanks or commas.
     Hex,

@@ -80,7 +80,7 @@ impl Drop for ProgressLine {
     }
 }
 
-/// Uses only ASCII, for serial consoles.
+/// A style in ASCII, for serial consoles.
 fn style(template: &str) -> Result<ProgressStyle, TemplateError> {
     let style = ProgressStyle::with_template(template)?;
     Ok(style.tick_chars("|/-\\ ").progress_chars("=> "))

@@ -29,13 +29,10 @@ pub(crate) struct DeviceReport {
     pub(crate) driver: String,
     /// The driver's version: major, minor, patch level.
     pub(crate) driver_version: String,
-    /// The driver's description.
     pub(crate) description: String,
-    /// Number of NPU cores.
     pub(crate) cores: u32,
     /// Why this device was selected, decision by decision.
     pub(crate) why: Vec<String>,
-    /// The machine of the device.
     pub(crate) host: HostMachine,
 }
 
@@ -54,7 +51,6 @@ impl DeviceReport {
         }
     }
 
-    /// The report as a few lines of text.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("device     {}\n", self.name);
         for why in &self.why {
@@ -93,7 +89,6 @@ impl ProblemReport {
         }
     }
 
-    /// The report as a line of text.
     pub(crate) fn text(&self) -> String {
         let Self { dtype, seed, .. } = self;
         let ProductShape { m, k, n } = self.shape;
@@ -135,7 +130,6 @@ impl Observer for ProgramCounter {
 }
 
 impl ProgramReport {
-    /// The report as a line of text.
     pub(crate) fn text(self) -> String {
         let Self { jobs, tasks, words } = self;
         let one = "program    ";

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Formats rows of text as columns.
 
-/// Bytes per mebibyte.
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
 
 /// Joins parts to one text, with `between` between them.

@@ -222,7 +222,6 @@ fn check(
     }
 }
 
-/// CPU time of this process.
 fn cpu_time() -> Result<Duration, Failure> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)
         .map_err(Failure::device("cannot read the CPU time of this process"))?;

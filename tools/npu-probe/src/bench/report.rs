@@ -19,7 +19,6 @@ use crate::table::MIB;
 /// Conditions of the measurements, apart from the matmul.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct MeasuringConditions {
-    /// Version of this tool.
     pub(crate) version: Cow<'static, str>,
     /// Cargo's profile of this program; speed is measured with `dist`.
     pub(crate) build: Cow<'static, str>,
@@ -104,7 +103,6 @@ pub(crate) struct BenchReport {
 }
 
 impl MeasuringConditions {
-    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut text = self.device.text();
         let load = self
@@ -141,7 +139,6 @@ pub(crate) const fn to(results: Results) -> &'static str {
 }
 
 impl Measurement {
-    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let Self { dtype, m, k, n, .. } = self;
         let mut text = format!(

@@ -26,7 +26,6 @@ const DEPTHS: [usize; 4] = [512, 1024, 2048, 4096];
 const COLUMNS: usize = 256;
 const COLUMNS_MAX: usize = 8192;
 
-/// Seed of the random numbers.
 const SEED: u64 = 1;
 
 /// No tile starts after this time.

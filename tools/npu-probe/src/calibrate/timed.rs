@@ -22,7 +22,6 @@ use crate::experiment::chained;
 /// lengthens runs.
 const REPEAT: usize = 15;
 
-/// Picoseconds in a nanosecond.
 const PS_PER_NS: u128 = 1000;
 
 /// Time limit of a job: the kernel kills jobs after half a second.

@@ -11,7 +11,7 @@ use crate::exit::{Failure, Verdict};
 use crate::flags::DecodeFlags;
 use crate::output;
 
-/// What `--json` prints.
+/// The `--json` output.
 #[derive(Debug, Serialize)]
 struct Report {
     device: String,

@@ -28,7 +28,7 @@ struct RepeatedFinding {
     text: String,
 }
 
-/// What `--json` prints.
+/// The `--json` output.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     jobs: usize,

@@ -34,7 +34,6 @@ use rocket_uapi::Selector;
 use crate::exit::Failure;
 use crate::flags::DeviceFlags;
 
-/// The path of this program.
 fn own_path() -> Result<PathBuf, Failure> {
     env::current_exe().map_err(Failure::usage("cannot find the path of npu-probe"))
 }

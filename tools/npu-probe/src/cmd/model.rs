@@ -26,7 +26,6 @@ use weights::{PlacedWeights, WeightGroup};
 #[derive(Debug, Serialize)]
 struct ModelReport {
     architecture: String,
-    /// Number of files.
     files: usize,
     tensors: usize,
     /// Bytes of all tensors of known types.

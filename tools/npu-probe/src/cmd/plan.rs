@@ -43,7 +43,6 @@ struct Report {
     /// For INT4: the assumed depth of K tiles that the weights allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     int4_depth: Option<usize>,
-    /// Memory that the weights take.
     memory: MemoryReport,
     chosen: PlanReport,
 }

@@ -16,7 +16,7 @@ use crate::report::DeviceReport;
 /// Most differing jobs that are shown.
 const SHOWN: usize = 8;
 
-/// What `--json` prints.
+/// The `--json` output.
 #[derive(Debug, Serialize)]
 struct Json {
     result: Verdict,
@@ -37,7 +37,8 @@ struct JobJson {
     first: Option<Value>,
 }
 
-/// The first byte that differs, with its output element where the program names it.
+/// The first byte that differs, with its output element if the program determines
+/// it.
 fn difference(capture: &Capture, difference: &ByteDifference) -> Value {
     let element = difference.place.map(|place| {
         json!({

@@ -35,7 +35,6 @@ const LIBRARY: &str = "librocket_preload.so";
 /// package.
 const PLACES: [&str; 3] = ["", "../lib", "../lib/npu-probe"];
 
-/// Environment variable of the dynamic linker.
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// Offset of exit codes for programs that a signal ended, like in shells.
@@ -276,7 +275,6 @@ fn pass_signals_on(child: Receiver<Pid>, signals: SigSet) -> Result<(), Failure>
     passer.map(drop).map_err(Failure::no_thread)
 }
 
-/// Waits for the program.
 fn wait(child: Pid) -> Result<WaitStatus, Failure> {
     let child = rustix::process::Pid::from_raw(child.as_raw());
     loop {

@@ -225,7 +225,6 @@ impl Tally {
 /// The report of a soak, printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// "PASS" or "FAIL".
     result: Verdict,
     device: DeviceReport,
     seconds: u64,
@@ -235,7 +234,6 @@ struct Report {
 }
 
 impl Report {
-    /// The report as a line of text.
     fn text(&self) -> String {
         let tally = &self.tally;
         let products: u64 = tally.products.values().sum();

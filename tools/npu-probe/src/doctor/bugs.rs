@@ -62,7 +62,6 @@ fn table() -> impl Iterator<Item = DriverBug> {
 
 /// Fixes that a kernel lacks and a newer release has.
 pub(super) struct MissingFixes {
-    /// Names of the bugs.
     pub(super) bugs: Vec<&'static str>,
     /// The nearest release without these bugs.
     pub(super) update: KernelVersion,

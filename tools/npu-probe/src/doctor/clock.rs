@@ -81,7 +81,6 @@ pub(super) struct NpuSupply {
     shown: String,
 }
 
-/// Regulators of the NPU.
 pub(super) fn supplies(root: &SystemRoot) -> Vec<NpuSupply> {
     let supply = |regulator: String| {
         let read = |file: &str| root.line(&format!("{REGULATORS}/{regulator}/{file}"));

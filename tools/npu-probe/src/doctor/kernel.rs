@@ -11,14 +11,12 @@ use super::root::SystemRoot;
 use super::row::DoctorRow;
 use crate::table::joined;
 
-/// The release of the running kernel.
 const RELEASE: &str = "proc/sys/kernel/osrelease";
 /// Options that the driver needs.
 const OPTIONS: [&str; 2] = ["CONFIG_DRM_ACCEL_ROCKET", "CONFIG_ROCKCHIP_IOMMU"];
 /// Most bytes of a configuration; arm64's have 300 KiB.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// The running kernel.
 #[derive(Debug)]
 pub(super) struct RunningKernel {
     /// The release; empty if it is not readable.
@@ -172,7 +170,6 @@ fn value<'a>(config: &'a str, option: &str) -> Option<&'a str> {
     ["y", "m"].contains(&value).then_some(value)
 }
 
-/// The text in a gzip file.
 fn gunzip(packed: &[u8]) -> Option<String> {
     let mut bytes = Vec::new();
     let mut unpacked = GzDecoder::new(packed).take(MOST_BYTES + 1);

@@ -16,7 +16,6 @@ use nix::libc;
 const MOST_BYTES: u64 = 8 << 20;
 /// Most bytes of one read of /dev/kmsg (Linux, PRINTK_MESSAGE_MAX).
 const MOST_OF_RECORD: usize = 8192;
-/// Most entries of a directory.
 const MOST_ENTRIES: usize = 8192;
 /// Most characters of a line that is shown.
 const MOST_SHOWN: usize = 160;

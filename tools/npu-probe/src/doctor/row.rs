@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// The state of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RowState {
@@ -104,7 +103,6 @@ const PAGE: &str = "See docs/troubleshooting.md (in packages: /usr/share/doc/npu
 /// All rows, and the usable node.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct DoctorReport {
-    /// Version of this program.
     pub(crate) version: Cow<'static, str>,
     /// The usable node of the NPU, if any.
     pub(crate) usable: Option<String>,
@@ -112,7 +110,6 @@ pub(crate) struct DoctorReport {
 }
 
 impl DoctorReport {
-    /// The report as text.
     pub(crate) fn text(&self) -> String {
         // Writing to it cannot fail.
         let mut text = String::new();

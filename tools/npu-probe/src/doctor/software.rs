@@ -7,7 +7,6 @@ use crate::table::joined;
 
 /// Directories of programs if PATH is not set.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Most directories that are searched.
 const MOST_DIRECTORIES: usize = 64;
 /// Directories of libraries; each may have a subdirectory for an architecture.
 const LIBRARIES: [&str; 4] = [

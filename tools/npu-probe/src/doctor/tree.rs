@@ -60,7 +60,6 @@ impl TreeNode {
     }
 }
 
-/// The device tree.
 #[derive(Debug)]
 pub(super) struct DeviceTree {
     model: Option<String>,

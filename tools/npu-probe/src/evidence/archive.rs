@@ -17,7 +17,6 @@ use crate::output::write_whole;
 /// The index, which is the first file of the archive.
 #[derive(Debug, Serialize)]
 pub(crate) struct EvidenceIndex {
-    /// Version of this program.
     pub(crate) version: &'static str,
     /// Cargo profile of this program; speed is measured with `dist`.
     pub(crate) build: &'static str,
@@ -27,7 +26,6 @@ pub(crate) struct EvidenceIndex {
     /// Whether all results are the software model's.
     pub(crate) is_model: bool,
     pub(crate) steps: BTreeMap<String, EvidenceOutcome>,
-    /// Files of the archive.
     pub(crate) files: Vec<String>,
 }
 

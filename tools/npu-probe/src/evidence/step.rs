@@ -33,7 +33,6 @@ pub(crate) struct EvidenceDevice {
     /// The device as `--device` accepts it.
     pub(crate) name: String,
     pub(crate) is_model: bool,
-    /// The board's name.
     pub(crate) board: String,
 }
 
@@ -84,7 +83,6 @@ impl EvidenceStep {
         }
     }
 
-    /// Whether an exit code means success.
     pub(crate) fn is_right(&self, code: i32) -> bool {
         self.right.contains(&code)
     }

@@ -17,9 +17,7 @@ use relocate::RelocatedWord;
 /// The visible outcome of one program.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ProgramRun {
-    /// Whether the program completed.
     pub(crate) completed: bool,
-    /// How it ended.
     pub(crate) end: String,
     /// PC.INTERRUPT_RAW_STATUS, if it is readable.
     pub(crate) interrupts: Option<u32>,

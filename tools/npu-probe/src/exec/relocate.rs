@@ -35,9 +35,7 @@ pub(crate) struct RelocatedWord {
     pub(crate) word: usize,
     /// The address register that it writes.
     pub(crate) register: String,
-    /// Value before.
     pub(crate) from: u32,
-    /// Value now.
     pub(crate) to: u32,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An experiment as data: buffers, jobs on them, and how to compare their outcomes.
+//! Experiments as data.
 
 use rknpu_regcmd::BufferId;
 
@@ -27,7 +27,6 @@ pub(crate) struct Experiment {
     /// Sides on which part of the output is wrong in an unknown way. On these, wrong values
     /// match that differ from the model's.
     pub(crate) spoiled: &'static [&'static str],
-    /// Placement of its buffers.
     pub(crate) placement: Placement,
 }
 

@@ -22,7 +22,6 @@ pub(crate) fn int8s(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| random.signed(8) as u8).collect()
 }
 
-/// Random operands of int16.
 pub(crate) fn int16s(len: usize, seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     let words = (0..len).map(|_| random.signed(WORD_BITS) as i16);

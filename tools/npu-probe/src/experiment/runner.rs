@@ -422,7 +422,6 @@ mod tests {
         Model::new(options).open_device()
     }
 
-    /// The experiment that settles a fact.
     fn settling(fact: &str) -> Experiment {
         let found = FACTS.iter().find(|one| one.name == fact).unwrap();
         match found.method {

@@ -88,7 +88,6 @@ impl TaskTemplate {
         }
     }
 
-    /// Number of words.
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
     }

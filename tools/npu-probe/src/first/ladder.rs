@@ -51,7 +51,6 @@ pub(crate) struct Rung {
     experiment: RungExperiment,
 }
 
-/// The experiment of a rung.
 #[derive(Clone, Copy, Debug)]
 enum RungExperiment {
     Product(RungProduct),

@@ -18,7 +18,6 @@ pub(super) struct RungProduct {
     /// Whether they share the weights and have separate features; otherwise they share the
     /// features.
     same_weights: bool,
-    /// Options of their programs.
     options: ProgramOptions,
     placement: Placement,
 }

@@ -30,7 +30,6 @@ pub(crate) struct RungRecord {
     pub(crate) rung: String,
     /// Version of this program, which made programs and operands.
     pub(crate) version: String,
-    /// Cores of the device.
     pub(crate) cores: u32,
     /// Whether all jobs ended with the model's results.
     pub(crate) right: bool,

@@ -47,7 +47,6 @@ pub(crate) struct ProfileChanges {
     pub(crate) allowed: Vec<String>,
 }
 
-/// The state of a rung.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum RungState {
@@ -247,7 +246,6 @@ impl FirstReport {
         };
     }
 
-    /// Rungs that failed.
     fn failed(&self) -> impl Iterator<Item = &'static Rung> {
         let causes = self.causes.iter();
         causes.filter_map(|cause| Rung::named(&cause.name))
@@ -339,7 +337,6 @@ impl FirstReport {
         (profile, changes)
     }
 
-    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("\nVERDICT    {}\n", self.sentence);
         for cause in &self.causes {

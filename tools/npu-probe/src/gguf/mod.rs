@@ -68,7 +68,6 @@ pub(crate) struct GgufModel {
 }
 
 impl GgufModel {
-    /// The value of this key.
     pub(crate) fn value(&self, key: &str) -> Option<&GgufValue> {
         self.values.get(key)
     }

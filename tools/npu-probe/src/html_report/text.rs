@@ -89,7 +89,6 @@ pub(super) fn with_code(text: &ShownText) -> Markup {
     } }
 }
 
-/// A cell of a table.
 pub(super) struct TableCell {
     is_number: bool,
     text: ShownText,

@@ -154,13 +154,11 @@ impl TraceSlices {
         }
     }
 
-    /// Name of a process.
     pub(super) fn process(&self, process: u64) -> ShownText {
         let named = self.processes.get(&process).cloned();
         named.unwrap_or_else(|| ShownText::from(&*format!("process {process}")))
     }
 
-    /// Name of a thread or core.
     pub(super) fn thread(&self, track: TraceTrack) -> ShownText {
         let named = self.threads.get(&track).cloned();
         named.unwrap_or_else(|| ShownText::from(&*format!("thread {}", track.1)))

@@ -12,7 +12,6 @@ use crate::common::{command, has, read_json, words};
 use rknpu_regcmd::timing::Machine;
 use serde_json::Value;
 
-/// The place of a profile.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Named(&'a Path),

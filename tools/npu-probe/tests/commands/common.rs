@@ -33,7 +33,6 @@ pub(crate) fn ended(output: &Output) -> (i32, String, String) {
     (code, stdout(output), stderr(output))
 }
 
-/// Runs the tool with these arguments.
 pub(crate) fn probe(arguments: &[&str]) -> (i32, String, String) {
     ended(&command(arguments).output().unwrap())
 }

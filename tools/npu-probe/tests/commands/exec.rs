@@ -89,7 +89,6 @@ impl Product {
         command.args(more).output().unwrap()
     }
 
-    /// Checks C.
     fn check(&self) {
         let bytes = fs::read(self.path("c.bin")).unwrap();
         for row in 0..N {

@@ -93,7 +93,8 @@ fn what_is_no_report_is_named() {
     fails("report /nonexistent", 2);
 }
 
-/// Run it by hand: `cargo test -p npu-probe --test commands -- --ignored`.
+/// Run by hand or in the long CI run: `cargo test -p npu-probe --test commands
+/// -- --ignored`.
 #[test]
 #[ignore = "needs chromium"]
 fn a_browser_shows_the_page() {

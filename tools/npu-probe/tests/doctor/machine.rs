@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test machines: directories that are made from lists of their files.
+//! Test machines: directories made from lists of their files.
 //!
-//! | line | makes |
+//! | line | effect |
 //! |---|---|
-//! | `file PATH TEXT` | a file with the text and a newline; `\n`, `\t`, `\0`, `\xHH` in it |
-//! | `raw PATH TEXT` | the same without a newline |
-//! | `text PATH`, `gzip PATH` | a file, or a gzip file, with the lines that follow, each after `\| ` |
-//! | `link PATH TARGET` | a symbolic link |
-//! | `remove PATH` | nothing any more |
-//! | `include NAME` | what another list makes |
+//! | `file PATH TEXT` | makes a file with the text and a newline; `\n`, `\t`, `\0`, `\xHH` in it |
+//! | `raw PATH TEXT` | does the same without a newline |
+//! | `text PATH`, `gzip PATH` | makes a file, or a gzip file, of the next lines, each after `\| ` |
+//! | `link PATH TARGET` | makes a symbolic link |
+//! | `remove PATH` | removes a file or directory |
+//! | `include NAME` | executes another list |
 
 use std::fs;
 use std::io::Write;
@@ -139,7 +139,6 @@ fn bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// A gzip file.
 fn gzip(content: &[u8]) -> Vec<u8> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(content).unwrap();

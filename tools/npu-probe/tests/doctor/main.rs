@@ -48,7 +48,6 @@ fn json(machine: &TestMachine) -> Value {
     serde_json::from_str(&text(machine, &["--json"])).unwrap()
 }
 
-/// The rows of a topic.
 fn rows(report: &Value, topic: &str) -> Vec<Value> {
     let rows = report["rows"].as_array().unwrap().iter();
     rows.filter(|row| row["topic"] == topic).cloned().collect()

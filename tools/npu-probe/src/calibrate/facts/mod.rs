@@ -25,7 +25,6 @@ pub(crate) use run::{choose, is_healthy, settle};
 /// How an experiment settles a fact, if possible.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SettlingMethod {
-    /// An experiment settles it.
     Run(fn() -> anyhow::Result<Experiment>),
     /// Not possible with the mainline driver, and why.
     Impossible(&'static str),
@@ -36,7 +35,6 @@ pub(crate) enum SettlingMethod {
 pub(crate) struct FactToSettle {
     /// The model's switch, or a name if the model has one variant only.
     pub(crate) name: &'static str,
-    /// The question that the experiment answers.
     pub(crate) question: &'static str,
     /// How the experiment answers it, if that is possible.
     pub(crate) method: SettlingMethod,

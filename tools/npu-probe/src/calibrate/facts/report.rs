@@ -22,7 +22,6 @@ pub(crate) struct SettleReport {
     pub(crate) facts: Vec<FactReport>,
 }
 
-/// The report of a fact.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct FactReport {
     /// The model's switch, or a name if the model has one variant only.
@@ -50,7 +49,6 @@ pub(crate) enum ExperimentOutcome {
     /// The device is on a side.
     Settled {
         side: Cow<'static, str>,
-        /// Whether it is the model's default.
         is_default: bool,
         /// Whether all bytes equal the model's on that side; otherwise the wrong bytes have
         /// other values.
@@ -130,7 +128,6 @@ impl FactReport {
         }
     }
 
-    /// The fact as text.
     pub(crate) fn text(&self) -> String {
         let default = self.sides.first().copied().unwrap_or_default();
         let (kind, told) = self.outcome.told();

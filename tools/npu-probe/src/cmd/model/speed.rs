@@ -26,7 +26,6 @@ pub(super) struct SpeedReport {
     pub(super) prompts: Vec<SpeedRow>,
     /// Token generation of parallel sequences, one token each.
     pub(super) parallel: Vec<SpeedRow>,
-    /// Tokens of each sequence before the new one.
     pub(super) parallel_context: usize,
 }
 

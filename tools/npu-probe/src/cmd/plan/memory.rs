@@ -24,7 +24,6 @@ pub(super) struct MemoryReport {
     fits: bool,
     /// Number of weights of this size that fit together.
     fit: u64,
-    /// Why they do not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
 }
@@ -69,7 +68,6 @@ impl MemoryReport {
         }
     }
 
-    /// The report, as a few lines.
     pub(super) fn text(&self) -> String {
         let mib = |bytes: u64| bytes as f64 / MIB;
         let mut text = format!("\nweights  {:.2} MiB", mib(self.bytes));

@@ -124,7 +124,6 @@ fn banks(dtype: Dtype, [k, m, n]: [usize; 3]) -> Result<[u32; 2], MatmulError> {
 }
 
 impl PlanReport {
-    /// Adds the report, as a few lines, to `text`.
     pub(super) fn write(&self, text: &mut String) {
         let [depth, rows, channels] = self.tile;
         let mib = |bytes: u64| bytes as f64 / MIB;
