@@ -94,8 +94,7 @@ fn log_to_stderr() {
         .init();
 }
 
-/// Converts the outcome of a run to its exit code; prints the error of a failed run on
-/// standard error.
+/// The exit code of a run; prints the error of a failed run on standard error.
 fn end(outcome: Result<Verdict, Failure>) -> ExitCode {
     match outcome {
         Ok(Verdict::Pass) => ExitCode::SUCCESS,
@@ -107,8 +106,7 @@ fn end(outcome: Result<Verdict, Failure>) -> ExitCode {
     }
 }
 
-/// Converts the outcome of a run that has a separate exit code: another program's, or a
-/// report's.
+/// Like [`end`], for a run with another program's or a report's exit code.
 fn end_with_code(outcome: Result<u8, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -116,8 +114,8 @@ fn end_with_code(outcome: Result<u8, Failure>) -> ExitCode {
     }
 }
 
-/// Ends a run in which clap printed a text: help and version go to standard output with exit
-/// code 0, errors to standard error with 2.
+/// Ends a run that clap ended: help and version go to standard output with 0, errors to
+/// standard error with 2.
 fn end_as_clap(told: &clap::Error) -> ExitCode {
     // A failure here cannot be reported; a closed pipe is not an error.
     let _ = told.print();

@@ -100,7 +100,7 @@ pub(crate) fn write_whole(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Fa
     try_write_whole(file, bytes, mode).map_err(Failure::writing(file))
 }
 
-/// Does the same as [`write_whole`], with an error that callers can extend.
+/// Like [`write_whole`], with an error that callers can extend.
 pub(crate) fn try_write_whole(file: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
     let folder = folder_of(file);
     let mut new = NamedTempFile::new_in(folder).context("cannot create a new file")?;

@@ -11,8 +11,8 @@ use rknpu_regcmd::{Word, assemble};
 
 use crate::exit::Failure;
 
-/// Longest input, bytes. The longest program that the kernel accepts has 65536
-/// words (16-bit counter); a text of many programs is far below this limit.
+/// Longest input, bytes. The kernel accepts programs of up to 65536 words
+/// (16-bit counter); a text of many programs is far below this limit.
 const BYTES_MAX: u64 = 64 << 20;
 
 const WORD_BYTES: usize = size_of::<u64>();
@@ -38,9 +38,9 @@ impl Form {
         }
     }
 
-    /// The format that `bytes` look like. Binary programs have control
-    /// characters, from the targets of their words, such as 0x0201. Text of
-    /// only hexadecimal numbers is words; text with a name is assembler text.
+    /// The format of `bytes`. Binary programs have control characters, from the
+    /// targets of their words, such as 0x0201. Text of only hexadecimal numbers
+    /// is words; other text is assembler text.
     fn of_content(bytes: &[u8]) -> Self {
         let printable = |b: &u8| !b.is_ascii_control() || b.is_ascii_whitespace();
         match std::str::from_utf8(bytes) {
@@ -61,8 +61,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Word>, Failure> {
     read_as(path, Form::of_content)
 }
 
-/// Does the same as [`read`], but text is assembler text unless the file name
-/// says otherwise: `12 0x1` then is line 12 with the word 1, not two words.
+/// Like [`read`], but text is assembler text unless the file name says
+/// otherwise: `12 0x1` is line 12 with the word 1, not two words.
 pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, Failure> {
     read_as(path, |bytes| match Form::of_content(bytes) {
         Form::Assembler | Form::Hex => Form::Assembler,
@@ -70,8 +70,7 @@ pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, Failure> {
     })
 }
 
-/// Does the same as [`read`]; `form` detects the format if the file name does
-/// not show it.
+/// Like [`read`]; `form` detects the format if the file name does not show it.
 fn read_as(path: &Path, form: impl FnOnce(&[u8]) -> Form) -> Result<Vec<Word>, Failure> {
     let read = || {
         let bytes = read_bytes(path)?;

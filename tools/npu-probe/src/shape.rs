@@ -16,7 +16,7 @@ pub(crate) const FORM: &str = "MxKxN";
 pub(crate) const HELP: &str =
     "M (rows of A) x K (depth) x N (columns of the result), such as 512x4096x4096";
 
-/// C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
+/// Sizes of the matmul C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct ProductShape {
     pub(crate) m: usize,

@@ -40,7 +40,7 @@ pub(crate) struct Measurement {
     pub(crate) bytes_to_device: f64,
     pub(crate) bytes_from_device: f64,
     /// Bytes per matmul that PREP_BO and FINI_BO passed through the CPU's caches, and the bytes
-    /// that had to pass.
+    /// needed.
     pub(crate) cache_bytes: f64,
     pub(crate) cache_bytes_needed: u64,
     /// Bytes that the CPU packed once, when it loaded B.
@@ -48,8 +48,7 @@ pub(crate) struct Measurement {
     pub(crate) load_ms: f64,
     /// From call to return, including packing and reading.
     pub(crate) wall_ms: TimeSpread,
-    /// User and system time of this process per matmul; on the software model it includes the
-    /// model's own time.
+    /// User and system time of this process per matmul; includes the software model's work.
     pub(crate) cpu_ms: f64,
     /// 10^9 operations per second of wall time, if jobs ran.
     pub(crate) gops: Option<f64>,
@@ -131,7 +130,7 @@ impl MeasuredProduct {
         let out_bytes = plan.ty.out_bytes();
 
         let mut product = ProductResult::unwritten(operands, self.results, c);
-        // The first run, which is not measured, allocates buffers and starts threads.
+        // The first run allocates buffers and starts threads, so it is not measured.
         product.multiply(engine, &weights, m, operands)?;
         check(&product, self.shape, operands, k_tiles)?;
 
@@ -204,8 +203,7 @@ fn operand_bytes(dtype: Dtype, out_bytes: u32, ProductShape { m, k, n }: Product
     inputs + m as f64 * n as f64 * f64::from(out_bytes)
 }
 
-/// Compares the first and the last row with the CPU's, since the speed of a wrong result is
-/// meaningless.
+/// Compares the first and the last row with the CPU's: a wrong result has no speed.
 fn check(
     product: &ProductResult,
     shape: ProductShape,

@@ -47,7 +47,7 @@ pub(crate) struct MeasuringConditions {
 
 /// Cargo's profile of this program.
 pub(crate) const BUILD: &str = env!("BUILD_PROFILE");
-/// The profile of the packages.
+/// Cargo's profile of the packages.
 const SPEED_BUILD: &str = "dist";
 
 impl MeasuringConditions {

@@ -55,8 +55,7 @@ fn of_nothing(count: usize) -> TimedTasks {
     }
 }
 
-/// Measures the machine: clock, memory and driver costs of the device, which has `cores`
-/// cores.
+/// Measures clock, memory and driver costs of a device with `cores` cores.
 pub(super) fn measure(
     open: &impl Open,
     cores: u32,
@@ -114,10 +113,10 @@ fn per_second(more: u64, few_ps: u64, many_ps: u64) -> Result<f64, Failure> {
     Ok(more as f64 * PS_PER_SECOND / ps as f64)
 }
 
-/// The memory parameters that give the measured rates at this clock: `one` of a single core,
-/// `all` of all cores together. A rate of a whole number of bytes per clock is assumed to
-/// grow with the clock. If the cores together reach the sum of their rates, their shared
-/// limit stays unknown.
+/// The memory parameters for the measured rates at this clock: `one` of a single core, `all`
+/// of all together. A rate of a whole number of bytes per clock is assumed to grow with the
+/// clock. If all cores together reach the sum of their rates, their shared limit stays
+/// unknown.
 fn dram(clock_hz: u64, one: f64, all: f64, cores: usize) -> Dram {
     let published = Profile::built_in().machine.dram;
     let a_clock = one / clock_hz as f64;
@@ -138,9 +137,9 @@ fn dram(clock_hz: u64, one: f64, all: f64, cores: usize) -> Dram {
     }
 }
 
-/// The driver's costs: the measured times minus those that `machine` predicts for the tasks.
-/// The measurement cannot divide a job's start into submitting, attaching and waking; the
-/// published figures do (E-time-submit).
+/// The driver's costs: measured times minus those that `machine` predicts for the tasks. How
+/// a job's start divides into submitting, attaching and waking is not measurable here; it
+/// follows the published figures (E-time-submit).
 fn driver(open: &impl Open, machine: &Machine) -> Result<DriverCosts, Failure> {
     const FEW: usize = 1;
     const MANY: usize = 63;

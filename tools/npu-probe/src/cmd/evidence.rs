@@ -30,23 +30,23 @@ const MOST_OF_FILE: u64 = 64 << 20;
 const REPORT: &str = "report.html";
 /// File of the verdict.
 const FIRST: &str = "first.json";
-/// Time limit of a step that computes no matmul.
+/// Time limit of the step that renders the page.
 const QUICK: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(args: &EvidenceFlags) -> Result<Verdict, Failure> {
-    // A failed step is recorded in the archive; the command itself has succeeded.
+    // A failed step is part of the archive, not a failure of the command.
     let places = places(&args.first.output, Some(args))?;
     run_steps(&args.first, &places, true).map(|_| Verdict::Pass)
 }
 
-/// `npu-probe first`: the same without measurements and without the driver suite.
+/// `npu-probe first`: without measurements and without the driver suite.
 pub(crate) fn run_first(args: &FirstFlags) -> Result<Verdict, Failure> {
     run_steps(args, &places(&args.output, None)?, false)
 }
 
 fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdict, Failure> {
     let folder = &places.folder;
-    // Locked until this process ends: two runs would overwrite each other's files.
+    // Held until the process ends: two runs would overwrite each other's files.
     let lock = File::open(folder).map_err(Failure::output("the directory"))?;
     lock.try_lock()
         .map_err(Failure::usage(format!("{} is in use", folder.display())))?;
@@ -109,7 +109,6 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
     Ok(first.exit())
 }
 
-/// The outcome of a step, in a few words.
 fn told(outcome: Option<&EvidenceOutcome>) -> String {
     match outcome {
         None | Some(EvidenceOutcome::Begun { .. }) => "did not end".to_owned(),
@@ -125,7 +124,7 @@ fn told(outcome: Option<&EvidenceOutcome>) -> String {
     }
 }
 
-/// The paths of programs and files, including those that the flags of `evidence` name.
+/// The paths of programs and files, including those in the flags of `evidence`.
 fn places(folder: &Path, evidence: Option<&EvidenceFlags>) -> Result<StepPlaces, Failure> {
     let whole = |path: &Path| {
         path.canonicalize()
@@ -148,7 +147,7 @@ fn places(folder: &Path, evidence: Option<&EvidenceFlags>) -> Result<StepPlaces,
     })
 }
 
-/// Paths in the output of programs that would reveal the user's own files.
+/// Paths that would reveal the user's own files.
 fn private_paths(places: &StepPlaces) -> Vec<&Path> {
     let named = [&places.conformance, &places.llama, &places.model];
     let named = named.into_iter().flatten();
@@ -160,7 +159,7 @@ fn private_paths(places: &StepPlaces) -> Vec<&Path> {
         .collect()
 }
 
-/// The device that the selector chooses, and the name of its board.
+/// The selected device, and the name of its board.
 fn find_device(selector: &Selector) -> Result<EvidenceDevice, Failure> {
     let info = super::open_selected(selector, |_| ())?.device.info();
     let board = match info.is_model {
@@ -196,7 +195,6 @@ impl EvidenceRun<'_> {
         self.args.report.say(text)
     }
 
-    /// Runs the steps that are due.
     fn all(&mut self, steps: Vec<EvidenceStep>) -> Result<(), Failure> {
         for step in steps {
             let ran = self.one(&step)?;
@@ -248,7 +246,7 @@ impl EvidenceRun<'_> {
         Ok(due)
     }
 
-    /// Why a step must not run; none if it may run.
+    /// Why a step must not run, if so.
     fn hindrance(&self, step: &EvidenceStep) -> Option<String> {
         let uses_device = !step.name.starts_with("doctor");
         if let (Some(broken), true) = (&self.broken, uses_device) {
@@ -258,7 +256,7 @@ impl EvidenceRun<'_> {
         Some(format!("{missing} did not pass"))
     }
 
-    /// After a failed rung: checks whether the NPU still works, and which register is the cause.
+    /// After a failed rung: checks whether the NPU still works, and finds the register.
     fn look_closer(&mut self, rung: &'static Rung, ran: bool) -> Result<(), Failure> {
         let Some(health) = self.health(rung, ran)? else {
             return Ok(());
@@ -279,14 +277,14 @@ impl EvidenceRun<'_> {
         flips.right = &[0, 1];
         self.one(&flips)?;
         self.done.push(flips);
-        // The register that hung the rung may hang a core for good when it is changed alone.
+        // A register that hung the rung may hang a core for good when changed alone.
         if self.state.steps.get(&name) == Some(&EvidenceOutcome::Ended { code: 1, ok: true }) {
             self.health(rung, true)?;
         }
         Ok(())
     }
 
-    /// Checks whether a core that was broken when the last run ended works again.
+    /// Checks whether a core that the last run left broken works again.
     fn check_health(&mut self) -> Result<(), Failure> {
         let sick = |rung: &&Rung| {
             let name = rung.health_name();
@@ -303,8 +301,8 @@ impl EvidenceRun<'_> {
         Ok(())
     }
 
-    /// Runs the parent of a rung, which passed before the rung failed: `again`, or if it has not
-    /// run yet. If the parent fails, nothing else runs on the device. `None` if there is no parent.
+    /// Runs a rung's parent, `again` or if it has not run yet. If the parent fails, nothing else
+    /// runs on the device. `None` if there is no parent.
     fn health(&mut self, rung: &Rung, again: bool) -> Result<Option<EvidenceStep>, Failure> {
         let Some(parent) = rung.parent() else {
             return Ok(None);
@@ -340,8 +338,8 @@ impl EvidenceRun<'_> {
         results.judge(closely).map_err(Failure::Device)
     }
 
-    /// Writes the profile that avoids what failed and allows what passed: into the folder, and, if
-    /// it differs from the built-in one, for the user. A failure to write it does not prevent the
+    /// Writes the profile that avoids what failed and allows what passed: into the folder, and for
+    /// the user if it differs from the built-in one. A failure to write does not prevent the
     /// archive.
     fn write_profile(&self, first: &FirstReport) -> Result<(), Failure> {
         let text = match self.try_write_profile(first) {
@@ -352,7 +350,7 @@ impl EvidenceRun<'_> {
         self.say(&format!("{:<24} {text}\n", "profile"))
     }
 
-    /// The path and the changes of the user's profile, if one was written.
+    /// The path and changes of the user's profile, if one was written.
     fn try_write_profile(&self, first: &FirstReport) -> Result<Option<String>, Failure> {
         let selector = self
             .device
@@ -416,7 +414,7 @@ impl EvidenceRun<'_> {
 
     fn clean_all(&self, step: &EvidenceStep) -> Result<(), Failure> {
         let files = step.files();
-        // Recordings are not text, and hold only programs and matrices that this program made.
+        // Recordings are not text; this program made their programs and matrices.
         let texts = files.iter().filter(|file| !file.ends_with(RECORDING_END));
         let mut files = texts.map(|file| self.places.folder.join(file));
         files.try_for_each(|file| self.clean(&file))
@@ -440,10 +438,10 @@ impl EvidenceRun<'_> {
         output::write_whole(file, &self.private.leave_out(&bytes), EVIDENCE_MODE)
     }
 
-    /// Renders the page of all successful steps; returns whether that worked.
+    /// Renders the page of all successful steps; returns whether it could.
     fn report(&self) -> Result<bool, Failure> {
         let ended = |step: &&EvidenceStep| self.is_right(&step.name);
-        // Rungs have a separate report, and the output of `calibrate` contains the profile.
+        // Rungs have a separate report; the output of `calibrate` contains the profile.
         let is_rung = |step: &&EvidenceStep| {
             FirstResults::reads(&step.output) || step.name.starts_with(HEALTH_STEP)
         };

@@ -31,7 +31,7 @@ use crate::served::{self, UseReport};
 /// File name of the library that is loaded into the program.
 const LIBRARY: &str = "librocket_preload.so";
 
-/// Places of the library relative to npu-probe: a target directory, an installation, a
+/// Places of the library, relative to npu-probe: a target directory, an installation, a
 /// package.
 const PLACES: [&str; 3] = ["", "../lib", "../lib/npu-probe"];
 
@@ -53,8 +53,8 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let library = library(run)?;
     let before = SigSet::thread_get_mask()
         .map_err(Failure::device("cannot block signals for the program"))?;
-    // The mask is set before other threads start, so that they inherit it. Signals that
-    // arrive before the program starts stay pending for it.
+    // Set before other threads start, so that they inherit the mask. Signals that arrive
+    // before the program starts stay pending.
     let signals: SigSet = FROM_TERMINAL.into_iter().chain(PASSED_ON).collect();
     signals
         .thread_block()
@@ -194,7 +194,7 @@ fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
     )))
 }
 
-/// The value of LD_PRELOAD: libraries that the user already loads, then this project's.
+/// LD_PRELOAD: libraries that the user already loads, then this project's.
 fn preload(library: &Path) -> OsString {
     let mut all = env::var_os(LD_PRELOAD).unwrap_or_default();
     if !all.is_empty() {
@@ -205,8 +205,8 @@ fn preload(library: &Path) -> OsString {
 }
 
 /// Starts the program with the signal mask `before`, and resets signals that Rust's runtime
-/// ignores. This process keeps its own mask meanwhile: with the default mask a signal would
-/// end it and leave the program without a server.
+/// ignores. This process keeps its mask meanwhile; otherwise a signal would end it and leave
+/// the program without a server.
 fn start(run: &RunFlags, server: &Server, library: &Path, before: &SigSet) -> Result<Pid, Failure> {
     let Some(program) = run.command.first() else {
         return Err(Failure::Usage(anyhow!("no program to run")));
@@ -257,8 +257,7 @@ fn pair(name: &OsStr, value: &OsStr) -> Vec<u8> {
     [name.as_bytes(), b"=", value.as_bytes()].concat()
 }
 
-/// Starts the thread that forwards signals to the program. `child` receives the program's
-/// process id.
+/// Starts the thread that forwards signals to the program; `child` receives its process id.
 fn pass_signals_on(child: Receiver<Pid>, signals: SigSet) -> Result<(), Failure> {
     let passer = thread::Builder::new()
         .name("npu-signals".to_owned())

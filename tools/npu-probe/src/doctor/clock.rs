@@ -4,12 +4,11 @@
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 
-/// Directory in which kernels that scale the NPU's clock show it; mainline does not.
+/// Directory where kernels that scale the NPU's clock show it; mainline does not.
 const DEVFREQ: &str = "sys/class/devfreq";
 /// File of all clocks; only root can read it.
 const SUMMARY: &str = "sys/kernel/debug/clk/clk_summary";
-/// The firmware's clock of all cores; and the bus clock, which counts only if the first is
-/// not listed.
+/// The firmware's clock of all cores; else, if that is not listed, the bus clock.
 const CLOCKS: [&str; 2] = ["scmi_clk_npu", "clk_npu_dsu0"];
 /// Position of the rate in a clock's line: name, three counts, rate.
 const RATE: usize = 4;
@@ -100,7 +99,7 @@ pub(super) fn supplies(root: &SystemRoot) -> Vec<NpuSupply> {
     regulators.filter_map(supply).take(16).collect()
 }
 
-/// The row of power domains and regulators of the NPU; none if nothing is readable.
+/// The row of the NPU's power domains and regulators; none if nothing is readable.
 pub(super) fn supply_row(root: &SystemRoot) -> Option<DoctorRow> {
     let domains = DOMAINS.iter().filter_map(|domain| {
         let state = root.line(&format!("sys/kernel/debug/pm_genpd/{domain}/current_state"))?;

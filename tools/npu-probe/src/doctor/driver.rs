@@ -8,7 +8,7 @@ const DRIVERS: &str = "sys/bus/platform/drivers";
 const DEVICES: &str = "sys/bus/platform/devices";
 /// End of the names of the NPU's platform devices.
 const NPU: &str = ".npu";
-/// Names of the vendor's driver, in the vendor's kernels and in modules made from it.
+/// Names of the vendor's driver, in its kernels and in modules made from it.
 const VENDOR_DRIVERS: [&str; 2] = ["RKNPU", "rknpu"];
 /// Other traces of the vendor's driver.
 const VENDOR_TRACES: [&str; 3] = ["sys/module/rknpu", "dev/rknpu", "sys/kernel/debug/rknpu"];
@@ -44,9 +44,9 @@ impl DriverBinding {
         !self.cores.is_empty()
     }
 
-    /// The row of the driver. `enabled`: number of cores in the device tree, if it is
-    /// readable. `kernel_has_it`: whether this kernel version has rocket. `switched_off`:
-    /// an NPU supply that the kernel switched off before the driver was loaded.
+    /// The row of the driver. `enabled`: cores in the device tree, if it is readable.
+    /// `kernel_has_it`: by the kernel's version. `switched_off`: an NPU supply that the
+    /// kernel switched off before the driver was loaded.
     pub(super) fn row(
         &self,
         root: &SystemRoot,

@@ -13,11 +13,10 @@ const PLACES: [&str; 2] = ["sys/firmware/devicetree/base", "proc/device-tree"];
 const FIRMWARE: &str = "sys/firmware";
 /// `compatible` of a core, for the mainline driver.
 const CORE: &str = "rockchip,rk3588-rknn-core";
-/// Prefix of Rockchip's names in `compatible`, and end of the name of the vendor's NPU node.
+/// Prefix of Rockchip's `compatible`, and end of that of the vendor's NPU node.
 const VENDOR: &str = "rockchip,";
 const VENDOR_NODE: &str = "rknpu";
-/// Prefix of the `compatible` of chips with this NPU. The RK3588S differs only in its
-/// pins.
+/// Start of `compatible` of chips with this NPU. The RK3588S differs in its pins.
 const CHIP: &str = "rockchip,rk3588";
 
 /// The chip that the tree names.
@@ -102,7 +101,7 @@ impl DeviceTree {
         }
     }
 
-    /// Whether the tree describes a board, or a virtual machine, with the NPU.
+    /// Whether the tree describes a board or virtual machine with the NPU.
     pub(super) fn has_npu(&self) -> bool {
         matches!(self.chip, ChipKind::Rk3588(_)) || self.nodes.iter().any(TreeNode::is_core)
     }
@@ -151,7 +150,7 @@ impl DeviceTree {
         }
     }
 
-    /// Number of cores that the board enables; `None` if no tree is readable.
+    /// Number of enabled cores; `None` if no tree is readable.
     pub(super) fn enabled_cores(&self) -> Option<usize> {
         let cores = self.nodes.iter().filter(|node| node.is_core());
         let enabled = cores.filter(|node| node.is_enabled()).count();

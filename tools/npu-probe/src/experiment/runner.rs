@@ -104,8 +104,8 @@ pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Ve
     run_on_cores(device, experiment, CoreRounds::ONCE, &mut log)
 }
 
-/// Does the work of [`run`] on each core, and logs what it runs before it runs it. Returns
-/// the outcomes by round, then by file.
+/// [`run`] on each core; logs each job before it runs. Returns the outcomes by round, then
+/// by file.
 pub(crate) fn run_on_cores(
     device: &Device,
     experiment: &Experiment,

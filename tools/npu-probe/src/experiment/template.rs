@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Register programs that are made from known good ones by changing registers; addresses are
-//! filled in late. The linker of rknpu-regcmd would reject most of them, since they test
-//! unknown behaviour.
+//! Register programs made from known good ones by changing registers; addresses are filled in
+//! late. rknpu-regcmd's linker would reject most of them, since they test unknown behaviour.
 
 use rknpu_regcmd::{
     AddressRegister, BufferRef, EnableMask, Iova, Program, Register, RegisterInfo, RegisterSet,
@@ -92,7 +91,7 @@ impl TaskTemplate {
         self.lines.len()
     }
 
-    /// Sets the value of a register; inserts the write first in the program if there is none.
+    /// Sets the value of a register; a new write comes first in the program.
     pub(crate) fn put<R: Register>(&mut self, register: R) -> &mut Self {
         let word = word_of(register);
         match self.lines.iter_mut().rfind(|line| line.writes(R::INFO)) {
@@ -102,7 +101,7 @@ impl TaskTemplate {
         self
     }
 
-    /// Sets the address of `to` in a register that the program already writes.
+    /// Sets the address in a register that the program writes.
     pub(crate) fn put_address<R: AddressRegister>(&mut self, to: BufferRef) -> &mut Self {
         for line in self.lines.iter_mut().filter(|line| line.writes(R::INFO)) {
             line.to = Some(to);
@@ -121,8 +120,8 @@ impl TaskTemplate {
         self.lines.iter().rfind(|line| line.writes(R::INFO))?.to
     }
 
-    /// Declares a register whose value has an undocumented meaning. The accesses of the
-    /// program are computed with this value instead, which must cover every possible meaning.
+    /// Declares a register whose value has an undocumented meaning. Accesses are computed
+    /// with this value instead, which must cover every possible meaning.
     pub(crate) fn prove_as<R: Register>(&mut self, register: R) -> &mut Self {
         self.stand_ins.push(word_of(register));
         self
@@ -161,9 +160,8 @@ impl TaskTemplate {
         self
     }
 
-    /// For each register that `other` writes differently or not at all: its name with both
-    /// values, and this program with only that register changed. The blocks to start count as
-    /// a register.
+    /// For each register that `other` writes differently or not at all: its name and values,
+    /// and this program with only that one changed. The blocks to start count as a register.
     pub(crate) fn flipped(&self, other: &Self) -> Vec<(String, Self)> {
         let key = |word: Word| (word.target(), word.offset());
         let of = |template: &Self, line: &Line| {
@@ -201,7 +199,7 @@ impl TaskTemplate {
         flips
     }
 
-    /// The words, with the addresses that `place` returns; `None` if `place` lacks one.
+    /// The words, with addresses from `place`; `None` if it lacks one.
     pub(crate) fn words(&self, place: impl Fn(BufferRef) -> Option<Iova>) -> Option<Vec<Word>> {
         self.lines
             .iter()

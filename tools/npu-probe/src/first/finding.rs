@@ -117,8 +117,8 @@ fn places(record: &RungRecord) -> Vec<String> {
     shown
 }
 
-/// Sides of contested facts on which the model gives the same bytes; if there are none,
-/// sides on which the same atoms are wrong.
+/// Sides of contested facts on which the model gives the same bytes; else, sides with
+/// the same wrong atoms.
 fn sides_like(
     experiment: &Experiment,
     seen: &SeenJob,
@@ -195,8 +195,8 @@ impl OutputCube {
     }
 }
 
-/// Differences from the model: jobs that end differently, and the wrong elements of the
-/// first completed job that differs.
+/// Differences from the model: jobs that end differently, then the wrong elements of
+/// the first other job.
 pub(crate) fn differences(
     experiment: &Experiment,
     seen: &[SeenJob],

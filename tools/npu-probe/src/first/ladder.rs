@@ -41,7 +41,7 @@ pub(crate) struct Rung {
     pub(crate) name: &'static str,
     /// Rungs that must pass before it runs. It differs from the first of them in one thing.
     pub(crate) parents: &'static [&'static str],
-    /// The experiment, and earlier runs of it: ids of docs/evidence.md.
+    /// The experiment, with evidence ids of earlier runs (docs/evidence.md).
     pub(crate) what: &'static str,
     /// The cause, if it fails and its parent passes.
     pub(crate) cause: &'static str,
@@ -99,8 +99,8 @@ impl Rung {
     }
 }
 
-/// Rows of the table: name, parents, meaning of a failure, experiment, its description with
-/// evidence, and cause of a failure.
+/// Rows of the table: name, parents, meaning of a failure, experiment, description with
+/// evidence, cause of a failure.
 macro_rules! rungs {
     ($($name:literal after [$($parent:literal),*]: $meaning:expr, $experiment:expr,
         $(at $once:ident,)? $what:literal, $cause:literal;)*) => {
@@ -269,8 +269,8 @@ pub(crate) const LADDER: &[Rung] = rungs! {
 };
 
 impl Rung {
-    /// On a board the rung runs three times on each core; a large one once. On the model,
-    /// whose results never vary, it runs once on each core; a large one only on one core.
+    /// A rung runs three times on each core; a large one once. On the model, whose results
+    /// never vary, it runs once on each core; a large one on one core.
     pub(crate) fn rounds(&self, experiment: &Experiment, device: &DeviceInfo) -> CoreRounds {
         const TIMES: u32 = 3;
         /// Bytes of results that take long to compare on a board.

@@ -28,7 +28,7 @@ struct Index {
 }
 
 impl FirstResults {
-    /// The results of a run that continues.
+    /// Results with the outcomes of steps, still without records.
     pub(crate) fn of_steps(steps: &BTreeMap<String, EvidenceOutcome>) -> Self {
         Self {
             records: BTreeMap::new(),

@@ -87,7 +87,7 @@ impl GgufHead {
         })
     }
 
-    /// Checks that a file of `has` bytes contains the data of all tensors of known
+    /// Checks that a file of `has` bytes has the data of all tensors of known
     /// formats.
     pub(super) fn check_data(&self, has: u64) -> anyhow::Result<()> {
         for tensor in &self.tensors {
@@ -147,7 +147,7 @@ impl<R: Read> HeadReader<R> {
         Ok(())
     }
 
-    /// A text of `bytes` bytes; `None` if it is not UTF-8 or has control characters.
+    /// A text of `bytes` bytes; `None` if it is not printable UTF-8.
     fn text(&mut self, bytes: u64) -> anyhow::Result<Option<String>> {
         self.advance(bytes)?;
         let mut text = Vec::new();

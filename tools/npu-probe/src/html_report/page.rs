@@ -77,8 +77,7 @@ impl ReportInput {
         }
     }
 
-    /// The title and body of its section; none for a self-test, since all self-tests
-    /// share a section.
+    /// The title and body of its section; none for self-tests, which share one.
     fn section(&self) -> Option<(&'static str, Markup)> {
         Some(match &self.content {
             ReportContent::Doctor(doctor) => ("The machine", doctor.section()),
@@ -189,7 +188,7 @@ pub(crate) fn page(inputs: &[ReportInput]) -> String {
     page.into_string() + "\n"
 }
 
-/// A section: the content of one file, or of all self-tests.
+/// A section for one file, or for all self-tests.
 fn section(title: &str, of: FiguresOf, from: &ShownText, body: Markup) -> Markup {
     html! { section {
         h2 { (title) " " @if of != FiguresOf::Unknown {

@@ -46,8 +46,8 @@ pub(super) struct ModelUse {
     kernel_bugs: BTreeMap<&'static str, KernelBug>,
     /// Other events of the model, in the order of their first occurrence.
     events: Vec<ModelEvent>,
-    /// Earlier events that the model has forgotten. The fields above still
-    /// count traps, kernel bugs, drops and kills among them.
+    /// Earlier events that the model has forgotten. Traps, kernel bugs, drops
+    /// and kills among them are counted above.
     events_left_out: u64,
     cores: Vec<Core>,
     /// The NPU clock that modelled times assume.
@@ -125,8 +125,8 @@ impl ModelUse {
         }
     }
 
-    /// Counts an event together with equal earlier ones. Traps and kernel bugs
-    /// are counted elsewhere.
+    /// Counts an event with earlier equal ones. Traps and kernel bugs are
+    /// counted elsewhere.
     fn notice(&mut self, event: &Event) {
         if matches!(event, Event::Diagnosed { .. } | Event::KernelBug { .. }) {
             return;
@@ -236,7 +236,7 @@ mod tests {
     use rocket_uapi::sys;
 
     /// Each file is closed without GEM_CLOSE of its object, and the object's
-    /// dma-buf outlives the file: two ways to trigger the same bug.
+    /// dma-buf outlives it: two ways to the same bug.
     #[test]
     fn a_bug_of_the_kernel_is_told_once_with_a_count() {
         let model = Model::new(ModelOptions::default());

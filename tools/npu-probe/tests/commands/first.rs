@@ -73,7 +73,7 @@ fn each_board_is_told_its_cause_and_no_other() {
         println!("SKIP each_board_is_told_its_cause_and_no_other: the emulator starts no others");
         return;
     }
-    // Each spends most of its time waiting for processes.
+    // Each board mostly waits for processes.
     let boards: Vec<[&str; 5]> = rows(include_str!("boards.txt")).collect();
     let (some, others) = boards.split_at(boards.len() / 2);
     std::thread::scope(|scope| {

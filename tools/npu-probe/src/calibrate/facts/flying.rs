@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Experiments with flying operations: the DPU alone, on atoms of eight fp16 values from
-//! memory, programmed like allbilly's programs.
+//! memory, as in allbilly's programs.
 
 use half::f16;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
@@ -19,8 +19,8 @@ const OPERAND_PER_PIXEL: u32 = 1;
 /// COMB_USE: both engines read.
 const COMBINED: u32 = 5;
 
-/// A flying fp16 task of `pixels` atoms in a line, with BS, BN and EW bypassed. It has no
-/// reader yet: see [`reader`].
+/// A flying fp16 task of `pixels` atoms in a line, with BS, BN and EW bypassed, without its
+/// [`reader`].
 pub(super) fn writer(pixels: u32) -> Result<TaskTemplate, FieldRangeError> {
     let mut task = TaskTemplate::blank(FLYING);
     put! { task;
@@ -47,7 +47,7 @@ pub(super) fn writer(pixels: u32) -> Result<TaskTemplate, FieldRangeError> {
     Ok(task)
 }
 
-/// Sets the registers of DPU_RDMA that feed `pixels` atoms of [`input`] 0 to the DPU.
+/// Sets the registers of DPU_RDMA that feed `pixels` atoms of [`input`] 0.
 pub(super) fn reader(task: &mut TaskTemplate, pixels: u32) -> Result<(), FieldRangeError> {
     put! { task;
         dpu_rdma::DataCubeWidth { width: pixels - 1 }
@@ -88,7 +88,7 @@ pub(super) fn operand(
     Ok(())
 }
 
-/// Sets `mode` with COMB_USE 5. The accesses are computed without COMB_USE.
+/// Sets `mode` with COMB_USE 5; accesses are computed without it.
 pub(super) fn combined(
     task: &mut TaskTemplate,
     mode: dpu_rdma::FeatureModeCfg,
@@ -120,8 +120,8 @@ pub(super) fn fp16_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
         .collect()
 }
 
-/// A sum whose program writes no register of BS and BN. If BS is active with operands of 0,
-/// the first operand or the whole sum is lost.
+/// A sum whose program writes no register of BS and BN. An active BS with operands of 0
+/// loses the first operand, or the whole sum.
 pub(super) fn fresh_stages() -> anyhow::Result<Experiment> {
     let mut experiment = flying(FlyingOperation::Add, [1.5; 8], [2.0; 8])?;
     for task in &mut experiment.jobs[0].tasks {

@@ -11,9 +11,8 @@ pub(crate) struct FactSide {
     pub(crate) seen: Vec<SeenJob>,
 }
 
-/// Finds the side of the contested fact that `device` matches. Also returns the model's
-/// outcomes on that side, or on the nearest one. The first of `sides` is the model's
-/// default.
+/// Finds the side of the contested fact that `device` matches, and the model's outcomes on
+/// that side or the nearest one. The first of `sides` is the model's default.
 pub(crate) fn judge(
     experiment: &Experiment,
     device: &[SeenJob],
@@ -64,7 +63,7 @@ pub(crate) fn read(experiment: &Experiment, seen: &[SeenJob]) -> Vec<SeenJob> {
     seen
 }
 
-/// Whether `device` is wrong, and only in atoms that are wrong in `spoiled` too.
+/// Whether `device` is wrong, but only in atoms that are wrong in `spoiled`.
 fn wrong_like(device: &[SeenJob], spoiled: &[SeenJob], right: &[SeenJob]) -> bool {
     let mut jobs = device.iter().zip(spoiled).zip(right);
     let is_like = |((device, spoiled), right): ((&SeenJob, &SeenJob), &SeenJob)| {
@@ -75,7 +74,7 @@ fn wrong_like(device: &[SeenJob], spoiled: &[SeenJob], right: &[SeenJob]) -> boo
     lengths == [device.len(); 2] && device != right && jobs.all(is_like)
 }
 
-/// The number of jobs that end differently, then the number of bytes that differ.
+/// Numbers of jobs that end differently, and of bytes that differ.
 fn distance(a: &[SeenJob], b: &[SeenJob]) -> (usize, usize) {
     let pairs = || a.iter().zip(b);
     let ends = pairs().filter(|(a, b)| a.completed != b.completed).count();

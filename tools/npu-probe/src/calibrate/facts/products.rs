@@ -24,7 +24,7 @@ pub(super) fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Res
     Ok(TaskTemplate::of(&task.program(&ChipProfile::RK3588)?))
 }
 
-/// An int8 matmul that is known to work, for an experiment to change.
+/// An int8 matmul that is known to work, to be changed.
 pub(super) fn int8_product(
     (m, k, n): (u32, u32, u32),
 ) -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
@@ -33,7 +33,7 @@ pub(super) fn int8_product(
     Ok((template, inputs, (m * n * 4) as usize))
 }
 
-/// An fp16 matmul that is known to work, for an experiment to change.
+/// An fp16 matmul that is known to work, to be changed.
 pub(super) fn fp16_product(
     (m, k, n): (u32, u32, u32),
 ) -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
@@ -62,16 +62,15 @@ pub(super) fn groups(
     Ok(())
 }
 
-/// Sums shifted right by one bit: every second one is a tie, and half of the ties are
-/// negative.
+/// Sums shifted right by one bit: every second one is a tie, half of these negative.
 pub(super) fn wide_rounding() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = small()?;
     change!(task; dpu::OutCvtShift { out_cvt_shift: 1, cvt_type: 1 });
     Ok(Experiment::of(inputs, output, task))
 }
 
-/// The same shift with CVT_ROUND 1, the other rule for ties, and CVT_TYPE 0, which is not
-/// contested.
+/// The same with CVT_ROUND 1, the other rule for ties, and CVT_TYPE 0, which is
+/// uncontested.
 pub(super) fn output_ties() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = small()?;
     change!(task; dpu::OutCvtShift { out_cvt_shift: 1, cvt_round: 1 });
@@ -128,8 +127,8 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
             proc_precision: Precision::Fp32.code(), in_precision: Precision::Fp32.code()
         }
     }
-    // The result is 1 if the operand is cut to 10 mantissa bits, 1 + 2^-10 if it is
-    // rounded, more if neither.
+    // The result is 1 if the operand is cut to 10 mantissa bits, 1 + 2^-10 if rounded,
+    // else more.
     let operand = 1.0 + (-11_f32).exp2() + (-20_f32).exp2();
     let fill = |value: f32, rows: u32| value.to_le_bytes().repeat((rows * DEPTH) as usize);
     let inputs = vec![fill(operand, ROWS), fill(1.0, COLUMNS)];

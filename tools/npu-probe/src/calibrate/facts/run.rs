@@ -16,8 +16,7 @@ use crate::experiment::runner::{self, CoreRounds};
 use crate::experiment::{SeenJob, model};
 use crate::first::{RungRecord, differences};
 
-/// Runs the experiments for the named facts, or for all if none is named. `heard` gets each
-/// fact when it is settled.
+/// Runs the experiments for the named facts, or for all. `heard` gets each settled fact.
 pub(crate) fn settle(
     device: &Device,
     names: &[String],
@@ -69,11 +68,10 @@ pub(crate) fn is_healthy(device: &Device) -> anyhow::Result<bool> {
     Ok(seen.iter().all(|job| job.completed))
 }
 
-/// An experiment and the switch that it settles; no switch if the model has one variant
-/// only.
+/// An experiment and the switch that it settles; none if the model has one variant only.
 type Chosen = (&'static FactToSettle, Option<&'static Switch>);
 
-/// The named facts, or all if none is named, in the order of the table.
+/// The named facts, or all, in the order of the table.
 pub(crate) fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
     for name in names {
         if !FACTS.iter().any(|fact| fact.name == name) {
@@ -96,8 +94,8 @@ pub(crate) fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
         .collect())
 }
 
-/// Settles one fact; returns whether a job of it was killed. `known` holds the settled
-/// facts, since an experiment may depend on other facts; this one is added.
+/// Settles one fact; returns whether a job of it was killed. `known` gets this fact, and
+/// holds those settled before, on which an experiment may depend.
 fn settle_one(
     device: &Device,
     (fact, switch): Chosen,

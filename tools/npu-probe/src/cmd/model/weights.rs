@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::gguf::{GgufModel, GgufTensor, check_count};
 
-/// Limits for the number of weight sizes (each takes milliseconds of planning) and of
-/// matrices. No model exceeds them.
+/// Limits for weight sizes (each takes milliseconds of planning) and matrices: more than any
+/// model has.
 const MAX_SIZES: u64 = 128;
 const MAX_MATRICES: u64 = 1 << 18;
 
@@ -44,8 +44,7 @@ pub(super) struct WeightGroup {
     pub(super) matrices: usize,
     pub(super) tensors: usize,
     pub(super) place: WeightPlace,
-    /// Precision of matmuls, and the minimum number of rows. For experts: rows that use the
-    /// same expert.
+    /// Precision of matmuls, and the minimum number of rows (for experts, of one expert).
     pub(super) computed_in: Option<&'static str>,
     pub(super) from_rows: Option<usize>,
     /// Bytes of all these tensors, packed.
