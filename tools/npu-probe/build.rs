@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names cargo's profile for the program, since speed is measured with one of them.
+//! Passes cargo's profile to the program as BUILD_PROFILE, since speed is measured
+//! with one of them.
 
 use std::path::Path;
 

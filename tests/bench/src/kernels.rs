@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernels, each over a whole buffer cut into the tiles of a product.
+//! The kernels; each processes a whole buffer, divided into the tiles of a matmul.
 #![allow(
     clippy::unwrap_used,
     reason = "sizes that do not fit are a mistake in here"
@@ -28,14 +28,14 @@ use rayon::prelude::*;
 const K: usize = 4096;
 /// The largest integer of a quantised row.
 const LIMIT: f32 = 127.0;
-/// Bytes of an activation's run.
+/// Bytes of a run of activations.
 const ATOM: usize = 16;
 
-/// Sizes of what a kernel works on.
+/// Sizes of a kernel's data.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Bytes of the larger side of each kernel: whole tiles, also of
-    /// 64 x 4096 bytes, which those of weights have at most.
+    /// Bytes of the larger side of each kernel: whole tiles, also of 64 x 4096 bytes,
+    /// the largest tile of weights.
     pub bytes: usize,
     /// Rows of an activation or output tile.
     pub tile_rows: usize,
@@ -43,13 +43,13 @@ pub struct Size {
 
 /// A kernel with its operands.
 pub struct Kernel {
-    /// What it does, and to which elements.
+    /// The operation and its element types.
     pub name: &'static str,
-    /// Elements that one run passes.
+    /// Elements that one run processes.
     pub elements: usize,
     /// Bytes that one run reads and writes.
     pub bytes: usize,
-    /// Runs it once, in the threads of the rayon pool that is installed.
+    /// Runs it once, on the threads of the installed rayon pool.
     pub run: Box<dyn FnMut() + Send>,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// All of them. Their memory is there from the first run on.
+/// All kernels. Their memory is resident after the first run.
 pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
     let makers: [fn(Size) -> Kernel; 20] = [
         |size| packing::<32, Bytes>("pack int8 weights", size, 32, 1),
@@ -104,7 +104,7 @@ pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
     makers.into_iter().map(move |make| make(size))
 }
 
-/// Tiles of `rows` rows, as many as make the larger side a whole buffer.
+/// Packs tiles of `rows` rows; the larger side fills the buffer.
 fn packing<const RUN: usize, E: Encode<Host: 'static> + Default>(
     name: &'static str,
     size: Size,
@@ -130,7 +130,7 @@ fn packing<const RUN: usize, E: Encode<Host: 'static> + Default>(
     }
 }
 
-/// The largest magnitude of each row, alone.
+/// Finds the largest magnitude of each row.
 fn absmax(size: Size) -> Kernel {
     let source = floats(size);
     let mut largest = vec![0; source.len() / K];
@@ -152,7 +152,7 @@ fn absmax(size: Size) -> Kernel {
     }
 }
 
-/// The largest magnitude of each row, its scale, and the packed integers.
+/// Finds the largest magnitude and the scale of each row, and packs the integers.
 fn quantising(size: Size) -> Kernel {
     let source = floats(size);
     let rows = size.tile_rows;
@@ -177,7 +177,7 @@ fn quantising(size: Size) -> Kernel {
     }
 }
 
-/// Both nibbles of 8-bit activations, each row as two of a tile.
+/// Packs both nibbles of 8-bit activations: each row becomes two of a tile.
 fn splitting(size: Size) -> Kernel {
     let source = vec![100_i8; size.bytes];
     let rows = size.tile_rows / 2;
@@ -198,7 +198,7 @@ fn splitting(size: Size) -> Kernel {
     }
 }
 
-/// Tiles of results to rows.
+/// Unpacks tiles of results to rows.
 fn unpacking<T: Partial<Sum = i32>>(
     name: &'static str,
     size: Size,
@@ -260,7 +260,7 @@ fn hadamard(size: Size) -> Kernel {
     }
 }
 
-/// Scores of attention, as many tiles as fill a buffer.
+/// Scores of attention; the tiles fill a buffer.
 fn scores(size: Size) -> Vec<Atom> {
     let mut atoms = vec![Atom::default(); size.bytes / size_of::<Atom>()];
     let halves = atoms.as_flattened_mut().as_chunks_mut::<2>().0;
@@ -270,7 +270,7 @@ fn scores(size: Size) -> Vec<Atom> {
     atoms
 }
 
-/// The largest score of each row.
+/// Finds the largest score of each row.
 fn maxima(size: Size) -> Kernel {
     let scores = scores(size);
     let rows = size.tile_rows;
@@ -289,7 +289,7 @@ fn maxima(size: Size) -> Kernel {
     }
 }
 
-/// Scores to probabilities, in place.
+/// Converts scores to probabilities, in place.
 fn exponentials(size: Size) -> Kernel {
     let mut scores = scores(size);
     let rows = size.tile_rows;
@@ -306,7 +306,7 @@ fn exponentials(size: Size) -> Kernel {
     }
 }
 
-/// The scores of two parts of the vectors.
+/// Adds the scores of two parts of the vectors.
 fn adding_scores(size: Size) -> Kernel {
     let (mut sums, more) = (scores(size), scores(size));
     let chunk = size.tile_rows * K / 8;
@@ -322,13 +322,14 @@ fn adding_scores(size: Size) -> Kernel {
     }
 }
 
-/// Masks of scores in place, row by row of blocks of keys; each row has its own mask.
+/// Masks scores in place, row by row, in blocks of keys; each row has a separate
+/// mask.
 fn masking(
     name: &'static str,
     size: Size,
     mask_row: fn(&mut [Atom], [usize; 2], &[f16], &mut BiasScratch),
 ) -> Kernel {
-    /// Keys of a block, about as many as attention has.
+    /// Keys per block, about as many as in attention.
     const KEYS: usize = 512;
     let mut scores = scores(size);
     let rows = size.tile_rows;
@@ -354,7 +355,7 @@ fn masking(
     }
 }
 
-/// The columns of a matrix as weights.
+/// Packs the columns of a matrix as weights.
 fn transposing(size: Size) -> Kernel {
     let source = vec![f16::ONE; size.bytes / 2];
     let mut tiles = vec![0; size.bytes];
@@ -374,7 +375,7 @@ fn transposing(size: Size) -> Kernel {
     }
 }
 
-/// Whether each vector of keys or values is finite.
+/// Checks whether each vector of keys or values is finite.
 fn finiteness(size: Size) -> Kernel {
     /// Elements of a vector.
     const DIM: usize = 128;
@@ -391,7 +392,7 @@ fn finiteness(size: Size) -> Kernel {
     }
 }
 
-/// A buffer of floats of like size.
+/// A buffer of floats of this size.
 fn floats(size: Size) -> Vec<f32> {
     (0..size.bytes / 4)
         .map(|at| (at % 251) as f32 - 125.0)

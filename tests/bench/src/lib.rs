@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What more than one yardstick measures.
+//! Code that several benchmarks share.
 
 pub mod kernels;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading of capture files for commands.
+//! Reads capture files for commands.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,6 @@ use npu_capture::{Capture, CaptureError, ObjectUse, Role};
 use crate::exit::Failure;
 use crate::flags::CaptureFlags;
 
-/// Reads a capture.
 pub(crate) fn open(path: &Path, flags: CaptureFlags) -> Result<Capture, Failure> {
     let capture = if flags.unfinished {
         Capture::open_unfinished(path)

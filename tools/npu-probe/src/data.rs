@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Matrices from a seed, the same on every machine.
+//! Random matrices from a seed, the same on every machine.
 
 use half::f16;
 use npu_matmul::{Activations, Dtype, Engine, Error, PackedWeights, Weights};
 
 use crate::flags::OperandDtypes;
 
-/// SplitMix64: "Fast splittable pseudorandom number generators", Steele, Lea
-/// and Flood, OOPSLA 2014. Integer arithmetic only, so that a seed means the
-/// same numbers everywhere.
+/// SplitMix64: "Fast splittable pseudorandom number generators", Steele, Lea and Flood,
+/// OOPSLA 2014. It uses only integer arithmetic, so a seed gives the same numbers
+/// everywhere.
 #[derive(Clone, Debug)]
 pub(crate) struct SplitMix64(u64);
 
@@ -35,7 +35,7 @@ impl SplitMix64 {
     }
 }
 
-/// Two digits a byte.
+/// Two hexadecimal digits per byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -43,7 +43,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 /// The operands of a matmul.
 #[derive(Clone, Debug)]
 pub(crate) enum ProductOperands {
-    /// INT8 or INT4 operands, a byte each.
+    /// INT8 or INT4 operands, one byte each.
     Integers { a: Vec<i8>, b: Vec<i8> },
     /// FP16 operands.
     Floats { a: Vec<f16>, b: Vec<f16> },
@@ -51,16 +51,16 @@ pub(crate) enum ProductOperands {
     Quantised { a: Vec<f32>, b: Vec<f32> },
 }
 
-/// Fraction bits of random floats: multiples of 1/1024 from -2 up to 2, all of
-/// them exact in binary16.
+/// Fraction bits of random floats: multiples of 1/1024 from -2 up to 2, all exact in
+/// binary16.
 const FRACTION_BITS: i32 = 10;
 
-/// Bits of a random float as an integer, its sign included.
+/// Bits of a random float as an integer, including its sign.
 const FLOAT_BITS: u32 = 12;
 
 impl ProductOperands {
-    /// A first, then B, row by row, one number an element. INT8: -128 to 127;
-    /// INT4: -8 to 7; FP16 and W8A8: -2 to 2 in steps of 1/1024.
+    /// Random A, then B: row by row, one number per element. INT8: -128 to 127; INT4: -8 to
+    /// 7; FP16 and W8A8: -2 to 2 in steps of 1/1024.
     pub(crate) fn random(kind: OperandDtypes, a_len: usize, b_len: usize, seed: u64) -> Self {
         let mut random = SplitMix64::new(seed);
         let step = 2.0_f32.powi(-FRACTION_BITS);
@@ -86,7 +86,8 @@ impl ProductOperands {
     }
 }
 
-/// Limit of the sum of weight magnitudes in a tile: with activations of -8, 16 bits.
+/// Limit of the sum of weight magnitudes in a tile. Times an activation of -8 it fits 16
+/// bits.
 const MAGNITUDES_MAX: usize = i16::MAX as usize / INT4_MAGNITUDE_MAX;
 
 /// Largest magnitude of four signed bits.
@@ -103,7 +104,7 @@ impl ProductOperands {
         let Self::Integers { b, .. } = &mut self else {
             return self;
         };
-        // Shares of one `depth`th.
+        // The budget counts in units of 1/`depth`.
         let income = MAGNITUDES_MAX - INT4_MAGNITUDE_MAX;
         let saved = INT4_MAGNITUDE_MAX * depth;
         for (index, row) in b.chunks_mut(k).enumerate() {
@@ -115,7 +116,7 @@ impl ProductOperands {
                     0 => most,
                     _ => most.min(weight.unsigned_abs().into()),
                 };
-                // At most 8, and 8 of the first row, or of a weight of -8.
+                // A magnitude is at most 8, and 8 only with a negative sign.
                 let negative = index == 0 || *weight < 0;
                 *weight = if negative { -1 } else { 1 } * magnitude as i8;
                 left -= magnitude * depth;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dates.
+//! Dates in UTC, without a time zone database.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,7 @@ pub(crate) fn date(time: SystemTime) -> String {
 /// The date of a day, counted from the first of 1970. Years begin in March here, so that a leap
 /// day is their last one ("chrono-Compatible Low-Level Date Algorithms", Howard Hinnant).
 fn of_day(day: u64) -> String {
-    // A clock that is far off has the last day of 9999.
+    // A clock that is far off gives the last day of 9999.
     let day = day.min(2_932_896) + 719_468;
     let (era, day) = (day / 146_097, day % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

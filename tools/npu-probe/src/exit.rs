@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a run ends: the exit codes that `--help` promises.
+//! Outcomes of a run and their exit codes, as `--help` documents them.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict for people, which names the software model.
+    /// The verdict as text, which names the software model.
     pub(crate) const fn words(self, is_model: bool) -> &'static str {
         match (self, is_model) {
             (Self::Pass, false) => "PASS",
@@ -59,7 +59,7 @@ pub(crate) enum Failure {
     NoProgram(anyhow::Error),
 }
 
-/// An error and its causes, each once: some errors already name their cause or file.
+/// An error and its causes, each once: some errors already contain their cause or file.
 fn told(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -87,7 +87,7 @@ pub(crate) fn no_thread(error: std::io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("no thread could be started; {NO_THREAD_REMEDY}"))
 }
 
-/// Makes a failure of an error, with what was tried.
+/// Converts an error to a failure, with what was tried.
 fn failing<E: Into<anyhow::Error>>(
     kind: fn(anyhow::Error) -> Failure,
     tried: impl Into<String>,
@@ -115,12 +115,11 @@ impl Failure {
         failing(Self::Output, tried)
     }
 
-    /// For a thread that could not be started.
     pub(crate) fn no_thread(error: std::io::Error) -> Self {
         Self::Device(no_thread(error))
     }
 
-    /// For a file that cannot be written.
+    /// The failure for a file that cannot be written.
     pub(crate) fn writing<E: Into<anyhow::Error>>(file: &Path) -> impl FnOnce(E) -> Self {
         Self::output(format!("cannot write {}", file.display()))
     }
@@ -130,7 +129,6 @@ impl Failure {
 pub(crate) const NO_DEVICE: u8 = 3;
 
 impl Failure {
-    /// The exit code of the failure.
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,

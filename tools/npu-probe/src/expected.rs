@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The expected result, and differences from it.
+//! The expected result of a matmul, and differences from it.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -20,9 +20,9 @@ const SHOWN: usize = 8;
 /// The CPU's result.
 #[derive(Clone, Debug)]
 pub(crate) enum CpuResult {
-    /// Sums that must be equal, exactly or as floats of the result's type.
+    /// Sums that must be equal: exactly, or rounded to the result's type.
     Integers(Vec<i32>),
-    /// Sums with the tolerance of each.
+    /// Sums, each with a tolerance.
     Floats(Vec<Expected>),
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum CpuResult {
 pub(crate) struct WrongElement {
     pub(crate) row: usize,
     pub(crate) column: usize,
-    /// Text, since JSON has no NaN and no infinity.
+    /// As text, since JSON has neither NaN nor infinity.
     pub(crate) got: String,
     pub(crate) expected: String,
     /// Tolerance of floats.
@@ -42,17 +42,15 @@ pub(crate) struct WrongElement {
 /// The number of elements that differ from the CPU's result, and the first of them.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct ResultComparison {
-    /// Elements compared.
     pub(crate) elements: usize,
-    /// Elements that differ.
     pub(crate) different: usize,
     /// The first few of them.
     pub(crate) first: Vec<WrongElement>,
 }
 
 impl CpuResult {
-    /// Multiplies on the CPU: the oracle, a band of rows on each thread. The
-    /// NPU's plan cuts K into `k_tiles`.
+    /// Multiplies on the CPU with the reference code, one band of rows per thread. `k_tiles`:
+    /// number of K tiles of the NPU's plan.
     pub(crate) fn compute(shape: ProductShape, operands: &ProductOperands, k_tiles: usize) -> Self {
         let ProductShape { m, k, n } = shape;
         let bands = by_bands(m, |from, to| {
@@ -89,7 +87,7 @@ impl CpuResult {
         match (self, later) {
             (Self::Integers(all), Self::Integers(more)) => all.extend(more),
             (Self::Floats(all), Self::Floats(more)) => all.extend(more),
-            // Rows of one matmul have one type.
+            // Rows of one matmul have the same type.
             _ => {}
         }
     }
@@ -109,7 +107,7 @@ impl CpuResult {
         })
     }
 
-    /// Compares a result of `n` columns with this.
+    /// Compares a result of `n` columns with the expected one.
     pub(crate) fn compare(&self, product: &ProductResult, n: usize) -> ResultComparison {
         match (self, product) {
             (Self::Integers(want), ProductResult::Integers(got)) => exact(n, want, got, |sum| sum),
@@ -131,7 +129,7 @@ impl CpuResult {
                     (!want.allows_half(*got)).then(|| texts(want, got))
                 })
             }
-            // Both come from the same precision; if not, nothing is right.
+            // Both come from the same precision; otherwise all elements are wrong.
             _ => ResultComparison {
                 elements: self.len(),
                 different: self.len(),
@@ -148,7 +146,7 @@ impl CpuResult {
     }
 }
 
-/// Compares with sums that are exact: what `rounded` makes of each is right, and nothing else.
+/// Compares with exact sums: a result must equal `rounded` of its sum.
 fn exact<G: PartialEq + ToString>(
     n: usize,
     want: &[i32],
@@ -166,7 +164,7 @@ fn texts(want: &Expected, got: &impl ToString) -> Texts {
     (value, got.to_string(), Some(want.tolerance))
 }
 
-/// A product of floats that become INT8 with a scale for each row.
+/// The expected result of floats quantised to INT8, with a scale for each row.
 fn quantised(m: usize, n: usize, k: usize, a: &[f32], b: &[f32]) -> Vec<Expected> {
     let ((a, a_scales), (b, b_scales)) = (quantise_rows(a, k), quantise_rows(b, k));
     let sums = reference::multiply_i32(m, n, k, &a, &b);
@@ -181,12 +179,11 @@ fn quantised(m: usize, n: usize, k: usize, a: &[f32], b: &[f32]) -> Vec<Expected
     sums.into_iter().enumerate().map(expected).collect()
 }
 
-/// How far a sum with its scales may be off, as a share of it: the sum becomes
-/// binary32, and is multiplied by two numbers, each time with half an ulp.
+/// Tolerance of a scaled sum, relative: the sum becomes binary32 and is multiplied by two
+/// numbers; each step rounds by half an ulp.
 const DEQUANTISED: f64 = 4.0 / (1 << 24) as f64;
 
-/// Runs `rows(from, to)` for bands of `0..m`, on all CPUs, and joins the
-/// results in order.
+/// Runs `rows(from, to)` for bands of `0..m` on all CPUs, and joins the results in order.
 fn by_bands<T: Send>(m: usize, rows: impl Fn(usize, usize) -> Vec<T> + Sync) -> Vec<T> {
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let band = m.div_ceil(threads).max(1);
@@ -203,7 +200,7 @@ fn by_bands<T: Send>(m: usize, rows: impl Fn(usize, usize) -> Vec<T> + Sync) -> 
             }
         }
     });
-    // Here, where the system gives no thread.
+    // Runs here if the system starts no thread.
     for index in not_started {
         parts[index] = band_of(index);
     }
@@ -280,7 +277,7 @@ mod tests {
         };
         let product = ProductResult::Floats(vec![3.0, f32::NAN, 5.5]);
         assert_eq!(wrong(&[3, 4, 5], product), 2);
-        // The even neighbour of 2049.
+        // 2049 rounds to its even neighbour.
         let product = ProductResult::Halves([2048.0, 2.0].map(f16::from_f32).to_vec());
         assert_eq!(wrong(&[2049, 3], product), 1);
     }
@@ -314,7 +311,7 @@ mod tests {
 
     #[test]
     fn quantised_products_are_integers_with_scales() {
-        // Scales of 1 and 2: largest magnitudes of 127 and 254.
+        // Scales of 1 and 2, from largest magnitudes of 127 and 254.
         let operands = ProductOperands::Quantised {
             a: vec![127.0, 3.0],
             b: vec![254.0, 2.0, -254.0, 0.0],

@@ -69,7 +69,7 @@ Exit codes:
 
 RUST_LOG=trace logs what the libraries do.";
 
-/// The commands of the first page of help, by who needs them.
+/// The commands on the first page of help, grouped by user.
 const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Everyone",
@@ -94,7 +94,7 @@ impl Flags {
         Self::from_arg_matches(&Self::with_pages().try_get_matches()?)
     }
 
-    /// The page of `npu-probe expert`.
+    /// The text of `npu-probe expert`.
     pub(crate) fn expert_page() -> String {
         let tool = Self::command();
         let list = list(&tool, &EXPERT_COMMANDS);
@@ -104,7 +104,7 @@ impl Flags {
         )
     }
 
-    /// The definition, with the two pages of help that list commands.
+    /// The definition of the command line, with the two help pages that list commands.
     fn with_pages() -> clap::Command {
         let tool = Self::command();
         let about = tool.get_about().map(ToString::to_string);
@@ -123,7 +123,7 @@ impl Flags {
     }
 }
 
-/// A line for each of these commands.
+/// One line per command: its name and what it does.
 fn list(tool: &clap::Command, names: &[&str]) -> String {
     let line = |name: &&str| {
         let command = tool.find_subcommand(name)?;
@@ -298,7 +298,7 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) model: ModelFlags,
 
-    // Its field `report` is a file.
+    // The name `report` is taken: that field is a file.
     #[command(flatten)]
     pub(crate) form: ReportFlags,
 

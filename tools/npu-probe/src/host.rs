@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine's description in reports.
+//! The description of this machine in reports.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::doctor::SystemRoot;
 
-/// The machine.
+/// The machine: kernel, board and architecture.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct HostMachine {
     /// The running kernel's release.
@@ -29,7 +29,6 @@ impl HostMachine {
         }
     }
 
-    /// The report as a line of text.
     pub(crate) fn text(&self) -> String {
         let kernel = self.kernel.as_deref().unwrap_or("unknown");
         let mut text = format!("kernel     {kernel} on {}", self.architecture);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe`: checks, measures and uses the NPU of an RK3588.
 //!
-//! Without a command it runs the self-test. The command line is parsed without touching the
-//! system (`flags`), commands do the work (`cmd`), and what they print is made by `report` and
-//! leaves through `output`.
+//! Without a command it runs the self-test. `flags` parses the command line without touching
+//! the system, `cmd` runs the commands, `report` formats results, and `output` prints them.
 #![deny(unsafe_code)]
 
 mod bench;
@@ -95,7 +94,7 @@ fn log_to_stderr() {
         .init();
 }
 
-/// Ends a run; prints its error on standard error if it failed.
+/// The exit code of a run; prints the error of a failed run on standard error.
 fn end(outcome: Result<Verdict, Failure>) -> ExitCode {
     match outcome {
         Ok(Verdict::Pass) => ExitCode::SUCCESS,
@@ -107,7 +106,7 @@ fn end(outcome: Result<Verdict, Failure>) -> ExitCode {
     }
 }
 
-/// Ends a run with its own exit code: another program's, or a report's.
+/// Like [`end`], for a run with another program's or a report's exit code.
 fn end_with_code(outcome: Result<u8, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -115,8 +114,8 @@ fn end_with_code(outcome: Result<u8, Failure>) -> ExitCode {
     }
 }
 
-/// Ends a run that clap ended: help and version go to standard output with 0,
-/// errors to standard error with 2.
+/// Ends a run that clap ended: help and version go to standard output with 0, errors to
+/// standard error with 2.
 fn end_as_clap(told: &clap::Error) -> ExitCode {
     // A failure here cannot be reported; a closed pipe is not an error.
     let _ = told.print();

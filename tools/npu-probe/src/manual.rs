@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Man pages and shell completions, for packages.
+//! Writes man pages and shell completions, for packages.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use crate::exit::{Failure, Verdict};
 use crate::flags::Flags;
 
-/// Writes them into `folder`, under the names that they are installed with.
+/// Writes the files into `folder`, with their installed names.
 pub(crate) fn run(folder: &Path) -> Result<Verdict, Failure> {
     write(folder).map_err(Failure::output(format!(
         "writing into {}",

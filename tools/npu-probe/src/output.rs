@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output: all text goes through here, because `println!` panics when the reader has closed
-//! the pipe.
+//! Prints output. All text goes through this module, because `println!` panics if the reader
+//! has closed the pipe.
 
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write, stderr, stdout};
@@ -23,8 +23,8 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Whether to use colours: on terminals, not in pipes; NO_COLOR and CLICOLOR_FORCE override
-/// that.
+/// Whether to use colours: on terminals, not in pipes. NO_COLOR and CLICOLOR_FORCE override
+/// this.
 pub(crate) fn is_coloured(stream: &impl RawStream) -> bool {
     AutoStream::choice(stream) != ColorChoice::Never
 }
@@ -53,7 +53,7 @@ fn painted(text: &str) -> String {
     text.split_inclusive('\n').map(paint).collect()
 }
 
-/// Writes bytes to standard output, likewise.
+/// Writes bytes to standard output. A closed pipe is not an error.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -83,12 +83,12 @@ pub(crate) fn tell(text: &str) {
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
-/// A new and empty file.
+/// Creates an empty file.
 pub(crate) fn create(path: &Path) -> Result<File, Failure> {
     File::create(path).map_err(Failure::output(format!("cannot create {}", path.display())))
 }
 
-/// The directory that a file is in.
+/// The directory of a file.
 pub(crate) fn folder_of(file: &Path) -> &Path {
     let folder = file.parent().filter(|folder| *folder != Path::new(""));
     folder.unwrap_or(Path::new("."))
@@ -100,7 +100,7 @@ pub(crate) fn write_whole(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Fa
     try_write_whole(file, bytes, mode).map_err(Failure::writing(file))
 }
 
-/// [`write_whole`] with an error that callers extend.
+/// Like [`write_whole`], with an error that callers can extend.
 pub(crate) fn try_write_whole(file: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
     let folder = folder_of(file);
     let mut new = NamedTempFile::new_in(folder).context("cannot create a new file")?;
@@ -116,8 +116,8 @@ pub(crate) fn try_write_whole(file: &Path, bytes: &[u8], mode: u32) -> anyhow::R
     folder.sync_all().context("cannot write its folder")
 }
 
-/// A file whose text comes later. It is created at once, so that a failure shows before any
-/// work.
+/// A file whose text is written later. It is created at once, so that a failure shows before
+/// any work.
 pub(crate) struct OutputFile {
     path: PathBuf,
     file: File,

@@ -8,7 +8,7 @@ use npu_matmul::{Engine, Error, Output, OutputRows, PackedWeights, Results};
 
 use crate::data::ProductOperands;
 
-/// The NPU's result.
+/// The NPU's result of a matmul.
 #[derive(Clone, Debug)]
 pub(crate) enum ProductResult {
     Integers(Vec<i32>),
@@ -18,7 +18,7 @@ pub(crate) enum ProductResult {
 }
 
 impl ProductResult {
-    /// The elements of such a result.
+    /// The element type of such a result.
     pub(crate) const fn output(operands: &ProductOperands, results: Results) -> Output {
         match (operands, results) {
             (ProductOperands::Integers { .. }, _) => Output::I32,
@@ -28,7 +28,8 @@ impl ProductResult {
         }
     }
 
-    /// Room for `len` elements, filled with an unlikely value that shows unwritten elements.
+    /// Space for `len` elements, filled with an unlikely value that shows unwritten
+    /// elements.
     pub(crate) fn unwritten(operands: &ProductOperands, results: Results, len: usize) -> Self {
         match Self::output(operands, results) {
             Output::I32 => Self::Integers(vec![i32::MIN; len]),
@@ -54,7 +55,7 @@ impl ProductResult {
         gemm.run(operands.activations(), c)
     }
 
-    /// Some of its rows of `n` elements.
+    /// The given rows of the result; each has `n` elements.
     pub(crate) fn rows(&self, rows: Range<usize>, n: usize) -> Self {
         let part = rows.start * n..rows.end * n;
         match self {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files with a register program: assembler text, words in hexadecimal, or
-//! binary.
+//! Reads and writes files with a register program: assembler text, hexadecimal
+//! words or binary.
 
 use std::fs::File;
 use std::io::{Read, stdin};
@@ -11,26 +11,24 @@ use rknpu_regcmd::{Word, assemble};
 
 use crate::exit::Failure;
 
-/// Longest input. The longest program that the kernel takes has 65536 words
-/// (16-bit counter); a text of many programs stays far below.
+/// Longest input, bytes. The kernel accepts programs of up to 65536 words
+/// (16-bit counter); a text of many programs is far below this limit.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes of a word.
 const WORD_BYTES: usize = size_of::<u64>();
 
 /// The format of a program's words in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Assembler text.
     Assembler,
-    /// Words in hexadecimal, between blanks or commas.
+    /// Hexadecimal words, separated by blanks or commas.
     Hex,
-    /// Words, little endian.
+    /// Binary words, little endian.
     Binary,
 }
 
 impl Form {
-    /// The form that the name of a file promises.
+    /// The format that the extension of a file name selects.
     fn of_name(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "asm" | "s" => Some(Self::Assembler),
@@ -40,9 +38,9 @@ impl Form {
         }
     }
 
-    /// What `bytes` look like. Binary programs have control characters: the
-    /// targets of their words, such as 0x0201. Text of hexadecimal numbers
-    /// only is words; a name in it makes it assembler text.
+    /// The format of `bytes`. Binary programs have control characters, from the
+    /// targets of their words, such as 0x0201. Text of only hexadecimal numbers
+    /// is words; other text is assembler text.
     fn of_content(bytes: &[u8]) -> Self {
         let printable = |b: &u8| !b.is_ascii_control() || b.is_ascii_whitespace();
         match std::str::from_utf8(bytes) {
@@ -63,8 +61,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Word>, Failure> {
     read_as(path, Form::of_content)
 }
 
-/// As [`read`], but text is assembler text unless its name says otherwise:
-/// `12 0x1` is line 12 with the word 1 then, not two words.
+/// Like [`read`], but text is assembler text unless the file name says
+/// otherwise: `12 0x1` is line 12 with the word 1, not two words.
 pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, Failure> {
     read_as(path, |bytes| match Form::of_content(bytes) {
         Form::Assembler | Form::Hex => Form::Assembler,
@@ -72,7 +70,7 @@ pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, Failure> {
     })
 }
 
-/// As [`read`]; `form` detects the format if the name does not show it.
+/// Like [`read`]; `form` detects the format if the file name does not show it.
 fn read_as(path: &Path, form: impl FnOnce(&[u8]) -> Form) -> Result<Vec<Word>, Failure> {
     let read = || {
         let bytes = read_bytes(path)?;
@@ -96,7 +94,7 @@ fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The words that `bytes` hold in `form`: at least one.
+/// The words in `bytes`, parsed as `form`; fails if there are none.
 fn words(bytes: &[u8], form: Form) -> anyhow::Result<Vec<Word>> {
     let text = || {
         std::str::from_utf8(bytes).context("the file's extension means text, but it is not text")
@@ -110,7 +108,7 @@ fn words(bytes: &[u8], form: Form) -> anyhow::Result<Vec<Word>> {
     Ok(words)
 }
 
-/// Words as text that every command reads: one a line, in hexadecimal.
+/// Words as text that every command reads: one hexadecimal word per line.
 pub(crate) fn to_hex(words: &[Word]) -> String {
     words
         .iter()
@@ -118,7 +116,7 @@ pub(crate) fn to_hex(words: &[Word]) -> String {
         .collect()
 }
 
-/// Words as the NPU fetches them.
+/// Words as bytes, as the NPU fetches them.
 pub(crate) fn to_binary(words: &[Word]) -> Vec<u8> {
     words
         .iter()
@@ -126,7 +124,8 @@ pub(crate) fn to_binary(words: &[Word]) -> Vec<u8> {
         .collect()
 }
 
-/// What stands between blanks and commas, without comments, with its line.
+/// The tokens between blanks and commas, without comments, each with its line
+/// number.
 fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().flat_map(|(index, line)| {
         let code = line.split(['#', ';']).next().unwrap_or_default();
@@ -141,7 +140,7 @@ fn hex(token: &str) -> Option<u64> {
         .strip_prefix("0x")
         .or_else(|| token.strip_prefix("0X"))
         .unwrap_or(token);
-    // from_str_radix takes a sign, which no word has.
+    // from_str_radix accepts a sign, which is not part of a word.
     Some(digits)
         .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())
@@ -201,7 +200,7 @@ mod tests {
     fn the_name_goes_before_the_content() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("program.s");
-        // Hexadecimal words would be two: 12 and 1.
+        // As hexadecimal words, the text would be two words: 12 and 1.
         std::fs::write(&path, "12 0x1").unwrap();
         assert_eq!(read(&path).unwrap(), [Word::from_bits(1)]);
         let path = directory.path().join("program.bin");

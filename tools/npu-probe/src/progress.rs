@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Progress of long work: a line on standard error if that is a terminal. Pipes and files get
-//! no line, and short work shows none.
+//! Shows the progress of long work: a line on standard error, if that is a terminal. Short
+//! work shows none.
 
 use std::io::{IsTerminal, stderr};
 use std::thread;
@@ -9,26 +9,26 @@ use std::time::Duration;
 use indicatif::style::TemplateError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Shorter work has no line.
+/// Work that is shorter than this shows no line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Time between two updates of the line.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The lines of work of unknown length, and of counted steps.
+/// Templates of the line, for work of unknown length and for counted steps.
 const ENDLESS: &str = "{spinner} {msg}, {elapsed}";
 const COUNTED: &str = "{spinner} {msg} [{bar:30}] {pos} of {len}, {elapsed}";
 
-/// The line, until it is dropped.
+/// The progress line; it disappears when this is dropped.
 pub(crate) struct ProgressLine(ProgressBar);
 
 impl ProgressLine {
-    /// For work of unknown length.
+    /// A line for work of unknown length.
     pub(crate) fn endless(what: &str) -> Self {
         Self::start(ProgressBar::no_length(), ENDLESS, what)
     }
 
-    /// For a number of steps.
+    /// A line for a number of steps.
     pub(crate) fn of(steps: u64, what: &str) -> Self {
         Self::start(ProgressBar::new(steps), COUNTED, what)
     }
@@ -63,7 +63,7 @@ impl ProgressLine {
         self.0.set_position(steps);
     }
 
-    /// One more step is done.
+    /// Counts one more finished step.
     pub(crate) fn step(&self) {
         self.0.inc(1);
     }
@@ -80,7 +80,7 @@ impl Drop for ProgressLine {
     }
 }
 
-/// ASCII, for serial consoles.
+/// A style in ASCII, for serial consoles.
 fn style(template: &str) -> Result<ProgressStyle, TemplateError> {
     let style = ProgressStyle::with_template(template)?;
     Ok(style.tick_chars("|/-\\ ").progress_chars("=> "))

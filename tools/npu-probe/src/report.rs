@@ -23,19 +23,16 @@ use crate::table::table;
 pub(crate) struct DeviceReport {
     /// The node, or the model's name.
     pub(crate) name: String,
-    /// Whether it is software.
+    /// Whether it is the software model.
     pub(crate) is_model: bool,
     /// The DRM driver's name.
     pub(crate) driver: String,
     /// The driver's version: major, minor, patch level.
     pub(crate) driver_version: String,
-    /// The driver's description.
     pub(crate) description: String,
-    /// NPU cores.
     pub(crate) cores: u32,
-    /// Why this device, decision by decision.
+    /// Why this device was selected, decision by decision.
     pub(crate) why: Vec<String>,
-    /// The machine it is in.
     pub(crate) host: HostMachine,
 }
 
@@ -54,7 +51,6 @@ impl DeviceReport {
         }
     }
 
-    /// The report as a few lines of text.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("device     {}\n", self.name);
         for why in &self.why {
@@ -78,7 +74,7 @@ pub(crate) struct ProblemReport {
     pub(crate) shape: ProductShape,
     pub(crate) seed: u64,
     pub(crate) fds: usize,
-    /// The tiling, in words.
+    /// The tiling, as text.
     pub(crate) plan: String,
 }
 
@@ -93,7 +89,6 @@ impl ProblemReport {
         }
     }
 
-    /// The report as a line of text.
     pub(crate) fn text(&self) -> String {
         let Self { dtype, seed, .. } = self;
         let ProductShape { m, k, n } = self.shape;
@@ -110,12 +105,12 @@ pub(crate) struct ProgramReport {
     pub(crate) words: usize,
 }
 
-/// Counts what an engine submits.
+/// Counts the jobs, tasks and words that an engine submits.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramCounter(Mutex<ProgramReport>);
 
 impl ProgramCounter {
-    /// The counts of one of several equal matmuls.
+    /// The counts per matmul, after `products` equal matmuls.
     pub(crate) fn of_one(&self, products: usize) -> ProgramReport {
         let all = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let [jobs, tasks, words] =
@@ -135,7 +130,6 @@ impl Observer for ProgramCounter {
 }
 
 impl ProgramReport {
-    /// The report as a line of text.
     pub(crate) fn text(self) -> String {
         let Self { jobs, tasks, words } = self;
         let one = "program    ";
@@ -146,7 +140,7 @@ impl ProgramReport {
     }
 }
 
-/// A multiplication and its times.
+/// The result and the wall time of one run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct RunReport {
     /// Wall time of packing, running and reading back, in microseconds.
@@ -154,17 +148,17 @@ pub(crate) struct RunReport {
     pub(crate) comparison: ResultComparison,
 }
 
-/// The self-test.
+/// The report of the self-test.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct SelfTestReport {
     pub(crate) result: Verdict,
-    /// Why there are fewer runs than were asked for, if there are.
+    /// Why there are fewer runs than requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     pub(crate) device: DeviceReport,
     pub(crate) problem: ProblemReport,
     pub(crate) program: ProgramReport,
-    /// Whose time `wall_us` is: the NPU's, or the software model's.
+    /// The device whose time `wall_us` is: the NPU or the software model.
     pub(crate) time_of: Cow<'static, str>,
     pub(crate) runs: Vec<RunReport>,
     /// Events of the model: traps, faults, kills. A kernel does not report them.
@@ -172,7 +166,8 @@ pub(crate) struct SelfTestReport {
     pub(crate) model_events: Vec<String>,
 }
 
-/// Whose wall time a report shows. The model's does not apply to an NPU.
+/// The device whose wall time a report shows. The model's does not apply to an
+/// NPU.
 pub(crate) const fn time_of(is_model: bool) -> Cow<'static, str> {
     Cow::Borrowed(if is_model {
         "the software model on this host, not an NPU"
@@ -181,7 +176,7 @@ pub(crate) const fn time_of(is_model: bool) -> Cow<'static, str> {
     })
 }
 
-/// Milliseconds, for people.
+/// Microseconds as text, in milliseconds.
 fn milliseconds(us: f64) -> String {
     format!("{:.3} ms", us / 1000.0)
 }
@@ -200,7 +195,7 @@ impl RunReport {
 }
 
 impl SelfTestReport {
-    /// The wall time, the verdict, and what differs.
+    /// The wall time, the verdict, and the differences.
     pub(crate) fn verdict_text(&self) -> String {
         let mut times: Vec<f64> = self.runs.iter().map(|run| run.wall_us).collect();
         times.sort_by(f64::total_cmp);

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
 
-/// How a shape is written.
+/// The written form of a shape.
 pub(crate) const FORM: &str = "MxKxN";
 
-/// Help of each option and argument that takes a shape.
+/// Help text of each option and argument that takes a shape.
 pub(crate) const HELP: &str =
     "M (rows of A) x K (depth) x N (columns of the result), such as 512x4096x4096";
 
-/// C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
+/// Sizes of the matmul C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct ProductShape {
     pub(crate) m: usize,
@@ -24,11 +24,11 @@ pub(crate) struct ProductShape {
     pub(crate) n: usize,
 }
 
-/// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
+/// Most elements of one matrix: a buffer of 2 GiB cannot hold more.
 const ELEMENTS_MAX: usize = 1 << 31;
 
-/// Most multiplications of a planned matmul. 131,072 rows with 8192 x 28,672 weights have
-/// fewer; planning four times as many took 700 MB and a minute and a half, in a build without
+/// Most multiplications of a planned matmul. 131,072 rows with weights of 8192 x 28,672 have
+/// fewer. Planning four times as many took 700 MB and 90 seconds, in a build without
 /// optimisation.
 const MACS_MAX: u128 = 1 << 45;
 
@@ -47,7 +47,7 @@ impl ProductShape {
         Ok([length("A", m, k)?, length("B", n, k)?, length("C", m, n)?])
     }
 
-    /// Checks that a plan is small enough: it lists each task.
+    /// Checks that a plan, which lists each task, is small enough.
     pub(crate) fn check_plannable(self) -> Result<(), Failure> {
         let macs = [self.k, self.n]
             .into_iter()

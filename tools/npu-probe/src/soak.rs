@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random matmuls for `npu-probe soak`, with exactly known results.
+//! Random matmuls for `npu-probe soak`, whose results are known exactly.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
 use crate::shape::ProductShape;
 
-/// The operands, and the type of the results.
+/// Types of the operands and of the results.
 const KINDS: [(OperandDtypes, Results); 4] = [
     (OperandDtypes::Int8, Results::Sums),
     (OperandDtypes::Fp16, Results::Sums),
@@ -24,19 +24,19 @@ const KINDS: [(OperandDtypes, Results); 4] = [
     (OperandDtypes::Int4, Results::Sums),
 ];
 
-/// Bits of the largest sizes: most matmuls are small, some have several tiles in each
+/// Bits of the largest sizes. Most matmuls are small; some have several tiles in each
 /// dimension.
 const M_BITS: u64 = 9;
 const K_BITS: u64 = 12;
 const N_BITS: u64 = 10;
 
-/// Most multiplications of a matmul: the CPU computes it too.
+/// Most multiplications of a matmul, since the CPU computes it too.
 const WORK_MAX: usize = 1 << 21;
 
-/// Most times that matrices are multiplied.
+/// Most repetitions of a matmul.
 const TURNS: u64 = 6;
 
-/// Most files that they are spread over.
+/// Most files over which a matmul is spread.
 const FILES: u64 = 3;
 
 /// One random matmul, repeated a few times.
@@ -50,11 +50,11 @@ pub(crate) struct SoakProduct {
     seed: u64,
 }
 
-/// A compared or lost matmul: a line of JSON that a process of the soak prints.
+/// The outcome of a matmul: a line of JSON that a process of the soak prints.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct CheckedProduct {
     pub(crate) kind: String,
-    /// Compared elements: none if the matmul was lost because the driver killed its job.
+    /// Compared elements; 0 if the matmul was lost because the driver killed its job.
     pub(crate) words: u64,
     pub(crate) wrong: u64,
 }
@@ -80,7 +80,8 @@ impl SoakProduct {
 
     /// Multiplies and compares; reports each matmul.
     ///
-    /// Two matrices take turns as A: a result left over from the matmul before is then wrong.
+    /// Two matrices alternate as A, so that a result left over from the matmul before is
+    /// wrong.
     pub(crate) fn run(
         &self,
         device: &Device,
@@ -115,7 +116,7 @@ impl SoakProduct {
         Ok(())
     }
 
-    /// Random numbers of the type, integers for FP16 too, so that no sum is rounded.
+    /// Random integers, for FP16 too, so that no sum is rounded.
     fn integers(&self, random: &mut SplitMix64, len: usize) -> Vec<i8> {
         let bits = match self.kind {
             OperandDtypes::Int8 | OperandDtypes::W8a8 => 8,
@@ -138,8 +139,8 @@ impl SoakProduct {
     }
 }
 
-/// Whether the driver killed its job. If this process checks too late, as on a busy host, a
-/// kill is almost certain but cannot be seen.
+/// Whether the driver killed the job. If this process checks too late, as on a busy host, a
+/// kill is almost certain but not observable.
 fn is_killed(multiplied: &Result<(), Error>) -> bool {
     let Err(Error::Job { source, .. }) = multiplied else {
         return false;
@@ -147,7 +148,7 @@ fn is_killed(multiplied: &Result<(), Error>) -> bool {
     matches!(source, JobFailure::Killed | JobFailure::Unknown(_))
 }
 
-/// A number of up to `bits` bits, of each length alike.
+/// A random number of up to `bits` bits; each bit length is equally likely.
 fn size(random: &mut SplitMix64, bits: u64) -> usize {
     let bits = 1 + random.below(bits);
     1 + random.below((1 << bits) - 1) as usize

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows of text in columns.
+//! Formats rows of text as columns.
 
-/// Bytes of a mebibyte.
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
 
-/// Parts as one text.
+/// Joins parts to one text, with `between` between them.
 pub(crate) fn joined<T: ToString>(parts: impl IntoIterator<Item = T>, between: &str) -> String {
     let parts: Vec<String> = parts.into_iter().map(|part| part.to_string()).collect();
     parts.join(between)
 }
 
-/// Rows with equal numbers of cells, headings first. Columns have their minimum width; numbers
-/// are aligned right.
+/// Formats rows with equal numbers of cells, headings first. Columns have their minimum width;
+/// numbers are right-aligned.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
     let width = |column| cells(column).map(|cell| cell.chars().count()).max();
-    // The first one names the row.
+    // The first column names the row.
     let of_numbers = |column| column > 0 && cells(column).skip(1).all(|cell| is_number(cell));
     let form = |column| (width(column).unwrap_or(0), of_numbers(column));
     let forms: Vec<(usize, bool)> = (0..columns).map(form).collect();

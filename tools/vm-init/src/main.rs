@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first process of a virtual machine: runs one program, tells how it
-//! ended, and switches the machine off.
+//! The first process of a virtual machine: runs one program, reports how it
+//! ended, and powers the machine off.
 //!
-//! The command is in `/vm/command`, its arguments separated by zeros, and in
-//! `/vm/environment` are its variables, `NAME=VALUE`, likewise. Its
-//! output and its end go to the host through ports of a virtio console, by
-//! name: `stdout`, `stderr`, `status`; its input comes from `stdin`, where there
-//! is one. To `status` goes one line: `exit N`, `signal N`, or `failed: WHY`. To
-//! `files` go those that `/vm/wanted` names, each after its length, which is the
-//! largest number for one that cannot be read.
+//! `/vm/command` holds the command, and `/vm/environment` its variables as
+//! `NAME=VALUE`; both are zero-separated. The host is connected through named
+//! ports of a virtio console: `stdout` and `stderr`, `stdin` if there is one,
+//! and `status`, which gets one line: `exit N`, `signal N`, or `failed: WHY`.
+//! `files` gets each file that `/vm/wanted` names, after its 64-bit length;
+//! u64::MAX stands for an unreadable file.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -23,14 +22,14 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{WaitOptions, WaitStatus, wait};
 use rustix::system::{RebootCommand, reboot};
 
-/// Where the command is, and what variables it gets besides PATH and HOME.
+/// The command, and its variables besides PATH and HOME.
 const COMMAND: &str = "/vm/command";
 const ENVIRONMENT: &str = "/vm/environment";
 
-/// Where the files are named that the host wants, separated by zeros.
+/// The names of files that the host wants, zero-separated.
 const WANTED: &str = "/vm/wanted";
 
-/// What is mounted where: type, place.
+/// Mounts: type, place.
 const MOUNTS: [(&str, &str); 6] = [
     ("devtmpfs", "/dev"),
     ("proc", "/proc"),
@@ -40,7 +39,7 @@ const MOUNTS: [(&str, &str); 6] = [
     ("tmpfs", "/tmp"),
 ];
 
-/// Where the kernel lists the ports.
+/// Directory of the ports.
 const PORTS: &str = "/sys/class/virtio-ports";
 
 fn main() -> ExitCode {
@@ -49,13 +48,13 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let Err(error) = run();
-    // Where the kernel's messages go.
+    // The kernel's messages go there too.
     eprintln!("vm-init: {error:#}");
     switch_off();
     ExitCode::FAILURE
 }
 
-/// Runs the command, and does not return but if something failed.
+/// Runs the command; returns only if something failed.
 fn run() -> Result<Infallible> {
     for (kind, place) in MOUNTS {
         fs::create_dir_all(place).with_context(|| format!("making {place}"))?;
@@ -75,8 +74,8 @@ fn run() -> Result<Infallible> {
     bail!("the machine cannot be switched off");
 }
 
-/// Starts the command and waits for its end, and for that of every process
-/// that is left to this one.
+/// Starts the command and waits for its end. Also reaps orphaned processes
+/// meanwhile.
 fn execute() -> Result<WaitStatus> {
     let command = fs::read(COMMAND).with_context(|| format!("reading {COMMAND}"))?;
     let mut words = command.split(|&byte| byte == 0).map(OsStr::from_bytes);
@@ -108,7 +107,7 @@ fn execute() -> Result<WaitStatus> {
     }
 }
 
-/// Sends the files that are wanted.
+/// Sends the files that the host wants.
 fn send_files() -> Result<()> {
     let wanted = fs::read(WANTED).unwrap_or_default();
     let mut port = port("files")?;
@@ -124,7 +123,7 @@ fn send_files() -> Result<()> {
     Ok(())
 }
 
-/// The port of this name, which the host has.
+/// Opens the port of this name; fails if the host has none.
 fn port(name: &str) -> Result<File> {
     let path = find(name)?.with_context(|| format!("the host has no port {name}"))?;
     open(&path)
@@ -135,7 +134,7 @@ fn open(path: &str) -> Result<File> {
     file.with_context(|| format!("opening {path}"))
 }
 
-/// The device of the port of this name.
+/// The device of the port of this name, if there is one.
 fn find(name: &str) -> Result<Option<String>> {
     for entry in fs::read_dir(PORTS).context("listing the ports to the host")? {
         let entry = entry?;
@@ -156,8 +155,8 @@ fn describe(status: WaitStatus) -> String {
     }
 }
 
-/// Switches the machine off; the end of the first process would be a panic of
-/// the kernel, which the host takes for one.
+/// Powers the machine off. If the first process ended instead, the kernel would
+/// panic, and the host would report a panic.
 fn switch_off() {
     let _ = io::stderr().flush();
     let _ = reboot(RebootCommand::PowerOff);

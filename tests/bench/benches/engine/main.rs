@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a product costs the CPU beside the NPU's own work: time that the calling thread
-//! and the engine's one worker ran, as the kernel's scheduler counts it. The software
-//! model computes in threads of its own, which are not counted.
+//! Measures the CPU cost of a matmul beside the NPU's own work: time that the calling thread and
+//! the engine's one worker ran, as the kernel's scheduler counts it. The threads of the software
+//! model are not counted.
 //!
-//! `cargo bench -p npu-bench --bench engine`. Figures are of this host, for comparing
-//! versions of the engine and ways to call it, side by side; a board's are not known.
+//! `cargo bench -p npu-bench --bench engine`. Figures are of this host, for comparing versions of
+//! the engine and ways to call it; a board's are unknown.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -14,22 +14,21 @@ use npu_matmul::{Engine, Output, PackedWeights, Weights};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
-/// Rows, depth and output channels: of Gemma3-1B's query for a few sequences and for a
-/// prompt, and of its gate for a prompt.
+/// Rows, depth and output channels: Gemma3-1B's query for a few sequences and for a prompt, and its
+/// gate for a prompt.
 const SHAPES: [[usize; 3]; 3] = [[8, 1152, 1024], [128, 1152, 1024], [128, 1152, 6912]];
 
-/// Layers, experts of a layer, and the depth and output channels of each one's gate: OLMoE's.
+/// Layers, experts per layer, and depth and output channels of an expert's gate: OLMoE's.
 const LAYERS: usize = 16;
 const EXPERTS: usize = 64;
 const EXPERT: [usize; 2] = [2048, 1024];
 
-/// Most rows that an expert gets of a micro-batch of 512 tokens: twice the mean.
+/// Most rows of an expert in a micro-batch of 512 tokens: twice the mean.
 const EXPERT_ROWS: u64 = 128;
 
-/// Micro-batches.
 const BATCHES: usize = 4;
 
-/// Products of each way, which alternate.
+/// Matmuls of each way; the ways alternate.
 const ROUNDS: usize = 20;
 
 /// Nanoseconds that the threads of this process with these names have run.
@@ -50,10 +49,10 @@ fn thread_time(names: &[&str]) -> u64 {
         .sum()
 }
 
-/// A way to compute a product.
+/// A way to compute a matmul.
 type Way<'a> = (&'a str, Box<dyn FnMut() + 'a>);
 
-/// The ways, in turns; the median of each, microseconds.
+/// Runs the ways in turns; returns the median of each, microseconds.
 fn medians(ways: &mut [Way<'_>]) -> Vec<f64> {
     let main = fs::read_to_string("/proc/self/comm").unwrap();
     let names = [main.trim(), "npu-cpu-0"];
@@ -62,7 +61,7 @@ fn medians(ways: &mut [Way<'_>]) -> Vec<f64> {
         for (way, times) in ways.iter_mut().zip(&mut times) {
             let before = thread_time(&names);
             way.1();
-            // The first makes buffers and programs.
+            // The first run allocates buffers and makes programs.
             if round > 0 {
                 times.push(thread_time(&names) - before);
             }
@@ -75,9 +74,9 @@ fn medians(ways: &mut [Way<'_>]) -> Vec<f64> {
     times.into_iter().map(median).collect()
 }
 
-/// The products of all layers' experts, whose rows differ from layer to layer, and how much of
-/// their CPU time is preparing: plans, and where every tile goes. Layers have the same weights here,
-/// which takes less memory and changes neither.
+/// Measures the experts of all layers, whose rows differ by layer: their CPU time, and the share of
+/// preparing plans and tile addresses. All layers use the same weights, which saves memory and
+/// changes neither.
 fn experts(engine: &Engine) {
     let [k, n] = EXPERT;
     let b = vec![5_i8; n * k];
@@ -99,7 +98,7 @@ fn experts(engine: &Engine) {
         let (mut all, mut preparing) = (0, 0);
         for _ in 0..LAYERS {
             let rows = weights.iter().map(|_| {
-                // Knuth's generator, of which the high bits are good.
+                // Knuth's generator; its high bits are good.
                 random = (random.wrapping_mul(6_364_136_223_846_793_005)).wrapping_add(1);
                 1 + ((random >> 33) % EXPERT_ROWS) as usize
             });

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast the CPU prepares and finishes products: bytes read plus written
-//! in a second, next to those of memcpy in the same run.
+//! Measures how fast the CPU packs and unpacks matmuls: bytes read plus written
+//! per second, beside memcpy's in the same run.
 //!
-//! `cargo bench -p npu-bench --bench kernels`; a table follows at the end. An
-//! argument selects kernels by name. memcpy runs before each kernel, as often,
-//! and the best runs are compared, so that what else the machine does disturbs
-//! both alike.
+//! `cargo bench -p npu-bench --bench kernels` prints a table at the end. An
+//! argument selects kernels by name. memcpy runs before each run of a kernel,
+//! and the best runs are compared, so that other load affects both alike.
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
@@ -27,10 +26,10 @@ const SIZE: Size = Size {
     tile_rows: 512,
 };
 
-/// What two threads are compared with one for.
+/// Numbers of threads that are compared.
 const THREADS: [usize; 2] = [1, 2];
 
-/// One line of the table.
+/// A line of the table.
 struct Row {
     name: &'static str,
     threads: usize,
@@ -40,7 +39,7 @@ struct Row {
 }
 
 impl Row {
-    /// Bytes in a second, against memcpy's.
+    /// The kernel's bytes per second, relative to memcpy's.
     fn ratio(&self) -> f64 {
         self.rate() / (2 * BUFFER) as f64 * self.memcpy.as_secs_f64()
     }
@@ -50,7 +49,7 @@ impl Row {
     }
 }
 
-/// The yardstick: two buffers that are not those of the kernel.
+/// The yardstick; its buffers are not the kernel's.
 struct Memcpy {
     from: Vec<u8>,
     to: Vec<u8>,
@@ -116,8 +115,8 @@ fn main() {
     print(&rows);
 }
 
-/// The table: each kernel against memcpy with as many threads, and what its
-/// second thread gains against what memcpy's does.
+/// Prints the table: each kernel relative to memcpy with as many threads, and
+/// its gain from a second thread relative to memcpy's.
 fn print(rows: &[Row]) {
     println!("{}; buffers of 64 MiB", host::conditions());
     println!("| kernel | GB/s | memcpy GB/s | ratio | ratio, 2 threads | scaling / memcpy's |");
@@ -126,7 +125,7 @@ fn print(rows: &[Row]) {
         let two = rows
             .iter()
             .find(|row| row.threads == 2 && row.name == one.name);
-        // Both scalings in one: (two / one) / (memcpy two / memcpy one).
+        // Both scalings: (two / one) / (memcpy two / memcpy one).
         let (ratio, scaling) = two.map_or_else(Default::default, |two| {
             let ratio = two.ratio();
             (format!("{ratio:.2}"), format!("{:.2}", ratio / one.ratio()))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What it costs to know that a job ran: for the host, a look at the job's page
-//! against taking its fence; on the device, in modelled time, the witness.
+//! Measures the cost of proving that a job ran: on the host, a look at the job's page
+//! or its fence; on the device, in modelled time, the witness.
 //!
 //! `cargo bench -p npu-bench --bench proof`. The driver is the model's, in this
-//! process: a kernel's calls take other times, and a board's caches too.
+//! process; a kernel's calls and a board's caches take other times.
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
 
@@ -65,7 +65,7 @@ fn work(words: &[Word]) -> TaskWork {
     work.fetching(words.len() as u64)
 }
 
-/// What a task adds to a job.
+/// Modelled time that a task adds to a job.
 fn added(work: TaskWork) -> Duration {
     let own = self::work(smallest().program(&ChipProfile::RK3588).unwrap().words());
     let [without, with] = [vec![own], vec![own, work]].map(scheduled);
@@ -99,13 +99,14 @@ fn product(m: u32, k: u32, n: u32) -> MatmulTask {
     }
 }
 
-/// A page that a job wrote, and what there is to ask of it.
+/// Measures both checks of a page that a job wrote.
 fn host_cost(criterion: &mut Criterion) {
     let file = RocketFile::new(Model::new(ModelOptions::default()).open());
     let page = || file.create_bo(ByteLen::new(PAGE_BYTES).unwrap());
     let (program, page) = (page().unwrap(), page().unwrap());
     let job = RawJob {
-        // Words that start nothing: the job is killed, and its page idle.
+        // Words that start nothing: the driver kills the job, and the page becomes
+        // idle.
         tasks: &[RawTask {
             regcmd: program.iova,
             words: 8,
@@ -135,8 +136,8 @@ fn host_cost(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Modelled time of a job of so many equal products, without its witness and with it,
-/// as the model recorded it.
+/// Modelled time of a job of `programs` equal matmuls, without and with its witness,
+/// from the model's record.
 fn modelled(m: u32, k: u32, n: u32, programs: usize) -> [Duration; 2] {
     let model = Model::new(ModelOptions {
         timeline: true,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tasks on one core of the chip, over a memory that is a plain vector.
+//! Tasks on one core of the chip, with a plain vector as memory.
 
 use std::time::Duration;
 
@@ -51,8 +51,8 @@ impl ChipPrograms {
         Self::new(conv.c as usize + input * 4, input, &[conv.task()])
     }
 
-    /// int8 3x3 depthwise, padded, requantised, on 112x112x64: as many
-    /// programs as `copies`, each with operands and results of its own.
+    /// int8 3x3 depthwise, padded, requantised, on 112x112x64: `copies`
+    /// programs, each with separate operands and results.
     pub(crate) fn depthwise(copies: u32) -> Self {
         let (side, channels) = (112, 64);
         let mut conv = image(INT8_INT32, side, channels).groups(3);
@@ -98,7 +98,7 @@ impl ChipPrograms {
         Self::new(2 * input, input, &[pool.program()])
     }
 
-    /// Runs one program on core 0, each time another one.
+    /// Runs the next program on core 0.
     pub(crate) fn run_next(&mut self) {
         let (at, words) = self.programs[self.next];
         kick(&mut self.core, &mut self.memory, at, words);
@@ -113,35 +113,35 @@ impl ChipPrograms {
     }
 }
 
-/// Bytes of inputs: all values, but no infinity or NaN of fp16.
+/// Input bytes: all values except fp16 infinities and NaNs.
 fn filler(index: usize) -> u8 {
     (index as u32).wrapping_mul(0x9e37_79b1).to_le_bytes()[3] & 0xbb
 }
 
-/// A padded 3x3 convolution of a square image whose output takes the place
-/// behind the weights.
+/// A padded 3x3 convolution of a square image; the output lies behind the
+/// weights.
 fn image(ty: ProductTypes, side: u32, channels: u32) -> ConvProgram {
     let size = (side, side, channels);
     let input = side * side * channels;
     let weights = 9 * channels * channels;
     ConvProgram {
         pad: (1, 1),
-        // Lines stream through what the weights leave.
+        // Lines stream through the banks that the weights leave.
         data_banks: 9,
         grains: 56,
         ..ty.conv(size, size, (3, 3), (0, input, input + weights))
     }
 }
 
-/// Rows of a tile whose features fill two thirds of CBUF, and its columns.
+/// Rows and columns of a tile; its features fill two thirds of CBUF.
 pub(crate) fn tile(ty: ProductTypes, k: usize) -> (usize, usize) {
     const FEATURE_BYTES: usize = 8 * 32 * 1024;
     const COLUMNS: usize = 1024;
     (FEATURE_BYTES / ty.bytes(k), COLUMNS)
 }
 
-/// The programs of a product whose operands and results lie at `a`, `b` and
-/// `c`, columns `columns` of it.
+/// The programs of a matmul with operands and results at `a`, `b` and `c`, for
+/// the columns `columns`.
 pub(crate) fn tiles(
     ty: ProductTypes,
     (m, k, _): (usize, usize, usize),
@@ -167,7 +167,7 @@ pub(crate) fn tiles(
     programs
 }
 
-/// A whole product.
+/// The programs of a whole matmul.
 pub(crate) fn product(ty: ProductTypes, (m, k, n): (usize, usize, usize)) -> ChipPrograms {
     let bytes = |elements: usize| ty.bytes(elements);
     let (a, b) = (bytes(m * k), bytes(k * n));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The whole device: a file, a queue and a share of the columns for each core.
+//! The whole device: each core has a file, a queue and a share of the columns.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use rocket_uapi::{ByteLen, Deadline, RawBo, RawJob, RawTask, RocketFile};
 use crate::chip::tiles;
 use families::matmul::ProductTypes;
 
-/// A product, cut by columns into a job for each core.
+/// A matmul, split by columns into one job per core.
 pub(crate) struct SplitProduct {
     jobs: Vec<Share>,
     _model: Arc<Model>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the figures were measured on.
+//! The conditions of the figures.
 
 use std::fmt::Write;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast the software NPU computes, next to what the same host reaches
-//! with the fastest matrix product on crates.io (or with memcpy).
+//! Measures the speed of the software NPU, beside that of the fastest matrix
+//! product on crates.io (or of memcpy) on the same host.
 //!
-//! `cargo bench -p npu-bench`; the ratios at the end compare
-//! the best run of each. An argument selects groups by name.
+//! `cargo bench -p npu-bench`; the ratios at the end compare the best runs. An
+//! argument selects groups by name.
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
@@ -20,14 +20,14 @@ use criterion::Criterion;
 use chip::ChipPrograms;
 use families::matmul::{FP16_FP32, INT8_INT32};
 
-/// Rows, inner dimension and columns of the large product.
+/// Rows, inner dimension and columns of the large matmul.
 const PRODUCT: (usize, usize, usize) = (512, 4096, 4096);
-/// Copies of inputs and outputs that no cache holds together.
+/// Copies of inputs and outputs that exceed the caches together.
 const BEYOND_CACHES: u32 = 64;
-/// Threads of a device: one a core of the NPU.
+/// Threads of a device: one per NPU core.
 const CORES: usize = 3;
 
-/// Best time of every bench, in the order they ran.
+/// Best time of every bench, in the order of the runs.
 #[derive(Default)]
 struct Best(RefCell<Vec<(String, String, Duration)>>);
 
@@ -55,7 +55,7 @@ impl Best {
         }
     }
 
-    /// Prints each group against its fastest yardstick.
+    /// Prints each group relative to its fastest yardstick.
     fn print(&self) {
         println!("{}", host::conditions());
         let rows = self.0.borrow();
@@ -112,7 +112,7 @@ fn main() {
     let mut task = ChipPrograms::convolution();
     best.bench(c, group, "model, 1 core", || task.run());
 
-    // The same memory again and again, and each time other memory.
+    // Once with the same memory in each run, once with other memory.
     for (group, copies) in [
         ("int8 depthwise 3x3, 112x112x64, cached", 1),
         ("int8 depthwise 3x3, 112x112x64, from memory", BEYOND_CACHES),

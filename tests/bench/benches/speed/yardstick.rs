@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the host can do: matrix products of crates.io, and memcpy.
+//! Yardsticks: matmuls of crates.io, and memcpy.
 //!
-//! `gemm` (f32, f16), `rten-gemm` (u8 x i8, f32) and `matrixmultiply` (f32,
-//! one thread) multiply row-major matrices, unpacked as a caller has them.
+//! `gemm` (f32, f16), `rten-gemm` (u8 x i8, f32) and `matrixmultiply` (f32, one
+//! thread) multiply unpacked row-major matrices.
 
 use criterion::Criterion;
 use gemm::{Parallelism, f16};
@@ -15,7 +15,7 @@ use crate::Best;
 /// Rows, inner dimension, columns.
 type Shape = (usize, usize, usize);
 
-/// Products that an int8 product is compared with.
+/// Yardsticks of an int8 matmul.
 pub(crate) fn int8(c: &mut Criterion, best: &Best, group: &str, shape: Shape, threads: usize) {
     let pool = pool(threads);
     let (m, k, n) = shape;
@@ -29,7 +29,7 @@ pub(crate) fn int8(c: &mut Criterion, best: &Best, group: &str, shape: Shape, th
     float(c, best, group, shape, threads);
 }
 
-/// Products that an fp16 product is compared with.
+/// Yardsticks of an fp16 matmul.
 pub(crate) fn fp16(c: &mut Criterion, best: &Best, group: &str, shape: Shape, threads: usize) {
     let pool = pool(threads);
     let (m, k, n) = shape;
@@ -86,8 +86,8 @@ fn float(c: &mut Criterion, best: &Best, group: &str, shape: Shape, threads: usi
     }
 }
 
-/// im2col of 56x56x64 int8 pixels (channels last, as it is cheapest) and the
-/// product with 64 kernels.
+/// im2col of 56x56x64 int8 pixels (channels last, the cheapest order), and the
+/// matmul with 64 kernels.
 pub(crate) fn convolution(c: &mut Criterion, best: &Best, group: &str) {
     const SIDE: usize = 56;
     const CHANNELS: usize = 64;
@@ -114,8 +114,8 @@ pub(crate) fn convolution(c: &mut Criterion, best: &Best, group: &str) {
     });
 }
 
-/// Copying `len` bytes, each time from and to another of as many places as
-/// `copies`. With one, both stay in the caches of a core.
+/// Copies `len` bytes, in turns between `copies` pairs of places. With one pair
+/// both places stay in a core's caches.
 pub(crate) fn memcpy(c: &mut Criterion, best: &Best, group: &str, len: usize, copies: usize) {
     let source = vec![1u8; len * copies];
     let mut target = vec![0u8; len * copies];
@@ -154,8 +154,9 @@ fn gemm<T: Copy + 'static>(
     };
     assert!(out.len() == m * n && a.len() == m * k && b.len() == k * n);
     let row = |width: usize| width as isize;
-    // SAFETY: the slices hold as many elements as asserted, row-major, and
-    // `out` is borrowed for writing here alone. It is not read (read_dst).
+    // SAFETY: the slices hold as many elements as asserted, row-major. Only
+    // this function borrows `out` for writing, and gemm does not read it
+    // (read_dst).
     unsafe {
         gemm::gemm(
             m,

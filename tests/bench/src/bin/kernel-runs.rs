@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs one kernel so many times and prints nothing, for a program that counts
-//! what is executed: `kernel-runs NAME TIMES`. Without arguments it lists the
-//! kernels: elements, bytes, name.
+//! Runs one kernel a number of times without output, for a program that counts
+//! executed instructions: `kernel-runs NAME TIMES`. Without arguments it lists
+//! the kernels: elements, bytes, name.
 //!
-//! Everything is in one thread, and the operands are there before the first
-//! run, so that two counts differ by whole runs alone.
+//! It uses one thread and allocates operands before the first run, so two
+//! counts differ only by whole runs.
 
 use std::env;
 
 use npu_bench::kernels::{Size, all};
 use rayon::ThreadPoolBuilder;
 
-/// Small, since each executed instruction is a line to count: the least that is
+/// Small, since each executed instruction takes a line: the smallest size with
 /// whole tiles for each kernel.
 const SIZE: Size = Size {
     bytes: 1 << 18,
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         return Ok(());
     };
-    // This thread and no other.
+    // Only this thread.
     ThreadPoolBuilder::new()
         .num_threads(1)
         .use_current_thread()

@@ -25,44 +25,43 @@ const SEED: u64 = 1;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Measurement {
     pub(crate) dtype: OperandDtypes,
-    /// The type that its sums are written as.
+    /// Whether the NPU writes sums or binary16.
     pub(crate) results: Results,
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
-    /// The tiling, in words.
+    /// The tiling, as text.
     pub(crate) plan: String,
     /// Measured matmuls.
     pub(crate) products: usize,
-    /// SUBMIT calls, register programs and bytes of one matmul, on average.
+    /// Per matmul, on average: SUBMIT calls, register programs and bytes.
     pub(crate) submits: f64,
     pub(crate) tasks: f64,
     pub(crate) bytes_to_device: f64,
     pub(crate) bytes_from_device: f64,
-    /// Of a product: bytes that PREP_BO and FINI_BO passed through the CPU's
-    /// caches, and those that must cross.
+    /// Bytes per matmul that PREP_BO and FINI_BO passed through the CPU's caches, and the bytes
+    /// needed.
     pub(crate) cache_bytes: f64,
     pub(crate) cache_bytes_needed: u64,
-    /// Bytes that the CPU laid out once, when it loaded B.
+    /// Bytes that the CPU packed once, when it loaded B.
     pub(crate) bytes_of_weights: u64,
     pub(crate) load_ms: f64,
-    /// From call to return, packing and reading included.
+    /// From call to return, including packing and reading.
     pub(crate) wall_ms: TimeSpread,
-    /// User and system time of this process for a product: on the model also
-    /// its own.
+    /// User and system time of this process per matmul; includes the software model's work.
     pub(crate) cpu_ms: f64,
-    /// 10^9 operations a second of wall time, if jobs ran.
+    /// 10^9 operations per second of wall time, if jobs ran.
     pub(crate) gops: Option<f64>,
-    /// Time of the NPU by the timing model, at the assumed clock.
+    /// NPU time that the timing model predicts at the assumed clock.
     pub(crate) modelled_npu_ms: f64,
     pub(crate) modelled_gops: f64,
-    /// The least time: multiplications or memory alone.
+    /// Lower bound of the time: multiplications alone or memory alone.
     pub(crate) bound_ms: f64,
     pub(crate) bound_by: String,
     /// Share of the bound that was reached, if jobs ran on an NPU.
     pub(crate) share_of_bound: Option<f64>,
     pub(crate) modelled_share_of_bound: f64,
-    /// Operations for each byte of A, B and C, moved once.
+    /// Operations per byte of A, B and C, each moved once.
     pub(crate) operations_per_byte: f64,
 }
 
@@ -86,7 +85,7 @@ impl TimeSpread {
     }
 }
 
-/// 10^9 operations a second.
+/// 10^9 operations per second.
 fn rate(operations: f64, ms: f64) -> f64 {
     operations / ms.max(f64::MIN_POSITIVE) / 1e6
 }
@@ -95,12 +94,12 @@ fn share(bound_ms: f64, ms: f64) -> f64 {
     bound_ms / ms.max(f64::MIN_POSITIVE)
 }
 
-/// A matmul to measure, and how often.
+/// A matmul to measure, and the number of repetitions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasuredProduct {
     pub(crate) kind: OperandDtypes,
     pub(crate) results: Results,
-    /// Depth of K tiles that INT4 weights are to allow, if that was asked.
+    /// K-tile depth that INT4 weights must allow, if the user set one.
     pub(crate) int4_depth: Option<usize>,
     pub(crate) shape: ProductShape,
     pub(crate) repeat: usize,
@@ -131,7 +130,7 @@ impl MeasuredProduct {
         let out_bytes = plan.ty.out_bytes();
 
         let mut product = ProductResult::unwritten(operands, self.results, c);
-        // Buffers are made and threads started before anything is measured.
+        // The first run allocates buffers and starts threads, so it is not measured.
         product.multiply(engine, &weights, m, operands)?;
         check(&product, self.shape, operands, k_tiles)?;
 
@@ -187,7 +186,7 @@ impl MeasuredProduct {
         })
     }
 
-    /// Random numbers, always the same ones.
+    /// Random operands, the same in every run.
     fn operands(&self) -> Result<ProductOperands, Failure> {
         let [a, b, _] = self.shape.lengths()?;
         let random = ProductOperands::random(self.kind, a, b, SEED);
@@ -198,13 +197,13 @@ impl MeasuredProduct {
     }
 }
 
-/// Bytes of A, B and C as the NPU has them, each element of which has `out_bytes`.
+/// Bytes of A, B and C on the NPU. An element of C takes `out_bytes`.
 fn operand_bytes(dtype: Dtype, out_bytes: u32, ProductShape { m, k, n }: ProductShape) -> f64 {
     let inputs = (m as f64 + n as f64) * k as f64 * dtype.input_bits() as f64 / 8.0;
     inputs + m as f64 * n as f64 * f64::from(out_bytes)
 }
 
-/// Compares the first and the last row: a wrong result gets no speed.
+/// Compares the first and the last row with the CPU's: a wrong result has no speed.
 fn check(
     product: &ProductResult,
     shape: ProductShape,
@@ -221,7 +220,6 @@ fn check(
     }
 }
 
-/// CPU time of this process.
 fn cpu_time() -> Result<Duration, Failure> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)
         .map_err(Failure::device("cannot read the CPU time of this process"))?;
@@ -229,7 +227,7 @@ fn cpu_time() -> Result<Duration, Failure> {
 }
 
 fn duration(time: TimeVal) -> Duration {
-    // Neither is negative.
+    // Both parts are non-negative.
     Duration::from_secs(time.tv_sec().unsigned_abs())
         + Duration::from_micros(time.tv_usec().unsigned_abs())
 }
@@ -252,8 +250,8 @@ mod tests {
     #[test]
     fn bytes_are_counted_once() {
         let shape = ProductShape { m: 2, k: 8, n: 4 };
-        // (2 + 4) * 8 inputs and 8 outputs of 32 bits; int4 has halves of bytes
-        // and sums of 16 bits.
+        // (2 + 4) * 8 inputs and 8 outputs of 32 bits. An INT4 input takes half a byte, its sum
+        // 16 bits.
         assert_eq!(operand_bytes(Dtype::Int8, 4, shape), 48.0 + 32.0);
         assert_eq!(operand_bytes(Dtype::Int4, 2, shape), 24.0 + 16.0);
         assert_eq!(operand_bytes(Dtype::Fp16, 4, shape), 96.0 + 32.0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The speed of matmuls, for `npu-probe bench`.
+//! Measures the speed of matmuls, for `npu-probe bench`.
 
 mod measure;
 mod report;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measurements and their conditions.
+//! The report of `bench`: measurements and their conditions.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -16,29 +16,29 @@ use crate::flags::planning::HERTZ_PER_MHZ;
 use crate::report::{DeviceReport, time_of};
 use crate::table::MIB;
 
-/// Conditions of the measurements, besides the matmul.
+/// Conditions of the measurements, apart from the matmul.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct MeasuringConditions {
-    /// Version of this tool.
     pub(crate) version: Cow<'static, str>,
     /// Cargo's profile of this program; speed is measured with `dist`.
     pub(crate) build: Cow<'static, str>,
     pub(crate) device: DeviceReport,
-    /// Whose wall time the figures are: the NPU's, or the software model's.
+    /// The device whose wall time the figures give: the NPU or the software
+    /// model.
     pub(crate) time_of: Cow<'static, str>,
     /// Name of the board's profile, used for plans, bounds and modelled times.
     pub(crate) profile: String,
-    /// Its clock of the NPU.
+    /// The NPU clock of that profile.
     pub(crate) clock_mhz: u64,
     /// The whole profile behind modelled times and bounds.
     pub(crate) machine: Machine,
     pub(crate) fds: usize,
-    /// Threads of the CPU's share of the work, if they were set.
+    /// CPU threads of the matmul engine, if the user set them.
     pub(crate) threads: Option<String>,
     /// Why an existing profile is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) profile_refused: Option<String>,
-    /// The host's processor, as it calls itself, and how many of them.
+    /// Name and number of the host's processors.
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
     /// The host's load average over the minute before the measurements.
@@ -47,7 +47,7 @@ pub(crate) struct MeasuringConditions {
 
 /// Cargo's profile of this program.
 pub(crate) const BUILD: &str = env!("BUILD_PROFILE");
-/// The profile of the packages.
+/// Cargo's profile of the packages.
 const SPEED_BUILD: &str = "dist";
 
 impl MeasuringConditions {
@@ -76,7 +76,7 @@ impl MeasuringConditions {
     }
 }
 
-/// The first name that the kernel has for a processor.
+/// The name of the first processor, from the kernel.
 fn cpu() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = ["model name", "CPU part"].into_iter().find_map(|key| {
@@ -103,7 +103,6 @@ pub(crate) struct BenchReport {
 }
 
 impl MeasuringConditions {
-    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut text = self.device.text();
         let load = self
@@ -131,7 +130,7 @@ impl MeasuringConditions {
     }
 }
 
-/// The type of results that are not sums, after the precision.
+/// The type of results that are not sums, printed after the precision.
 pub(crate) const fn to(results: Results) -> &'static str {
     match results {
         Results::Sums => "",
@@ -140,7 +139,6 @@ pub(crate) const fn to(results: Results) -> &'static str {
 }
 
 impl Measurement {
-    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let Self { dtype, m, k, n, .. } = self;
         let mut text = format!(

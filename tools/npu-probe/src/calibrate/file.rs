@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a profile.
+//! Writes the file of a profile.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use npu_matmul::Profile;
 use crate::exit::Failure;
 use crate::output::{folder_of, try_write_whole};
 
-/// Who may do what with the file: its owner reads and writes, others read.
+/// Permissions of the file: its owner reads and writes, others read.
 const MODE: u32 = 0o644;
 
-/// Writes the file, all of it or nothing: what was in it took long to measure.
+/// Writes the whole file or nothing: the old content took long to measure.
 pub(crate) fn write(file: &Path, profile: &Profile) -> Result<(), Failure> {
     let write = || -> anyhow::Result<()> {
         let json = profile.to_json().context("too many plans")?;
@@ -21,7 +21,7 @@ pub(crate) fn write(file: &Path, profile: &Profile) -> Result<(), Failure> {
             "the measurements contradict each other; stop other users of the NPU and \
              try again",
         )?;
-        // A link stays a link.
+        // Writes through a symbolic link instead of replacing it.
         let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         fs::create_dir_all(folder_of(&file)).context("cannot create its folder")?;
         try_write_whole(&file, json.as_bytes(), MODE)

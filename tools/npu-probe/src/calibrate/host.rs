@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPU's share of a matmul: its kernels, memory and caches.
+//! Measures the CPU's share of a matmul: its kernels, memory and caches.
 
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,14 @@ use crate::exit::{Failure, no_thread};
 /// Number of runs; the shortest counts.
 const REPEAT: usize = 9;
 
-/// Rows and columns of a tile that a core's own caches hold, packed and not.
+/// Rows and columns of a tile that fits a core's own caches, packed and unpacked.
 const ROWS: usize = 64;
 const COLUMNS: usize = 512;
 
 /// Bytes of a buffer that exceeds all caches.
 const LARGE: usize = 32 << 20;
 
-/// The rate of caches that need no maintenance, bytes a second: the most of a profile.
+/// The rate of caches that need no maintenance, bytes per second: a profile's maximum.
 const NOTHING_TO_DO: f64 = 1e12;
 
 /// Measures the CPU, and the caches with a buffer of this device.
@@ -31,7 +31,7 @@ pub(super) fn measure(device: &Device) -> Result<HostCores, Failure> {
     let usual = HostCores::RK3588;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = usual.cores.min(u32::try_from(cpus).unwrap_or(1));
-    // The kernel puts threads on slow cores and on fast ones; these are the fast ones.
+    // Threads run on slow and fast cores; the highest rate is that of a fast core.
     let executed = std::thread::scope(|scope| {
         let each: Vec<_> = (0..cpus)
             .map_while(|_| {
@@ -73,8 +73,7 @@ fn shortest(mut run: impl FnMut()) -> f64 {
         .max(f64::MIN_POSITIVE)
 }
 
-/// Instructions that a core completes in a second of packing and reading, the unit of all
-/// kernels.
+/// Instructions per second of one core while it packs and reads, the unit of all kernels.
 fn kernel_instructions_per_second() -> f64 {
     const TIMES: usize = 32;
     let (a, mut tile) = (vec![1_i8; ROWS * COLUMNS], vec![0_u8; ROWS * COLUMNS]);
@@ -110,7 +109,7 @@ fn kernel_instructions_per_second() -> f64 {
     each * (ROWS * COLUMNS * TIMES) as f64 / (packing + reading)
 }
 
-/// Bytes that a number of threads read and write in a second.
+/// Bytes per second that this number of threads read and write together.
 fn copied_bytes_per_second(threads: usize) -> anyhow::Result<f64> {
     let (from, mut to) = (vec![1_u8; LARGE], vec![2_u8; LARGE]);
     let part = LARGE.div_ceil(threads.max(1));
@@ -124,14 +123,14 @@ fn copied_bytes_per_second(threads: usize) -> anyhow::Result<f64> {
             }
         });
     });
-    // The rate of fewer threads would be another one.
+    // A rate of fewer threads would be misleading.
     match failed {
         Some(error) => Err(no_thread(error)),
         None => Ok(2.0 * LARGE as f64 / time),
     }
 }
 
-/// Bytes that PREP_BO and FINI_BO pass in a second, each.
+/// Bytes per second that PREP_BO, or FINI_BO, passes.
 fn synced_bytes_per_second(device: &Device) -> anyhow::Result<f64> {
     let mut bo = device.alloc(ByteLen::new(LARGE)?)?;
     bo.write(Deadline::FOREVER)?.fill(1);

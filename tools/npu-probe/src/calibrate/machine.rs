@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clock, memory rates and start costs: differences of jobs that differ only in the measured
-//! property.
+//! Measures clock, memory rates and start costs, as differences between jobs that differ
+//! only in the measured property.
 
 use anyhow::anyhow;
 use npu_matmul::{Dtype, Profile, Results};
@@ -13,16 +13,16 @@ use crate::flags::planning::HERTZ_PER_MHZ;
 
 const PS_PER_SECOND: f64 = 1e12;
 
-/// Tasks of the clock's jobs on an NPU; on the software model, which measures exactly
-/// and computes slowly, two.
+/// Tasks of the clock's jobs on an NPU. The software model measures exactly and computes
+/// slowly, so it runs two.
 const CLOCK_TASKS: usize = 32;
 
-/// How close two rates must be to count as equal.
+/// Relative difference below which two rates count as equal.
 const NEAR: f64 = 0.03;
 
-/// Tasks in which the MAC array is busy longer than the memory, up to some 700 MHz:
-/// each but the first finds its rows in CBUF (E-time-tiles, E-reuse-equal). With twice
-/// the columns they compute twice as much, and nothing else that takes time changes.
+/// Tasks that keep the MAC array busy longer than the memory, up to about 700 MHz: each but
+/// the first finds its rows in CBUF (E-time-tiles, E-reuse-equal). Twice the columns double
+/// the computation and change nothing else that takes time.
 fn of_macs(columns: usize, count: usize) -> TimedTasks {
     TimedTasks {
         dtype: Dtype::Fp16,
@@ -33,7 +33,7 @@ fn of_macs(columns: usize, count: usize) -> TimedTasks {
     }
 }
 
-/// Tasks that fetch far more weights than they compute with.
+/// Tasks that are limited by the fetch of their weights.
 fn of_weights(columns: usize, devices: usize) -> TimedTasks {
     TimedTasks {
         dtype: Dtype::Int8,
@@ -55,7 +55,7 @@ fn of_nothing(count: usize) -> TimedTasks {
     }
 }
 
-/// Measures the machine of the device with this number of cores.
+/// Measures clock, memory and driver costs of a device with `cores` cores.
 pub(super) fn measure(
     open: &impl Open,
     cores: u32,
@@ -80,28 +80,28 @@ pub(super) fn measure(
     Ok(machine)
 }
 
-/// Clocks of the MAC array: one for each row, group of channels and group of kernels.
+/// Clocks of the MAC array: one per row, group of channels and group of kernels.
 fn clocks(tasks: &TimedTasks) -> u64 {
     let [rows, k, columns] = tasks.tile;
     let groups = k / tasks.dtype.k_multiple() * (columns / tasks.dtype.kernel_group());
     (rows * groups * tasks.count) as u64
 }
 
-/// Bytes of B and C, which more columns have more of; A stays in CBUF.
+/// Bytes of B and C, which grow with the columns; A stays in CBUF.
 fn bytes(tasks: &TimedTasks) -> u64 {
     let [rows, k, columns] = tasks.tile;
     let results = rows * tasks.dtype.matmul_type_of(tasks.results).out_bytes() as usize;
     ((tasks.dtype.input_bytes(k) + results) * columns * tasks.count * tasks.devices) as u64
 }
 
-/// Bytes per second that a number of cores move together.
+/// Bytes per second that `devices` cores move together.
 fn memory(open: &impl Open, devices: usize) -> Result<f64, Failure> {
     let [few, many] = [of_weights(512, devices), of_weights(1024, devices)];
     let more = bytes(&many) - bytes(&few);
     per_second(more, few.run(open)?, many.run(open)?)
 }
 
-/// How many a second, of which the longer job has `more`.
+/// The rate per second: the longer job does `more` work than the shorter one.
 fn per_second(more: u64, few_ps: u64, many_ps: u64) -> Result<f64, Failure> {
     let ps = many_ps.saturating_sub(few_ps);
     // The board is busy; the measurement is meaningless.
@@ -113,9 +113,10 @@ fn per_second(more: u64, few_ps: u64, many_ps: u64) -> Result<f64, Failure> {
     Ok(more as f64 * PS_PER_SECOND / ps as f64)
 }
 
-/// The parameters that give these rates at this clock: what one core moves, and what
-/// all of them do together. A rate that is a whole number of bytes a clock is taken to
-/// grow with the clock; one that all cores reach at once says nothing of their limit.
+/// The memory parameters for the measured rates at this clock: `one` of a single core, `all`
+/// of all together. A rate of a whole number of bytes per clock is assumed to grow with the
+/// clock. If all cores together reach the sum of their rates, their shared limit stays
+/// unknown.
 fn dram(clock_hz: u64, one: f64, all: f64, cores: usize) -> Dram {
     let published = Profile::built_in().machine.dram;
     let a_clock = one / clock_hz as f64;
@@ -136,9 +137,9 @@ fn dram(clock_hz: u64, one: f64, all: f64, cores: usize) -> Dram {
     }
 }
 
-/// What the driver costs beside what `machine` takes for the tasks themselves. How a
-/// job's start divides into submitting, attaching and waking cannot be seen from here:
-/// as in the published figures (E-time-submit).
+/// The driver's costs: measured times minus those that `machine` predicts for the tasks. How
+/// a job's start divides into submitting, attaching and waking is not measurable here; it
+/// follows the published figures (E-time-submit).
 fn driver(open: &impl Open, machine: &Machine) -> Result<DriverCosts, Failure> {
     const FEW: usize = 1;
     const MANY: usize = 63;
@@ -150,7 +151,7 @@ fn driver(open: &impl Open, machine: &Machine) -> Result<DriverCosts, Failure> {
     };
     let (few, many) = (beside(FEW)?, beside(MANY)?);
     let kick_ps = many.saturating_sub(few) / (MANY - FEW) as u64;
-    // One kick more is that of the job's witness.
+    // The job's witness adds one kick.
     let start = few.saturating_sub(kick_ps * (FEW as u64 + 1));
     let usual = DriverCosts::MAINLINE;
     let whole = usual.submit_ps + usual.attach_ps + usual.wake_ps;
@@ -169,10 +170,10 @@ mod tests {
 
     #[test]
     fn rates_become_what_gives_them() {
-        // As many bytes a clock as published, and no limit reached.
+        // The published bytes per clock, and no limit reached.
         assert_eq!(dram(200_000_000, 1.6e9, 4.8e9, 3), Dram::RK3588);
         assert_eq!(dram(600_000_000, 4.79e9, 14.4e9, 3), Dram::RK3588);
-        // Slower than a whole number of them, and shared.
+        // Below a whole number of bytes per clock, and with a shared limit.
         let slow = dram(600_000_000, 3.9e9, 9e9, 3);
         assert_eq!(slow.rate(600_000_000, 1), 3_900_000_000);
         assert_eq!(slow.rate(600_000_000, 3), 3_000_000_000);

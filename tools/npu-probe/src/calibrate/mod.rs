@@ -8,8 +8,8 @@
 //! tiles     tiles that grow beyond those that have run, until one is wrong or hangs
 //! ```
 //!
-//! The software model's times are those of its timing model, so that the same model
-//! gives the same profile; of its host's CPU nothing is measured.
+//! The software model's times are those of its timing model, so the same model always gives
+//! the same profile. The host's CPU is then not measured.
 
 pub(crate) mod facts;
 mod file;
@@ -43,7 +43,7 @@ pub(crate) fn measured(
     let info = opened.device.info();
     let board = Board::of(&info);
     let mut profile = Profile::clone(&Profile::built_in());
-    // Avoids the findings of `first`, here and below.
+    // Keeps the findings of `first`, so that the measurements avoid what failed there.
     let found = Profile::find(&info).unwrap_or_else(|_| Profile::built_in());
     if found.board.is_some() {
         profile.choices = found.choices.clone();
@@ -77,7 +77,7 @@ pub(crate) fn extended(
 ) -> Result<(), Failure> {
     let opened = open()?;
     if opened.device.info().is_model {
-        // It runs all that is legal.
+        // The model runs all legal tiles.
         return Ok(());
     }
     tell("larger tiles");

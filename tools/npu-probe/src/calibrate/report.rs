@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report, as text and as JSON.
+//! The report of `calibrate`, as text and as JSON.
 
 use npu_matmul::Profile;
 use npu_matmul::profile::HostCores;
@@ -12,15 +12,15 @@ use crate::flags::planning::HERTZ_PER_MHZ;
 const GIGA: f64 = 1e9;
 const PS_PER_US: f64 = 1e6;
 
-/// The report of `calibrate`, which is printed as JSON.
+/// The report of `calibrate`, as printed with `--json`.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct CalibrateReport {
     #[serde(flatten)]
     pub(crate) facts: SettleReport,
-    /// The profile, if more than facts was asked for.
+    /// The profile, unless only facts were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<Profile>,
-    /// Where it was written.
+    /// The file of the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tiles larger than those that are known to have run: each is a separate matmul, compared
-//! with the CPU's.
+//! Tries tiles larger than those that are known to have run. Each is a separate matmul,
+//! compared with the CPU's.
 
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,13 @@ use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
 use crate::shape::ProductShape;
 
-/// Depths to try: those of today's models, whole or cut.
+/// Depths to try: K of current models, whole or divided.
 const DEPTHS: [usize; 4] = [512, 1024, 2048, 4096];
 
-/// Output channels of the first tiles of a depth, and of the last ones.
+/// Columns of the first tiles of a depth, and of the last ones.
 const COLUMNS: usize = 256;
 const COLUMNS_MAX: usize = 8192;
 
-/// Seed of the random numbers.
 const SEED: u64 = 1;
 
 /// No tile starts after this time.
@@ -48,7 +47,8 @@ pub(super) fn extend(
     extend_by(profile, find, tell, keep)
 }
 
-/// [`extend`] by tiles that `find` finds, from the rows and the depth of a known one on.
+/// Does the work of [`extend`]. `find` searches upwards from the rows and the depth of a
+/// known tile.
 fn extend_by(
     profile: &mut Profile,
     find: impl Fn(Dtype, [usize; 2]) -> Result<Option<[usize; 3]>, Failure>,
@@ -77,8 +77,8 @@ fn extend_by(
     Ok(())
 }
 
-/// The largest tile of a depth that is right: more rows first, then more columns, each
-/// twice those before.
+/// The largest tile of a depth with right results. Doubles the rows first, then the
+/// columns.
 fn grow(
     device: &Device,
     dtype: Dtype,
@@ -107,13 +107,13 @@ fn grow(
     Ok(found)
 }
 
-/// Numbers below `end`, each twice the one before.
+/// The numbers from `start` on, below `end`, each twice the one before.
 fn ladder(start: usize, end: usize) -> impl Iterator<Item = usize> {
     let twice = |&before: &usize| before.checked_mul(2);
     std::iter::successors(Some(start.max(1)), twice).take_while(move |&now| now < end)
 }
 
-/// The most rows that are legal.
+/// The largest legal number of rows.
 fn rows_max(dtype: Dtype, k: usize) -> Result<usize, Failure> {
     let options = PlanOptions {
         k_tile: Some(k),
@@ -124,7 +124,7 @@ fn rows_max(dtype: Dtype, k: usize) -> Result<usize, Failure> {
     Ok(weights.map_err(npu_matmul::Error::from)?.row_tile_max)
 }
 
-/// Whether a product of one such tile is right.
+/// Whether a matmul of one such tile gives right results.
 fn runs(device: &Device, dtype: Dtype, [rows, k, n]: [usize; 3]) -> Result<bool, Failure> {
     let kind = match dtype {
         Dtype::Int8 => OperandDtypes::Int8,
@@ -147,7 +147,7 @@ fn runs(device: &Device, dtype: Dtype, [rows, k, n]: [usize; 3]) -> Result<bool,
         .multiply(&engine, &weights, rows, &operands)
         .is_err()
     {
-        // It was killed. Results on a broken core would be meaningless.
+        // The job was killed. Results on a broken core would be meaningless.
         return match facts::is_healthy(device).map_err(Failure::Device)? {
             true => Ok(false),
             false => Err(Failure::Device(anyhow!(
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(found.unwrap(), None);
     }
 
-    /// Silicon that needs all weights in CBUF hangs where they are not.
+    /// A chip that needs all weights in CBUF hangs if they do not fit.
     #[test]
     fn what_hangs_ends_the_growth() {
         let device = device("weight-room=all,job-limit=1");
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!((k, n), (1024, COLUMNS));
     }
 
-    /// A tile after which nothing runs takes no other with it.
+    /// A tile that breaks the NPU does not lose the tiles found before it.
     #[test]
     fn each_tile_is_kept_when_it_is_found() {
         let mut profile = Profile::clone(&Profile::built_in());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The time of equal tasks in sequence.
+//! Measures the time of equal tasks in sequence.
 
 use std::time::{Duration, Instant};
 
@@ -18,11 +18,10 @@ use super::Open;
 use crate::exit::Failure;
 use crate::experiment::chained;
 
-/// Number of runs on an NPU; the shortest counts, since other work of the machine only makes
-/// runs longer.
+/// Number of runs on an NPU. The shortest counts, since other work of the machine only
+/// lengthens runs.
 const REPEAT: usize = 15;
 
-/// Picoseconds in a nanosecond.
 const PS_PER_NS: u128 = 1000;
 
 /// Time limit of a job: the kernel kills jobs after half a second.
@@ -33,12 +32,12 @@ const A: BufferId = BufferId(0);
 const B: BufferId = BufferId(1);
 const C: BufferId = BufferId(2);
 
-/// A job on each device: tasks that compute the same rows with other weights, of zeros.
+/// One job on each device. Its tasks multiply the same rows by different weights, all zeros.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimedTasks {
     pub(super) dtype: Dtype,
     pub(super) results: Results,
-    /// Rows, channels and output channels of a task: a tile that has run on silicon.
+    /// Rows, K and columns of a task: a tile that has run on silicon.
     pub(super) tile: [usize; 3],
     /// Tasks of a job.
     pub(super) count: usize,
@@ -46,8 +45,8 @@ pub(super) struct TimedTasks {
 }
 
 impl TimedTasks {
-    /// Runs them with operands in place: nothing packs or reads them. Returns picoseconds
-    /// from the client's SUBMIT until it goes on; on the software model they are modelled.
+    /// Runs them with operands in place: nothing is packed or read. Returns the picoseconds
+    /// from the client's SUBMIT until the client continues; modelled on the software model.
     pub(super) fn run(&self, open: &impl Open) -> Result<u64, Failure> {
         let opened = open()?;
         let pool = DevicePool::open(&opened.device, self.devices)
@@ -66,7 +65,7 @@ impl TimedTasks {
         Ok(u64::try_from(shortest.as_nanos() * PS_PER_NS).unwrap_or(u64::MAX))
     }
 
-    /// Picoseconds that `machine` takes for the tasks of one device and their witness.
+    /// Picoseconds that `machine` predicts for the tasks of one device and their witness.
     pub(super) fn predicted_ps(&self, machine: &Machine) -> anyhow::Result<u64> {
         let witness = witness_program().context("there is no witness program")?;
         let programs = self.programs()?;
@@ -82,7 +81,7 @@ impl TimedTasks {
         Profile::built_in().choices.clone()
     }
 
-    /// The tasks of a device: the same A, parts of B one behind the other, and a C each.
+    /// The tasks of a device: the same A, consecutive parts of B, and a separate C each.
     fn matmuls(&self) -> impl ExactSizeIterator<Item = MatmulTask> {
         let [m, k, n] = self
             .tile
@@ -151,7 +150,7 @@ struct PreparedJob {
     device: Device,
     programs: ProgramBo,
     reads: [FrozenBo; 2],
-    /// `None` while the job runs, and after a job that did not end.
+    /// `None` while the job runs, and if it did not end.
     writes: Option<Bo>,
     /// The page at address 0.
     _guard: Option<Bo>,
@@ -171,7 +170,7 @@ impl PreparedJob {
     }
 }
 
-/// Runs all jobs at the same time. Returns how long that took the client.
+/// Runs all jobs at the same time. Returns how long the client waited.
 fn run_all(jobs: &mut [PreparedJob]) -> anyhow::Result<Duration> {
     let start = Instant::now();
     let pending: Vec<_> = jobs
@@ -195,8 +194,8 @@ fn work_of(program: &Program) -> anyhow::Result<TaskWork> {
     Ok(TaskWork::of(&task.regs, task.enable)?.fetching(words.len() as u64))
 }
 
-/// Modelled time of the jobs that `model` has run, until the client goes on, as if the
-/// client had waited for nothing between them.
+/// Modelled time until the client continues after the jobs that `model` has run, without
+/// pauses of the client between them.
 fn modelled_ps(model: &Model) -> Result<u64, Failure> {
     let timeline = model
         .timeline()
@@ -236,7 +235,7 @@ mod tests {
         npu_model::open_with(&Selector::Model, |options| options.timeline = true).unwrap()
     }
 
-    /// An NPU has no model behind it: its time is what passes.
+    /// Without a model the time is the elapsed time.
     #[test]
     fn what_is_no_model_is_timed() {
         let open = || {

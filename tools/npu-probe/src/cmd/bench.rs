@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe bench`: the speed of matmuls.
+//! `npu-probe bench`: measures the speed of matmuls.
 
 use npu_matmul::PlanOptions;
 

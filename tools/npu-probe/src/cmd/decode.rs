@@ -15,14 +15,13 @@ use crate::flags::DecodeFlags;
 use crate::output;
 use crate::program;
 
-/// What `--json` prints.
+/// The `--json` output.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Number of words.
     words: usize,
-    /// A line for each task: what it computes.
+    /// One line per task: what it computes.
     tasks: Vec<String>,
-    /// One line a word.
+    /// One line per word.
     disassembly: Vec<String>,
     findings: Vec<FindingReport>,
 }
@@ -33,7 +32,7 @@ pub(super) struct FindingReport {
     rule: String,
     /// Index of the task in the file.
     task: usize,
-    /// Index of the word, where it is about one.
+    /// Index of the word, if the finding is about one.
     word: Option<usize>,
     registers: Vec<String>,
     message: String,
@@ -86,7 +85,7 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
         })?;
         return Ok(Verdict::Pass);
     }
-    // As comments, so that `asm` takes all of this.
+    // As comments, so that `asm` accepts the whole output.
     for heading in headings(&words) {
         output::print(&format!("# {heading}\n"))?;
     }
@@ -100,7 +99,7 @@ pub(crate) fn run(decode: &DecodeFlags) -> Result<Verdict, Failure> {
     Ok(Verdict::Pass)
 }
 
-/// One line for each task of `words`.
+/// One line per task of `words`.
 fn headings(words: &[Word]) -> Vec<String> {
     let tasks = tasks(words).enumerate();
     tasks

@@ -11,7 +11,7 @@ use crate::exit::{Failure, Verdict};
 use crate::flags::DecodeFlags;
 use crate::output;
 
-/// What `--json` prints.
+/// The `--json` output.
 #[derive(Debug, Serialize)]
 struct Report {
     device: String,
@@ -38,7 +38,7 @@ struct ProgramReport {
     words: u32,
     /// Its memory accesses, or why they are unknown.
     extents: Vec<String>,
-    /// With `--job`.
+    /// The program's disassembly, with `--job`.
     #[serde(skip_serializing_if = "Option::is_none")]
     disassembly: Option<Vec<String>>,
 }

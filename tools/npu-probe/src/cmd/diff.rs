@@ -12,7 +12,7 @@ use crate::flags::DiffFlags;
 /// Most differences that are listed.
 const SHOWN: usize = 1000;
 
-/// What `--json` prints.
+/// The `--json` output.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     /// Number of all differences, including those that are not listed.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe first` and `npu-probe evidence`: one command for a board.
+//! `npu-probe first` and `npu-probe evidence`: all checks of a board in one command.
 
 use std::env;
 use std::fs::{self, File};
@@ -25,28 +25,28 @@ use crate::flags::{EvidenceFlags, FirstFlags};
 use crate::host::HostMachine;
 use crate::output;
 
-/// What is kept of a file.
+/// Most bytes that are kept of a file.
 const MOST_OF_FILE: u64 = 64 << 20;
 const REPORT: &str = "report.html";
-/// The verdict.
+/// File of the verdict.
 const FIRST: &str = "first.json";
-/// For what does not compute.
+/// Time limit of the step that renders the page.
 const QUICK: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(args: &EvidenceFlags) -> Result<Verdict, Failure> {
-    // What does not work is in the archive, which is what was asked for.
+    // A failed step is part of the archive, not a failure of the command.
     let places = places(&args.first.output, Some(args))?;
     run_steps(&args.first, &places, true).map(|_| Verdict::Pass)
 }
 
-/// `npu-probe first`: the same without what measures and what provokes the driver.
+/// `npu-probe first`: without measurements and without the driver suite.
 pub(crate) fn run_first(args: &FirstFlags) -> Result<Verdict, Failure> {
     run_steps(args, &places(&args.output, None)?, false)
 }
 
 fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdict, Failure> {
     let folder = &places.folder;
-    // Until this process ends: two of them would take each other's files.
+    // Held until the process ends: two runs would overwrite each other's files.
     let lock = File::open(folder).map_err(Failure::output("the directory"))?;
     lock.try_lock()
         .map_err(Failure::usage(format!("{} is in use", folder.display())))?;
@@ -109,7 +109,6 @@ fn run_steps(args: &FirstFlags, places: &StepPlaces, all: bool) -> Result<Verdic
     Ok(first.exit())
 }
 
-/// What became of a step, in a few words.
 fn told(outcome: Option<&EvidenceOutcome>) -> String {
     match outcome {
         None | Some(EvidenceOutcome::Begun { .. }) => "did not end".to_owned(),
@@ -125,7 +124,7 @@ fn told(outcome: Option<&EvidenceOutcome>) -> String {
     }
 }
 
-/// Where programs and files are, with those that `evidence` names.
+/// The paths of programs and files, including those in the flags of `evidence`.
 fn places(folder: &Path, evidence: Option<&EvidenceFlags>) -> Result<StepPlaces, Failure> {
     let whole = |path: &Path| {
         path.canonicalize()
@@ -148,7 +147,7 @@ fn places(folder: &Path, evidence: Option<&EvidenceFlags>) -> Result<StepPlaces,
     })
 }
 
-/// What programs may tell of where things are, which is the user's business.
+/// Paths that would reveal the user's own files.
 fn private_paths(places: &StepPlaces) -> Vec<&Path> {
     let named = [&places.conformance, &places.llama, &places.model];
     let named = named.into_iter().flatten();
@@ -160,7 +159,7 @@ fn private_paths(places: &StepPlaces) -> Vec<&Path> {
         .collect()
 }
 
-/// The device that the selector chooses, and the board that it is in.
+/// The selected device, and the name of its board.
 fn find_device(selector: &Selector) -> Result<EvidenceDevice, Failure> {
     let info = super::open_selected(selector, |_| ())?.device.info();
     let board = match info.is_model {
@@ -185,9 +184,9 @@ struct EvidenceRun<'a> {
     private: PrivateWords,
     device: EvidenceDevice,
     state: EvidenceState,
-    /// Why nothing more is run on the device, if nothing is.
+    /// Why no further step runs on the device; none if steps may run.
     broken: Option<String>,
-    /// Steps that were looked at.
+    /// Steps that ran, or were skipped.
     done: Vec<EvidenceStep>,
 }
 
@@ -196,7 +195,6 @@ impl EvidenceRun<'_> {
         self.args.report.say(text)
     }
 
-    /// Runs those that are due.
     fn all(&mut self, steps: Vec<EvidenceStep>) -> Result<(), Failure> {
         for step in steps {
             let ran = self.one(&step)?;
@@ -211,7 +209,7 @@ impl EvidenceRun<'_> {
             if let (Some(rung), true) = (rung, has_failed || was_killed) {
                 self.look_closer(rung, ran)?;
             }
-            // What took the machine down is not run again.
+            // A step that was killed or crashed the machine is not run again.
             if let (Some(again), true) = (recorded, has_failed) {
                 self.one(&again)?;
                 self.done.push(again);
@@ -220,7 +218,7 @@ impl EvidenceRun<'_> {
         Ok(())
     }
 
-    /// Runs a step if it is due; whether it was.
+    /// Runs a step if it is due; returns whether it was due.
     fn one(&mut self, step: &EvidenceStep) -> Result<bool, Failure> {
         let folder = &self.places.folder;
         let due = self.state.is_due(&step.name, self.args.retry);
@@ -237,7 +235,7 @@ impl EvidenceRun<'_> {
             };
             self.state.record(folder, &step.name, outcome)?;
         } else if self.state.steps.get(&step.name) == Some(&EvidenceOutcome::MachineWentDown) {
-            // As the machine left them.
+            // The files are as they were when the machine crashed.
             self.clean_all(step)?;
         }
         self.say(&format!(
@@ -248,7 +246,7 @@ impl EvidenceRun<'_> {
         Ok(due)
     }
 
-    /// Why a step is not run, if it is not.
+    /// Why a step must not run, if so.
     fn hindrance(&self, step: &EvidenceStep) -> Option<String> {
         let uses_device = !step.name.starts_with("doctor");
         if let (Some(broken), true) = (&self.broken, uses_device) {
@@ -258,7 +256,7 @@ impl EvidenceRun<'_> {
         Some(format!("{missing} did not pass"))
     }
 
-    /// After a rung that failed: whether the NPU still works, and which register it was.
+    /// After a failed rung: checks whether the NPU still works, and finds the register.
     fn look_closer(&mut self, rung: &'static Rung, ran: bool) -> Result<(), Failure> {
         let Some(health) = self.health(rung, ran)? else {
             return Ok(());
@@ -266,7 +264,7 @@ impl EvidenceRun<'_> {
         self.done.push(health);
         let ended = self.state.steps.get(&rung.step_name());
         if !matches!(ended, Some(EvidenceOutcome::Ended { .. })) {
-            // Nothing that may take the machine down is run in pieces.
+            // A rung that may crash the machine is not run register by register.
             return Ok(());
         }
         let name = rung.flips_name();
@@ -275,18 +273,18 @@ impl EvidenceRun<'_> {
         }
         let line = format!("rung {} --flip", rung.name);
         let mut flips = rung_step(&self.device, self.places, &name, &line);
-        // It finds what fails.
+        // This step succeeds also if it finds a failing register.
         flips.right = &[0, 1];
         self.one(&flips)?;
         self.done.push(flips);
-        // What hung the rung may hang a core for good when it comes alone, too.
+        // A register that hung the rung may hang a core for good when changed alone.
         if self.state.steps.get(&name) == Some(&EvidenceOutcome::Ended { code: 1, ok: true }) {
             self.health(rung, true)?;
         }
         Ok(())
     }
 
-    /// Whether a core that did not work when the last run ended works now.
+    /// Checks whether a core that the last run left broken works again.
     fn check_health(&mut self) -> Result<(), Failure> {
         let sick = |rung: &&Rung| {
             let name = rung.health_name();
@@ -294,7 +292,7 @@ impl EvidenceRun<'_> {
         };
         if let Some(rung) = LADDER.iter().find(sick) {
             self.health(rung, true)?;
-            // It has cost a power cycle: it is not tried in pieces.
+            // The rung cost a power cycle, so it is not run register by register.
             let reason = "the rung left a core that needed a power cycle".to_owned();
             let skipped = EvidenceOutcome::NotRun { reason };
             let folder = &self.places.folder;
@@ -303,8 +301,8 @@ impl EvidenceRun<'_> {
         Ok(())
     }
 
-    /// Runs a rung's parent, `again` or if it was not run yet: what worked before the rung
-    /// failed. Nothing else is run on the device if it fails. `None` if there is no parent.
+    /// Runs a rung's parent, `again` or if it has not run yet. If the parent fails, nothing else
+    /// runs on the device. `None` if there is no parent.
     fn health(&mut self, rung: &Rung, again: bool) -> Result<Option<EvidenceStep>, Failure> {
         let Some(parent) = rung.parent() else {
             return Ok(None);
@@ -328,7 +326,7 @@ impl EvidenceRun<'_> {
         )
     }
 
-    /// What the rungs so far say.
+    /// The verdict on the rungs that have run.
     fn judge(&self, closely: bool) -> Result<FirstReport, Failure> {
         let mut results = FirstResults::of_steps(&self.state.steps);
         for file in self.done.iter().map(|step| &step.output) {
@@ -340,9 +338,9 @@ impl EvidenceRun<'_> {
         results.judge(closely).map_err(Failure::Device)
     }
 
-    /// Writes the profile that keeps away from what failed, and allows what passed: into the
-    /// folder, and for the user, if it is another than the built-in one. Where that cannot be done the archive
-    /// is made all the same.
+    /// Writes the profile that avoids what failed and allows what passed: into the folder, and for
+    /// the user if it differs from the built-in one. A failure to write does not prevent the
+    /// archive.
     fn write_profile(&self, first: &FirstReport) -> Result<(), Failure> {
         let text = match self.try_write_profile(first) {
             Ok(None) => return Ok(()),
@@ -352,7 +350,7 @@ impl EvidenceRun<'_> {
         self.say(&format!("{:<24} {text}\n", "profile"))
     }
 
-    /// Where the user's profile is, if one was written, and what it says.
+    /// The path and changes of the user's profile, if one was written.
     fn try_write_profile(&self, first: &FirstReport) -> Result<Option<String>, Failure> {
         let selector = self
             .device
@@ -360,11 +358,11 @@ impl EvidenceRun<'_> {
             .parse()
             .map_err(|error| Failure::Usage(anyhow!("{}: {error}", self.device.name)))?;
         let info = super::open_selected(&selector, |_| ())?.device.info();
-        // A file of another board is none.
+        // A profile of another board does not count.
         let base = Profile::find(&info).unwrap_or_else(|_| Profile::built_in());
         let (profile, changes) = first.profile(&base, Board::of(&info));
         calibrate::write(&self.places.folder.join(FIRST_PROFILE), &profile)?;
-        // A model may do everything already.
+        // On the model, what passed may already be allowed.
         let is_needed =
             !changes.avoided.is_empty() || !(changes.allowed.is_empty() || info.is_model);
         let file = match (&self.args.out, is_needed) {
@@ -380,7 +378,7 @@ impl EvidenceRun<'_> {
         Ok(Some(format!("{} ({changes})", file.display())))
     }
 
-    /// Runs a step and leaves out of its files what is private.
+    /// Runs a step, and removes private data from its files.
     fn step(
         &self,
         step: &EvidenceStep,
@@ -416,13 +414,13 @@ impl EvidenceRun<'_> {
 
     fn clean_all(&self, step: &EvidenceStep) -> Result<(), Failure> {
         let files = step.files();
-        // Recordings hold programs and matrices that are made here, and are no text.
+        // Recordings are not text; this program made their programs and matrices.
         let texts = files.iter().filter(|file| !file.ends_with(RECORDING_END));
         let mut files = texts.map(|file| self.places.folder.join(file));
         files.try_for_each(|file| self.clean(&file))
     }
 
-    /// Leaves out of a file what is private; removes it if nothing is in it.
+    /// Removes private data from a file; removes the file if it is empty.
     fn clean(&self, file: &Path) -> Result<(), Failure> {
         let mut bytes = Vec::new();
         let opened = match File::open(file) {
@@ -433,17 +431,17 @@ impl EvidenceRun<'_> {
             .and_then(|file| file.take(MOST_OF_FILE).read_to_end(&mut bytes))
             .map_err(Failure::output(format!("reading {}", file.display())))?;
         if bytes.is_empty() {
-            // Who looks finds an empty file, if this fails.
+            // If this fails, a reader finds an empty file.
             let _ = fs::remove_file(file);
             return Ok(());
         }
         output::write_whole(file, &self.private.leave_out(&bytes), EVIDENCE_MODE)
     }
 
-    /// Makes the page of all that ended well; whether that could be done.
+    /// Renders the page of all successful steps; returns whether it could.
     fn report(&self) -> Result<bool, Failure> {
         let ended = |step: &&EvidenceStep| self.is_right(&step.name);
-        // Rungs have a report of their own, and the profile is in what `calibrate` prints.
+        // Rungs have a separate report; the output of `calibrate` contains the profile.
         let is_rung = |step: &&EvidenceStep| {
             FirstResults::reads(&step.output) || step.name.starts_with(HEALTH_STEP)
         };

@@ -68,7 +68,7 @@ fn on_chip(
         machine: model.machine,
         ..ChipOptions::default()
     };
-    // As many as a program can have.
+    // A program cannot have more words than u32 counts.
     let count = u32::try_from(words.len()).unwrap_or(u32::MAX);
     let (core, cores) = (exec.core, model.cores);
     if core >= cores {
@@ -103,7 +103,7 @@ fn on_device(
     Ok((opened.device.info().name, outcome))
 }
 
-/// The report of a run, which is printed as text or as JSON.
+/// The report of a run, printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
     on: String,
@@ -154,7 +154,7 @@ impl Report {
     }
 }
 
-/// The status with its fields, as the disassembly shows them.
+/// The interrupt status and its fields, as the disassembly shows them.
 fn interrupts(raw: u32) -> String {
     let mut text = format!("{raw:#07x}");
     for field in pc::InterruptRawStatus::INFO.fields {

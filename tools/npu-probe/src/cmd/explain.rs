@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe explain`: judges an archive again, far from its board.
+//! `npu-probe explain`: judges the archive of a board again, on any machine.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +11,7 @@ use crate::exit::{Failure, Verdict};
 use crate::first::FirstResults;
 use crate::flags::ExplainFlags;
 
-/// Most bytes of a file of an archive, and of all of them.
+/// Most bytes of one file of an archive, and of all its files.
 const FILE_MAX: u64 = 64 << 20;
 const ALL_MAX: u64 = 512 << 20;
 
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ExplainFlags) -> Result<Verdict, Failure> {
     Ok(report.exit())
 }
 
-/// Records and the index of an archive, in memory: nothing is written.
+/// Reads the records and the index of an archive into memory; writes nothing.
 fn unpack(archive: &Path) -> anyhow::Result<FirstResults> {
     let file = File::open(archive)?;
     let mut archive = tar::Archive::new(GzDecoder::new(file).take(ALL_MAX));

@@ -8,7 +8,6 @@ use crate::exit::{Failure, Verdict};
 use crate::flags::InfoFlags;
 use crate::report::DeviceReport;
 
-/// The report of `info`.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]

@@ -28,7 +28,7 @@ struct RepeatedFinding {
     text: String,
 }
 
-/// What `--json` prints.
+/// The `--json` output.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     jobs: usize,
@@ -39,7 +39,7 @@ struct Report {
     findings: Vec<RepeatedFinding>,
 }
 
-/// Findings, by severity and rule.
+/// Repeated findings, by severity and rule.
 #[derive(Default)]
 struct RepeatedFindings(BTreeMap<(std::cmp::Reverse<Severity>, &'static str), RepeatedFinding>);
 
@@ -64,7 +64,7 @@ impl RepeatedFindings {
     }
 }
 
-/// `is_capture`: not one program.
+/// Lints a capture if `is_capture`, else one program.
 pub(super) fn run(decode: &DecodeFlags, is_capture: bool) -> Result<Verdict, Failure> {
     let mut report = Report::default();
     let mut findings = RepeatedFindings::default();

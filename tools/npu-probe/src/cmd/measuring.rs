@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Engines of commands that measure or compare results themselves.
+//! Engines for commands that measure or compare results themselves.
 
 use npu_matmul::{Engine, PlanOptions, Threads};
 use rocket_uapi::{Device, DevicePool};
 
 use crate::exit::Failure;
 
-/// [`engine`] by the profile of the device's board.
+/// An [`engine`] with the profile of the device's board.
 pub(crate) fn engine_of_board(device: &Device, fds: usize) -> Result<Engine, Failure> {
     let (options, refused) = PlanOptions::for_device(&device.info());
     if let Some(error) = refused {

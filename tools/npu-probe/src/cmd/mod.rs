@@ -34,7 +34,6 @@ use rocket_uapi::Selector;
 use crate::exit::Failure;
 use crate::flags::DeviceFlags;
 
-/// Where this program is.
 fn own_path() -> Result<PathBuf, Failure> {
     env::current_exe().map_err(Failure::usage("cannot find the path of npu-probe"))
 }
@@ -44,7 +43,8 @@ fn open(device: &DeviceFlags) -> Result<Opened, Failure> {
     open_with(device, |_| ())
 }
 
-/// Opens the device that the flags choose, a model with options of ours.
+/// Opens the device that the flags choose. `adjust` changes the options of a
+/// model.
 fn open_with(
     device: &DeviceFlags,
     adjust: impl FnOnce(&mut ModelOptions),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe model`: memory use and speed of a GGUF model, predicted from its head.
 //!
-//! [`npu_offload`] decides. This module converts a file's head into its inputs, and the
-//! decisions into tables.
+//! [`npu_offload`] decides. This module converts a file's head into the inputs of
+//! `npu_offload`, and the decisions into tables.
 
 mod shape;
 mod speed;
@@ -22,19 +22,18 @@ use crate::progress::ProgressLine;
 use speed::SpeedReport;
 use weights::{PlacedWeights, WeightGroup};
 
-/// The report of `model`, which is printed as text or as JSON.
+/// The report of `model`, printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct ModelReport {
     architecture: String,
-    /// Number of files.
     files: usize,
     tensors: usize,
     /// Bytes of all tensors of known types.
     file_bytes: u64,
-    /// Name of the board's profile, and its clock of the NPU.
+    /// Name of the board's profile, and its NPU clock.
     profile: String,
     clock_mhz: u64,
-    /// The board that times were measured on; none if all are modelled.
+    /// The board that times were measured on; none if all times are modelled.
     calibrated_on: Option<String>,
     /// Why an existing profile is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +69,7 @@ pub(crate) fn run(args: &GgufFlags) -> Result<Verdict, Failure> {
 fn report(model: &GgufModel, args: &GgufFlags, info: &DeviceInfo) -> ModelReport {
     // Users ask about a board, not about the software model.
     let (options, profile_refused) = args.machine.as_npu().options(info);
-    // One for each core, as the backend opens them.
+    // One file per core, as the backend opens them.
     let fds = usize::try_from(info.cores).unwrap_or(1).max(1);
     let rules = OffloadRules::new(PlanTarget::new(fds, options));
     let memory = || AvailableMemory::below(Path::new("/"));

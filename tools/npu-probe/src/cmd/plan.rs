@@ -21,16 +21,16 @@ use crate::table::MIB;
 use memory::MemoryReport;
 use one::PlanReport;
 
-/// Default number of file descriptors of a plan: one for each core.
+/// Default number of file descriptors of a plan: one per core.
 const DEFAULT_FDS: usize = 3;
 
-/// The report of `plan`, which is printed as text or as JSON.
+/// The report of `plan`, printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]
     shape: ProductShape,
     dtype: String,
-    /// Name of the board's profile, and its clock of the NPU.
+    /// Name of the board's profile, and its NPU clock.
     profile: String,
     clock_mhz: u64,
     /// Why an existing profile is not used.
@@ -38,12 +38,11 @@ struct Report {
     profile_refused: Option<String>,
     fds: usize,
     results: Results,
-    /// Cortex-A76 that pack and unpack.
+    /// Cortex-A76 cores that pack and unpack.
     cpu_cores: u32,
-    /// Of int4: the assumed depth of K tiles that the weights allow.
+    /// For INT4: the assumed depth of K tiles that the weights allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     int4_depth: Option<usize>,
-    /// Memory that the weights take.
     memory: MemoryReport,
     chosen: PlanReport,
 }

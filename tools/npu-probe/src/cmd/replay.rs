@@ -13,10 +13,10 @@ use crate::output;
 use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 
-/// Jobs that are shown if they differ.
+/// Most differing jobs that are shown.
 const SHOWN: usize = 8;
 
-/// What `--json` prints.
+/// The `--json` output.
 #[derive(Debug, Serialize)]
 struct Json {
     result: Verdict,
@@ -31,13 +31,14 @@ struct JobJson {
     recorded: String,
     replayed: String,
     matches: bool,
-    /// None where there is nothing to compare.
+    /// None if there is nothing to compare.
     bytes_compared: Option<u64>,
     bytes_different: Option<u64>,
     first: Option<Value>,
 }
 
-/// The first byte that differs, with its output element where the program names it.
+/// The first byte that differs, with its output element if the program determines
+/// it.
 fn difference(capture: &Capture, difference: &ByteDifference) -> Value {
     let element = difference.place.map(|place| {
         json!({

@@ -31,11 +31,10 @@ use crate::served::{self, UseReport};
 /// File name of the library that is loaded into the program.
 const LIBRARY: &str = "librocket_preload.so";
 
-/// Where it is searched for, relative to npu-probe: a target directory, an installation, a
+/// Places of the library, relative to npu-probe: a target directory, an installation, a
 /// package.
 const PLACES: [&str; 3] = ["", "../lib", "../lib/npu-probe"];
 
-/// Environment variable of the dynamic linker.
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// Offset of exit codes for programs that a signal ended, like in shells.
@@ -44,8 +43,8 @@ const SIGNAL_CODE: i32 = 128;
 /// How long to wait for clients and jobs that outlive the program.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Signals meant for the program: those of the terminal reach it by
-/// themselves, the others are passed on.
+/// Signals for the program. The terminal sends the first ones to it directly; this process
+/// forwards the others.
 const FROM_TERMINAL: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 const PASSED_ON: [Signal; 2] = [Signal::SIGTERM, Signal::SIGHUP];
 
@@ -54,13 +53,13 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let library = library(run)?;
     let before = SigSet::thread_get_mask()
         .map_err(Failure::device("cannot block signals for the program"))?;
-    // Before other threads start, so that they inherit the mask. Signals that come before the
-    // program starts wait for it.
+    // Set before other threads start, so that they inherit the mask. Signals that arrive
+    // before the program starts stay pending.
     let signals: SigSet = FROM_TERMINAL.into_iter().chain(PASSED_ON).collect();
     signals
         .thread_block()
         .map_err(Failure::device("cannot block signals for the program"))?;
-    // Before the program runs: a later failure would lose its results.
+    // Created before the program runs, since a later failure would lose its results.
     let recorder = recorder(run)?;
     let [to_report, to_trace] = [&run.report, &run.files.trace].map(|file| {
         let file = file.as_deref();
@@ -82,7 +81,7 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let child = start(run, &server, &library, &before)?;
     // The thread ends only when no signal can arrive any more.
     let _ = to_passer.send(child);
-    // Not earlier: the program keeps its original limit.
+    // Raised only now, so that the program keeps its original limit.
     npu_server::raise_descriptor_limit();
     let status = wait(child)?;
     server.wait_for_clients(LINGER);
@@ -105,7 +104,7 @@ pub(crate) fn run(run: &RunFlags) -> Result<u8, Failure> {
     let text = report.text(run.form.json)?;
     match to_report {
         Some(file) => file.write(&text)?,
-        // Standard output is the program's.
+        // Standard output belongs to the program.
         None => output::tell(&text),
     }
     if let Some(recorder) = recorder {
@@ -163,7 +162,7 @@ fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let options = RecorderOptions {
         zero_data: run.zero_data,
-        // Not its arguments, which may be private.
+        // The arguments are left out: they may be private.
         notes: vec![("program".to_owned(), name.into_owned())],
         ..RecorderOptions::default()
     };
@@ -195,7 +194,7 @@ fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
     )))
 }
 
-/// The libraries to load: those asked for already, then ours.
+/// LD_PRELOAD: libraries that the user already loads, then this project's.
 fn preload(library: &Path) -> OsString {
     let mut all = env::var_os(LD_PRELOAD).unwrap_or_default();
     if !all.is_empty() {
@@ -205,9 +204,9 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-/// Starts the program, with the signal mask `before` and no signal ignored that
-/// Rust's runtime ignores. This process keeps its own mask meanwhile: by default a
-/// signal would end it and leave a program without a server.
+/// Starts the program with the signal mask `before`, and resets signals that Rust's runtime
+/// ignores. This process keeps its mask meanwhile; otherwise a signal would end it and leave
+/// the program without a server.
 fn start(run: &RunFlags, server: &Server, library: &Path, before: &SigSet) -> Result<Pid, Failure> {
     let Some(program) = run.command.first() else {
         return Err(Failure::Usage(anyhow!("no program to run")));
@@ -253,12 +252,12 @@ fn start(run: &RunFlags, server: &Server, library: &Path, before: &SigSet) -> Re
     })
 }
 
-/// A variable in the environment's format.
+/// A variable in the format of an environment block.
 fn pair(name: &OsStr, value: &OsStr) -> Vec<u8> {
     [name.as_bytes(), b"=", value.as_bytes()].concat()
 }
 
-/// Starts the thread that forwards signals to the program, whose process `child` sends.
+/// Starts the thread that forwards signals to the program; `child` receives its process id.
 fn pass_signals_on(child: Receiver<Pid>, signals: SigSet) -> Result<(), Failure> {
     let passer = thread::Builder::new()
         .name("npu-signals".to_owned())
@@ -275,7 +274,6 @@ fn pass_signals_on(child: Receiver<Pid>, signals: SigSet) -> Result<(), Failure>
     passer.map(drop).map_err(Failure::no_thread)
 }
 
-/// Waits for the program.
 fn wait(child: Pid) -> Result<WaitStatus, Failure> {
     let child = rustix::process::Pid::from_raw(child.as_raw());
     loop {
@@ -287,7 +285,7 @@ fn wait(child: Pid) -> Result<WaitStatus, Failure> {
     }
 }
 
-/// The exit code for the end of the program.
+/// The exit code for the way the program ended.
 fn code(status: WaitStatus) -> u8 {
     let code = match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => code,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe rung`: one experiment of the ladder, in a process of its own.
+//! `npu-probe rung`: runs one experiment of the ladder, in a separate process.
 
 use anyhow::anyhow;
 

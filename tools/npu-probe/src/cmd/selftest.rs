@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The self-test: multiply on the NPU, multiply on the CPU, compare.
+//! The self-test: multiplies on the NPU and on the CPU, and compares the
+//! results.
 
 use std::fs;
 use std::path::Path;
@@ -71,7 +72,8 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
         progress.step();
     }
     let program = counter.of_one(runs.len() + usize::from(failed.is_some()));
-    // Also after a failed run: recordings are for those.
+    // Finished after a failed run too, since recordings serve to examine
+    // failures.
     let recording = finish(recorder.as_ref())?;
     let traced = trace(test, opened.model.as_deref())?;
     let is_right = failed.is_none() && runs.iter().all(RunReport::passes);
@@ -111,7 +113,7 @@ pub(crate) fn run(test: &SelfTestFlags) -> Result<Verdict, Failure> {
     Ok(verdict)
 }
 
-/// The file of a dump beside the recording.
+/// Name of the report in a dump, beside the recording.
 const DUMPED_REPORT: &str = "report.json";
 
 fn write_json(file: &Path, report: &SelfTestReport) -> Result<(), Failure> {
@@ -132,7 +134,7 @@ fn recorded(device: &Device, test: &SelfTestFlags) -> Result<(Device, Option<Rec
         )))?;
     }
     let options = RecorderOptions {
-        // What a board was doing when it died is to be on its disk.
+        // If a board crashes, its last jobs must be on its disk.
         durable: !device.info().is_model,
         notes: vec![(
             "made by".to_owned(),

@@ -19,14 +19,14 @@ use crate::flags::ServeFlags;
 use crate::output;
 use crate::served;
 
-/// How long the server waits for a client, the first or the next.
+/// How long the server waits for its first client, and for the next one.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Printed when clients can connect.
 const READY: &str = "ready\n";
 
-/// Becomes true on a signal to end, so that the process can clean up. Call it on the thread
-/// that starts all others.
+/// Returns a flag that a terminating signal sets, so that the process can clean up. Call it
+/// on the thread that starts all others.
 fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
         .into_iter()
@@ -47,7 +47,7 @@ fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(ended)
 }
 
-/// The folder where programs of this user search for a server.
+/// The folder in which this user's programs look for a server.
 fn meeting() -> Result<Address, Failure> {
     let [runtime, temporary] =
         ["XDG_RUNTIME_DIR", "TMPDIR"].map(|name| env::var_os(name).map(OsStringExt::into_vec));
@@ -69,7 +69,7 @@ pub(crate) fn run(serve: &ServeFlags) -> Result<Verdict, Failure> {
     let ended = end_on_signals()?;
     let service = Arc::new(ModelService::new(Model::new(options)));
     let server = match Server::start_at(service, address) {
-        // Another server started first: clients that wait for this one have a server.
+        // Another server started first, so clients that wait for this one can use it.
         Err(ServerError::InUse(_)) if serve.address.is_none() => {
             output::print(READY)?;
             return Ok(Verdict::Pass);

@@ -24,14 +24,14 @@ use crate::progress::ProgressLine;
 use crate::report::DeviceReport;
 use crate::soak::{CheckedProduct, SoakProduct};
 
-/// Most matmuls of a process that is not killed.
+/// Most matmuls of a process that is not killed on purpose.
 const CASES: u64 = 8;
 
-/// Most matmuls before a process is killed,
+/// Most matmuls before a process is killed.
 const PRODUCTS: u64 = 24;
 
-/// and the longest delay after the last of them, microseconds: about one matmul in a virtual
-/// machine.
+/// Longest delay after the last matmul of a killed process, microseconds: about one matmul
+/// in a virtual machine.
 const MOMENTS: u64 = 20_000;
 
 pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
@@ -95,7 +95,7 @@ fn client(args: &SoakFlags, cases: u64) -> Result<Verdict, Failure> {
     Ok(Verdict::Pass)
 }
 
-/// What all threads share, each of which has one process at a time.
+/// State that all threads share. Each thread runs one process at a time.
 struct Soak {
     program: PathBuf,
     device: String,
@@ -108,7 +108,7 @@ struct Soak {
 }
 
 impl Soak {
-    /// Keeps so many processes running; whether all work was done.
+    /// Keeps this number of processes running. Fails if one of them fails.
     fn all(&self, processes: u64, seed: u64) -> Result<(), Failure> {
         thread::scope(|scope| {
             let one = |place| {
@@ -118,7 +118,7 @@ impl Soak {
                     ended.map_err(Failure::Device)
                 };
                 let started = thread::Builder::new().spawn_scoped(scope, work);
-                // The others need not go on.
+                // The other threads stop early.
                 self.failed.fetch_or(started.is_err(), Ordering::Relaxed);
                 started
             };
@@ -129,7 +129,7 @@ impl Soak {
                     .unwrap_or_else(|_| Err(Failure::Device(anyhow!("a thread panicked")))),
                 Err(error) => Err(Failure::no_thread(error)),
             });
-            // The first error, after all have ended.
+            // Returns the first error, after all threads have ended.
             results.fold(Ok(()), Result::and)
         })
     }
@@ -138,7 +138,7 @@ impl Soak {
         change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Runs one process after the other, until the time is over.
+    /// Runs one process after another until the time is over.
     fn keep(&self, mut random: SplitMix64) -> anyhow::Result<()> {
         loop {
             self.client(&mut random)?;
@@ -148,7 +148,7 @@ impl Soak {
         }
     }
 
-    /// A process from its start to its end.
+    /// Runs one process from its start to its end.
     fn client(&self, random: &mut SplitMix64) -> anyhow::Result<()> {
         let cases = 1 + random.below(CASES);
         let last = 1 + random.below(PRODUCTS);
@@ -188,19 +188,19 @@ impl Soak {
     }
 }
 
-/// Counts over the processes of a soak.
+/// Counts over all processes of a soak.
 #[derive(Debug, Default, Serialize)]
 struct Tally {
     /// Processes that were started.
     clients: u64,
-    /// Processes of those that were killed on purpose.
+    /// Processes that were killed on purpose.
     killed: u64,
     /// Computed matmuls, by the type of their operands.
     products: BTreeMap<String, u64>,
-    /// Elements of results that were compared.
+    /// Compared elements of results.
     words: u64,
     wrong: u64,
-    /// Matmuls with a job that the driver killed.
+    /// Matmuls that lost a job, because the driver killed it.
     lost: u64,
 }
 
@@ -222,10 +222,9 @@ impl Tally {
     }
 }
 
-/// The report of a soak, which is printed as text or as JSON.
+/// The report of a soak, printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// "PASS" or "FAIL".
     result: Verdict,
     device: DeviceReport,
     seconds: u64,
@@ -235,7 +234,6 @@ struct Report {
 }
 
 impl Report {
-    /// The report as a line of text.
     fn text(&self) -> String {
         let tally = &self.tally;
         let products: u64 = tally.products.values().sum();

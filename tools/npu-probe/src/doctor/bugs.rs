@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Known driver bugs of a kernel: data.
+//! Known driver bugs, by kernel version.
 
 use npu_model::driver::DriverProfile;
 use rocket_uapi::KernelVersion;
 
 use super::row::DoctorRow;
 
-/// The table; see there.
+/// The table of bugs; its file explains the format.
 const TABLE: &str = include_str!("bugs.txt");
 
-/// A line of the table.
+/// A driver bug: a line of the table.
 struct DriverBug {
     since: KernelVersion,
-    /// The first releases without it: of the main line, then of older stable series.
+    /// The first releases without the bug: of the main line, then of older stable
+    /// series.
     fixed: Vec<KernelVersion>,
     name: &'static str,
     meaning: &'static str,
@@ -41,13 +42,13 @@ impl DriverBug {
             && fixed_in_series.is_none_or(|fixed| version < fixed)
     }
 
-    /// The stable release with the fix, of the series of a version.
+    /// The stable release with the fix, in the series of a version.
     fn fix_in_series(&self, version: KernelVersion) -> Option<KernelVersion> {
         let mut fixed = self.fixed.iter().copied();
         fixed.find(|fixed| fixed.series() == version.series())
     }
 
-    /// The nearest release without it, for a kernel that has it.
+    /// The nearest release without the bug, for a kernel with it.
     fn update_of(&self, version: KernelVersion) -> Option<KernelVersion> {
         let newer = self.fixed.iter().filter(|fixed| **fixed > version);
         newer.min().copied()
@@ -61,13 +62,12 @@ fn table() -> impl Iterator<Item = DriverBug> {
 
 /// Fixes that a kernel lacks and a newer release has.
 pub(super) struct MissingFixes {
-    /// Names of the bugs.
     pub(super) bugs: Vec<&'static str>,
-    /// The nearest release without them.
+    /// The nearest release without these bugs.
     pub(super) update: KernelVersion,
 }
 
-/// Bugs of a kernel that a release has fixed; `None` if there are none.
+/// Bugs of a kernel that a later release fixes; `None` if there are none.
 pub(super) fn missing_fixes(version: KernelVersion) -> Option<MissingFixes> {
     let fixed = table().filter(|bug| bug.is_in(version));
     let fixed = fixed.filter_map(|bug| Some((bug.name, bug.update_of(version)?)));
@@ -76,7 +76,7 @@ pub(super) fn missing_fixes(version: KernelVersion) -> Option<MissingFixes> {
     Some(MissingFixes { bugs, update })
 }
 
-/// The bugs of a kernel; none for one without the driver.
+/// The row of a kernel's bugs; none for a kernel without the driver.
 pub(super) fn row(version: KernelVersion) -> Option<DoctorRow> {
     const TOPIC: &str = "driver bugs";
     let known: Vec<DriverBug> = table().filter(|bug| bug.is_in(version)).collect();
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// The driver suite, whose list of expected failures has the same bugs.
+    /// The driver suite; its list of expected failures has the same bugs.
     fn suite() -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hw")
     }

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The NPU's clock and supply, where the kernel shows them.
+//! The NPU's clock and supply, if the kernel shows them.
 
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 
-/// Kernels that scale the NPU's clock show it here; mainline does not.
+/// Directory where kernels that scale the NPU's clock show it; mainline does not.
 const DEVFREQ: &str = "sys/class/devfreq";
-/// All clocks; for root.
+/// File of all clocks; only root can read it.
 const SUMMARY: &str = "sys/kernel/debug/clk/clk_summary";
-/// The firmware's clock of all cores, and the buses' clock, which counts only if the first is
-/// not listed.
+/// The firmware's clock of all cores; else, if that is not listed, the bus clock.
 const CLOCKS: [&str; 2] = ["scmi_clk_npu", "clk_npu_dsu0"];
-/// Where a clock's rate is in its line: name, three counts, rate.
+/// Position of the rate in a clock's line: name, three counts, rate.
 const RATE: usize = 4;
 const MEGAHERTZ: u64 = 1_000_000;
-/// What the board boots with, MHz (E-clock-boot).
+/// The NPU clock at boot, MHz (E-clock-boot).
 const BOOT_MHZ: u64 = 200;
 /// The power domains of the NPU (Linux, drivers/pmdomain/rockchip/pm-domains.c).
 const DOMAINS: [&str; 4] = ["npu", "nputop", "npu1", "npu2"];
 const REGULATORS: &str = "sys/class/regulator";
 
-/// The clock, and its cost.
+/// The row of the clock and its effect on speed.
 pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     const TOPIC: &str = "clock";
     // E-time-clock.
@@ -47,7 +46,7 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     }
 }
 
-/// Where the clock was read, and MHz.
+/// The source of the clock rate, and the rate in MHz.
 fn rate(root: &SystemRoot) -> Option<(String, u64)> {
     let scaled = root
         .names(DEVFREQ)
@@ -77,11 +76,10 @@ pub(super) struct NpuSupply {
     pub(super) name: String,
     /// Whether the kernel shows that it is off.
     pub(super) is_off: bool,
-    /// Its name, state and voltage.
+    /// Its name, state and voltage, as text.
     shown: String,
 }
 
-/// Regulators of the NPU.
 pub(super) fn supplies(root: &SystemRoot) -> Vec<NpuSupply> {
     let supply = |regulator: String| {
         let read = |file: &str| root.line(&format!("{REGULATORS}/{regulator}/{file}"));
@@ -101,7 +99,7 @@ pub(super) fn supplies(root: &SystemRoot) -> Vec<NpuSupply> {
     regulators.filter_map(supply).take(16).collect()
 }
 
-/// Power domains and regulators of the NPU; none if nothing can be read.
+/// The row of the NPU's power domains and regulators; none if nothing is readable.
 pub(super) fn supply_row(root: &SystemRoot) -> Option<DoctorRow> {
     let domains = DOMAINS.iter().filter_map(|domain| {
         let state = root.line(&format!("sys/kernel/debug/pm_genpd/{domain}/current_state"))?;

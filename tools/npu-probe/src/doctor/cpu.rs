@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPUs: which of them get the NPU's interrupts, their clocks and their idle states.
+//! The CPUs: which ones handle the NPU's interrupts, their clocks and idle states.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use super::row::DoctorRow;
 use crate::table::joined;
 
 const CPUS: &str = "sys/devices/system/cpu";
-/// Part numbers of the RK3588's CPUs in MIDR_EL1 (Arm's reference manuals of both).
+/// Part numbers of the RK3588's CPUs in MIDR_EL1 (Arm's reference manuals of both CPUs).
 const PARTS: [(&str, &str); 2] = [("0xd05", "A55"), ("0xd0b", "A76")];
-/// The most CPUs that a list may name.
+/// Most CPUs of a list.
 const MOST_CPUS: u32 = 4096;
-/// Longer wake-ups, in microseconds, are reported: a submit of a tiny job takes about 50
-/// (E-time-submit).
+/// Wake-ups longer than this, in microseconds, are reported: a submit of a tiny job
+/// takes about 50 (E-time-submit).
 const LONG_WAKE: u64 = 50;
 
 /// The kind of each CPU in /proc/cpuinfo.
@@ -53,14 +53,14 @@ fn list(text: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
-/// An interrupt of a core.
+/// An interrupt of an NPU core.
 struct CoreInterrupt {
     number: u32,
-    /// Where it is delivered, as the kernel writes it.
+    /// The CPUs that handle it, as the kernel writes them.
     cpus: String,
 }
 
-/// The CPUs that get the interrupts of the platform devices `cores`.
+/// The row of the CPUs that handle interrupts of the platform devices `cores`.
 pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
     const TOPIC: &str = "interrupts";
     let found = interrupts(root, cores);
@@ -79,7 +79,7 @@ pub(super) fn interrupt_row(root: &SystemRoot, cores: &[String]) -> DoctorRow {
     let small = of_kind("A55");
     let describe = |interrupt: &CoreInterrupt| {
         let cpus = list(&interrupt.cpus).unwrap_or_default();
-        // Only where they are all of one.
+        // The kind is shown only if all CPUs are of one kind.
         let mut all = cpus.iter().map(|cpu| kinds.get(cpu));
         let kind = all
             .next()
@@ -128,7 +128,7 @@ fn interrupts(root: &SystemRoot, cores: &[String]) -> Vec<CoreInterrupt> {
     text.lines().filter_map(of_core).take(16).collect()
 }
 
-/// The governors of the CPUs' clocks; none if the kernel does not scale them.
+/// The row of the CPUs' clock governors; none if the kernel does not scale CPU clocks.
 pub(super) fn governor_row(root: &SystemRoot) -> Option<DoctorRow> {
     const TOPIC: &str = "CPU governor";
     let directory = format!("{CPUS}/cpufreq");
@@ -158,7 +158,7 @@ pub(super) fn governor_row(root: &SystemRoot) -> Option<DoctorRow> {
     ))
 }
 
-/// The CPUs' idle states; none if they have none.
+/// The row of the CPUs' idle states; none if there are none.
 pub(super) fn idle_row(root: &SystemRoot) -> Option<DoctorRow> {
     const TOPIC: &str = "CPU idle states";
     let directory = format!("{CPUS}/cpu0/cpuidle");

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver of the NPU, and its cores as platform devices: their IOMMUs and power states.
+//! The driver of the NPU, and the cores as platform devices: their IOMMUs and power states.
 
 use super::root::{SystemRoot, shown_line};
 use super::row::DoctorRow;
 
 const DRIVERS: &str = "sys/bus/platform/drivers";
 const DEVICES: &str = "sys/bus/platform/devices";
-/// What the names of the NPU's platform devices end with.
+/// End of the names of the NPU's platform devices.
 const NPU: &str = ".npu";
-/// The vendor's driver, as its kernels and the modules made from it call it.
+/// Names of the vendor's driver, in its kernels and in modules made from it.
 const VENDOR_DRIVERS: [&str; 2] = ["RKNPU", "rknpu"];
 /// Other traces of the vendor's driver.
 const VENDOR_TRACES: [&str; 3] = ["sys/module/rknpu", "dev/rknpu", "sys/kernel/debug/rknpu"];
-/// Devices that wait for others, with the reason.
+/// File of devices that wait for other devices, with the reason.
 const DEFERRED: &str = "sys/kernel/debug/devices_deferred";
 
-/// Who drives the NPU.
+/// The driver that is bound to the NPU.
 #[derive(Debug)]
 pub(super) struct DriverBinding {
-    /// Whether the rocket driver is there, loaded or built in.
+    /// Whether the rocket driver is present, as a module or built in.
     is_there: bool,
-    /// The platform devices that it drives: `fdab0000.npu`.
+    /// The platform devices that rocket drives, such as `fdab0000.npu`.
     pub(super) cores: Vec<String>,
-    /// Whether the vendor's driver is there.
+    /// Whether the vendor's driver is present.
     vendors: bool,
 }
 
@@ -44,9 +44,9 @@ impl DriverBinding {
         !self.cores.is_empty()
     }
 
-    /// `enabled`: cores in the device tree, if one is readable. `kernel_has_it`: by the
-    /// kernel's version. `switched_off`: a supply of the NPU that the kernel switched off
-    /// before the driver was loaded.
+    /// The row of the driver. `enabled`: cores in the device tree, if it is readable.
+    /// `kernel_has_it`: by the kernel's version. `switched_off`: an NPU supply that the
+    /// kernel switched off before the driver was loaded.
     pub(super) fn row(
         &self,
         root: &SystemRoot,
@@ -148,7 +148,7 @@ impl DriverBinding {
         )
     }
 
-    /// Runtime power management: a core sleeps 50 ms after its last job.
+    /// The row of runtime power management: a core sleeps 50 ms after its last job.
     pub(super) fn sleep_row(&self, root: &SystemRoot) -> DoctorRow {
         const TOPIC: &str = "power of cores";
         let power =

@@ -11,17 +11,15 @@ use super::root::SystemRoot;
 use super::row::DoctorRow;
 use crate::table::joined;
 
-/// The release of the running kernel.
 const RELEASE: &str = "proc/sys/kernel/osrelease";
 /// Options that the driver needs.
 const OPTIONS: [&str; 2] = ["CONFIG_DRM_ACCEL_ROCKET", "CONFIG_ROCKCHIP_IOMMU"];
-/// The most bytes of a configuration; arm64's have 300 KiB.
+/// Most bytes of a configuration; arm64's have 300 KiB.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// The running kernel.
 #[derive(Debug)]
 pub(super) struct RunningKernel {
-    /// The release; empty where it cannot be read.
+    /// The release; empty if it is not readable.
     release: String,
     pub(super) version: Option<KernelVersion>,
 }
@@ -39,12 +37,12 @@ impl RunningKernel {
             .is_none_or(|version| version >= KernelVersion::FIRST_WITH_ROCKET)
     }
 
-    /// The release, where nothing depends on it.
+    /// A row that only shows the release, for a board without the NPU.
     pub(super) fn plain_row(&self) -> DoctorRow {
         DoctorRow::ok("kernel", &self.release)
     }
 
-    /// `bound`: a rocket driver is bound, whatever the version.
+    /// The row of the release. `bound`: a rocket driver is bound, whatever the version.
     pub(super) fn row(&self, bound: bool) -> DoctorRow {
         let first = KernelVersion::FIRST_WITH_ROCKET;
         match self.version {
@@ -89,7 +87,8 @@ impl RunningKernel {
         )
     }
 
-    /// The options that the driver needs. With `bound` the driver works, so they are set.
+    /// The row of the options that the driver needs. If `bound`, the driver works, so
+    /// they are set.
     pub(super) fn options_row(&self, root: &SystemRoot, bound: bool) -> DoctorRow {
         const TOPIC: &str = "configuration";
         let Some((place, config)) = self.config(root) else {
@@ -132,7 +131,7 @@ impl RunningKernel {
         config.is_some_and(|(_, config)| value(&config, OPTIONS[0]) == Some("y"))
     }
 
-    /// A readable configuration, and where it is.
+    /// A readable configuration, and its path.
     fn config(&self, root: &SystemRoot) -> Option<(String, String)> {
         let packed = root.bytes("proc/config.gz");
         if let Some(text) = packed.as_deref().and_then(gunzip) {
@@ -148,7 +147,7 @@ impl RunningKernel {
             .find_map(|place| Some((place.clone(), root.text(&place)?)))
     }
 
-    /// Whether there is a list of modules and rocket is not on it.
+    /// Whether the kernel's list of modules exists and lacks rocket.
     fn lacks_module(&self, root: &SystemRoot) -> bool {
         let Some(release) = self.file_name() else {
             return false;
@@ -157,21 +156,20 @@ impl RunningKernel {
         list.is_some_and(|list| !list.contains("/rocket.ko"))
     }
 
-    /// The release, if it can be a part of a path.
+    /// The release, if it can be part of a path.
     fn file_name(&self) -> Option<&str> {
         let release = self.release.as_str();
         (!release.is_empty() && !release.contains('/')).then_some(release)
     }
 }
 
-/// The value of an option that is set, `y` or `m`.
+/// The value of an option, if it is `y` or `m`.
 fn value<'a>(config: &'a str, option: &str) -> Option<&'a str> {
     let of_option = |line: &'a str| line.strip_prefix(option)?.strip_prefix('=');
     let value = config.lines().find_map(of_option)?.trim();
     ["y", "m"].contains(&value).then_some(value)
 }
 
-/// The text in a gzip file.
 fn gunzip(packed: &[u8]) -> Option<String> {
     let mut bytes = Vec::new();
     let mut unpacked = GzDecoder::new(packed).take(MOST_BYTES + 1);

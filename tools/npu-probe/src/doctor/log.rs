@@ -5,19 +5,19 @@ use super::root::{SystemRoot, shown_line};
 use super::row::DoctorRow;
 use crate::table::joined;
 
-/// The log, a record each read (Linux, Documentation/ABI/testing/dev-kmsg).
+/// The log; each read returns one record (Linux, Documentation/ABI/testing/dev-kmsg).
 const LOG: &str = "dev/kmsg";
-/// Whether the log is for privileged users only.
+/// File that is not 0 if only privileged users may read the log.
 const RESTRICTED: &str = "proc/sys/kernel/dmesg_restrict";
-/// What the driver prints for each core that it probes (Linux, rocket_core.c).
+/// Message of the driver for each core that it probes (Linux, rocket_core.c).
 const CORE: &str = "Rockchip NPU core ";
-/// What the kernel prints for an unused regulator, 30 seconds after boot (Linux,
+/// Message of the kernel for an unused regulator, 30 seconds after boot (Linux,
 /// drivers/regulator/core.c).
 const SWITCHED_OFF: &str = "disabling";
-/// An RK3588's cores in the order of their numbers in hardware (Linux, rk3588-base.dtsi).
+/// Cores of an RK3588, in the order of their hardware numbers (Linux, rk3588-base.dtsi).
 const CORES: [&str; 3] = ["fdab0000.npu", "fdac0000.npu", "fdad0000.npu"];
 
-/// The kernel's log; `None` where it may not be read.
+/// The kernel log; `None` if it is not readable.
 #[derive(Debug)]
 pub(super) struct KernelLog(Option<String>);
 
@@ -30,13 +30,13 @@ impl KernelLog {
         self.0.iter().flat_map(|text| text.lines())
     }
 
-    /// Whether the kernel has switched a regulator off because nothing used it.
+    /// Whether the kernel switched a regulator off because nothing used it.
     pub(super) fn switched_off(&self, regulator: &str) -> bool {
         let message = format!("{regulator}: {SWITCHED_OFF}");
         self.lines().any(|line| line.trim_end().ends_with(&message))
     }
 
-    /// The number that the driver gave a core, when it last probed it.
+    /// The number that the driver gave a core at its last probe.
     fn number(&self, core: &str) -> Option<usize> {
         let device = format!("{core}: {CORE}");
         let of_line = |line: &str| {
@@ -49,15 +49,15 @@ impl KernelLog {
         self.lines().filter_map(of_line).last()
     }
 
-    /// The numbers of the cores that rocket drives: the driver counts them in the order of
-    /// probing and writes its number into each core's S_POINTER, and a core with another
-    /// one's number raises no interrupt (E-core-number).
+    /// The row of the core numbers. The driver numbers cores in the order of probing and
+    /// writes the number into the core's S_POINTER. A core with another core's number
+    /// raises no interrupt (E-core-number).
     pub(super) fn numbers_row(&self, root: &SystemRoot, bound: &[String]) -> DoctorRow {
         const TOPIC: &str = "core numbers";
         let elsewhere = bound.iter().filter(|core| !CORES.contains(&core.as_str()));
         let elsewhere = joined(elsewhere, ", ");
         if !elsewhere.is_empty() {
-            // A virtual machine's, whose addresses say nothing of their numbers.
+            // A core of a virtual machine: its address does not give its number.
             return DoctorRow::note(
                 TOPIC,
                 format!("not checked: {elsewhere} is not a core of an RK3588"),
@@ -105,7 +105,7 @@ impl KernelLog {
         )
     }
 
-    /// The log's last lines about the driver and its devices.
+    /// The last log lines about the driver and its devices.
     pub(super) fn of_driver(&self) -> Vec<String> {
         const MOST: usize = 4;
         let message = |line| <str>::split_once(line, ';').map_or(line, |(_, message)| message);

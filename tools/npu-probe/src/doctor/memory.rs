@@ -6,7 +6,8 @@ use npu_offload::AvailableMemory;
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 
-/// Memory of the machine, and what the process's control groups leave.
+/// The row of memory: the machine's, and what the process's control groups
+/// leave.
 pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     const TOPIC: &str = "memory";
     let Some(memory) = AvailableMemory::read(|path| root.text(path)) else {
@@ -29,7 +30,7 @@ pub(super) fn row(root: &SystemRoot) -> DoctorRow {
     }
 }
 
-/// Bytes for people.
+/// Bytes as text, in GiB.
 fn shown(bytes: u64) -> String {
     const GIB: u64 = 1 << 30;
     let tenths = bytes % GIB * 10 / GIB;

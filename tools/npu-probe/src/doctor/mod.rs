@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe doctor`: checks whether this machine can use its NPU.
 //!
-//! Reads procfs, sysfs, the device tree and /dev below a directory ([`SystemRoot`]), opens no
-//! device, and makes a row for each requirement.
+//! Reads procfs, sysfs, the device tree and /dev below a directory ([`SystemRoot`]). Opens no
+//! device. Makes one row per requirement.
 
 mod bugs;
 mod clock;
@@ -30,7 +30,7 @@ pub(crate) fn examine(root: &SystemRoot) -> DoctorReport {
     let tree = DeviceTree::of(root);
     let kernel = RunningKernel::of(root);
     let driver = DriverBinding::of(root);
-    // A bound driver counts more than the tree, which containers hide.
+    // A bound driver proves more than the tree, which containers hide.
     let works = driver.is_bound() && !tree.has_other_npu();
     let mut rows = vec![tree.board_row(works)];
     let mut usable = None;
@@ -50,7 +50,7 @@ pub(crate) fn examine(root: &SystemRoot) -> DoctorReport {
     }
 }
 
-/// Rows of a board with the NPU, and the usable node.
+/// Rows of a board with the NPU, and the path of the usable node.
 fn npu_rows(
     root: &SystemRoot,
     tree: &DeviceTree,
@@ -65,7 +65,7 @@ fn npu_rows(
     }
     rows.extend(tree.row());
     let mut supplies = clock::supplies(root).into_iter();
-    // A driver that is built in comes before.
+    // A built-in driver was loaded before the kernel switches supplies off.
     let switched_off = supplies
         .find(|supply| supply.is_off || log.switched_off(&supply.name))
         .filter(|_| !kernel.has_rocket_built_in(root));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The device node: its owner, and whether this user may open it. It is not opened.
+//! The device node: its owner, and whether this user may open it. Nothing opens it.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -16,9 +16,9 @@ const CLASS: &str = "sys/class/accel";
 const DIRECTORY: &str = "/dev/accel";
 /// Major number of accel nodes (Linux, include/drm/drm_accel.h).
 const ACCEL_MAJOR: u64 = 261;
-/// The platform device that the rocket driver makes its node for.
+/// The platform device for which the rocket driver makes its node.
 const PARENT: &str = "platform:rknn";
-/// Groups below belong to the system, not to a user.
+/// Groups with lower numbers belong to the system, not to a user.
 const FIRST_USER_GROUP: u32 = 1000;
 const READ_WRITE: u32 = 0o6;
 
@@ -60,13 +60,13 @@ pub(super) fn rows(root: &SystemRoot, driver_bound: bool) -> (Vec<DoctorRow>, Op
     (rows, usable.filter(|_| driver_bound))
 }
 
-/// Whether a node is the rocket driver's, whose parent has no driver.
+/// Whether a node is the rocket driver's; the node's parent has no driver.
 fn is_rockets(root: &SystemRoot, name: &str) -> bool {
     let modalias = root.line(&format!("{CLASS}/{name}/device/modalias"));
     modalias.is_some_and(|modalias| modalias == PARENT)
 }
 
-/// A row of a node, `Ok` if this user may use it.
+/// The row of one node, `Ok` if this user may use it.
 fn judge(root: &SystemRoot, name: &str) -> Result<DoctorRow, DoctorRow> {
     let path = format!("{DIRECTORY}/{name}");
     let wanted = root.line(&format!("{CLASS}/{name}/dev"));
@@ -128,7 +128,7 @@ fn stat(root: &SystemRoot, path: &str) -> Option<NodeStat> {
 /// Whether this process may read and write a node.
 fn may_use(root: &SystemRoot, path: &str, node: &NodeStat) -> bool {
     if root.is_running() {
-        // Access control lists count too, and the mode does not show them.
+        // Access control lists count too; the mode does not show them.
         return eaccess(&root.at(path), AccessFlags::R_OK | AccessFlags::W_OK).is_ok();
     }
     let status = root.text("proc/self/status").unwrap_or_default();
@@ -137,7 +137,7 @@ fn may_use(root: &SystemRoot, path: &str, node: &NodeStat) -> bool {
         let words = line.unwrap_or_default().split_whitespace();
         words.filter_map(|word| word.parse().ok()).collect()
     };
-    // Real, effective, saved, of files.
+    // Real, effective, saved and file system ids.
     let (user, group) = (numbers("Uid:"), numbers("Gid:"));
     let in_group = group.get(1) == Some(&node.gid) || numbers("Groups:").contains(&node.gid);
     let shift = match user.get(1) {
@@ -149,7 +149,7 @@ fn may_use(root: &SystemRoot, path: &str, node: &NodeStat) -> bool {
     node.mode >> shift & READ_WRITE == READ_WRITE
 }
 
-/// The group's name in /etc/group, or its number.
+/// The group's name in /etc/group, else its number.
 fn group_name(root: &SystemRoot, gid: u32) -> String {
     let number = gid.to_string();
     if root.public && gid >= FIRST_USER_GROUP {
@@ -165,7 +165,7 @@ fn group_name(root: &SystemRoot, gid: u32) -> String {
     groups.lines().find_map(of_number).unwrap_or(number)
 }
 
-/// A sentence begins with a capital letter.
+/// The text with a capital first letter.
 fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_ascii_uppercase());

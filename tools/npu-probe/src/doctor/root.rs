@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files of a system, below a directory that tests can replace.
+//! Reads files of a system below a directory, which tests replace.
 //!
-//! All that is read here may hold anything. Reading is bounded, never waits, and
-//! opens regular files only, which those of procfs and sysfs are.
+//! The files may contain anything. So reads are bounded and never wait, and only regular
+//! files are opened; files of procfs and sysfs are regular.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -11,14 +11,13 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-/// The most bytes that are read of a file. The longest file is modules.dep, with less than 1
+/// Most bytes that are read of a file. The longest file is modules.dep, with less than 1
 /// MiB.
 const MOST_BYTES: u64 = 8 << 20;
-/// The most that a read of /dev/kmsg gives (Linux, PRINTK_MESSAGE_MAX).
+/// Most bytes of one read of /dev/kmsg (Linux, PRINTK_MESSAGE_MAX).
 const MOST_OF_RECORD: usize = 8192;
-/// The most entries of a directory.
 const MOST_ENTRIES: usize = 8192;
-/// The most characters of a line that is shown.
+/// Most characters of a line that is shown.
 const MOST_SHOWN: usize = 160;
 
 /// Directories whose paths reveal nothing about the user.
@@ -26,7 +25,7 @@ const PUBLIC: [&str; 9] = [
     "/usr/", "/opt/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/dev/", "/proc/", "/sys/",
 ];
 
-/// A system, seen through its files.
+/// The root directory of a system whose files are read.
 #[derive(Debug)]
 pub(crate) struct SystemRoot {
     path: PathBuf,
@@ -42,12 +41,12 @@ impl SystemRoot {
         }
     }
 
-    /// Whether this is the running system, and no directory that stands for one.
+    /// Whether this is the running system, not a directory that replaces it.
     pub(super) fn is_running(&self) -> bool {
         self.path == Path::new("/")
     }
 
-    /// Where a path is that is absolute in the system; a leading `/` may be left out.
+    /// The real path of an absolute path of the system; its leading `/` is optional.
     pub(super) fn at(&self, path: &str) -> PathBuf {
         self.path.join(path.trim_start_matches('/'))
     }
@@ -66,7 +65,7 @@ impl SystemRoot {
         if !fs::metadata(&path).ok()?.is_file() {
             return None;
         }
-        // Non-blocking, should the path lead to something else by now.
+        // Non-blocking, since another kind of file may replace it after the check.
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NONBLOCK);
         let mut bytes = Vec::new();
@@ -75,9 +74,8 @@ impl SystemRoot {
         Some(bytes)
     }
 
-    /// The records of a log such as /dev/kmsg, one line each: what is there by now, without
-    /// waiting for more. In a directory that stands for the system a regular file stands
-    /// for it.
+    /// The present records of a log such as /dev/kmsg, one line each, without waiting for
+    /// more. In a directory that replaces the system, the log is a regular file.
     pub(super) fn records(&self, path: &str) -> Option<String> {
         if !self.is_running() {
             return self.text(path);
@@ -91,25 +89,25 @@ impl SystemRoot {
         read_records(&mut log).ok()
     }
 
-    /// The text of a file, to be taken apart.
+    /// The content of a file, for parsing.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         let bytes = self.bytes(path)?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The first line of a file, to be shown; none if it is blank.
+    /// The first line of a file, for output; none if it is blank.
     pub(crate) fn line(&self, path: &str) -> Option<String> {
         shown_line(&self.text(path)?)
     }
 
-    /// The strings of a file in which each ends with a zero byte.
+    /// The zero-terminated strings of a file.
     pub(super) fn strings(&self, path: &str) -> Vec<String> {
         let text = self.text(path).unwrap_or_default();
         let strings = text.split('\0').filter_map(shown_line);
         strings.take(MOST_ENTRIES).collect()
     }
 
-    /// A number in decimal.
+    /// The decimal number in a file.
     pub(super) fn number(&self, path: &str) -> Option<u64> {
         self.line(path)?.parse().ok()
     }
@@ -128,14 +126,14 @@ impl SystemRoot {
         names
     }
 
-    /// A variable of this process's environment, as it was started with.
+    /// A variable from this process's initial environment.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
         let text = self.text("proc/self/environ")?;
         let of_name = |line: &str| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned());
         text.split('\0').find_map(of_name)
     }
 
-    /// A path as reports show it.
+    /// A path as text for reports.
     pub(super) fn shown(&self, path: &str) -> String {
         if self.public && !is_public_path(path) {
             return "(private path)".to_owned();
@@ -144,16 +142,16 @@ impl SystemRoot {
     }
 }
 
-/// The records that an open log still has, one read each, without waiting for more.
+/// The remaining records of an open log, one per read, without waiting for more.
 pub(crate) fn read_records(log: &mut File) -> io::Result<String> {
     let (mut bytes, mut record) = (Vec::new(), [0; MOST_OF_RECORD]);
     while (bytes.len() as u64) < MOST_BYTES {
         match log.read(&mut record) {
             Ok(0) => break,
             Ok(count) => bytes.extend_from_slice(record.get(..count).unwrap_or_default()),
-            // Records that are overwritten by now: the next read goes on behind them.
+            // Older records were overwritten; the next read continues behind them.
             Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
-            // All is read.
+            // No more records.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) if bytes.is_empty() => return Err(error),
             Err(_) => break,
@@ -167,7 +165,7 @@ pub(crate) fn is_public_path(path: &str) -> bool {
     PUBLIC.iter().any(|start| path.starts_with(start)) && !path.contains("..")
 }
 
-/// The first line of a text without control characters, cut where it is too long.
+/// The first line of a text, cut if it is too long; `?` replaces control characters.
 pub(super) fn shown_line(text: &str) -> Option<String> {
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
     let line = text.lines().next()?;

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report: rows of findings.
+//! The report: one row per check.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// The state of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RowState {
-    /// As it should be.
+    /// The check passed.
     Ok,
     /// The NPU works anyway, or the check is not possible.
     Note,
@@ -98,21 +97,19 @@ impl DoctorRow {
     }
 }
 
-/// Where problems are explained, in the sources and in the package.
+/// Page that explains problems, in the sources and in the package.
 const PAGE: &str = "See docs/troubleshooting.md (in packages: /usr/share/doc/npu-probe).";
 
-/// All rows.
+/// All rows, and the usable node.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct DoctorReport {
-    /// Version of this program.
     pub(crate) version: Cow<'static, str>,
-    /// The usable node of the NPU, if there is one.
+    /// The usable node of the NPU, if any.
     pub(crate) usable: Option<String>,
     pub(crate) rows: Vec<DoctorRow>,
 }
 
 impl DoctorReport {
-    /// The report for people.
     pub(crate) fn text(&self) -> String {
         // Writing to it cannot fail.
         let mut text = String::new();
@@ -147,7 +144,7 @@ impl DoctorReport {
         )
     }
 
-    /// Whether the NPU is usable, in a sentence.
+    /// One sentence: whether the NPU is usable.
     pub(crate) fn verdict(&self) -> String {
         let first = self.rows.iter().find(|row| row.is_problem());
         match (&self.usable, first.map(|row| &row.topic)) {

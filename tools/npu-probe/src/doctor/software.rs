@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs and libraries that use the NPU.
+//! Finds programs and libraries that use the NPU.
 
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 use crate::table::joined;
 
-/// Directories of programs without PATH.
+/// Directories of programs if PATH is not set.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The most directories that are searched.
 const MOST_DIRECTORIES: usize = 64;
-/// Where libraries are, with and without an architecture's directory below.
+/// Directories of libraries; each may have a subdirectory for an architecture.
 const LIBRARIES: [&str; 4] = [
     "/usr/lib",
     "/usr/lib64",
     "/usr/local/lib",
     "/usr/local/lib64",
 ];
-/// The variable that names one more library for ggml to load.
+/// The variable that names an additional library for ggml to load.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 const BACKEND: &str = "libggml-rocket.so";
-/// The name that packages give it beside ggml's own: one that ggml looks for.
+/// Name of the library in packages, beside ggml's own: one that ggml looks for.
 const FOUND_BACKEND: &str = "libggml-hexagon-rocket.so";
 
-/// A row for each kind of software.
+/// One row per kind of software.
 pub(super) fn rows(root: &SystemRoot) -> Vec<DoctorRow> {
     let directories = libraries(root);
     vec![
@@ -45,7 +44,7 @@ pub(super) fn rows(root: &SystemRoot) -> Vec<DoctorRow> {
     ]
 }
 
-/// Where programs of some names are.
+/// The row of a kind of program: the paths of programs with these names.
 fn programs(
     root: &SystemRoot,
     topic: &'static str,
@@ -67,7 +66,8 @@ fn programs(
     DoctorRow::ok(topic, found)
 }
 
-/// Directories of libraries: the usual ones, and those of architectures below.
+/// Directories of libraries: the usual ones, and their subdirectories for
+/// architectures.
 fn libraries(root: &SystemRoot) -> Vec<String> {
     let mut all = Vec::new();
     for directory in LIBRARIES {
@@ -80,7 +80,7 @@ fn libraries(root: &SystemRoot) -> Vec<String> {
     all
 }
 
-/// The directory of ggml's backends and the library of this project.
+/// The row of this project's library in the directory of ggml's backends.
 fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
     const TOPIC: &str = "ggml backend";
     let mut directories = Vec::new();
@@ -136,7 +136,7 @@ fn backend(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
     row.with(details)
 }
 
-/// Mesa's TensorFlow Lite delegate.
+/// The row of Mesa's TensorFlow Lite delegate.
 fn teflon(root: &SystemRoot, libraries: &[String]) -> DoctorRow {
     let mut paths = libraries.iter().flat_map(|library| {
         ["teflon/libteflon.so", "libteflon.so"].map(|name| format!("{library}/{name}"))

@@ -7,19 +7,19 @@
 use super::root::SystemRoot;
 use super::row::DoctorRow;
 
-/// Where the kernel shows the tree. The second is a link to the first, and absolute.
+/// Paths of the tree. The second is an absolute link to the first.
 const PLACES: [&str; 2] = ["sys/firmware/devicetree/base", "proc/device-tree"];
-/// Above the first; containers mask it by an empty directory.
+/// Parent of the first path; containers mask it with an empty directory.
 const FIRMWARE: &str = "sys/firmware";
-/// A core, for the mainline driver.
+/// `compatible` of a core, for the mainline driver.
 const CORE: &str = "rockchip,rk3588-rknn-core";
-/// What the vendor's node is called begins so.
+/// Prefix of Rockchip's `compatible`, and end of that of the vendor's NPU node.
 const VENDOR: &str = "rockchip,";
 const VENDOR_NODE: &str = "rknpu";
-/// Vendor and chips with this NPU. The RK3588S differs in its pins.
+/// Start of `compatible` of chips with this NPU. The RK3588S differs in its pins.
 const CHIP: &str = "rockchip,rk3588";
 
-/// The chip, by the tree.
+/// The chip that the tree names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChipKind {
     /// RK3588 or a variant.
@@ -30,15 +30,15 @@ pub(super) enum ChipKind {
     Other,
 }
 
-/// A node of a core, of its IOMMU, or the vendor's of all cores.
+/// A node of a core or of an IOMMU, or the vendor's node of all cores.
 #[derive(Debug)]
 struct TreeNode {
     name: String,
     compatible: Vec<String>,
-    /// `okay` where there is none (Devicetree Specification, 2.3.4).
+    /// The status; `okay` if the node has none (Devicetree Specification, 2.3.4).
     status: String,
     phandle: Option<u32>,
-    /// Of the IOMMU that it is behind.
+    /// phandle of the IOMMU of the core.
     iommu: Option<u32>,
     /// Properties that the binding requires and the node lacks.
     lacks: Vec<&'static str>,
@@ -59,7 +59,6 @@ impl TreeNode {
     }
 }
 
-/// The device tree.
 #[derive(Debug)]
 pub(super) struct DeviceTree {
     model: Option<String>,
@@ -68,13 +67,13 @@ pub(super) struct DeviceTree {
     sight: TreeSight,
 }
 
-/// Whether the tree can be seen.
+/// Whether the tree is readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TreeSight {
     Seen,
-    /// The directory of firmware is empty, as containers mask it.
+    /// The firmware directory is empty: a container masks it.
     Masked,
-    /// There is none, as on PCs.
+    /// There is no tree, as on PCs.
     None,
 }
 
@@ -102,17 +101,17 @@ impl DeviceTree {
         }
     }
 
-    /// Whether the tree describes a board, or a virtual machine, with the NPU.
+    /// Whether the tree describes a board or virtual machine with the NPU.
     pub(super) fn has_npu(&self) -> bool {
         matches!(self.chip, ChipKind::Rk3588(_)) || self.nodes.iter().any(TreeNode::is_core)
     }
 
-    /// Whether the tree says that the chip has another NPU.
+    /// Whether the tree names a chip with another NPU.
     pub(super) fn has_other_npu(&self) -> bool {
         matches!(self.chip, ChipKind::Rockchip(_)) && !self.has_npu()
     }
 
-    /// `works`: the rocket driver is bound, whatever the tree says.
+    /// The row of the board. `works`: the rocket driver is bound, whatever the tree says.
     pub(super) fn board_row(&self, works: bool) -> DoctorRow {
         let model = self.model.as_deref().unwrap_or("a board without a name");
         let elsewhere = "Use a board with an RK3588 or RK3588S, or the software model \
@@ -151,14 +150,14 @@ impl DeviceTree {
         }
     }
 
-    /// How many cores the board enables; `None` if no tree can be seen.
+    /// Number of enabled cores; `None` if no tree is readable.
     pub(super) fn enabled_cores(&self) -> Option<usize> {
         let cores = self.nodes.iter().filter(|node| node.is_core());
         let enabled = cores.filter(|node| node.is_enabled()).count();
         (self.sight == TreeSight::Seen).then_some(enabled)
     }
 
-    /// `None` if no tree can be seen.
+    /// The row of the cores; `None` if no tree is readable.
     pub(super) fn row(&self) -> Option<DoctorRow> {
         let enabled = self.enabled_cores()?;
         Some(self.cores_row(enabled))
@@ -206,7 +205,7 @@ impl DeviceTree {
         nodes.find(|node| node.phandle == Some(phandle))
     }
 
-    /// A core in a line.
+    /// A core, as one line.
     fn describe(&self, core: &TreeNode) -> String {
         let iommu = match self.iommu_of(core) {
             Some(iommu) => format!("{} {}", iommu.name, iommu.status),
@@ -232,7 +231,7 @@ fn chip(compatible: &[String]) -> ChipKind {
         .map_or(ChipKind::Other, ChipKind::Rockchip)
 }
 
-/// The nodes of the NPU and of IOMMUs. They are at the top, in some trees below `soc`.
+/// The nodes of the NPU and of IOMMUs: at the top, or in some trees below `soc`.
 fn nodes(root: &SystemRoot, base: &str) -> Vec<TreeNode> {
     let mut nodes = Vec::new();
     for parent in [base.to_owned(), format!("{base}/soc")] {
@@ -247,7 +246,7 @@ fn nodes(root: &SystemRoot, base: &str) -> Vec<TreeNode> {
 
 fn node(root: &SystemRoot, path: &str, name: String) -> TreeNode {
     let status = root.line(&format!("{path}/status"));
-    // A property of numbers has them in 32 bits each, the most significant byte first.
+    // Numbers in a property have 32 bits each, most significant byte first.
     let first_cell = |property: &str| {
         let bytes = root.bytes(&format!("{path}/{property}"))?;
         Some(u32::from_be_bytes(*bytes.first_chunk()?))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All results as one file.
+//! Packs all results into one file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,25 +14,23 @@ use super::state::{EVIDENCE_MODE, EvidenceOutcome};
 use crate::exit::Failure;
 use crate::output::write_whole;
 
-/// The first file of the archive.
+/// The index, which is the first file of the archive.
 #[derive(Debug, Serialize)]
 pub(crate) struct EvidenceIndex {
-    /// Version of this program.
     pub(crate) version: &'static str,
-    /// Cargo's profile of it; speed is measured with `dist`.
+    /// Cargo profile of this program; speed is measured with `dist`.
     pub(crate) build: &'static str,
     pub(crate) date: String,
     pub(crate) board: String,
     pub(crate) device: String,
-    /// Whether no NPU was there, and all is the software model's.
+    /// Whether all results are the software model's.
     pub(crate) is_model: bool,
     pub(crate) steps: BTreeMap<String, EvidenceOutcome>,
-    /// Files of the archive.
     pub(crate) files: Vec<String>,
 }
 
-/// Packs the index and the files of `folder` that it names. Nothing of the archive
-/// tells who made it, or when but for its name and date.
+/// Packs the index and the files of `folder` that it names. Apart from its name
+/// and date the archive does not reveal who made it, or when.
 pub(crate) fn pack(
     folder: &Path,
     index: &EvidenceIndex,
@@ -61,7 +59,7 @@ pub(crate) fn pack(
     Ok(path)
 }
 
-/// A name that any file system takes.
+/// A name that every file system accepts.
 fn slug(name: &str) -> String {
     const MOST: usize = 40;
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs programs, each with a limit on its time.
+//! Runs programs, each with a time limit.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,15 +13,15 @@ use nix::unistd::Pid;
 
 use crate::exit::Failure;
 
-/// How often a program is looked at.
+/// Interval between checks of a running program.
 const POLL: Duration = Duration::from_millis(20);
-/// How long a killed one may take to go: in a call to a driver it may stay for good.
+/// How long to wait for a killed program; one in a call to a driver may never end.
 const GRACE: Duration = Duration::from_secs(10);
-/// Added to the number of the signal that ended a program, as shells do.
+/// Offset of exit codes for programs that a signal ended, as in shells.
 const SIGNAL_CODE: i32 = 128;
 
-/// Starts programs in groups of their own, so that all their processes can be killed,
-/// and kills them if this program is told to end.
+/// Runs programs in separate process groups, so that it can kill all their processes.
+/// Kills them if a signal ends this program.
 pub(crate) struct ChildRunner {
     signals: SigSet,
     pending: SignalFd,
@@ -41,14 +41,15 @@ impl ChildRunner {
         Ok(Self { signals, pending })
     }
 
-    /// Its exit code; `None` if it was killed after `limit`.
+    /// Runs a program and returns its exit code; `None` if it was killed after
+    /// `limit`.
     pub(crate) fn run(
         &self,
         mut command: Command,
         limit: Duration,
     ) -> Result<Option<i32>, Failure> {
         let end = Instant::now() + limit;
-        // Programs have the signals that they would have had.
+        // The program starts with its signals unblocked.
         let unblocked = self.signals.thread_unblock();
         let child = command.stdin(Stdio::null()).process_group(0).spawn();
         let blocked = self.signals.thread_block();
@@ -58,7 +59,7 @@ impl ChildRunner {
             .map_err(Failure::NotExecutable)?;
         loop {
             if let Some(status) = ended(&mut child)? {
-                // Processes that it started and left behind.
+                // Kills processes that the program left behind.
                 kill(&child);
                 return Ok(Some(code(status)));
             }
@@ -88,7 +89,7 @@ fn ended(child: &mut Child) -> Result<Option<ExitStatus>, Failure> {
 }
 
 fn kill(child: &Child) {
-    // It fits: it came from there. What is gone already is no error.
+    // The id fits, since it was a process id. A group that is gone is not an error.
     let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
 }
 

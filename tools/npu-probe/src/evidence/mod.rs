@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The steps of `npu-probe first` and `npu-probe evidence`, and their archive.
 //!
-//! Each step is a separate process, which is killed at a limit. A file keeps what
-//! has begun and what has ended, so that a run goes on where the last one stopped,
-//! also if a step took the whole machine down. Nothing private is left in any result.
+//! Each step is a separate process, which is killed at a time limit. A file records
+//! the steps that have begun and ended, so a later run continues where the last one
+//! stopped, also after a crash of the machine. Results contain no private data.
 
 mod archive;
 mod child;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What tells of a user and a machine, taken out of texts.
+//! Removes from texts what identifies a user or a machine.
 
 use std::env;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::doctor::is_public_path;
 
 const LEFT_OUT: &str = "(left out)";
-/// Files with numbers that no other machine has.
+/// Files with numbers that are unique to a machine.
 const NUMBERS: [&str; 5] = [
     "/proc/device-tree/serial-number",
     "/sys/class/dmi/id/product_serial",
@@ -19,20 +19,20 @@ const NUMBERS: [&str; 5] = [
     "/etc/machine-id",
     "/proc/sys/kernel/random/boot_id",
 ];
-/// Names of half of all machines and users, and words of results besides.
+/// Names that many machines and users have, and that results use as words.
 const COMMON: [&str; 5] = ["root", "localhost", "rocket", "model", "npu"];
 
-/// What must not be in any result.
+/// Paths, names and numbers that no result may contain.
 #[derive(Debug, Default)]
 pub(crate) struct PrivateWords {
-    /// Paths, wherever they are: they may have blanks.
+    /// Paths, removed wherever they occur; they may contain blanks.
     paths: Vec<String>,
-    /// Names and numbers, where they are whole words.
+    /// Names and numbers, removed if they are whole words.
     words: Vec<String>,
 }
 
 impl PrivateWords {
-    /// Of this machine and user, and of some paths that the command line names.
+    /// Collects those of this machine and user, and the given paths.
     pub(crate) fn look(paths: &[&Path]) -> Self {
         let mut all = Self::default();
         let user = User::from_uid(Uid::current()).ok().flatten();
@@ -52,13 +52,13 @@ impl PrivateWords {
         for path in paths {
             all.add_path(path);
         }
-        // The longest first: one may begin with another.
+        // The longest first, since one path may be the start of another.
         all.paths.sort_by_key(|path| std::cmp::Reverse(path.len()));
         all
     }
 
     fn add_path(&mut self, path: &Path) {
-        // The root's directory, and what has no home at all, are no secret.
+        // `/` as home directory, or no home directory, is not private.
         if let Some(path) = path.to_str().filter(|path| path.len() > 1) {
             self.paths.push(path.to_owned());
         }
@@ -71,7 +71,7 @@ impl PrivateWords {
         }
     }
 
-    /// A result without them: JSON stays JSON.
+    /// A result without private data. JSON stays JSON.
     pub(crate) fn leave_out(&self, bytes: &[u8]) -> Vec<u8> {
         if let Ok(mut json) = serde_json::from_slice::<Value>(bytes) {
             self.of_json(&mut json);
@@ -86,7 +86,7 @@ impl PrivateWords {
         match json {
             Value::String(text) => *text = self.of_line(text),
             Value::Array(all) => all.iter_mut().for_each(|value| self.of_json(value)),
-            // Not their names, which are this program's.
+            // The names of the fields come from this program, so they stay.
             Value::Object(all) => all.values_mut().for_each(|value| self.of_json(value)),
             _ => {}
         }
@@ -113,17 +113,18 @@ impl PrivateWords {
     }
 }
 
-/// Whether a character separates words that are judged separately.
+/// Whether a character separates words.
 fn is_blank(c: char) -> bool {
     c.is_whitespace() || "\"'`()<>,;=[]{}|".contains(c)
 }
 
-/// A path that is not the system's, or an address.
+/// Whether a token is a path outside the system's directories, or a network
+/// address.
 fn is_private(token: &str) -> bool {
     let path = token.strip_prefix("file:").unwrap_or(token);
     let shown = path.trim_end_matches(['.', ':', '!', '?']);
     let is_path = path.starts_with('/') && shown.len() > 1;
-    // Paths of a list, as PATH has them, are judged one by one.
+    // Paths of a list, such as PATH, are checked one by one.
     let paths = || shown.split(':').filter(|path| path.starts_with('/'));
     let bytes = token.trim_end_matches(['.', ',']).split([':', '-']);
     let is_mac = bytes.clone().count() == 6
@@ -142,7 +143,7 @@ fn is_private(token: &str) -> bool {
     is_mac || is_address || (is_path && !paths().all(is_public_path)) || token.starts_with("~")
 }
 
-/// `text` with a word replaced where it is not a part of another.
+/// `text` with `word` replaced wherever it is a whole word.
 fn without_word(text: &str, word: &str) -> String {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     let mut out = String::new();

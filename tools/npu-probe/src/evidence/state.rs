@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What has begun and what has ended, in a file that survives the machine.
+//! The state of a run: steps that have begun and ended, in a file that survives a
+//! crash.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,35 +13,36 @@ use crate::exit::Failure;
 use crate::output::write_whole;
 
 const FILE: &str = "state.json";
-/// Permissions of results: only the owner reads them, until the archive is sent.
+/// Permissions of results: only the owner reads them, until the owner sends the
+/// archive.
 pub(crate) const EVIDENCE_MODE: u32 = 0o600;
-/// A number of the kernel that is another one each time it boots.
+/// File of a number that changes with each boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum EvidenceOutcome {
-    /// It runs, or ran when this program was ended.
+    /// It is running, or was running when this program ended.
     Begun { boot: String },
-    /// It ended by itself; whether its exit code says that it did its work.
+    /// It ended by itself; `ok` if its exit code means success.
     Ended { code: i32, ok: bool },
-    /// It was killed after so many seconds.
+    /// It was killed at its time limit.
     Killed { after_seconds: u64 },
-    /// The machine went down while it ran.
+    /// The machine crashed while it ran.
     MachineWentDown,
-    /// It was not run, and why not.
+    /// It did not run, and why not.
     NotRun { reason: String },
 }
 
-/// The content of the file.
+/// The content of the state file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EvidenceState {
-    /// The day on which it began.
+    /// The day on which the run began.
     pub(crate) date: String,
     /// The device that all steps use.
     pub(crate) device: String,
-    /// By their names.
+    /// Outcomes, by step name.
     pub(crate) steps: BTreeMap<String, EvidenceOutcome>,
 }
 
@@ -77,10 +79,10 @@ impl EvidenceState {
         Ok(state)
     }
 
-    /// Whether a step is to be run now.
+    /// Whether a step must run now.
     pub(crate) fn is_due(&self, name: &str, retry: bool) -> bool {
         match self.steps.get(name) {
-            // This program alone was ended, or what was missing may be there by now.
+            // This program alone ended, or the reason not to run may be gone.
             None | Some(EvidenceOutcome::Begun { .. } | EvidenceOutcome::NotRun { .. }) => true,
             Some(EvidenceOutcome::Ended { ok: true, .. }) => false,
             Some(_) => retry,

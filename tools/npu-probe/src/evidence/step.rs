@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is run, the safest first: what reads files only, then the rungs of `first` and the
-//! default plans, then what measures, then what provokes the driver.
+//! The steps, safest first: checks that only read files, the rungs of `first`, the default
+//! plans, measurements, and last the driver suite.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,32 +12,31 @@ use rocket_uapi::DEVICE_VARIABLE;
 
 use crate::first::{LADDER, Rung};
 
-/// Time limits that a volunteer accepts, seconds.
+/// Time limits of steps, seconds, that suit volunteers.
 const SHORT: u64 = 120;
 const LONG: u64 = 1800;
-/// Enough words for the NPU to be of use.
+/// A prompt that is long enough for the NPU.
 const PROMPT: &str = "The quick brown fox jumps over the lazy dog. ";
 const PROMPT_TIMES: usize = 30;
 const PROFILE: &str = "profile.json";
-/// What `first` has found, beside what `calibrate` measures.
+/// The profile that `first` writes; `calibrate` writes the other one.
 pub(crate) const FIRST_PROFILE: &str = "first-profile.json";
 const TRACE: &str = "llama-trace.json";
-/// Start of the names of steps that run the default plans of a prompt.
+/// Prefix of steps that run the default plans of a prompt.
 pub(crate) const SELF_TEST: &str = "selftest-";
-/// How the names of recordings of jobs end.
+/// Suffix of recordings of jobs.
 pub(crate) const RECORDING_END: &str = ".rkcap";
 
 /// The device of all steps.
 #[derive(Debug)]
 pub(crate) struct EvidenceDevice {
-    /// As `--device` takes it.
+    /// The device as `--device` accepts it.
     pub(crate) name: String,
     pub(crate) is_model: bool,
-    /// The board's name.
     pub(crate) board: String,
 }
 
-/// Where programs and files are.
+/// Paths of programs and of the results.
 #[derive(Debug)]
 pub(crate) struct StepPlaces {
     pub(crate) folder: PathBuf,
@@ -47,7 +46,7 @@ pub(crate) struct StepPlaces {
     pub(crate) model: Option<PathBuf>,
 }
 
-/// One program, and the files that it leaves.
+/// A step: one program, and the files that it writes.
 #[derive(Clone, Debug)]
 pub(crate) struct EvidenceStep {
     pub(crate) name: String,
@@ -56,15 +55,15 @@ pub(crate) struct EvidenceStep {
     arguments: Vec<OsString>,
     variables: Vec<(&'static str, OsString)>,
     limit: u64,
-    /// Exit codes of those that did their work.
+    /// Exit codes that mean success.
     pub(crate) right: &'static [i32],
-    /// What it prints.
+    /// File of its standard output.
     pub(crate) output: String,
-    /// What it writes besides.
+    /// Other files that it writes.
     others: Vec<String>,
-    /// Steps without whose success it is not run.
+    /// Steps that must succeed first.
     pub(crate) needs: Vec<String>,
-    /// The rung that it runs, if it does.
+    /// The rung that it runs, if any.
     pub(crate) rung: Option<&'static Rung>,
 }
 
@@ -84,19 +83,18 @@ impl EvidenceStep {
         }
     }
 
-    /// Whether an exit code is one of those that did their work.
     pub(crate) fn is_right(&self, code: i32) -> bool {
         self.right.contains(&code)
     }
 
-    /// All files that it leaves, what it says on standard error too.
+    /// All files that it writes, including its standard error.
     pub(crate) fn files(&self) -> Vec<String> {
         let complaints = format!("{}-stderr.txt", self.name);
         let own = [self.output.clone(), complaints];
         own.into_iter().chain(self.others.clone()).collect()
     }
 
-    /// The same once more with its jobs recorded, for a self-test that failed.
+    /// For a self-test that failed: the same step with its jobs recorded.
     pub(crate) fn recorded(&self) -> Option<Self> {
         let name = format!("recorded-{}", self.name.strip_prefix(SELF_TEST)?);
         let file = format!("{name}{RECORDING_END}");
@@ -111,15 +109,15 @@ impl EvidenceStep {
         Some(step)
     }
 
-    /// The program with its arguments, and its limit; or why it cannot be run.
+    /// The command and its time limit; or why it cannot run.
     pub(crate) fn command(&self, places: &StepPlaces) -> Result<(Command, Duration), &'static str> {
         let program = self.program.as_ref().map_err(|reason| *reason)?;
         let mut command = Command::new(program);
         command.args(&self.arguments).current_dir(&places.folder);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        // What was measured a moment ago, if that step has ended well.
+        // The profile of an earlier successful step, if there is one.
         let profiles = [PROFILE, FIRST_PROFILE].map(|file| places.folder.join(file));
-        // What is written by the step itself is not there yet.
+        // A profile that this step itself writes does not exist yet.
         let own = |file: &&PathBuf| self.others.iter().any(|other| file.ends_with(other));
         if let Some(profile) = profiles.iter().find(|file| file.exists() && !own(file)) {
             command.env("ROCKET_PROFILE", profile);
@@ -128,7 +126,7 @@ impl EvidenceStep {
     }
 }
 
-/// A step of this program itself.
+/// A step that runs npu-probe itself.
 fn probe(
     device: &EvidenceDevice,
     places: &StepPlaces,
@@ -141,7 +139,7 @@ fn probe(
     step
 }
 
-/// What reads files only, and the rungs.
+/// The checks that only read files, and the rungs.
 pub(crate) fn rung_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
     let doctor = |name, output, line| EvidenceStep {
         right: &[0, 3],
@@ -163,7 +161,7 @@ pub(crate) fn rung_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<Ev
     steps
 }
 
-/// A step that runs a rung, or does something with one.
+/// A step that runs a rung, or a variant of it.
 pub(crate) fn rung_step(
     device: &EvidenceDevice,
     places: &StepPlaces,
@@ -173,11 +171,11 @@ pub(crate) fn rung_step(
     probe(device, places, name, &format!("{name}.json"), line)
 }
 
-/// The default plans of a prompt, in each precision.
+/// Steps for the default plans of a prompt, one per precision.
 pub(crate) fn plan_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
     // A projection of a small transformer for 512 tokens.
     let shape = match device.is_model {
-        // What software multiplies in a moment.
+        // A size that software multiplies quickly.
         true => "128x512x512",
         false => "512x1024x2048",
     };
@@ -193,12 +191,12 @@ pub(crate) fn plan_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<Ev
     ["int8", "fp16", "int4"].map(plans).into()
 }
 
-/// What `evidence` does beyond `first`, in this order.
+/// The steps of `evidence` beyond `first`, in this order.
 pub(crate) fn evidence_steps(device: &EvidenceDevice, places: &StepPlaces) -> Vec<EvidenceStep> {
     let probe = |name, output, line: &str| probe(device, places, name, output, line);
     let calibrate = format!("calibrate --json --out {PROFILE}");
     let bench = match device.is_model {
-        // Software would multiply the usual matrices for minutes.
+        // Software would multiply the default matrices for minutes.
         true => "bench --json --repeat 2 64x512x256 8x256x256",
         false => "bench --json",
     };
@@ -218,7 +216,7 @@ pub(crate) fn evidence_steps(device: &EvidenceDevice, places: &StepPlaces) -> Ve
     ]
 }
 
-/// A prompt with llama.cpp, as it is installed.
+/// A prompt with the installed llama.cpp.
 fn llama(device: &EvidenceDevice, places: &StepPlaces) -> EvidenceStep {
     let line = "-n 16 --temp 0 --ignore-eos -no-cnv --no-display-prompt";
     let mut step = EvidenceStep::new("llama", "llama.txt", Path::new(""), line);
@@ -240,13 +238,13 @@ fn llama(device: &EvidenceDevice, places: &StepPlaces) -> EvidenceStep {
         ("GGML_ROCKET_TRACE", places.folder.join(TRACE).into()),
     ];
     if device.is_model {
-        // Small models would not pay, and no other is worth the wait.
+        // Small models would not gain, and larger ones take too long.
         step.variables.push(("GGML_ROCKET_MIN_M", "32".into()));
     }
     step
 }
 
-/// The driver suite, without what can damage a kernel or triggers its known bugs.
+/// The driver suite, without tests that can damage a kernel or trigger its known bugs.
 fn conformance(device: &EvidenceDevice, places: &StepPlaces) -> EvidenceStep {
     let line = "--except bug- --device";
     let mut step = EvidenceStep::new("conformance", "conformance.txt", Path::new(""), line);
@@ -259,7 +257,7 @@ fn conformance(device: &EvidenceDevice, places: &StepPlaces) -> EvidenceStep {
     step
 }
 
-/// A program in PATH, or beside this one.
+/// The path of a program beside this one, or in PATH.
 pub(crate) fn find(name: &str, beside: Option<&Path>) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = beside

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a program on a device with its driver: the kernel places the buffers, and the program
-//! is changed to match.
+//! Runs a program on a device through its driver: the kernel places the buffers, and the
+//! program is changed to match.
 
 use std::mem;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::relocate::{MovedBuffer, relocate};
 use crate::exit::Failure;
 use crate::table::joined;
 
-/// How long to wait for the end of the job: several times the driver's limit of 500 ms, for
-/// earlier jobs of other users.
+/// How long to wait for the job: several times the driver's limit of 500 ms, since earlier
+/// jobs of other users may run first.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Runs the program of `memory`, which is `words`.
+/// Runs the program of `memory`, whose words are `words`.
 pub(crate) fn run(
     device: &Device,
     memory: &mut ProgramMemory,
@@ -65,21 +65,20 @@ pub(crate) fn run(
     let job = RawJob {
         tasks: &[task],
         reads: &[],
-        // All of them: what a program of any kind writes is not known, and the
-        // job's fence is on those that it lists as written.
+        // All buffers: an unknown program may write any of them, and the job's fence is only
+        // on buffers that the job lists as written.
         writes: &handles,
     };
-    // SAFETY: the kernel gives a file an IOMMU domain of its own, so that all
-    // that the NPU reaches are the buffers of this file, `bos`. Their guards
-    // are gone (the loop above), and they live, or are leaked, until the job has
-    // ended. What a program does to the NPU itself is what `--unsafe-device`
-    // stands for.
+    // SAFETY: the kernel gives each file a separate IOMMU domain, so the NPU reaches only the
+    // buffers of this file, `bos`. Their guards are gone (the loop above). They live, or are
+    // leaked, until the job has ended. With `--unsafe-device` the user accepts what the
+    // program does to the NPU itself.
     #[expect(unsafe_code, reason = "raw words are what this is for")]
     unsafe { device.submit_raw(&[job]) }.map_err(Failure::device("the driver refused the job"))?;
     match finish(&bos, memory) {
         Ok(status) => end(&mut outcome, status),
         Err(error) => {
-            // The NPU may still write them.
+            // The NPU may still write to the buffers.
             mem::forget(bos);
             return Err(error);
         }
@@ -105,7 +104,7 @@ fn moved((region, bo): (&MemoryRegion, &Bo)) -> MovedBuffer {
     }
 }
 
-/// The moved buffers, in words.
+/// The moved buffers, as text.
 fn told(memory: &ProgramMemory, moved: &[MovedBuffer]) -> String {
     let places = memory.regions.iter().zip(moved);
     let elsewhere = places.filter(|(_, buffer)| buffer.from != buffer.to);
@@ -116,7 +115,7 @@ fn told(memory: &ProgramMemory, moved: &[MovedBuffer]) -> String {
     joined(told, ", ")
 }
 
-/// Waits for the job, and fetches what it left.
+/// Waits for the job, and reads the buffers back.
 fn finish(bos: &[Bo], memory: &mut ProgramMemory) -> Result<Option<FenceStatus>, Failure> {
     let until = Deadline::after(WAIT);
     let mut status = None;

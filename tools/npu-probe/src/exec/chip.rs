@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a program on a core of the model's chip, started as the kernel driver would, without a
-//! driver.
+//! Runs a program on a core of the model's chip, started as the kernel driver would start it,
+//! but without a driver.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use super::memory::ProgramMemory;
 /// Most faults that are reported; a runaway program causes millions.
 const FAULTS_KEPT: usize = 8;
 
-/// Runs `words` words of the program in `memory` on core number `index` after
-/// power-up, within so much modelled time.
+/// Runs `words` words of the program in `memory` on core `index` after power-up, for at most
+/// `budget` of modelled time.
 pub(crate) fn run(
     memory: &mut ProgramMemory,
     words: u32,
@@ -50,7 +50,7 @@ pub(crate) fn run(
     }
 }
 
-/// The regions of a run, as the core sees them.
+/// The memory of a run, as the core's bus.
 struct Mapped<'a> {
     memory: &'a mut ProgramMemory,
     faults: Vec<Fault>,
@@ -58,8 +58,8 @@ struct Mapped<'a> {
 }
 
 impl Mapped<'_> {
-    /// Goes through `len` bytes from `iova` on, region by region: `each` gets
-    /// the bytes of memory and how many came before.
+    /// Visits `len` bytes from `iova` on, region by region. `each` gets the bytes of memory
+    /// and the number of bytes before them.
     fn walk(
         &mut self,
         (master, direction): (Master, Direction),

@@ -18,16 +18,17 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// Most bytes of a region: a buffer object has fewer than 2^31.
 const REGION_MAX: u64 = (1 << 31) - PAGE;
 
-/// Pages from `start` on.
+/// A range of pages from `start` on.
 #[derive(Debug)]
 pub(crate) struct MemoryRegion {
     /// Name of the region in messages.
     pub(crate) what: String,
     /// First IOVA.
     pub(crate) start: u32,
-    /// Content of the region, whole pages.
+    /// Content of the region, in whole pages.
     pub(crate) bytes: Vec<u8>,
-    /// The file that gets this many first bytes afterwards.
+    /// A file to write afterwards, and the number of bytes from the start to
+    /// write.
     pub(crate) write_back: Option<(PathBuf, usize)>,
 }
 
@@ -42,7 +43,7 @@ impl MemoryRegion {
     }
 }
 
-/// All memory of a run, by address.
+/// All memory of a run, sorted by address.
 #[derive(Debug)]
 pub(crate) struct ProgramMemory {
     pub(crate) regions: Vec<MemoryRegion>,
@@ -51,7 +52,8 @@ pub(crate) struct ProgramMemory {
 }
 
 impl ProgramMemory {
-    /// The files' contents, zeroes for outputs elsewhere, the program.
+    /// Memory with the files' contents, zeros for other outputs, and the
+    /// program.
     pub(crate) fn new(
         inputs: &[BufferFile],
         outputs: &[OutputRegion],
@@ -129,7 +131,7 @@ impl ProgramMemory {
         self.add(what, self.program, bytes, None)
     }
 
-    /// The highest `len` bytes that no region has.
+    /// The address of the highest `len` free bytes.
     fn highest_free(&self, len: u64) -> Option<u32> {
         let mut end = Iova::END;
         for region in self.regions.iter().rev() {
@@ -141,7 +143,7 @@ impl ProgramMemory {
         u32::try_from(end.checked_sub(len)?).ok()
     }
 
-    /// Adds `bytes`, filled up to whole pages, in its place among the others.
+    /// Adds `bytes`, padded to whole pages, sorted by address.
     fn add(
         &mut self,
         what: String,
@@ -182,7 +184,7 @@ impl ProgramMemory {
         Ok(())
     }
 
-    /// The region that has `iova`, and the place of that in it.
+    /// The region that contains `iova`, and the offset of `iova` in it.
     fn find(&self, iova: u64) -> Option<(usize, usize)> {
         let starts_before = |region: &MemoryRegion| u64::from(region.start) <= iova;
         let index = self.regions.partition_point(starts_before).checked_sub(1)?;
@@ -191,13 +193,13 @@ impl ProgramMemory {
         (iova < region.end()).then_some((index, offset))
     }
 
-    /// The bytes from `iova` to the end of the region that has it.
+    /// The bytes from `iova` to the end of its region.
     pub(crate) fn at_mut(&mut self, iova: u64) -> Option<&mut [u8]> {
         let (index, offset) = self.find(iova)?;
         self.regions.get_mut(index)?.bytes.get_mut(offset..)
     }
 
-    /// Writes the requested files; the error is the first failure's.
+    /// Writes the requested files; stops at the first error.
     pub(crate) fn save(&self, outputs: &[OutputRegion]) -> Result<(), Failure> {
         for region in &self.regions {
             if let Some((file, len)) = &region.write_back {
@@ -207,7 +209,7 @@ impl ProgramMemory {
         }
         for output in outputs {
             let iova = u64::from(output.iova);
-            // Such a region was made, or found, for each output.
+            // `new` made or found a region for each output.
             let bytes = self.find(iova).and_then(|(index, offset)| {
                 let region = self.regions.get(index)?;
                 region.bytes.get(offset..offset + output.len as usize)
@@ -244,7 +246,7 @@ fn within_addresses(what: &str, end: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fills up to `len` bytes; an error where the host has no memory for that.
+/// Pads with zeros to `len` bytes; fails if the host has no memory for them.
 fn grow(what: &str, bytes: &mut Vec<u8>, len: u64) -> anyhow::Result<()> {
     let more = usize::try_from(len)? - bytes.len();
     bytes
@@ -278,7 +280,7 @@ mod tests {
         assert_eq!(program(&[], 513), 0xffff_e000);
         let top = output(0xffff_f000, 1);
         assert_eq!(program(&[output(0, 1), top.clone()], 1), 0xffff_e000);
-        // Not into a gap that is too small.
+        // The program does not fit the gap.
         let below = output(0xffff_d000, 1);
         assert_eq!(program(&[below.clone(), top.clone()], 1), 0xffff_e000);
         assert_eq!(program(&[below, top], 513), 0xffff_b000);

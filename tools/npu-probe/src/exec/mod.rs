@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One raw register program on given memory: the memory (`memory`), the model's chip (`chip`),
-//! a device with its driver (`board`), and the move of a program to other addresses
-//! (`relocate`).
+//! Runs one register program on given memory: the memory (`memory`), the model's chip
+//! (`chip`), a device with its driver (`board`), and the relocation of a program to other
+//! addresses (`relocate`).
 
 #[allow(unsafe_code)]
 pub(crate) mod board;
@@ -17,13 +17,11 @@ use relocate::RelocatedWord;
 /// The visible outcome of one program.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ProgramRun {
-    /// Whether the program completed.
     pub(crate) completed: bool,
-    /// How it ended.
     pub(crate) end: String,
-    /// PC.INTERRUPT_RAW_STATUS, where it can be seen.
+    /// PC.INTERRUPT_RAW_STATUS, if it is readable.
     pub(crate) interrupts: Option<u32>,
-    /// Modelled device time, nanoseconds, where a model ran it.
+    /// Modelled device time, nanoseconds, if a model ran the program.
     pub(crate) modelled_ns: Option<u64>,
     /// Buffers that the kernel moved: requested address, actual address.
     pub(crate) moved: Vec<(u32, u32)>,
@@ -31,7 +29,7 @@ pub(crate) struct ProgramRun {
     pub(crate) changed_words: Vec<RelocatedWord>,
     /// Traps and faults, one line each.
     pub(crate) events: Vec<String>,
-    /// Memory accesses, if they are known and wanted.
+    /// Memory accesses, if they are known and requested.
     pub(crate) accesses: Option<Vec<AccessReport>>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Moves a program to other addresses: each active DMA engine gets the new base of its buffer.
+//! Relocates a program: each active DMA engine gets the new base address of its buffer.
 //!
 //! The accesses of an engine are computed from the registers, so a number that only looks like
 //! an address is not changed.
@@ -10,12 +10,12 @@ use anyhow::{Context, ensure};
 use rknpu_regcmd::{Extent, RegisterInfo, Word, extents, tasks};
 use serde::Serialize;
 
-/// A moved buffer.
+/// A buffer and its new address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MovedBuffer {
-    /// First address that the program has for it.
+    /// Start address of the buffer in the program.
     pub(crate) from: u32,
-    /// First address that it has.
+    /// Actual start address.
     pub(crate) to: u32,
     /// Length, bytes.
     pub(crate) len: u64,
@@ -35,9 +35,7 @@ pub(crate) struct RelocatedWord {
     pub(crate) word: usize,
     /// The address register that it writes.
     pub(crate) register: String,
-    /// Value before.
     pub(crate) from: u32,
-    /// Value now.
     pub(crate) to: u32,
 }
 
@@ -45,8 +43,8 @@ fn name(register: &RegisterInfo) -> String {
     format!("{}.{}", register.block, register.name)
 }
 
-/// Changes `words` so that they touch the same bytes of the buffers at their
-/// new addresses. Nothing is changed where no buffer moved.
+/// Changes `words` so that they touch the same bytes of the buffers at their new addresses.
+/// Changes nothing if no buffer moved.
 pub(crate) fn relocate(
     words: &mut [Word],
     buffers: &[MovedBuffer],
@@ -112,7 +110,7 @@ mod tests {
 
     const PAGE: u32 = 4096;
 
-    /// A product with its matrices at `places`, and what it touches.
+    /// The words and extents of a matmul with its matrices at `places`.
     fn product(ty: MatmulType, places: [u32; 3]) -> (Vec<Word>, Vec<Extent>) {
         let ids = [0, 1, 2].map(BufferId);
         let [a, b, c] = ids.map(|id| id.at(64));
@@ -174,13 +172,13 @@ mod tests {
         let from = [0x0100_0000, 0x0200_0000, 0x0300_0000];
         let to = [0, 8 * PAGE, 16 * PAGE];
         let (one, _) = product(MatmulType::Int8ToInt32, from);
-        // What stays is not looked at.
+        // Words are not decoded if no buffer moved.
         let mut nonsense = vec![Word::from_bits(u64::MAX); 3];
         assert_eq!(relocate(&mut nonsense, &moved(to, to)).unwrap(), []);
-        // The second task goes on with the first one's addresses.
+        // The second task keeps the first one's addresses.
         let mut words = [&one[..], &one[one.len() - 2..]].concat();
         assert_eq!(relocate(&mut words, &moved(from, to)).unwrap().len(), 3);
-        // What is written is in no single buffer.
+        // The written range does not fit one buffer.
         let mut words = [&one[..], &one[one.len() - 2..]].concat();
         let mut short = moved(from, to).to_vec();
         short[2].len = u64::from(2 * PAGE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An experiment as data: buffers, jobs on them, and how to compare their outcomes.
+//! Experiments as data.
 
 use rknpu_regcmd::BufferId;
 
@@ -13,7 +13,7 @@ pub(crate) const fn input(index: u32) -> BufferId {
     BufferId(index + 1)
 }
 
-/// Jobs on buffers, and how to read their outcomes.
+/// An experiment: jobs on buffers, and how to compare their outcomes.
 #[derive(Clone, Debug)]
 pub(crate) struct Experiment {
     /// Contents of the inputs, [`input`] 0 on.
@@ -24,14 +24,13 @@ pub(crate) struct Experiment {
     pub(crate) jobs: Vec<ExperimentJob>,
     /// Whether the order of the jobs' outcomes matters.
     pub(crate) reading: OutcomeOrder,
-    /// Sides on which part of the output is wrong in an unknown way: there, wrong values other
-    /// than the model's match too.
+    /// Sides on which part of the output is wrong in an unknown way. On these, wrong values
+    /// match that differ from the model's.
     pub(crate) spoiled: &'static [&'static str],
-    /// Where its buffers lie.
     pub(crate) placement: Placement,
 }
 
-/// Where the buffers of an experiment lie.
+/// Where the buffers of an experiment are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// Nothing is at IOVA 0, and there is room on both sides of each operand.
@@ -40,8 +39,8 @@ pub(crate) enum Placement {
     ProgramAtZero,
     /// The weights, which are input 1, are at IOVA 0.
     WeightsAtZero,
-    /// The features, which are input 0, end with their buffer, behind which nothing is
-    /// mapped. Their bytes are whole pages.
+    /// The features, which are input 0, end where their buffer ends, and nothing is mapped
+    /// behind it. Their size is a multiple of the page size.
     NothingBehindFeatures,
 }
 
@@ -53,7 +52,7 @@ pub(crate) struct ExperimentJob {
     pub(crate) observed: bool,
 }
 
-/// Whether the order of jobs matters when their outcomes are compared.
+/// Whether outcomes are compared job by job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutcomeOrder {
     /// Yes: each job's outcome is compared with the same job's on the model.

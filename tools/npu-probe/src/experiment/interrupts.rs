@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::fs;
 
 const COUNTS: &str = "/proc/interrupts";
-/// End of the device's name, by which the driver asks for the line.
+/// End of the device name of an NPU core's interrupt line.
 const NPU: &str = ".npu";
 
-/// How often each core's line was raised since boot, by the device's name.
+/// Number of interrupts of each core's line since boot, by device name.
 pub(super) fn counts() -> Result<BTreeMap<String, u64>, String> {
     let text = fs::read_to_string(COUNTS).map_err(|error| format!("{COUNTS}: {error}"))?;
     let counts = parse(&text);
@@ -19,7 +19,7 @@ pub(super) fn counts() -> Result<BTreeMap<String, u64>, String> {
     }
 }
 
-/// The lines that were raised since then.
+/// The lines with more interrupts than in `before`.
 pub(super) fn raised_since(before: &BTreeMap<String, u64>) -> Vec<String> {
     let now = counts().unwrap_or_default();
     let raised = |(name, count): &(String, u64)| before.get(name).is_some_and(|was| was < count);
@@ -29,8 +29,8 @@ pub(super) fn raised_since(before: &BTreeMap<String, u64>) -> Vec<String> {
         .collect()
 }
 
-/// `45:  12  0  GICv3 142 Level  fdab9000.iommu, fdab0000.npu`: a count for each processor,
-/// then words, and the names of all devices of the line.
+/// Parses lines like `45:  12  0  GICv3 142 Level  fdab9000.iommu, fdab0000.npu`: one count
+/// per processor, then words, and the names of all devices on the line.
 fn parse(text: &str) -> BTreeMap<String, u64> {
     let line = |line: &str| {
         let mut words = line.split_whitespace().skip(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that the linker of rknpu-regcmd may refuse, run on a device or on a model
-//! that plays one: an [`Experiment`] is data, `runner` runs it.
+//! Runs programs that the linker of rknpu-regcmd may refuse, on a device or on a model set
+//! to one side of a fact: an [`Experiment`] is data, `runner` runs it.
 
 mod data;
 mod interrupts;
@@ -19,8 +19,8 @@ use npu_model::{Level, Model, ModelOptions};
 use rknpu_chip::Contested;
 use rknpu_regcmd::{ChipProfile, LaidOutTask, Layouts, MatmulTask, Program, ProgramOptions};
 
-/// Programs of products that run one behind the other in a job, each with what it may use of
-/// the one before.
+/// Programs of matmuls that run one after another in a job. `options` decide what each may
+/// reuse from the one before.
 pub(crate) fn chained(
     products: impl IntoIterator<Item = MatmulTask>,
     options: &ProgramOptions,
@@ -38,8 +38,7 @@ pub(crate) fn chained(
     programs.collect()
 }
 
-/// A silent model that behaves like silicon on these sides of contested facts, and skips the
-/// time of a hang.
+/// A silent model with these sides of contested facts, which skips the time of a hang.
 pub(crate) fn model(contested: Contested) -> Arc<Model> {
     Model::new(ModelOptions {
         level: Level::Silent,

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random operands, as bytes, whose sums are exact in every order.
+//! Random operands as bytes; their sums are exact in every order.
 
 use half::f16;
 
 use crate::data::SplitMix64;
 
-/// Bits of a random operand of floats, its sign included: multiples of 1/32
-/// below 2. Sums of 8192 products of such are exact in binary32.
+/// Bits of a random float operand, including its sign: multiples of 1/32 below 2. Sums
+/// of 8192 products of these are exact in binary32.
 const FLOAT_BITS: u32 = 7;
 const FLOAT_STEP: f32 = 1.0 / 32.0;
 
-/// Bits of a subnormal operand, its sign included: fp16 has ten bits of mantissa.
+/// Bits of a subnormal operand, including its sign: fp16 has ten mantissa bits.
 const SUBNORMAL_BITS: u32 = 11;
 
 /// Bits of a random operand of 16-bit integers.
 const WORD_BITS: u32 = 12;
 
-/// Random bytes: operands of int8, or two of int4 each.
+/// Random bytes: int8 operands, or pairs of int4 operands.
 pub(crate) fn int8s(len: usize, seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     (0..len).map(|_| random.signed(8) as u8).collect()
 }
 
-/// Random operands of int16.
 pub(crate) fn int16s(len: usize, seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     let words = (0..len).map(|_| random.signed(WORD_BITS) as i16);
@@ -38,7 +37,7 @@ pub(crate) fn fp16s(len: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Replaces the operands of fp16 that `of` chooses, by their index, with subnormal ones.
+/// Replaces fp16 operands with subnormal ones, if `of` accepts their index.
 pub(crate) fn make_subnormal(bytes: &mut [u8], seed: u64, of: impl Fn(usize) -> bool) {
     let mut random = SplitMix64::new(seed);
     let operands = bytes.as_chunks_mut::<2>().0.iter_mut().enumerate();

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs an experiment: the one place where programs go to a device that the
-//! linker of rknpu-regcmd would refuse.
+//! Runs an experiment. Only this module and `exec::board` submit programs to a device that
+//! the linker of rknpu-regcmd would refuse.
 //!
-//! Why that is sound. Each experiment has an open file of its own, so that the
-//! addresses which the NPU can reach are those of the experiment's own buffers,
-//! whatever a program makes of its registers: all else faults in the IOMMU.
-//! Beyond that, each access as rknpu-regcmd computes it must lie inside one of
-//! them, room on both sides included. While a job runs no slice of a buffer
-//! exists, and one that does not end takes its buffers with it.
+//! Why that is sound: each experiment has a separate open file, so the NPU reaches only
+//! the experiment's buffers, whatever a program writes to its registers; all other
+//! accesses fault in the IOMMU. In addition, each access that rknpu-regcmd computes must
+//! lie inside one buffer and its guards. While a job runs, no slice of a buffer exists. A
+//! job that does not end leaks its buffers.
 
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
@@ -27,16 +26,16 @@ pub(crate) const SENTINEL: u8 = 0xaa;
 /// Unused bytes in front of and behind the data of each buffer.
 pub(crate) const GUARD: usize = 64 << 10;
 
-/// How long a job may take: several times the driver's limit of 500 ms, for
-/// jobs of other files in front of it.
+/// How long to wait for a job: several times the driver's limit of 500 ms, since jobs of
+/// other files may run first.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The same for a model, which a slow processor, or an emulated one, computes.
+/// The same for the model, which may run on a slow or emulated processor.
 const MODEL_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Programs begin at multiples of this many bytes.
 const PROGRAM_ALIGNMENT: usize = 64;
 
-/// Buffers of the witness, beside the experiment's.
+/// Buffers of the witness.
 const WITNESS_IN: BufferId = BufferId(1000);
 const WITNESS_OUT: BufferId = BufferId(1001);
 
@@ -45,12 +44,12 @@ const WITNESS_OUT: BufferId = BufferId(1001);
 pub(crate) struct SeenJob {
     /// Whether it ended by itself; otherwise the driver killed it.
     pub(crate) completed: bool,
-    /// The output with the room around it.
+    /// The output with its guards.
     pub(crate) output: Vec<u8>,
 }
 
 impl SeenJob {
-    /// Atoms of its output, by their numbers, that are not as in `right`.
+    /// Indices of the atoms in its output that differ from `right`.
     pub(crate) fn wrong_atoms(&self, right: &Self) -> BTreeSet<usize> {
         const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
         let pairs = self.output.chunks(ATOM).zip(right.output.chunks(ATOM));
@@ -59,31 +58,31 @@ impl SeenJob {
     }
 }
 
-/// What ran, and how long it took.
+/// The log of an experiment: programs, times and interrupts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExperimentLog {
     /// Words of each task of the last job, with their addresses.
     pub(crate) programs: Vec<Vec<Word>>,
-    /// Of each job, from SUBMIT until its outputs were read.
+    /// Per job: the time from SUBMIT until its outputs were read.
     pub(crate) times: Vec<Duration>,
-    /// Of each job, the NPU's interrupt lines that were raised meanwhile.
+    /// Per job: the NPU's interrupt lines that were raised meanwhile.
     pub(crate) raised: Vec<Vec<String>>,
-    /// Why interrupts are unknown, if they are; if this is set they are not read.
+    /// Why interrupts are unknown; if this is set, they are not read.
     pub(crate) no_interrupts: Option<String>,
 }
 
 /// How many times, and where, the jobs of an experiment run.
 ///
-/// The driver's scheduler gives an idle file the core that the fewest files used last.
-/// So files that stay open while the next one runs its first job reach each core once
-/// (docs/driver.md); one file alone would take two cores in turn.
+/// The driver's scheduler gives an idle file the core that the fewest files used last. If
+/// each file stays open while the next one runs its first job, the files reach each core
+/// once (docs/driver.md); a single file would alternate between two cores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CoreRounds {
     /// Files that are open together: one for each core.
     pub(crate) files: u32,
-    /// How often all of them are opened.
+    /// How often all files are opened.
     pub(crate) rounds: u32,
-    /// Whether the jobs of all files are submitted before one is waited for.
+    /// Whether the jobs of all files are submitted before any of them is waited for.
     pub(crate) at_once: bool,
 }
 
@@ -105,8 +104,8 @@ pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Ve
     run_on_cores(device, experiment, CoreRounds::ONCE, &mut log)
 }
 
-/// [`run`] on each core, which also notes what it runs before it does: of each round what
-/// the files did, in their order.
+/// [`run`] on each core; logs each job before it runs. Returns the outcomes by round, then
+/// by file.
 pub(crate) fn run_on_cores(
     device: &Device,
     experiment: &Experiment,
@@ -134,7 +133,7 @@ pub(crate) fn run_on_cores(
     Ok(seen)
 }
 
-/// Submits a job through each file, and waits for all of them.
+/// Submits a job through each file, then waits for all of them.
 fn run_together(
     files: &mut [ExperimentBuffers],
     job: &ExperimentJob,
@@ -161,7 +160,7 @@ fn run_together(
     Ok(seen)
 }
 
-/// One buffer: its name, its memory, and where its data begin in it.
+/// A buffer of an experiment: its name, its memory, and the offset of its data.
 struct PlacedBuffer {
     id: BufferId,
     bo: Bo,
@@ -173,7 +172,7 @@ struct PlacedBuffer {
 struct ExperimentBuffers {
     buffers: ManuallyDrop<Vec<PlacedBuffer>>,
     program: ManuallyDrop<Bo>,
-    /// A product of zeroes, and the bytes of its sums.
+    /// A matmul of zeros, and the number of bytes of its sums.
     witness: TaskTemplate,
     sums: usize,
 }
@@ -208,7 +207,7 @@ impl ExperimentBuffers {
             });
             anyhow::Ok(())
         };
-        // The driver gives each file the lowest address that is free.
+        // The driver gives each file the lowest free address.
         let [features, weights] = [input(0), input(1)];
         let (mut early, mut late) = (None, None);
         match experiment.placement {
@@ -246,7 +245,7 @@ impl ExperimentBuffers {
         })
     }
 
-    /// Gives the buffers back; every job has ended.
+    /// Frees the buffers; every job has ended.
     fn close(self) {
         drop(ManuallyDrop::into_inner(self.buffers));
         drop(ManuallyDrop::into_inner(self.program));
@@ -261,8 +260,9 @@ impl ExperimentBuffers {
         self.buffers.iter().find(|buffer| buffer.id == wanted)
     }
 
-    /// Submits a job, with the witness as its last task: where that has run, all before it
-    /// have ended. A fence would show the same, but not if it is queried too late.
+    /// Submits a job with the witness as its last task: if the witness has run, so have
+    /// all tasks before it. A fence would show the same, but not if it is queried too
+    /// late.
     fn start(&mut self, job: &ExperimentJob, log: &mut ExperimentLog) -> anyhow::Result<Instant> {
         for buffer in self.buffers.iter_mut() {
             if [OUT, WITNESS_OUT].contains(&buffer.id) {
@@ -285,7 +285,7 @@ impl ExperimentBuffers {
         Ok(start)
     }
 
-    /// Waits for the job that was submitted then.
+    /// Waits for the job that was submitted at `start`.
     fn finish(&self, start: Instant, log: &mut ExperimentLog) -> anyhow::Result<SeenJob> {
         let output = self.await_output(OUT)?;
         log.times.push(start.elapsed());
@@ -297,11 +297,10 @@ impl ExperimentBuffers {
         })
     }
 
-    /// Each access of the tasks in `words` lies inside a buffer. Registers that
-    /// a task does not write are those of the tasks before it, which are of
-    /// the same job and so of the same core. Where there is none, as in
-    /// `fresh-stages`, they are registers that decide no address: BS and BN,
-    /// whose readers the program turns off.
+    /// Checks that each access of the tasks in `words` lies inside a buffer. A register
+    /// that a task does not write has the value of an earlier task of the same job, which
+    /// runs on the same core. If no task wrote it, as in `fresh-stages`, it affects no
+    /// address: it belongs to BS and BN, whose readers the program turns off.
     fn prove(&self, recipes: &[&TaskTemplate], words: &[Word]) -> anyhow::Result<()> {
         let tasks: Vec<_> = tasks(words).collect();
         if tasks.len() != recipes.len() {
@@ -322,7 +321,7 @@ impl ExperimentBuffers {
         Ok(())
     }
 
-    /// Puts programs where PC fetches them.
+    /// Writes the programs to the buffer from which PC fetches them.
     fn load(&mut self, programs: &[Vec<Word>]) -> anyhow::Result<Vec<RawTask>> {
         let base = self.program.iova().0;
         let mut bytes = self.program.write(Deadline::FOREVER)?;
@@ -363,13 +362,13 @@ impl ExperimentBuffers {
             reads: &reads,
             writes: &writes,
         };
-        // SAFETY: `file` was opened for this experiment and has no buffers but
-        // those of this `ExperimentBuffers`: the NPU reaches no others through it, and
-        // `prove` has computed that each access lies inside one of them. They
-        // stay alive until the job has ended: `close` is called after waits for
-        // the outputs of every job have succeeded, and nothing else frees them.
-        // No guard or slice of them exists: `start` and `load` dropped theirs,
-        // and `await_output` makes new ones when the job has ended.
+        // SAFETY: `file` was opened for this experiment and has only the buffers of this
+        // `ExperimentBuffers`: the NPU reaches no others through it, and `prove` has
+        // computed that each access lies inside one of them. They stay alive until the job
+        // has ended: `close` is called after waits for the outputs of every job have
+        // succeeded, and nothing else frees them. No guard or slice of them exists:
+        // `start` and `load` dropped theirs, and `await_output` makes new ones when the
+        // job has ended.
         unsafe { file.submit_raw(&[job]) }.context("the driver refused a job")
     }
 
@@ -388,7 +387,7 @@ impl ExperimentBuffers {
     }
 }
 
-/// A buffer object with `bytes`, and padding before and after them.
+/// A buffer object with `bytes`, and unused bytes before and after them.
 fn allocate(file: &Device, bytes: &[u8], before: usize, behind: usize) -> anyhow::Result<Bo> {
     let mut bo = file.alloc(ByteLen::new(before + bytes.len() + behind)?)?;
     let mut guard = bo.write(Deadline::FOREVER)?;
@@ -400,7 +399,7 @@ fn allocate(file: &Device, bytes: &[u8], before: usize, behind: usize) -> anyhow
     Ok(bo)
 }
 
-/// Bytes that a program takes, with what PC fetches behind it.
+/// Bytes of a program, including the word that PC fetches behind it.
 fn room_for(task: &TaskTemplate) -> usize {
     ((task.len() + 1) * size_of::<Word>()).next_multiple_of(PROGRAM_ALIGNMENT)
 }
@@ -413,7 +412,7 @@ mod tests {
     use super::*;
     use crate::calibrate::facts::{FACTS, SettlingMethod};
 
-    /// A model that takes no time to hang.
+    /// A model that skips the time of a hang.
     fn device() -> Device {
         let options = ModelOptions {
             level: Level::Silent,
@@ -423,7 +422,6 @@ mod tests {
         Model::new(options).open_device()
     }
 
-    /// The experiment that settles a fact.
     fn settling(fact: &str) -> Experiment {
         let found = FACTS.iter().find(|one| one.name == fact).unwrap();
         match found.method {
@@ -476,7 +474,7 @@ mod tests {
         assert!(seen[0].output.iter().all(|byte| *byte == SENTINEL));
     }
 
-    /// What is not known of look-ups shows in what the experiment reads.
+    /// The output shows every unknown behaviour of look-ups.
     #[test]
     fn look_ups_show_ties_roundings_and_ends() {
         let experiment = settling("lut-ends");
@@ -490,14 +488,15 @@ mod tests {
                 half(&seen.output[GUARD + 2 * at..])
             }
         });
-        // Ties to even; towards minus infinity between entries.
+        // At index steps ties go to even; between entries results round towards minus
+        // infinity.
         assert_eq!([-0.5, -1.5, -2.5].map(rising), [0.0, -2.0, -2.0]);
         assert_eq!([15.0, 17.0, 31.0].map(rising), [0.0, 1.0, 1.0]);
         assert_eq!([15.0, 17.0, 31.0].map(falling), [-1.0, -2.0, -2.0]);
-        // In a line behind entries that are not negative, down to zero.
+        // Behind an end entry that is not negative, the result falls linearly to zero.
         assert_eq!([16416.0, 65504.0].map(rising), [1020.0, 0.0]);
         assert_eq!([-16416.0, -65504.0].map(falling), [16368.0, 0.0]);
-        // As they are, behind those that are.
+        // Behind a negative end entry, the result stays that entry.
         assert_eq!([-18000.0, -65504.0].map(rising), [-16384.0; 2]);
         assert_eq!([18000.0, 65504.0].map(falling), [-1024.0; 2]);
     }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Register programs made from known good ones by changing registers, with addresses that are
-//! filled in late. The linker of rknpu-regcmd would reject most of them, since they test what
-//! is not known to work.
+//! Register programs made from known good ones by changing registers; addresses are filled in
+//! late. rknpu-regcmd's linker would reject most of them, since they test unknown behaviour.
 
 use rknpu_regcmd::{
     AddressRegister, BufferRef, EnableMask, Iova, Program, Register, RegisterInfo, RegisterSet,
     Word, regs,
 };
 
-/// The code of addition in ALU_ALGO of BS, BN and EW.
+/// Code of an addition in ALU_ALGO of BS, BN and EW.
 pub(crate) const ALU_ADD: u32 = 2;
 
-/// The program of one task.
+/// The program of one task, with changeable registers.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskTemplate {
     lines: Vec<Line>,
@@ -36,8 +35,8 @@ pub(crate) fn word_of<R: Register>(register: R) -> Word {
     Word::new(R::INFO.block.target(), R::INFO.offset, register.bits())
 }
 
-/// Writes registers, each by its fields; the others are those of a `new` register, or of its
-/// `value` in the program.
+/// Writes registers by field. Other fields come from a `new` register, or from its `value` in
+/// the program.
 macro_rules! fields {
     ($old:ident $task:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
         pastey::paste! {
@@ -52,25 +51,25 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// Writes registers, each by its fields; the others are 0.
+/// Writes registers by field; other fields are 0.
 macro_rules! put {
     ($task:expr; $($registers:tt)*) => { $crate::experiment::fields!(new $task; $($registers)*) };
 }
 pub(crate) use put;
 
-/// Changes fields of registers; the others stay as they are.
+/// Changes fields of registers; other fields keep their values.
 macro_rules! change {
     ($task:expr; $($registers:tt)*) => { $crate::experiment::fields!(value $task; $($registers)*) };
 }
 pub(crate) use change;
 
 impl TaskTemplate {
-    /// Starts these blocks, with all their registers 0.
+    /// A program that starts these blocks, with all their registers 0.
     pub(crate) fn blank(enable: EnableMask) -> Self {
         Self::of(&RegisterSet::new().program(enable))
     }
 
-    /// `program` as it is.
+    /// The template of `program`, unchanged.
     pub(crate) fn of(program: &Program) -> Self {
         let target = |index: usize| {
             let found = program.relocations().iter().find(|at| at.0 == index);
@@ -88,13 +87,11 @@ impl TaskTemplate {
         }
     }
 
-    /// Number of words.
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// A register with another value; one that was not written before is
-    /// written first.
+    /// Sets the value of a register; a new write comes first in the program.
     pub(crate) fn put<R: Register>(&mut self, register: R) -> &mut Self {
         let word = word_of(register);
         match self.lines.iter_mut().rfind(|line| line.writes(R::INFO)) {
@@ -104,7 +101,7 @@ impl TaskTemplate {
         self
     }
 
-    /// A register that the program writes, with the address of `to`.
+    /// Sets the address in a register that the program writes.
     pub(crate) fn put_address<R: AddressRegister>(&mut self, to: BufferRef) -> &mut Self {
         for line in self.lines.iter_mut().filter(|line| line.writes(R::INFO)) {
             line.to = Some(to);
@@ -118,13 +115,13 @@ impl TaskTemplate {
         R::from_bits(written.map_or(0, |line| line.word.value()))
     }
 
-    /// Where an address register points, if the program writes it.
+    /// The target of an address register, if the program writes it.
     pub(crate) fn target<R: AddressRegister>(&self) -> Option<BufferRef> {
         self.lines.iter().rfind(|line| line.writes(R::INFO))?.to
     }
 
-    /// A register whose value has an undocumented meaning. The accesses of the program are
-    /// computed with this value instead, which must cover every possible meaning.
+    /// Declares a register whose value has an undocumented meaning. Accesses are computed
+    /// with this value instead, which must cover every possible meaning.
     pub(crate) fn prove_as<R: Register>(&mut self, register: R) -> &mut Self {
         self.stand_ins.push(word_of(register));
         self
@@ -135,13 +132,13 @@ impl TaskTemplate {
         &self.stand_ins
     }
 
-    /// Without the words that write a register.
+    /// Removes the words that write a register.
     pub(crate) fn leave_out<R: Register>(&mut self) -> &mut Self {
         self.lines.retain(|line| !line.writes(R::INFO));
         self
     }
 
-    /// Words that come first, but behind those that choose register groups.
+    /// Inserts words at the start, behind those that select register groups.
     pub(crate) fn begin_with(&mut self, words: impl IntoIterator<Item = Word>) -> &mut Self {
         let pointers = |line: &&Line| {
             let register = regs::lookup(line.word.offset());
@@ -153,7 +150,7 @@ impl TaskTemplate {
         self
     }
 
-    /// Other blocks to start.
+    /// Sets the blocks to start.
     pub(crate) fn enable(&mut self, mask: EnableMask) -> &mut Self {
         for line in &mut self.lines {
             if line.word.is_enable() {
@@ -163,8 +160,8 @@ impl TaskTemplate {
         self
     }
 
-    /// Each register that `other` writes otherwise or not at all, and this program with
-    /// that one changed alone; the blocks to start are one of them.
+    /// For each register that `other` writes differently or not at all: its name and values,
+    /// and this program with only that one changed. The blocks to start count as a register.
     pub(crate) fn flipped(&self, other: &Self) -> Vec<(String, Self)> {
         let key = |word: Word| (word.target(), word.offset());
         let of = |template: &Self, line: &Line| {
@@ -202,8 +199,7 @@ impl TaskTemplate {
         flips
     }
 
-    /// The words with the addresses that `place` gives; `None` if it does not
-    /// know one.
+    /// The words, with addresses from `place`; `None` if it lacks one.
     pub(crate) fn words(&self, place: impl Fn(BufferRef) -> Option<Iova>) -> Option<Vec<Word>> {
         self.lines
             .iter()
@@ -252,7 +248,7 @@ mod tests {
         assert_eq!(values(&template, dpu::BsCfg::INFO), [0x153]);
         assert_eq!(values(&template, cna::SPointer::INFO), [14]);
         assert!(values(&template, dpu::BnCfg::INFO).is_empty());
-        // Addresses stay where they belong when words before them go or come.
+        // Addresses keep their registers when words before them are inserted or removed.
         assert_eq!(values(&template, dpu::DstBaseAddr::INFO), [0x3020]);
         assert!(template.words(|_| None).is_none());
         Ok(())
@@ -263,7 +259,7 @@ mod tests {
         let mut template = template();
         template.enable(EnableMask::PPU).begin_with([Word::NOP]);
         let words = template.words(|_| Some(Iova(0))).unwrap();
-        // Behind S_POINTER.
+        // The second word, behind S_POINTER.
         assert_eq!(words.get(1), Some(&Word::NOP));
         assert_eq!(words.last(), Some(&Word::enable(EnableMask::PPU)));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rungs that are more than a product.
+//! Rungs that are not only matmuls.
 
 use rknpu_regcmd::regs::dpu;
 
@@ -11,7 +11,8 @@ use crate::experiment::{Experiment, OUT};
 pub(super) fn form_a_behind_flying() -> anyhow::Result<Experiment> {
     let mut experiment = fp16(4, 32, &[16]).form_a().experiment()?;
     let addition = flying(FlyingOperation::Add, [0.0; 8], [0.0; 8])?;
-    // It adds the first atoms of the product's operands, and writes behind its results.
+    // The addition reads the first atoms of the matmul's operands, and writes behind
+    // its results.
     let results = experiment.output;
     experiment.output += addition.output;
     let additions = addition.jobs.into_iter().flat_map(|job| job.tasks);
@@ -22,11 +23,12 @@ pub(super) fn form_a_behind_flying() -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-/// Of each pair of a row and a column neither, one or both are subnormal.
+/// A matmul of subnormals: in a pair of a row and a column, none, one or both are
+/// subnormal.
 pub(super) fn subnormals() -> anyhow::Result<Experiment> {
     const ROWS: usize = 4;
     const CHANNELS: usize = 32;
-    /// Halves of an atom.
+    /// fp16 values per atom.
     const ATOM: usize = 8;
     let mut experiment = fp16(ROWS as u32, CHANNELS as u32, &[16]).experiment()?;
     if let [features, weights] = &mut experiment.inputs[..] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a record shows: where results are wrong and how, and on which side of a contested
-//! fact the model gives the same.
+//! Findings on a record: which results are wrong and how, and the sides of contested
+//! facts on which the model does the same.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::experiment::{Experiment, SeenJob};
 
 const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
 
-/// Contested facts about plain products, before all others.
+/// Contested facts about plain matmuls; they are tried before all others.
 const FIRST_FACTS: [&str; 6] = [
     "core-idle-mainline",
     "int8-reuse",
@@ -27,19 +27,19 @@ const FIRST_FACTS: [&str; 6] = [
     "weight-room",
 ];
 
-/// Differences of a rung from the model.
+/// The differences between a rung and the model.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RungFinding {
-    /// In sentences, of all jobs and then of the first that is wrong.
+    /// Sentences, first about all jobs, then about the first wrong one.
     pub(crate) shown: Vec<String>,
     /// Sides of contested facts, `fact=side`, on which the model does the same.
     pub(crate) as_model_with: Vec<String>,
-    /// Whether only some of its jobs are wrong, though all are alike.
+    /// Whether only some of its jobs are wrong, although all are equal.
     pub(crate) is_partial: bool,
 }
 
 impl RungFinding {
-    /// Looks at a record that is not right; `closely` at its bytes too.
+    /// Examines a record that is not right; `closely` compares its bytes too.
     pub(crate) fn of(rung: &Rung, record: &RungRecord, closely: bool) -> anyhow::Result<Self> {
         let mut shown = Vec::new();
         if let Some(error) = &record.error {
@@ -83,7 +83,7 @@ impl RungFinding {
     }
 }
 
-/// Which cores the jobs ran on that are wrong, if others are right.
+/// Files and interrupt lines of the wrong jobs, if others are right.
 fn places(record: &RungRecord) -> Vec<String> {
     let cores = record.cores.max(1) as usize;
     let (mut wrong, mut right) = (BTreeSet::new(), BTreeSet::new());
@@ -117,8 +117,8 @@ fn places(record: &RungRecord) -> Vec<String> {
     shown
 }
 
-/// Sides of contested facts on which the model does the same: to the byte, or else wrong
-/// in the same atoms.
+/// Sides of contested facts on which the model gives the same bytes; else, sides with
+/// the same wrong atoms.
 fn sides_like(
     experiment: &Experiment,
     seen: &SeenJob,
@@ -150,9 +150,9 @@ fn sides_like(
     Ok(alike)
 }
 
-/// Rows and columns of the outputs of tasks.
+/// The output of a task: rows and columns.
 struct OutputCube {
-    /// Where it begins among all results.
+    /// Offset in the experiment's output.
     start: usize,
     rows: usize,
     columns: usize,
@@ -160,7 +160,7 @@ struct OutputCube {
 }
 
 impl OutputCube {
-    /// One for each task of the experiment's job, as their registers have it.
+    /// One cube for each task of the experiment's job, from its registers.
     fn all(experiment: &Experiment) -> Vec<Self> {
         let tasks = experiment
             .jobs
@@ -184,7 +184,7 @@ impl OutputCube {
         tasks.map(cube).collect()
     }
 
-    /// Row and column of the element at a byte of the cube.
+    /// Row and column of the element at byte `at` of the cube.
     fn place(&self, at: usize) -> (usize, usize) {
         let surface = at / (self.rows * ATOM);
         let row = at / ATOM % self.rows;
@@ -195,8 +195,8 @@ impl OutputCube {
     }
 }
 
-/// Differences of jobs from those of the model: how many ended otherwise, and the
-/// elements of the first of the others that differs.
+/// Differences from the model: jobs that end differently, then the wrong elements of
+/// the first other job.
 pub(crate) fn differences(
     experiment: &Experiment,
     seen: &[SeenJob],
@@ -221,7 +221,7 @@ pub(crate) fn differences(
     shown
 }
 
-/// Which elements are wrong, and what is there instead.
+/// The wrong elements, and what they contain instead.
 fn wrong_elements(experiment: &Experiment, seen: &SeenJob, right: &SeenJob) -> Vec<String> {
     let (seen, right) = (data(experiment, seen), data(experiment, right));
     let mut told = Vec::new();
@@ -270,7 +270,7 @@ fn wrong_elements(experiment: &Experiment, seen: &SeenJob, right: &SeenJob) -> V
             cube.columns,
             first.unwrap_or_default(),
         ));
-        // The first tasks tell enough.
+        // The first tasks are sufficient.
         if told.len() == 4 {
             break;
         }
@@ -278,7 +278,7 @@ fn wrong_elements(experiment: &Experiment, seen: &SeenJob, right: &SeenJob) -> V
     told
 }
 
-/// `0-3, 8, ...`: the first stretches.
+/// The numbers as ranges, such as `0-3, 8`; `...` after the first few.
 fn ranges(numbers: &BTreeSet<usize>) -> String {
     const MOST: usize = 4;
     let mut stretches: Vec<(usize, usize)> = Vec::new();

@@ -12,7 +12,7 @@ use crate::doctor::read_records;
 const LOG: &str = "/dev/kmsg";
 /// Most lines that are kept.
 const LINES_MAX: usize = 200;
-/// Words of lines about the NPU, its memory, its power and its driver.
+/// Words that occur in messages about the NPU, its memory, its power and its driver.
 const ABOUT: [&str; 7] = [
     ".npu",
     "rocket",
@@ -23,7 +23,7 @@ const ABOUT: [&str; 7] = [
     "drm",
 ];
 
-/// The kernel's log from now on.
+/// The kernel log from a moment on.
 pub(crate) struct KernelLogTail(Result<File, String>);
 
 impl KernelLogTail {
@@ -46,7 +46,7 @@ impl KernelLogTail {
     /// Lines about the NPU since then.
     pub(crate) fn lines(self) -> Result<Vec<String>, String> {
         let records = read_records(&mut self.0?).map_err(|error| format!("{LOG}: {error}"))?;
-        // Behind a record's first line are its properties, which begin with a blank.
+        // Properties follow a record's first line; their lines begin with a blank.
         let firsts = records.lines().filter(|line| !line.starts_with(' '));
         let messages = firsts.filter_map(|line| Some(line.split_once(';')?.1));
         let about = |message: &&str| ABOUT.iter().any(|word| message.contains(word));

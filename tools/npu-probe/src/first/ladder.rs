@@ -11,27 +11,27 @@ use crate::calibrate::facts::flying::{FlyingOperation, flying};
 use crate::experiment::runner::CoreRounds;
 use crate::experiment::{Experiment, Placement};
 
-/// Start of the names of steps, and end of the names of those that change registers.
+/// Prefixes of step names, and suffix of steps that change single registers.
 pub(super) const RUNG_STEP: &str = "rung-";
 pub(crate) const HEALTH_STEP: &str = "health-";
 pub(super) const FLIPS: &str = "-flips";
 
-/// Consequence of a rung that fails while its parent passes.
+/// Consequence for the board if a rung fails and its parent passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RungMeaning {
     /// Nothing of this project works on such a board.
     Essential,
-    /// No default plan does what the rung does.
+    /// Nothing: no default plan does what the rung does.
     Unused,
-    /// Products of this precision are not for this NPU.
+    /// Matmuls of this precision cannot run on this NPU.
     Precision(Dtype),
-    /// Tiles of these precisions whose weights do not fit CBUF are not for this NPU.
+    /// Tiles of these precisions whose weights do not fit CBUF cannot run on this NPU.
     Streaming(&'static [Dtype]),
-    /// Tiles whose int8 features leave no data bank to spare are not for this NPU.
+    /// Tiles whose int8 features leave no spare data bank cannot run on this NPU.
     ExactBanks,
-    /// Tasks of this precision must not reuse data of the task before in CBUF.
+    /// Tasks of this precision must not reuse CBUF data of the task before.
     Reuse(Dtype),
-    /// Results are less exact than they should be, and nothing can be done about it.
+    /// Results are less exact than they should be; there is no workaround.
     Accuracy,
 }
 
@@ -39,23 +39,22 @@ pub(crate) enum RungMeaning {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rung {
     pub(crate) name: &'static str,
-    /// The rungs without which it is not run. From the first one it differs in one thing.
+    /// Rungs that must pass before it runs. It differs from the first of them in one thing.
     pub(crate) parents: &'static [&'static str],
-    /// The experiment, and earlier runs of it: ids of docs/evidence.md.
+    /// The experiment, with evidence ids of earlier runs (docs/evidence.md).
     pub(crate) what: &'static str,
-    /// The cause if it fails while its parent passes.
+    /// The cause, if it fails and its parent passes.
     pub(crate) cause: &'static str,
     pub(crate) meaning: RungMeaning,
-    /// Whether the cores work at once, and not one after another.
+    /// Whether the cores work at the same time, instead of one after another.
     pub(crate) at_once: bool,
     experiment: RungExperiment,
 }
 
-/// The experiment of a rung.
 #[derive(Clone, Copy, Debug)]
 enum RungExperiment {
     Product(RungProduct),
-    /// The buffers of a product, and no job.
+    /// The buffers of a matmul, without a job.
     Idle(RungProduct),
     Other(fn() -> anyhow::Result<Experiment>),
 }
@@ -79,28 +78,28 @@ impl Rung {
         LADDER.iter().find(|rung| rung.name == name)
     }
 
-    /// The rung from which it differs in one thing.
+    /// The first parent, from which the rung differs in one thing.
     pub(crate) fn parent(&self) -> Option<&'static Self> {
         Self::named(self.parents.first()?)
     }
 
-    /// The rung's step of a run.
+    /// Name of the step that runs the rung.
     pub(crate) fn step_name(&self) -> String {
         format!("{RUNG_STEP}{}", self.name)
     }
 
-    /// The step that runs its parent after it failed.
+    /// Name of the step that runs the parent after the rung failed.
     pub(crate) fn health_name(&self) -> String {
         format!("{HEALTH_STEP}{}", self.name)
     }
 
-    /// The step that changes one register of its parent at a time.
+    /// Name of the step that changes one register of the parent at a time.
     pub(crate) fn flips_name(&self) -> String {
         format!("{RUNG_STEP}{}{FLIPS}", self.name)
     }
 }
 
-/// Rows of the table: name, parents, meaning of a failure, experiment, its description and
+/// Rows of the table: name, parents, meaning of a failure, experiment, description with
 /// evidence, cause of a failure.
 macro_rules! rungs {
     ($($name:literal after [$($parent:literal),*]: $meaning:expr, $experiment:expr,
@@ -121,7 +120,7 @@ macro_rules! rungs {
 
 use RungMeaning::{Accuracy, Essential, ExactBanks, Precision, Reuse, Streaming, Unused};
 
-/// All rungs. A parent is before its children.
+/// All rungs. Parents come before their children.
 pub(crate) const LADDER: &[Rung] = rungs! {
     "driver" after []: Essential, Idle(fp16(4, 32, &[16])),
         "buffers, and no job",
@@ -148,7 +147,7 @@ pub(crate) const LADDER: &[Rung] = rungs! {
         Product(fp16(4, 32, &[16]).placed(Placement::WeightsAtZero)),
         "the same, with the weights at IOVA 0 (E-guard-page)",
         "operands at IOVA 0 do not work";
-    // Features of one page.
+    // The features take exactly one page.
     "no-slack" after ["fp16"]: Unused,
         Product(fp16(32, 64, &[16]).placed(Placement::NothingBehindFeatures)),
         "the same, with nothing mapped behind the features (E-over-read)",
@@ -270,8 +269,8 @@ pub(crate) const LADDER: &[Rung] = rungs! {
 };
 
 impl Rung {
-    /// The rung runs three times on each core, large ones once. What the model computes of the
-    /// same bytes is always the same: there each core runs it once, and one the large ones.
+    /// A rung runs three times on each core; a large one once. On the model, whose results
+    /// never vary, it runs once on each core; a large one on one core.
     pub(crate) fn rounds(&self, experiment: &Experiment, device: &DeviceInfo) -> CoreRounds {
         const TIMES: u32 = 3;
         /// Bytes of results that take long to compare on a board.

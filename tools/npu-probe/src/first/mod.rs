@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe first`: does this board do the same as its model, and if not, what
-//! differs?
+//! `npu-probe first`: checks whether this board behaves like its model, and shows what
+//! differs.
 //!
-//! A ladder of small experiments, those that others have proved first. Each rung differs
-//! from its parent in one thing, so that a rung that fails behind a parent that passes
-//! names the cause. A rung is a process of its own ([`RungRecord`] is what it leaves);
-//! all judging is done on records, by `first` on the board and by `explain` anywhere.
+//! `first` is a ladder of small experiments; those that others have proved come first.
+//! Each rung differs from its parent in one thing: if it fails and the parent passes,
+//! that thing is the cause. Each rung runs in a separate process and leaves a
+//! [`RungRecord`]. `first` judges the records on the board, `explain` anywhere.
 //!
 //! ```text
 //! ladder        the rungs: parents, what a failure means
-//! products      matrix products as rungs run them
-//! experiments   rungs that are more than a product
+//! products      matmuls of rungs
+//! experiments   rungs that are not only matmuls
 //! record        the record of a rung
 //! results       the records of a run, from its folder or its archive
 //! finding       differences of a record from the model

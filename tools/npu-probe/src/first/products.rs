@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products as rungs run them: operands in the NPU's own layouts, of random bytes whose
-//! sums are exact in every order, so that one result is right and no other.
+//! Matmuls of rungs. Operands are in the NPU's layouts, of random bytes whose sums are exact
+//! in every order, so only one result is right.
 
 use rknpu_regcmd::{MatmulForm, MatmulTask, MatmulType, ProgramOptions, ReuseRule};
 
 use crate::experiment::operands::{fp16s, int8s};
 use crate::experiment::{Experiment, ExperimentJob, OUT, Placement, TaskTemplate, chained, input};
 
-/// Products that share an operand: their common sizes, and the columns of each.
+/// Matmuls that share an operand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RungProduct {
     ty: MatmulType,
     rows: u32,
     depth: u32,
-    /// Columns of the products, which are tasks of one job.
+    /// Columns of each matmul; each is one task of the same job.
     columns: &'static [u32],
-    /// Whether they share the weights, and each has features of its own; else it is the other
-    /// way round.
+    /// Whether they share the weights and have separate features; otherwise they share the
+    /// features.
     same_weights: bool,
-    /// How their programs are made.
     options: ProgramOptions,
     placement: Placement,
 }
 
-/// Programs as built-in profiles have them, but for reuse: form B, and for int8 a spare
-/// data bank.
+/// A matmul with the options of built-in profiles, but without reuse: form B, and for int8 a
+/// spare data bank.
 const fn product(ty: MatmulType, rows: u32, depth: u32, columns: &'static [u32]) -> RungProduct {
     RungProduct {
         ty,
@@ -79,7 +78,7 @@ impl RungProduct {
         self
     }
 
-    /// The job, with its operands.
+    /// The experiment: one job, with its operands.
     pub(super) fn experiment(&self) -> anyhow::Result<Experiment> {
         let Self {
             ty, rows, depth, ..
@@ -118,7 +117,7 @@ impl RungProduct {
     }
 }
 
-/// Random bytes that are operands of this type.
+/// Random operands of this type, as bytes.
 fn operand(ty: MatmulType, bytes: usize, seed: u64) -> Vec<u8> {
     match ty {
         MatmulType::Int8ToInt32 | MatmulType::Int4ToInt16 => int8s(bytes, seed),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The record of a rung: everything that is needed to judge it again.
+//! The record of a rung: all that is needed to judge it again.
 
 use std::io::{Read, Write};
 
@@ -18,10 +18,10 @@ use crate::data::hex;
 use crate::experiment::runner::{self, CoreRounds, ExperimentLog, GUARD};
 use crate::experiment::{Experiment, SeenJob, TaskTemplate, model};
 
-/// Operands of so many bytes are kept; larger ones are made again by a program of the
-/// same version.
+/// Up to this many bytes of operands are kept. A program of the same version generates
+/// larger ones again.
 const OPERANDS_KEPT: usize = 1 << 18;
-/// Most bytes of anything in a record, against files that were made to fill a memory.
+/// Most bytes of any item of a record, so that a malicious file cannot exhaust memory.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// One run of a rung.
@@ -30,24 +30,23 @@ pub(crate) struct RungRecord {
     pub(crate) rung: String,
     /// Version of this program, which made programs and operands.
     pub(crate) version: String,
-    /// Cores of the device.
     pub(crate) cores: u32,
-    /// Whether all jobs ended with the results that the model has.
+    /// Whether all jobs ended with the model's results.
     pub(crate) right: bool,
-    /// Why it could not run, if it could not.
+    /// Why it could not run.
     pub(crate) error: Option<String>,
     pub(crate) jobs: Vec<RungJob>,
-    /// Outputs that are not right, each once, with the room around them.
+    /// Wrong outputs with their guards, each once.
     outputs: Vec<PackedBytes>,
     /// Words of the tasks of the last job, in hexadecimal.
     programs: Vec<Vec<String>>,
     operands: Vec<PackedBytes>,
     /// Kernel messages about the NPU during the run, or why they are unknown.
     pub(crate) kernel_log: Result<Vec<String>, String>,
-    /// Why the jobs' interrupts are not known, if they are not.
+    /// Why the jobs' interrupts are unknown.
     #[serde(default)]
     no_interrupts: Option<String>,
-    /// Registers of the parent's program that were changed alone, if they were.
+    /// Results of changing single registers of the parent's program, if that was done.
     #[serde(default)]
     pub(crate) flips: Vec<FlipRecord>,
 }
@@ -57,16 +56,16 @@ pub(crate) struct RungRecord {
 pub(crate) struct RungJob {
     /// Whether it ended by itself.
     pub(crate) completed: bool,
-    /// From SUBMIT until its output was read, in microseconds.
+    /// Time from SUBMIT until its output was read, microseconds.
     micros: u64,
     /// Index of its output; none if the output is right.
     pub(crate) output: Option<usize>,
-    /// The NPU's interrupt lines, of a core each, that were raised while it ran.
+    /// The NPU's interrupt lines, one per core, that were raised while it ran.
     #[serde(default)]
     pub(crate) raised: Vec<String>,
 }
 
-/// The parent's program with one register as the rung has it.
+/// A run of the parent's program with one register set to the rung's value.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FlipRecord {
     /// The register, and both values.
@@ -79,7 +78,7 @@ pub(crate) struct FlipRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PackedBytes {
     bytes: usize,
-    /// Nothing for those that can be made again.
+    /// Compressed bytes in hexadecimal; empty for operands that can be generated again.
     deflated: String,
 }
 
@@ -114,14 +113,14 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// What jobs did, and how.
+/// Outcomes of jobs, and the log of their run.
 pub(crate) struct RungRun {
     pub(crate) seen: Vec<SeenJob>,
     pub(crate) log: ExperimentLog,
 }
 
 impl RungRecord {
-    /// Runs a rung on a device and on the model.
+    /// Runs a rung on a device, and compares it with the model.
     pub(crate) fn run(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
         let experiment = rung.experiment()?;
         let rounds = rung.rounds(&experiment, &device.info());
@@ -133,7 +132,7 @@ impl RungRecord {
         Ok(record)
     }
 
-    /// Runs an experiment on a device; the record has all of it but [`RungRecord::keep`].
+    /// Runs an experiment on a device. [`RungRecord::keep`] must complete the record.
     pub(crate) fn start(
         name: &str,
         experiment: &Experiment,
@@ -158,8 +157,8 @@ impl RungRecord {
         Ok((record, seen.map(|seen| RungRun { seen, log })))
     }
 
-    /// Keeps what jobs did, with the outputs that differ from those of `right`, whose jobs
-    /// are repeated if they are fewer.
+    /// Stores the outcomes of jobs, and outputs that differ from `right`. If `right` has
+    /// fewer jobs, they repeat.
     pub(crate) fn keep(
         &mut self,
         seen: &[SeenJob],
@@ -192,9 +191,9 @@ impl RungRecord {
         Ok(())
     }
 
-    /// Runs the parent's program with one register at a time as the rung has it: those
-    /// that make it fail alone are the cause. Of a rung with other operands than its
-    /// parent there are none to try.
+    /// Runs the parent's program, each time with one register set to the rung's value.
+    /// Registers that make it fail alone are the cause. Records an error if the rung's
+    /// operands differ from the parent's.
     pub(crate) fn flip(rung: &Rung, device: &Device) -> anyhow::Result<Self> {
         let parent = rung.parent().context("it has no parent")?;
         let (mut base, child) = (parent.experiment()?, rung.experiment()?);
@@ -257,7 +256,7 @@ impl RungRecord {
         })
     }
 
-    /// What was seen of the first job that is not right.
+    /// The outcome of the first wrong job.
     pub(crate) fn first_wrong(&self) -> anyhow::Result<Option<SeenJob>> {
         let wrong = self.jobs.iter().find_map(|job| Some((job, job.output?)));
         let Some((job, index)) = wrong else {
@@ -285,12 +284,12 @@ fn last_task(experiment: &Experiment) -> Option<TaskTemplate> {
     experiment.jobs.last()?.tasks.last().cloned()
 }
 
-/// The model's outcome of a job of the rung; all its jobs are equal.
+/// The model's outcome of one job of the rung; all its jobs are equal.
 pub(crate) fn expected(experiment: &Experiment) -> anyhow::Result<Option<SeenJob>> {
     on_model(experiment, Contested::default())
 }
 
-/// The model's outcome on these sides of contested facts.
+/// The model's outcome of one job, on these sides of contested facts.
 pub(crate) fn on_model(
     experiment: &Experiment,
     contested: Contested,
@@ -301,7 +300,7 @@ pub(crate) fn on_model(
     Ok(seen.into_iter().next())
 }
 
-/// The bytes of an output without the room around them.
+/// The bytes of an output, without its guards.
 pub(crate) fn data<'a>(experiment: &Experiment, seen: &'a SeenJob) -> &'a [u8] {
     let end = GUARD + experiment.output;
     seen.output.get(GUARD..end).unwrap_or_default()

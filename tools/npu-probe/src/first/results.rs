@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All that a run has left, from its folder or its archive.
+//! All results of a run, from its folder or its archive.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ struct Index {
 }
 
 impl FirstResults {
-    /// The results of a run that continues.
+    /// Results with the outcomes of steps, still without records.
     pub(crate) fn of_steps(steps: &BTreeMap<String, EvidenceOutcome>) -> Self {
         Self {
             records: BTreeMap::new(),
@@ -36,12 +36,12 @@ impl FirstResults {
         }
     }
 
-    /// Whether a file has anything to judge.
+    /// Whether a file contains results to judge.
     pub(crate) fn reads(name: &str) -> bool {
         name == INDEX || (name.starts_with(RUNG_STEP) && name.ends_with(RECORD_END))
     }
 
-    /// Adds a file.
+    /// Adds the content of a file.
     pub(crate) fn add(&mut self, name: &str, text: &[u8]) -> anyhow::Result<()> {
         if name == INDEX {
             let index: Index = serde_json::from_slice(text).context(INDEX)?;
@@ -61,7 +61,7 @@ impl FirstResults {
         self.records.is_empty()
     }
 
-    /// What all of them say; see [`FirstReport::of`].
+    /// The verdict on all results; see [`FirstReport::of`].
     pub(crate) fn judge(mut self, closely: bool) -> anyhow::Result<FirstReport> {
         let all = std::mem::take(&mut self.records);
         let (flips, mut records): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -122,7 +122,7 @@ impl FirstResults {
 }
 
 impl FirstReport {
-    /// How a command ends that says this.
+    /// The exit status of a command with this verdict.
     pub(crate) const fn exit(&self) -> Verdict {
         match self.verdict {
             FirstVerdict::DoesNotWork | FirstVerdict::Unfinished => Verdict::Mismatch,
@@ -135,7 +135,7 @@ impl FirstReport {
 mod tests {
     use super::*;
 
-    /// A core that hangs after a rung: a model in a separate process cannot show it.
+    /// A core that hangs after a rung; a model in a separate process cannot show it.
     #[test]
     fn a_core_that_does_not_work_any_more_leaves_all_unfinished() {
         let failed = EvidenceOutcome::Ended { code: 1, ok: false };
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(report.exit(), Verdict::Mismatch);
     }
 
-    /// What this program could not do is no fault of the board.
+    /// A failure of this program is not blamed on the board.
     #[test]
     fn a_rung_without_a_record_is_told_and_blames_nothing() {
         let failed = EvidenceOutcome::Ended { code: 4, ok: false };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rungs do what their names say.
+//! Checks that rungs do what their names say.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn parents_come_first_and_names_once() {
     }
 }
 
-/// The planner's rules could leave a bit unset without a word.
+/// The planner's rules could silently leave a bit unset.
 #[test]
 fn rungs_of_reuse_and_streaming_do_so() {
     for rung in LADDER.iter().filter(|rung| rung.name.contains("reuse")) {
@@ -64,7 +64,8 @@ fn rungs_of_reuse_and_streaming_do_so() {
     assert_eq!(["tasks-2", "tasks-16", "tasks"].map(count), [2, 16, 64]);
 }
 
-/// Files that stay open reach all cores equally often; a lone one takes two in turn.
+/// Files that stay open reach all cores equally often; a single file alternates
+/// between two.
 #[test]
 fn a_rung_runs_three_times_on_each_core() {
     let [rung, large] = ["fp16", "fp16-streams-large"].map(|name| Rung::named(name).unwrap());
@@ -98,7 +99,7 @@ fn a_rung_runs_three_times_on_each_core() {
         }
         assert_eq!(runs, [wanted; 3], "{rounds:?}");
     }
-    // What takes long to compare runs once on each core, and once on the model.
+    // Large rungs run once on each core of a board, and once on the model.
     let experiment = large.experiment().unwrap();
     for (device, files) in [(board, 3), (software, 1)] {
         let rounds = large.rounds(&experiment, &device);
@@ -106,7 +107,7 @@ fn a_rung_runs_three_times_on_each_core() {
     }
 }
 
-/// Silicon that takes subnormal operands for 0 is seen by rows and columns.
+/// A chip that flushes subnormal operands to 0 shows in whole rows and columns.
 #[test]
 fn flushed_subnormals_show_in_their_rows_and_columns() {
     let experiment = subnormals().unwrap();
@@ -121,7 +122,8 @@ fn flushed_subnormals_show_in_their_rows_and_columns() {
         let seen = run(&model(Contested::default()).open_device(), &experiment).unwrap();
         let (seen, right) = (data(&experiment, &seen[0]), data(&experiment, &right));
         let pairs = seen.chunks(4).zip(right.chunks(4)).enumerate();
-        // Four channels of a row in each atom, all rows of them one after another.
+        // Each atom holds four channels of a row; the atoms of all rows follow each
+        // other.
         let place = |index: usize| (index / 4 % 4, index / 16 * 4 + index % 4);
         let wrong = pairs.filter(|(_, (seen, right))| seen != right);
         wrong

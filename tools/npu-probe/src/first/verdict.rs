@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The verdict on all rungs, and the profile that follows from it.
+//! The verdict on all rungs, and the resulting profile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,11 +17,11 @@ use crate::table::joined;
 
 /// Cores of an RK3588.
 const CORES: u32 = 3;
-/// How a profile names what `first` found.
+/// Evidence in a profile for choices of `first`.
 const EVIDENCE: &str = "npu-probe first";
 
-/// Rungs that settle a contested fact, and its switch: on its default side where the rung
-/// passes.
+/// Rungs that settle a contested fact, and the fact's switch. If the rung passes, the
+/// default side holds.
 const SETTLED: [(&str, &str); 5] = [
     ("form-a", "core-idle-mainline"),
     ("int8-reuse", "int8-reuse"),
@@ -30,24 +30,23 @@ const SETTLED: [(&str, &str); 5] = [
     ("no-slack", "over-read"),
 ];
 
-/// Rungs behind which tasks of a precision may use the features that an equal task left in
-/// CBUF. Form A is not allowed behind any: it saves 144 bytes of a program, below a
-/// thousandth of a task's time.
+/// Rungs that allow tasks of a precision to reuse the features that an equal task left in
+/// CBUF, if they pass. No rung allows form A: it saves only 144 bytes of a program, below
+/// a thousandth of a task's time.
 const ALLOWING_REUSE: [(&str, Dtype); 2] = [
     ("int8-reuse-large", Dtype::Int8),
     ("int4-reuse-large", Dtype::Int4),
 ];
 
-/// Changes of a profile, in sentences.
+/// Changes of a profile, as sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProfileChanges {
-    /// What the board must avoid.
+    /// What is avoided because it failed on this board.
     pub(crate) avoided: Vec<String>,
-    /// What is allowed because it was right on this board.
+    /// What is allowed because it passed on this board.
     pub(crate) allowed: Vec<String>,
 }
 
-/// The state of a rung.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum RungState {
@@ -62,24 +61,24 @@ pub(crate) enum RungState {
     },
 }
 
-/// A rung that failed though its parent passed.
+/// The cause of a failure: a rung that failed although its parent passed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FirstCause {
-    /// The rung; `cores` where it is no rung.
+    /// Name of the rung, or `cores`, or the name of a plan's step.
     pub(crate) name: String,
     pub(crate) sentence: String,
-    /// The experiment, and the facts about it in docs/evidence.md.
+    /// The experiment, with evidence ids of docs/evidence.md.
     pub(crate) what: &'static str,
-    /// What was seen of it.
+    /// What the run showed.
     pub(crate) shown: Vec<String>,
     /// Sides of contested facts, `fact=side`, on which the model does the same.
     pub(crate) as_model_with: Vec<String>,
-    /// Registers that make the parent's program fail when they are changed alone.
+    /// Registers that make the parent's program fail when changed alone.
     pub(crate) registers: Vec<String>,
 }
 
 impl FirstCause {
-    /// One of which nothing more is known.
+    /// A cause without further details.
     fn new(name: &str, sentence: String) -> Self {
         Self {
             name: name.to_owned(),
@@ -92,33 +91,33 @@ impl FirstCause {
     }
 }
 
-/// The verdict in a word.
+/// The kind of the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FirstVerdict {
     Works,
     WorksWithout,
     DoesNotWork,
-    /// A core does not work any more, so that not all rungs could be run.
+    /// A core no longer works, so not all rungs could run.
     Unfinished,
 }
 
-/// What `first` and `explain` say.
+/// The report of `first` and `explain`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FirstReport {
     pub(crate) version: &'static str,
     pub(crate) verdict: FirstVerdict,
-    /// The verdict for people.
+    /// The verdict as a sentence.
     pub(crate) sentence: String,
     pub(crate) causes: Vec<FirstCause>,
-    /// What else a reader should know.
+    /// Further notes, such as kernel messages.
     pub(crate) notes: Vec<String>,
     pub(crate) rungs: BTreeMap<String, RungState>,
 }
 
 impl FirstReport {
-    /// Judges all rungs by their records, and by what is known of those without one;
-    /// `closely` compares wrong results with those of the model, which takes a while.
+    /// Judges all rungs by their records, or by `died` if they left none. `closely`
+    /// compares wrong results with the model's, which takes a while.
     pub(crate) fn of(
         records: &BTreeMap<String, RungRecord>,
         died: &BTreeMap<String, String>,
@@ -151,7 +150,8 @@ impl FirstReport {
         Ok(report)
     }
 
-    /// Since this rung failed what worked before does not.
+    /// Sets the verdict to unfinished: since `rung` failed, an experiment that passed
+    /// before fails too.
     pub(super) fn leave_unfinished(&mut self, rung: &str) {
         self.verdict = FirstVerdict::Unfinished;
         self.sentence = broken_since(rung);
@@ -197,7 +197,8 @@ impl FirstReport {
         }
     }
 
-    /// The default plans of a prompt, which nothing but a rung can explain.
+    /// Adds failed default plans of a prompt as causes, unless a failed rung explains
+    /// them.
     fn judge_plans(&mut self, plans: &BTreeMap<String, bool>) {
         let unexplained = self
             .failed()
@@ -245,13 +246,12 @@ impl FirstReport {
         };
     }
 
-    /// Rungs that failed.
     fn failed(&self) -> impl Iterator<Item = &'static Rung> {
         let causes = self.causes.iter();
         causes.filter_map(|cause| Rung::named(&cause.name))
     }
 
-    /// Precisions whose products are not for this NPU.
+    /// Precisions whose matmuls cannot run on this NPU.
     fn refused(&self) -> Vec<Dtype> {
         let of = |rung: &Rung| match rung.meaning {
             RungMeaning::Precision(dtype) => Some(dtype),
@@ -260,8 +260,8 @@ impl FirstReport {
         self.failed().filter_map(of).collect()
     }
 
-    /// `base` without what failed on this board and with what passed on it, and what was
-    /// changed.
+    /// `base` without what failed on this board and with what passed on it; and the
+    /// changes.
     pub(crate) fn profile(&self, base: &Profile, board: Board) -> (Profile, ProfileChanges) {
         let mut profile = base.clone();
         let mut changes = ProfileChanges::default();
@@ -304,7 +304,7 @@ impl FirstReport {
         for (rung, dtype) in ALLOWING_REUSE {
             let choice = profile.choices.reuse.of_mut(dtype);
             let has_passed = matches!(self.rungs.get(rung), Some(RungState::Passed));
-            // A calibrated board is not checked again.
+            // A calibrated board keeps its choice.
             if has_passed && !profile.measured && choice.value == ReuseRule::Never {
                 *choice = SourcedChoice {
                     value: ReuseRule::EqualResident,
@@ -337,7 +337,6 @@ impl FirstReport {
         (profile, changes)
     }
 
-    /// For people.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("\nVERDICT    {}\n", self.sentence);
         for cause in &self.causes {
@@ -381,13 +380,13 @@ pub(crate) fn broken_since(rung: &str) -> String {
     )
 }
 
-/// Registers each of which alone makes the parent's program fail.
+/// Registers that make the parent's program fail when changed alone.
 fn smallest(flips: &[FlipRecord]) -> Vec<String> {
     let failing = flips.iter().filter(|flip| !flip.right);
     failing.map(|flip| flip.register.clone()).collect()
 }
 
-/// The kernel's words about rungs that failed, or why there are none.
+/// Kernel messages about failed rungs, or why they are unknown.
 fn notes(records: &BTreeMap<String, RungRecord>) -> Vec<String> {
     const MOST: usize = 3;
     let mut notes = Vec::new();

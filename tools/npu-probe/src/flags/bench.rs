@@ -62,7 +62,7 @@ impl BenchFlags {
         }
     }
 
-    /// File descriptors to use on a device with so many cores.
+    /// Number of file descriptors to use on a device with this many cores.
     pub(crate) fn fds(&self, cores: u32) -> usize {
         let cores = usize::try_from(cores).unwrap_or(1).max(1);
         self.fds.map_or(cores, NonZeroUsize::get)

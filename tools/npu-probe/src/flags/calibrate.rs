@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::common::{DeviceFlags, ReportFlags};
 
-/// The word for all facts.
+/// The name that stands for all facts.
 const ALL: &str = "all";
 
 /// Options of `calibrate`.
@@ -52,7 +52,7 @@ impl CalibrateFlags {
         self.verbose || !self.is_whole()
     }
 
-    /// Names of the facts; none for all.
+    /// Names of the facts to check; empty for all.
     pub(crate) fn facts(&self) -> Vec<String> {
         let named = self.facts.iter().filter(|name| *name != ALL);
         named.cloned().collect()

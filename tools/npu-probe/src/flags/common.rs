@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options that several commands have.
+//! Options that several commands share.
 
 use std::path::PathBuf;
 

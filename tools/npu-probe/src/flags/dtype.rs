@@ -24,10 +24,10 @@ pub(crate) enum OperandDtypes {
 }
 
 impl OperandDtypes {
-    /// The types that are measured by default.
+    /// The types that `bench` measures by default.
     pub(crate) const PLAIN: [Self; 3] = [Self::Int8, Self::Fp16, Self::Int4];
 
-    /// The type that the NPU multiplies in.
+    /// The type in which the NPU multiplies.
     pub(crate) const fn dtype(self) -> Dtype {
         match self {
             Self::Int8 | Self::W8a8 => Dtype::Int8,

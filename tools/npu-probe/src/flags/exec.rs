@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The options of `exec`, with memory ranges.
+//! Options of `npu-probe exec`, and its memory ranges.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -62,11 +62,11 @@ pub(crate) struct ExecFlags {
 pub(crate) struct BufferFile {
     pub(crate) iova: u32,
     pub(crate) file: PathBuf,
-    /// Whether the file gets the content afterwards.
+    /// Whether the file is updated after the run.
     pub(crate) write_back: bool,
 }
 
-/// A value of `--out`: a range of memory that a file gets afterwards.
+/// A value of `--out`: a range of memory that is written to a file after the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputRegion {
     pub(crate) iova: u32,
@@ -82,7 +82,7 @@ fn iova(text: &str) -> Result<u32, String> {
     };
     parsed
         .ok()
-        // The parsers take a sign.
+        // The number parsers accept a sign.
         .filter(|_| !text.contains('+'))
         .ok_or_else(|| {
             format!("`{text}` is not a number below 2^32, decimal or hexadecimal after 0x")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of `npu-probe first`, of its rungs, and of `npu-probe explain`.
+//! Options of `npu-probe first`, `npu-probe rung` and `npu-probe explain`.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of plans, besides sizes and precision.
+//! Options of plans, apart from sizes and precision.
 
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
@@ -58,7 +58,8 @@ pub(crate) struct MachineFlags {
 }
 
 impl MachineFlags {
-    /// With the tiles that a board would use, also on the software model.
+    /// The same options, but with the tiles that a board would use, also on the software
+    /// model.
     pub(crate) const fn as_npu(self) -> Self {
         Self {
             as_npu: true,
@@ -66,8 +67,8 @@ impl MachineFlags {
         }
     }
 
-    /// Options of plans for this device, from its board's profile; and why an existing profile
-    /// is not used.
+    /// Plan options for this device, from its board's profile; and why an existing profile is
+    /// not used.
     pub(crate) fn options(&self, info: &DeviceInfo) -> (PlanOptions, Option<String>) {
         let (mut options, refused) = PlanOptions::for_device(info);
         let mut profile = Profile::clone(&options.profile);
@@ -102,7 +103,7 @@ impl PlanningFlags {
         }
     }
 
-    /// `int4_depth_within` of the requested channels, for weights with rows of `k`.
+    /// `int4_depth_within` of the requested channels, for weights with `k` channels per row.
     pub(crate) fn int4_depth(&self, dtype: Dtype, k: usize) -> Option<usize> {
         self.int4_depth
             .filter(|_| dtype == Dtype::Int4)

@@ -61,7 +61,7 @@ pub(crate) struct SelfTestFlags {
 }
 
 impl SelfTestFlags {
-    /// Where the jobs are recorded, if they are.
+    /// The file of the recording, if one was requested.
     pub(crate) fn record_file(&self) -> Option<PathBuf> {
         let dumped = || Some(self.dump.as_ref()?.join("jobs.rkcap"));
         self.files.record.clone().or_else(dumped)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From bytes to the head of one file.
+//! Parses the head of one GGUF file.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read};
@@ -13,31 +13,31 @@ const UNREADABLE: &str = "cannot read the file";
 
 const MAGIC: [u8; 4] = *b"GGUF";
 const VERSIONS: std::ops::RangeInclusive<u32> = 2..=3;
-/// Key of the multiple at which data begin, and what holds without it.
+/// Key of the alignment of the data, and its default.
 const ALIGNMENT: (&str, u64) = ("general.alignment", 32);
 
-// Limits: some ten times what published models have.
+// Limits: about ten times the values of published models.
 const MAX_VALUES: u64 = 1 << 16;
 pub(super) const MAX_TENSORS: u64 = 1 << 16;
-/// Bytes of a key or of a tensor's name; ggml's own tensors have 63.
+/// Bytes of a key or of a tensor's name; names in ggml have at most 63.
 const MAX_NAME: u64 = 1 << 10;
-/// Bytes of a text that is kept; longer ones are not used.
+/// Bytes of a text that is kept; longer texts are not used.
 const MAX_TEXT: u64 = 1 << 8;
-/// Bytes of the head, most of which is the vocabulary.
+/// Bytes of the head; most of it is the vocabulary.
 const MAX_HEAD: u64 = 1 << 28;
-/// Arrays within arrays.
+/// Depth of nested arrays.
 const MAX_DEPTH: usize = 4;
-/// Elements along a dimension, of a matrix, and matrices of a tensor.
+/// Elements per dimension, elements per matrix, and matrices per tensor.
 const MAX_SIZE: u64 = 1 << 24;
 const MAX_MATRIX: u64 = 1 << 34;
 const MAX_MATRICES: u64 = 1 << 16;
 
-/// What a file says before its data.
+/// The head of a file: everything before its data.
 #[derive(Debug)]
 pub(super) struct GgufHead {
     pub(super) values: HashMap<String, GgufValue>,
     pub(super) tensors: Vec<GgufTensor>,
-    /// Where data begin.
+    /// Offset of the data.
     data: u64,
 }
 
@@ -47,7 +47,7 @@ impl GgufHead {
         let is_gguf = match bytes.array() {
             Ok(magic) => magic == MAGIC,
             Err(error) if error.is::<io::Error>() => return Err(error),
-            // It is shorter.
+            // The file is shorter than the magic.
             Err(_) => false,
         };
         ensure!(
@@ -87,7 +87,8 @@ impl GgufHead {
         })
     }
 
-    /// Whether a file of so many bytes has the data of all tensors whose format is known.
+    /// Checks that a file of `has` bytes has the data of all tensors of known
+    /// formats.
     pub(super) fn check_data(&self, has: u64) -> anyhow::Result<()> {
         for tensor in &self.tensors {
             let begin = self.data.saturating_add(tensor.offset);
@@ -105,7 +106,7 @@ impl GgufHead {
 
 struct HeadReader<R> {
     from: R,
-    /// Bytes that were read.
+    /// Bytes read so far.
     at: u64,
 }
 
@@ -146,7 +147,7 @@ impl<R: Read> HeadReader<R> {
         Ok(())
     }
 
-    /// `None` if it is no text, or not one to be shown on a terminal.
+    /// A text of `bytes` bytes; `None` if it is not printable UTF-8.
     fn text(&mut self, bytes: u64) -> anyhow::Result<Option<String>> {
         self.advance(bytes)?;
         let mut text = Vec::new();
@@ -163,7 +164,7 @@ impl<R: Read> HeadReader<R> {
         )
     }
 
-    /// A value of this type, `depth` arrays deep.
+    /// A value of type `type_id`, nested in `depth` arrays.
     fn value(&mut self, key: &str, type_id: u32, depth: usize) -> anyhow::Result<GgufValue> {
         let signed = |number: i64| u64::try_from(number).map(GgufValue::Number);
         let value = match type_id {
@@ -238,7 +239,7 @@ impl<R: Read> HeadReader<R> {
     }
 }
 
-/// Bytes of a value whose type says them.
+/// Bytes of a value, if its type has a fixed size.
 const fn fixed_bytes(type_id: u32) -> Option<u64> {
     match type_id {
         0 | 1 | 7 => Some(1),

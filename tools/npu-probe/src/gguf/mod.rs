@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The heads of a GGUF model's files: its description, without weights. Follows docs/gguf.md
-//! of ggml, versions 2 and 3.
+//! Reads the heads of a GGUF model's files: its description, without weights. Follows
+//! docs/gguf.md of ggml, versions 2 and 3.
 //!
-//! The files come from strangers: each count and length has a limit, and the file must be
-//! as long as its head says.
+//! The files are not trusted: each count and length has a limit, and the file must be at
+//! least as long as its head says.
 
 mod head;
 mod split;
@@ -20,7 +20,7 @@ use npu_offload::NumberFormat;
 
 use head::{GgufHead, MAX_TENSORS};
 
-/// A value of the head, of the types that are used.
+/// A value of the head; only types that are used are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GgufValue {
     /// An integer that is not negative.
@@ -31,20 +31,20 @@ pub(crate) enum GgufValue {
     Other,
 }
 
-/// A tensor that the file has.
+/// The description of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GgufTensor {
     pub(crate) name: String,
-    /// Elements of each dimension, the fastest first, none of them 0.
+    /// Elements of each dimension, the fastest first; none is 0.
     pub(crate) dimensions: [usize; 4],
     /// `enum ggml_type`.
     pub(crate) type_id: u32,
-    /// Where its data begin, from the first tensor's.
+    /// Offset of its data from the first tensor's.
     offset: u64,
 }
 
 impl GgufTensor {
-    /// Its number format and the name of that; `None` if it is unknown.
+    /// Its number format and the format's name; `None` if it is unknown.
     pub(crate) fn format(&self) -> Option<(&'static str, NumberFormat)> {
         NumberFormat::of_ggml(self.type_id)
     }
@@ -57,7 +57,7 @@ impl GgufTensor {
     }
 }
 
-/// A model, of one file or several.
+/// A model: the heads of its files.
 #[derive(Debug)]
 pub(crate) struct GgufModel {
     values: HashMap<String, GgufValue>,
@@ -68,12 +68,11 @@ pub(crate) struct GgufModel {
 }
 
 impl GgufModel {
-    /// The value of this key.
     pub(crate) fn value(&self, key: &str) -> Option<&GgufValue> {
         self.values.get(key)
     }
 
-    /// Reads the heads of a model's files, of which `path` is one.
+    /// Reads the heads of all files of the model to which `path` belongs.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let model = Self::read_parts(path)?;
         if let Some(kind) = model.other_kind() {
@@ -82,7 +81,8 @@ impl GgufModel {
         Ok(model)
     }
 
-    /// What the file is if it is no model, by the keys that llama.cpp's converters write.
+    /// The kind of a file that is not a model, from the keys that llama.cpp's converters
+    /// write.
     fn other_kind(&self) -> Option<&'static str> {
         let is = |key: &str, text: &str| match self.value(key) {
             Some(GgufValue::Text(value)) => value == text,
@@ -130,10 +130,10 @@ impl GgufModel {
     }
 }
 
-/// In how many files a model is.
+/// Key of the number of files of a model.
 const SPLIT_COUNT: &str = "split.count";
 
-/// An error if a file has more of something than any model has.
+/// Fails if a file has more of something than any model.
 pub(crate) fn check_count(what: &str, count: u64, most: u64) -> anyhow::Result<()> {
     if count > most {
         bail!("the file claims {count} {what}, more than any model has; it is damaged");
@@ -141,7 +141,7 @@ pub(crate) fn check_count(what: &str, count: u64, most: u64) -> anyhow::Result<(
     Ok(())
 }
 
-/// The head of one file, which is long enough for its data.
+/// The head of one file; checks that the file has all its data.
 fn read_head(path: &Path) -> anyhow::Result<GgufHead> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let bytes = file.metadata()?.len();

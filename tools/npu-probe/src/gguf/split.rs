@@ -7,13 +7,13 @@ use anyhow::bail;
 
 use super::check_count;
 
-/// More files than any model is in.
+/// More files than any model has.
 const MAX_PARTS: u64 = 1000;
-/// Missing files that are named.
+/// Most missing files that an error names.
 const MAX_NAMED: usize = 4;
 
-/// All files of the model that `path` is a part of, in order; `None` if its name does not
-/// say that it is one.
+/// All files of the model to which `path` belongs, in order; `None` if its name is not
+/// that of a split model.
 pub(super) fn parts(path: &Path) -> anyhow::Result<Option<Vec<PathBuf>>> {
     let name = path.file_name().and_then(|name| name.to_str());
     let Some((prefix, count)) = name.and_then(split_name) else {
@@ -36,7 +36,7 @@ pub(super) fn parts(path: &Path) -> anyhow::Result<Option<Vec<PathBuf>>> {
     bail!("the model has {count} files; these are missing in the same folder: {missing}")
 }
 
-/// What is before `-00001-of-00003.gguf`, and the number of files.
+/// The part before `-00001-of-00003.gguf`, and the number of files.
 fn split_name(name: &str) -> Option<(&str, usize)> {
     let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (prefix, index) = rest.rsplit_once('-')?;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Heads of any bytes.
+//! Parses heads of arbitrary bytes.
 
 use proptest::prelude::*;
 
 use super::head::GgufHead;
 use super::*;
 
-/// A head with a value of each kind and a tensor.
+/// A head with one value of each kind, and a tensor.
 fn small() -> Vec<u8> {
     let mut bytes = b"GGUF\x03\0\0\0".to_vec();
     bytes.extend([1_u64, 4].map(u64::to_le_bytes).concat());

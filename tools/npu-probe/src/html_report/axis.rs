@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Places of values in a picture, and the round values that axes are marked with.
+//! Axes of pictures: positions of values, and round values for marks.
 
-/// Where values are, from the start of an axis to its end, in the picture's units.
+/// An axis: maps values to positions in the picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PictureAxis {
     /// Values at both ends; the first is less than the second, and both are finite.
@@ -10,7 +10,7 @@ pub(super) struct PictureAxis {
     is_log: bool,
 }
 
-/// The most marks of an axis.
+/// Most marks of an axis.
 const MOST_MARKS: i32 = 8;
 
 impl PictureAxis {
@@ -35,7 +35,7 @@ impl PictureAxis {
         }
     }
 
-    /// A value's place; of one beyond an end, the end's.
+    /// The position of a value; values beyond an end are moved to it.
     pub(super) fn at(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.is_log { value.log10() } else { value };
         let (from, to) = (scale(self.values.0), scale(self.values.1));
@@ -48,7 +48,7 @@ impl PictureAxis {
         self.values
     }
 
-    /// Powers of ten, or multiples of 1, 2 or 5 of one.
+    /// Values of the marks: powers of ten, or 1, 2 or 5 times a power of ten.
     pub(super) fn marks(&self) -> Vec<f64> {
         let (from, to) = self.values;
         if self.is_log {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Input files of the report, and their kinds.
+//! Input files of the page, and their kinds.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -17,9 +17,9 @@ use crate::calibrate::CalibrateReport;
 use crate::doctor::DoctorReport;
 use crate::report::SelfTestReport;
 
-/// The longest trace: somewhat more than the backend writes.
+/// Longest trace: slightly more than the backend writes.
 const MOST_OF_TRACE: u64 = 2 << 30;
-/// The longest of all other files, which are read as a whole.
+/// Longest file of any other kind; these are read as a whole.
 const MOST_OF_OTHERS: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
 
@@ -44,7 +44,7 @@ pub(crate) enum ReportInputError {
     },
 }
 
-/// What a file is.
+/// The content of a file, by kind.
 #[derive(Debug)]
 pub(super) enum ReportContent {
     Doctor(DoctorReport),
@@ -55,12 +55,12 @@ pub(super) enum ReportContent {
     Trace(TraceSlices),
 }
 
-/// A file, read.
+/// An input file that was read.
 #[derive(Debug)]
 pub(crate) struct ReportInput {
-    /// Without its folder, which is private.
+    /// File name without its folder, which is private.
     pub(super) name: ShownText,
-    /// When it was written.
+    /// Time of its last change.
     pub(super) written: SystemTime,
     pub(super) content: ReportContent,
 }
@@ -81,7 +81,7 @@ impl ReportInput {
 pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError> {
     let mut reader = BufReader::new(file.take(MOST_OF_TRACE));
     if reader.fill_buf()?.trim_ascii_start().starts_with(b"[") {
-        // The only one that may be too long to be read as a whole.
+        // Only a trace may be too long to read as a whole.
         let what = "a trace";
         let shape = |source: serde_json::Error| match source.classify() {
             serde_json::error::Category::Data => ReportInputError::Shape { what, source },
@@ -100,7 +100,7 @@ pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError
         return Err(ReportInputError::Unknown);
     };
     if let Some(events) = object.remove("traceEvents") {
-        // Its texts are made safe as they are taken.
+        // Parsing makes its texts safe.
         return typed("a trace", events).map(ReportContent::Trace);
     }
     object.values_mut().for_each(make_showable);
@@ -121,7 +121,7 @@ pub(super) fn content(file: impl Read) -> Result<ReportContent, ReportInputError
     }
 }
 
-/// Makes all texts safe to show: files are not trusted.
+/// Makes all texts safe to show, since files are not trusted.
 fn make_showable(value: &mut Value) {
     match value {
         Value::String(text) => *text = ShownText::from(&**text).to_string(),

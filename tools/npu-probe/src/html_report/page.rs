@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page: a summary, and a section for each file.
+//! Renders the page: a summary, and one section per file.
 
 use maud::{Markup, html};
 
@@ -11,12 +11,12 @@ use crate::doctor::{DoctorReport, DoctorRow};
 use crate::exit::Verdict;
 use crate::report::{DeviceReport, SelfTestReport};
 
-/// What computed the figures.
+/// The device that computed the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FiguresOf {
     Npu,
     Model,
-    /// Unknown.
+    /// No device, or an unknown one.
     Unknown,
 }
 
@@ -77,7 +77,7 @@ impl ReportInput {
         }
     }
 
-    /// The title and the body of its section; none for a self-test, which shares one.
+    /// The title and body of its section; none for self-tests, which share one.
     fn section(&self) -> Option<(&'static str, Markup)> {
         Some(match &self.content {
             ReportContent::Doctor(doctor) => ("The machine", doctor.section()),
@@ -106,7 +106,7 @@ impl ReportInput {
         }
     }
 
-    /// The device that computed, if one did.
+    /// The device that computed the figures, if any.
     fn device(&self) -> Option<&DeviceReport> {
         match &self.content {
             ReportContent::SelfTest(test) => Some(&test.device),
@@ -117,7 +117,7 @@ impl ReportInput {
     }
 }
 
-/// Verdict, date and conditions.
+/// The summary: verdict, date and conditions.
 fn summary(inputs: &[ReportInput], tests: &[&SelfTestReport]) -> Markup {
     let doctors = inputs.iter().filter_map(ReportInput::doctor);
     let mut sentences: Vec<String> = doctors.clone().map(DoctorReport::verdict).collect();
@@ -150,7 +150,7 @@ fn summary(inputs: &[ReportInput], tests: &[&SelfTestReport]) -> Markup {
     }
 }
 
-/// The whole file: well-formed XML too.
+/// The whole page, which is also well-formed XML.
 pub(crate) fn page(inputs: &[ReportInput]) -> String {
     let all: Vec<FiguresOf> = inputs.iter().map(ReportInput::figures_of).collect();
     let (class, banner) = FiguresOf::banner(&all);
@@ -188,7 +188,7 @@ pub(crate) fn page(inputs: &[ReportInput]) -> String {
     page.into_string() + "\n"
 }
 
-/// What one file says, or all self-tests.
+/// A section for one file, or for all self-tests.
 fn section(title: &str, of: FiguresOf, from: &ShownText, body: Markup) -> Markup {
     html! { section {
         h2 { (title) " " @if of != FiguresOf::Unknown {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A roofline plot of matmuls, with the roofs of memory and MAC arrays, as SVG.
+//! Draws a roofline plot of matmuls as SVG, with the limits of memory and MAC arrays.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use super::axis::PictureAxis;
 use super::text::number;
 use crate::bench::BenchReport;
 
-/// Operations of a multiply-accumulate.
+/// Operations per multiply-accumulate.
 const OPERATIONS: f64 = 2.0;
 
 const GIGA: f64 = 1e9;
 
-/// The rate of the MAC arrays in one precision, and its colour.
+/// A roof: the rate of the MAC arrays in one precision, and its colour.
 struct Roof {
     dtype: Dtype,
     color: &'static str,
@@ -37,16 +37,16 @@ static ROOFS: [Roof; 3] = [
     },
 ];
 
-/// The colour of products that the NPU multiplies in a precision of no roof.
+/// Colour of matmuls in a precision without a roof.
 const NO_ROOF: &str = "#808080";
 
 impl Roof {
-    /// The one of products that the NPU multiplies in `dtype`.
+    /// The roof of matmuls in `dtype`.
     fn of(dtype: Dtype) -> Option<&'static Self> {
         ROOFS.iter().find(|roof| roof.dtype == dtype)
     }
 
-    /// 10^9 operations a second that the machine can do at `intensity` operations a byte.
+    /// 10^9 operations per second of the machine at `intensity` operations per byte.
     fn at(&self, machine: &Machine, intensity: f64) -> f64 {
         (memory(machine) * intensity).min(self.peak(machine))
     }
@@ -57,7 +57,7 @@ impl Roof {
     }
 }
 
-/// What memory gives the cores, gigabytes a second.
+/// Memory bandwidth of all cores together, gigabytes per second.
 fn memory(machine: &Machine) -> f64 {
     machine.dram.shared_bytes_per_second as f64 / GIGA
 }
@@ -68,7 +68,7 @@ const LEFT: f64 = 52.0;
 const BOTTOM: f64 = 296.0;
 const DOT: f64 = 4.5;
 
-/// A product in the picture, at its row's number.
+/// A matmul in the plot, labelled with the number of its row.
 struct RooflineDot {
     row: usize,
     intensity: f64,
@@ -100,7 +100,7 @@ impl BenchReport {
         dots
     }
 
-    /// The picture, or nothing where no product is.
+    /// The plot; nothing if there is no matmul.
     pub(super) fn roofline(&self) -> Markup {
         let machine = &self.conditions.machine;
         let dots = self.dots();
@@ -119,7 +119,7 @@ impl BenchReport {
         let y = PictureAxis::log((low / 2.0, high * 2.0), (BOTTOM, 10.0));
         let line = |roof: &Roof| {
             let (from, to) = x.ends();
-            // Straight but for the corner where both roofs meet.
+            // The roof is straight except at the corner of both limits.
             let corner = roof.peak(machine) / roof.at(machine, 1.0).max(f64::MIN_POSITIVE);
             let points = [from, corner.clamp(from, to), to];
             let place = |at: f64| format!("{:.1},{:.1}", x.at(at), y.at(roof.at(machine, at)));
@@ -148,7 +148,7 @@ impl BenchReport {
                     @let (cx, cy) = (x.at(dot.intensity), y.at(dot.gops));
                     @let fill = if dot.is_measured { dot.color } else { "none" };
                     circle cx=(format!("{cx:.1}")) cy=(format!("{cy:.1}")) r=(DOT) stroke=(dot.color) stroke-width="1.6" fill=(fill) {}
-                    // One number for each product.
+                    // One label per matmul.
                     @if dot.is_measured || self.conditions.device.is_model {
                         text x=(format!("{:.1}", cx + DOT + 2.0)) y=(format!("{:.1}", cy - DOT)) { (dot.row) }
                     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report's section for each kind of file.
+//! Renders the section of each kind of file.
 
 use maud::{Markup, html};
 use npu_matmul::Profile;
@@ -17,7 +17,7 @@ use crate::report::{DeviceReport, SelfTestReport};
 const GIGA: f64 = 1e9;
 const PS_PER_US: f64 = 1e6;
 
-/// What measurements on a device depend on.
+/// The conditions of measurements on a device.
 pub(super) fn device_facts(device: &DeviceReport) -> Vec<(&'static str, String)> {
     let host = &device.host;
     let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
@@ -61,7 +61,7 @@ impl DoctorReport {
     }
 }
 
-/// All self-tests, in one table.
+/// All self-tests, as one table.
 pub(super) fn self_tests(tests: &[&SelfTestReport]) -> Markup {
     let rows = tests.iter().flat_map(|test| {
         let problem = &test.problem;
@@ -172,7 +172,7 @@ impl CalibrateReport {
     }
 }
 
-/// A board's profile.
+/// A board's profile, as a table.
 pub(super) fn profile(profile: &Profile) -> Markup {
     let (machine, host) = (&profile.machine, &profile.host);
     let gigabytes = |bytes: u64| format!("{} GB/s", number(bytes as f64 / GIGA));
@@ -213,7 +213,7 @@ pub(super) fn profile(profile: &Profile) -> Markup {
     }
 }
 
-/// The profile with its decided facts.
+/// The profile, and its decided facts.
 pub(super) fn profile_and_facts(whole: &Profile) -> Markup {
     html! {
         (profile(whole))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that nobody would write by chance.
+//! Tests the page with malformed and hostile files.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::input::{ReportInput, content};
 use super::page;
 use super::text::ShownText;
 
-/// The page of files, which must be well-formed XML.
+/// The page of these files; checks that it is well-formed XML.
 fn page_of(files: &[Value]) -> String {
     let read = |file: &Value| ReportInput {
         name: ShownText::from(HOSTILE),
@@ -110,7 +110,7 @@ fn figures_of_the_software_model_are_called_so() {
     model["conditions"]["device"]["is_model"] = true.into();
     let page = page_of(&[model.clone()]);
     assert!(page.contains(">NOT MEASURED ON AN NPU") && page.contains("no NPU</span>"));
-    // Nothing that software took is a point of the roofline.
+    // Wall times of the software model are not points of the roofline.
     assert_eq!(page.matches("<circle").count(), 1);
     assert!(page_of(&[model, bench(1.0)]).contains(">MIXED"));
 }

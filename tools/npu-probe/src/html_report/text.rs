@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Texts of files, made safe to show: files are not trusted.
+//! Texts from files, made safe to show, since files are not trusted.
 
 use std::fmt;
 
 use maud::{Markup, PreEscaped, Render};
 use serde::{Deserialize, Deserializer};
 
-/// The most characters of a text that is shown.
+/// Most characters of a text that is shown.
 const MOST_SHOWN: usize = 300;
 
-/// A text of a file: cut where it is too long, escaped where it is shown.
+/// A text from a file: cut if it is too long; escaped when it is rendered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShownText(String);
 
@@ -23,7 +23,7 @@ impl From<&str> for ShownText {
     }
 }
 
-/// Neither what XML has no place for, nor what turns the direction of the text around it.
+/// Replaces characters that XML forbids or that change the direction of text.
 fn shown_char(c: char) -> char {
     let turns =
         matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -60,7 +60,7 @@ impl Render for ShownText {
     }
 }
 
-/// A number of a file, however large or small, in a few characters.
+/// A number from a file, of any size, in a few characters.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         size if size < 1e9 && size.fract() == 0.0 => format!("{value:.0}"),
@@ -71,7 +71,7 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// A time, given in microseconds.
+/// A time in microseconds as text, with a suitable unit.
 pub(super) fn time(us: f64) -> String {
     let (unit, value) = match us.abs() {
         size if size >= 1e6 => ("s", us / 1e6),
@@ -81,7 +81,7 @@ pub(super) fn time(us: f64) -> String {
     format!("{} {unit}", number(value))
 }
 
-/// A text in which what stands between backticks is code.
+/// Renders a text; parts between backticks become code.
 pub(super) fn with_code(text: &ShownText) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
     maud::html! { @for (index, part) in parts.iter().enumerate() {
@@ -89,14 +89,13 @@ pub(super) fn with_code(text: &ShownText) -> Markup {
     } }
 }
 
-/// A cell of a table.
 pub(super) struct TableCell {
     is_number: bool,
     text: ShownText,
 }
 
 impl TableCell {
-    /// Names and short words stay in one line, sentences have room.
+    /// Style of the cell: names and short words stay on one line, sentences wrap.
     fn class(&self) -> &'static str {
         const SHORT: usize = 22;
         const LONG: usize = 36;
@@ -154,10 +153,10 @@ impl From<&ShownText> for TableCell {
     }
 }
 
-/// The most rows of a table.
+/// Most rows of a table.
 const MOST_ROWS: usize = 500;
 
-/// A table, which scrolls by itself where the screen is narrow.
+/// A table, which scrolls horizontally on narrow screens.
 pub(super) fn table<const COLUMNS: usize>(
     head: [&str; COLUMNS],
     rows: impl ExactSizeIterator<Item = [TableCell; COLUMNS]>,
@@ -181,7 +180,7 @@ pub(super) fn table<const COLUMNS: usize>(
     }
 }
 
-/// A table whose rows become blocks where the screen is narrow; a row has a class.
+/// A table whose rows become blocks on narrow screens; each row has a class.
 pub(super) fn blocks<'a, const COLUMNS: usize>(
     head: [&str; COLUMNS],
     rows: impl Iterator<Item = (&'a str, [TableCell; COLUMNS])>,
@@ -196,19 +195,19 @@ pub(super) fn blocks<'a, const COLUMNS: usize>(
     } }
 }
 
-/// What a reader sees after a click.
+/// Content that a click unfolds.
 pub(super) fn folded(summary: &str, body: Markup) -> Markup {
     maud::html! { details { summary { (summary) } (body) } }
 }
 
-/// Names and what they stand for, two columns.
+/// A list of names and values, in two columns.
 pub(super) fn facts<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> Markup {
     maud::html! { dl { @for (name, text) in pairs {
         div { dt { (name) } dd { (with_code(&ShownText::from(&*text))) } }
     } } }
 }
 
-/// Markup that is this program's own.
+/// Markup from this program, which needs no escaping.
 pub(super) const fn own(markup: &'static str) -> PreEscaped<&'static str> {
     PreEscaped(markup)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The timeline: a row for each thread and core, as SVG.
+//! Draws the timeline as SVG: one row per thread and core.
 
 use std::fmt::Write;
 
@@ -9,17 +9,17 @@ use super::axis::PictureAxis;
 use super::text::{ShownText, time};
 use super::trace::{SliceKind, TimedSlice, TraceSlices, TraceTrack};
 
-/// Units of the picture; one is a pixel on a wide screen.
+/// Sizes in units of the picture; a unit is a pixel on a wide screen.
 const WIDTH: f64 = 900.0;
 const LABELS: f64 = 116.0;
 const ROW: f64 = 20.0;
 const MARKS: f64 = 20.0;
-/// Slices that are nearer to each other are drawn as one.
+/// Slices with a smaller distance are drawn as one.
 const NEAR: f64 = 0.75;
-/// The most rows of a picture.
+/// Most rows of a picture.
 const MOST_ROWS: usize = 20;
 
-/// One picture: some processes of a trace in a stretch of their clock.
+/// One picture: the tracks of one clock, in a window of time.
 pub(super) struct TraceTimeline<'a> {
     trace: &'a TraceSlices,
     tracks: Vec<(TraceTrack, &'a [TimedSlice])>,
@@ -28,8 +28,8 @@ pub(super) struct TraceTimeline<'a> {
 }
 
 impl<'a> TraceTimeline<'a> {
-    /// All tracks whose times are measured, or all whose times are modelled; `None`
-    /// without any. `window` is of their clock, all of it without one.
+    /// All tracks with modelled times, or all with measured ones; `None` if there
+    /// are none. `window` is a part of their clock; without it all of it is drawn.
     pub(super) fn new(
         trace: &'a TraceSlices,
         modelled: bool,
@@ -55,12 +55,12 @@ impl<'a> TraceTimeline<'a> {
         })
     }
 
-    /// How much of the clock is shown, microseconds.
+    /// Length of the drawn window, microseconds.
     pub(super) fn span(&self) -> f64 {
         self.window.1 - self.window.0
     }
 
-    /// The picture and the names of its colours.
+    /// The picture and its legend.
     pub(super) fn draw(&self, title: &str) -> Markup {
         let axis = PictureAxis::linear((0.0, self.span()), (LABELS, WIDTH - 8.0));
         let mut rows = Vec::new();
@@ -105,7 +105,7 @@ impl<'a> TraceTimeline<'a> {
         }
     }
 
-    /// One path for each kind of slice in a row.
+    /// The slices of a row: one path per kind.
     fn paths(&self, slices: &[TimedSlice], axis: &PictureAxis, y: f64) -> Vec<(SliceKind, String)> {
         let (from, to) = self.window;
         let path = |kind: SliceKind| {
@@ -138,7 +138,7 @@ impl<'a> TraceTimeline<'a> {
     }
 }
 
-/// A name that fits the place of labels.
+/// A name, cut to fit the space for labels.
 fn short(name: &ShownText) -> ShownText {
     const MOST: usize = 17;
     match name.chars().nth(MOST) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A trace in Chrome's format, and the part of it that is drawn.
+//! Reads a trace in Chrome's format, and keeps the part that is drawn.
 //!
-//! Events are taken one by one as the file is read, so that a trace of any length takes
-//! bounded memory; what is left out is counted.
+//! Events are processed while the file is read, so a trace of any length takes bounded
+//! memory. Events that are left out are counted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,14 +12,14 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 
 use super::text::ShownText;
 
-/// The most slices that are kept, 24 bytes each.
+/// Most slices that are kept, 24 bytes each.
 const MOST_SLICES: usize = 2_000_000;
-/// The most tracks, and the most names of them.
+/// Most tracks, and most names of tracks.
 const MOST_TRACKS: usize = 64;
-/// Products of the table: the longest.
+/// Matmuls of the table: the longest ones.
 const MOST_PRODUCTS: usize = 10;
 
-/// Process and thread of the format.
+/// Process and thread of an event.
 pub(super) type TraceTrack = (u64, u64);
 
 /// The kinds of work in drawing order: name, colour, distance from the edges of a row.
@@ -37,7 +37,7 @@ const KINDS: [(&str, &str, f64); 11] = [
     ("other", "#8c6d4f", 6.0),
 ];
 
-/// Matmuls, and what has no other kind.
+/// Matmuls, and all work without a kind.
 const PRODUCT: SliceKind = SliceKind(1);
 const OTHER: SliceKind = SliceKind(10);
 
@@ -50,7 +50,7 @@ impl SliceKind {
         (0..KINDS.len()).map(Self)
     }
 
-    /// By the category, or where there is none by the name.
+    /// The kind of an event: from its category, or from its name if it has none.
     fn of(category: Option<&str>, name: &str) -> Self {
         let word = category.unwrap_or_else(|| name.split(' ').next().unwrap_or_default());
         let word = match word {
@@ -69,13 +69,13 @@ impl SliceKind {
         KINDS[self.0].1
     }
 
-    /// How far it is from the edges of its row.
+    /// Distance from the edges of its row.
     pub(super) const fn inset(self) -> f64 {
         KINDS[self.0].2
     }
 }
 
-/// Microseconds of the trace's clock.
+/// A slice of a track; times in microseconds of the trace's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimedSlice {
     pub(super) from: f64,
@@ -83,7 +83,7 @@ pub(super) struct TimedSlice {
     pub(super) kind: SliceKind,
 }
 
-/// A product of the table.
+/// A matmul of the table.
 #[derive(Clone, Debug)]
 pub(super) struct LongProduct {
     pub(super) name: ShownText,
@@ -99,7 +99,7 @@ impl LongProduct {
     }
 }
 
-/// All that is kept.
+/// The kept part of a trace.
 #[derive(Debug, Default)]
 pub(super) struct TraceSlices {
     processes: BTreeMap<u64, ShownText>,
@@ -107,7 +107,7 @@ pub(super) struct TraceSlices {
     pub(super) tracks: BTreeMap<TraceTrack, Vec<TimedSlice>>,
     kept: usize,
     pub(super) left_out: usize,
-    /// The longest ones, in this order.
+    /// The longest matmuls, longest first.
     pub(super) products: Vec<LongProduct>,
 }
 
@@ -122,7 +122,7 @@ impl TraceSlices {
                 self.threads.insert(track, event.args.name);
             }
             ("X", _) => self.add_slice(track, event),
-            // Arrows, and what other programs write.
+            // Arrows, and events of other programs.
             _ => {}
         }
     }
@@ -154,24 +154,23 @@ impl TraceSlices {
         }
     }
 
-    /// Name of a process.
     pub(super) fn process(&self, process: u64) -> ShownText {
         let named = self.processes.get(&process).cloned();
         named.unwrap_or_else(|| ShownText::from(&*format!("process {process}")))
     }
 
-    /// Name of a thread or core.
     pub(super) fn thread(&self, track: TraceTrack) -> ShownText {
         let named = self.threads.get(&track).cloned();
         named.unwrap_or_else(|| ShownText::from(&*format!("thread {}", track.1)))
     }
 
-    /// Whether times of a process are the timing model's, which has a separate clock.
+    /// Whether the times of a process come from the timing model, which has a separate
+    /// clock.
     pub(super) fn is_modelled(&self, process: u64) -> bool {
         self.process(process).contains("(modelled)")
     }
 
-    /// Whether the software model computed, by the names.
+    /// Whether the software model computed, according to the names.
     pub(super) fn is_model(&self) -> bool {
         let mut names = self.processes.values();
         names.any(|name| name.contains("software model") || name.contains("(modelled)"))

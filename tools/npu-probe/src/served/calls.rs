@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls of programs, on any device.
+//! Counts the calls of programs, on any device.
 
 use std::fmt::Write as _;
 
 use npu_server::Counts;
 use serde::Serialize;
 
-/// The calls of programs, whatever the device.
+/// The calls of programs, on any kind of device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct ProgramCalls {
     pub(super) opens: u64,
@@ -14,13 +14,14 @@ pub(super) struct ProgramCalls {
     pub(super) clients_died: u64,
     pub(super) bos: u64,
     pub(super) bo_bytes: u64,
-    /// What went through the CPU's caches, which a board's CPU takes its time for.
+    /// Calls and bytes that pass through the CPU's caches; they take CPU time on a
+    /// board.
     pub(super) preps: u64,
     pub(super) prep_bytes: u64,
     pub(super) finis: u64,
     pub(super) fini_bytes: u64,
     pub(super) submits: u64,
-    /// Jobs in these submits.
+    /// Jobs of all submits.
     pub(super) jobs: u64,
 }
 
@@ -58,7 +59,7 @@ impl ProgramCalls {
     }
 }
 
-/// Adds a line of a report: a name, and what is said of it.
+/// Adds a line to a report: a name and its text.
 pub(super) fn push_line(text: &mut String, name: &str, says: &str) {
     let _ = writeln!(text, "npu-probe: {name:<10} {says}");
 }

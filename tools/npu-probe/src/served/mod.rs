@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The served device, and how programs used it.
+//! Reports how programs used the served device.
 
 mod calls;
 mod of_model;
@@ -37,7 +37,7 @@ pub(crate) fn options(model: &ModelFlags) -> Result<ModelOptions, Failure> {
             )));
         }
     }
-    // Later ones win.
+    // Later options override earlier ones.
     if let Some(cores) = model.cores {
         let _ = write!(text, ",cores={cores}");
     }
@@ -56,7 +56,7 @@ enum Summary {
     Node(UseOfNode),
 }
 
-/// The report of a run, and the timeline for a trace.
+/// The report of a run, and its timeline for a trace.
 pub(crate) struct UseReport {
     summary: Summary,
     timeline: Option<DeviceTimeline>,
@@ -72,7 +72,7 @@ impl UseReport {
         }
     }
 
-    /// The report of a real device; with how the jobs ended, if they were
+    /// The report of a real device. `ended`: how the jobs ended, if they were
     /// recorded.
     pub(crate) fn of_node(counts: &Counts, node: &ForwardService, ended: Option<Outcomes>) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl UseReport {
         }
     }
 
-    /// The timeline for ui.perfetto.dev, of a model.
+    /// The timeline for ui.perfetto.dev, if the device is a model.
     pub(crate) fn trace(&self) -> Option<String> {
         self.timeline.as_ref().map(DeviceTimeline::to_chrome_trace)
     }

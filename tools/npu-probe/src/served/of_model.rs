@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How programs used the software model, which reports all of its work.
+//! Reports how programs used the software model, which records all its work.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ const HERTZ_PER_MEGAHERTZ: u64 = 1_000_000;
 
 const MICROSECONDS_PER_SECOND: f64 = 1e6;
 
-/// What programs did with the device.
+/// The use of the model by programs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct ModelUse {
     #[serde(flatten)]
@@ -36,21 +36,21 @@ pub(super) struct ModelUse {
     words: u64,
     macs: u64,
     bytes_moved: u64,
-    /// Jobs whose tasks, words, MACs, bytes and times are not in here.
+    /// Jobs that are missing in tasks, words, MACs, bytes and times.
     jobs_not_recorded: u64,
-    /// Identifier to the number of tasks that met it.
+    /// Number of tasks with a trap, by the trap's identifier.
     traps: BTreeMap<String, u64>,
-    /// The first diagnosis of each: values, rule and remedy.
+    /// The first diagnosis of each trap: values, rule and remedy.
     diagnoses: BTreeMap<String, String>,
-    /// Bugs of the real kernel that the programs ran into.
+    /// Bugs of the real kernel that the programs triggered.
     kernel_bugs: BTreeMap<&'static str, KernelBug>,
-    /// What else the model noticed, in the order of the first time.
+    /// Other events of the model, in the order of their first occurrence.
     events: Vec<ModelEvent>,
-    /// Events before those, which the model has forgotten; traps, kernel bugs,
-    /// drops and kills among them are counted above.
+    /// Earlier events that the model has forgotten. Traps, kernel bugs, drops
+    /// and kills among them are counted above.
     events_left_out: u64,
     cores: Vec<Core>,
-    /// The NPU's clock, which modelled times assume.
+    /// The NPU clock that modelled times assume.
     clock_hz: u64,
     modelled_end_us: f64,
 }
@@ -59,22 +59,22 @@ pub(super) struct ModelUse {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct KernelBug {
     times: u64,
-    /// What the program did the first time.
+    /// The first call that triggered it.
     first: String,
 }
 
-/// Something that the model noticed.
+/// An event of the model, and how often it occurred.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct ModelEvent {
     what: String,
     times: u64,
 }
 
-/// Jobs that one core ran, and the time they took.
+/// Jobs that one core ran, and their time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 struct Core {
     jobs: u64,
-    /// Modelled time with a job, microseconds.
+    /// Modelled time during which the core had a job, microseconds.
     modelled_busy_us: f64,
 }
 
@@ -125,8 +125,8 @@ impl ModelUse {
         }
     }
 
-    /// Notes what may have happened before. Traps alone and kernel bugs are in
-    /// the counts.
+    /// Counts an event with earlier equal ones. Traps and kernel bugs are
+    /// counted elsewhere.
     fn notice(&mut self, event: &Event) {
         if matches!(event, Event::Diagnosed { .. } | Event::KernelBug { .. }) {
             return;
@@ -235,8 +235,8 @@ mod tests {
     use npu_model::driver::Arena;
     use rocket_uapi::sys;
 
-    /// Closed without GEM_CLOSE of an object whose dma-buf outlives the file:
-    /// two ways that lead to the same bug.
+    /// Each file is closed without GEM_CLOSE of its object, and the object's
+    /// dma-buf outlives it: two ways to the same bug.
     #[test]
     fn a_bug_of_the_kernel_is_told_once_with_a_count() {
         let model = Model::new(ModelOptions::default());
@@ -250,7 +250,7 @@ mod tests {
             drop(file);
             drop(dma_buf);
         }
-        // Notices that the dma-bufs are closed.
+        // The model notices that the dma-bufs are closed.
         drop(model.open_file());
         let text = ModelUse::new(ProgramCalls::default(), &model, None).text();
         assert_eq!(text.matches("use-after-close").count(), 1, "{text}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How programs used a real device.
+//! Reports how programs used a real device.
 
 use std::fmt::Write as _;
 
@@ -9,17 +9,18 @@ use serde::Serialize;
 
 use super::calls::{ProgramCalls, push_line};
 
-/// How programs used a real device, which reports nothing about its work.
+/// The use of a real device by programs; the device reports nothing about its
+/// work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct UseOfNode {
     node: String,
     driver: String,
     #[serde(flatten)]
     calls: ProgramCalls,
-    /// How they ended; known of jobs that were recorded.
+    /// How the jobs ended, if they were recorded.
     #[serde(flatten)]
     ended: Option<Ended>,
-    /// Tasks that were submitted, those of jobs that the driver dropped included.
+    /// Submitted tasks, including those of jobs that the driver dropped.
     tasks: u64,
     words: u64,
 }
@@ -30,7 +31,7 @@ struct Ended {
     jobs_completed: u64,
     jobs_dropped: u64,
     jobs_killed: u64,
-    /// Jobs whose SUBMIT failed, or whose end was not seen.
+    /// Jobs whose SUBMIT failed, or whose end was not observed.
     jobs_others: u64,
 }
 

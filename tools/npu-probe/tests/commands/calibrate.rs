@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe calibrate` on software models, and what the other commands make of the
-//! profile.
+//! `npu-probe calibrate` on software models, and the use of the profile by other
+//! commands.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,6 @@ use crate::common::{command, has, read_json, words};
 use rknpu_regcmd::timing::Machine;
 use serde_json::Value;
 
-/// Where profiles are looked for.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Named(&'a Path),
@@ -53,7 +52,7 @@ fn a_model_is_found_as_it_is_and_planned_for() {
         assert_eq!(profile["machine"]["clock_hz"], mhz * 1_000_000);
         assert_eq!(profile["machine"]["dram"]["core_bytes_per_clock"], 8);
         assert_eq!(profile["board"]["is_model"], true);
-        // What the model has: rocket under mainline Linux.
+        // The model's costs are those of rocket in mainline Linux.
         let driver = Machine::RK3588.driver;
         for (cost, true_ps) in [
             ("submit_ps", driver.submit_ps),
@@ -70,7 +69,7 @@ fn a_model_is_found_as_it_is_and_planned_for() {
         let is_question = |fact: &Value| fact["sentence"].as_str().unwrap().ends_with('?');
         assert!(facts.iter().all(is_question));
 
-        // The same again.
+        // A second run gives the same profile.
         let first = fs::read(&file).unwrap();
         assert_eq!(read_json(&file)["profile"], *profile);
         json(&device, none, &line);
@@ -124,7 +123,7 @@ fn another_boards_profile_is_refused_by_name() {
     let plan = json(device, Place::Named(&missing), "plan 4x64x32");
     let why = plan["profile_refused"].as_str().unwrap();
     has(why, &["missing.json"]);
-    // Calibrating again mends it.
+    // A new calibration replaces the broken file.
     json(device, users, "calibrate");
     assert!(json(device, users, "plan 4x64x32")["profile_refused"].is_null());
 }
@@ -142,7 +141,7 @@ fn a_clock_that_memory_hides_is_told_as_the_least() {
     }
 }
 
-/// What was measured before the process was killed is in the file, which is whole.
+/// A kill leaves a complete file with all that was measured before.
 #[test]
 fn a_kill_loses_no_part_that_has_ended() {
     let folder = tempfile::tempdir().unwrap();
@@ -154,7 +153,7 @@ fn a_kill_loses_no_part_that_has_ended() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // The machine first, then one fact after the other.
+    // The machine is measured first, then one fact after another.
     let profile = loop {
         let ended = child.try_wait().unwrap();
         if file.exists() {
@@ -191,7 +190,7 @@ fn a_profile_that_cannot_be_written_is_told() {
     assert_eq!(code, 2, "{err}");
 }
 
-/// The page has each fact with its question.
+/// docs/profile.md has each fact with its question.
 #[test]
 fn the_page_explains_every_fact() {
     let folder = tempfile::tempdir().unwrap();

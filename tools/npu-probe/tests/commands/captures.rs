@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The commands on capture files, as their users run them.
+//! The commands on capture files.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The binary as its users run it: exit codes, JSON, dumps, pipes.
+//! The binary: exit codes, JSON, dumps, pipes.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::Value;
 fn alone_it_tests_and_says_on_what() {
     let said = text("");
     has(&said, &["model", "C[64,64]", "int8", "seed 1", "words"]);
-    // The model's time must not be taken for the NPU's.
+    // Output must not present the model's time as an NPU's.
     has(&said, &["PASS (software model) all 4096", "not an NPU"]);
 }
 
@@ -103,7 +103,7 @@ fn facts_are_on_another_side_or_on_none() {
         &["tf32-operand: nearest (the model's default is truncated)"],
     );
 
-    // A model that hangs wherever silicon only computes something wrong.
+    // A model that hangs where silicon only gives wrong results.
     let strict = "calibrate --facts small-exponent --device model:level=strict";
     let (said, _) = fails(strict, 1);
     let ended = "job 0 did not end, on the model it ended";
@@ -144,7 +144,7 @@ fn facts_that_others_depend_on_come_first() {
 
 #[test]
 fn facts_are_told_as_json() {
-    // Two facts, in the order in which they are settled.
+    // Two facts, in the order of the experiments.
     let report = json("calibrate --facts wedge,tf32-operand");
     assert_eq!(report["settled"], true);
     assert_eq!(report["device"]["is_model"], true);
@@ -203,7 +203,7 @@ fn exit_codes() {
         (3, "soak --device /nonexistent --seconds 0"),
     ] {
         let (_, err) = fails(line, code);
-        // Exactly one of them speaks, and never by a panic.
+        // Exactly one of them prints something, and never a panic.
         assert_eq!(code == 0, err.is_empty(), "{line}:\n{err}");
         assert!(!err.contains("panicked"), "{err}");
     }
@@ -220,7 +220,7 @@ fn the_environment_chooses_and_the_option_overrides() {
     }
 }
 
-/// The first program of a recording of the self-test, as `decode` prints it.
+/// The first program of a self-test's recording, as `decode` prints it.
 fn recorded_program(recording: &Path) -> String {
     let report = json_of(&["decode", "--job", "0", recording.to_str().unwrap()]);
     let lines = report["jobs"][0]["programs"][0]["disassembly"].as_array();
@@ -242,7 +242,7 @@ fn a_dump_holds_all_and_can_be_replayed() {
         assert!(replayed["jobs"][0]["bytes_compared"].as_u64() > Some(0));
     }
 
-    // The program as text, and as binary, says the same.
+    // The program is the same as text and as binary.
     let file = |name: &str| base.path().join(name).display().to_string();
     let program = recorded_program(&jobs);
     has(&program, &["CNA"]);
@@ -262,7 +262,7 @@ fn a_dump_holds_all_and_can_be_replayed() {
     assert!(decoded.starts_with(&format!("# {heading}\n")));
 }
 
-/// Also of a run that failed, which is what it is for.
+/// A failed run leaves a dump too, which is its purpose.
 #[test]
 fn a_dump_of_a_killed_job_says_so() {
     let base = tempfile::tempdir().unwrap();
@@ -291,8 +291,7 @@ fn a_reader_that_goes_away_is_no_error() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // The only reading end is closed before anything can be written to it,
-        // or soon after.
+        // The only reading end is closed before the first write, or soon after.
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
         let err = stderr(&output);
@@ -327,7 +326,7 @@ fn decode_and_asm_survive_anything() {
     ] {
         fs::write(&file, &content).unwrap();
         for tool in ["decode", "decode --json", "asm", "asm --bin"] {
-            // Not as text: binary words are none.
+            // Not as text: binary words are not UTF-8.
             let line = format!("{tool} {}", file.display());
             let output = command(&words(&line)).output().unwrap();
             let err = stderr(&output);
@@ -348,7 +347,7 @@ fn asm_and_decode_take_each_others_output() {
     let hex = done("asm", "recorded");
     fs::write(file("task.words"), &hex).unwrap();
 
-    // Findings are comments, so that all that is printed can go on.
+    // Findings are comments, so `asm` accepts the whole output.
     let decoded = done("decode", "task.words");
     for (name, command) in [("text", "decode"), ("source", "decode --statements")] {
         fs::write(file(name), done(command, "task.words")).unwrap();
@@ -366,7 +365,7 @@ fn asm_and_decode_take_each_others_output() {
         }
     }
 
-    // A change by hand, and one that contradicts the rest of its line.
+    // A manual change, and one that contradicts the rest of its line.
     let source = fs::read_to_string(file("source")).unwrap();
     let changed = source.replace(
         "CNA.CBUF_CON0 = 0x000000a2  data_bank=2",
@@ -392,11 +391,11 @@ fn a_plan_needs_no_device() {
     let chosen = &all["chosen"];
     assert!(chosen["k_tiles"].as_u64() > Some(1));
     assert!(chosen["over_bound"].as_f64() >= Some(1.0));
-    // A faster clock takes less; what is forced is obeyed.
+    // A faster clock takes less time; a given K tile is used.
     assert!(ms(&plan("--clock 600")["chosen"]) < ms(chosen));
     assert_eq!(plan("--k-tile 1024")["chosen"]["tile"][0], 1024);
 
-    // Two sums of three K tiles.
+    // Three K tiles need two additions.
     let cut = plan("--k-tile 1376");
     let number = |name: &str| cut["chosen"][name].as_u64().unwrap();
     let c = 512 * 4096 * 4;
@@ -419,7 +418,7 @@ fn products_are_measured() {
         assert!((1.0..=2.0).contains(&number("submits")), "{one:#}");
         assert!(number("bytes_to_device") > 0.0 && number("gops") > 0.0);
         assert!(number("modelled_npu_ms") > number("bound_ms"), "{one:#}");
-        // Nothing was reached on an NPU.
+        // Nothing ran on an NPU.
         assert!(one["share_of_bound"].is_null(), "{one:#}");
     }
     assert_eq!(report["conditions"]["clock_mhz"], 200);
@@ -429,7 +428,7 @@ fn products_are_measured() {
     );
 }
 
-/// As shells say it of a command.
+/// Exit codes of shells.
 #[test]
 fn a_program_that_cannot_be_run_has_its_own_exit_codes() {
     if test_support::emulated() {
@@ -439,7 +438,7 @@ fn a_program_that_cannot_be_run_has_its_own_exit_codes() {
         );
         return;
     }
-    // Nothing is loaded into a program that does not start: any file will do.
+    // A program that does not start loads no library, so any file will do.
     let library = env!("CARGO_BIN_EXE_npu-probe");
     for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
         let (_, err) = fails(&format!("run --preload {library} -- {program}"), code);

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// The tool, on the model whatever the environment says.
+/// The tool; it uses the model whatever the environment says.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = test_support::program(env!("CARGO_BIN_EXE_npu-probe"));
     command
@@ -33,7 +33,6 @@ pub(crate) fn ended(output: &Output) -> (i32, String, String) {
     (code, stdout(output), stderr(output))
 }
 
-/// Runs the tool with these arguments.
 pub(crate) fn probe(arguments: &[&str]) -> (i32, String, String) {
     ended(&command(arguments).output().unwrap())
 }
@@ -49,13 +48,13 @@ pub(crate) fn text(line: &str) -> String {
     fails(line, 0).0
 }
 
-/// The same with `--json`.
+/// JSON output of a line of arguments that must end with 0.
 #[track_caller]
 pub(crate) fn json(line: &str) -> Value {
     json_of(&words(line))
 }
 
-/// The same of arguments that may have blanks.
+/// The same for arguments that may contain blanks.
 #[track_caller]
 pub(crate) fn json_of(arguments: &[&str]) -> Value {
     let (code, out, err) = probe(&[arguments, &["--json"]].concat());
@@ -63,7 +62,7 @@ pub(crate) fn json_of(arguments: &[&str]) -> Value {
     serde_json::from_str(&out).unwrap()
 }
 
-/// Output and errors of a line of arguments that must end with this code.
+/// Output and errors of a line of arguments that must end with `code`.
 #[track_caller]
 pub(crate) fn fails(line: &str, code: i32) -> (String, String) {
     let (ended, out, err) = probe(&words(line));
@@ -71,7 +70,7 @@ pub(crate) fn fails(line: &str, code: i32) -> (String, String) {
     (out, err)
 }
 
-/// Checks that a text has all these parts.
+/// Checks that a text contains all these parts.
 #[track_caller]
 pub(crate) fn has(text: &str, parts: &[&str]) {
     for part in parts {
@@ -83,7 +82,7 @@ pub(crate) fn read_json(file: impl AsRef<Path>) -> Value {
     serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
 }
 
-/// The rows of a table with a bar between two cells; `#` begins a comment.
+/// The rows of a table whose cells are separated by bars; `#` begins a comment.
 pub(crate) fn rows<const CELLS: usize>(table: &str) -> impl Iterator<Item = [&str; CELLS]> {
     let lines = table.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the most common failures say: the cause, once.
+//! The most common failures name their cause, once.
 
 use crate::common::{command, fails, has, rows, stderr, words};
 
@@ -23,10 +23,11 @@ fn failures_tell_their_cause_once() {
     assert!(err.starts_with(told), "{err}");
 }
 
-/// Stacks of a size that no system has: every thread fails to start (EAGAIN).
+/// Stacks larger than any system's memory: every thread fails to start (EAGAIN).
 #[test]
 fn threads_that_cannot_be_started_are_told() {
-    // Here the model's cores have no thread; what the CPU does before needs none.
+    // The model's cores have no thread here, and earlier work of the CPU needs
+    // none.
     for line in [
         "--shape 64x64x64",
         "--shape 64x64x64 --dtype fp16",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe evidence` on the model, with programs that stand in for others.
+//! `npu-probe evidence` on the model, with programs that replace others.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -14,7 +14,7 @@ use crate::common::{ended as end_of, read_json};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A folder with a model and programs, and results in `out`.
+/// A folder with a model, programs, and results in `out`.
 struct Volunteer(TempDir);
 
 impl Volunteer {
@@ -63,7 +63,7 @@ impl Volunteer {
         command
     }
 
-    /// The index of a run that ended well.
+    /// The index of a run that must succeed.
     fn index(&self, more: &[&str]) -> Value {
         let output = self.run(more);
         let (code, out, errors) = end_of(&output);
@@ -96,7 +96,7 @@ impl Volunteer {
     }
 }
 
-/// The names of the steps that a command tells of, in their order.
+/// The names of the steps that a command prints, in order.
 fn steps(mut command: Command) -> Vec<String> {
     let (code, text, errors) = end_of(&command.output().unwrap());
     assert_eq!(code, 0, "{errors}");
@@ -114,7 +114,7 @@ fn evidence_is_one_archive_with_nothing_private() {
     let Some(volunteer) = Volunteer::new("evidence_is_one_archive_with_nothing_private") else {
         return;
     };
-    // What is wrong with one step is told, and the others go on.
+    // A failed step is reported, and the others run.
     volunteer.program(
         "llama",
         "echo \"$@ as wilhelmina in /home/wilhelmina/x, $PWD\" >&2\necho de:ad:be:ef:00:01; exit 7",
@@ -149,7 +149,7 @@ fn evidence_is_one_archive_with_nothing_private() {
             assert!(!text.contains(private), "{private} in {name}");
         }
     }
-    // What has ended is not run again, unless it failed and that is asked for.
+    // A step that ended is not repeated, except a failed one with --retry.
     volunteer.program("llama", "exit 0");
     fs::write(volunteer.out("doctor.txt"), "as it was").unwrap();
     assert_eq!(volunteer.index(&[])["steps"]["llama"], ended(7, false));
@@ -158,12 +158,12 @@ fn evidence_is_one_archive_with_nothing_private() {
         ended(0, true)
     );
     assert_eq!(volunteer.archive()["doctor.txt"], "as it was");
-    // It begins with what `first` does, and ends with what provokes the driver.
+    // It begins with the steps of `first`, and ends with the driver suite.
     let [first, all] = ["first", "evidence"].map(|name| steps(volunteer.command(name)));
     let (begin, rest) = all.split_at(first.len());
     assert_eq!(begin, first);
     assert_eq!(rest, ["calibrate", "bench", "llama", "conformance"]);
-    // Results of another device stay alone.
+    // Results of another device are refused.
     let other = volunteer.run(&["--device", "model:cores=1"]);
     assert_eq!(other.status.code(), Some(2));
 }
@@ -179,12 +179,12 @@ fn evidence_goes_on_after_the_machine_went_down() {
     assert_eq!(begun["steps"]["llama"]["outcome"], "begun");
     assert_eq!(begun["steps"]["bench"], ended(0, true));
     assert!(begun["steps"]["conformance"].is_null());
-    // Only this program was ended: the step is run again.
+    // Only this program ended, so the step is repeated.
     volunteer.program("llama", "echo Once");
     let index = volunteer.index(&[]);
     assert_eq!(index["steps"]["llama"], ended(0, true));
     assert_eq!(index["steps"]["conformance"], ended(0, true));
-    // The machine has booted since: it is not.
+    // The machine has booted since, so the step is not repeated.
     let mut down = begun.clone();
     down["steps"]["llama"]["boot"] = "another".into();
     fs::write(volunteer.out("state.json"), down.to_string()).unwrap();
@@ -200,7 +200,7 @@ fn evidence_goes_on_after_the_machine_went_down() {
         volunteer.index(&["--retry"])["steps"]["llama"],
         ended(0, true)
     );
-    // A state that is none is told of.
+    // A state file that is not JSON is reported.
     fs::write(volunteer.out("state.json"), "{").unwrap();
     assert_eq!(volunteer.run(&[]).status.code(), Some(2));
 }
@@ -218,7 +218,7 @@ fn evidence_kills_what_hangs_with_all_its_processes() {
     let files = volunteer.archive();
     let process = files["conformance.txt"].trim();
     let stat = Path::new("/proc").join(process).join("stat");
-    // It may still be on its way out, or wait for a parent that asks for it.
+    // It may still be ending, or be a zombie.
     while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
         thread::sleep(Duration::from_millis(10));
     }

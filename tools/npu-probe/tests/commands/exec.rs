@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe exec` with real programs: products of 64 x 64 matrices, written
-//! to files, run by the binary, compared with a loop over the elements.
+//! `npu-probe exec` with real programs: matmuls of 64 x 64 matrices, written to
+//! files, run by the binary, compared with a loop over the elements.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,11 +19,12 @@ const ATOM_INT8: usize = 16;
 const ATOM_INT32: usize = 4;
 /// Kernels, and channels, of one block of INT8 weights.
 const GROUP: usize = 32;
-/// Addresses for a program: apart, and not where a driver would put them.
+/// Addresses of a program: far apart, and not where a driver would place
+/// buffers.
 const APART: [u32; 3] = [0x0010_0000, 0x4000_0000, 0x8000_0000];
 
-/// A directory with a product: matrices in the NPU's layouts, its program for
-/// some addresses, and what C should be.
+/// A directory with a matmul: matrices in the NPU's layouts, its program for
+/// some addresses, and the expected C.
 struct Product {
     directory: tempfile::TempDir,
     places: [u32; 3],
@@ -88,7 +89,6 @@ impl Product {
         command.args(more).output().unwrap()
     }
 
-    /// Whether C is what it should be.
     fn check(&self) {
         let bytes = fs::read(self.path("c.bin")).unwrap();
         for row in 0..N {
@@ -102,7 +102,8 @@ impl Product {
     }
 }
 
-/// Neither a device nor the model is to be taken from the environment.
+/// The tool; the environment selects an unusable device, which `exec` must
+/// ignore.
 fn probe() -> std::process::Command {
     let mut command = command(&[]);
     command.env("ROCKET_DEVICE", "/nonexistent/accel0");
@@ -168,7 +169,7 @@ fn a_product_in_every_form_of_program() {
         assert!(!text.contains("event"), "{text}");
         product.check();
     }
-    // The last core, elsewhere, and nothing is wrong even by the strictest.
+    // The last core, another address, and the strictest level.
     let strict = "model:level=strict";
     let more = ["--core", "2", "--device", strict, "--at", "0x20000000"];
     let text = succeeded(&product.exec("program.hex", &more));
@@ -219,7 +220,7 @@ fn what_is_touched_is_told() {
 #[test]
 fn a_file_is_written_back_where_that_is_asked_for() {
     let product = Product::new(APART);
-    // C behind other bytes in a file that ends within a page.
+    // C lies behind other bytes, in a file that ends within a page.
     let c = product.path("c");
     fs::write(&c, vec![0x55; 4 * N * N + 5]).unwrap();
     let path = c.to_str().unwrap().to_owned();
@@ -236,7 +237,7 @@ fn a_file_is_written_back_where_that_is_asked_for() {
         for bo in &bos {
             command.args(["--bo", bo]);
         }
-        // Part of it once more, as a file of its own.
+        // A part of it is also written to a separate file.
         let part = format!("{}:16:{}", c + 16, file("part"));
         command.args(["--out", &part]).output().unwrap()
     };
@@ -254,7 +255,7 @@ fn a_file_is_written_back_where_that_is_asked_for() {
 #[test]
 fn programs_that_fail_are_told_apart() {
     let product = Product::new(APART);
-    // C where nothing is.
+    // The program writes C to unmapped memory.
     let mut elsewhere = product.words.clone();
     for word in &mut elsewhere {
         if word.target() == 0x1001 && word.offset() == 0x4020 {
@@ -267,7 +268,7 @@ fn programs_that_fail_are_told_apart() {
     let text = stdout(&output);
     let fault = "IOMMU fault: Write by DpuWrite at IOVA 0x90000000";
     has(&text, &[fault, "interrupts 0x02000 dma_write_error=1"]);
-    // What there is of the output is written all the same.
+    // The output file is written all the same.
     assert_eq!(fs::read(product.path("c.bin")).unwrap(), vec![0; 4 * N * N]);
 
     // No block is started: no interrupt.
@@ -282,7 +283,7 @@ fn programs_that_fail_are_told_apart() {
     );
 }
 
-/// Options, their values, and what is said of them.
+/// Options, their values, and the expected error.
 const WRONG_MEMORY: &str = "\
 --bo | 0x10:FILE | is not a multiple of 0x1000; the IOMMU maps whole pages
 --bo | 0x100000:FILE | a.bin (0x100000..0x101000) overlap
@@ -333,7 +334,7 @@ fn wrong_memory_is_refused() {
         2,
         "the output for x has more than 0x7ffff000 bytes",
     );
-    // An output that cannot be written is told after the run.
+    // An unwritable output is reported after the run.
     let out = ["--out", "0x0:16:/nonexistent/out"];
     failed(
         &product.exec("program.hex", &out),
@@ -348,7 +349,7 @@ fn a_driver_gets_a_changed_program() {
     let output = product.exec("program.hex", &["--unsafe-device", "model", "--json"]);
     let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
     assert_eq!(report["interrupts"], Value::Null);
-    // Buffers by address, one behind the other: A, B, C, the program.
+    // Buffers by address, one after another: A, B, C, the program.
     assert_eq!(
         report["moved"],
         serde_json::json!([
@@ -379,8 +380,8 @@ fn a_driver_gets_a_changed_program() {
     );
     product.check();
 
-    // Where the kernel's addresses are those that were asked for, nothing is
-    // changed, and any program may run.
+    // If the kernel's addresses are the requested ones, nothing is changed, and
+    // any program may run.
     let product = Product::new([0, 0x1000, 0x2000]);
     let output = product.exec("program.hex", &["--unsafe-device", "model", "--json"]);
     let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
@@ -391,7 +392,8 @@ fn a_driver_gets_a_changed_program() {
 #[test]
 fn a_driver_does_not_get_what_cannot_be_changed() {
     let product = Product::new(APART);
-    // An input precision that no source describes: what is read is unknown.
+    // An input precision that no source describes, so the read range is
+    // unknown.
     let unknown: Vec<Word> = product
         .words
         .iter()
@@ -423,7 +425,7 @@ fn a_driver_does_not_get_what_cannot_be_changed() {
     failed(&output, 2, "is not within one of the buffers");
     assert!(!product.path("c.bin").exists());
 
-    // A program that hangs is killed, and the driver says so.
+    // The driver kills a program that hangs, and reports it.
     let product = Product::new([0, 0x1000, 0x2000]);
     let mut idle = product.words.clone();
     idle.pop();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe first` on models that play boards on which something does not work, and
-//! `explain` of the archives alone.
+//! `npu-probe first` on models of boards with a defect, and `explain` of their archives.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +9,7 @@ use crate::common::{has, read_json, rows};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A model that plays a board, and where its owner keeps files.
+/// A model of a board, and the home of its owner.
 struct Board {
     device: String,
     home: TempDir,
@@ -62,7 +61,7 @@ fn causes(report: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// What a cause says beside its name.
+/// Parts of the verdict, by device.
 const SENTENCES: [(&str, &str); 2] = [
     ("model:wedged=2", "some of its jobs are right"),
     ("model:power=fails", "no job ends"),
@@ -74,7 +73,7 @@ fn each_board_is_told_its_cause_and_no_other() {
         println!("SKIP each_board_is_told_its_cause_and_no_other: the emulator starts no others");
         return;
     }
-    // Each spends most of its time waiting for a process.
+    // Each board mostly waits for processes.
     let boards: Vec<[&str; 5]> = rows(include_str!("boards.txt")).collect();
     let (some, others) = boards.split_at(boards.len() / 2);
     std::thread::scope(|scope| {
@@ -83,7 +82,7 @@ fn each_board_is_told_its_cause_and_no_other() {
     });
 }
 
-/// Looks at one board.
+/// Checks one board.
 fn told([device, code, verdict, cause, side]: [&str; 5]) {
     let code = code.parse().unwrap();
     let [cause, side] = [cause, side].map(|cell| Some(cell).filter(|cell| *cell != "-"));
@@ -100,7 +99,7 @@ fn told([device, code, verdict, cause, side]: [&str; 5]) {
         assert_eq!(*found, json!([side]));
     }
     if device == "model:core-idle-mainline=hangs" {
-        // The register that makes the difference, and no other that does not.
+        // The register that causes the failure, and no unrelated one.
         let registers = report["causes"][0]["registers"].as_array().unwrap();
         let mask = "OPERATION_ENABLE 0x1d -> 0xd";
         let names_mask = |one: &Value| one.as_str().unwrap().contains(mask);
@@ -112,15 +111,15 @@ fn told([device, code, verdict, cause, side]: [&str; 5]) {
         let sentence = format!("does not work: {sentence}");
         assert!(told.starts_with(&sentence), "{device}: {told}");
     }
-    // The archive alone says the same.
+    // `explain` gives the same report from the archive.
     let archive = board.archive();
     assert!(fs::metadata(&archive).unwrap().len() < 4 << 20, "{device}");
     let explained = board.json(&["explain", "--json", archive.to_str().unwrap()], code);
     assert_eq!(explained, report, "{device}");
-    // Where something is to be kept away from, the profile does, and is used.
+    // If something must be avoided, the user gets a profile that avoids it.
     let changes = verdict == "works-without" && cause != Some("cores");
     assert_eq!(board.profile().is_some(), changes, "{device}");
-    // What nobody has run is allowed where it was right.
+    // What is unproven is allowed if it passed on this board.
     let folder = board.home.path().join("npu-evidence");
     let found = folder.join("first-profile.json");
     if found.exists() {
@@ -147,8 +146,8 @@ fn told([device, code, verdict, cause, side]: [&str; 5]) {
     }
 }
 
-/// A rung that leaves a core behind which only a power cycle cures: nothing else is run on
-/// it, in no later process either, until power was cycled; then `first` goes on behind it.
+/// A rung breaks a core until a power cycle. No process runs anything else on the core
+/// before the power cycle; then `first` continues after that rung.
 #[test]
 fn a_wedged_core_is_told_until_power_is_cycled() {
     if test_support::emulated() {
@@ -180,7 +179,7 @@ fn a_wedged_core_is_told_until_power_is_cycled() {
     assert!(!memory.exists(), "it was wedged again");
 }
 
-/// Only the jobs of one file in three are wrong: the core is named by its place.
+/// Only the jobs of one file in three are wrong, which identifies the core.
 #[test]
 fn a_wedged_core_is_told_from_no_power() {
     if test_support::emulated() {
@@ -203,8 +202,7 @@ fn a_wedged_core_is_told_from_no_power() {
     }
 }
 
-/// Results of a rung that took the machine down are judged without it, and it is not run
-/// again.
+/// A rung that crashed the machine is not repeated; the others are judged without it.
 #[test]
 fn a_reboot_goes_on_behind_the_culprit() {
     if test_support::emulated() {
@@ -237,7 +235,7 @@ fn a_reboot_goes_on_behind_the_culprit() {
         "{profile:#}"
     );
 
-    // A product of a prompt that fails is computed once more, with its jobs recorded.
+    // A failed self-test is repeated with its jobs recorded.
     let mut failed = read_json(folder.join("state.json"));
     failed["steps"]["selftest-fp16"] = json!({ "outcome": "ended", "code": 1, "ok": false });
     fs::write(folder.join("state.json"), failed.to_string()).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The binary as its users run it, on the software model.
+//! Tests of the binary on the software model.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe model`, of files that are made here: heads with holes for data. `BLESS=1` takes
-//! what it prints now as right.
+//! `npu-probe model` on generated files: heads with holes for data. `BLESS=1` accepts the
+//! printed output as expected.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use npu_offload::{Graph, ModelShape, NumberFormat, OffloadRules, PlanTarget};
 const F16: u32 = 1;
 const Q8_0: u32 = 8;
 
-/// A GGUF file in the making.
+/// A GGUF file under construction.
 #[derive(Clone, Default)]
 struct Gguf {
     values: Vec<u8>,
@@ -50,7 +50,7 @@ impl Gguf {
         Self::with_kv_heads(2, type_id)
     }
 
-    /// The same with so many of four heads for keys and values.
+    /// The same with `kv_heads` of its four heads for keys and values.
     fn with_kv_heads(kv_heads: usize, type_id: u32) -> Self {
         let shape = ModelShape {
             layers: 2,
@@ -102,7 +102,7 @@ impl Gguf {
         file
     }
 
-    /// The head, and the length of the file.
+    /// The head, and the length of the whole file.
     fn head(&self) -> (Vec<u8>, u64) {
         let mut head = b"GGUF\x03\0\0\0".to_vec();
         let counts = [self.tensors.len() as u64, self.value_count];
@@ -145,7 +145,7 @@ fn written(folder: &tempfile::TempDir, file: &Gguf) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// What is said of a file that says nothing of a model.
+/// The error for a file without a usable model.
 fn refusal(path: &Path) -> String {
     let (out, err) = fails(&format!("model {}", path.display()), 2);
     assert_eq!(out, "");
@@ -161,7 +161,7 @@ fn a_small_llama_is_told_in_whole() {
     compare(Path::new(golden), &said);
 }
 
-/// The tables of docs/llama-speed.md and docs/sequences.md are made from the same graphs.
+/// The tables of docs/llama-speed.md and docs/sequences.md use the same graphs.
 #[test]
 fn a_file_is_as_fast_as_the_model_that_it_has() {
     let folder = folder();
@@ -180,7 +180,7 @@ fn a_file_is_as_fast_as_the_model_that_it_has() {
         let row = &prompts[row];
         let seen = [&row["npu"][0], &row["cpu_alone"]].map(|rate| rate.as_f64().unwrap());
         for (seen, expected) in seen.into_iter().zip(expected) {
-            // JSON has as many digits as tell one number from the next, or one less.
+            // JSON may lose the last digit of a number.
             assert!((seen / expected - 1.0).abs() < 1e-12, "{tokens}");
         }
     }
@@ -192,7 +192,7 @@ fn a_file_is_as_fast_as_the_model_that_it_has() {
 fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
     let folder = folder();
     let told = |type_id| {
-        // With fewer heads the CPU is faster with keys and values, in F16.
+        // With fewer heads the CPU is faster for keys and values in F16.
         let path = written(&folder, &Gguf::with_kv_heads(4, type_id));
         json(&format!("model {path} --mem 64M --clock 400"))
     };
@@ -204,7 +204,7 @@ fn f16_is_computed_in_fp16_and_takes_twice_the_memory() {
     let clocks = serde_json::json!([200, 400, 600, 1000]);
     assert_eq!(half["speed"]["clocks_mhz"], clocks);
     assert!(half["calibrated_on"].is_null() && half["fits"] == true);
-    // 8192 is more than the model was made for.
+    // 8192 tokens exceed the model's context length.
     assert_eq!(half["speed"]["prompts"].as_array().unwrap().len(), 3);
 }
 
@@ -220,7 +220,7 @@ fn what_does_not_fit_stays_with_the_cpu_and_is_as_fast_as_there() {
     }
     let said = text(&format!("model {path} --mem 300K"));
     has(&said, &["fits     no, only 0.2 MiB of packed weights; "]);
-    // In the order of the file, the output's last.
+    // The order of the file, but the output's weight last.
     assert!(said.find("blk.*.attn_q.weight") < said.find("token_embd.weight"));
     fails(&format!("model {path} --mem much"), 2);
 }
@@ -269,7 +269,7 @@ fn a_file_that_was_cut_short_is_refused_wherever_it_ends() {
     let (head, bytes) = model.head();
     let path = PathBuf::from(written(&folder, &model));
     let file = File::options().write(true).open(&path).unwrap();
-    // Every byte of the head is the reader's own test.
+    // Every byte of the head is tested with the reader.
     for end in [bytes - 32, head.len() as u64, head.len() as u64 - 1, 9] {
         file.set_len(end).unwrap();
         let said = refusal(&path);
@@ -326,7 +326,7 @@ fn files_that_are_no_model_are_named() {
         ("general.architecture", "controlvector", "a control vector"),
     ] {
         let folder = folder();
-        // As adapters do, some name the architecture of their model.
+        // Like real adapters, some name the architecture of their model.
         let mut file = Gguf::default().text(key, value);
         if key == "general.type" {
             file = file.text("general.architecture", "llama");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What plans are made for: the options that `plan` and `bench` share.
+//! Options that `plan` and `bench` share.
 
 use crate::common::{fails, has, json, text};
 use serde_json::Value;
@@ -12,13 +12,13 @@ fn plans_are_for_weights_of_a_depth() {
     assert_eq!(any["chosen"]["k_tiles"], 11);
     let safe = "K tiles of 384 at most, safe for any int4 weights";
     has(&text(plan), &[safe]);
-    // Three even tiles of at most 2016 channels.
+    // Three equal tiles of at most 2016 channels.
     let of_depth = format!("{plan} --int4-depth 2016");
     let deep = json(&of_depth);
     assert_eq!(deep["int4_depth"], 1408);
     assert_eq!(deep["chosen"]["k_tiles"], 3);
     has(&text(&of_depth), &["K tiles of 1408 at most\n"]);
-    // As deep as asked for, which other weights refuse.
+    // The requested depth, which other weights refuse.
     for (depth, code) in [("480", 2), ("1408", 0)] {
         fails(&format!("{plan} --k-tile 1408 --int4-depth {depth}"), code);
     }
@@ -28,7 +28,7 @@ fn plans_are_for_weights_of_a_depth() {
 
 #[test]
 fn a_plan_for_a_depth_is_what_runs() {
-    // What the random weights allow, if nothing is asked.
+    // Without the option: the depth that the random weights allow.
     for (depth, of_plan) in [
         ("", "768"),
         ("--int4-depth 1100", "1100"),
@@ -71,7 +71,7 @@ fn halves_are_measured_and_checked() {
     assert_eq!(halves["bytes_from_device"], 8.0 * 96.0 * 2.0);
     let said = text("bench 8x64x96 --dtype fp16 --half-results");
     has(&said, &["fp16 to binary16 8x64x96"]);
-    // Where K is cut the CPU rounds.
+    // If K is cut, the CPU rounds.
     json("bench 4x40000x16 --dtype fp16 --repeat 1 --half-results");
 }
 
@@ -81,7 +81,7 @@ fn the_cpus_time_decides_over_cuts() {
     let [one, four, many] = [" --cpu-cores 1", "", " --cpu-cores 64"].map(at);
     assert_eq!(four, at(" --cpu-cores 4"));
     let ms = |report: &Value, name: &str| report["chosen"][name].as_f64().unwrap();
-    // What the CPU needs longer for is cut less, and takes the call longer.
+    // If the CPU limits the call, K is cut less and the call takes longer.
     let k_tiles = |report: &Value| report["chosen"]["k_tiles"].as_u64();
     assert!(k_tiles(&one) <= k_tiles(&many));
     let call = |report: &Value| ms(report, "modelled_call_ms");
@@ -99,7 +99,8 @@ fn the_cpus_time_decides_over_cuts() {
 #[test]
 fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     let memory = |line: &str| json(line)["memory"].clone();
-    // 14336 channels in groups of 32: 150, 149 and 149 on each descriptor.
+    // 14336 channels in groups of 32: 150, 149 and 149 groups on the
+    // descriptors.
     let plan = "plan 1x4096x14336 --dtype int8";
     let shared = memory(plan);
     let each = [150, 149, 149].map(|groups| groups * 32 * 4096);
@@ -110,7 +111,7 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     let limit = shared["bytes_per_fd_max"].as_u64().unwrap();
     assert_eq!(shared["fit"], limit / each[0]);
 
-    // 56 MiB; two of them in 112, none in 55.
+    // The weights take 56 MiB: two fit 112 MiB, none fits 55 MiB.
     let given = |mib: &str| memory(&format!("{plan} --memory {mib}"));
     assert_eq!(given("112")["fit"], 2);
     assert_eq!(given("111")["fit"], 1);
@@ -120,7 +121,7 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     assert_eq!(refused["bytes_per_fd"], shared["bytes_per_fd"]);
     has(refused["why_not"].as_str().unwrap(), &["would take"]);
 
-    // What one descriptor cannot address beside its buffers, several can.
+    // Several descriptors can address what one cannot.
     let large = "plan 1x32768x122880 --dtype int8 --k-tile 4096 --fds";
     let one = memory(&format!("{large} 1"));
     assert_eq!(one["fits"], false);
@@ -139,7 +140,7 @@ fn a_plan_tells_what_weights_take_and_whether_they_fit() {
     text(&format!("plan 1x1x1 --memory {}", u64::MAX));
 }
 
-/// A plan of these would take gigabytes, and its words no end.
+/// A plan of these would take gigabytes.
 #[test]
 fn a_product_that_no_plan_ends_for_is_refused() {
     for shape in ["2147483647x65536x65536", "1048576x16384x16384"] {

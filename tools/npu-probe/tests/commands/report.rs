@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe report` of what the other commands print.
+//! `npu-probe report` of the output of other commands.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::{fails, has, probe, text, words};
 
-/// The page of real files of every kind, its text, and the line that made it.
+/// The page of real files of every kind, its text, and the command line.
 fn page(folder: &Path) -> (PathBuf, String, String) {
     let path = |name: &str| folder.join(name).display().to_string();
     for (name, line) in [
@@ -65,7 +65,7 @@ fn what_the_commands_print_becomes_a_page() {
         of("svg") >= 2 && of("circle") == 6 && of("table") >= 7,
         "{page}"
     );
-    // No address but the name of XHTML.
+    // The only address is the name of XHTML.
     assert_eq!(page.matches("://").count(), 1);
     has(
         &page,
@@ -93,7 +93,8 @@ fn what_is_no_report_is_named() {
     fails("report /nonexistent", 2);
 }
 
-/// By hand, or in the long run: `cargo test -p npu-probe --test commands -- --ignored`.
+/// Run by hand or in the long CI run: `cargo test -p npu-probe --test commands
+/// -- --ignored`.
 #[test]
 #[ignore = "needs chromium"]
 fn a_browser_shows_the_page() {
@@ -121,7 +122,7 @@ fn a_browser_shows_the_page() {
             .status()
             .unwrap();
         assert!(status.success());
-        // A blank picture of either size is a tenth of that.
+        // A blank picture of either size has a tenth of this size.
         assert!(fs::metadata(picture).unwrap().len() > 20_000);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The soak, for as long as its processes take to end their work.
+//! `npu-probe soak`; it runs until its processes have finished.
 
 use crate::common::{has, json, text};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a command printed when it was right. `BLESS=1` takes what it prints now as right.
+//! Expected output in files. `BLESS=1` accepts the printed output as expected.
 
 use std::fs;
 use std::path::Path;

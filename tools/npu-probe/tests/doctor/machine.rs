@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Machines as directories, made from lists of their files.
+//! Test machines: directories made from lists of their files.
 //!
-//! | line | makes |
+//! | line | effect |
 //! |---|---|
-//! | `file PATH TEXT` | a file with the text and a newline; `\n`, `\t`, `\0`, `\xHH` in it |
-//! | `raw PATH TEXT` | the same without a newline |
-//! | `text PATH`, `gzip PATH` | a file, or a gzip file, with the lines that follow, each after `\| ` |
-//! | `link PATH TARGET` | a symbolic link |
-//! | `remove PATH` | nothing any more |
-//! | `include NAME` | what another list makes |
+//! | `file PATH TEXT` | makes a file with the text and a newline; `\n`, `\t`, `\0`, `\xHH` in it |
+//! | `raw PATH TEXT` | does the same without a newline |
+//! | `text PATH`, `gzip PATH` | makes a file, or a gzip file, of the next lines, each after `\| ` |
+//! | `link PATH TARGET` | makes a symbolic link |
+//! | `remove PATH` | removes a file or directory |
+//! | `include NAME` | executes another list |
 
 use std::fs;
 use std::io::Write;
@@ -19,12 +19,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
-/// Where lists and goldens are.
+/// Directory of the lists and of expected output.
 pub(crate) fn lists() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/doctor/machines")
 }
 
-/// A directory that stands for a machine's root.
+/// A directory that replaces a machine's root.
 pub(crate) struct TestMachine(TempDir);
 
 impl TestMachine {
@@ -44,7 +44,7 @@ impl TestMachine {
         self.apply(&fs::read_to_string(list).unwrap());
     }
 
-    /// Does what the lines of a list say.
+    /// Executes the lines of a list.
     pub(crate) fn apply(&self, list: &str) {
         let mut lines = list.lines().peekable();
         while let Some(line) = lines.next() {
@@ -71,7 +71,7 @@ impl TestMachine {
         }
     }
 
-    /// Where a file will be, with its directory made.
+    /// The path of a file; makes its directory.
     fn make_room(&self, path: &str) -> PathBuf {
         let path = self.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -112,7 +112,7 @@ impl TestMachine {
     }
 }
 
-/// The bytes that text with escapes stands for.
+/// The bytes of a text with escapes.
 fn bytes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -139,7 +139,6 @@ fn bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// A gzip file.
 fn gzip(content: &[u8]) -> Vec<u8> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(content).unwrap();

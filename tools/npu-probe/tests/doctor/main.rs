@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe doctor` on machines that directories stand for. `BLESS=1` takes what it
-//! prints now as right.
+//! `npu-probe doctor` on directories that replace machines. `BLESS=1` accepts the
+//! printed output as expected.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use machine::{TestMachine, lists};
 
-/// The machines, and whether their NPU can be used.
+/// The machines, and whether their NPU is usable.
 const MACHINES: [(&str, bool); 7] = [
     ("board", true),
     ("container", true),
@@ -48,7 +48,6 @@ fn json(machine: &TestMachine) -> Value {
     serde_json::from_str(&text(machine, &["--json"])).unwrap()
 }
 
-/// The rows of a topic.
 fn rows(report: &Value, topic: &str) -> Vec<Value> {
     let rows = report["rows"].as_array().unwrap().iter();
     rows.filter(|row| row["topic"] == topic).cloned().collect()
@@ -91,7 +90,7 @@ fn a_paste_has_nothing_private() {
     let machine = TestMachine::new("board");
     let paste = text(&machine, &["--paste"]);
     compare("board.paste.txt", &paste);
-    // A node that is the user's own.
+    // A node with the user's group.
     machine.apply("file dev/accel/accel0 261:0 0660 0 1000");
     for options in [&["--paste"][..], &["--paste", "--json"]] {
         let own = text(&machine, options);
@@ -127,7 +126,7 @@ fn differences_from_the_board_are_told() {
     }
 }
 
-/// The driver's lines in the log of a board, as a user sees it who may read it.
+/// Writes the driver's lines to the board's log, readable for the user.
 fn log(machine: &TestMachine, cores: [(&str, usize); 3]) {
     let line = |(index, (core, number)): (usize, (&str, usize))| {
         format!(
@@ -182,7 +181,7 @@ fn cores_that_were_probed_out_of_order_are_told() {
     let gap = row();
     assert_eq!(gap["state"], "note");
     assert!(gap["found"].to_string().contains("is missing"), "{gap}");
-    // Behind the last core there is no gap.
+    // Missing only the last core is not a gap.
     machine.apply(
         "file sys/bus/platform/drivers/rocket/fdab0000.npu/x -\n\
          remove sys/bus/platform/drivers/rocket/fdad0000.npu",
@@ -193,7 +192,8 @@ fn cores_that_were_probed_out_of_order_are_told() {
     assert!(found.contains("not checked"), "{found}");
 }
 
-/// As in a virtual machine: nothing is claimed of cores whose numbers are not known.
+/// As in a virtual machine: the numbers of such cores are unknown, so they are not
+/// judged.
 #[test]
 fn cores_at_other_addresses_are_not_judged_as_those_of_an_rk3588() {
     let machine = TestMachine::new("board");
@@ -219,7 +219,7 @@ fn cores_at_other_addresses_are_not_judged_as_those_of_an_rk3588() {
     }
 }
 
-/// A board whose rocket is a module that found its supply switched off.
+/// rocket is a module, and its supply was switched off before it was loaded.
 #[test]
 fn a_supply_that_was_switched_off_before_the_module_came_is_told() {
     let off = "file sys/class/regulator/regulator.9/state disabled";
@@ -237,7 +237,7 @@ fn a_supply_that_was_switched_off_before_the_module_came_is_told() {
         (vec![no_core], false),
         (vec![not_loaded], false),
         (vec![off, no_core, built_in], false),
-        // A core that sleeps.
+        // The cores sleep, so their supply is off.
         (vec![off], false),
     ] {
         let machine = TestMachine::new("board");
@@ -254,7 +254,7 @@ fn a_supply_that_was_switched_off_before_the_module_came_is_told() {
     }
 }
 
-/// The fixes that a kernel has decide, not its series.
+/// Kernels are judged by their fixes, not by their series.
 #[test]
 fn kernels_are_judged_by_their_stable_release() {
     for (release, state, part) in [
@@ -308,7 +308,7 @@ fn no_content_makes_it_fail() {
     }
 }
 
-/// The machine has a report, without control characters.
+/// Checks that the report is printed, without control characters.
 fn ends(machine: &TestMachine, what: &str) {
     let output = doctor(machine, &[]);
     let code = output.status.code();
@@ -318,7 +318,7 @@ fn ends(machine: &TestMachine, what: &str) {
     assert!(text.chars().all(plain), "{what}: {text:?}");
 }
 
-/// A file that is none, behind which nobody writes, and one that has no end.
+/// A pipe without a writer, and a file without an end.
 #[test]
 fn what_is_no_file_does_not_hold_it_up() {
     let machine = TestMachine::new("board");

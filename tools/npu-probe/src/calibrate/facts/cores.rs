@@ -15,9 +15,8 @@ const POINTER: u32 = 0xe;
 /// another core with each job.
 const ROUND: usize = 4;
 
-/// A program that changes the address and nothing else, behind two whole ones
-/// that set both register groups: the registers that it runs with, if it runs,
-/// are theirs.
+/// A program that changes only the output address. Two whole programs before it set both
+/// register groups, so it runs with their registers, if it runs.
 pub(super) fn delta_program() -> anyhow::Result<Experiment> {
     let (whole, inputs, length) = products::small()?;
     let words = vec![
@@ -43,7 +42,7 @@ pub(crate) fn health() -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-/// A hang, since the DPU is not started, and good jobs behind it.
+/// A job that hangs, since it does not start the DPU, and good jobs behind it.
 pub(super) fn wedge() -> anyhow::Result<Experiment> {
     let (good, inputs, output) = products::small()?;
     let mut hang = good.clone();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A depthwise int8 convolution: the shape and the registers of the one that
-//! Mesa's project captured on silicon (64 channels of 8 x 8, 3 x 3, padded),
-//! with other weights.
+//! A depthwise int8 convolution. Its shape and registers are those of a run that
+//! Mesa's project captured on silicon (64 channels of 8 x 8, 3 x 3, padded); its
+//! weights are others.
 
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
 use rknpu_regcmd::{FieldRangeError, MatmulType, Precision, Register};
@@ -17,26 +17,26 @@ const KERNEL: u32 = 3;
 const TAPS: u32 = KERNEL * KERNEL;
 /// CONV_MODE: depthwise.
 const DEPTHWISE: u32 = 3;
-/// The byte that pads: far from that of the input.
+/// The padding byte, far from the input bytes.
 const PAD: u32 = 0x7e;
 const INPUT_BYTE: u8 = 0x80;
-/// Lines that CNA may prefetch, entries of a line and banks, as captured.
+/// Lines that CNA may prefetch, entries per line, and banks, as captured.
 const GRAINS: u32 = 52;
 const ENTRIES: u32 = 8;
 const DATA_BANKS: u32 = 2;
 const WEIGHT_BANKS: u32 = 10;
-/// Atoms of a line group and of a surface beyond it, as captured.
+/// Atoms from one line group, and from one surface, to the next, as captured.
 const STRIDE: u32 = 32;
-/// Atoms of a pixel and group less one: 64 channels of a byte.
+/// Atoms per pixel and group, minus one: 64 channels of one byte.
 const SIZE_E: u32 = 3;
 /// Added to every weight, so that bytes from 0x80 up count from 0.
 const WEIGHT_ZERO: i32 = 0x80;
 /// Real weights are below this.
 const WEIGHT_BITS: u32 = 5;
-/// The output is the sum times this, shifted right by so many bits.
+/// The output is the sum times SCALE, shifted right by SHIFT bits.
 const SCALE: i32 = 17675;
 const SHIFT: u32 = 22;
-/// BRDMA reads the operand of the ALU and nothing else.
+/// BRDMA reads only the operand of the ALU.
 const USE_ALU_OPERAND: u32 = 1;
 
 /// A run on an RK3588: bias, weights and results of each channel.
@@ -45,7 +45,7 @@ const CAPTURE: &str =
 /// Added to each result of the captured run.
 const CAPTURED_OFFSET: i32 = -123;
 
-/// The columns of each channel of [`CAPTURE`].
+/// The columns of [`CAPTURE`], by channel.
 fn capture() -> anyhow::Result<Vec<Vec<i32>>> {
     let lines = CAPTURE.lines();
     let lines = lines.filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
@@ -53,7 +53,7 @@ fn capture() -> anyhow::Result<Vec<Vec<i32>>> {
     Ok(numbers.collect::<Result<_, _>>()?)
 }
 
-/// The captured run itself, with its own weights.
+/// The captured run, with its weights.
 pub(crate) fn captured() -> anyhow::Result<Experiment> {
     let mut experiment = depthwise_pad()?;
     let channels = capture()?;
@@ -72,7 +72,7 @@ pub(crate) fn captured() -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-/// The padding is in the result at every border.
+/// A run in which the padding affects the results at every border.
 pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
     let mut task = product(MatmulType::Int8ToInt32, (PIXELS, CHANNELS, CHANNELS))?;
     fetch(&mut task)?;
@@ -94,7 +94,7 @@ pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
     ))
 }
 
-/// CNA and CORE.
+/// Registers of CNA and CORE.
 fn fetch(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
     change!(task; cna::ConvCon1 { conv_mode: DEPTHWISE });
     put! { task;
@@ -118,7 +118,7 @@ fn fetch(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
     Ok(())
 }
 
-/// DPU and DPU_RDMA.
+/// Registers of DPU and DPU_RDMA.
 fn write(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
     change! { task;
         dpu::FeatureModeCfg { conv_mode: DEPTHWISE }
@@ -150,7 +150,8 @@ mod tests {
     use super::*;
     use crate::experiment::runner::{self, GUARD};
 
-    /// The model gives what silicon gave: by row and column, first, inner and last.
+    /// The model gives silicon's results at the first, inner and last rows and
+    /// columns.
     #[test]
     fn the_captured_run_comes_out_as_captured() {
         let seen = runner::run(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Experiments with flying operations: the DPU alone, on one atom of eight
-//! fp16 values from memory, as allbilly's programs have it.
+//! Experiments with flying operations: the DPU alone, on atoms of eight fp16 values from
+//! memory, as in allbilly's programs.
 
 use half::f16;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
@@ -9,18 +9,18 @@ use rknpu_regcmd::{FieldRangeError, Precision};
 
 use crate::experiment::{Experiment, OUT, TaskTemplate, input, put};
 
-/// Beats less one of the longest bursts.
+/// Beats of the longest burst, minus one.
 const BURST_16: u32 = 15;
-/// Values of an atom.
+/// Values per atom.
 const LANES: u32 = 8;
-/// Operands of two bytes, one for each pixel and channel.
+/// Operands of two bytes, one per pixel and channel.
 const OPERAND_16_BITS: u32 = 2;
 const OPERAND_PER_PIXEL: u32 = 1;
 /// COMB_USE: both engines read.
 const COMBINED: u32 = 5;
 
-/// A flying fp16 task of `pixels` atoms in a line, with BS, BN and EW bypassed, and without
-/// what feeds it.
+/// A flying fp16 task of `pixels` atoms in a line, with BS, BN and EW bypassed, without its
+/// [`reader`].
 pub(super) fn writer(pixels: u32) -> Result<TaskTemplate, FieldRangeError> {
     let mut task = TaskTemplate::blank(FLYING);
     put! { task;
@@ -47,7 +47,7 @@ pub(super) fn writer(pixels: u32) -> Result<TaskTemplate, FieldRangeError> {
     Ok(task)
 }
 
-/// Registers of DPU_RDMA that feed it `pixels` atoms of [`input`] 0.
+/// Sets the registers of DPU_RDMA that feed `pixels` atoms of [`input`] 0.
 pub(super) fn reader(task: &mut TaskTemplate, pixels: u32) -> Result<(), FieldRangeError> {
     put! { task;
         dpu_rdma::DataCubeWidth { width: pixels - 1 }
@@ -65,7 +65,7 @@ pub(super) fn reader(task: &mut TaskTemplate, pixels: u32) -> Result<(), FieldRa
     Ok(())
 }
 
-/// What EW does with two operands.
+/// The operation of EW on two operands.
 #[derive(Clone, Copy)]
 pub(crate) enum FlyingOperation {
     Max = 0,
@@ -73,7 +73,7 @@ pub(crate) enum FlyingOperation {
     Add = 2,
 }
 
-/// EW's second operand, from memory: two bytes for each pixel and channel.
+/// Sets EW's second operand: from memory, two bytes per pixel and channel.
 pub(super) fn operand(
     task: &mut TaskTemplate,
     algo: FlyingOperation,
@@ -88,7 +88,7 @@ pub(super) fn operand(
     Ok(())
 }
 
-/// The mode with COMB_USE 5, which is proved without.
+/// Sets `mode` with COMB_USE 5; accesses are computed without it.
 pub(super) fn combined(
     task: &mut TaskTemplate,
     mode: dpu_rdma::FeatureModeCfg,
@@ -112,7 +112,7 @@ pub(crate) fn flying(
     Ok(Experiment::of(inputs, (LANES * 2) as usize, task))
 }
 
-/// Values as they lie in memory.
+/// The bytes of fp16 values in memory.
 pub(super) fn fp16_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values
         .into_iter()
@@ -120,8 +120,8 @@ pub(super) fn fp16_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
         .collect()
 }
 
-/// A sum, with no word about BS and BN. An active BS with operands of 0 gives
-/// a sum without the first operand, or none.
+/// A sum whose program writes no register of BS and BN. An active BS with operands of 0
+/// loses the first operand, or the whole sum.
 pub(super) fn fresh_stages() -> anyhow::Result<Experiment> {
     let mut experiment = flying(FlyingOperation::Add, [1.5; 8], [2.0; 8])?;
     for task in &mut experiment.jobs[0].tasks {
@@ -137,7 +137,7 @@ pub(super) fn fresh_stages() -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-/// Zeros, whose exponent field is below any MINUS_EXP.
+/// A sum of zeros, whose exponent field is below any MINUS_EXP.
 pub(super) fn small_exponent() -> anyhow::Result<Experiment> {
     let mut experiment = flying(FlyingOperation::Add, [0.0; 8], [0.0; 8])?;
     for task in &mut experiment.jobs[0].tasks {
@@ -154,14 +154,14 @@ pub(super) fn flying_dual() -> anyhow::Result<Experiment> {
         [0.5; 8],
     )?;
     for task in &mut experiment.jobs[0].tasks {
-        // One atom for each engine, whichever of the two buffers it is from.
+        // Each engine reads one atom, from either of the two buffers.
         let mode = task.value::<dpu_rdma::FeatureModeCfg>();
         combined(task, mode)?;
     }
     Ok(experiment)
 }
 
-/// The NaN in the first place, in the second, in both and in none.
+/// Maxima of pairs with a NaN in the first place, in the second, in both, or in none.
 pub(super) fn nan_compare() -> anyhow::Result<Experiment> {
     const NAN: f32 = f32::NAN;
     flying(

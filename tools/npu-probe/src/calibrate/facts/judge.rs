@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which side of a fact a device shows: that on which the model does the same.
+//! Finds the side of a fact that a device shows: the side on which the model does the same.
 
 use super::report::ExperimentOutcome;
 use crate::experiment::{Experiment, OutcomeOrder, SeenJob};
 
-/// Outcomes of a model on one side.
+/// The model's outcomes on one side.
 #[derive(Clone, Debug)]
 pub(crate) struct FactSide {
     pub(crate) name: &'static str,
     pub(crate) seen: Vec<SeenJob>,
 }
 
-/// Finds the side of the contested fact on which `device` is, and what the model did on the
-/// side that it is like. The first of `sides` is the model's default.
+/// Finds the side of the contested fact that `device` matches, and the model's outcomes on
+/// that side or the nearest one. The first of `sides` is the model's default.
 pub(crate) fn judge(
     experiment: &Experiment,
     device: &[SeenJob],
@@ -52,8 +52,8 @@ pub(crate) fn judge(
     )
 }
 
-/// The outcomes `seen`, without their order where the experiment says that it means
-/// nothing.
+/// The outcomes `seen`; sorted and without duplicates if the experiment ignores their
+/// order.
 pub(crate) fn read(experiment: &Experiment, seen: &[SeenJob]) -> Vec<SeenJob> {
     let mut seen = seen.to_vec();
     if experiment.reading == OutcomeOrder::AnyOrder {
@@ -63,7 +63,7 @@ pub(crate) fn read(experiment: &Experiment, seen: &[SeenJob]) -> Vec<SeenJob> {
     seen
 }
 
-/// Whether `device` is wrong only in atoms in which `spoiled` is.
+/// Whether `device` is wrong, but only in atoms that are wrong in `spoiled`.
 fn wrong_like(device: &[SeenJob], spoiled: &[SeenJob], right: &[SeenJob]) -> bool {
     let mut jobs = device.iter().zip(spoiled).zip(right);
     let is_like = |((device, spoiled), right): ((&SeenJob, &SeenJob), &SeenJob)| {
@@ -74,7 +74,7 @@ fn wrong_like(device: &[SeenJob], spoiled: &[SeenJob], right: &[SeenJob]) -> boo
     lengths == [device.len(); 2] && device != right && jobs.all(is_like)
 }
 
-/// Jobs that end otherwise, then bytes that differ.
+/// Numbers of jobs that end differently, and of bytes that differ.
 fn distance(a: &[SeenJob], b: &[SeenJob]) -> (usize, usize) {
     let pairs = || a.iter().zip(b);
     let ends = pairs().filter(|(a, b)| a.completed != b.completed).count();
@@ -144,7 +144,7 @@ mod tests {
         let on = |device: SeenJob| judge(&spoiled, &[device], &sides()).0;
         assert_eq!(on(seen(true, [1, 7, 6])), settled("bad", false, false));
         assert_eq!(on(seen(true, [1, 2, 6])), settled("bad", false, false));
-        // Wrong where that side is right, or no end.
+        // The device is wrong where the side is right, or its job does not end.
         assert!(matches!(
             on(seen(true, [0, 7, 6])),
             ExperimentOutcome::Neither { .. }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Look-up tables, in the program with which librocketnpu computes a sigmoid.
+//! Experiments with look-up tables, based on librocketnpu's program for a
+//! sigmoid.
 
 use half::f16;
 use rknpu_regcmd::regs::dpu;
@@ -7,18 +8,18 @@ use rknpu_regcmd::regs::dpu;
 use super::flying::{fp16_bytes, reader, writer};
 use crate::experiment::{ALU_ADD, Experiment, TaskTemplate, put, word_of};
 
-/// Index steps of one unit of the argument.
+/// Index steps per unit of the argument.
 const STEPS_PER_UNIT: f32 = 2596.0;
-/// Entries of a table; the last is there to interpolate towards.
+/// Entries of a table; the last one serves only for interpolation.
 const ENTRIES: i32 = 513;
-/// Index steps between entries, and its logarithm.
+/// Index steps between entries, and their binary logarithm.
 const STEP: i32 = 32;
 const STEP_LOG2: u32 = 5;
-/// Index of the ends of both tables.
+/// Absolute index at the outer ends of both tables.
 const END: i32 = (ENTRIES - 1) * STEP;
 /// Entries are fractions of 2^15.
 const FRACTION_BITS: u32 = 15;
-/// fp32 minus zero: added, it changes nothing.
+/// fp32 minus zero; adding it changes nothing.
 const MINUS_ZERO: u32 = 0x8000_0000;
 /// LUT_LO_LE_MUX as activation programs write it.
 const MUX: u32 = 2;
@@ -26,11 +27,11 @@ const MUX: u32 = 2;
 /// Atoms of arguments.
 const PIXELS: u32 = 8;
 
-/// A function as registers and tables have it.
+/// A function as registers and tables.
 struct Table {
-    /// Index steps of one unit of the argument.
+    /// Index steps per unit of the argument.
     scale: f32,
-    /// The entry at an index.
+    /// The table entry at an index.
     entry: fn(i32) -> i16,
     /// OUT_CVT_OFFSET and MINUS_EXP.
     output: (i32, u32),
@@ -60,7 +61,8 @@ impl Table {
             dpu::LutLoSlopeShift { lut_lo_slope_oflow_shift: above.1 }
         }
         reader(&mut task, PIXELS)?;
-        // The tables go first, and nothing may touch their registers again.
+        // The tables are written first, and no later word may write their
+        // registers.
         task.leave_out::<dpu::LutAccessCfg>()
             .leave_out::<dpu::LutAccessData>();
         let mut words = Vec::new();
@@ -82,7 +84,7 @@ impl Table {
     }
 }
 
-/// librocketnpu's sigmoid.
+/// The table entries of librocketnpu's sigmoid.
 fn sigmoid(index: i32) -> i16 {
     let scale = f64::from(f16::from_f32(STEPS_PER_UNIT));
     let one = f64::from(1 << FRACTION_BITS);
@@ -90,7 +92,7 @@ fn sigmoid(index: i32) -> i16 {
     value.round().clamp(0.0, one - 1.0) as i16
 }
 
-/// 64 arguments between table entries, most of them between index steps.
+/// 64 arguments between table entries, most of them also between index steps.
 pub(super) fn lut_index() -> anyhow::Result<Experiment> {
     let table = Table {
         scale: STEPS_PER_UNIT,
@@ -104,15 +106,15 @@ pub(super) fn lut_index() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, output, table.task()?))
 }
 
-/// Rises by one a step below 0, by one in 16 steps above.
+/// Rises by 1 per step below 0, and by 1 per 16 steps above.
 fn rising(index: i32) -> i16 {
     let value = if index < 0 { index } else { index / 16 };
     value as i16
 }
 
-/// Indices as they are: halves, steps between entries, and far beyond both ends,
-/// on tables whose first entry is negative and whose last is not, and the other
-/// way round.
+/// Arguments that are indices: halves, steps between entries, and values far
+/// beyond both ends. The first table has a negative first entry and a positive
+/// last one; the second the opposite.
 pub(super) fn lut_ends() -> anyhow::Result<Experiment> {
     let arguments: [f32; (PIXELS * 8) as usize / 2] = [
         0.5, 1.5, 2.5, 3.5, 1.0, 2.0, 7.0, 8.0, 15.0, 16.0, 17.0, 24.0, 31.0, 32.0, 33.0, 47.0,

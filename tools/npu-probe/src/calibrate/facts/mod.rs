@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Experiments that settle contradictions between sources about the chip: programs whose
-//! results differ between the sides of a fact.
+//! Experiments that settle contested facts about the chip: programs whose results differ
+//! between the sides of a fact.
 //!
-//! An [`Experiment`] is data: buffers, and jobs on them. `runner` runs it, on a
-//! device or on a model that plays one side; `judge` compares what they showed.
+//! An [`Experiment`] is data: buffers, and jobs on them. `runner` runs it, on a device or
+//! on a model set to one side; `judge` compares their outcomes.
 //! All programs are small changes of programs that are known to run on silicon.
 
 mod cores;
@@ -25,7 +25,6 @@ pub(crate) use run::{choose, is_healthy, settle};
 /// How an experiment settles a fact, if possible.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SettlingMethod {
-    /// An experiment settles it.
     Run(fn() -> anyhow::Result<Experiment>),
     /// Not possible with the mainline driver, and why.
     Impossible(&'static str),
@@ -34,20 +33,18 @@ pub(crate) enum SettlingMethod {
 /// A fact, and how it is settled or observed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FactToSettle {
-    /// The model's switch, or a name where the model has one way only.
+    /// The model's switch, or a name if the model has one variant only.
     pub(crate) name: &'static str,
-    /// The question that the experiment answers.
     pub(crate) question: &'static str,
-    /// How it is answered, if possible.
+    /// How the experiment answers it, if that is possible.
     pub(crate) method: SettlingMethod,
-    /// Why it is run on request only.
+    /// Why it runs on request only.
     pub(crate) risk: Option<&'static str>,
     /// A condition of the answer, printed with it.
     pub(crate) note: Option<&'static str>,
 }
 
-/// The rows of a table: name, method and question, then what makes it risky and a note, if
-/// there are any.
+/// The rows of a table: name, method, question; then, if present, the risk and a note.
 macro_rules! facts {
     ($($name:literal: $method:expr, $question:literal
         $(risky: $risk:literal)? $(note: $note:literal)?;)*) => {
@@ -66,12 +63,12 @@ macro_rules! facts {
 /// Why facts about chains are not settled here.
 const NO_CHAINS: &str = "needs chained kicks; the mainline driver starts each task by itself";
 
-/// Why facts that decide whether plain products run are not settled here.
+/// Why facts that decide whether plain matmuls run are not settled here.
 const BY_FIRST: &str = "`npu-probe first` settles it: plain matmuls depend on it";
 
-/// All facts, in the order in which they are settled: first what needs a fresh
-/// core, facts before those whose experiments depend on them, then what is only
-/// looked at, last what may leave a core behind that does not work.
+/// All facts, in the order in which they are settled: first the one that needs a fresh
+/// core; facts before the experiments that depend on them; then facts that are only
+/// observed; last experiments that may break a core.
 pub(crate) const FACTS: &[FactToSettle] = facts! {
     "fresh-stages": Run(flying::fresh_stages),
         "Do BS and BN pass data through before any program wrote their registers?"

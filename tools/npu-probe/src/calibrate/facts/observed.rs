@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Experiments on unmeasured behaviour, for which the model has one variant only: they show
+//! Experiments on unmeasured behaviour, for which the model has one variant only. They show
 //! whether the device does the same.
 
 use half::f16;
@@ -13,13 +13,12 @@ use crate::data::SplitMix64;
 use crate::experiment::operands::{fp16s, int16s};
 use crate::experiment::{Experiment, ExperimentJob, OUT, TaskTemplate, change, put};
 
-/// Sums from -16 to 15, halved to int8: ties of both signs, with either kind of
-/// rounding.
+/// Sums from -16 to 15, halved to int8: ties of both signs, with both values of CVT_ROUND.
 pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
     const DEPTH: usize = 32;
     const COLUMNS: i8 = 32;
-    /// Atoms of a pixel of 32 columns of a byte.
+    /// Atoms per pixel: 32 columns of one byte.
     const GROUP_ATOMS: u32 = 2;
     let shape = (ROWS, DEPTH as u32, COLUMNS as u32);
     let halved = |ties: u32| -> anyhow::Result<TaskTemplate> {
@@ -29,7 +28,7 @@ pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
         groups(&mut task, GROUP_ATOMS, ROWS)?;
         Ok(task)
     };
-    // Channel 0 counts: 1 in each row of A, the sum itself in each kernel.
+    // Only channel 0 counts: it is 1 in each row of A, and the sum itself in each kernel.
     let mut a = vec![0; ROWS as usize * DEPTH];
     a.chunks_mut(16)
         .take(ROWS as usize)
@@ -46,7 +45,7 @@ pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
     ))
 }
 
-/// Results in fp16 of 64 columns of int8, in groups of four atoms.
+/// An int8 matmul with fp16 results: 64 columns, in groups of four atoms.
 pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
     const SHAPE: (u32, u32, u32) = (8, 32, 64);
     const GROUP_ATOMS: u32 = 4;
@@ -63,7 +62,7 @@ pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
     ))
 }
 
-/// 256 columns of an int16 product, in groups of four atoms.
+/// An int16 matmul of 256 columns, in groups of four atoms.
 pub(super) fn int16_columns() -> anyhow::Result<Experiment> {
     const SHAPE: (u32, u32, u32) = (64, 32, 256);
     let (m, k, n) = SHAPE;
@@ -73,7 +72,7 @@ pub(super) fn int16_columns() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, output, task))
 }
 
-/// 48 KiB of weights through one bank of 32.
+/// 48 KiB of weights through one bank of 32 KiB.
 pub(super) fn one_weight_bank() -> anyhow::Result<Experiment> {
     const SHAPE: (u32, u32, u32) = (4, 384, 64);
     const DATA_BANKS: u32 = 11;
@@ -82,9 +81,9 @@ pub(super) fn one_weight_bank() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, output, task))
 }
 
-/// A product, and behind it one with another output that has no lines to fetch.
+/// A matmul, and behind it one with another output and no input lines.
 pub(super) fn no_lines() -> anyhow::Result<Experiment> {
-    /// The most that the field holds: none may mean one more.
+    /// The most that the field holds, since 0 may mean one more.
     const MOST_LINES: u32 = 2047;
     let (whole, inputs, length) = small()?;
     let mut empty = whole.clone();
@@ -101,7 +100,7 @@ pub(super) fn no_lines() -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-/// Maximum and minimum of zeroes of either sign, infinities and subnormals.
+/// Maximum and minimum of zeros of either sign, infinities and subnormals.
 pub(super) fn signed_zeros() -> anyhow::Result<Experiment> {
     const TINY: f32 = 5.960_464_5e-8;
     const INF: f32 = f32::INFINITY;
@@ -114,9 +113,9 @@ pub(super) fn signed_zeros() -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-/// Sums beyond fp16 on both sides, on the edge of it, and below its normals.
+/// Sums beyond fp16 on both sides, at its limit, and below its normal numbers.
 pub(super) fn fp16_overflow() -> anyhow::Result<Experiment> {
-    /// The largest number, the half step above it, and the least number.
+    /// The largest number, half the distance to the next, and the least number.
     const MAX: f32 = 65504.0;
     const HALF_STEP: f32 = 16.0;
     const LEAST: f32 = 5.960_464_5e-8;
@@ -137,10 +136,11 @@ pub(super) fn fp16_overflow() -> anyhow::Result<Experiment> {
     )
 }
 
-/// Means of numbers of very different size: the order of a sum shows.
+/// Means of numbers of very different size, so that the order of additions affects the
+/// result.
 pub(super) fn average_order() -> anyhow::Result<Experiment> {
     const BITS: u32 = 11;
-    /// Exponents of two from which each value takes its own.
+    /// Exponents of two; the values take them in turn.
     const SCALES: [i32; 5] = [-10, -6, -2, 1, 4];
     let mut random = SplitMix64::new(5);
     let values: Vec<f32> = (0..super::pooling::VALUES)
@@ -149,8 +149,7 @@ pub(super) fn average_order() -> anyhow::Result<Experiment> {
     fp16_average(values)
 }
 
-/// An fp16 product that adds what its own output holds (librocketnpu's
-/// accumulation, but in place).
+/// An fp16 matmul that adds its own output (librocketnpu's accumulation, but in place).
 pub(super) fn in_place() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 16;
     const DEPTH: u32 = 32;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Experiments with the PPU: average pooling, as librocketnpu's programs have
-//! it.
+//! Experiments with the PPU: average pooling, programmed like librocketnpu's
+//! programs.
 
 use half::f16;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
@@ -11,10 +11,10 @@ use super::flying::fp16_bytes;
 use crate::data::SplitMix64;
 use crate::experiment::{Experiment, OUT, TaskTemplate, input, put};
 
-/// Beats less one of a burst, as known pooling programs have it.
+/// Beats of a burst, minus one, as in known pooling programs.
 const BURST_4: u32 = 3;
-/// Width and height of the input, of the kernel, and of the output. 8 and more
-/// are known to be read right wherever they come from.
+/// Width and height of the input, of the kernel, and of the output. Inputs of 8
+/// and more are known to be read right from any source.
 const INPUT: u32 = 8;
 const KERNEL: u32 = 3;
 const OUTPUT: u32 = INPUT - KERNEL + 1;
@@ -27,8 +27,8 @@ const READ_16_BITS: u32 = 2;
 const INPUT_BYTES: usize = (INPUT * INPUT * ATOM_BYTES) as usize;
 const OUTPUT_BYTES: usize = (OUTPUT * OUTPUT * ATOM_BYTES) as usize;
 
-/// The mean of each 3 x 3 window of one atom of `channels`, read as `read` and
-/// computed in `precision`.
+/// A task that averages each 3 x 3 window of one atom of `channels`. PPU_RDMA
+/// reads with the code `read`; the PPU computes in `precision`.
 fn average(channels: u32, read: u32, precision: u32) -> anyhow::Result<TaskTemplate> {
     let reciprocal = u32::from(f16::from_f32(RECIPROCAL_ONE / KERNEL as f32).to_bits());
     let mut task = TaskTemplate::blank(POOLING);
@@ -62,7 +62,7 @@ fn average(channels: u32, read: u32, precision: u32) -> anyhow::Result<TaskTempl
     Ok(task)
 }
 
-/// Values of a channel group of the input.
+/// Values of one channel group of the input.
 pub(super) const VALUES: usize = INPUT_BYTES / 2;
 
 /// Means of [`VALUES`] numbers.
@@ -71,8 +71,7 @@ pub(super) fn fp16_average(values: impl IntoIterator<Item = f32>) -> anyhow::Res
     Ok(Experiment::of(vec![fp16_bytes(values)], OUTPUT_BYTES, task))
 }
 
-/// Means of zeroes, which are 0 however they are rounded, and whether the job
-/// ends.
+/// Means of zeros, which any rounding leaves at 0. Shows whether the job ends.
 pub(super) fn pooling_interrupt() -> anyhow::Result<Experiment> {
     fp16_average([0.0; VALUES])
 }
@@ -85,7 +84,7 @@ pub(super) fn average_rounding() -> anyhow::Result<Experiment> {
     fp16_average((0..VALUES).map(|_| random.signed(BITS) as f32 * step))
 }
 
-/// Means of bytes below 100, pairs of which are fp16 numbers too.
+/// Means of bytes below 100; pairs of them are valid fp16 numbers too.
 pub(super) fn byte_pooling() -> anyhow::Result<Experiment> {
     const BELOW: usize = 100;
     const STEP: usize = 37;

@@ -10,7 +10,7 @@ use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precisi
 use crate::experiment::operands::{fp16s, int8s, int16s};
 use crate::experiment::{Experiment, OUT, TaskTemplate, change, input, put};
 
-/// A product as rknpu-regcmd makes it: of inputs 0 and 1, to the output.
+/// The matmul that rknpu-regcmd builds: inputs 0 and 1, to the output.
 pub(super) fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<TaskTemplate> {
     let task = MatmulTask {
         ty,
@@ -24,7 +24,7 @@ pub(super) fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Res
     Ok(TaskTemplate::of(&task.program(&ChipProfile::RK3588)?))
 }
 
-/// A product of int8 that is known to work, to be changed.
+/// An int8 matmul that is known to work, to be changed.
 pub(super) fn int8_product(
     (m, k, n): (u32, u32, u32),
 ) -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
@@ -33,7 +33,7 @@ pub(super) fn int8_product(
     Ok((template, inputs, (m * n * 4) as usize))
 }
 
-/// A product of fp16 that is known to work, to be changed.
+/// An fp16 matmul that is known to work, to be changed.
 pub(super) fn fp16_product(
     (m, k, n): (u32, u32, u32),
 ) -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
@@ -42,15 +42,15 @@ pub(super) fn fp16_product(
     Ok((template, inputs, (m * n * 4) as usize))
 }
 
-/// Sizes of the int8 product that experiments change.
+/// Sizes of the int8 matmul that experiments change.
 const SMALL: (u32, u32, u32) = (4, 32, 32);
 
-/// The int8 product that experiments change.
+/// The int8 matmul that experiments change.
 pub(super) fn small() -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
     int8_product(SMALL)
 }
 
-/// The writer's groups: atoms of a pixel, and lines.
+/// Sets the writer's groups: atoms per pixel, and lines.
 pub(super) fn groups(
     task: &mut TaskTemplate,
     atoms: u32,
@@ -62,21 +62,22 @@ pub(super) fn groups(
     Ok(())
 }
 
-/// Sums shifted by one bit: every second is a tie, half of those negative.
+/// Sums shifted right by one bit: every second one is a tie, half of these negative.
 pub(super) fn wide_rounding() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = small()?;
     change!(task; dpu::OutCvtShift { out_cvt_shift: 1, cvt_type: 1 });
     Ok(Experiment::of(inputs, output, task))
 }
 
-/// The same, with the other rule for ties and the order that is not contested.
+/// The same with CVT_ROUND 1, the other rule for ties, and CVT_TYPE 0, which is
+/// uncontested.
 pub(super) fn output_ties() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = small()?;
     change!(task; dpu::OutCvtShift { out_cvt_shift: 1, cvt_round: 1 });
     Ok(Experiment::of(inputs, output, task))
 }
 
-/// Sums times the scale whose top bit is a sign, or none.
+/// Sums times a scale of 0x8000, whose top bit may be a sign.
 pub(super) fn output_scale() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = small()?;
     change! { task;
@@ -91,7 +92,7 @@ pub(super) fn partial_group() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
     const COLUMNS: u32 = 64;
     const WRITTEN: u32 = 48;
-    /// Atoms of a pixel of 32 bytes.
+    /// Atoms per pixel of 32 bytes.
     const GROUP_ATOMS: u32 = 2;
     let (mut task, inputs, _) = int8_product((ROWS, 32, COLUMNS))?;
     change!(task; core::MiscCfg { qd_en: 1 });
@@ -105,7 +106,7 @@ pub(super) fn partial_group() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, (ROWS * COLUMNS) as usize, task))
 }
 
-/// Bytes of a tf32 product are those of an fp16 product of twice the depth.
+/// A tf32 matmul; its operands take the bytes of an fp16 matmul of twice the depth.
 pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
     const DEPTH: u32 = 16;
     const COLUMNS: u32 = 16;
@@ -126,14 +127,15 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
             proc_precision: Precision::Fp32.code(), in_precision: Precision::Fp32.code()
         }
     }
-    // Cut to 10 bits of mantissa: 1. To nearest: 1 + 2^-10. Not at all: more.
+    // The result is 1 if the operand is cut to 10 mantissa bits, 1 + 2^-10 if rounded,
+    // else more.
     let operand = 1.0 + (-11_f32).exp2() + (-20_f32).exp2();
     let fill = |value: f32, rows: u32| value.to_le_bytes().repeat((rows * DEPTH) as usize);
     let inputs = vec![fill(operand, ROWS), fill(1.0, COLUMNS)];
     Ok(Experiment::of(inputs, (ROWS * COLUMNS * 4) as usize, task))
 }
 
-/// Makes an fp16 product one of int16, whose bytes and groups are the same.
+/// Turns an fp16 matmul into an int16 one, which has the same bytes and groups.
 pub(super) fn int16(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
     change! { task;
         cna::ConvCon1 {
@@ -148,7 +150,7 @@ pub(super) fn int16(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
     Ok(())
 }
 
-/// An int16 product with QD_EN 0.
+/// An int16 matmul with QD_EN 0.
 pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
     let (m, k, n) = SMALL;
     let (mut task, _, output) = fp16_product(SMALL)?;
@@ -158,7 +160,7 @@ pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, output, task))
 }
 
-/// Two rows, then three, with the surface stride that follows from the address
+/// Matmuls of two rows, then three, with the surface stride that follows from the address
 /// formula.
 pub(super) fn short_height() -> anyhow::Result<Experiment> {
     const ROWS_MAX: u32 = 3;
@@ -171,15 +173,15 @@ pub(super) fn short_height() -> anyhow::Result<Experiment> {
     Ok(Experiment::of_each(inputs, output, tasks).spoiled_on(&["garbage"]))
 }
 
-/// Products of fewer rows than a group of lines has.
+/// Matmuls with fewer rows than a group of lines.
 mod short {
     use super::{TaskTemplate, change, cna, core, dpu, fp16_product, put};
 
     pub(super) const DEPTH: u32 = 64;
     pub(super) const COLUMNS: u32 = 16;
-    /// Lines of a group, and rows of the product that is changed.
+    /// Lines of a group, and rows of the matmul that is changed.
     const GROUP: u32 = 4;
-    /// Atoms of a pixel of 16 columns of fp32.
+    /// Atoms per pixel of 16 columns of fp32.
     const GROUP_ATOMS: u32 = 4;
 
     pub(super) fn product(rows: u32) -> anyhow::Result<TaskTemplate> {
@@ -202,14 +204,14 @@ mod short {
     }
 }
 
-/// 144 lines of 224 bytes: 31.5 KiB packed densely, 36 KiB in units of 64.
+/// 144 lines of 224 bytes: 31.5 KiB if packed densely, 36 KiB in units of 64 bytes.
 pub(super) fn line_rounding() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = int8_product((144, 224, 32))?;
     change!(task; cna::CbufCon0 { data_bank: 1 });
     Ok(Experiment::of(inputs, output, task).spoiled_on(&["entries"]))
 }
 
-/// Half as many grains as lines, for depths of which 3840 failed with too few
+/// Half as many grains as lines, for several depths. At depth 3840 too few grains failed
 /// (E-grains).
 pub(super) fn few_grains() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 16;
@@ -226,8 +228,8 @@ pub(super) fn few_grains() -> anyhow::Result<Experiment> {
     Ok(Experiment::of_each(inputs, output, tasks).spoiled_on(&["garbage"]))
 }
 
-/// Two products: of the first, 16 kernels take 8 banks and 32 take 16; of the
-/// second, 32 take 5 and all 128 take 20. There are 12, less one for features.
+/// Two matmuls. Of the first, 16 kernels take 8 banks and 32 take 16; of the second, 32
+/// take 5 and all 128 take 20. There are 12 banks, one of them for features.
 pub(super) fn weight_room() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
     let inputs = vec![
@@ -245,7 +247,7 @@ pub(super) fn weight_room() -> anyhow::Result<Experiment> {
     ))
 }
 
-/// An fp16 product whose depth, or whose weights, rknpu-regcmd refuses.
+/// An fp16 matmul whose depth or weights rknpu-regcmd refuses.
 fn deep_product(rows: u32, depth: u32, columns: u32) -> anyhow::Result<TaskTemplate> {
     const BANKS: u32 = 12;
     const BANK_BYTES: u32 = 32 << 10;

@@ -14,28 +14,27 @@ use crate::report::DeviceReport;
 /// The report of all facts.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct SettleReport {
-    /// Whether every experiment gave the result of some side.
+    /// Whether every experiment matched some side.
     pub(crate) settled: bool,
-    /// Version of this tool, and so of its experiments and of its model.
+    /// Version of this tool, and so of its experiments and its model.
     pub(crate) version: Cow<'static, str>,
     pub(crate) device: DeviceReport,
     pub(crate) facts: Vec<FactReport>,
 }
 
-/// The report of a fact.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct FactReport {
     /// The model's switch, or a name if the model has one variant only.
     pub(crate) name: Cow<'static, str>,
     pub(crate) question: Cow<'static, str>,
-    /// The model's default is the first; none if it has one variant only.
+    /// The first is the model's default; empty if the model has one variant only.
     #[serde(skip_deserializing)]
     pub(crate) sides: &'static [&'static str],
     #[serde(flatten)]
     pub(crate) outcome: ExperimentOutcome,
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<&'static str>,
-    /// Differences from the model on the device's side.
+    /// Differences from the model: on the matching or nearest side, if it has sides.
     #[serde(skip_deserializing, skip_serializing_if = "Vec::is_empty")]
     pub(crate) shown: Vec<String>,
     /// The full record, if anything differs.
@@ -50,7 +49,6 @@ pub(crate) enum ExperimentOutcome {
     /// The device is on a side.
     Settled {
         side: Cow<'static, str>,
-        /// Whether it is the model's default.
         is_default: bool,
         /// Whether all bytes equal the model's on that side; otherwise the wrong bytes have
         /// other values.
@@ -73,7 +71,7 @@ pub(crate) enum ExperimentOutcome {
 }
 
 impl ExperimentOutcome {
-    /// Its kind, and the result or the reason.
+    /// The kind of the outcome, and its result or reason.
     pub(crate) fn told(&self) -> (&'static str, String) {
         match self {
             Self::Settled { side, .. } => ("settled", side.to_string()),
@@ -90,7 +88,7 @@ impl ExperimentOutcome {
 }
 
 impl FactReport {
-    /// The side that a profile stores, if one was found.
+    /// The side to save in a profile, if the device is on one.
     pub(crate) fn verdict(&self) -> Option<ContestedFact> {
         let ExperimentOutcome::Settled { side, .. } = &self.outcome else {
             return None;
@@ -130,7 +128,6 @@ impl FactReport {
         }
     }
 
-    /// The fact as text.
     pub(crate) fn text(&self) -> String {
         let default = self.sides.first().copied().unwrap_or_default();
         let (kind, told) = self.outcome.told();

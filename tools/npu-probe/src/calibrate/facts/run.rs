@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! On which side of contested facts is a device?
+//! Runs experiments, and finds the device's side of each contested fact.
 
 use std::thread;
 use std::time::Duration;
@@ -16,8 +16,7 @@ use crate::experiment::runner::{self, CoreRounds};
 use crate::experiment::{SeenJob, model};
 use crate::first::{RungRecord, differences};
 
-/// Runs the experiments for these facts, all if none is named; `heard` gets each of them
-/// when it is settled.
+/// Runs the experiments for the named facts, or for all. `heard` gets each settled fact.
 pub(crate) fn settle(
     device: &Device,
     names: &[String],
@@ -25,7 +24,7 @@ pub(crate) fn settle(
     mut heard: impl FnMut(&FactReport) -> Result<(), Failure>,
 ) -> Result<Vec<FactReport>, Failure> {
     if !device.info().is_model {
-        // Until the NPU has lost power, for what needs a fresh core.
+        // The NPU loses power meanwhile; some experiments need a fresh core.
         thread::sleep(IDLE);
     }
     let mut facts = Vec::new();
@@ -58,22 +57,21 @@ pub(crate) fn settle(
 /// Longer than the driver waits before it cuts the power of an idle core.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Why nothing more is run once a core does not work.
+/// Why no experiment runs after a core has stopped working.
 const LEFT_BROKEN: &str = "after an earlier experiment a plain matmul does not complete; the NPU \
                            may need a power cycle";
 
-/// Whether all cores that a file uses work: what is run on one that does not
-/// would say nothing.
+/// Whether all cores that a file uses work. Experiments on a broken core would be
+/// meaningless.
 pub(crate) fn is_healthy(device: &Device) -> anyhow::Result<bool> {
     let seen = runner::run(device, &cores::health()?)?;
     Ok(seen.iter().all(|job| job.completed))
 }
 
-/// An experiment, and the switch that it settles; without one, the model has
-/// one way only.
+/// An experiment and the switch that it settles; none if the model has one variant only.
 type Chosen = (&'static FactToSettle, Option<&'static Switch>);
 
-/// The facts that are named, all if none is, in the order of the table.
+/// The named facts, or all, in the order of the table.
 pub(crate) fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
     for name in names {
         if !FACTS.iter().any(|fact| fact.name == name) {
@@ -96,8 +94,8 @@ pub(crate) fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
         .collect())
 }
 
-/// Settles one fact; whether a job of it was killed. `known` has the facts that are settled
-/// already, and gets this one: experiments may depend on others than their own.
+/// Settles one fact; returns whether a job of it was killed. `known` gets this fact, and
+/// holds those settled before, on which an experiment may depend.
 fn settle_one(
     device: &Device,
     (fact, switch): Chosen,
@@ -229,7 +227,7 @@ mod tests {
                 assert_eq!(found.outcome, wanted, "{what}");
                 assert_eq!(known, contested, "{what}");
                 assert!(found.record.is_none() && found.shown.is_empty(), "{what}");
-                // By default, whatever is not meant to hang ends by itself.
+                // On the default side only experiments that are meant to hang are killed.
                 assert!(!killed || !is_default || *side == "hangs", "{what}");
             }
         }

@@ -61,7 +61,7 @@ pub(super) fn shape(model: &GgufModel) -> Result<(ModelShape, Option<usize>), St
         heads,
         kv_heads,
         head_dim,
-        // Of use for weights alone, which the file has.
+        // Only weights need the vocabulary, and the file has them.
         vocabulary: 0,
         window,
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Predicted speed of prompts and parallel sequences of a model.
+//! Predicted speed of a model: prompts, and parallel sequences.
 
 use std::sync::Arc;
 
@@ -8,25 +8,24 @@ use serde::Serialize;
 
 use crate::flags::planning::HERTZ_PER_MHZ;
 
-/// Clocks besides the profile's: mainline's at boot, the vendor's usual one, the highest.
+/// Clocks besides the profile's: mainline's at boot, the usual vendor clock, the highest.
 const MEGAHERTZ: [u64; 3] = [200, 600, 1000];
 const PROMPTS: [usize; 4] = [128, 512, 2048, 8192];
 const SEQUENCES: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Tokens of each sequence before the new one.
 const CONTEXT: usize = 512;
 
-/// Tokens a second.
+/// Predicted speed, tokens per second.
 #[derive(Debug, Serialize)]
 pub(super) struct SpeedReport {
-    /// Clocks of the NPU, of `npu` below.
+    /// NPU clocks of the columns `npu` below.
     pub(super) clocks_mhz: Vec<u64>,
     /// Context length of the model, if the file has it.
     pub(super) context_length: Option<usize>,
     /// Prompt processing, in batches of 512 tokens.
     pub(super) prompts: Vec<SpeedRow>,
-    /// Token generation of parallel sequences, a token each.
+    /// Token generation of parallel sequences, one token each.
     pub(super) parallel: Vec<SpeedRow>,
-    /// Tokens of each sequence before the new one.
     pub(super) parallel_context: usize,
 }
 
@@ -35,7 +34,7 @@ pub(super) struct SpeedRow {
     pub(super) count: usize,
     pub(super) cpu_alone: f64,
     pub(super) npu: Vec<f64>,
-    /// The largest part of the time at the profile's clock, and its share.
+    /// The largest part of the time at the profile's clock, and its share of the time.
     pub(super) mostly: &'static str,
     pub(super) mostly_percent: f64,
 }
@@ -92,7 +91,7 @@ impl SpeedReport {
     }
 }
 
-/// The same rules for a machine with another clock.
+/// The same rules for a machine with another NPU clock.
 fn at_clock(rules: &OffloadRules, clock_hz: u64) -> OffloadRules {
     let mut options = rules.target.options.clone();
     options.profile = Arc::new(options.profile.at_clock(clock_hz));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report as tables for people.
+//! Writes the report as tables of text.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which weights of a model the NPU uses: decided like in the backend, tensor by tensor.
+//! Finds the weights of a model that the NPU uses: tensor by tensor, as the backend decides.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::gguf::{GgufModel, GgufTensor, check_count};
 
-/// Limits for sizes of weights (each takes milliseconds of planning) and matrices: more than
-/// any model has.
+/// Limits for weight sizes (each takes milliseconds of planning) and matrices: more than any
+/// model has.
 const MAX_SIZES: u64 = 128;
 const MAX_MATRICES: u64 = 1 << 18;
 
@@ -27,28 +27,27 @@ pub(super) enum WeightPlace {
     CpuType,
     /// There is no plan for their size.
     CpuSize,
-    /// The NPU is slower with them, by the timing model.
+    /// The timing model predicts that the NPU is slower with them.
     CpuFaster,
 }
 
-/// Tensors that differ only in the number of their layer.
+/// Tensors that differ only in their layer number.
 #[derive(Debug, Serialize)]
 pub(super) struct WeightGroup {
     pub(super) name: String,
     #[serde(rename = "type")]
     pub(super) type_name: String,
-    /// Output channels, channels.
+    /// Rows of the matrix (output channels), and columns (channels).
     pub(super) n: usize,
     pub(super) k: usize,
     /// Matrices of each tensor: experts.
     pub(super) matrices: usize,
     pub(super) tensors: usize,
     pub(super) place: WeightPlace,
-    /// Precision of matmuls, and the minimum number of rows: for experts, rows that use the
-    /// same one.
+    /// Precision of matmuls, and the minimum number of rows (for experts, of one expert).
     pub(super) computed_in: Option<&'static str>,
     pub(super) from_rows: Option<usize>,
-    /// Bytes of all of them, packed.
+    /// Bytes of all these tensors, packed.
     pub(super) packed_bytes: u64,
     #[serde(skip)]
     format: Option<NumberFormat>,
@@ -57,7 +56,7 @@ pub(super) struct WeightGroup {
 }
 
 impl WeightGroup {
-    /// Whether memory and addresses suffice for them.
+    /// Whether memory and addresses suffice for these tensors.
     pub(super) const fn fits(&self) -> bool {
         !matches!(
             self.place,
@@ -71,15 +70,15 @@ impl WeightGroup {
     }
 }
 
-/// All weights of a model that are matrices.
+/// All weight matrices of a model.
 #[derive(Debug)]
 pub(super) struct PlacedWeights {
     pub(super) groups: Vec<WeightGroup>,
-    /// Bytes of those on the NPU.
+    /// Bytes of the weights on the NPU.
     pub(super) bytes: u64,
 }
 
-/// Output channels and channels, if it is a matrix or several.
+/// Output channels and channels, if the tensor holds matrices.
 fn size(tensor: &GgufTensor) -> Option<[usize; 2]> {
     let [k, n, ..] = tensor.dimensions;
     (n > 1).then_some([n, k])
@@ -89,7 +88,7 @@ fn matrices(tensor: &GgufTensor) -> usize {
     tensor.dimensions[2] * tensor.dimensions[3]
 }
 
-/// Rejects models that would take hours.
+/// Rejects models whose planning would take hours.
 pub(super) fn check(model: &GgufModel) -> anyhow::Result<()> {
     let sized = || model.tensors.iter().filter(|one| size(one).is_some());
     let sizes: HashSet<_> = sized().map(|one| (one.type_id, size(one))).collect();
@@ -99,7 +98,7 @@ pub(super) fn check(model: &GgufModel) -> anyhow::Result<()> {
 }
 
 impl PlacedWeights {
-    /// Asks for memory of at most `limit` bytes.
+    /// Places the weights in at most `limit` bytes of memory.
     pub(super) fn new(model: &GgufModel, rules: &OffloadRules, limit: u64) -> Self {
         let target = &rules.target;
         let mut memory = MemoryPlan::for_weights(target.fds, limit, &target.options);
@@ -197,7 +196,7 @@ fn place(
     group
 }
 
-/// A name with `*` in place of the number of the layer.
+/// A name with `*` in place of the layer number.
 fn without_number(name: &str) -> String {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
     let parts = name.split('.').map(|part| match is_number(part) {

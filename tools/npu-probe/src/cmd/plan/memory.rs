@@ -10,20 +10,20 @@ use serde::Serialize;
 
 use crate::table::MIB;
 
-/// The weights of a matmul, on no device yet.
+/// Memory of a matmul's weights, computed without a device.
 #[derive(Debug, Serialize)]
 pub(super) struct MemoryReport {
-    /// Bytes on each file descriptor, whole pages; none if one cannot address its.
+    /// Bytes on each file descriptor, whole pages; none if a file descriptor cannot
+    /// address its share.
     bytes_per_fd: Option<Vec<u64>>,
     bytes: u64,
-    /// What a file descriptor can address beside its working buffers.
+    /// Bytes that a file descriptor can address beside its working buffers.
     bytes_per_fd_max: u64,
     /// Memory limit of all weights, if given.
     bytes_max: Option<u64>,
     fits: bool,
     /// Number of weights of this size that fit together.
     fit: u64,
-    /// Why they do not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
 }
@@ -42,7 +42,7 @@ impl MemoryReport {
             (memory, added)
         };
         let (_, fits) = with(max.unwrap_or(u64::MAX));
-        // Where all of RAM is there, what is left is addresses.
+        // Without a limit on RAM, only addresses limit the weights.
         let (alone, addressed) = with(u64::MAX);
         let per_fd_max = alone.device_limit();
         let bytes_per_fd = addressed
@@ -68,7 +68,6 @@ impl MemoryReport {
         }
     }
 
-    /// A few lines.
     pub(super) fn text(&self) -> String {
         let mib = |bytes: u64| bytes as f64 / MIB;
         let mut text = format!("\nweights  {:.2} MiB", mib(self.bytes));

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::table::MIB;
 
-/// One plan and its prediction.
+/// A plan and its predicted time.
 #[derive(Debug, Serialize)]
 pub(super) struct PlanReport {
     plan: String,
@@ -45,7 +45,7 @@ pub(super) struct PlanReport {
     bound_by: String,
     over_bound: f64,
     modelled_gops: f64,
-    /// Parts of the time of the busiest file descriptor.
+    /// Parts of the predicted time of the busiest file descriptor.
     modelled_macs_ms: f64,
     modelled_memory_ms: f64,
     modelled_edges_ms: f64,
@@ -106,7 +106,7 @@ impl PlanReport {
     }
 }
 
-/// Banks of CBUF that a tile gives to features and to weights.
+/// CBUF banks that a tile gives to features and to weights.
 fn banks(dtype: Dtype, [k, m, n]: [usize; 3]) -> Result<[u32; 2], MatmulError> {
     let size = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     let nowhere = rknpu_regcmd::BufferId(0).at(0);
@@ -124,7 +124,6 @@ fn banks(dtype: Dtype, [k, m, n]: [usize; 3]) -> Result<[u32; 2], MatmulError> {
 }
 
 impl PlanReport {
-    /// Adds the report, as a few lines, to `text`.
     pub(super) fn write(&self, text: &mut String) {
         let [depth, rows, channels] = self.tile;
         let mib = |bytes: u64| bytes as f64 / MIB;
