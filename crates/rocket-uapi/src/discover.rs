@@ -48,7 +48,7 @@ impl fmt::Display for RefusedNode {
     }
 }
 
-/// No usable NPU.
+/// The error if no node is a usable NPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no usable NPU: {}", list(refused))]
 pub struct DiscoverError {

@@ -4,9 +4,9 @@
 //!
 //! | ioctl | here |
 //! |---|---|
-//! | CREATE_BO | [`Device::alloc`] gives a [`Bo`], mapped |
-//! | PREP_BO, FINI_BO | [`Bo::read`], [`Bo::write`] and dropping the guard, where they do something |
-//! | SUBMIT | [`Device::submit`] takes [`Job`]s, gives [`PendingJob`]s |
+//! | CREATE_BO | [`Device::alloc`] returns a mapped [`Bo`] |
+//! | PREP_BO, FINI_BO | [`Bo::read`], [`Bo::write`] and dropping the guard, if needed |
+//! | SUBMIT | [`Device::submit`] takes [`Job`]s, returns [`PendingJob`]s |
 //! | GEM_CLOSE | dropping a [`Bo`] |
 //! | PRIME export, import | [`Bo::export`], [`Device::import`] |
 //! | EXPORT_, IMPORT_SYNC_FILE | [`DmaBuf::fence`], [`DmaBuf::add_fence`] |

@@ -193,7 +193,7 @@ unsafe impl FileOperations for Node {
     }
 
     fn was_killed(&self, _: u32, since: Instant) -> Option<bool> {
-        // Both clocks stand still while the machine sleeps.
+        // Both clocks stop while the machine sleeps.
         (since.elapsed() < SURVIVES).then_some(false)
     }
 }

@@ -54,7 +54,7 @@ pub enum WaitError {
          the kernel log tells which (`dmesg | grep -i -e rocket -e iommu`)"
     )]
     Killed {
-        /// The buffers; contents of written ones are unspecified.
+        /// The buffers; the contents of written buffers are unspecified.
         job: FinishedJob,
     },
     /// The driver dropped the job before it ran. Proof: its page was not busy after SUBMIT,
@@ -64,14 +64,14 @@ pub enum WaitError {
          last task did not run"
     )]
     Dropped {
-        /// The buffers; contents of written ones are unspecified.
+        /// The buffers; the contents of written buffers are unspecified.
         job: FinishedJob,
     },
     /// The driver dropped or killed the job; this process looked too late to distinguish
     /// the two.
     #[error("the driver accepted the job and did not run it to its end: it dropped or killed it")]
     DroppedOrKilled {
-        /// The buffers; contents of written ones are unspecified.
+        /// The buffers; the contents of written buffers are unspecified.
         job: FinishedJob,
     },
     /// The device did not report the state of the job. The job may still run; wait again.

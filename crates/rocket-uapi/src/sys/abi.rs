@@ -123,7 +123,7 @@ uapi_struct! {
         8 job_count: u32,
         /// Stride of the jobs: size of [`Job`].
         12 job_struct_size: u32,
-        /// 0.
+        /// Always 0.
         16 reserved: u64,
     }
 }
@@ -133,7 +133,7 @@ uapi_struct! {
     PrepBo = "drm_rocket_prep_bo", size 16, align 8 {
         /// GEM handle.
         0 handle: u32,
-        /// 0.
+        /// Always 0.
         4 reserved: u32,
         /// Absolute CLOCK_MONOTONIC, nanoseconds.
         8 timeout_ns: i64,
@@ -145,7 +145,7 @@ uapi_struct! {
     FiniBo = "drm_rocket_fini_bo", size 8, align 4 {
         /// GEM handle.
         0 handle: u32,
-        /// 0.
+        /// Always 0.
         4 reserved: u32,
     }
 }
@@ -246,9 +246,9 @@ uapi_struct! {
         32 fd2: i32,
         /// Out: the new sync_file.
         36 fence: i32,
-        /// 0.
+        /// Always 0.
         40 flags: u32,
-        /// 0.
+        /// Always 0.
         44 pad: u32,
     }
 }
@@ -262,7 +262,7 @@ uapi_struct! {
         32 driver_name: [u8; 32],
         /// 0 active, 1 signalled, negative errno.
         64 status: i32,
-        /// 0.
+        /// Always 0.
         68 flags: u32,
         /// Time of the signal: CLOCK_MONOTONIC, nanoseconds.
         72 timestamp_ns: u64,
@@ -276,11 +276,11 @@ uapi_struct! {
         0 name: [u8; 32],
         /// Out: 0 active, 1 signalled, negative errno.
         32 status: i32,
-        /// 0.
+        /// Always 0.
         36 flags: u32,
         /// In: capacity of the array at `sync_fence_info`; out: number of fences.
         40 num_fences: u32,
-        /// 0.
+        /// Always 0.
         44 pad: u32,
         /// Address of an array of [`SyncFenceInfo`], one for each fence.
         48 sync_fence_info: u64,
