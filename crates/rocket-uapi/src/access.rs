@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! CPU access to a buffer object: PREP_BO, a slice, FINI_BO.
 //!
-//! Plain slices of memory that a device writes are sound here for these reasons. While a
-//! guard lives it borrows its [`Bo`], so no job can own the `Bo`. A job's programs access
-//! only the job's buffers, which [`crate::JobBuilder::build`] proves from their register
-//! values. So no device writes these bytes while the slice exists. Callers of the `unsafe`
-//! functions ([`crate::Device::submit_raw`], raw ioctls) promise the same. NPU and CPU may
-//! read a frozen object at once, because nobody writes it. The bytes are initialised: pages
-//! of a GEM object are zeroed (`drm_gem_shmem_helper.c`).
+//! Why plain slices of memory that a device writes are sound here: while a guard lives it
+//! borrows its [`Bo`], so no job can own the `Bo`. A job's programs access only the job's
+//! buffers, which [`crate::JobBuilder::build`] proves from their register values. So no
+//! device writes these bytes while the slice exists. Callers of `unsafe` functions
+//! ([`crate::Device::submit_raw`], raw ioctls) promise the same. Nobody writes a frozen
+//! object, so NPU and CPU may read it at once. The bytes are initialised: pages of a GEM
+//! object are zeroed (`drm_gem_shmem_helper.c`).
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};

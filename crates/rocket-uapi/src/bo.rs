@@ -195,7 +195,6 @@ impl Bo {
         Ok(())
     }
 
-    /// The mapping, for the guards.
     pub(crate) fn memory(&self) -> &dyn MappedMemory {
         &*self.memory
     }
@@ -247,7 +246,6 @@ impl FrozenBo {
         Arc::get_mut(&mut self.0)
     }
 
-    /// The buffer object that jobs and the CPU read.
     pub(crate) fn bo(&self) -> &Bo {
         &self.0
     }

@@ -24,7 +24,6 @@ pub unsafe trait PlainArgument: FromBytes + IntoBytes + Immutable {
     const REQUESTS: &'static [u32];
 }
 
-/// Implements [`PlainArgument`] for structures of the kernel's headers.
 macro_rules! plain {
     ($($name:ident: $($request:ident)+;)*) => {$(
         // SAFETY: the fields are numbers, handles and descriptors, and the constants of
@@ -57,9 +56,8 @@ plain! {
 /// The errno of the driver.
 ///
 /// # Safety
-/// The addresses in `arg`, and in the memory behind them, are null or belong to `arena`.
-/// For the NPU's accesses after SUBMIT the conditions of [`crate::RocketFile::submit`]
-/// hold.
+/// Addresses in `arg`, and in the memory behind them, are null or belong to `arena`. After
+/// SUBMIT the NPU's accesses are subject to [`crate::RocketFile::submit`].
 pub unsafe fn ioctl_bytes<F>(
     file: &F,
     request: u32,
@@ -119,8 +117,8 @@ where
     unsafe { ioctl(file, request, arg, &Arena::new()) }
 }
 
-/// VERSION: its structure, and the driver's name, date and description, each truncated to
-/// the buffer. The addresses in the structure are invalid.
+/// VERSION: its structure, and the driver's name, date and description, truncated to the
+/// buffers. The addresses in the structure are invalid.
 ///
 /// # Errors
 /// The errno of the driver.
@@ -149,8 +147,8 @@ pub fn version<F: FileOperations + ?Sized>(
     Ok((structure, texts))
 }
 
-/// Description of a device: the answer of VERSION, or defaults if it fails, with the name,
-/// kind and core count that no ioctl reports.
+/// Description of a device: the answer of VERSION, or defaults if it fails, and the given
+/// values.
 pub fn device_info<F: FileOperations + ?Sized>(
     file: &F,
     name: String,

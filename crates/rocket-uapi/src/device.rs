@@ -235,7 +235,6 @@ impl Device {
         self.0.settle();
     }
 
-    /// Notes that a job has ended now.
     pub(crate) fn note_end(&self) {
         *self
             .0

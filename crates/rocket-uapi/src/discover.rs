@@ -16,7 +16,6 @@ use crate::node::Node;
 /// Directory of the kernel's accel nodes.
 pub const ACCEL_DIRECTORY: &str = "/dev/accel";
 
-/// Prefix of the nodes' names.
 const NODE_PREFIX: &str = "accel";
 
 /// Name of the DRM driver (`rocket_drv.c`).
@@ -99,10 +98,6 @@ pub(crate) fn open(path: &Path) -> Result<Arc<dyn FileOperations>, Error> {
     Ok(Arc::new(node))
 }
 
-/// Refuses any driver but `rocket`.
-///
-/// # Errors
-/// [`Error::OtherDriver`] for any other name.
 fn check_driver(name: &str) -> Result<(), Error> {
     if name == DRIVER_NAME {
         return Ok(());

@@ -9,7 +9,6 @@ use thiserror::Error;
 use crate::Errno;
 use crate::units::{ByteLen, Handle, LengthError};
 
-/// Permission of the group to read and write.
 const GROUP_READ_WRITE: u32 = 0o060;
 
 /// What to do if there is no node.
@@ -94,7 +93,6 @@ pub enum ProgramError {
 }
 
 impl ProgramError {
-    /// Checks that a program may have `words` words.
     pub(crate) fn check(index: usize, words: usize) -> Result<(), Self> {
         match words {
             0 => Err(Self::NoWords { index }),

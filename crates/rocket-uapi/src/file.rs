@@ -98,9 +98,8 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     ///
     /// # Safety
     /// If the caller is this process, each address in `arg`, and in the memory behind it,
-    /// is either invalid or one that the driver may read or write as the ioctl defines. For
-    /// the NPU's accesses after SUBMIT the conditions of [`crate::RocketFile::submit`]
-    /// hold.
+    /// is either invalid or one that the driver may read or write as the ioctl defines.
+    /// After SUBMIT the NPU's accesses are subject to [`crate::RocketFile::submit`].
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
     -> Result<i32, Errno>;
 

@@ -67,14 +67,8 @@ impl AsFd for Node {
     }
 }
 
-/// Mask of the permission bits of a file's mode.
 const PERMISSION_BITS: u32 = 0o7777;
 
-/// Opens the character device at `path`, without checking its driver.
-///
-/// # Errors
-/// [`Error::NoSuchNode`], [`Error::NotADevice`], [`Error::NoPermission`], or another error
-/// of open(2).
 fn open_node(path: &Path) -> Result<OwnedFd, Error> {
     let metadata = fs::metadata(path).map_err(|error| not_opened(&error, None))?;
     if !metadata.file_type().is_char_device() {

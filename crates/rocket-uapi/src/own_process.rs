@@ -43,13 +43,11 @@ mod pipe {
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|_| Efault)
     }
 
-    /// The address `addr + offset`.
     fn at(addr: u64, offset: usize) -> Result<usize, Efault> {
         let addr = usize::try_from(addr).map_err(|_| Efault)?;
         addr.checked_add(offset).ok_or(Efault)
     }
 
-    /// Fills `out` from the memory of this process at `addr`.
     pub(super) fn read(addr: u64, out: &mut [u8]) -> Result<(), Efault> {
         let (reader, writer) = new()?;
         for (index, chunk) in out.chunks_mut(CHUNK_BYTES).enumerate() {
@@ -69,7 +67,6 @@ mod pipe {
         Ok(())
     }
 
-    /// Writes `data` to the memory of this process at `addr`.
     pub(super) fn write(addr: u64, data: &[u8]) -> Result<(), Efault> {
         let (reader, writer) = new()?;
         for (index, chunk) in data.chunks(CHUNK_BYTES).enumerate() {

@@ -52,7 +52,6 @@ pub(crate) fn place(jobs: &[RawJob<'_>], arena: &Arena) -> Result<sys::Submit, E
     place_jobs(&placed.collect::<Result<Vec<_>, _>>()?, arena)
 }
 
-/// A length as a count of the uAPI.
 fn count(len: usize) -> Result<u32, Errno> {
     u32::try_from(len).map_err(|_| Errno::INVAL)
 }

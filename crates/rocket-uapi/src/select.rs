@@ -13,7 +13,6 @@ use crate::discover::{DiscoverError, RefusedNode};
 /// Environment variable that [`Selector::from_env`] reads.
 pub const DEVICE_VARIABLE: &str = "ROCKET_DEVICE";
 
-/// Prefix of the options of a model.
 const MODEL_WITH: &str = "model:";
 
 /// A choice of device: `auto`, `model`, `model:` with options, or the path of a device

@@ -15,16 +15,15 @@ use crate::mapped::MappedMemory;
 use crate::user_memory::{Arena, UserMemory};
 use crate::{Errno, sys};
 
-/// Typed calls on dma-bufs and sync_files. Those belong to no device, so this type holds no
-/// state of a device.
+/// Typed calls on dma-bufs and sync_files, which belong to no device.
 #[derive(Clone, Debug)]
 pub struct SharedFiles(Arc<dyn SharedFileOperations>);
 
-/// Fences that the first SYNC_IOC_FILE_INFO has room for; most sync_files have no more.
+/// Room for fences in the first SYNC_IOC_FILE_INFO; most sync_files have no more.
 const USUAL_FENCES: usize = 4;
 
 /// Maximum number of queries of a sync_file. Its number of fences never changes, so the
-/// second query has enough room.
+/// second has room.
 const QUESTIONS: usize = 2;
 
 fn flags(access: BufferAccess) -> u32 {
@@ -123,8 +122,7 @@ impl SharedFiles {
         Ok(unsafe { OwnedFd::from_raw_fd(fence.fd) })
     }
 
-    /// IMPORT_SYNC_FILE: makes later jobs wait for the fences as if they were those of an
-    /// access.
+    /// IMPORT_SYNC_FILE: makes later jobs wait for the fences as for those of an access.
     ///
     /// # Errors
     /// A file that is no dma-buf, or no sync_file; out of memory.

@@ -171,7 +171,6 @@ impl Deadline {
 /// The current CLOCK_MONOTONIC time, in nanoseconds.
 #[must_use]
 pub fn monotonic_ns() -> i64 {
-    /// Nanoseconds per second.
     const SECOND: i64 = 1_000_000_000;
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec

@@ -8,7 +8,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes per word.
 const WORD_BYTES: usize = size_of::<u64>();
 
 /// Copies bytes from `offset` on into `out`. Bytes of `out` beyond the end of `words` stay

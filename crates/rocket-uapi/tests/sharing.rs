@@ -21,8 +21,8 @@ use rocket_uapi::{
     PAGE_BYTES, PendingJob, ProgramBo, Refusal, SyncFile, WaitError,
 };
 
-/// A device with manual caches: the NPU sees the CPU's writes only after FINI_BO, and the
-/// CPU the NPU's only after PREP_BO.
+/// A device with manual caches: writes of CPU and NPU reach the other only by FINI_BO and
+/// PREP_BO.
 fn model() -> Device {
     let options = ModelOptions {
         caches: Caches::Manual,
@@ -270,8 +270,8 @@ fn what_is_no_sync_file_is_refused() {
     }
 }
 
-/// The driver releases the buffer a little after the end of another file's job, and
-/// accesses memory of the exporting file: that file must not be closed at once.
+/// The driver releases the buffer a little after the end of another file's job, which
+/// accesses the exporting file: that file must stay open until then.
 #[test]
 fn sharing_spares_the_kernel() {
     let model = Model::new(ModelOptions {
@@ -303,7 +303,7 @@ fn sharing_spares_the_kernel() {
     assert!(!events.iter().any(bug) && !model.is_oopsed(), "{events:?}");
 }
 
-/// Programs of a matmul whose output lies in a dma-buf, with its operands.
+/// A matmul whose output lies in a dma-buf.
 fn into_shared(device: &Device, output: &DmaBuf) -> (ProgramBo, FrozenBo) {
     let a = alloc(device, PAGE_BYTES).unwrap();
     let zeros = (a.iova(), a.len());

@@ -79,7 +79,6 @@ impl PendingJob {
         self.submission.as_ref().ok_or(none)?.witness.fence()
     }
 
-    /// Takes the buffers of an ended job.
     pub(super) fn finish(&mut self) -> FinishedJob {
         let finished = self.submission.take().map(Submission::finish);
         let (reads, writes) = finished.unwrap_or_default();

@@ -52,13 +52,9 @@ pub(super) struct Submission {
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobEnd {
-    /// The whole job ran.
     Ran,
-    /// The driver dropped the job.
     Dropped,
-    /// The driver killed the job.
     Killed,
-    /// The driver dropped or killed the job.
     DroppedOrKilled,
 }
 
@@ -105,7 +101,6 @@ impl Submission {
         })
     }
 
-    /// Waits until the job has ended in any way.
     pub(super) fn wait(&self, until: Deadline) -> Result<(), Error> {
         self.witness.wait(until)
     }
@@ -118,7 +113,6 @@ impl Submission {
     }
 }
 
-/// Takes a witness page for each job.
 fn witnesses(device: &Device, jobs: &[Job]) -> Result<Vec<Witness>, Error> {
     if jobs.iter().any(|job| !job.device.is_same_file(device)) {
         return Err(Error::OtherDevice);

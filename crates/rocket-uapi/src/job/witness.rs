@@ -2,13 +2,13 @@
 //! The witness page of a job: a buffer object of one page that carries the job's fence and
 //! the proof that the whole job ran.
 //!
-//! Each job lists a separate page as written, so the page carries that job's fence and no
-//! other. PREP_BO maintains the caches of the whole object, even while it is busy: for this
-//! page that is one page, for an output it would be the whole output.
+//! Each job lists a separate page as written, so the page carries only that job's fence.
+//! PREP_BO maintains the caches of a whole object, even while it is busy: here one page, on
+//! an output the whole output.
 //!
 //! The page also holds a program, the **witness**: the smallest matmul of ones, which
-//! overwrites zeroes. Its operands belong to the file. They lie in a buffer object that no
-//! later PREP_BO or FINI_BO touches, followed by slack for a fetch beyond their end.
+//! overwrites zeroes. Its operands lie in a buffer object of the file that no later PREP_BO
+//! or FINI_BO touches, with slack behind them.
 //!
 //! The witness is the last task of its job. The driver starts a task at the interrupt of
 //! the task before, so the witness runs after all others. A kill drops the tasks that have
@@ -122,12 +122,10 @@ impl Witness {
         self.bo.handle()
     }
 
-    /// The buffer object of the operands.
     pub(super) fn operands(&self) -> Handle {
         self.place.operands
     }
 
-    /// The witness as a task of the job.
     pub(super) fn task(&self) -> RawTask {
         self.place.task
     }
@@ -154,27 +152,25 @@ impl Witness {
         })
     }
 
-    /// Waits for the end of the job.
     pub(super) fn wait(&self, until: Deadline) -> Result<(), Error> {
         self.bo.device().prep(self.handle(), self.bo.len(), until)
     }
 
-    /// A fence for the end of the job.
     pub(super) fn fence(&self) -> Result<SyncFile, Error> {
         self.exported.store(true, Ordering::Release);
         self.bo.fence(BufferAccess::Read)
     }
 
-    /// Makes the job wait for `fence`, because a job waits for all fences of the BOs that
-    /// it writes. The fence is added as a reader's, so PREP_BO does not wait for it.
+    /// Makes the job wait for `fence`: a job waits for all fences of the BOs that it
+    /// writes. The fence is a reader's, so PREP_BO does not wait for it.
     pub(super) fn hold_for(&self, fence: &SyncFile) -> Result<(), Error> {
         self.exported.store(true, Ordering::Release);
         self.bo.add_reader(fence)
     }
 }
 
-/// Handle and address of the file's operands, which the file's first job creates. They live
-/// until the file is closed, so they are mapped while any of its jobs runs.
+/// Handle and address of the file's operands, which the file's first job creates. They stay
+/// mapped until the file is closed.
 fn operands(device: &Device) -> Result<(Handle, Iova), Error> {
     let mut kept = device.witness_operands();
     if let Some(operands) = &*kept {
@@ -191,8 +187,8 @@ fn operands(device: &Device) -> Result<(Handle, Iova), Error> {
     Ok((operands.handle, operands.iova))
 }
 
-/// The witness: the register program at the end of each job, which a prediction of a job's
-/// time counts. `None` if it cannot be built; a test excludes that.
+/// The witness: the register program at the end of each job, for predictions of a job's
+/// time. `None` if it cannot be built; a test excludes that.
 #[must_use]
 pub fn witness_program() -> Option<Program> {
     let chip = &ChipProfile::RK3588;

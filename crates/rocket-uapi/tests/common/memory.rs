@@ -9,7 +9,6 @@ use rocket_uapi::{MappedMemory, PAGE_BYTES};
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES]);
 
-/// Zeroed pages.
 pub(super) struct Pages(Box<[UnsafeCell<Page>]>);
 
 // SAFETY: the CPU's slices and the mock's accesses never overlap in time: the mock accesses
@@ -91,7 +90,6 @@ unsafe impl MappedMemory for Mapping {
     }
 }
 
-/// The pages of a dma-buf.
 #[derive(Debug)]
 pub(super) struct SharedPages(pub(super) std::sync::Arc<Pages>);
 

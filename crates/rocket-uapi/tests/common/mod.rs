@@ -83,7 +83,6 @@ struct State {
     fates: VecDeque<Fate>,
     /// Job that last wrote the BO.
     jobs: BTreeMap<Handle, Arc<Mutex<MockJob>>>,
-    /// Number of jobs submitted.
     submissions: usize,
     exports: usize,
     dma_bufs: Vec<sharing::MockDmaBuf>,
@@ -155,12 +154,10 @@ impl Mock {
         std::mem::take(&mut self.lock().events)
     }
 
-    /// Number of jobs submitted.
     pub fn submissions(&self) -> usize {
         self.lock().submissions
     }
 
-    /// Number of BO exports.
     pub fn exports(&self) -> usize {
         self.lock().exports
     }
@@ -191,7 +188,6 @@ impl Mock {
     }
 }
 
-/// One open file of the mock.
 #[derive(Debug)]
 struct MockFile(Mock);
 
@@ -483,7 +479,6 @@ pub fn alloc(device: &Device, bytes: usize) -> Result<Bo, Error> {
     device.alloc(ByteLen::new(bytes)?)
 }
 
-/// A program that reads `a` and `b` and writes `c`.
 pub fn program(a: &Bo, b: (Iova, usize), c: &Bo) -> LinkedProgram {
     program_at((a.iova(), a.len()), b, (c.iova(), c.len()))
 }
@@ -517,7 +512,6 @@ fn filled(device: &Device) -> Result<Bo, Error> {
     Ok(c)
 }
 
-/// A job that writes `c`.
 pub fn job_into(device: &Device, c: Bo) -> Job {
     writing(device, c).unwrap().0.build().unwrap()
 }

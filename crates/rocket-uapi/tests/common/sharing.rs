@@ -57,7 +57,6 @@ pub(super) fn assert_closed(other_ends: &[OwnedFd], context: &str) {
     }
 }
 
-/// The dma-buf behind a descriptor.
 fn exported<'a>(
     all: &'a mut [MockDmaBuf],
     fd: BorrowedFd<'_>,
