@@ -14,14 +14,11 @@ use crate::wire::{self, ClientMemory, Room, errno};
 
 /// The server's answer at the end of a call.
 pub(crate) struct CallOutcome {
-    /// Result of the system call.
     pub(crate) result: Result<i32, Errno>,
     /// With a file to map: the offset in it. For an ioctl of another file: whether the file
     /// belongs to the device.
     pub(crate) value: u64,
-    /// The file to map, for mmap.
     pub(crate) file: Option<OwnedFd>,
-    /// Bytes of data that came with the result.
     pub(crate) data_len: usize,
 }
 
@@ -49,8 +46,7 @@ pub(crate) fn call(
 /// Begins a call, and returns the client's end of its channel.
 ///
 /// # Errors
-/// `ENODEV` if the server is gone; `EMFILE` if this process has no descriptors for the
-/// call.
+/// `ENODEV` if the server is gone; `EMFILE` without descriptors for the call.
 pub(crate) fn begin(
     connection: BorrowedFd<'_>,
     request: &Request,

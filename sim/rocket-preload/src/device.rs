@@ -32,7 +32,6 @@ fn address() -> Result<(Address, bool), Errno> {
     Ok((Address::new(name).ok_or(Errno::NODEV)?, true))
 }
 
-/// A request from this process.
 pub(crate) fn request(ask: Ask) -> Request {
     Request {
         process: rustix::process::getpid()
@@ -143,7 +142,6 @@ fn ask(connection: &impl AsFd, ask: Ask, out: Room<'_>) -> Result<CallOutcome, E
 /// between.
 static ROOT: AtomicPtr<Box<[u8]>> = AtomicPtr::new(ptr::null_mut());
 
-/// Longest path of a shadow directory.
 const ROOT_BYTES: usize = 256;
 
 /// Path of the shadow directory, if it is already known.

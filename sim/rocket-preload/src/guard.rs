@@ -6,7 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use libc::c_int;
 use rustix::io::Errno;
 
-/// `errno` of this thread.
 pub(crate) fn errno() -> c_int {
     // SAFETY: the call has no conditions.
     let place = unsafe { libc::__errno_location() };
@@ -14,7 +13,6 @@ pub(crate) fn errno() -> c_int {
     unsafe { place.read() }
 }
 
-/// Sets `errno` of this thread.
 pub(crate) fn set_errno(value: c_int) {
     // SAFETY: the call has no conditions.
     let place = unsafe { libc::__errno_location() };

@@ -67,9 +67,9 @@ hook! {
         // The kernel takes 32 bits, which some callers sign-extend.
         let request = number as u32;
         match subject(fd, request) {
-            // SAFETY: the program called it with these arguments.
+            // SAFETY: the program made this call.
             Subject::Device => finish(|| unsafe { of_device(fd, request, arg) }),
-            // SAFETY: the program called it with these arguments.
+            // SAFETY: the program made this call.
             Subject::MaybeShared => unsafe { shared(fd, request, arg) }
                 .unwrap_or_else(|| next(fd, number, arg)),
             Subject::Other => next(fd, number, arg),

@@ -10,7 +10,8 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `open`, `close`, `ioctl`, `mmap`, `mremap`, `stat`, `paths`, `poll`, `syscall` | replacements |
+//! | `open`, `close`, `ioctl`, `mmap`, `mremap` | the replaced functions of descriptors |
+//! | `stat`, `paths`, `poll`, `syscall` | other replaced functions |
 //! | `next` | the macro that declares replacements, and the replaced functions |
 //! | `call`, `wire` | one call to the server; its messages, by address |
 //! | `named` | memory and descriptors that a call names |

@@ -110,7 +110,6 @@ fn may_be_dma_buf(fd: c_int, flags: c_int) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals == sealed)
 }
 
-/// A request with the arguments of mmap.
 fn mapping(ask: Ask, len: size_t, prot: c_int, flags: c_int, offset: off_t) -> Request {
     Request {
         len: len as u64,

@@ -42,7 +42,6 @@ hook! {
     mremap(..);
 }
 
-/// Arguments of a call.
 #[derive(Clone, Copy)]
 struct Remapping {
     old: usize,

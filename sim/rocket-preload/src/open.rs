@@ -2,9 +2,9 @@
 //! open and related functions.
 //!
 //! C declares some of them variadic: the mode is only present if a file may be created.
-//! This file defines them with all arguments. On x86-64 and aarch64 Linux variadic
-//! arguments use the same registers as named ones. If the mode is absent, the register
-//! holds an unrelated value, which is passed on and never read.
+//! Here all arguments are named: on x86-64 and aarch64 Linux both kinds use the same
+//! registers. An absent mode is an unrelated value of its register, passed on and never
+//! read.
 
 use std::os::fd::IntoRawFd;
 
@@ -17,7 +17,6 @@ use crate::guard::finish;
 use crate::next::hook;
 use crate::target::{PathTarget, target};
 
-/// Opens the node.
 pub(crate) fn open_node(flags: c_int) -> c_int {
     finish(|| {
         if flags & libc::O_DIRECTORY != 0 {

@@ -150,7 +150,7 @@ unsafe fn read_link(
 hook! {
     // See readlink(2).
     fn(path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t, |next| {
-        // SAFETY: the program gave these arguments.
+        // SAFETY: the program's arguments.
         unsafe { read_link(AT_FDCWD, path, out, room, |path| next(path, out, room)) }
     }
     readlink(..);
@@ -162,7 +162,7 @@ hook! {
     // See readlinkat(2).
     fn(directory: c_int, path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t, |next| {
         let next = |path| next(directory, path, out, room);
-        // SAFETY: the program gave these arguments.
+        // SAFETY: the program's arguments.
         unsafe { read_link(directory, path, out, room, next) }
     }
     readlinkat(..);

@@ -70,7 +70,7 @@ unsafe fn poll_by(files: *mut pollfd, count: nfds_t, next: impl Fn(*mut pollfd) 
 hook! {
     // See poll(2).
     fn(files: *mut pollfd, count: nfds_t) -> c_int, |next| {
-        // SAFETY: the program called it with these arguments.
+        // SAFETY: the program made this call.
         unsafe { poll_by(files, count, |files| next(files, count)) }
     }
     poll(.., timeout: c_int);

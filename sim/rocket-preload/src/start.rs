@@ -16,10 +16,8 @@ use rustix::pipe::PipeFlags;
 
 use crate::complain::complain;
 
-/// Environment variable with the path of the server's program.
 const PROGRAM_VARIABLE: &CStr = c"ROCKET_SERVER_PROGRAM";
 
-/// Usual name of the server's program.
 const PROGRAM: &str = "npu-probe";
 
 /// Starts a server for this user, or waits until another process has started one.
@@ -114,7 +112,6 @@ fn programs() -> Vec<CString> {
         .collect()
 }
 
-/// The directory of this library.
 fn own_folder() -> Option<Vec<u8>> {
     let own = own_folder as fn() -> Option<Vec<u8>> as *const c_void;
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
@@ -178,6 +175,7 @@ fn start() -> Result<(), Errno> {
     if child == 0 {
         // Fork again and exit, so that the server becomes an orphan and no child of the
         // program.
+        // SAFETY: as above.
         match unsafe { fork_unseen() } {
             // SAFETY: this is a child that was just forked.
             Ok(0) => unsafe { become_server(&exec) },

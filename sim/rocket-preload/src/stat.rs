@@ -11,7 +11,6 @@ use crate::guard::look;
 use crate::next::hook;
 use crate::target::{PathTarget, ShadowPath, is_device, node_shadow, target};
 
-/// Type and permissions of the node.
 const NODE_MODE: u32 = libc::S_IFCHR | 0o660;
 
 /// Changes the result of stat for a stand-in file to that of the node.
@@ -110,7 +109,7 @@ hook! {
     // See stat(2).
     fn(path: *const c_char, out: *mut Stat) -> c_int, |next| {
         let asked = Asked::by_path(AT_FDCWD, path);
-        // SAFETY: the program gave these arguments.
+        // SAFETY: the program's arguments.
         unsafe { stat_by(&asked, path, out, |path| next(path, out)) }
     }
     stat(..);
@@ -144,7 +143,7 @@ hook! {
     fn(directory: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int, |next| {
         let asked = Asked::by_either(directory, path, flags);
         let next = |path| next(directory, path, out, flags);
-        // SAFETY: the program gave these arguments.
+        // SAFETY: the program's arguments.
         unsafe { stat_by(&asked, path, out, next) }
     }
     fstatat(..);

@@ -6,7 +6,6 @@ use libc::{c_int, c_long, c_uint, c_ulong};
 use crate::next::hook;
 use crate::{close, ioctl, mmap, mremap, open, paths, stat};
 
-/// Converts a register to an address.
 fn pointer<T>(register: c_long) -> *mut T {
     std::ptr::with_exposed_provenance_mut(register.cast_unsigned() as usize)
 }

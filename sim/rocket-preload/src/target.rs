@@ -22,9 +22,7 @@ pub(crate) const PATH_BYTES: usize = 512;
     reason = "lives for one call, and nothing is to be allocated"
 )]
 pub(crate) enum PathTarget {
-    /// The device node.
     Node,
-    /// A path in the shadow directory.
     Shadow(ShadowPath),
     /// The kernel's sw_sync file, for fences that a program signals itself.
     SwSync,
@@ -146,7 +144,6 @@ pub(crate) fn directory(dirfd: c_int, out: &mut [u8]) -> Option<&[u8]> {
     out.get(..len)
 }
 
-/// The node's path in the shadow directory.
 pub(crate) fn node_shadow() -> Option<ShadowPath> {
     ShadowPath::of(NODE)
 }

@@ -94,7 +94,6 @@ pub(crate) fn errno(error: WireError) -> Errno {
     }
 }
 
-/// A received message.
 pub(crate) struct ReceivedMessage {
     /// Bytes received, at most the room.
     pub(crate) len: usize,
