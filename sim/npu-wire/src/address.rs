@@ -22,10 +22,8 @@ pub const ENVIRONMENT: &str = match C_ENVIRONMENT.to_str() {
     Err(_) => "",
 };
 
-/// Prefix of all names.
 const PREFIX: &[u8] = b"rocket-npu/";
 
-/// User id of root.
 const ROOT: u32 = 0;
 
 /// Longest wait for a server with a full queue of connections.

@@ -72,10 +72,9 @@ fn is_within(path: &[u8], directory: &[u8]) -> bool {
         .is_some_and(|rest| rest.first().is_none_or(|&byte| byte == b'/'))
 }
 
-/// Normalises an absolute path into `out`, and returns its length. It removes empty parts
-/// and `.`. It removes `..` with the part before it if `is_directory` confirms that the
-/// path up to that part is a directory and no link. `None` if the result is too long, or
-/// the path is not absolute.
+/// Normalises an absolute path into `out`, and returns its length. It removes empty parts,
+/// `.`, and `..` with the part before it if `is_directory` says that this part is a
+/// directory and no link. `None` if the result is too long, or the path is not absolute.
 #[must_use]
 pub fn plain(path: &[u8], out: &mut [u8], is_directory: impl Fn(&[u8]) -> bool) -> Option<usize> {
     if path.first() != Some(&b'/') {
