@@ -10,12 +10,12 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `open`, `close`, `ioctl`, `mmap`, `mremap` | the replaced functions of descriptors |
-//! | `stat`, `paths`, `poll`, `syscall` | other replaced functions |
+//! | `open`, `close`, `ioctl`, `mmap`, `mremap` | replacements |
+//! | `stat`, `paths`, `poll`, `syscall` | more replacements |
 //! | `next` | the macro that declares replacements, and the replaced functions |
 //! | `call`, `wire` | one call to the server; its messages, by address |
 //! | `named` | memory and descriptors that a call names |
-//! | `device` | connecting; the server's shadow directory |
+//! | `device` | connecting; the shadow directory: the server's files for paths of /dev and /sys |
 //! | `start` | starting a server if there is none |
 //! | `target`, `memory` | the target of a path; reading the path |
 //!
