@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prints the structures and request numbers of this crate, line by line as
+//! Prints the structures and request numbers of this crate, in the format in which
 //! `abi/print_abi.c` prints those of the kernel's headers.
 
 use rocket_uapi::sys::{LAYOUTS, REQUESTS};

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! CPU access to a buffer object: PREP_BO, a slice, FINI_BO.
 //!
-//! Why plain slices of memory that a device writes are sound here. While a
-//! guard lives it borrows its [`Bo`], so no job can own the `Bo`; and a job's
-//! programs touch nothing but the job's own buffers, which
-//! [`crate::JobBuilder::build`] proves from their register values. So no device
-//! writes these bytes while the slice exists. Whoever uses `unsafe` doors
-//! ([`crate::Device::submit_raw`], raw ioctls) promises the same by hand. A
-//! frozen object may be read by NPU and CPU at once: nobody writes it.
-//! The bytes are initialised: pages of a GEM object arrive zeroed
-//! (`drm_gem_shmem_helper.c`).
+//! Why plain slices of memory that a device writes are sound here: while a guard lives it
+//! borrows its [`Bo`], so no job can own the `Bo`. A job's programs access only the job's
+//! buffers, which [`crate::JobBuilder::build`] proves from their register values. So no
+//! device writes these bytes while the slice exists. Callers of `unsafe` functions
+//! ([`crate::Device::submit_raw`], raw ioctls) promise the same. Nobody writes a frozen
+//! object, so NPU and CPU may read it at once. The bytes are initialised: pages of a GEM
+//! object are zeroed (`drm_gem_shmem_helper.c`).
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -22,17 +20,17 @@ use crate::error::Error;
 use crate::units::Deadline;
 
 impl Bo {
-    /// Lets the CPU read it.
+    /// Waits until no job writes the BO, and returns a guard to read it.
     ///
     /// # Errors
-    /// When PREP_BO fails, or a job that was submitted by other ways than
-    /// [`crate::Device::submit`] still writes it at the deadline.
+    /// PREP_BO fails; at the deadline a job that was not submitted by
+    /// [`crate::Device::submit`] still writes the BO.
     pub fn read(&self, until: Deadline) -> Result<CpuRead<'_>, Error> {
         self.prepare(until)?;
         Ok(CpuRead { bo: self })
     }
 
-    /// Lets the CPU read and write it.
+    /// Waits until no job writes the BO, and returns a guard to read and write it.
     ///
     /// # Errors
     /// As [`Bo::read`].
@@ -43,7 +41,7 @@ impl Bo {
 }
 
 impl FrozenBo {
-    /// Lets the CPU read it, also while jobs do.
+    /// Returns a guard to read the BO, which jobs may read at the same time.
     ///
     /// # Errors
     /// As [`Bo::read`].
@@ -52,8 +50,8 @@ impl FrozenBo {
     }
 }
 
-/// Read access. Nothing is to be done at its end: the CPU's caches hold nothing
-/// that memory does not.
+/// Read access to a [`Bo`]. Dropping it does nothing: the CPU's caches hold no newer bytes
+/// than memory.
 #[derive(Debug)]
 pub struct CpuRead<'a> {
     bo: &'a Bo,
@@ -75,8 +73,8 @@ impl Deref for CpuRead<'_> {
     }
 }
 
-/// Read and write access. [`CpuWrite::finish`] gives the object back to the
-/// NPU and tells whether that worked; dropping it logs a failure.
+/// Read and write access to a [`Bo`]. [`CpuWrite::finish`] gives the object back to the NPU
+/// and returns the error if that fails; dropping the guard logs it.
 #[derive(Debug)]
 pub struct CpuWrite<'a> {
     bo: &'a mut Bo,
@@ -119,10 +117,10 @@ impl Deref for CpuWrite<'_> {
 impl DerefMut for CpuWrite<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         let memory = self.bo.memory();
-        // SAFETY: `RawBo` promises `len` initialised, writable bytes at
-        // `as_ptr` for as long as the mapping lives. The `Bo` owns the mapping,
-        // so it outlasts the borrow of the `Bo`. The borrow is unique, and see
-        // the module's head for why the device does not touch them.
+        // SAFETY: `RawBo` promises `len` initialised, writable bytes at `as_ptr` as long as
+        // the mapping lives. The `Bo` owns the mapping, so the mapping outlives the borrow
+        // of the `Bo`. The borrow is unique. The head of this module explains why the
+        // device does not access the bytes.
         unsafe { slice::from_raw_parts_mut(memory.as_ptr(), memory.len()) }
     }
 }
@@ -135,8 +133,8 @@ impl Drop for CpuWrite<'_> {
 
 fn bytes(bo: &Bo) -> &[u8] {
     let memory = bo.memory();
-    // SAFETY: as in `deref_mut`, for reading: every holder of a shared borrow
-    // of the `Bo` only reads, and a unique one excludes them.
+    // SAFETY: as in `deref_mut`, for reading: holders of a shared borrow of the `Bo` only
+    // read, and a unique borrow excludes them.
     unsafe { slice::from_raw_parts(memory.as_ptr(), memory.len()) }
 }
 

@@ -17,7 +17,7 @@ use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
 
 impl Device {
-    /// A new buffer object of zeroes.
+    /// Allocates a buffer object of zeroes.
     ///
     /// # Errors
     /// Out of memory, NPU addresses or file descriptors; device gone.
@@ -29,34 +29,33 @@ impl Device {
 
 /// A buffer object with a unique owner.
 ///
-/// The CPU reaches its bytes through guards only: [`Bo::read`] and
-/// [`Bo::write`] take it from the NPU (PREP_BO), dropping the guard gives it
-/// back (FINI_BO). A job takes the `Bo` itself, so that no guard can exist
-/// while the NPU may touch it. PREP and FINI work on the whole object: make it
-/// no larger than what you use, and for double buffering take two.
+/// The CPU accesses its bytes only through guards. [`Bo::read`] and [`Bo::write`] take the
+/// object from the NPU (PREP_BO); dropping the guard gives it back (FINI_BO). A job takes
+/// the `Bo` itself, so no guard can exist while the NPU may access it.
 ///
-/// Both walk the caches over the whole object, so each is done only where it
-/// does something: PREP_BO if a job may have written since the last one,
-/// FINI_BO if the CPU may have. [`Device::cache_traffic`] counts them.
+/// PREP_BO and FINI_BO maintain the caches of the whole object: allocate no more than you
+/// use, and use two objects for double buffering. Each call is made only where needed:
+/// PREP_BO if a job may have written since the last one, FINI_BO if the CPU may have.
+/// [`Device::cache_traffic`] counts the calls.
 ///
 /// Dropping it unmaps the memory and closes the handle.
 #[derive(Debug)]
 pub struct Bo {
-    // Dropped in this order, which the driver needs (docs/uapi.md): munmap,
-    // GEM_CLOSE, and with the `Device` inside perhaps the file.
+    // Drop order, which the driver needs (docs/uapi.md): munmap, GEM_CLOSE, and with the
+    // last `Device` the file.
     memory: Box<dyn MappedMemory>,
     gem: GemHandle,
     iova: Iova,
-    /// Whether a job may have written it since the last PREP_BO: the CPU's
-    /// caches may hold what was there before.
+    /// Whether a job may have written the object since the last PREP_BO, so that the CPU's
+    /// caches may hold older bytes.
     stale: AtomicBool,
-    /// Whether the CPU may have written it since the last FINI_BO: the bytes
-    /// may be nowhere but in its caches.
+    /// Whether the CPU may have written the object since the last FINI_BO, so that the
+    /// newest bytes may be only in its caches.
     dirty: AtomicBool,
 }
 
 impl Bo {
-    /// Takes what the backend made, and checks it; on an error it is closed.
+    /// Wraps and checks a BO of the backend; closes it on an error.
     pub(crate) fn new(device: &Device, raw: RawBo, len: ByteLen) -> Result<Self, Error> {
         // The kernel wrote its zeroes back when it mapped the pages for the
         // NPU (`drm_gem_shmem_get_pages_sgt`).
@@ -76,7 +75,7 @@ impl Bo {
         Ok(bo)
     }
 
-    /// One that neither the CPU nor a job has written since it was synced.
+    /// Wraps a BO that neither the CPU nor a job has written since it was synced.
     pub(crate) fn from_raw(device: &Device, raw: RawBo) -> Self {
         Self {
             memory: raw.memory,
@@ -87,8 +86,8 @@ impl Bo {
         }
     }
 
-    /// What it is, without its file: still mapped and open. It must be synced,
-    /// as [`Bo::from_raw`] takes it for.
+    /// Converts to a raw BO without its file, still mapped and open. The BO must be synced,
+    /// as [`Bo::from_raw`] expects.
     pub(crate) fn into_raw(self) -> RawBo {
         RawBo {
             memory: self.memory,
@@ -97,13 +96,13 @@ impl Bo {
         }
     }
 
-    /// Where the NPU sees it, through the file that made it.
+    /// NPU address of the BO, valid in the file that made it.
     #[must_use]
     pub fn iova(&self) -> Iova {
         self.iova
     }
 
-    /// Length in bytes: what was asked for, rounded up to pages.
+    /// Length in bytes: the requested length rounded up to pages.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
@@ -122,16 +121,16 @@ impl Bo {
         self.gem.get()
     }
 
-    /// Makes it read-only and shareable: weights, programs.
+    /// Makes the BO read-only and shareable, for weights or programs.
     #[must_use]
     pub fn freeze(self) -> FrozenBo {
         FrozenBo(Arc::new(self))
     }
 
-    /// What an access would have to wait for now.
+    /// A fence for all that an access would have to wait for now.
     ///
-    /// This exports the object for a moment, and a kernel of today then wants
-    /// it closed before its file, even if the process is killed ([`Bo::export`]).
+    /// This exports the object for a moment. Current kernels then require that it is closed
+    /// before its file, even if the process is killed ([`Bo::export`]).
     ///
     /// # Errors
     /// The device has no sync_files; no file descriptor left.
@@ -142,27 +141,27 @@ impl Bo {
         Ok(SyncFile::new(fd, files))
     }
 
-    /// Has later jobs that write it wait for `fence`, as for one who reads it.
+    /// Makes later jobs that write the BO wait for `fence`, as for the fence of a reader.
     ///
-    /// There is no such function for one who writes it: guards would wait for
-    /// it without a deadline. [`crate::DmaBuf::add_fence`] has it. This
-    /// exports the object for a moment, as [`Bo::fence`] does.
+    /// There is no such function for a writer's fence, because guards would wait for it
+    /// without a deadline; use [`crate::DmaBuf::add_fence`]. This exports the object for a
+    /// moment, as [`Bo::fence`] does.
     ///
     /// # Errors
-    /// The device has no sync_files, or none of this kind.
+    /// The device has no sync_files, or does not accept this kind.
     pub fn add_reader(&self, fence: &SyncFile) -> Result<(), Error> {
         let files = self.device().shared_files();
         let dma_buf = self.device().file().export_bo(self.handle())?;
         files.import_sync_file(dma_buf.as_fd(), BufferAccess::Read, fence.as_fd())
     }
 
-    /// PREP_BO, unless the CPU sees all that jobs have written.
+    /// Calls PREP_BO, unless the CPU already sees all that jobs have written.
     pub(crate) fn prepare(&self, until: Deadline) -> Result<(), Error> {
         if !self.stale.load(Ordering::Acquire) && !self.device().has_raw_jobs() {
             return Ok(());
         }
-        // PREP_BO throws away what is in the caches: a guard that was
-        // forgotten may have left something there.
+        // PREP_BO discards the caches' contents, which may hold writes of a guard that was
+        // forgotten.
         self.give_back()?;
         self.device().prep(self.handle(), self.len(), until)?;
         self.stale.store(false, Ordering::Release);
@@ -170,7 +169,7 @@ impl Bo {
         Ok(())
     }
 
-    /// [`Bo::prepare`] for a CPU that is going to write it.
+    /// [`Bo::prepare`] before a write of the CPU.
     pub(crate) fn prepare_write(&self, until: Deadline) -> Result<(), Error> {
         self.prepare(until)?;
         self.dirty.store(true, Ordering::Release);
@@ -182,12 +181,12 @@ impl Bo {
         !self.stale.load(Ordering::Acquire) && !self.dirty.load(Ordering::Acquire)
     }
 
-    /// A job is going to write it, or may still do.
+    /// Notes that a job is going to write the BO, or may still write it.
     pub(crate) fn note_writer(&self) {
         self.stale.store(true, Ordering::Release);
     }
 
-    /// FINI_BO, unless the NPU sees all that the CPU has written.
+    /// Calls FINI_BO, unless the NPU already sees all that the CPU has written.
     pub(crate) fn give_back(&self) -> Result<(), Error> {
         if self.dirty.load(Ordering::Acquire) {
             self.device().fini(self.handle(), self.len())?;
@@ -196,7 +195,6 @@ impl Bo {
         Ok(())
     }
 
-    /// The mapping, for the guards.
     pub(crate) fn memory(&self) -> &dyn MappedMemory {
         &*self.memory
     }
@@ -208,7 +206,7 @@ impl Bo {
 pub struct FrozenBo(Arc<Bo>);
 
 impl FrozenBo {
-    /// Where the NPU sees it, through the file that made it.
+    /// NPU address of the BO, valid in the file that made it.
     #[must_use]
     pub fn iova(&self) -> Iova {
         self.0.iova()
@@ -233,23 +231,21 @@ impl FrozenBo {
         self.0.handle()
     }
 
-    /// The buffer object itself, to be written again; this, if another clone or
-    /// a job still has it.
+    /// Returns the buffer object, to write it again.
     ///
     /// # Errors
-    /// The frozen buffer object itself, if it has other owners.
+    /// This frozen buffer object, if another clone or a job still has it.
     pub fn thaw(self) -> Result<Bo, Self> {
         Arc::try_unwrap(self.0).map_err(Self)
     }
 
-    /// The buffer object itself, to be written; `None` while another clone or a job
-    /// has it.
+    /// A mutable reference to the buffer object; `None` while another clone or a job has
+    /// it.
     #[must_use]
     pub fn unshared(&mut self) -> Option<&mut Bo> {
         Arc::get_mut(&mut self.0)
     }
 
-    /// The buffer object that jobs and the CPU read.
     pub(crate) fn bo(&self) -> &Bo {
         &self.0
     }

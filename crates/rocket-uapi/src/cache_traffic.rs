@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much PREP_BO and FINI_BO were asked to do.
+//! Counters of the cache maintenance by PREP_BO and FINI_BO.
 //!
-//! The NPU does not see the CPU's caches. PREP_BO invalidates and FINI_BO
-//! cleans them line by line over a whole buffer object
-//! (`dma_sync_sgtable_for_cpu` and `_for_device` in the kernel's
-//! `rocket_gem.c`), however little of it is used.
+//! The NPU does not see the CPU's caches. PREP_BO invalidates and FINI_BO cleans them line
+//! by line over the whole buffer object, however little of it is used
+//! (`dma_sync_sgtable_for_cpu` and `_for_device` in the kernel's `rocket_gem.c`).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Calls, and the lengths of their buffer objects, since a file was opened.
+/// PREP_BO and FINI_BO calls of a file since it was opened, with the bytes of their
+/// objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheTraffic {
     /// PREP_BO calls.
     pub preps: u64,
-    /// Bytes of the objects of those PREP_BO calls, each call counted.
+    /// Sum of the object lengths over all PREP_BO calls, bytes.
     pub prep_bytes: u64,
     /// FINI_BO calls.
     pub finis: u64,
-    /// Bytes of the objects of those FINI_BO calls, each call counted.
+    /// Sum of the object lengths over all FINI_BO calls, bytes.
     pub fini_bytes: u64,
 }
 
 impl CacheTraffic {
-    /// Bytes of both kinds of calls.
+    /// Bytes of PREP_BO and FINI_BO calls together.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.prep_bytes.saturating_add(self.fini_bytes)
     }
 }
 
-/// The same, counted by many threads, each beside a call of the driver.
+/// A [`CacheTraffic`] that many threads update, each beside its call of the driver.
 #[derive(Debug, Default)]
 pub(crate) struct CacheCounters(Mutex<CacheTraffic>);
 

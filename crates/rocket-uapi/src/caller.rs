@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process that makes an ioctl, as far as the driver deals with it: its
-//! memory, its descriptor table, its signals.
+//! The process that makes an ioctl, as the driver sees it: its memory, its descriptor
+//! table, its signals.
 //!
-//! For callers in this process that is this process. A server that takes
-//! ioctls from other processes says what their descriptors are, and how they
-//! interrupt a wait.
+//! A caller in this process is this process itself. A server that takes ioctls from other
+//! processes defines their descriptors, and how they interrupt a wait.
 
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -13,22 +12,21 @@ use rustix::io::{Errno, FdFlags};
 use crate::own_process::OwnProcess;
 use crate::user_memory::{Arena, UserMemory};
 
-/// A process that makes ioctls. What is given here is right for this process.
+/// A process that makes ioctls. The default methods suit this process.
 pub trait Caller: UserMemory {
-    /// The file behind one of its descriptors.
+    /// Returns the file behind one of its descriptors.
     ///
     /// # Errors
-    /// `EBADF` for a number that is not open. (It may also turn out only when
-    /// the file is used.)
+    /// `EBADF` for a number that is not open, here or only when the file is used.
     fn descriptor(&self, number: RawFd) -> Result<Descriptor, Errno> {
         Ok(Descriptor::Own(number))
     }
 
-    /// Gives the process a descriptor, whose number it comes to know by
-    /// `tell`. If that fails, so does this, and the process has no descriptor.
+    /// Gives the process a descriptor, and passes its number to `tell`. If `tell` fails,
+    /// this fails too, and the process has no descriptor.
     ///
     /// # Errors
-    /// `EMFILE` where it has too many, or as `tell`.
+    /// `EMFILE` if it has too many descriptors; errors of `tell`.
     fn install(
         &self,
         file: OwnedFd,
@@ -46,13 +44,13 @@ pub trait Caller: UserMemory {
         Ok(())
     }
 
-    /// Whether it is known to be gone. That its memory could not be read then
-    /// is no mistake of its.
+    /// Whether the process is known to be gone. A failed read of its memory is then not its
+    /// fault.
     fn is_gone(&self) -> bool {
         false
     }
 
-    /// What ends a wait of this call before its time.
+    /// The event that ends a wait of this call early.
     fn wake(&self) -> Wake<'_> {
         Wake::Signal
     }
@@ -65,14 +63,14 @@ impl Caller for OwnProcess {}
 /// A descriptor that a caller named.
 #[derive(Debug)]
 pub enum Descriptor {
-    /// By its number in this process.
+    /// A number in this process.
     Own(RawFd),
-    /// Of another process, which has sent it.
+    /// A file that another process sent.
     Sent(OwnedFd),
 }
 
 impl Descriptor {
-    /// The number by which this process knows the file.
+    /// The file's number in this process.
     #[must_use]
     pub fn number(&self) -> RawFd {
         match self {
@@ -85,10 +83,10 @@ impl Descriptor {
 /// The event that ends a wait of the driver with `EINTR`.
 #[derive(Clone, Copy, Debug)]
 pub enum Wake<'a> {
-    /// A signal handler of the thread that waits.
+    /// A signal handler of the waiting thread.
     Signal,
-    /// This file can be read, or has hung up.
+    /// This file is readable, or has hung up.
     Readable(BorrowedFd<'a>),
-    /// It is interrupted already.
+    /// The call is already interrupted.
     Now,
 }

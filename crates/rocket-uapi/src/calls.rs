@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ioctls with their structures, for whoever has an open file.
+//! Typed ioctls on any open file.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -10,25 +10,24 @@ use crate::units::Deadline;
 use crate::user_memory::{Arena, UserMemory};
 use crate::{Errno, sys};
 
-/// Room for each text of VERSION, bytes; the driver's are at most 10 long.
+/// Buffer size for each string of VERSION, bytes; the driver's strings have at most 10.
 const TEXT_BYTES: usize = 256;
 
-/// The argument of some ioctls, in which no address is followed. The type ties
-/// request numbers and argument together.
+/// An ioctl argument that holds no address. The type ties request numbers and argument
+/// together.
 ///
 /// # Safety
-/// A driver that gets one of `REQUESTS` reads and writes at most the bytes of
-/// this type at the argument, and follows no address in them.
+/// For each of `REQUESTS` the driver reads and writes at most the bytes of this type at the
+/// argument, and follows no address in them.
 pub unsafe trait PlainArgument: FromBytes + IntoBytes + Immutable {
-    /// The requests that take it.
+    /// The requests that take this argument.
     const REQUESTS: &'static [u32];
 }
 
-/// Declares what the kernel's headers say.
 macro_rules! plain {
     ($($name:ident: $($request:ident)+;)*) => {$(
-        // SAFETY: its fields are numbers, handles and descriptors, and the
-        // constants of `sys` tie each request's number to its structure's size.
+        // SAFETY: the fields are numbers, handles and descriptors, and the constants of
+        // `sys` tie each request's number to the size of its structure.
         unsafe impl PlainArgument for sys::$name {
             const REQUESTS: &'static [u32] = &[$(sys::$request),+];
         }
@@ -49,16 +48,16 @@ plain! {
     SwSyncCreateFence: SW_SYNC_CREATE_FENCE;
 }
 
-/// An ioctl with the bytes of its structure, as many as the caller knows of it,
-/// started again whenever a signal handler interrupts it. PREP_BO's deadline is
-/// absolute, so it does not move.
+/// Makes an ioctl with the bytes of its structure, as many as the caller knows, and
+/// restarts it when a signal handler interrupts it. PREP_BO's deadline is absolute, so a
+/// restart does not move it.
 ///
 /// # Errors
 /// The errno of the driver.
 ///
 /// # Safety
-/// The addresses in `arg`, and in what they lead to, are null or `arena`'s; what
-/// SUBMIT makes the NPU do is subject to [`crate::RocketFile::submit`].
+/// Addresses in `arg`, and in the memory behind them, are null or belong to `arena`. After
+/// SUBMIT the NPU's accesses are subject to [`crate::RocketFile::submit`].
 pub unsafe fn ioctl_bytes<F>(
     file: &F,
     request: u32,
@@ -68,11 +67,11 @@ pub unsafe fn ioctl_bytes<F>(
 where
     F: FileOperations + ?Sized,
 {
-    // SAFETY: `arena` lives, and lets its memory be read and written.
+    // SAFETY: `arena` outlives the call, and its memory may be read and written.
     restarted(|| unsafe { file.ioctl(request, arg, arena) })
 }
 
-/// Makes a call again whenever a signal handler interrupts it.
+/// Repeats a call as long as a signal handler interrupts it.
 pub(crate) fn restarted(mut call: impl FnMut() -> Result<i32, Errno>) -> Result<i32, Errno> {
     loop {
         match call() {
@@ -82,11 +81,10 @@ pub(crate) fn restarted(mut call: impl FnMut() -> Result<i32, Errno>) -> Result<
     }
 }
 
-/// As [`ioctl_bytes`], with the structure itself.
+/// Like [`ioctl_bytes`], with a typed structure.
 ///
 /// # Errors
-/// The errno of the driver; `EINVAL` for a structure of another size than the
-/// request's.
+/// The errno of the driver; `EINVAL` if the structure's size differs from the request's.
 ///
 /// # Safety
 /// As for [`ioctl_bytes`].
@@ -102,10 +100,10 @@ where
     unsafe { ioctl_bytes(file, request, arg.as_mut_bytes(), arena) }
 }
 
-/// As [`ioctl`], without addresses.
+/// Like [`ioctl`], for an argument without addresses.
 ///
 /// # Errors
-/// What the driver says; `EINVAL` for a request that does not take `arg`.
+/// The errno of the driver; `EINVAL` for a request that does not take `arg`.
 pub fn plain_ioctl<F, T>(file: &F, request: u32, arg: &mut T) -> Result<i32, Errno>
 where
     F: FileOperations + ?Sized,
@@ -119,8 +117,8 @@ where
     unsafe { ioctl(file, request, arg, &Arena::new()) }
 }
 
-/// VERSION: the numbers, with the lengths of the texts, and name, date and description,
-/// as far as there was room. The addresses mean nothing.
+/// VERSION: its structure, and the driver's name, date and description, truncated to the
+/// buffers. The addresses in the structure are invalid.
 ///
 /// # Errors
 /// The errno of the driver.
@@ -139,7 +137,7 @@ pub fn version<F: FileOperations + ?Sized>(
         desc: places[2],
         ..sys::Version::default()
     };
-    // SAFETY: three addresses of `arena`'s, with the lengths of what is there.
+    // SAFETY: the three addresses belong to `arena`, with the lengths of their buffers.
     unsafe { ioctl(file, sys::VERSION, &mut structure, &arena) }?;
     let lens = [structure.name_len, structure.date_len, structure.desc_len];
     let mut texts = lens.map(|len| vec![0; len.min(room) as usize]);
@@ -149,7 +147,8 @@ pub fn version<F: FileOperations + ?Sized>(
     Ok((structure, texts))
 }
 
-/// What VERSION says of a device, as far as it answers, with what no ioctl says.
+/// Description of a device: the answer of VERSION, or defaults if it fails, and the given
+/// values.
 pub fn device_info<F: FileOperations + ?Sized>(
     file: &F,
     name: String,
@@ -188,7 +187,7 @@ where
     plain_ioctl(file, sys::PREP_BO, &mut bo).map(drop)
 }
 
-/// PREP_BO without waiting: whether a job writes a BO.
+/// Whether a job writes a BO: PREP_BO without waiting.
 ///
 /// # Errors
 /// `ENOENT` for an unknown handle.
@@ -200,7 +199,7 @@ pub fn is_busy<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<bool
     }
 }
 
-/// GEM_CLOSE: gives a handle back.
+/// GEM_CLOSE: closes a handle.
 ///
 /// # Errors
 /// `EINVAL` for an unknown handle.
@@ -209,7 +208,7 @@ pub fn gem_close<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<()
     plain_ioctl(file, sys::GEM_CLOSE, &mut bo).map(drop)
 }
 
-/// PRIME export: a dma-buf of a BO.
+/// PRIME export: returns a dma-buf of a BO.
 ///
 /// # Errors
 /// The errno of the driver.
@@ -223,15 +222,15 @@ where
         fd: -1,
     };
     plain_ioctl(file, sys::PRIME_HANDLE_TO_FD, &mut prime)?;
-    // SAFETY: PRIME_HANDLE_TO_FD succeeded, so `fd` is a new descriptor of this
-    // process, which nobody else owns.
+    // SAFETY: PRIME_HANDLE_TO_FD succeeded, so `fd` is a new descriptor of this process
+    // without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(prime.fd) })
 }
 
-/// PRIME import: the handle of a dma-buf.
+/// PRIME import: returns the handle of a dma-buf.
 ///
 /// # Errors
-/// `EINVAL` for another device's or none.
+/// `EINVAL` for a dma-buf of another device, or a file that is no dma-buf.
 pub fn import<F>(file: &F, dma_buf: BorrowedFd<'_>) -> Result<u32, Errno>
 where
     F: FileOperations + ?Sized,
@@ -245,6 +244,6 @@ where
     Ok(prime.handle)
 }
 
-/// For a dma-buf to be read and written: the first export of an object decides
+/// Flags of a readable and writable dma-buf: the first export of an object fixes the access
 /// for all later ones.
 pub(crate) const EXPORT_FLAGS: u32 = sys::DRM_CLOEXEC | sys::DRM_RDWR;

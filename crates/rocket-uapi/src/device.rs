@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An open device, and several of them.
+//! Open devices, and pools of them.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -21,26 +21,25 @@ use crate::shared_files::SharedFiles;
 use crate::sync_file::SyncFile;
 use crate::units::{Deadline, Handle};
 
-/// One open file of the driver: its own NPU addresses, its own place in the
-/// queue for cores. Clones share the file.
+/// An open file of the driver, with its own NPU addresses and its own place in the queue
+/// for cores. Clones share the file.
 ///
-/// The file is closed when the last clone and the last buffer of it are gone,
-/// and not before the driver is done with the last job (see
-/// [`FileOperations::settle`]).
+/// The file is closed when its last clone and its last buffer are dropped, and not before
+/// the driver has released the last job (see [`FileOperations::settle`]).
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
 struct Inner {
     file: RocketFile,
-    /// When the last job was seen to end.
+    /// Time at which the last job's end was seen.
     last_end: Mutex<Option<Instant>>,
-    /// Whether there may have been jobs whose end nobody here waits for.
+    /// Whether there may have been jobs whose end this crate does not wait for.
     raw_jobs: AtomicBool,
     handles: HandleUse,
     cache_traffic: CacheCounters,
-    /// Pages for jobs to come.
+    /// Witness pages for later jobs.
     idle_witnesses: Mutex<Vec<IdleWitness>>,
-    /// What all of them multiply.
+    /// Operands of all witnesses.
     witness_operands: Mutex<Option<RawBo>>,
 }
 
@@ -89,8 +88,8 @@ impl Device {
     /// Opens the kernel device at `path`.
     ///
     /// # Errors
-    /// Why the node cannot be used, and what helps: it is missing, belongs to
-    /// a group that this user is not in, is served by another driver.
+    /// The reason why the node is not usable, with a fix: it is missing, belongs to a group
+    /// that this user is not in, or another driver serves it.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Ok(Self::new(discover::open(path)?))
     }
@@ -99,12 +98,12 @@ impl Device {
     /// serves.
     ///
     /// # Errors
-    /// When there is none: every node, with the reason why not and a remedy.
+    /// No node is usable. The error lists every node with the reason and a fix.
     pub fn discover() -> Result<Self, DiscoverError> {
         Self::discover_in(Path::new(ACCEL_DIRECTORY))
     }
 
-    /// As [`Device::discover`], looking into another directory.
+    /// Like [`Device::discover`], in another directory.
     ///
     /// # Errors
     /// As [`Device::discover`].
@@ -112,19 +111,19 @@ impl Device {
         Ok(Self::new(discover::first_usable(directory)?))
     }
 
-    /// Opens the same device once more, with addresses of its own.
+    /// Opens the same device again, with separate NPU addresses.
     ///
     /// # Errors
-    /// As opening it the first time.
+    /// Those of the first open.
     pub fn reopen(&self) -> Result<Self, Error> {
         self.file().reopen().map(Self::of)
     }
 
-    /// Opens the same device once more, through `wrap`: a file that stands in
-    /// front of the device's own, to record what goes through, or to change it.
+    /// Opens the same device again, through `wrap`, which wraps the open file to record or
+    /// change the calls.
     ///
     /// # Errors
-    /// As opening it the first time.
+    /// Those of the first open.
     pub fn reopen_through(
         &self,
         wrap: impl FnOnce(Arc<dyn FileOperations>) -> Arc<dyn FileOperations>,
@@ -132,26 +131,26 @@ impl Device {
         Ok(Self::new(wrap(self.file().file().reopen()?)))
     }
 
-    /// What the device says of itself.
+    /// Description of the device and its driver.
     #[must_use]
     pub fn info(&self) -> DeviceInfo {
         self.file().info().clone()
     }
 
-    /// The open file, for driver tests: jobs may go through it.
+    /// The open file, for driver tests, which may submit jobs through it.
     #[must_use]
     pub fn raw_file(&self) -> &dyn FileOperations {
         self.0.raw_jobs.store(true, Ordering::Release);
         self.file().file()
     }
 
-    /// Not public: closing a handle under a live [`crate::Bo`] would let the next one
-    /// have its number.
+    /// The typed calls. Not public: closing a handle under a live [`crate::Bo`] would give
+    /// its number to the next one.
     pub(crate) fn file(&self) -> &RocketFile {
         &self.0.file
     }
 
-    /// A sync_file that came from somewhere else, to be used with this device.
+    /// Wraps a sync_file from elsewhere for use with this device.
     #[must_use]
     pub fn adopt_sync_file(&self, fd: OwnedFd) -> SyncFile {
         SyncFile::new(fd, self.shared_files())
@@ -165,43 +164,43 @@ impl Device {
         &self.0.handles
     }
 
-    /// Hands register programs of any kind to the driver.
+    /// Submits any register programs, without checks.
     ///
     /// # Errors
-    /// When the driver refuses the call.
+    /// The driver refuses the call.
     ///
     /// # Safety
-    /// Until the jobs have ended: every address that a program can make the
-    /// NPU read or write lies in a buffer object of this file that stays
-    /// alive, and of which no guard or slice exists.
+    /// Until the jobs have ended, every address that a program can make the NPU read or
+    /// write lies in a buffer object of this file that stays alive and has no guard or
+    /// slice.
     #[allow(unsafe_code)]
     pub unsafe fn submit_raw(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
         self.0.raw_jobs.store(true, Ordering::Release);
         self.note_end();
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller promises it.
         unsafe { self.file().submit(jobs) }
     }
 
-    /// A wait for a buffer has ended: maybe one for a raw job.
+    /// Notes that a wait for a buffer has ended; a raw job may have ended with it.
     pub(crate) fn note_wait(&self) {
         if self.has_raw_jobs() {
             self.note_end();
         }
     }
 
-    /// Whether there may be jobs that write buffers unknown to them.
+    /// Whether there may be jobs that write buffers without [`crate::Bo`] knowing.
     pub(crate) fn has_raw_jobs(&self) -> bool {
         self.0.raw_jobs.load(Ordering::Acquire)
     }
 
-    /// PREP_BO of an object of `len` bytes.
+    /// Calls and counts PREP_BO of an object of `len` bytes.
     pub(crate) fn prep(&self, handle: Handle, len: usize, until: Deadline) -> Result<(), Error> {
-        // Before the call: the driver invalidates also where it fails.
+        // Count before the call: the driver invalidates caches even if it fails.
         self.0.cache_traffic.count_prep(len);
         self.file().prep_bo(handle, until)
     }
 
-    /// [`FileOperations::was_accepted`] for an object of `len` bytes.
+    /// Calls [`FileOperations::was_accepted`], and counts a PREP_BO of `len` bytes.
     pub(crate) fn was_accepted(&self, handle: Handle, len: usize) -> Result<bool, Error> {
         self.0.cache_traffic.count_prep(len);
         self.file().was_accepted(handle)
@@ -217,27 +216,25 @@ impl Device {
         operands.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// FINI_BO of an object of `len` bytes.
+    /// Calls and counts FINI_BO of an object of `len` bytes.
     pub(crate) fn fini(&self, handle: Handle, len: usize) -> Result<(), Error> {
         self.0.cache_traffic.count_fini(len);
         self.file().fini_bo(handle)
     }
 
-    /// What PREP_BO and FINI_BO were called for so far, by [`crate::Bo`],
-    /// [`crate::DmaBuf`] and jobs, each of which has a page of its own.
+    /// PREP_BO and FINI_BO calls so far, by [`crate::Bo`], [`crate::DmaBuf`], and jobs for
+    /// their witness pages.
     #[must_use]
     pub fn cache_traffic(&self) -> CacheTraffic {
         self.0.cache_traffic.snapshot()
     }
 
-    /// Waits until the driver is done with the last job, as dropping the device
-    /// does: for a process that exits with buffers still alive, whose file the
-    /// kernel closes.
+    /// Waits until the driver has released the last job, as dropping the device does. For a
+    /// process that exits with live buffers, whose file the kernel then closes.
     pub fn settle(&self) {
         self.0.settle();
     }
 
-    /// Remembers that a job has ended now.
     pub(crate) fn note_end(&self) {
         *self
             .0
@@ -261,20 +258,19 @@ impl fmt::Debug for Device {
 
 /// Several open files of one device.
 ///
-/// The mainline driver gives every file one place in the queue for cores, so
-/// one file never keeps more than one core busy: for N cores it takes N files.
-/// A buffer object has an address only in its own file, so what several cores
-/// need exists once per file.
+/// The mainline driver gives every file one place in the queue for cores, so one file keeps
+/// at most one core busy: N cores need N files. A buffer object has an address only in its
+/// own file, so several cores need a copy of shared data in each file.
 #[derive(Clone, Debug)]
 pub struct DevicePool {
     devices: Vec<Device>,
 }
 
 impl DevicePool {
-    /// `device` and as many more files of it as make `files` (at least one).
+    /// Opens a pool of `files` files (at least one), of which `device` is the first.
     ///
     /// # Errors
-    /// When the device cannot be opened that often.
+    /// An error of [`Device::reopen`].
     pub fn open(device: &Device, files: usize) -> Result<Self, Error> {
         let mut devices = vec![device.clone()];
         for _ in 1..files {
@@ -283,7 +279,7 @@ impl DevicePool {
         Ok(Self { devices })
     }
 
-    /// The files; never none.
+    /// The files; at least one.
     #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.devices

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finding the NPU's device node, and saying of each node that will not do
-//! why, and what helps.
+//! Search for the NPU's device node. For each refused node it gives the reason and a fix.
 
 use std::fmt;
 use std::fs;
@@ -14,26 +13,25 @@ use crate::error::{Call, DRIVER_REMEDY, Error};
 use crate::file::FileOperations;
 use crate::node::Node;
 
-/// Where the kernel puts accel nodes.
+/// Directory of the kernel's accel nodes.
 pub const ACCEL_DIRECTORY: &str = "/dev/accel";
 
-/// What the nodes' names begin with.
 const NODE_PREFIX: &str = "accel";
 
-/// What the DRM driver calls itself (`rocket_drv.c`).
+/// Name of the DRM driver (`rocket_drv.c`).
 const DRIVER_NAME: &str = "rocket";
 
-/// A node that was looked at and not taken.
+/// A node that was tried and refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedNode {
     /// Path of the node.
     pub path: PathBuf,
-    /// Why, and what to do about it.
+    /// The reason, and what to do about it.
     pub reason: String,
 }
 
 impl RefusedNode {
-    /// What [`Device::open`](crate::Device::open) of `path` failed with.
+    /// The refusal of `path` with an error of [`Device::open`](crate::Device::open).
     #[must_use]
     pub fn new(path: &Path, error: &Error) -> Self {
         Self {
@@ -49,11 +47,11 @@ impl fmt::Display for RefusedNode {
     }
 }
 
-/// No usable NPU.
+/// The error if no node is a usable NPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no usable NPU: {}", list(refused))]
 pub struct DiscoverError {
-    /// What was looked at; never empty.
+    /// The refused nodes, or the directory; never empty.
     pub refused: Vec<RefusedNode>,
 }
 
@@ -89,7 +87,7 @@ pub(crate) fn first_usable(directory: &Path) -> Result<Arc<dyn FileOperations>, 
     Err(DiscoverError { refused })
 }
 
-/// Opens the node at `path` if it is an NPU's.
+/// Opens the node at `path` if its driver is `rocket`.
 pub(crate) fn open(path: &Path) -> Result<Arc<dyn FileOperations>, Error> {
     let node = Node::open(path)?;
     let (_, [driver, ..]) = version(&node).map_err(|errno| match errno {
@@ -100,10 +98,6 @@ pub(crate) fn open(path: &Path) -> Result<Arc<dyn FileOperations>, Error> {
     Ok(Arc::new(node))
 }
 
-/// Refuses the node of a driver of another name than the NPU's.
-///
-/// # Errors
-/// [`Error::OtherDriver`]
 fn check_driver(name: &str) -> Result<(), Error> {
     if name == DRIVER_NAME {
         return Ok(());
@@ -113,7 +107,7 @@ fn check_driver(name: &str) -> Result<(), Error> {
     })
 }
 
-/// The nodes `accelN`, by number.
+/// Paths of the nodes `accelN`, sorted by number.
 fn nodes(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffers that others have too: exported ones and imported ones.
+//! Shared buffers: exported and imported dma-bufs.
 //!
-//! Others may write such memory at any time, another file of this process as
-//! well as another process, and no type here can see them. So there is no slice
-//! of it: bytes are copied in and out, as atomic words. The words of a copy may
-//! be torn where somebody writes meanwhile; fences are there to prevent it.
+//! Another file of this process, or another process, may write such memory at any time, and
+//! no type here can prevent it. So there is no slice of it: bytes are copied in and out, as
+//! atomic words. A copy may mix old and new words if somebody writes meanwhile; use fences
+//! to prevent that.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -30,17 +30,17 @@ fn check_range(offset: usize, count: usize, len: usize) -> Result<(), Error> {
 }
 
 impl Bo {
-    /// Exports it as a dma-buf for others (PRIME).
+    /// Exports the BO as a dma-buf (PRIME).
     ///
-    /// The dma-buf keeps the object and its file open: kernels of today use
-    /// freed memory if the file of an object that was ever exported goes before
-    /// the object. So they do where the process is killed meanwhile, which no
-    /// program can prevent (docs/uapi.md). Jobs and their proofs export nothing.
+    /// The dma-buf keeps the object and its file open. Current kernels use freed memory if
+    /// the file of an exported object is freed before the object. They also do so if the
+    /// process is killed meanwhile, which no program can prevent (docs/uapi.md). Jobs and
+    /// their proofs export nothing.
     ///
     /// # Errors
-    /// When the driver refuses, or there is no file descriptor left.
+    /// The driver refuses the export; no file descriptor left.
     pub fn export(self) -> Result<DmaBuf, (Error, Self)> {
-        // Of what others have, nobody knows who wrote it last.
+        // The last writer of a shared object is unknown, so sync it now.
         let exported = self
             .give_back()
             .and_then(|()| self.device().file().export_bo(self.handle()));
@@ -52,36 +52,35 @@ impl Bo {
 }
 
 impl Device {
-    /// Takes a dma-buf that another file of the same device exported.
+    /// Imports a dma-buf that another file of the same device exported.
     ///
     /// # Errors
-    /// A dma-buf of another device (the driver cannot map their pages) or of
-    /// this very file, no dma-buf at all; no file descriptor left.
+    /// A dma-buf of another device (the driver cannot map its pages), or of this file; a
+    /// file that is no dma-buf; no file descriptor left.
     pub fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<DmaBuf, Error> {
         DmaBuf::imported(self, dma_buf)
     }
 }
 
-/// A buffer object that others have too, as a dma-buf, which is its descriptor
-/// ([`AsFd`]). Clones share it.
+/// A shared buffer object with its dma-buf, whose descriptor [`AsFd`] returns. Clones share
+/// it.
 ///
-/// One that this file exported is memory of its own: jobs of the file may read and
+/// A BO that this file exported has an NPU address here: jobs of the file may read and
 /// write it ([`crate::JobBuilder::reads_shared`], [`crate::JobBuilder::writes_shared`]).
-/// Keep it until the others' jobs have ended and they have closed what they
-/// imported and their copies of the descriptor: a dma-buf that outlives the file
-/// it came from makes kernels of today use freed memory when it goes.
+/// Keep it until the jobs of other holders have ended, and they have closed their imports
+/// and their copies of the descriptor. If a dma-buf outlives the file that exported it,
+/// current kernels use freed memory when the dma-buf is freed.
 ///
-/// For one of another file of the same device the NPU has no address in this file:
-/// PRIME import gives a handle, and no ioctl of the driver maps it for the importer
-/// (observed on Linux 7.2). So no program can name it. What it is good for: jobs list it
-/// to be ordered among those of other files, its fences can be had and added to, and the
-/// CPU can read and write it.
+/// An imported BO, of another file of the same device, has no NPU address here: PRIME
+/// import returns a handle, and no ioctl of the driver maps it for the importer (observed
+/// on Linux 7.2). So no program can access it. Jobs can list it to be ordered among jobs of
+/// other files, you can take and add fences, and the CPU can read and write it.
 #[derive(Clone, Debug)]
 pub struct DmaBuf(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    // Dropped in this order: munmap and GEM_CLOSE, the dma-buf, the file.
+    // Drop order: munmap and GEM_CLOSE, the dma-buf, the file.
     object: SharedObject,
     fd: OwnedFd,
     device: Device,
@@ -89,11 +88,11 @@ struct Shared {
 
 #[derive(Debug)]
 enum SharedObject {
-    /// Of this file. No guard of it can be had any more.
+    /// A BO of this file. It gives no guards any more.
     Exported(Bo),
-    /// Of another one.
+    /// A BO of another file.
     Imported {
-        // Dropped in this order.
+        // Drop order: mapping, handle.
         memory: Box<dyn MappedMemory>,
         handle: ImportedHandle,
     },
@@ -102,8 +101,8 @@ enum SharedObject {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let SharedObject::Exported(_) = self.object {
-            // A job of another file that used it may have ended just now, and the
-            // driver lets go of it a little later, into this file's memory.
+            // A job of another file that used the BO may have ended just now. The driver
+            // releases it a little later, and that accesses this file's memory.
             self.device.note_end();
         }
     }
@@ -129,7 +128,7 @@ impl DmaBuf {
         })))
     }
 
-    /// The file by which it is reached here.
+    /// The open file that holds this handle.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.0.device
@@ -144,7 +143,7 @@ impl DmaBuf {
         }
     }
 
-    /// The object behind it, where programs have addresses for it: of this file.
+    /// The BO, if this file exported it: only then can programs address it.
     pub(crate) fn addressable(&self) -> Option<&Bo> {
         match &self.0.object {
             SharedObject::Exported(bo) => Some(bo),
@@ -152,14 +151,14 @@ impl DmaBuf {
         }
     }
 
-    /// Where the NPU sees it, through the file that made it; `None` for an imported one.
+    /// NPU address of the BO, valid in the file that made it; `None` for an imported BO.
     #[must_use]
     pub fn iova(&self) -> Option<Iova> {
         self.addressable().map(Bo::iova)
     }
 
-    /// Its memory. Without [`DmaBuf::read_into`]'s and [`DmaBuf::write_from`]'s PREP_BO
-    /// and FINI_BO the CPU's caches and the NPU may disagree about it.
+    /// Its memory. Only [`DmaBuf::read_into`] and [`DmaBuf::write_from`] call PREP_BO and
+    /// FINI_BO; without these the CPU's caches and the NPU may see different bytes.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         match &self.0.object {
@@ -175,8 +174,8 @@ impl DmaBuf {
         size_of_val(self.words())
     }
 
-    /// What an access would have to wait for now: the jobs that write it, and
-    /// for [`BufferAccess::Write`] also whatever was added as reading it.
+    /// A fence for all that an access would have to wait for now: the jobs that write the
+    /// buffer, and for [`BufferAccess::Write`] also the readers' fences that were added.
     ///
     /// # Errors
     /// The device has no sync_files; no file descriptor left.
@@ -186,18 +185,18 @@ impl DmaBuf {
         Ok(SyncFile::new(fd, files))
     }
 
-    /// Makes later jobs wait for `fence` as for the end of an access:
-    /// [`BufferAccess::Read`] holds up jobs that write the buffer, [`BufferAccess::Write`]
-    /// all jobs, and the CPU.
+    /// Makes later jobs wait for `fence`, as for the end of an access: after
+    /// [`BufferAccess::Read`] jobs that write the buffer wait; after
+    /// [`BufferAccess::Write`] all jobs and the CPU wait.
     ///
     /// # Errors
-    /// The device has no sync_files, or none of this kind.
+    /// The device has no sync_files, or does not accept this kind.
     pub fn add_fence(&self, access: BufferAccess, fence: &SyncFile) -> Result<(), Error> {
         let files = self.device().shared_files();
         files.import_sync_file(self.as_fd(), access, fence.as_fd())
     }
 
-    /// Copies bytes out, from `offset` on, once no job writes them (PREP_BO).
+    /// Copies bytes from `offset` on into `out`, once no job writes the buffer (PREP_BO).
     ///
     /// # Errors
     /// [`Error::OutOfBounds`]; [`Error::TimedOut`]; PREP_BO or FINI_BO fails.
@@ -206,9 +205,9 @@ impl DmaBuf {
         self.prepared(until, |words| words::load(words, offset, out))
     }
 
-    /// Copies bytes in, from `offset` on, once no job writes the buffer
-    /// (PREP_BO). It does not wait for those who read it: for that, wait for
-    /// [`DmaBuf::fence`] with [`BufferAccess::Write`] first.
+    /// Copies `data` into the buffer from `offset` on, once no job writes the buffer
+    /// (PREP_BO). It does not wait for readers: to do so, wait for [`DmaBuf::fence`] with
+    /// [`BufferAccess::Write`] first.
     ///
     /// # Errors
     /// As [`DmaBuf::read_into`].
@@ -217,7 +216,7 @@ impl DmaBuf {
         self.prepared(until, |words| words::store(words, offset, data))
     }
 
-    /// Does `access` between PREP_BO and FINI_BO.
+    /// Runs `access` between PREP_BO and FINI_BO.
     fn prepared(&self, until: Deadline, access: impl FnOnce(&[AtomicU64])) -> Result<(), Error> {
         self.device().prep(self.handle(), self.len(), until)?;
         self.device().note_wait();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong below the job, each with what to do about it.
+//! Errors of devices and programs. Each message says what to do.
 
 use std::fmt;
 
@@ -9,10 +9,9 @@ use thiserror::Error;
 use crate::Errno;
 use crate::units::{ByteLen, Handle, LengthError};
 
-/// Permission of the group to read and write.
 const GROUP_READ_WRITE: u32 = 0o060;
 
-/// What helps where there is no node.
+/// What to do if there is no node.
 pub(crate) const DRIVER_REMEDY: &str = "the rocket driver is in Linux 6.18 and newer \
      (CONFIG_DRM_ACCEL_ROCKET); see that the kernel has it, that `modprobe rocket` succeeds, and \
      that the board's device tree enables the NPU (`dmesg | grep -i rocket`)";
@@ -24,10 +23,10 @@ macro_rules! no_thread_remedy {
     };
 }
 
-/// What helps where a thread cannot be started (`EAGAIN`).
+/// What to do if a thread cannot be started (`EAGAIN`).
 pub const NO_THREAD_REMEDY: &str = no_thread_remedy!();
 
-/// Who may open a node that this process may not.
+/// Permissions of a node that this process may not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permission {
     /// Permission bits, e.g. `0o660`.
@@ -56,20 +55,19 @@ impl fmt::Display for Permission {
     }
 }
 
-/// A program that the driver or the NPU could not take.
+/// A program that the driver or the NPU cannot accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ProgramError {
-    /// A list without any program.
+    /// The list has no program.
     #[error("no program was given")]
     None,
-    /// A program without words: the driver drops a job with one, and does not
-    /// tell.
+    /// A program has no words: the driver silently drops a job with one.
     #[error("program {index} has no words")]
     NoWords {
         /// Index of the program in the list that was given.
         index: usize,
     },
-    /// A program longer than the NPU can fetch.
+    /// A program is longer than the NPU can fetch.
     #[error(
         "program {index} has {words} words; the NPU can fetch {}",
         Program::WORDS_MAX
@@ -77,10 +75,10 @@ pub enum ProgramError {
     TooManyWords {
         /// Index of the program in the list that was given.
         index: usize,
-        /// Its 64-bit words.
+        /// Number of its 64-bit words.
         words: usize,
     },
-    /// Programs where the NPU cannot fetch them: it would hang.
+    /// The programs lie at an unaligned address: the NPU would hang.
     #[error(
         "programs would lie at {address}, and the NPU fetches from multiples of {ATOM_BYTES} only; \
          the driver gave that address, which is a bug below"
@@ -89,13 +87,12 @@ pub enum ProgramError {
         /// NPU address of the first program.
         address: Iova,
     },
-    /// The witness of a job has no program.
+    /// The witness program could not be built.
     #[error("the witness of a job is no legal program, which is a bug in rocket-uapi")]
     Witness,
 }
 
 impl ProgramError {
-    /// Whether a program of `words` words can be.
     pub(crate) fn check(index: usize, words: usize) -> Result<(), Self> {
         match words {
             0 => Err(Self::NoWords { index }),
@@ -104,7 +101,7 @@ impl ProgramError {
         }
     }
 
-    /// Whether programs can lie at `address`.
+    /// Checks that the NPU can fetch programs at `address`.
     pub(crate) fn check_address(address: Iova) -> Result<(), Self> {
         if address.0.is_multiple_of(ATOM_BYTES) {
             Ok(())
@@ -114,7 +111,7 @@ impl ProgramError {
     }
 }
 
-/// An ioctl or a system call on a device.
+/// An ioctl or another system call on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Opening the node.
@@ -137,7 +134,7 @@ pub enum Call {
     PrimeExport,
     /// DRM_IOCTL_PRIME_FD_TO_HANDLE.
     PrimeImport,
-    /// lseek of a dma-buf, which tells its size.
+    /// lseek of a dma-buf, which returns its size.
     Seek,
     /// dup of a file descriptor.
     Duplicate,
@@ -179,7 +176,7 @@ impl Call {
     }
 }
 
-/// Why a device did not do what it was asked.
+/// An error of a device or of a call on it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -192,7 +189,7 @@ pub enum Error {
          4 GiB of NPU addresses are used up; free buffer objects or spread them over several files"
     )]
     OutOfMemory {
-        /// The length asked for.
+        /// The requested length.
         len: ByteLen,
     },
     /// No file descriptor left.
@@ -201,7 +198,7 @@ pub enum Error {
         /// The call that failed.
         call: Call,
     },
-    /// No open file left in the system, or in the server that shows the device.
+    /// No open file left in the system, or in the server of the software NPU.
     #[error(
         "{} failed: the system, or the server of the software NPU, has no file descriptor left; \
          end programs that hold many, or raise fs.file-max or the server's `ulimit -n`",
@@ -226,7 +223,7 @@ pub enum Error {
     /// A wait for a fence ended at its deadline.
     #[error("the wait for a fence ended at its deadline; a job that it stands for still runs")]
     FenceTimedOut,
-    /// A dma-buf that came from the file it is imported into.
+    /// The dma-buf was exported from the file that imports it.
     #[error(
         "buffer object {handle} was exported from this very file; use the `DmaBuf`, or import it \
          into another file"
@@ -235,7 +232,7 @@ pub enum Error {
         /// Its handle in that file.
         handle: Handle,
     },
-    /// A copy that leaves a buffer.
+    /// A copy leaves the buffer.
     #[error("{count} bytes from {offset} on, of a buffer of {len} bytes")]
     OutOfBounds {
         /// First byte of the copy, counted from the start of the buffer.
@@ -266,36 +263,36 @@ pub enum Error {
     /// The node is served by another driver.
     #[error("it is served by the driver `{driver}`, not by `rocket`; choose another node")]
     OtherDriver {
-        /// Its name, as VERSION tells it.
+        /// The name in the driver's VERSION.
         driver: String,
     },
-    /// The mapping of a BO is shorter than what was asked for.
+    /// The mapping of a BO is shorter than requested.
     #[error("buffer object {handle} was mapped with {mapped} bytes instead of {len}: a bug below")]
     MappingTooShort {
         /// The handle of the new buffer object.
         handle: Handle,
         /// Bytes that were mapped.
         mapped: usize,
-        /// The length asked for.
+        /// The requested length.
         len: ByteLen,
     },
-    /// A program that the driver or the NPU could not take.
+    /// A program that the driver or the NPU cannot accept.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// A job was given to a file that its buffers do not belong to.
+    /// A job was submitted to a file that its buffers do not belong to.
     #[error("the job was built for another open file, where addresses differ")]
     OtherDevice,
-    /// A refusal of the driver that has no name here.
+    /// The driver returned an errno without a variant of its own.
     #[error("{}{} failed: {errno}{}", call.name(), on(*handle), advice(*errno))]
     Refused {
         /// The call that failed.
         call: Call,
-        /// The BO, where the call names one.
+        /// The BO, if the call names one.
         handle: Option<Handle>,
         /// The errno of the call.
         errno: Errno,
     },
-    /// The backend has no such function.
+    /// The device does not support the call.
     #[error("{} is not possible on this device", call.name())]
     Unsupported {
         /// The call that failed.
@@ -320,7 +317,7 @@ impl Error {
     }
 }
 
-/// What to do about an errno that has one cause here.
+/// What to do about an errno that has a single cause here.
 const fn advice(errno: Errno) -> &'static str {
     match errno {
         Errno::AGAIN => concat!("; no thread could be started: ", no_thread_remedy!()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known of fences between files, devices and processes.
+//! State of fences, which files, devices and processes share.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::Errno;
 use crate::sys;
 use crate::units::errno_of;
 
-/// How somebody uses a buffer.
+/// Kind of access to a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferAccess {
-    /// It only reads. It has to wait for writers.
+    /// Only reads; waits for writers.
     Read,
-    /// It writes, and perhaps reads. It has to wait for everybody.
+    /// Writes, and may read; waits for readers and writers.
     Write,
 }
 
@@ -21,23 +21,23 @@ pub enum BufferAccess {
 pub enum FenceStatus {
     /// The job has not ended.
     Active,
-    /// The job ended well.
+    /// The job ended without an error, or was dropped.
     Signaled,
     /// The job was killed.
     Failed(Errno),
 }
 
-/// What is known of a sync_file.
+/// Name and fences of a sync_file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncFileInfo {
-    /// Its name: given when it was merged, or made from its fence.
+    /// Its name: the one given to a merge, or one that the kernel made from its fence.
     pub name: String,
     /// Its fences; at least one.
     pub fences: Vec<FenceInfo>,
 }
 
 impl SyncFileInfo {
-    /// By a name, which is a C string in an array, and its fences.
+    /// From a name, a C string in an array, and fences.
     pub(crate) fn new(name: &[u8], fences: Vec<FenceInfo>) -> Self {
         Self {
             name: text(name),
@@ -45,7 +45,7 @@ impl SyncFileInfo {
         }
     }
 
-    /// All fences as one: active while any is, then failed if any is.
+    /// State of all fences together: active while any is active, then failed if any failed.
     #[must_use]
     pub fn status(&self) -> FenceStatus {
         let statuses = self.fences.iter().map(|fence| fence.status);
@@ -57,16 +57,16 @@ impl SyncFileInfo {
     }
 }
 
-/// What is known of one fence.
+/// Driver, queue and state of one fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceInfo {
-    /// The driver that made it, as long as it is active.
+    /// The driver that made it; valid while the fence is active.
     pub driver: String,
-    /// The queue that it is of, as long as it is active.
+    /// Its queue; valid while the fence is active.
     pub timeline: String,
     /// Whether its job is still under way, and how it ended.
     pub status: FenceStatus,
-    /// When it ended, on CLOCK_MONOTONIC; none while it is active.
+    /// Time of its end (CLOCK_MONOTONIC); `None` while it is active.
     pub ended: Option<Duration>,
 }
 
@@ -87,7 +87,7 @@ impl From<&sys::SyncFenceInfo> for FenceInfo {
     }
 }
 
-/// A C string in an array.
+/// Converts a C string in an array.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0);
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()

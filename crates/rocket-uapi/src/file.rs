@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one interface to a driver: an open file of a DRM device, by its system calls.
+//! The interface to a driver: the system calls on an open file of a DRM device.
 //!
-//! An ioctl is a request number and the bytes of its argument, so that a driver's
-//! next ioctl passes without a word of it here. Below are a node of the kernel
-//! ([`crate::Node`]) and the model; above are the typed calls
-//! ([`crate::RocketFile`]), a recorder, and a server for other processes.
+//! An ioctl is a request number and the bytes of its argument, so a new ioctl of the driver
+//! passes without a change here. Below this interface are a node of the kernel
+//! ([`crate::Node`]) and the model. Above it are the typed calls ([`crate::RocketFile`]), a
+//! recorder, and a server for other processes.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -19,10 +19,10 @@ use crate::error::Error;
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
-/// A device and its driver, as they describe themselves.
+/// Description of a device and its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// The node's path, or what stands in for it.
+    /// The node's path, or a name of the model.
     pub name: String,
     /// The DRM driver's name.
     pub driver: String,
@@ -30,28 +30,28 @@ pub struct DeviceInfo {
     pub version: (i32, i32, i32),
     /// The DRM driver's description.
     pub description: String,
-    /// Whether this is software.
+    /// Whether this is the software model.
     pub is_model: bool,
-    /// NPU cores; the mainline uAPI has no call for it, so for a kernel device this
-    /// is what the chip has.
+    /// Number of NPU cores. The mainline uAPI has no call for it, so a kernel device gets
+    /// the count of the chip.
     pub cores: u32,
 }
 
 /// The arguments of mmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapRequest {
-    /// Where in the file, bytes.
+    /// Offset in the file, bytes.
     pub offset: u64,
     /// Bytes to map.
     pub len: usize,
-    /// What the mapping allows.
+    /// Protection of the mapping.
     pub prot: ProtFlags,
-    /// Shared or private, and where.
+    /// Flags: shared or private, and placement.
     pub flags: MapFlags,
 }
 
 impl MapRequest {
-    /// A shared mapping of `len` bytes from `offset` on, to be read and written.
+    /// A readable and writable shared mapping of `len` bytes from `offset` on.
     #[must_use]
     pub const fn shared(offset: u64, len: usize) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl MapRequest {
         }
     }
 
-    /// The same for reading alone.
+    /// The same mapping, read-only.
     #[must_use]
     pub const fn read_only(self) -> Self {
         Self {
@@ -72,36 +72,34 @@ impl MapRequest {
     }
 }
 
-/// An open file of a device. Dropping it closes it.
+/// An open file of a device. Dropping it closes the file.
 ///
 /// # Safety
-/// Memory is lent to Rust on the word of this, so it is kept: the handle of each
-/// open BO is unique in the file; the address that CREATE_BO gives is where the
-/// NPU sees exactly the pages that mmap at the offset shows, which are zeroes at
-/// first; when PREP_BO returns success no submitted job that lists the BO as
-/// written is still running. A descriptor
-/// that an ioctl gives this process is open, and nobody else's.
+/// Rust slices of device memory depend on these promises. The handle of each open BO is
+/// unique in the file. The address that CREATE_BO returns is where the NPU sees exactly the
+/// pages that mmap at the returned offset shows; those pages are zero at first. When
+/// PREP_BO returns success, no submitted job that lists the BO as written still runs. A
+/// descriptor that an ioctl returns to this process is open and has no other owner.
 pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// The device and its driver.
     fn info(&self) -> DeviceInfo;
 
-    /// How long after the last job's end the file may be closed. Kernels of
-    /// today drop a finished job's BO references a little later, into freed
-    /// memory if the file is gone (a use after free in `rocket_gem.c`).
+    /// Shortest time between the last job's end and closing the file. Current kernels drop
+    /// a finished job's BO references a little late, into freed memory if the file is gone
+    /// (a use after free in `rocket_gem.c`).
     fn settle(&self) -> Duration;
 
-    /// An ioctl. `arg` is the memory that the argument points to; an empty one
-    /// stands for a null pointer. `caller` is the process that calls: addresses
-    /// in `arg` and behind it are of its memory, descriptors are its own.
+    /// Makes an ioctl. `arg` is the memory that the argument points to; an empty slice
+    /// stands for a null pointer. `caller` is the process that calls: addresses in `arg`
+    /// and behind it refer to its memory, descriptors to its table.
     ///
     /// # Errors
     /// The errno of the driver, EINTR included.
     ///
     /// # Safety
-    /// Where the caller is this process: addresses inside `arg`, and inside what
-    /// they lead to, must be ones that the driver may read or write as the ioctl
-    /// defines, or invalid. What SUBMIT makes the NPU do is subject to
-    /// [`crate::RocketFile::submit`].
+    /// If the caller is this process, each address in `arg`, and in the memory behind it,
+    /// is either invalid or one that the driver may read or write as the ioctl defines.
+    /// After SUBMIT the NPU's accesses are subject to [`crate::RocketFile::submit`].
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
     -> Result<i32, Errno>;
 
@@ -111,8 +109,8 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// The errno of the driver.
     fn mmap(&self, request: &MapRequest) -> Result<Box<dyn MappedMemory>, Errno>;
 
-    /// The pages of a new BO, `len` bytes, to be read and written. It may be a
-    /// mapping that others have too.
+    /// Maps the pages of a new BO, `len` bytes, readable and writable. The mapping may be
+    /// shared with other holders.
     ///
     /// # Errors
     /// As [`FileOperations::mmap`].
@@ -120,7 +118,7 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
         self.mmap(&MapRequest::shared(bo.offset, len))
     }
 
-    /// poll without waiting: the events that are ready.
+    /// poll without waiting; returns the events that are ready.
     ///
     /// # Errors
     /// The errno of the kernel.
@@ -132,44 +130,43 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// The errno of the driver.
     fn read(&self, into: &mut [u8]) -> Result<usize, Errno>;
 
-    /// Opens the same device once more.
+    /// Opens the same device again.
     ///
     /// # Errors
-    /// As opening it the first time.
+    /// Those of the first open.
     fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error>;
 
-    /// What dma-bufs and sync_files of the device answer.
+    /// The system calls on the device's dma-bufs and sync_files.
     fn shared_files(&self) -> Arc<dyn SharedFileOperations>;
 
-    /// Whether the driver is known to have taken a job that lists the BO as
-    /// written. Asked once, right after SUBMIT, when all earlier jobs that list
-    /// it have ended. Where it is not, the job may have ended already, or there
-    /// may never have been one.
+    /// Whether the driver is known to have accepted a job that lists the BO as written.
+    /// Call it once, right after SUBMIT, when all earlier jobs that list the BO have ended.
+    /// `false` means that the job has ended already, or was dropped.
     ///
     /// # Errors
     /// `ENOENT` for an unknown handle.
     fn was_accepted(&self, handle: u32) -> Result<bool, Errno>;
 
-    /// Whether the driver killed the job that last listed the BO as written: one
-    /// that it got after `since`, and that has ended. `None` where that is not
-    /// known. It says `Some(false)` of a job that it dropped.
+    /// Whether the driver killed the last job that lists the BO as written. The driver got
+    /// that job after `since`, and the job has ended. `None` if that is unknown;
+    /// `Some(false)` for a job that the driver dropped.
     fn was_killed(&self, handle: u32, since: Instant) -> Option<bool>;
 }
 
-/// What the files of dma-bufs and sync_files answer, found by their descriptors
-/// in this process.
+/// The system calls on dma-bufs and sync_files, which are named by their descriptors in
+/// this process.
 ///
 /// # Safety
 /// As for [`FileOperations`].
 pub unsafe trait SharedFileOperations: fmt::Debug + Send + Sync {
-    /// An ioctl. `arg` is the argument as given, mostly an address of `caller`'s.
+    /// Makes an ioctl. `arg` is the raw argument, usually an address in `caller`'s memory.
     ///
     /// # Errors
     /// The errno of the kernel, EINTR included.
     ///
     /// # Safety
-    /// As for [`FileOperations::ioctl`]; `arg` is such an address itself, of
-    /// as many bytes as the request number says, where the ioctl takes one.
+    /// As for [`FileOperations::ioctl`]. If the ioctl takes an address, `arg` is such an
+    /// address, of as many bytes as the request number states.
     unsafe fn ioctl(
         &self,
         file: BorrowedFd<'_>,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who uses which handle of a file.
+//! Reference counts of a file's handles.
 //!
-//! PRIME import gives a handle that the file has already, without a second
-//! reference: closing it once closes it for all. So the file's handles are
-//! counted here, and a handle is closed and forgotten in one step. Else a
-//! number could be closed under a live buffer and given to another one.
+//! If a file already has a handle of a dma-buf, PRIME import returns that handle without a
+//! second reference, so one close closes it for all users. Therefore this module counts the
+//! uses of handles, and closes and forgets a handle in one step. Otherwise a number could
+//! be closed under a live buffer and given to another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ pub(crate) struct HandleUse(Mutex<Uses>);
 pub(crate) struct Uses {
     /// Made by CREATE_BO.
     pub(crate) own: BTreeSet<Handle>,
-    /// Imported, and how many there are of each.
+    /// Imported handles, with the number of uses of each.
     pub(crate) imported: BTreeMap<Handle, usize>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handles of a file that close themselves. `handle_use.rs` has who uses which.
+//! GEM handles that are closed on drop. `handle_use.rs` counts their users.
 
 use std::os::fd::BorrowedFd;
 
@@ -18,7 +18,7 @@ fn close(device: &Device, handle: Handle) {
 pub(crate) struct GemHandle {
     handle: Handle,
     device: Device,
-    /// Whether the file has other users of the handle, so that it stays open.
+    /// Whether to leave the handle open on drop.
     is_kept: bool,
 }
 
@@ -36,7 +36,7 @@ impl GemHandle {
         self.handle
     }
 
-    /// Gives the handle up without closing it: who gets the number closes it.
+    /// Returns the number without closing the handle; the caller must close it.
     pub(crate) fn keep(mut self) -> Handle {
         self.is_kept = true;
         self.handle
@@ -58,7 +58,7 @@ impl Drop for GemHandle {
     }
 }
 
-/// One use of the handle of an imported dma-buf. The last one closes it.
+/// One use of the handle of an imported dma-buf. Dropping the last use closes the handle.
 #[derive(Debug)]
 pub(crate) struct ImportedHandle {
     handle: Handle,

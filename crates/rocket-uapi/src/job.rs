@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs: programs, and the buffers that they may touch.
+//! Jobs: programs with the buffers that they may access.
 
 mod builder;
 #[allow(unsafe_code)]

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The version in a kernel's release.
+//! Kernel versions, parsed from release strings.
 
 use std::fmt;
 
-/// Major and minor version and the number of the stable release, in the order of their
+/// Major version, minor version and number of the stable release. The order is by these
 /// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelVersion(pub u32, pub u32, pub u32);
 
 impl KernelVersion {
-    /// The first with the rocket driver (Linux, `drivers/accel/rocket`).
+    /// The first version with the rocket driver (Linux, `drivers/accel/rocket`).
     pub const FIRST_WITH_ROCKET: Self = Self(6, 18, 0);
 
-    /// The version in text such as `7.2.13-arm64` or `7.2`.
+    /// Parses the version at the start of a release such as `7.2.13-arm64` or `7.2`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
@@ -21,7 +21,7 @@ impl KernelVersion {
         Some(Self(number()?, number()?, number().unwrap_or(0)))
     }
 
-    /// The release that its stable releases continue: 6.18 of 6.18.40.
+    /// The release that this stable release belongs to: 6.18 for 6.18.40.
     #[must_use]
     pub const fn series(self) -> Self {
         Self(self.0, self.1, 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Open files that stand in front of others.
+//! Open files that wrap other open files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::file::{DeviceInfo, FileOperations, MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
-/// An open file in front of another, to which it leaves all but ioctls: a
-/// recorder, a forwarder, a test's own driver. What it implements of the rest it
-/// does itself.
+/// An open file that wraps another: a recorder, a forwarder, a test's driver. It must
+/// implement ioctls, may override the other methods of this trait, and forwards everything
+/// else.
 ///
 /// # Safety
-/// As for [`FileOperations`], whose promises it keeps if the file below does.
+/// As for [`FileOperations`]: it keeps those promises if the wrapped file does.
 pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
-    /// Type of the file that this one stands in front of.
+    /// Type of the wrapped file.
     type Below: FileOperations + ?Sized;
 
-    /// The file that this one stands in front of.
+    /// The wrapped file.
     fn below(&self) -> &Self::Below;
 
     /// [`FileOperations::ioctl`].
@@ -50,7 +50,7 @@ pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
     /// [`FileOperations::reopen`].
     ///
     /// # Errors
-    /// As opening it the first time.
+    /// Those of the first open.
     fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
         self.below().reopen()
     }
@@ -69,7 +69,7 @@ pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
     }
 }
 
-// SAFETY: what `FileLayer` promises; the rest is the file's below.
+// SAFETY: `FileLayer` promises it for its methods; the wrapped file promises the rest.
 unsafe impl<L: FileLayer> FileOperations for L {
     fn info(&self) -> DeviceInfo {
         FileLayer::info(self)
@@ -85,7 +85,7 @@ unsafe impl<L: FileLayer> FileOperations for L {
         arg: &mut [u8],
         caller: &dyn Caller,
     ) -> Result<i32, Errno> {
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller promises it.
         unsafe { FileLayer::ioctl(self, request, arg, caller) }
     }
 

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Safe access to the Linux `rocket` accel driver of the RK3588 NPU, and to
-//! whatever stands in for it.
+//! Safe access to `rocket`, the Linux accel driver of the RK3588 NPU, and to the software
+//! model of NPU and driver.
 //!
 //! | ioctl | here |
 //! |---|---|
-//! | CREATE_BO | [`Device::alloc`] gives a [`Bo`], mapped |
-//! | PREP_BO, FINI_BO | [`Bo::read`], [`Bo::write`] and dropping the guard, where they do something |
-//! | SUBMIT | [`Device::submit`] takes [`Job`]s, gives [`PendingJob`]s |
+//! | CREATE_BO | [`Device::alloc`] returns a mapped [`Bo`] |
+//! | PREP_BO, FINI_BO | [`Bo::read`], [`Bo::write`] and dropping the guard, if needed |
+//! | SUBMIT | [`Device::submit`] takes [`Job`]s, returns [`PendingJob`]s |
 //! | GEM_CLOSE | dropping a [`Bo`] |
 //! | PRIME export, import | [`Bo::export`], [`Device::import`] |
 //! | EXPORT_, IMPORT_SYNC_FILE | [`DmaBuf::fence`], [`DmaBuf::add_fence`] |
 //! | SYNC_IOC_MERGE, SYNC_IOC_FILE_INFO, poll | [`SyncFile`] |
 //!
-//! Ownership is the safety argument: a job owns its buffers until it has ended,
-//! and takes only programs whose memory accesses, computed from their register
-//! values, stay within them. SUBMIT returning 0 does not mean that a job runs,
-//! nor PREP_BO returning 0 that it succeeded; [`PendingJob::wait`] proves it.
-//! The story is in docs/uapi.md.
+//! Safety rests on ownership. A job owns its buffers until it has ended. It accepts only
+//! programs whose memory accesses, computed from their register values, stay within those
+//! buffers. A SUBMIT that returns 0 does not mean that a job runs, and a PREP_BO that
+//! returns 0 does not mean that it succeeded; [`PendingJob::wait`] proves it. docs/uapi.md
+//! explains the details.
 //!
 //! ```
 //! use std::time::Duration;
@@ -24,10 +24,10 @@
 //! use rocket_uapi::{ByteLen, Deadline, Selector};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // The NPU if there is one, else the software model. `Device::discover` has no model.
+//! // The NPU if there is one, else the software model. `Device::discover` never opens the model.
 //! let device = npu_model::open(&Selector::from_env())?.device;
 //! let soon = Deadline::after(Duration::from_secs(5));
-//! // Memory that CPU and NPU share, each in its turn.
+//! // Memory that CPU and NPU share and access in turn.
 //! let mut buffer = device.alloc(ByteLen::new(4096)?)?;
 //! buffer.write(soon)?.fill(7);
 //! assert_eq!(buffer.read(soon)?[100], 7);
@@ -112,7 +112,7 @@ pub use units::{
 };
 pub use user_memory::{Arena, Efault, UserMemory};
 
-/// The program of docs/uapi.md runs.
+/// Runs the program of docs/uapi.md as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/uapi.md")]
 struct UapiPage;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A device node of the kernel, and its dma-bufs and sync_files: the only place
-//! that has their ioctl and mmap in it.
+//! A device node of the kernel, with its dma-bufs and sync_files. Only this file makes
+//! their ioctl and mmap calls.
 //!
-//! By the C library, so that a preload library can stand between this process
-//! and the node: tests record the model in this way as if it were a board.
+//! The calls go through the C library, so that a preload library can intercept them: tests
+//! record the model in this way as if it were a board.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -26,19 +26,18 @@ use crate::file::{DeviceInfo, FileOperations, MapRequest, SharedFileOperations};
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
-/// How long after a job's end the file must stay open: the scheduler's worker
-/// drops the job's BO references behind the fence, without regard to the file.
-/// 20 ms were enough in 300 of 300 runs on Linux 7.2; this leaves room.
+/// How long the file must stay open after a job's end. The scheduler's worker drops the
+/// job's BO references after the fence has signalled, and does not check the file. 20 ms
+/// were enough in 300 of 300 runs on Linux 7.2; this leaves a margin.
 pub const SETTLE: Duration = Duration::from_millis(50);
 
-/// A job that ended so soon after SUBMIT was not killed.
+/// A job that ended within this time after SUBMIT was not killed.
 ///
-/// The driver kills 500 ms after it handed a job to a core, which is after
-/// SUBMIT. It counts in jiffies, of 10 ms at the longest: a timer that is set
-/// late in one fires up to one early, and where interrupts were off for a while
-/// when it was set, earlier by that much. What rounding there is makes it fire
-/// later (505 ms were seen). A fifth of the limit is room for all of that, and
-/// jobs that are planned for a fifth of it leave as much.
+/// The driver kills a job 500 ms after it handed the job to a core, which is after SUBMIT.
+/// It counts in jiffies of at most 10 ms. A timer that is set late in a jiffy fires up to
+/// one jiffy early, and earlier still if interrupts were off when it was set. Rounding
+/// makes it fire later (505 ms were seen). A fifth of the limit is a margin for all of
+/// that. Jobs that are planned for a fifth of the limit leave the same margin.
 const SURVIVES: Duration = Duration::from_millis(400);
 
 /// An open device node of the kernel.
@@ -49,11 +48,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// Opens the character device at `path`, whatever it is.
+    /// Opens the character device at `path`, without checking its driver.
     ///
     /// # Errors
-    /// [`Error::NoSuchNode`], [`Error::NotADevice`], [`Error::NoPermission`], or
-    /// what else open(2) says.
+    /// [`Error::NoSuchNode`], [`Error::NotADevice`], [`Error::NoPermission`], or another
+    /// error of open(2).
     pub fn open(path: &Path) -> Result<Self, Error> {
         Ok(Self {
             fd: open_node(path)?,
@@ -68,14 +67,8 @@ impl AsFd for Node {
     }
 }
 
-/// The part of a file's mode that is about permissions.
 const PERMISSION_BITS: u32 = 0o7777;
 
-/// Opens the character device at `path`, whatever it is.
-///
-/// # Errors
-/// [`Error::NoSuchNode`], [`Error::NotADevice`], [`Error::NoPermission`], or
-/// what else open(2) says.
 fn open_node(path: &Path) -> Result<OwnedFd, Error> {
     let metadata = fs::metadata(path).map_err(|error| not_opened(&error, None))?;
     if !metadata.file_type().is_char_device() {
@@ -103,8 +96,8 @@ fn not_opened(error: &io::Error, metadata: Option<&fs::Metadata>) -> Error {
     }
 }
 
-/// The group's name in /etc/group: enough for system groups, and no call into
-/// the C library's name services.
+/// The group's name in /etc/group. That is enough for system groups and avoids the C
+/// library's name services.
 fn group_name(gid: u32) -> Option<String> {
     let groups = fs::read_to_string("/etc/group").ok()?;
     groups.lines().find_map(|line| {
@@ -119,11 +112,11 @@ fn last_errno() -> Errno {
 }
 
 /// # Safety
-/// `arg` is what the file takes with this request: mostly null, or valid for as
-/// many bytes as the request says; and so are the addresses in it.
+/// `arg` is the argument that the file expects for this request: usually null, or valid for
+/// as many bytes as the request number states. The same holds for the addresses in it.
 unsafe fn ioctl(file: BorrowedFd<'_>, request: u32, arg: *mut c_void) -> Result<i32, Errno> {
-    // SAFETY: the file may be any: an ioctl that it does not know fails. For the
-    // others the caller vouches.
+    // SAFETY: the file may be any: an unknown ioctl fails. For known ones the caller
+    // promises the argument.
     let value = unsafe { libc::ioctl(file.as_raw_fd(), request as libc::Ioctl, arg) };
     if value < 0 {
         return Err(last_errno());
@@ -131,15 +124,15 @@ unsafe fn ioctl(file: BorrowedFd<'_>, request: u32, arg: *mut c_void) -> Result<
     Ok(value)
 }
 
-// SAFETY: what the `rocket` driver does, read in its source (Linux 6.18 to 7.3)
-// and observed on 7.2: handles are unique in a file, the address is fixed for
-// the BO's life and maps its pages, which come zeroed from shmem and are pinned;
-// PREP_BO waits for the write fences of the BO's reservation object. The DRM core
-// copies as many bytes as the request says in and out (drm_ioctl.c).
+// SAFETY: these are properties of the `rocket` driver, read in its source (Linux 6.18 to
+// 7.3) and observed on 7.2. Handles are unique in a file. The address is fixed for the BO's
+// life and maps its pages, which come zeroed from shmem and are pinned. PREP_BO waits for
+// the write fences of the BO's reservation object. The DRM core copies as many bytes in and
+// out as the request number states (drm_ioctl.c).
 unsafe impl FileOperations for Node {
     fn info(&self) -> DeviceInfo {
         let name = self.path.display().to_string();
-        // The uAPI has no way to ask for the cores.
+        // The uAPI does not report the number of cores.
         device_info(self, name, false, ChipProfile::RK3588.cores)
     }
 
@@ -148,13 +141,14 @@ unsafe impl FileOperations for Node {
     }
 
     unsafe fn ioctl(&self, request: u32, arg: &mut [u8], _: &dyn Caller) -> Result<i32, Errno> {
-        // A shorter argument than the request says stands for a null pointer.
+        // An argument shorter than the request states stands for a null pointer.
         let arg = if arg.is_empty() || arg.len() < sys::arg_len(request) {
             ptr::null_mut()
         } else {
             arg.as_mut_ptr().cast()
         };
-        // SAFETY: of the pointer see above; for addresses the caller vouches.
+        // SAFETY: the pointer is null or valid, see above; the caller promises the
+        // addresses.
         unsafe { ioctl(self.as_fd(), request, arg) }
     }
 
@@ -193,18 +187,18 @@ unsafe impl FileOperations for Node {
     }
 
     fn was_killed(&self, _: u32, since: Instant) -> Option<bool> {
-        // Both clocks stand still while the machine sleeps.
+        // Both clocks stop while the machine sleeps.
         (since.elapsed() < SURVIVES).then_some(false)
     }
 }
 
-/// dma-bufs and sync_files of the kernel, which know nothing of devices.
+/// The kernel's dma-bufs and sync_files, which belong to no device.
 #[derive(Debug)]
 pub(crate) struct KernelFiles;
 
-// SAFETY: the kernel's dma-bufs and sync_files copy as many bytes as the request
-// says (dma-buf.c, sync_file.c; Linux 7.2); a dma-buf never shrinks, and the
-// bytes of a GEM object are zeroed before anybody sees them.
+// SAFETY: the kernel's dma-bufs and sync_files copy as many bytes as the request number
+// states (dma-buf.c, sync_file.c; Linux 7.2). A dma-buf never shrinks, and the bytes of a
+// GEM object are zeroed before anybody sees them.
 unsafe impl SharedFileOperations for KernelFiles {
     unsafe fn ioctl(
         &self,
@@ -214,7 +208,7 @@ unsafe impl SharedFileOperations for KernelFiles {
         _: &dyn Caller,
     ) -> Result<i32, Errno> {
         let arg = usize::try_from(arg).map_err(|_| Errno::FAULT)?;
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller promises it.
         unsafe { ioctl(file, request, ptr::with_exposed_provenance_mut(arg)) }
     }
 
@@ -238,15 +232,15 @@ struct Pages {
     len: usize,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread, and the pointer
-// is only handed out, never followed here.
+// SAFETY: a mapping belongs to the process, not to a thread, and this type only hands the
+// pointer out.
 unsafe impl Send for Pages {}
 
 // SAFETY: see above.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// At a place of the kernel's choice: never over a mapping that is there.
+    /// Maps the file at an address that the kernel chooses, never over an existing mapping.
     fn map(file: BorrowedFd<'_>, request: &MapRequest) -> Result<Self, Errno> {
         let &MapRequest {
             offset,
@@ -257,8 +251,8 @@ impl Pages {
         let flags = flags.difference(MapFlags::FIXED.union(MapFlags::FIXED_NOREPLACE));
         let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
         let (prot, flags) = (prot.bits() as i32, flags.bits() as i32);
-        // SAFETY: a new mapping at no given place takes nothing from anybody,
-        // and no reference is made to it here.
+        // SAFETY: a new mapping without a fixed address replaces no other, and no reference
+        // to it is made here.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), len, prot, flags, file.as_raw_fd(), offset) };
         if start == libc::MAP_FAILED {
@@ -268,8 +262,8 @@ impl Pages {
     }
 }
 
-// SAFETY: `map` made it, at a place where it stays until it is dropped. Pages of
-// files are initialised.
+// SAFETY: `map` made the mapping, which does not move until it is dropped. Pages of files
+// are initialised.
 unsafe impl MappedMemory for Pages {
     fn as_ptr(&self) -> *mut u8 {
         self.start.cast()
@@ -282,8 +276,8 @@ unsafe impl MappedMemory for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: `start` and `len` are those of a successful mmap, unmapped
-        // only here; whoever used the pointer knows that it ends with this.
+        // SAFETY: `start` and `len` are those of a successful mmap, which only this unmaps.
+        // Users of the pointer know that it becomes invalid here.
         if unsafe { libc::munmap(self.start, self.len) } != 0 {
             let error = io::Error::last_os_error();
             tracing::error!(%error, "a mapping stays");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of this process at addresses that may be wrong: the one place that
-//! asks the kernel to copy from and to them.
+//! Access to this process's memory at addresses that may be invalid: only this file asks
+//! the kernel to copy from and to them.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,54 +12,49 @@ use nix::unistd::Pid;
 
 use crate::user_memory::{Efault, UserMemory};
 
-/// The memory of this very process, through the kernel, which checks each
-/// address.
+/// The memory of this process, accessed through the kernel, which checks each address.
 #[derive(Debug)]
 pub struct OwnProcess(());
 
 impl OwnProcess {
-    /// Lets ioctls read and write the memory of this process.
+    /// Makes this process's memory accessible to ioctls.
     ///
     /// # Safety
-    /// Every address that this is asked to read or write, because an ioctl
-    /// structure holds it or by whoever has this, must be either unmapped or
-    /// memory that may be so accessed: by the ioctl's definition, and without
-    /// breaking a reference that anybody holds.
+    /// Every address that an ioctl structure or a holder of this value names must be either
+    /// unmapped, or memory that may be accessed that way: the ioctl's definition allows the
+    /// access, and the access breaks no reference that exists.
     #[must_use]
     pub unsafe fn new() -> Self {
         Self(())
     }
 }
 
-/// Copies through a pipe, for hosts without `process_vm_readv` such as
-/// qemu-user: to a system call that reads or writes a buffer the kernel says
-/// `EFAULT` where the page is not mapped *or its protection forbids it*, just
-/// as to an ioctl. (`/proc/self/mem` would not do: it writes read-only pages.)
+/// Copies through a pipe, for hosts without `process_vm_readv` such as qemu-user. A system
+/// call that reads or writes a buffer fails with `EFAULT` if the page is unmapped *or its
+/// protection forbids the access*, like an ioctl. (`/proc/self/mem` is unsuitable: it
+/// writes read-only pages.)
 mod pipe {
     use super::{AsRawFd, Efault, OwnedFd, libc};
 
-    /// Bytes moved at once. POSIX grants every empty pipe this much room, so
-    /// that nothing here ever blocks.
+    /// Bytes per copy. POSIX guarantees this much room in an empty pipe, so no call blocks.
     const CHUNK_BYTES: usize = 512;
 
     fn new() -> Result<(OwnedFd, OwnedFd), Efault> {
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|_| Efault)
     }
 
-    /// The address `offset` bytes behind `addr`.
     fn at(addr: u64, offset: usize) -> Result<usize, Efault> {
         let addr = usize::try_from(addr).map_err(|_| Efault)?;
         addr.checked_add(offset).ok_or(Efault)
     }
 
-    /// Fills `out` from the memory of this process at `addr`.
     pub(super) fn read(addr: u64, out: &mut [u8]) -> Result<(), Efault> {
         let (reader, writer) = new()?;
         for (index, chunk) in out.chunks_mut(CHUNK_BYTES).enumerate() {
             let from = at(addr, index * CHUNK_BYTES)?;
             let from = std::ptr::with_exposed_provenance::<libc::c_void>(from);
-            // SAFETY: the kernel checks the address, says EFAULT to a bad one,
-            // and only reads.
+            // SAFETY: the kernel checks the address, returns EFAULT for a bad one, and only
+            // reads.
             let copied = unsafe { libc::write(writer.as_raw_fd(), from, chunk.len()) };
             if usize::try_from(copied) != Ok(chunk.len()) {
                 return Err(Efault);
@@ -72,7 +67,6 @@ mod pipe {
         Ok(())
     }
 
-    /// Writes `data` to the memory of this process at `addr`.
     pub(super) fn write(addr: u64, data: &[u8]) -> Result<(), Efault> {
         let (reader, writer) = new()?;
         for (index, chunk) in data.chunks(CHUNK_BYTES).enumerate() {
@@ -82,9 +76,9 @@ mod pipe {
             if moved != chunk.len() {
                 return Err(Efault);
             }
-            // SAFETY: the kernel checks the address and its protection and
-            // says EFAULT where this process could not write. Where it could,
-            // it may: `OwnProcess::new`'s caller said so.
+            // SAFETY: the kernel checks the address and its protection, and returns EFAULT
+            // if this process could not write there. If it could, the caller of
+            // `OwnProcess::new` has allowed the write.
             let copied = unsafe { libc::read(reader.as_raw_fd(), to, chunk.len()) };
             if usize::try_from(copied) != Ok(chunk.len()) {
                 return Err(Efault);
@@ -97,8 +91,7 @@ mod pipe {
 /// Whether the host lacks `process_vm_readv`, as qemu-user does.
 static WITHOUT_VM_CALLS: AtomicBool = AtomicBool::new(false);
 
-/// What became of a `process_vm_*` call for `len` bytes; `None` where the host
-/// lacks it.
+/// Result of a `process_vm_*` call for `len` bytes; `None` if the host lacks the call.
 fn outcome(copied: nix::Result<usize>, len: usize) -> Option<Result<(), Efault>> {
     use nix::errno::Errno;
     match copied {
@@ -111,16 +104,16 @@ fn outcome(copied: nix::Result<usize>, len: usize) -> Option<Result<(), Efault>>
     }
 }
 
-/// `len` bytes of this process from `addr` on, for a `process_vm_*` call; `None`
-/// where the host is known to lack it.
+/// Describes `len` bytes of this process from `addr` on for a `process_vm_*` call; `None`
+/// if the host is known to lack the call.
 fn remote(addr: u64, len: usize) -> Result<Option<RemoteIoVec>, Efault> {
     let base = usize::try_from(addr).map_err(|_| Efault)?;
     let is_there = !WITHOUT_VM_CALLS.load(Ordering::Relaxed);
     Ok(is_there.then_some(RemoteIoVec { base, len }))
 }
 
-/// Fills `out` from the memory of this process at `addr`, as the kernel would.
-/// It allocates nothing, and may change `errno`.
+/// Fills `out` from the memory of this process at `addr`, like `copy_from_user`. It
+/// allocates nothing, and may change `errno`.
 ///
 /// # Errors
 /// [`Efault`] if any byte of the range cannot be read.
@@ -158,7 +151,7 @@ impl UserMemory for OwnProcess {
 mod tests {
     use super::*;
 
-    /// Both ways into this process, the second one for hosts that lack the
+    /// Read and write functions of one method. The second method is for hosts that lack the
     /// first.
     type Copier = (
         fn(u64, &mut [u8]) -> Result<(), Efault>,
@@ -167,8 +160,8 @@ mod tests {
 
     fn copiers() -> [Copier; 2] {
         fn own() -> OwnProcess {
-            // SAFETY: the addresses used below are local arrays, mappings made
-            // by the test, and addresses that no process can map.
+            // SAFETY: the addresses used below belong to local arrays or to mappings made
+            // by the test, or no process can map them.
             unsafe { OwnProcess::new() }
         }
         [
@@ -213,8 +206,8 @@ mod tests {
         }
     }
 
-    /// Protection counts as it does for an ioctl: no write to read-only pages,
-    /// no read of pages without access.
+    /// Page protection applies as for an ioctl: no write to read-only pages, no read of
+    /// pages without access.
     #[test]
     #[cfg_attr(miri, ignore = "needs process_vm_readv")]
     fn protection_is_respected() {
@@ -225,7 +218,7 @@ mod tests {
         let page = unsafe { mmap_anonymous(std::ptr::null_mut(), LEN, prot, flags) }.unwrap();
         let addr = page.expose_provenance() as u64;
         for (read, write) in copiers() {
-            // SAFETY: nobody but this test uses the mapping made above.
+            // SAFETY: only this test uses the mapping made above.
             unsafe { mprotect(page, LEN, MprotectFlags::READ) }.unwrap();
             assert_eq!(write(addr, &[1; 8]), Err(Efault));
             let mut out = [9; 8];
@@ -236,7 +229,7 @@ mod tests {
             assert_eq!(read(addr, &mut out), Err(Efault));
             assert_eq!(write(addr, &out), Err(Efault));
         }
-        // SAFETY: the mapping made above, of which nothing is left in use.
+        // SAFETY: the mapping made above is no longer in use.
         unsafe { munmap(page, LEN) }.unwrap();
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Register programs in a buffer object, where PC fetches them.
+//! Register programs in a buffer object, from which the PC block fetches them.
 
 use rknpu_regcmd::{Extent, Iova, LinkedProgram, Word};
 
@@ -9,22 +9,22 @@ use crate::error::{Error, ProgramError};
 use crate::raw_job::RawTask;
 use crate::units::{ByteLen, Deadline};
 
-/// Programs start on a boundary of this many bytes: 16 is what PC needs,
-/// 64 what others use (E-program-alignment).
+/// Alignment of each program, bytes: PC needs 16, other stacks use 64
+/// (E-program-alignment).
 const ALIGNMENT: usize = 64;
 
-/// Linked programs in a frozen buffer object. Nobody can change them any more,
-/// so what was proven of them when they were linked stays true.
+/// Linked programs in a frozen buffer object. Nobody can change the words any more, so the
+/// ranges proven at linking stay valid.
 #[derive(Clone, Debug)]
 pub struct ProgramBo {
     bo: FrozenBo,
     programs: Vec<Placed>,
 }
 
-/// A program with the addresses that it has in the buffer object.
+/// A program with its place in the buffer object.
 #[derive(Clone, Debug)]
 pub(crate) struct Placed {
-    /// Where its words are, and how many.
+    /// Address and number of its words.
     pub(crate) task: RawTask,
     /// The bytes that its DMA engines read and write, by NPU addresses.
     pub(crate) extents: Vec<Extent>,
@@ -34,18 +34,18 @@ impl ProgramBo {
     /// Puts `programs` into a new buffer object of `device`.
     ///
     /// # Errors
-    /// When there are none, when one is empty or too long for the NPU, or when
-    /// the device has no memory for them, or none that the NPU can fetch from.
+    /// `programs` is empty; a program is empty or too long for the NPU; the device has no
+    /// memory for them, or gives an address that the NPU cannot fetch from.
     pub fn new(device: &Device, programs: &[LinkedProgram]) -> Result<Self, Error> {
         Self::place(programs, |bytes| device.alloc(ByteLen::new(bytes)?))
     }
 
-    /// Puts `programs` into the buffer object that `alloc` gives for so many bytes. It
-    /// may have been used before.
+    /// Puts `programs` into a buffer object from `alloc`, which gets the length in bytes.
+    /// The object may have been used before.
     ///
     /// # Errors
-    /// As [`ProgramBo::new`], what `alloc` says, or [`Error::MappingTooShort`] for one
-    /// that is too small.
+    /// As [`ProgramBo::new`]; errors of `alloc`; [`Error::MappingTooShort`] if the object
+    /// is too small.
     pub fn place(
         programs: &[LinkedProgram],
         alloc: impl FnOnce(usize) -> Result<Bo, Error>,
@@ -57,8 +57,8 @@ impl ProgramBo {
         }
         for (index, program) in programs.iter().enumerate() {
             ProgramError::check(index, program.words().len())?;
-            // PC fetches words in pairs: behind an odd program there is a zero word
-            // to fetch.
+            // PC fetches words in pairs, so a zero word follows each program: an odd
+            // program needs it.
             let bytes = size_of_val(program.words()) + size_of::<Word>();
             end = (end + bytes).next_multiple_of(ALIGNMENT);
             ends.push(end);
@@ -103,13 +103,13 @@ impl ProgramBo {
         self.programs.len()
     }
 
-    /// The object that holds them.
+    /// The buffer object that holds the programs.
     #[must_use]
     pub fn bo(&self) -> &FrozenBo {
         &self.bo
     }
 
-    /// The object itself; `None` while a job has it.
+    /// Returns the buffer object; `None` while a clone or a job has it.
     #[must_use]
     pub fn into_bo(self) -> Option<Bo> {
         self.bo.thaw().ok()
@@ -120,7 +120,7 @@ impl ProgramBo {
     }
 }
 
-/// Puts words at the start of `room`, as PC fetches them.
+/// Writes words at the start of `room`, little-endian, as PC fetches them.
 pub(crate) fn store_words(room: &mut [u8], words: &[Word]) {
     for (bytes, word) in room.chunks_exact_mut(size_of::<Word>()).zip(words) {
         bytes.copy_from_slice(&word.bits().to_le_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SUBMIT's jobs: into its structures, and out of a client's memory.
+//! Conversion of jobs to the structures of SUBMIT, and from a client's memory.
 
 use rknpu_regcmd::Iova;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -9,25 +9,25 @@ use crate::units::Handle;
 use crate::user_memory::Arena;
 use crate::{Errno, sys};
 
-/// Most jobs of a SUBMIT, programs of a job and entries of its lists that are
-/// read.
+/// Maximum number of jobs of a SUBMIT, of programs of a job, and of entries of a list that
+/// are read.
 const COUNT_MAX: u32 = 1 << 16;
 
-/// Most programs and list entries of all jobs of a SUBMIT together: 32 MiB.
+/// Maximum sum of programs and list entries over all jobs of a SUBMIT: 32 MiB.
 const ENTRIES_MAX: usize = 1 << 22;
 
-/// Most bytes of a job structure that go to the driver: more than it knows.
+/// Maximum size of a job structure that is passed on, bytes: more than the driver knows.
 const JOB_BYTES_MAX: usize = 256;
 
-/// Bytes that are read of a client at a time.
+/// Bytes per read of the client's memory.
 const PIECE: usize = 64 << 10;
 
 /// One program to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawTask {
-    /// Where its command words are; 16-byte aligned.
+    /// Address of its command words, 16-byte aligned.
     pub regcmd: Iova,
-    /// Its length, 64-bit words.
+    /// Number of its 64-bit words.
     pub words: u32,
 }
 
@@ -43,7 +43,7 @@ pub struct RawJob<'a> {
     pub writes: &'a [Handle],
 }
 
-/// SUBMIT's argument, with all that it leads to in `arena`.
+/// Builds SUBMIT's argument. All that it points to lies in `arena`.
 pub(crate) fn place(jobs: &[RawJob<'_>], arena: &Arena) -> Result<sys::Submit, Errno> {
     let numbers = |list: &[Handle]| -> Vec<u32> { list.iter().map(|bo| bo.get()).collect() };
     let placed = jobs
@@ -52,12 +52,11 @@ pub(crate) fn place(jobs: &[RawJob<'_>], arena: &Arena) -> Result<sys::Submit, E
     place_jobs(&placed.collect::<Result<Vec<_>, _>>()?, arena)
 }
 
-/// A length as the uAPI counts.
 fn count(len: usize) -> Result<u32, Errno> {
     u32::try_from(len).map_err(|_| Errno::INVAL)
 }
 
-/// A job's structure, with its arrays in `arena`.
+/// Builds a job's structure, with its arrays in `arena`.
 fn place_job(
     tasks: &[RawTask],
     reads: &[u32],
@@ -80,7 +79,7 @@ fn place_job(
     })
 }
 
-/// SUBMIT's argument for such structures.
+/// Builds SUBMIT's argument for `jobs`.
 fn place_jobs(jobs: &[sys::Job], arena: &Arena) -> Result<sys::Submit, Errno> {
     Ok(sys::Submit {
         jobs: arena.push(jobs.as_bytes()),
@@ -90,27 +89,27 @@ fn place_jobs(jobs: &[sys::Job], arena: &Arena) -> Result<sys::Submit, Errno> {
     })
 }
 
-/// A job of a SUBMIT as its client gave it.
+/// A job of a client's SUBMIT.
 #[derive(Debug)]
 pub struct ClientJob {
-    /// Its structure, with what the driver may know of it beyond our own.
+    /// Its structure, with fields of a newer driver that this crate does not know.
     structure: Vec<u8>,
-    /// Its register programs: where each lies, and how long it is.
+    /// Address and length of its register programs.
     pub tasks: Vec<RawTask>,
-    /// The handles that it only reads.
+    /// Handles of BOs that the job only reads.
     pub reads: Vec<u32>,
-    /// The handles that it writes.
+    /// Handles of BOs that the job writes.
     pub writes: Vec<u32>,
 }
 
 /// Why the jobs of a SUBMIT cannot be read.
 #[derive(Clone, Copy, Debug)]
 pub enum NotRead {
-    /// The driver looks at none: by the argument, which is this.
+    /// The driver reads no jobs because of the argument, which this holds.
     Head(sys::Submit),
-    /// They are more than are read.
+    /// The jobs exceed the limits of this module.
     TooMany,
-    /// Their memory cannot be read.
+    /// The client's memory cannot be read.
     Fault,
 }
 
@@ -118,7 +117,7 @@ impl ClientJob {
     /// Reads the jobs of a SUBMIT with the argument `arg`.
     ///
     /// # Errors
-    /// Why the jobs cannot be read.
+    /// Those of [`NotRead`].
     pub fn read_all(arg: &[u8], caller: &dyn Caller) -> Result<Vec<Self>, NotRead> {
         let submit: sys::Submit = sys::structure(arg);
         let stride = submit.job_struct_size as usize;
@@ -145,7 +144,7 @@ impl ClientJob {
     fn read(at: u64, bytes: usize, caller: &dyn Caller) -> Result<Self, NotRead> {
         let mut structure = vec![0; bytes];
         if caller.read(at, &mut structure).is_err() {
-            // Its tail is not the driver's business.
+            // Read again without the tail, which the driver may not know.
             structure.truncate(size_of::<sys::Job>());
             let read = caller.read(at, &mut structure);
             read.map_err(|_| NotRead::Fault)?;
@@ -159,8 +158,8 @@ impl ClientJob {
         if counts.iter().any(|&count| count > COUNT_MAX) {
             return Err(NotRead::TooMany);
         }
-        // What cannot be read makes the driver drop the job: as one without
-        // tasks, which it drops too.
+        // The driver drops a job whose arrays cannot be read. It also drops a job without
+        // tasks, so return one without tasks.
         let read = || {
             let tasks = tasks(&job, caller)?;
             let reads = handles(job.in_bo_handles, job.in_bo_handle_count, caller)?;
@@ -180,11 +179,11 @@ impl ClientJob {
         })
     }
 
-    /// A SUBMIT of jobs with what is known here of their structures: what else
-    /// the client put there may lead into its memory.
+    /// Builds a SUBMIT of the known fields of the jobs: unknown fields may be addresses of
+    /// the client's memory.
     ///
     /// # Errors
-    /// `EINVAL` for more than SUBMIT can count.
+    /// `EINVAL` if a count exceeds SUBMIT's range.
     pub fn submit_all(jobs: &[Self], arena: &Arena) -> Result<sys::Submit, Errno> {
         let placed = jobs
             .iter()
@@ -192,8 +191,8 @@ impl ClientJob {
         place_jobs(&placed.collect::<Result<Vec<_>, _>>()?, arena)
     }
 
-    /// A SUBMIT of this job alone with all of its structure, which lists `writes`
-    /// as written.
+    /// Builds a SUBMIT of this job alone with its whole structure, which lists `writes` as
+    /// written.
     ///
     /// # Errors
     /// As [`ClientJob::submit_all`].

@@ -22,15 +22,15 @@ use crate::{Errno, sys};
 pub struct RawBo {
     /// Its GEM handle in the file that made it.
     pub handle: Handle,
-    /// Where the NPU sees it, through the file that made it.
+    /// NPU address of the BO, valid in the file that made it.
     pub iova: Iova,
-    /// The CPU's view of it: whole pages, readable and writable. Nobody but the
-    /// NPU and holders of the pointer writes them.
+    /// Its CPU mapping: whole pages, readable and writable. Only the NPU and holders of the
+    /// pointer write them.
     pub memory: Box<dyn MappedMemory>,
 }
 
 impl RawBo {
-    /// Unmaps and closes what is a job's own.
+    /// Unmaps and closes a BO that this crate made for its jobs.
     pub(crate) fn close(self, file: &RocketFile) {
         let handle = self.handle;
         drop(self.memory);
@@ -42,9 +42,8 @@ impl RawBo {
 
 /// The typed calls of an open file.
 ///
-/// Addresses and handles belong to the file. Nothing here is checked beyond
-/// what the driver checks: [`crate::Device`] and its types are the interface
-/// for programs.
+/// Addresses and handles belong to the file. These calls check no more than the driver
+/// does. Programs should use [`crate::Device`] and its types.
 #[derive(Clone, Debug)]
 pub struct RocketFile {
     file: Arc<dyn FileOperations>,
@@ -52,7 +51,7 @@ pub struct RocketFile {
 }
 
 impl RocketFile {
-    /// The calls of `file`.
+    /// Typed calls on `file`.
     #[must_use]
     pub fn new(file: Arc<dyn FileOperations>) -> Self {
         let info = file.info();
@@ -65,13 +64,13 @@ impl RocketFile {
         &*self.file
     }
 
-    /// The driver and the device, as they describe themselves.
+    /// Description of the device and its driver.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// CREATE_BO and mmap: zeroed memory.
+    /// CREATE_BO and mmap: makes a BO of zeroes.
     ///
     /// # Errors
     /// Out of memory, addresses or file descriptors; device gone.
@@ -82,7 +81,7 @@ impl RocketFile {
             ..sys::CreateBo::default()
         };
         let refused = |call, handle, errno| match errno {
-            // ENOSPC is what the address allocator says when it is full.
+            // The address allocator returns ENOSPC when it is full.
             Errno::NOMEM | Errno::NOSPC => Error::OutOfMemory { len },
             _ => Error::of(call, handle, errno),
         };
@@ -117,7 +116,7 @@ impl RocketFile {
     /// GEM_CLOSE. The memory should be unmapped by now.
     ///
     /// # Errors
-    /// When the file has no such handle.
+    /// The file has no such handle.
     pub fn close_bo(&self, handle: Handle) -> Result<(), Error> {
         gem_close(self.file(), handle.get())
             .map_err(|errno| Error::of(Call::GemClose, Some(handle), errno))
@@ -129,7 +128,7 @@ impl RocketFile {
     /// [`Error::TimedOut`] at the deadline; an unknown handle.
     pub fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
         prep_bo(self.file(), handle.get(), until).map_err(|errno| match errno {
-            // EBUSY where the deadline had passed before the call.
+            // EBUSY if the deadline had passed before the call.
             Errno::BUSY | Errno::TIMEDOUT => Error::TimedOut { handle },
             _ => Error::of(Call::PrepBo, Some(handle), errno),
         })
@@ -138,7 +137,7 @@ impl RocketFile {
     /// FINI_BO: gives the BO to the NPU.
     ///
     /// # Errors
-    /// When the file has no such handle.
+    /// The file has no such handle.
     pub fn fini_bo(&self, handle: Handle) -> Result<(), Error> {
         let mut bo = sys::FiniBo {
             handle: handle.get(),
@@ -152,26 +151,26 @@ impl RocketFile {
     /// SUBMIT. Success does not mean that a job runs.
     ///
     /// # Errors
-    /// When the whole call is refused.
+    /// The driver refuses the whole call.
     ///
     /// # Safety
-    /// The NPU reads and writes wherever the command words say. Until the jobs
-    /// have ended: what a program makes the NPU write lies in BOs of this file
-    /// of which no reference exists; what it makes the NPU read lies in BOs
-    /// that stay alive, and that this program changes by atomics at most.
+    /// The NPU reads and writes any address in the command words. Until the jobs have
+    /// ended: all that a program makes the NPU write lies in BOs of this file without
+    /// references; all that it makes the NPU read lies in BOs that stay alive, and that
+    /// this process changes by atomics at most.
     pub unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
         let arena = Arena::new();
         let submitted = place(jobs, &arena).and_then(|mut submit| {
-            // SAFETY: all addresses in it are those of arrays in `arena`, with
-            // as many elements as the counts beside them say; SUBMIT copies from
-            // them before it returns. The rest is the caller's promise.
+            // SAFETY: all its addresses are those of arrays in `arena`, with as many
+            // elements as the counts beside them state. SUBMIT copies from them before it
+            // returns. The caller promises the rest.
             unsafe { ioctl(self.file(), sys::SUBMIT, &mut submit, &arena) }
         });
         let submitted = submitted.map(drop);
         submitted.map_err(|errno| Error::of(Call::Submit, None, errno))
     }
 
-    /// PRIME export: a dma-buf of the BO.
+    /// PRIME export: returns a dma-buf of the BO.
     ///
     /// # Errors
     /// An unknown handle; no file descriptor left; no dma-bufs on this device.
@@ -183,22 +182,22 @@ impl RocketFile {
         })
     }
 
-    /// PRIME import: the handle of a dma-buf of another file. One that this
-    /// file has already is given again, without a reference of its own.
+    /// PRIME import: returns the handle of a dma-buf of another file. A second import of
+    /// the same dma-buf returns the same handle, without another reference.
     ///
     /// # Errors
-    /// A dma-buf of another device, no dma-buf.
+    /// A dma-buf of another device; a file that is no dma-buf.
     pub fn import_bo(&self, dma_buf: BorrowedFd<'_>) -> Result<Handle, Error> {
         let refused = |errno| Error::of(Call::PrimeImport, None, errno);
         let handle = import(self.file(), dma_buf).map_err(refused)?;
         Handle::new(handle).ok_or_else(|| refused(Errno::BADMSG))
     }
 
-    /// The memory of a dma-buf that [`RocketFile::import_bo`] took, all of it,
-    /// readable and writable. Others may change it at any time.
+    /// Maps the whole dma-buf that [`RocketFile::import_bo`] has imported, readable and
+    /// writable. Others may change the memory at any time.
     ///
     /// # Errors
-    /// No dma-buf, or one that cannot be written; out of memory.
+    /// A file that is no dma-buf, or a dma-buf that is not writable; out of memory.
     pub fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn MappedMemory>, Error> {
         map(&*self.file.shared_files(), dma_buf)
     }
@@ -218,7 +217,7 @@ impl RocketFile {
         self.file.was_killed(handle.get(), since)
     }
 
-    /// What dma-bufs and sync_files of the device answer.
+    /// Typed calls on the device's dma-bufs and sync_files.
     #[must_use]
     pub fn shared_files(&self) -> SharedFiles {
         SharedFiles::new(self.file.shared_files())
@@ -230,11 +229,11 @@ impl RocketFile {
         self.file.settle()
     }
 
-    /// Opens the same device once more: a file with its own addresses and its
-    /// own place in the queue for cores.
+    /// Opens the same device again: a file with its own addresses and its own place in the
+    /// queue for cores.
     ///
     /// # Errors
-    /// As opening it the first time.
+    /// Those of the first open.
     pub fn reopen(&self) -> Result<Self, Error> {
         Ok(Self::new(self.file.reopen()?))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The choice of a device, which all tools, libraries and tests take in the same form.
+//! The choice of a device, in the form that all tools, libraries and tests accept.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -13,7 +13,6 @@ use crate::discover::{DiscoverError, RefusedNode};
 /// Environment variable that [`Selector::from_env`] reads.
 pub const DEVICE_VARIABLE: &str = "ROCKET_DEVICE";
 
-/// Prefix of the options of a model.
 const MODEL_WITH: &str = "model:";
 
 /// A choice of device: `auto`, `model`, `model:` with options, or the path of a device
@@ -47,11 +46,11 @@ impl Selector {
         std::env::var_os(DEVICE_VARIABLE).map_or(Self::Auto, |value| Self::from(value.as_os_str()))
     }
 
-    /// Opens the kernel device, unless the choice is the software model or there is no
-    /// usable one.
+    /// Opens the kernel device, or returns [`Selected::Model`] if the choice is the
+    /// software model, or is `auto` and no kernel device is usable.
     ///
     /// # Errors
-    /// A node was named, and it is not a usable NPU.
+    /// The choice is a path, and the node there is not a usable NPU.
     pub fn select(&self) -> Result<Selected, RefusedNode> {
         let model = |options: &str, why: String| Selected::Model {
             options: options.to_owned(),
@@ -75,7 +74,7 @@ impl Selector {
     }
 }
 
-/// The device that a [`Selector`] leads to on this machine.
+/// The device that a [`Selector`] selects on this machine.
 #[derive(Clone, Debug)]
 pub enum Selected {
     /// A device of the kernel.
@@ -85,7 +84,7 @@ pub enum Selected {
         /// The reason for the choice, for humans.
         why: String,
     },
-    /// The software model, which the caller has to start.
+    /// The software model, which the caller must start.
     Model {
         /// Its options, as text.
         options: String,
@@ -111,8 +110,8 @@ fn auto(found: Result<Device, DiscoverError>) -> Selected {
 }
 
 impl From<&OsStr> for Selector {
-    /// Anything but `auto`, `model`, `model:...` and the empty string is a
-    /// path.
+    /// Parses `auto`, `model`, `model:...` and the empty string (`auto`); any other text is
+    /// a path.
     fn from(value: &OsStr) -> Self {
         let Some(text) = value.to_str() else {
             return Self::Path(PathBuf::from(value));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The typed calls of dma-bufs and sync_files as ioctls.
+//! Typed calls on dma-bufs and sync_files.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -15,17 +15,15 @@ use crate::mapped::MappedMemory;
 use crate::user_memory::{Arena, UserMemory};
 use crate::{Errno, sys};
 
-/// The typed calls of dma-bufs and sync_files. They belong to no device, so this
-/// has no state of one.
+/// Typed calls on dma-bufs and sync_files, which belong to no device.
 #[derive(Clone, Debug)]
 pub struct SharedFiles(Arc<dyn SharedFileOperations>);
 
-/// Fences that there is room for in the first question: most sync_files have
-/// no more.
+/// Room for fences in the first SYNC_IOC_FILE_INFO; most sync_files have no more.
 const USUAL_FENCES: usize = 4;
 
-/// How often a sync_file is asked again. Its number of fences never changes,
-/// so the second time there is room.
+/// Maximum number of queries of a sync_file. Its number of fences never changes, so the
+/// second has room.
 const QUESTIONS: usize = 2;
 
 fn flags(access: BufferAccess) -> u32 {
@@ -36,16 +34,16 @@ fn flags(access: BufferAccess) -> u32 {
 }
 
 impl SharedFiles {
-    /// The calls of files that answer so.
+    /// Typed calls through `files`.
     #[must_use]
     pub fn new(files: Arc<dyn SharedFileOperations>) -> Self {
         Self(files)
     }
 
-    /// An ioctl, started again whenever a signal handler interrupts it.
+    /// Makes an ioctl, and restarts it when a signal handler interrupts it.
     ///
     /// # Safety
-    /// The addresses in `arg` are `arena`'s.
+    /// The addresses in `arg` belong to `arena`.
     unsafe fn ioctl<T: FromBytes + IntoBytes + Immutable>(
         &self,
         file: BorrowedFd<'_>,
@@ -53,18 +51,18 @@ impl SharedFiles {
         arg: &mut T,
         arena: &Arena,
     ) -> Result<(), Errno> {
-        // The driver reads and writes as many bytes as the request says.
+        // The driver reads and writes as many bytes as the request number states.
         if sys::arg_len(request) != size_of::<T>() {
             return Err(Errno::INVAL);
         }
         let at = arena.push(arg.as_bytes());
-        // SAFETY: `arena` lives, lets its memory be read and written, and
-        // has at `at` as many bytes as the request says.
+        // SAFETY: `arena` outlives the call, its memory may be read and written, and it has
+        // as many bytes at `at` as the request number states.
         restarted(|| unsafe { self.0.ioctl(file, request, at, arena) })?;
         arena.read(at, arg.as_mut_bytes()).map_err(|_| Errno::FAULT)
     }
 
-    /// One without addresses.
+    /// Makes an ioctl whose argument holds no address.
     fn plain<T: PlainArgument>(
         &self,
         file: BorrowedFd<'_>,
@@ -79,7 +77,7 @@ impl SharedFiles {
         unsafe { self.ioctl(file, request, arg, &Arena::new()) }
     }
 
-    /// SYNC_IOC_FILE_INFO with room for so many fences.
+    /// SYNC_IOC_FILE_INFO with room for `room` fences.
     fn ask(
         &self,
         sync_file: BorrowedFd<'_>,
@@ -93,8 +91,8 @@ impl SharedFiles {
             sync_fence_info: array,
             ..sys::SyncFileInfo::default()
         };
-        // SAFETY: the address is that of `num_fences` structures in `arena`; with
-        // none it is not followed.
+        // SAFETY: the address is that of `num_fences` structures in `arena`; if there are
+        // none, the kernel does not follow it.
         unsafe { self.ioctl(sync_file, sys::SYNC_FILE_INFO, &mut info, &arena) }?;
         let filled = arena.read(array, fences.as_mut_bytes());
         filled.map_err(|_| Errno::FAULT)?;
@@ -102,10 +100,11 @@ impl SharedFiles {
         Ok((info, fences))
     }
 
-    /// EXPORT_SYNC_FILE: a sync_file of what an access has to wait for now.
+    /// EXPORT_SYNC_FILE: returns a sync_file of the fences that an access has to wait for
+    /// now.
     ///
     /// # Errors
-    /// No dma-buf; no file descriptor left.
+    /// A file that is no dma-buf; no file descriptor left.
     pub fn export_sync_file(
         &self,
         dma_buf: BorrowedFd<'_>,
@@ -117,17 +116,16 @@ impl SharedFiles {
         };
         self.plain(dma_buf, sys::EXPORT_SYNC_FILE, &mut fence)
             .map_err(|errno| Error::of(Call::ExportSyncFile, None, errno))?;
-        // SAFETY: EXPORT_SYNC_FILE succeeded, so `fd` is a new descriptor of this
-        // process, which nobody else owns. (A file that is no dma-buf but takes
-        // the request is no file of the kernel's: the letter is dma-buf's.)
+        // SAFETY: EXPORT_SYNC_FILE succeeded, so `fd` is a new descriptor of this process
+        // without another owner. (The request's letter is dma-buf's, so no other file of
+        // the kernel accepts it.)
         Ok(unsafe { OwnedFd::from_raw_fd(fence.fd) })
     }
 
-    /// IMPORT_SYNC_FILE: later jobs wait for the fences as for those of an
-    /// access.
+    /// IMPORT_SYNC_FILE: makes later jobs wait for the fences as for those of an access.
     ///
     /// # Errors
-    /// No dma-buf, or no sync_file; out of memory.
+    /// A file that is no dma-buf, or no sync_file; out of memory.
     pub fn import_sync_file(
         &self,
         dma_buf: BorrowedFd<'_>,
@@ -142,10 +140,10 @@ impl SharedFiles {
             .map_err(|errno| Error::of(Call::ImportSyncFile, None, errno))
     }
 
-    /// SYNC_IOC_MERGE: a sync_file of what is active in both.
+    /// SYNC_IOC_MERGE: returns a sync_file of the active fences of both.
     ///
     /// # Errors
-    /// No sync_file; no file descriptor left.
+    /// A file that is no sync_file; no file descriptor left.
     pub fn merge(
         &self,
         name: &str,
@@ -171,7 +169,7 @@ impl SharedFiles {
     /// SYNC_IOC_FILE_INFO.
     ///
     /// # Errors
-    /// No sync_file.
+    /// A file that is no sync_file.
     pub fn info(&self, sync_file: BorrowedFd<'_>) -> Result<SyncFileInfo, Error> {
         let refused = |errno| Error::of(Call::SyncFileInfo, None, errno);
         let mut room = USUAL_FENCES;
@@ -181,7 +179,7 @@ impl SharedFiles {
                     let fences = fences.iter().map(FenceInfo::from).collect();
                     return Ok(SyncFileInfo::new(&info.name, fences));
                 }
-                // Too little room: ask how much it takes.
+                // Too little room: query the number of fences.
                 Err(Errno::INVAL) => {
                     let (info, _) = self.ask(sync_file, 0).map_err(refused)?;
                     room = info.num_fences as usize;
@@ -193,8 +191,8 @@ impl SharedFiles {
     }
 }
 
-/// Maps all of a dma-buf, which the caller knows that it is: another file could
-/// shrink below the mapping. The file's position is moved, which nobody uses.
+/// Maps a whole dma-buf. The caller knows that the file is one: another file could shrink
+/// below the mapping. The call moves the file's position, which nobody uses.
 pub(crate) fn map(
     files: &dyn SharedFileOperations,
     dma_buf: BorrowedFd<'_>,

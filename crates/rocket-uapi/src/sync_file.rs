@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fences that can be held, passed on and waited for.
+//! Sync files: fences that can be held, passed on and waited for.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::node::KernelFiles;
 use crate::shared_files::SharedFiles;
 use crate::units::{Deadline, Handle};
 
-/// A sync_file: the ends of some jobs, of this or any other device.
+/// A sync_file: fences for the ends of jobs, of this or any other device.
 ///
-/// Its descriptor polls as readable from when all of them have ended, for
-/// event loops. That says when, not how: ask [`SyncFile::status`]. Nor does it
-/// say that a job of the NPU ran; [`crate::PendingJob::wait`] proves that.
+/// Its descriptor polls as readable once all those jobs have ended, for event loops.
+/// [`SyncFile::status`] reports how they ended. Neither proves that a job of the NPU ran;
+/// [`crate::PendingJob::wait`] does.
 #[derive(Debug)]
 pub struct SyncFile {
     fd: OwnedFd,
@@ -31,18 +31,19 @@ impl SyncFile {
         Self { fd, files }
     }
 
-    /// What the kernel knows of it.
+    /// Name and fences of the sync_file, from the kernel.
     ///
     /// # Errors
-    /// When the descriptor is that of something else.
+    /// The descriptor belongs to a file of another kind.
     pub fn info(&self) -> Result<SyncFileInfo, Error> {
         self.files.info(self.as_fd())
     }
 
-    /// Where its jobs are: active while any is, then failed if any was killed.
+    /// State of all fences together: active while any is active, then failed if any job was
+    /// killed.
     ///
-    /// Each fence is asked by itself: of several as one the kernel forgets
-    /// errors, unless somebody waited in time.
+    /// This reads each fence separately: for several fences as one the kernel loses errors,
+    /// unless somebody waited in time.
     ///
     /// # Errors
     /// As [`SyncFile::info`].
@@ -50,31 +51,31 @@ impl SyncFile {
         Ok(self.info()?.status())
     }
 
-    /// One for what is still active in this and `other`. A job that has ended
-    /// is left out, and with it that it was killed.
+    /// A sync_file of the fences that are still active in this and `other`. It leaves out
+    /// ended jobs, even killed ones.
     ///
     /// # Errors
-    /// When `other` is of another kind, or there is no file descriptor left.
+    /// `other` belongs to a device of another kind; no file descriptor left.
     pub fn merge(&self, name: &str, other: &Self) -> Result<Self, Error> {
         let merged = self.files.merge(name, self.as_fd(), other.as_fd())?;
         Ok(Self::new(merged, self.files.clone()))
     }
 
-    /// Waits until all its jobs have ended, and says how.
+    /// Waits until all its jobs have ended, and returns how.
     ///
     /// # Errors
     /// [`Error::FenceTimedOut`] at the deadline.
     pub fn wait(&self, until: Deadline) -> Result<FenceStatus, Error> {
         loop {
             let left = until.remaining();
-            // Longer than a Timespec can say is for ever.
+            // A wait beyond the range of Timespec has no timeout.
             let timeout = Timespec::try_from(left)
                 .ok()
                 .filter(|_| until != Deadline::FOREVER);
             let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(0) if until.has_passed() => return Err(Error::FenceTimedOut),
-                // Too early, or a signal handler ran.
+                // poll returned early, or a signal handler ran.
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) if fds[0].revents().contains(PollFlags::IN) => return self.status(),
                 Ok(_) => return Err(Error::of(Call::Poll, None, Errno::BADF)),
@@ -83,7 +84,7 @@ impl SyncFile {
         }
     }
 
-    /// Another descriptor of the same.
+    /// Duplicates the descriptor.
     ///
     /// # Errors
     /// No file descriptor left.
@@ -93,14 +94,13 @@ impl SyncFile {
     }
 }
 
-/// Another descriptor of the same file.
+/// Duplicates a descriptor.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(|errno| Error::of(Call::Duplicate, None, errno))
 }
 
-/// A sync_file of the kernel, from whatever driver. One that came from a device
-/// of this crate's without a kernel behind it goes to
-/// [`crate::Device::adopt_sync_file`].
+/// A sync_file of the kernel, from any driver. Use [`crate::Device::adopt_sync_file`] for
+/// one of a device without a kernel behind it.
 impl From<OwnedFd> for SyncFile {
     fn from(fd: OwnedFd) -> Self {
         Self::new(fd, SharedFiles::new(Arc::new(KernelFiles)))
@@ -119,8 +119,8 @@ impl AsFd for SyncFile {
     }
 }
 
-/// A sync_file of the jobs that write a BO: how they end, which PREP_BO does not
-/// tell. The kernel leaves out those that have ended.
+/// Returns a sync_file of the jobs that write a BO. It reports how they end, which PREP_BO
+/// does not. The kernel leaves out jobs that have ended.
 ///
 /// # Errors
 /// An unknown handle; no file descriptor left; no dma-bufs on this device.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's interface as its headers have it, and what a request says.
+//! The kernel's interface as its headers define it, and the meaning of request numbers.
 
 mod abi;
 mod request;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handles, lengths and deadlines as types, so that they cannot be mixed.
+//! Types for handles, lengths and deadlines, so that they cannot be confused.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 
-/// Bytes of a page: the kernel rounds BO mappings up to pages. 4 KiB on every
-/// kernel that runs on the RK3588.
+/// Page size, bytes. The kernel rounds BO mappings up to pages, of 4 KiB on every kernel
+/// that runs on the RK3588.
 pub const PAGE_BYTES: usize = 4096;
 
-/// The error number `number`; `None` for a number that Linux has no error for.
+/// The error with this number; `None` if Linux has no such error.
 #[must_use]
 pub fn errno(number: i32) -> Option<Errno> {
     /// MAX_ERRNO (Linux, include/linux/err.h).
@@ -22,7 +22,7 @@ pub fn errno(number: i32) -> Option<Errno> {
     valid.then(|| Errno::from_raw_os_error(number))
 }
 
-/// The error that a negative status tells; EPROTO if Linux has no such error.
+/// The error of a negative status; EPROTO if Linux has no such error.
 #[must_use]
 pub fn errno_of(status: i32) -> Errno {
     errno(status.saturating_neg()).unwrap_or(Errno::PROTO)
@@ -40,18 +40,18 @@ pub enum LengthError {
          break the driver for the rest of the file's life: use several"
     )]
     TooLong {
-        /// The length asked for.
+        /// The requested length.
         bytes: usize,
     },
 }
 
-/// The handle of a GEM object. 0 is never one (Linux `drm_gem.c`).
+/// The handle of a GEM object, never 0 (Linux `drm_gem.c`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Handle(NonZeroU32);
 
 impl Handle {
-    /// The handle with this number; None for 0.
+    /// The handle with this number; `None` for 0.
     #[must_use]
     pub const fn new(raw: u32) -> Option<Self> {
         match NonZeroU32::new(raw) {
@@ -81,14 +81,14 @@ impl fmt::Display for Handle {
 
 /// The length of a BO in bytes: at least 1, below 2 GiB.
 ///
-/// The kernel's limit is a bug: at 2 GiB an `int` overflows in `rocket_gem.c`,
-/// CREATE_BO fails with ENOMEM, and so does every later one of that file
-/// (observed on Linux 7.2). So the length is refused before it gets there.
+/// The limit avoids a kernel bug. At 2 GiB an `int` overflows in `rocket_gem.c`. CREATE_BO
+/// then fails with ENOMEM, and so does every later one of that file (observed on Linux
+/// 7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteLen(u32);
 
 impl ByteLen {
-    /// Largest length: 2 GiB less a page.
+    /// Largest length: 2 GiB minus a page.
     pub const MAX: Self = Self((1 << 31) - PAGE_BYTES as u32);
 
     /// The length of `bytes` bytes.
@@ -109,7 +109,7 @@ impl ByteLen {
         self.0 as usize
     }
 
-    /// Rounded up to whole pages, as the kernel maps it.
+    /// The length rounded up to whole pages, as the kernel maps it.
     #[must_use]
     pub const fn page_rounded(self) -> Self {
         Self(self.0.next_multiple_of(PAGE_BYTES as u32))
@@ -122,29 +122,27 @@ impl fmt::Display for ByteLen {
     }
 }
 
-/// A moment at which waiting ends: nanoseconds of CLOCK_MONOTONIC.
+/// The time at which a wait ends, in nanoseconds of CLOCK_MONOTONIC.
 ///
-/// PREP_BO takes an absolute time; a relative one looks like the distant past
-/// and the wait returns at once. So programs make a `Deadline` by
-/// [`Deadline::after`], not from a number.
+/// PREP_BO takes an absolute time. A relative time would be in the distant past, and the
+/// wait would return at once. So programs use [`Deadline::after`], not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deadline(i64);
 
 impl Deadline {
-    /// In the past: do not wait, only look.
+    /// In the past: return without waiting.
     pub const NOW: Self = Self(0);
     /// Wait as long as it takes.
     pub const FOREVER: Self = Self(i64::MAX);
 
-    /// `duration` from now; [`Deadline::FOREVER`] where that is beyond what
-    /// the clock can tell.
+    /// `duration` from now; [`Deadline::FOREVER`] if that exceeds the clock's range.
     #[must_use]
     pub fn after(duration: Duration) -> Self {
         let nanoseconds = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
         Self(monotonic_ns().saturating_add(nanoseconds))
     }
 
-    /// An absolute time as an ioctl has it, in nanoseconds: for drivers.
+    /// The deadline at an absolute time from an ioctl, in nanoseconds. For drivers.
     #[must_use]
     pub const fn from_nanos(nanoseconds: i64) -> Self {
         Self(nanoseconds)
@@ -156,24 +154,23 @@ impl Deadline {
         self.0
     }
 
-    /// How long until then; zero if it has passed.
+    /// Time until the deadline; zero if it has passed.
     #[must_use]
     pub fn remaining(self) -> Duration {
         let left = self.0.saturating_sub(monotonic_ns());
         u64::try_from(left).map_or(Duration::ZERO, Duration::from_nanos)
     }
 
-    /// Whether it has passed.
+    /// Whether the deadline has passed.
     #[must_use]
     pub fn has_passed(self) -> bool {
         self.0 <= monotonic_ns()
     }
 }
 
-/// CLOCK_MONOTONIC, in nanoseconds.
+/// The current CLOCK_MONOTONIC time, in nanoseconds.
 #[must_use]
 pub fn monotonic_ns() -> i64 {
-    /// Nanoseconds of a second.
     const SECOND: i64 = 1_000_000_000;
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec

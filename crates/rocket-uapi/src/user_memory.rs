@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client's memory, as `copy_from_user` and `copy_to_user` see it.
+//! Access to the client's memory, like `copy_from_user` and `copy_to_user`.
 //!
-//! Ioctl structures hold addresses: of job arrays, of handle arrays, of
-//! string buffers. Whoever hosts the driver decides what such an address
-//! means. A bad one is `EFAULT`, never a crash.
+//! Ioctl structures hold addresses of job arrays, handle arrays and string buffers. The
+//! host of the driver defines what such an address means. A bad address is `EFAULT`, never
+//! a crash.
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicU64;
 
 use crate::words;
 
-/// An address that the client has not mapped, or not with that permission.
+/// The error of an address that the client has not mapped, or not with the needed
+/// permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad address in the client's memory")]
 pub struct Efault;
@@ -30,9 +31,9 @@ pub trait UserMemory {
     fn write(&self, addr: u64, data: &[u8]) -> Result<(), Efault>;
 }
 
-/// Memory of one call, for callers inside this process that have values rather
-/// than addresses. Its addresses are real ones, so that a kernel can follow
-/// them too; whoever asks it for any other hears [`Efault`].
+/// Memory of one call, for callers in this process that pass values instead of addresses.
+/// Its addresses are real, so a kernel can follow them too. Access to any other address
+/// fails with [`Efault`].
 #[derive(Debug, Default)]
 pub struct Arena {
     parts: RefCell<Vec<Part>>,
@@ -41,10 +42,10 @@ pub struct Arena {
 /// The bytes of one [`Arena::push`].
 #[derive(Debug)]
 struct Part {
-    /// Aligned for any uAPI structure, and not to be moved. A kernel may write
-    /// them during a call, as atomics allow.
+    /// The bytes, aligned for any uAPI structure. They must not move. A kernel may write
+    /// them during a call, which atomics allow.
     words: Box<[AtomicU64]>,
-    /// Bytes that were placed.
+    /// Length in bytes.
     len: usize,
 }
 
@@ -53,7 +54,7 @@ impl Part {
         self.words.as_ptr().expose_provenance() as u64
     }
 
-    /// Where in it `len` bytes from `addr` on are.
+    /// Offset of the range in this part; `None` if the range leaves it.
     fn offset(&self, addr: u64, len: usize) -> Option<usize> {
         let offset = usize::try_from(addr.checked_sub(self.addr())?).ok()?;
         (offset.checked_add(len)? <= self.len).then_some(offset)
@@ -61,13 +62,13 @@ impl Part {
 }
 
 impl Arena {
-    /// An empty address space.
+    /// An empty arena.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Places `data` and returns its address, which is good as long as this
+    /// Copies `data` into the arena and returns its address, valid as long as the arena
     /// lives.
     pub fn push(&self, data: &[u8]) -> u64 {
         let count = data.len().div_ceil(size_of::<AtomicU64>());
@@ -81,7 +82,7 @@ impl Arena {
         addr
     }
 
-    /// Lets `access` have the words that hold a range, and where it begins.
+    /// Calls `access` with the words that hold a range, and the range's offset in them.
     fn with(
         &self,
         addr: u64,

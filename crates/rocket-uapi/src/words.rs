@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies into and out of memory that others may change at the same time.
 //!
-//! A `&[u8]` of such memory would be undefined behaviour, so it is seen as
-//! atomic words. Every access uses whole aligned words (edges by
-//! compare-and-swap), hence never overlaps one of another size. What is read
-//! while somebody writes is unspecified, and nothing worse.
+//! A `&[u8]` of such memory would be undefined behaviour, so these functions take atomic
+//! words. Every access uses whole aligned words (edges by compare-and-swap), so accesses of
+//! different sizes never overlap. The value of a read during a write is unspecified, with
+//! no other effect.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes per word.
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Copies bytes `offset..` out. Bytes of `out` beyond the end are left alone.
+/// Copies bytes from `offset` on into `out`. Bytes of `out` beyond the end of `words` stay
+/// unchanged.
 #[inline]
 pub fn load(words: &[AtomicU64], offset: usize, out: &mut [u8]) {
     let Some(words) = words.get(offset / WORD_BYTES..) else {
@@ -40,7 +40,7 @@ pub fn load(words: &[AtomicU64], offset: usize, out: &mut [u8]) {
     }
 }
 
-/// Copies `data` in from `offset` on. Bytes beyond the end are dropped.
+/// Copies `data` into `words` from byte `offset` on. Bytes beyond the end are dropped.
 #[inline]
 pub fn store(words: &[AtomicU64], offset: usize, data: &[u8]) {
     let Some(words) = words.get(offset / WORD_BYTES..) else {
@@ -69,8 +69,8 @@ pub fn store(words: &[AtomicU64], offset: usize, data: &[u8]) {
     }
 }
 
-/// Replaces the bytes `skip..skip + data.len()` of one word, without losing
-/// what another thread stores to its other bytes.
+/// Replaces the bytes `skip..skip + data.len()` of one word, and keeps concurrent stores of
+/// other threads to its other bytes.
 #[inline]
 fn merge(word: &AtomicU64, skip: usize, data: &[u8]) {
     let mut current = word.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs that are refused, each for its reason, with the buffers back.
+//! Tests of refused jobs: the reason, and the returned buffers.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 mod common;
@@ -64,7 +64,7 @@ fn a_program_bo_needs_programs() {
     assert_eq!(error, Error::Program(ProgramError::None));
 }
 
-/// Bits 3 to 0 of BASE_ADDRESS are no address: the NPU would hang.
+/// Bits 3 to 0 of BASE_ADDRESS are no address bits: an unaligned program hangs the NPU.
 #[test]
 fn programs_lie_where_the_npu_can_fetch_them() {
     for bit in 0..4 {
@@ -105,7 +105,7 @@ fn a_job_takes_buffers_of_its_own_file_only() {
     assert_eq!(refusal(builder, 0, 1), Refusal::ForeignBo { handle });
 }
 
-/// Ownership forbids naming a buffer twice; a handle can still come twice.
+/// Ownership prevents listing a buffer twice, but a backend can return one handle twice.
 #[test]
 fn a_handle_that_a_backend_gives_twice_is_noticed() {
     let mock = Mock::default();

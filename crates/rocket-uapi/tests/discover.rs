@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nodes that will not do, each explained.
+//! Tests of the errors for unusable nodes.
 #![cfg(not(miri))] // files and devices of the host
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rocket_uapi::{Device, Error, Permission};
 
-/// A directory of this test's own, removed at the end.
+/// A temporary directory, removed on drop.
 struct Directory(std::path::PathBuf);
 
 impl Directory {
@@ -40,7 +40,8 @@ fn no_node_at_all_names_the_driver_and_what_to_check() {
 #[test]
 fn every_node_is_explained_in_the_order_of_the_numbers() {
     let directory = Directory::new("nodes");
-    // Not a device; a device that is not DRM's; a broken link; not nodes.
+    // Create a file, a device that is not DRM's, a broken link, and two files without a
+    // number.
     std::fs::write(directory.0.join("accel10"), "").unwrap();
     symlink("/dev/null", directory.0.join("accel9")).unwrap();
     symlink("/nowhere/at/all", directory.0.join("accel2")).unwrap();

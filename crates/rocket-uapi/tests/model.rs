@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs over the software model: the same path that a board takes.
+//! Tests of jobs on the software model, through the same code as on a board.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn device_with(options: ModelOptions) -> Device {
     Model::new(options).open_device()
 }
 
-/// A job from the product of ones, into `c`.
+/// A job that multiplies matrices of ones into `c`.
 fn ones(device: &Device, c: Bo) -> Job {
     let (mut a, mut b) = (bo(device, task().a_bytes()), bo(device, task().b_bytes()));
     a.write(soon()).unwrap().fill(1);
@@ -44,7 +44,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-/// The smallest INT8 product: one kernel group, one channel group, four rows.
+/// The smallest INT8 matmul: one kernel group, one channel group, four rows.
 fn task() -> MatmulTask {
     MatmulTask {
         ty: MatmulType::Int8ToInt32,
@@ -86,8 +86,7 @@ fn a_product_of_ones_counts_channels() {
     assert!(products.iter().all(|&sum| sum == 32), "{products:?}");
 }
 
-/// The driver kills a job that takes longer than it allows; PREP_BO says 0 all
-/// the same.
+/// The driver kills a job that exceeds its time limit; PREP_BO returns 0 nevertheless.
 #[test]
 fn a_killed_job_is_told_from_one_that_ran() {
     let device = device_with(ModelOptions {
@@ -104,12 +103,12 @@ fn a_killed_job_is_told_from_one_that_ran() {
     let WaitError::Killed { job } = pending.wait(soon()).unwrap_err() else {
         panic!("expected a killed job");
     };
-    // The buffers serve again.
+    // The buffers are usable again.
     assert_eq!((job.reads.len(), job.writes.len()), (1, 1));
     assert!(job.writes[0].read(soon()).is_ok());
 }
 
-/// Each job has one task more, and its proof holds on the model.
+/// Each job has one more task, and its proof holds on the model.
 #[test]
 #[cfg_attr(miri, ignore = "too many tasks for an interpreter")]
 fn each_job_ends_with_the_witness() {
@@ -142,7 +141,7 @@ fn each_job_ends_with_the_witness() {
     assert_eq!(tasks, [2, 9]);
 }
 
-/// More jobs than cores, from several files and threads at once.
+/// Submits more jobs than cores, from several files and threads at once.
 #[test]
 #[cfg_attr(miri, ignore = "too many jobs for an interpreter")]
 fn files_and_threads_do_not_disturb_each_other() {
@@ -188,13 +187,13 @@ fn a_program_outside_the_buffers_of_the_job_is_refused() {
     assert_eq!((refused.reads.len(), refused.writes.len()), (1, 1));
 }
 
-/// A kernel with all its bugs, which goes down when a client runs into one.
+/// A model of the kernel with all its bugs. It crashes when a client triggers one.
 fn frail() -> std::sync::Arc<Model> {
     Model::new(ModelOptions {
         bugs: DriverBugs::all(),
         driver: DriverProfile {
-            // Longer than closing a file takes on a slow host: who does not
-            // wait is caught.
+            // Longer than closing a file takes on a slow host, so a client that does not
+            // wait triggers the bug.
             free_delay: Duration::from_millis(200),
             ..DriverProfile::LINUX_6_18
         },
@@ -210,8 +209,7 @@ fn assert_healthy(model: &Model, what: &str) {
     assert!(!model.is_oopsed(), "{what}");
 }
 
-/// Whichever way a client lets go of things, the file closes last and late
-/// enough.
+/// However a client releases its objects, the file closes last and late enough.
 #[test]
 #[cfg_attr(miri, ignore = "too many jobs for an interpreter")]
 fn every_way_to_close_spares_the_kernel() {
@@ -268,7 +266,7 @@ fn exported_buffers_spare_the_kernel() {
     assert_healthy(&model, "handle, dma-buf, file");
 }
 
-/// PREP_BO and FINI_BO are where a board needs them: nothing stale is read.
+/// PREP_BO and FINI_BO are called where a board needs them, so no read is stale.
 #[test]
 #[cfg_attr(miri, ignore = "too many jobs for an interpreter")]
 fn manual_caches_change_nothing() {
@@ -279,7 +277,7 @@ fn manual_caches_change_nothing() {
     let device = model.open_device();
     let mut c = bo(&device, task().c_bytes());
     for _ in 0..2 {
-        // Bytes of the CPU's that the job must go over, not under.
+        // The job must overwrite these bytes of the CPU; they must not reach memory later.
         c.write(soon()).unwrap().fill(0xa5);
         let pending = device.submit(vec![ones(&device, c)]).unwrap().remove(0);
         let mut done = pending.wait(soon()).unwrap();
@@ -299,7 +297,7 @@ fn a_structure_of_another_size_is_refused() {
     let file = Model::new(ModelOptions::default()).open_file();
     let arena = Arena::new();
     let mut close = sys::GemClose { handle: 1, pad: 0 };
-    // SAFETY: there is no address in it, and it is no SUBMIT.
+    // SAFETY: the argument holds no address, and the request is not SUBMIT.
     let result = unsafe { rocket_uapi::ioctl(&file, sys::CREATE_BO, &mut close, &arena) };
     assert_eq!(result, Err(Errno::INVAL));
 }

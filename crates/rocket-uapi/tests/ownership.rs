@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who owns what, in which order it goes, and that nothing is left behind.
+//! Ownership tests: what owns a buffer, the order in which things are closed, and no leaks.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 mod common;
@@ -11,7 +11,7 @@ use rocket_uapi::{
     ByteLen, Call, Deadline, Device, DevicePool, Error, Iova, LengthError, PAGE_BYTES, WaitError,
 };
 
-/// Everything this crate does, once; errors end it early.
+/// Uses each function of the crate once; an error ends it early.
 fn scenario(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
     let pool = DevicePool::open(device, 2)?;
     let first = builder(device)?.build()?;
@@ -37,12 +37,12 @@ fn nothing_is_left_behind_wherever_a_call_fails() {
         &[Fate::IsKilled; 3],
     ] {
         let mock = Mock::new(fates);
-        // An error from the fate itself is part of the scenario.
+        // A fate may cause an error, which is part of the scenario.
         let _ = scenario(&mock.device());
         mock.assert_all_gone("without a failure");
         let calls = mock.calls();
         assert!(calls > 30, "{calls} calls are too few to mean much");
-        // An interpreter such as Miri takes its time.
+        // An interpreter such as Miri is slow.
         for failing in (0..calls).step_by(if cfg!(miri) { 7 } else { 1 }) {
             let mock = Mock::new(fates);
             mock.fail_at(failing);
@@ -109,7 +109,7 @@ fn guards_give_access() {
     });
     assert_eq!(access.as_slice_of::<[u8; 3]>().len(), PAGE_BYTES / 3);
 
-    // Written again only when nobody else has it.
+    // It becomes writable again only without other owners.
     let other = frozen.clone();
     let frozen = frozen.thaw().unwrap_err();
     drop(other);
@@ -118,7 +118,7 @@ fn guards_give_access() {
     assert_eq!(bo.read(soon()).unwrap()[0], 9);
 }
 
-/// PREP_BO only after a job has written, FINI_BO only after the CPU has.
+/// Calls PREP_BO only after a job has written, and FINI_BO only after the CPU has written.
 #[test]
 fn caches_are_walked_where_that_does_something() {
     let mock = Mock::new(&[Fate::Runs, Fate::Runs]);
@@ -141,7 +141,7 @@ fn caches_are_walked_where_that_does_something() {
     let handle = c.handle();
     assert_eq!(ends(&c), ends(&c));
     let events = mock.take_events();
-    // What the witnesses of all jobs multiply, and the job's page.
+    // The operands of all witnesses, and the job's page.
     let [Event::Create(ones), _, Event::Create(page), ..] = events[..] else {
         panic!("a page expected: {events:?}");
     };
@@ -157,7 +157,7 @@ fn caches_are_walked_where_that_does_something() {
     let passes = |event: &Event| matches!(event, Event::Prep(_) | Event::Fini(_));
     assert!(!events[8..].iter().any(passes), "{events:?}");
 
-    // What a job has written, another one writes: the CPU has only read.
+    // Another job writes the output of the first; the CPU has only read it.
     let again = job_into(&device, c);
     mock.take_events();
     let pending = device.submit(vec![again]).unwrap().remove(0);
@@ -169,7 +169,7 @@ fn caches_are_walked_where_that_does_something() {
     );
 }
 
-/// What a guard wrote that was not dropped reaches the next job all the same.
+/// Writes through a guard that was forgotten reach the next job.
 #[test]
 fn a_forgotten_guard_loses_nothing() {
     let mock = Mock::new(&[Fate::Runs]);
@@ -188,9 +188,10 @@ fn a_forgotten_guard_loses_nothing() {
 fn the_file_counts_its_passes_over_caches() {
     let device = Mock::new(&[Fate::Runs; 3]).device();
     let page = PAGE_BYTES as u64;
-    // The first one makes what all witnesses multiply.
+    // The first job creates the operands of all witnesses.
     drop(device.submit(vec![job(&device)]).unwrap());
-    // FINI_BO of the job's page; a look at it, the result, and the page.
+    // FINI_BO of the job's page; PREP_BO of the page right after SUBMIT, of the result, and
+    // of the page again.
     for _ in 0..2 {
         let job = job(&device);
         let before = device.cache_traffic();
@@ -213,7 +214,7 @@ fn the_file_stays_open_until_the_driver_has_let_go() {
     mock.settle_for(settle);
     let device = mock.device();
     let pending = device.submit(vec![job(&device)]).unwrap().remove(0);
-    // Before the end that the device notes.
+    // This is before the job's end that the device notes.
     let running = Instant::now();
     let done = pending.wait(soon()).unwrap();
     drop((done, device));
@@ -237,17 +238,17 @@ fn buffers_of_a_job_that_does_not_end_are_leaked() {
     let device = mock.device();
     drop(device.submit(vec![job(&device)]).unwrap());
     drop(device);
-    // A, B, C, the programs, the job's page and what its witness multiplies.
+    // A, B, C, the programs, the job's page and the operands of its witness.
     assert_eq!(mock.open_things().0, 6);
     assert!(!mock.events().contains(&Event::CloseFile));
 }
 
-/// Nobody can tell when the job ends, and nobody gets its memory before the
-/// kernel has closed the file.
+/// The end of the job is unknown, and nobody gets its memory before the kernel has closed
+/// the file.
 #[test]
 fn a_device_that_is_gone_is_not_waited_for_and_leaks_nothing() {
-    // After CREATE_BO and FINI_BO of the witness's operands and of the page, and SUBMIT:
-    // the look at the job, the wait for it.
+    // Fail after CREATE_BO and FINI_BO of the witness's operands and of the page, and
+    // SUBMIT: first the look at the job, then the wait for it.
     for at in 5..7 {
         for wait in [false, true] {
             let mock = Mock::new(&[Fate::Hangs]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a wait says of jobs with every fate.
+//! Tests of the result of a wait, for jobs with every fate.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 mod common;
@@ -13,10 +13,10 @@ fn run(mock: &Mock, make: impl Fn(&Device) -> Job) -> Result<FinishedJob, WaitEr
     pending.wait(soon())
 }
 
-/// A job that reads other buffers than it writes, and one that works in place.
+/// One job with separate inputs and outputs, and one that works in place.
 const KINDS: [fn(&Device) -> Job; 2] = [job, |device| in_place_job(device, 0)];
 
-/// However quick or late it was: the witness is the proof, and no job runs twice.
+/// The witness is the proof, however quick or late the job was, and no job runs twice.
 #[test]
 fn a_job_whose_witness_ran_ran() {
     for make in KINDS {
@@ -38,12 +38,12 @@ fn a_dropped_job_is_dropped() {
             panic!("it never ran");
         };
         assert_eq!(job.writes.len(), 1);
-        // Only in place there is not more that it reads.
+        // The job in place reads no other buffer.
         assert!(job.reads.len() <= 1);
     }
 }
 
-/// Neither intact output nor one that is all written hides a kill.
+/// A kill shows, whether the output is intact or fully written.
 #[test]
 fn a_killed_job_is_killed_however_far_it_came() {
     for fate in [Fate::IsKilled, Fate::IsKilledAtItsEnd] {
@@ -80,7 +80,7 @@ fn dropped_or_killed_is_told_where_no_more_is_known() {
     }
 }
 
-/// A page serves many jobs, and so do the operands of its witness.
+/// Later jobs reuse a page and the operands of its witness.
 #[test]
 fn a_page_serves_again() {
     let mock = Mock::new(&[Fate::RunsAtOnce, Fate::IsDropped]);
@@ -97,7 +97,7 @@ fn a_page_serves_again() {
     });
     assert!(results.next().unwrap().is_ok());
     assert_eq!(creations(), before + 2);
-    // What the witness left there in the first job proves nothing of this one.
+    // The witness's result of the first job proves nothing about this one.
     assert!(matches!(
         results.next().unwrap(),
         Err(WaitError::Dropped { .. })
@@ -108,12 +108,13 @@ fn a_page_serves_again() {
     mock.assert_all_gone("pages too");
 }
 
-/// Fails the call that comes `after` calls after SUBMIT.
+/// Runs a job, and makes call number `after` after SUBMIT fail.
 fn with_failure(after: usize, fates: &[Fate]) -> (Mock, Result<FinishedJob, WaitError>) {
     let mock = Mock::new(fates);
     let device = mock.device();
     let job = job(&device);
-    // CREATE and FINI of the witness's operands and of the page, SUBMIT.
+    // The first 5 calls are CREATE and FINI of the witness's operands and of the page, and
+    // SUBMIT.
     mock.fail_at(5 + after);
     let pending = device.submit(vec![job]).unwrap().remove(0);
     let result = pending.wait(soon());
@@ -136,14 +137,14 @@ fn a_deadline_gives_the_job_back() {
     let WaitError::TimedOut { job } = pending.wait(Deadline::NOW).unwrap_err() else {
         panic!("expected a timeout");
     };
-    // As the driver's timeout does.
+    // End the job, as the driver's timeout does.
     mock.release();
     assert!(matches!(job.wait(soon()), Err(WaitError::Killed { .. })));
 }
 
 #[test]
 fn a_wait_that_fails_can_be_repeated() {
-    // The look, PREP of the output, PREP of the page.
+    // The calls are the look, PREP of the output, and PREP of the page.
     for after in [1, 2] {
         let (_, result) = with_failure(after, &[Fate::RunsLate]);
         let error = result.unwrap_err();

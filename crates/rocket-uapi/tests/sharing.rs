@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! dma-bufs and fences between files: over the model, and with each call of a
-//! mock failing.
+//! Tests of dma-bufs and fences between files: on the model, and on a mock of which each
+//! call fails in turn.
 #![cfg(not(miri))] // needs sockets, pipes and poll
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
@@ -21,7 +21,8 @@ use rocket_uapi::{
     PAGE_BYTES, PendingJob, ProgramBo, Refusal, SyncFile, WaitError,
 };
 
-/// A device whose NPU sees of the CPU's caches what PREP_BO and FINI_BO let it.
+/// A device with manual caches: writes of CPU and NPU reach the other only by FINI_BO and
+/// PREP_BO.
 fn model() -> Device {
     let options = ModelOptions {
         caches: Caches::Manual,
@@ -35,7 +36,7 @@ fn dma_buf(device: &Device) -> DmaBuf {
     exported.map_err(|(error, _)| error).unwrap()
 }
 
-/// The same through two files of one device.
+/// Two files of one device, with a buffer that the first exports and the second imports.
 fn pair() -> (Device, Device, DmaBuf, DmaBuf) {
     let (first, second) = {
         let device = model();
@@ -88,7 +89,7 @@ fn only_dma_bufs_of_other_files_of_the_device_are_imported() {
         let refused = second.import(fd).unwrap_err();
         assert_eq!(refused, Error::of(Call::PrimeImport, None, Errno::INVAL));
     }
-    // The handle is one for all imports; it lives as long as any of them.
+    // All imports share one handle, which lives as long as any of them.
     let again = second.import(exported.as_fd()).unwrap();
     assert_eq!(again.handle(), imported.handle());
     drop(imported);
@@ -97,7 +98,7 @@ fn only_dma_bufs_of_other_files_of_the_device_are_imported() {
     assert_ne!(alloc(&second, 1).unwrap().handle(), taken);
     drop(again);
     assert_eq!(alloc(&second, 1).unwrap().handle(), taken, "free again");
-    // The refused import of its own has not closed it.
+    // The refused import into the same file has not closed the handle.
     exported.write_from(0, b"alive", soon()).unwrap();
 }
 
@@ -118,7 +119,7 @@ fn a_job_waits_for_what_it_is_told_to() {
     pending.wait(soon()).unwrap();
 }
 
-/// A job that reads a shared buffer leaves no fence there; given one, a job of
+/// A job that reads a shared buffer adds no fence to it. With an added fence, a job of
 /// another file that writes the buffer waits.
 #[test]
 fn write_after_read_is_ordered_by_a_fence() {
@@ -134,7 +135,7 @@ fn write_after_read_is_ordered_by_a_fence() {
             .build()
             .unwrap()
     };
-    // Nobody said so, hence it runs ahead.
+    // Without a fence the writer runs first.
     submit(writes(), &writer).wait(soon()).unwrap();
     assert_eq!(reading.fence().unwrap().status(), Ok(FenceStatus::Active));
     exported
@@ -247,7 +248,7 @@ fn a_killed_job_says_so_in_the_fence_that_it_gave_out() {
 fn what_is_no_sync_file_is_refused() {
     let device = model();
     let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-    // An emulator refuses requests that it does not know in its own way.
+    // An emulator has its own error for unknown requests.
     let emulated = std::env::var("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER").is_ok();
     let by_kernel = if emulated && cfg!(target_arch = "aarch64") {
         Errno::NOSYS
@@ -269,8 +270,8 @@ fn what_is_no_sync_file_is_refused() {
     }
 }
 
-/// A job of another file lets go of the buffer a little after its end, into the
-/// memory of the file that made it: that one must not be closed at once.
+/// The driver releases the buffer a little after the end of another file's job, which
+/// accesses the exporting file: that file must stay open until then.
 #[test]
 fn sharing_spares_the_kernel() {
     let model = Model::new(ModelOptions {
@@ -302,7 +303,7 @@ fn sharing_spares_the_kernel() {
     assert!(!events.iter().any(bug) && !model.is_oopsed(), "{events:?}");
 }
 
-/// A product whose output lies in a dma-buf.
+/// A matmul whose output lies in a dma-buf.
 fn into_shared(device: &Device, output: &DmaBuf) -> (ProgramBo, FrozenBo) {
     let a = alloc(device, PAGE_BYTES).unwrap();
     let zeros = (a.iova(), a.len());
@@ -347,7 +348,7 @@ fn a_shared_buffer_is_named_once_and_by_its_own_file() {
     assert_eq!(foreign.unwrap_err().refusal, Refusal::ForeignBo { handle });
 }
 
-/// All of sharing, once; errors end it early.
+/// Uses each function of sharing once; an error ends it early.
 fn scenario(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
     let other = device.reopen()?;
     let exported = alloc(device, 1)?.export().map_err(|(error, _)| error)?;

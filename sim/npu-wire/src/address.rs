@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of servers, and how a descriptor of the device is known.
+//! Names of servers, and detection of the device's descriptors.
 //!
-//! Names are abstract (no file in the file system): they end with the server.
+//! Names are abstract (no file in the file system), so a name ends with its server.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::decimal::{DIGITS, decimal};
 
-/// Environment variable with the server's name, as C has it.
+/// Environment variable with the server's name, as a C string.
 pub const C_ENVIRONMENT: &CStr = c"ROCKET_SERVER";
 
 /// Environment variable with the server's name.
@@ -22,16 +22,14 @@ pub const ENVIRONMENT: &str = match C_ENVIRONMENT.to_str() {
     Err(_) => "",
 };
 
-/// What all names begin with.
 const PREFIX: &[u8] = b"rocket-npu/";
 
-/// User number of root.
 const ROOT: u32 = 0;
 
-/// How long a server may leave a connection in a full queue.
+/// Longest wait for a server with a full queue of connections.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest name, bytes: far below what a socket address holds.
+/// Longest name, bytes: far below the limit of a socket address.
 const NAME_BYTES: usize = 64;
 
 /// The name of a server.
@@ -48,7 +46,7 @@ impl std::fmt::Debug for Address {
 }
 
 impl Address {
-    /// A name as the environment variable has it; `None` for what is none.
+    /// Parses a name from the environment variable; `None` if it is not valid.
     #[must_use]
     pub fn new(name: &[u8]) -> Option<Self> {
         if !name.starts_with(PREFIX) || name.len() > NAME_BYTES {
@@ -62,18 +60,18 @@ impl Address {
         })
     }
 
-    /// The server where all programs of this user meet that were told of none
-    /// and that have the same folder for such things; see [`meeting_folder`].
+    /// The common server of this user's programs that name no server and have the same
+    /// directory; see [`meeting_folder`].
     ///
     /// # Errors
-    /// `ENOENT` and the like for a folder that is not there.
+    /// `ENOENT` or another error of stat(2) if the directory cannot be found.
     pub fn meeting(folder: &[u8]) -> Result<Self, Errno> {
         let folder = rustix::fs::stat(folder)?;
         let user = rustix::process::geteuid().as_raw();
         Ok(Self::numbered(b"user-", &[u64::from(user), folder.st_ino]))
     }
 
-    /// One of its own for a server, from numbers that no other has.
+    /// A unique name for a server, from numbers that no other server has.
     #[must_use]
     pub fn unique(process: u32, number: u64) -> Self {
         Self::numbered(b"run-", &[u64::from(process), number])
@@ -107,7 +105,7 @@ impl Address {
         self.append(decimal(number, &mut [0; DIGITS]));
     }
 
-    /// As the environment variable has it.
+    /// The name, as in the environment variable.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         &self.bytes[..self.len]
@@ -116,34 +114,34 @@ impl Address {
     /// The socket address.
     ///
     /// # Errors
-    /// None for a name made here; `ENAMETOOLONG` is the kernel's word for it.
+    /// None for a name made here; otherwise `ENAMETOOLONG`.
     pub fn socket(&self) -> Result<SocketAddrUnix, Errno> {
         SocketAddrUnix::new_abstract_name(self.name())
     }
 
-    /// A connection to the server: an open file, once [`Ask::Open`] was asked.
+    /// Connects to the server. The connection becomes an open file by [`Ask::Open`].
     ///
     /// [`Ask::Open`]: crate::Ask::Open
     ///
     /// # Errors
-    /// `ECONNREFUSED` where there is no server, `EACCES` where it is another
-    /// user's, to whom nothing is sent; `ETIMEDOUT` where nobody takes the
-    /// connection for [`CONNECT_TIMEOUT`], `EMFILE`.
+    /// `ECONNREFUSED` if there is no server; `EACCES` if it belongs to another user, to
+    /// whom nothing is sent; `ETIMEDOUT` if it does not accept within [`CONNECT_TIMEOUT`];
+    /// `EMFILE`.
     pub fn connect(&self, flags: SocketFlags) -> Result<OwnedFd, Errno> {
         let socket = new_socket(flags)?;
         self.connect_socket(&socket)?;
         Ok(socket)
     }
 
-    /// As [`Address::connect`], with a socket of [`new_socket`], which the caller
-    /// closes: the preload library does that past its own `close`, which sends
-    /// the other side a message.
+    /// Like [`Address::connect`], with a socket of [`new_socket`] that the caller closes.
+    /// The preload library does so without its own `close`, which sends the server a
+    /// message.
     ///
     /// # Errors
     /// As [`Address::connect`].
     pub fn connect_socket(&self, socket: &impl AsFd) -> Result<(), Errno> {
-        // Another user who has the name and takes no connection must not hold
-        // this process up for good.
+        // Another user who has taken the name and accepts no connection must not block this
+        // process for ever.
         set_socket_timeout(socket, Timeout::Send, Some(CONNECT_TIMEOUT))?;
         loop {
             match rustix::net::connect(socket, &self.socket()?) {
@@ -167,7 +165,7 @@ impl Address {
 /// # Errors
 /// `EMFILE`, `ENFILE`.
 pub fn new_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
-    // Other flags later, so that connecting does what it would without.
+    // Other flags are set later, because they would change connect.
     rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -176,9 +174,9 @@ pub fn new_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// The folder by which programs of a user meet: by the environment variables
-/// `XDG_RUNTIME_DIR` and `TMPDIR`, given here, as far as there is such a folder:
-/// a login's runtime folder is often named where it is not mounted.
+/// The directory that selects a user's common server: the first existing directory of
+/// `XDG_RUNTIME_DIR` and `TMPDIR`, given here, else /tmp. `XDG_RUNTIME_DIR` often names a
+/// directory that is not mounted.
 #[must_use]
 pub fn meeting_folder<'a>(runtime: Option<&'a [u8]>, temporary: Option<&'a [u8]>) -> &'a [u8] {
     let set = |value: &Option<&'a [u8]>| {
@@ -196,18 +194,18 @@ pub fn meeting_folder<'a>(runtime: Option<&'a [u8]>, temporary: Option<&'a [u8]>
         .unwrap_or(b"/tmp")
 }
 
-/// The user whose process is on the other side of a connection.
+/// User id of the process on the other side of a connection.
 ///
 /// # Errors
-/// `ENOTCONN` and the like for what is none.
+/// `ENOTCONN` or another error if the socket is not connected.
 pub fn peer_uid(socket: &impl AsFd) -> Result<u32, Errno> {
-    // By nix: rustix has no value for a process of another PID namespace.
+    // This uses nix, since rustix has no value for a process of another PID namespace.
     nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerCredentials)
         .map(|peer| peer.uid())
         .map_err(|errno| Errno::from_raw_os_error(errno as i32))
 }
 
-/// Whether a descriptor is one of the device: a connection to a server.
+/// Whether a descriptor belongs to the device: whether it is a connection to a server.
 #[must_use]
 pub fn is_device(fd: impl AsFd) -> bool {
     let peer = rustix::net::getpeername(fd).ok().flatten();
@@ -229,7 +227,7 @@ mod tests {
         assert_eq!(Address::new(user.name()), Some(user));
         assert_eq!(meeting_folder(Some(b"/proc"), Some(b"/dev")), b"/proc");
         assert_eq!(meeting_folder(Some(b"/run/x"), Some(b"/dev")), b"/dev");
-        // A file is none.
+        // A file is not a directory.
         assert_eq!(meeting_folder(Some(b"/dev/null"), Some(b"/y")), b"/tmp");
         assert!(Address::meeting(b"/no/such/folder").is_err());
         let longest = Address::unique(u32::MAX, u64::MAX);
@@ -268,7 +266,7 @@ mod tests {
         )
         .unwrap();
         assert!(!is_device(&one));
-        // Still so when the server has gone: calls then fail by themselves.
+        // The answer stays the same after the server has ended; calls then fail.
         drop((server, listener));
         assert!(is_device(&client));
     }

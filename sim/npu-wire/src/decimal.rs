@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers as text, without an allocation.
+//! Decimal text of numbers, without an allocation.
 
 /// Digits of the largest number.
 pub const DIGITS: usize = 20;
 
-/// Writes a number into the end of `room`; returns its digits.
+/// Writes a number to the end of `room`, and returns its digits.
 #[must_use]
 pub fn decimal(mut number: u64, room: &mut [u8; DIGITS]) -> &[u8] {
     let mut at = room.len();

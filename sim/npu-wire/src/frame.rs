@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is said on the channel of one call.
+//! Messages on the channel of one call.
 
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::message::WireError;
 
-/// Most bytes that follow a frame.
+/// Maximum number of bytes that follow a frame.
 pub const DATA_BYTES: usize = 64 << 10;
 
-/// The kind of a frame: who sends it, and what it asks or tells.
+/// Kind of a frame: its sender and its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// Server: send `len` bytes of memory from `value` on.
     Read,
-    /// Server: write what follows to memory from `value` on.
+    /// Server: write the following bytes to memory from `value` on.
     Write,
     /// Server: send the descriptor `value`.
     TakeFd,
-    /// Server: install the descriptor that comes along; closed on exec if
-    /// `value` is 1. The answer's status is the number.
+    /// Server: install the attached descriptor, to be closed on exec if `value` is 1. The
+    /// answer's status is its number.
     InstallFd,
     /// Server: close the descriptor `value`, which was installed before.
     CloseFd,
-    /// Server: the descriptor that comes along is to be mapped, once the call
-    /// is done. It comes ahead, so that the server has let go of the file by
-    /// then: a file that it still had would look like one that is mapped.
+    /// Server: the attached descriptor is to be mapped once the call has ended. It comes
+    /// before the end, so that the server has closed the file by then: a file that it still
+    /// holds would look like a mapped one.
     File,
-    /// Server: the call ends with `status`. What follows goes back into the
+    /// Server: the call ends with `status`. The following bytes are written to the
     /// argument.
     Done,
     /// Client: the answer to one of the above.
@@ -50,7 +50,7 @@ impl FrameKind {
     ];
 }
 
-/// One message of a channel, with what may follow.
+/// One message of a channel. Data may follow it.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -62,12 +62,12 @@ pub struct Frame {
     pub status: i32,
     /// An address or a number.
     pub value: u64,
-    /// Bytes asked for, or that follow.
+    /// Number of bytes requested, or of bytes that follow.
     pub len: u64,
 }
 
 impl Frame {
-    /// A frame with nothing but its kind.
+    /// A frame with only its kind.
     #[must_use]
     pub fn new(kind: FrameKind) -> Self {
         Self {
@@ -94,10 +94,10 @@ impl Frame {
         }
     }
 
-    /// Takes a message apart: a frame and what follows.
+    /// Splits a message into a frame and the data after it.
     ///
     /// # Errors
-    /// [`WireError::Malformed`]
+    /// [`WireError::Malformed`] for a short message or an unknown kind.
     pub fn parse(message: &[u8]) -> Result<(Self, FrameKind, &[u8]), WireError> {
         let (frame, rest) =
             Self::read_from_prefix(message).map_err(|_| WireError::Malformed("it is short"))?;
@@ -111,7 +111,7 @@ impl Frame {
     /// The status as a result.
     ///
     /// # Errors
-    /// What the other side's call failed with.
+    /// The errno with which the other side's call failed.
     pub fn result(&self) -> Result<i32, Errno> {
         if self.status >= 0 {
             return Ok(self.status);
@@ -120,7 +120,7 @@ impl Frame {
     }
 }
 
-/// A result as a status.
+/// Converts a result to a status.
 #[must_use]
 pub fn status_of(result: Result<i32, Errno>) -> i32 {
     match result {

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `librocket_preload.so` in a client and the server with the model say
-//! to each other.
+//! The protocol between `librocket_preload.so` in a client and the server of the model.
 //!
-//! A client's descriptor of the device is a socket (`AF_UNIX`,
-//! `SOCK_SEQPACKET`) connected to the server; the connection is the open file.
-//! Copies of the descriptor, in threads and processes, share it. So that their
-//! calls do not mix, each call has a channel of its own: a [`Request`] on the
-//! connection carries one end of a fresh socket pair, and all the rest of the
-//! call happens there, in [`Frame`]s: what the server needs of the client's
-//! memory and descriptors, and at last the result. A server without descriptors
-//! for a new connection says so on the connection itself, in a
-//! [`FrameKind::Done`], and closes it; one without a descriptor for a channel
-//! lets go of the call.
+//! A client's descriptor of the device is a socket (`AF_UNIX`, `SOCK_SEQPACKET`) connected
+//! to the server; the connection is the open file. Copies of the descriptor, in threads and
+//! processes, share it. Each call has a separate channel, so that calls do not mix: a
+//! [`Request`] on the connection carries one end of a new socket pair. The rest of the call
+//! uses that pair, in [`Frame`]s: the server requests what it needs of the client's memory
+//! and descriptors, and finally sends the result. A server without a descriptor for a new
+//! connection sends a [`FrameKind::Done`] on the connection itself, and closes it. A server
+//! without a descriptor for a channel gives up the call.
 //!
-//! All fields have fixed widths, little endian, so an emulated client may talk
-//! to a native server. Nothing here allocates, and nothing goes through the C
-//! library, whose `open` and `ioctl` the client has replaced.
+//! All fields have fixed widths, little endian, so an emulated client may use a native
+//! server. This crate allocates nothing, and does not use the C library, whose `open` and
+//! `ioctl` the client has replaced.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages on a socket: bytes in two parts, and descriptors.
+//! Messages on a socket: bytes in several parts, and descriptors.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,16 +12,16 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// Most descriptors in one message.
+/// Maximum number of descriptors in a message.
 const DESCRIPTORS: usize = 2;
 
-/// Why a message did not come, or means nothing.
+/// Why a message could not be passed, or is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The other side is gone.
+    /// The other side has closed the connection.
     #[error("the other side has closed the connection")]
     Closed,
-    /// The other side speaks something else.
+    /// The message does not belong to this protocol.
     #[error("a message that is none of this protocol: {0}")]
     Malformed(&'static str),
     /// The kernel refused to pass the message.
@@ -29,21 +29,21 @@ pub enum WireError {
     Os(#[from] Errno),
 }
 
-/// What came with the bytes of a message.
+/// A received message without its bytes.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// Bytes of the message.
+    /// Length of the message, bytes.
     pub len: usize,
     /// The descriptors that came with it, in order.
     pub descriptors: [Option<OwnedFd>; DESCRIPTORS],
-    /// Whether there was more than room for it.
+    /// Whether the message was cut because it did not fit.
     pub is_cut: bool,
 }
 
 /// Sends one message.
 ///
 /// # Errors
-/// [`WireError::Closed`] if nobody can receive it.
+/// [`WireError::Closed`] if the other side has closed the connection.
 pub fn send(
     socket: impl AsFd,
     parts: [&[u8]; 2],
@@ -52,7 +52,7 @@ pub fn send(
     send_parts(socket, &parts.map(IoSlice::new), descriptors)
 }
 
-/// As [`send`], of parts that nobody but the kernel looks at.
+/// Like [`send`], with parts that only the kernel reads.
 ///
 /// # Errors
 /// As [`send`].
@@ -70,7 +70,7 @@ pub fn send_parts(
         match rustix::net::sendmsg(&socket, parts, &mut control, SendFlags::NOSIGNAL) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => (),
-            // The program's descriptor may be one that does not block.
+            // The program may have made its descriptor non-blocking.
             Err(Errno::AGAIN) => {
                 let mut fds = [PollFd::new(&socket, PollFlags::OUT)];
                 match rustix::event::poll(&mut fds, None) {
@@ -84,8 +84,8 @@ pub fn send_parts(
     }
 }
 
-/// Receives one message into `buffer`. A message of no bytes looks like the
-/// end of the connection: [`Received::len`] is 0 for both.
+/// Receives one message into `buffer`. An empty message looks like the end of the
+/// connection: [`Received::len`] is 0 for both.
 ///
 /// # Errors
 /// `EINTR` if a signal handler ran that does not restart system calls;
@@ -99,7 +99,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received, WireErr
     }
 }
 
-/// As [`receive`], into parts that nobody but the kernel looks at.
+/// Like [`receive`], into parts that only the kernel accesses.
 ///
 /// # Errors
 /// The errno of the kernel.
@@ -114,7 +114,7 @@ pub fn receive_parts(socket: impl AsFd, parts: &mut [IoSliceMut<'_>]) -> Result<
         ..Received::default()
     };
     for one in control.drain() {
-        // What is too many is closed here.
+        // Surplus descriptors are closed here.
         if let RecvAncillaryMessage::ScmRights(descriptors) = one {
             for (place, descriptor) in received.descriptors.iter_mut().zip(descriptors) {
                 *place = Some(descriptor);

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which paths show the device, and which of them are the device.
+//! Classification of paths: the device node, paths that describe the device, and others.
 
 /// Major number of accel devices (Linux, `ACCEL_MAJOR`).
 pub const DEVICE_MAJOR: u32 = 261;
-/// Minor number of the first one.
+/// Minor number of the first accel device.
 pub const DEVICE_MINOR: u32 = 0;
 
-/// The node, as the shadow directory has it.
+/// Path of the node, also below the shadow directory.
 pub const NODE: &[u8] = b"/dev/accel/accel0";
 
-/// What the last part of the node's path is.
+/// Last part of the node's path.
 pub const NODE_NAME: &[u8] = b"accel0";
 
-/// The kernel's file of fences that a program signals itself.
+/// The kernel's sw_sync file, for fences that a program signals itself.
 pub const SW_SYNC: &[u8] = b"/sys/kernel/debug/sync/sw_sync";
 
 /// Paths that are the device node itself.
 const NODES: [&[u8]; 2] = [NODE, b"/dev/char/261:0"];
 
-/// Directories that a client sees in the shadow directory, with all in them.
+/// Directories that a client sees from the shadow directory, with their contents.
 const DIRECTORIES: [&[u8]; 9] = [
     b"/dev/accel",
     b"/sys/class/accel",
@@ -31,24 +31,24 @@ const DIRECTORIES: [&[u8]; 9] = [
     b"/sys/firmware/devicetree",
 ];
 
-/// The device tree in /proc: a link on a board.
+/// The device tree in /proc, on a board a link.
 const DEVICE_TREE: &[u8] = b"/proc/device-tree";
 
-/// What a path stands for, to a program under the preload library.
+/// Kind of a path in a program with the preload library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
     /// The device node.
     Node,
-    /// Something that tells of the device: of that path in the shadow
+    /// A path that describes the device; its file has the same path below the shadow
     /// directory.
     Shadow,
     /// [`SW_SYNC`]
     SwSync,
-    /// Nothing of ours.
+    /// Any other path.
     Elsewhere,
 }
 
-/// What an absolute path is, if [`plain`] has made it.
+/// The kind of an absolute path that [`plain`] has normalised.
 #[must_use]
 pub fn path_kind(path: &[u8]) -> PathKind {
     if NODES.contains(&path) {
@@ -72,9 +72,9 @@ fn is_within(path: &[u8], directory: &[u8]) -> bool {
         .is_some_and(|rest| rest.first().is_none_or(|&byte| byte == b'/'))
 }
 
-/// Writes a path without empty parts and parts that are `.` into `out`, and
-/// without `..` and the part before it where that `is_directory`, and no link
-/// to one. Returns its length. `None` where it is too long, or not absolute.
+/// Normalises an absolute path into `out`, and returns its length. It removes empty parts,
+/// `.`, and `..` with the part before it if `is_directory` says that this part is a
+/// directory and no link. `None` if the result is too long, or the path is not absolute.
 #[must_use]
 pub fn plain(path: &[u8], out: &mut [u8], is_directory: impl Fn(&[u8]) -> bool) -> Option<usize> {
     if path.first() != Some(&b'/') {
@@ -87,7 +87,7 @@ pub fn plain(path: &[u8], out: &mut [u8], is_directory: impl Fn(&[u8]) -> bool) 
         }
         if part == b".." {
             let before = &out[..len];
-            // A `..` that stays has nothing before it that goes.
+            // A `..` that was kept cannot be removed by the next one.
             let parent = before.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
             if len == 0 || (!before.ends_with(b"/..") && is_directory(before)) {
                 len = parent;
@@ -149,7 +149,7 @@ mod tests {
             "/proc/device-trees",
             "/home/dev/accel/accel0",
             "/dev/accel/../null",
-            // Nobody here knows where that is.
+            // The target of the link is unknown here.
             "/link/../dev/accel/accel0",
         ] {
             assert_eq!(of(path), PathKind::Elsewhere, "{path}");

@@ -1,39 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first message of a call, on the connection.
+//! Requests: the first message of a call, on the connection.
 
 use rocket_uapi::sys::ARG_LEN_MAX;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::message::WireError;
 
-/// Version of the protocol, which client and server must have in common.
+/// Version of the protocol, which must be the same in client and server.
 pub const VERSION: u16 = 3;
 
-/// What all requests begin with: `NPU\x1b`, little endian.
+/// First bytes of all requests: `NPU\x1b`, little endian.
 const MAGIC: u32 = u32::from_le_bytes(*b"NPU\x1b");
 
-/// The kind of a call: what the client asks the server to do.
+/// Kind of a call that a client makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Makes the connection an open file.
     Open,
-    /// An ioctl of the device. The argument's bytes follow, if they can be
-    /// read.
+    /// An ioctl of the device. The argument's bytes follow if they can be read.
     Ioctl,
     /// mmap of the device.
     Mmap,
-    /// An ioctl of another file, which comes as the second descriptor.
+    /// An ioctl of another file, which is the second descriptor.
     FileIoctl,
-    /// Where the directory is that shows the device's place in the system.
+    /// Returns the path of the shadow directory, with the files that describe the device.
     Shadow,
-    /// close: once the client has closed its descriptor it says so by an
-    /// [`Answer`](crate::FrameKind::Answer). If that was the last one the call
-    /// ends when the file is released, else at once.
+    /// close. Once the client has closed its descriptor, it sends an
+    /// [`Answer`](crate::FrameKind::Answer). If that was the last descriptor, the call ends
+    /// when the file is released, else at once.
     Close,
-    /// open of the kernel's file of fences that a program signals itself.
+    /// open of sw_sync, for fences that a program signals itself.
     SwSync,
-    /// mmap of another file, which comes as the second descriptor. If it is one of
-    /// the device's and may be mapped so, the client maps it from its start.
+    /// mmap of another file, which is the second descriptor. If it belongs to the device
+    /// and the mapping is allowed, the client maps it from its start.
     FileMmap,
 }
 
@@ -56,7 +55,7 @@ impl Ask {
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct Request {
-    /// `MAGIC`, by which the server knows a request.
+    /// `MAGIC`, which marks a request.
     pub magic: u32,
     /// [`VERSION`]
     pub version: u16,
@@ -64,7 +63,7 @@ pub struct Request {
     pub ask: u16,
     /// Request number of an ioctl.
     pub number: u32,
-    /// Process that calls, by its own word.
+    /// Calling process, as it claims.
     pub process: u32,
     /// Address of the argument in the client.
     pub arg: u64,
@@ -78,13 +77,13 @@ pub struct Request {
     pub flags: u32,
 }
 
-/// Bytes of a [`Request`].
+/// Size of a [`Request`], bytes.
 pub const REQUEST_BYTES: usize = size_of::<Request>();
 
 const _: () = assert!(REQUEST_BYTES == 48);
 
 impl Request {
-    /// A request with nothing but its kind.
+    /// A request with only its kind.
     #[must_use]
     pub fn new(ask: Ask) -> Self {
         Self {
@@ -95,10 +94,11 @@ impl Request {
         }
     }
 
-    /// Takes a message apart: a request and what follows.
+    /// Splits a message into a request and the data after it.
     ///
     /// # Errors
-    /// [`WireError::Malformed`]
+    /// [`WireError::Malformed`] for a message that is short, no request, of another version, of an
+    /// unknown kind, or too long.
     pub fn parse(message: &[u8]) -> Result<(Self, Ask, &[u8]), WireError> {
         let (request, rest) =
             Self::read_from_prefix(message).map_err(|_| WireError::Malformed("it is short"))?;

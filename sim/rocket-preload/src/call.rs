@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One call to the server, and what the server asks for meanwhile.
+//! One call to the server, with the requests that the server makes meanwhile.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
@@ -14,24 +14,20 @@ use crate::wire::{self, ClientMemory, Room, errno};
 
 /// The server's answer at the end of a call.
 pub(crate) struct CallOutcome {
-    /// What the system call would return.
     pub(crate) result: Result<i32, Errno>,
-    /// With a file to map: where in it. Of an ioctl of another file: whether
-    /// it was one of the device's.
+    /// With a file to map: the offset in it. For an ioctl of another file: whether the file
+    /// belongs to the device.
     pub(crate) value: u64,
-    /// A file to map, of an mmap.
     pub(crate) file: Option<OwnedFd>,
-    /// Bytes that came with it.
     pub(crate) data_len: usize,
 }
 
-/// Does a call on a connection. Its argument goes along with the request, if it
-/// can be read; `out` takes what comes with the result.
+/// Makes a call on a connection. The argument is sent with the request if it can be read;
+/// `out` receives the data that comes with the result.
 ///
 /// # Errors
-/// `ENODEV` if the server is gone, `EMFILE` without descriptors for the call,
-/// `ENFILE` where the server has none, `EPROTO` where it asks for what the call
-/// does not name.
+/// `ENODEV` if the server is gone; `EMFILE` if this process, `ENFILE` if the server has no
+/// descriptors for the call; `EPROTO` if the server requests what the call does not name.
 pub(crate) fn call(
     connection: BorrowedFd<'_>,
     request: &Request,
@@ -40,17 +36,17 @@ pub(crate) fn call(
     file: Option<BorrowedFd<'_>>,
 ) -> Result<CallOutcome, Errno> {
     let begun = begin(connection, request, named.sent(), file);
-    // A server without descriptors may have gone before it is asked, too.
+    // A server without descriptors may also close the connection before the request.
     match begun.and_then(|channel| converse(channel.as_fd(), named, out)) {
         Err(Errno::NODEV) => Err(why_no_result(connection)),
         other => other,
     }
 }
 
-/// Begins a call; returns our end of its channel.
+/// Begins a call, and returns the client's end of its channel.
 ///
 /// # Errors
-/// `ENODEV` if the server is gone, `EMFILE` without descriptors for the call.
+/// `ENODEV` if the server is gone; `EMFILE` without descriptors for the call.
 pub(crate) fn begin(
     connection: BorrowedFd<'_>,
     request: &Request,
@@ -71,14 +67,14 @@ pub(crate) fn begin(
 fn why_no_result(connection: BorrowedFd<'_>) -> Errno {
     let mut head = [0; size_of::<Frame>()];
     match wire::look(connection, &mut head) {
-        // The end of the connection.
+        // The connection has ended.
         Ok(0) => Errno::NODEV,
-        // The only thing that is ever said there.
+        // An error is the only message that a server sends on a connection.
         Ok(_) => Frame::parse(&head)
             .ok()
             .and_then(|(frame, _, _)| frame.result().err())
             .unwrap_or(Errno::PROTO),
-        // It is still there, and could not take the channel.
+        // The server is alive, but had no descriptor for the channel.
         Err(Errno::AGAIN) => Errno::NFILE,
         Err(_) => Errno::NODEV,
     }
@@ -100,7 +96,7 @@ fn request_call(
     }
 }
 
-/// Refuses what the call does not name.
+/// Reports a request for something that the call does not name.
 fn refusal() -> Errno {
     complain(
         b"the server asks for memory or a descriptor that the program did not name: \
@@ -109,11 +105,11 @@ fn refusal() -> Errno {
     Errno::PROTO
 }
 
-/// Does what the server asks for until it gives the result.
+/// Answers the server's requests until it sends the result.
 fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<CallOutcome, Errno> {
     let mut interrupted = false;
     let mut file = None;
-    // A descriptor for the program, which has not heard of it yet.
+    // A descriptor for the program, which does not have its number yet.
     let mut installed: Option<OwnedFd> = None;
     loop {
         let mut head = [0; size_of::<Frame>()];
@@ -121,11 +117,11 @@ fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<Cal
             Ok(0) => return Err(Errno::NODEV),
             Ok(_) => (),
             Err(Errno::INTR) => {
-                // The server decides whether that ends the call.
+                // The server decides whether the signal ends the call.
                 if !interrupted {
                     interrupted = true;
-                    // If the server has ended the call already, its result is
-                    // the next message.
+                    // If the server has already ended the call, its result is the next
+                    // message.
                     let _ = answer(channel, Frame::new(FrameKind::Interrupt));
                 }
                 continue;
@@ -140,7 +136,7 @@ fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<Cal
         let room = match kind {
             FrameKind::Done => {
                 let outcome = done(channel, &mut head, out, file)?;
-                // The program has it from here on.
+                // The program owns the descriptor from here on.
                 installed.map(IntoRawFd::into_raw_fd);
                 return Ok(outcome);
             }
@@ -171,7 +167,7 @@ fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<Cal
                 send_descriptor(channel, named, &frame)?;
             }
             FrameKind::InstallFd => {
-                // No call gives two.
+                // No call installs two descriptors.
                 if installed.is_some() {
                     return Err(refusal());
                 }
@@ -196,7 +192,7 @@ fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<Cal
     }
 }
 
-/// Takes the result, and what of the argument comes back with it.
+/// Receives the result, with the argument that returns with it.
 fn done(
     channel: BorrowedFd<'_>,
     head: &mut [u8; size_of::<Frame>()],
@@ -207,8 +203,8 @@ fn done(
     let received = wire::receive(channel, head, out)?;
     let (frame, _, _) = Frame::parse(head).map_err(errno)?;
     let data_len = received.len - head.len().min(received.len);
-    // Part of the argument could not be written. The kernel says so even of
-    // a call that failed.
+    // Part of the argument could not be written. The kernel reports that even for a call
+    // that failed.
     let cut = (data_len as u64) < frame.len && data_len < room;
     Ok(CallOutcome {
         result: if cut {
@@ -247,9 +243,8 @@ fn send_descriptor(channel: BorrowedFd<'_>, named: &Named, asked: &Frame) -> Res
     if number < 0 {
         return tell(channel, Err(Errno::BADF));
     }
-    // SAFETY: the program named this descriptor for this call, as was just
-    // looked up. If it is not open, all that happens is that the kernel says
-    // `EBADF`.
+    // SAFETY: the program named this descriptor for this call, as checked above. If it is
+    // not open, the kernel returns `EBADF`, with no other effect.
     let file = unsafe { BorrowedFd::borrow_raw(number) };
     let frame = Frame::new(FrameKind::Answer);
     match npu_wire::send(channel, [frame.as_bytes(), &[]], &[file]) {
@@ -258,9 +253,9 @@ fn send_descriptor(channel: BorrowedFd<'_>, named: &Named, asked: &Frame) -> Res
     }
 }
 
-/// A descriptor for the program.
+/// Prepares a received descriptor for the program.
 fn install(descriptor: Option<OwnedFd>, close_on_exec: bool) -> Result<OwnedFd, Errno> {
-    // Without one it was the program that had no number left.
+    // If it is missing, this process had no descriptor left to receive it.
     let descriptor = descriptor.ok_or(Errno::MFILE)?;
     if !close_on_exec {
         rustix::io::fcntl_setfd(&descriptor, FdFlags::empty())?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! close of the device: it returns when the file is released, as the kernel's,
+//! close of the device: it returns when the file is released, like the kernel's close,
 //! which waits for the file's queue.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,15 +29,14 @@ hook! {
     close(..);
 }
 
-/// Tells the server, if it is the device that is to be closed. The server ends
-/// the call when there is nothing more to wait for. A program without
-/// descriptors for a call does not wait.
+/// Announces the close to the server, if `fd` is of the device. The server ends the call
+/// when nothing is left to wait for. A program without free descriptors does not wait.
 fn announce(fd: c_int) -> Option<OwnedFd> {
     if !is_device(fd) {
         return None;
     }
-    // SAFETY: a moment ago it was the device. If another thread closes it now
-    // the kernel says so.
+    // SAFETY: a moment ago it was the device. If another thread closes it now, the kernel
+    // returns an error.
     let connection = unsafe { BorrowedFd::borrow_raw(fd) };
     begin(
         connection,
@@ -48,8 +47,8 @@ fn announce(fd: c_int) -> Option<OwnedFd> {
     .ok()
 }
 
-/// Waits for the end of the call, whatever it is: the descriptor is closed. No
-/// signal but the one that ends the process ends the wait.
+/// Waits for the end of the call, with any result: the descriptor is already closed. Only a
+/// signal that ends the process ends the wait.
 fn wait(channel: &OwnedFd) {
     let closed = Frame::new(FrameKind::Answer);
     if npu_wire::send(channel, [closed.as_bytes(), &[]], &[]).is_ok() {

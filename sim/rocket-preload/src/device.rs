@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finding the server, opening the device, and what the server tells of
-//! itself.
+//! Finds the server, opens the device, and gets the shadow directory.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -17,13 +16,13 @@ use crate::named::Named;
 use crate::start;
 use crate::wire::Room;
 
-/// How often a server is started that goes before it is met.
+/// Maximum number of starts of a server that ends before the connection.
 const STARTS: usize = 3;
 
-/// The server's name, and whether the program was told of it.
+/// The server's name, and whether the program's environment names it.
 fn address() -> Result<(Address, bool), Errno> {
-    // SAFETY: a C string. As for all of C, nobody may change the environment
-    // at the same time.
+    // SAFETY: a C string. As always in C, nobody may change the environment at the same
+    // time.
     let value = unsafe { libc::getenv(C_ENVIRONMENT.as_ptr()) };
     if value.is_null() {
         return Ok((Address::meeting(start::folder())?, false));
@@ -33,7 +32,6 @@ fn address() -> Result<(Address, bool), Errno> {
     Ok((Address::new(name).ok_or(Errno::NODEV)?, true))
 }
 
-/// A request of this process.
 pub(crate) fn request(ask: Ask) -> Request {
     Request {
         process: rustix::process::getpid()
@@ -44,15 +42,15 @@ pub(crate) fn request(ask: Ask) -> Request {
     }
 }
 
-/// A connection that is no open file. It is closed past the function that is
-/// replaced, which would ask the server whether there is a file to wait for.
+/// A connection that is not an open file. It is closed without the replaced `close`, which
+/// would ask the server whether there is a file to wait for.
 pub(crate) struct Control(ManuallyDrop<OwnedFd>);
 
 impl Drop for Control {
     fn drop(&mut self) {
         // SAFETY: taken once, at the end.
         let connection = unsafe { ManuallyDrop::take(&mut self.0) };
-        // SAFETY: the number of a descriptor that was owned, and is no more.
+        // SAFETY: the descriptor was owned, and nobody owns it now.
         unsafe { rustix::io::close(connection.into_raw_fd()) };
     }
 }
@@ -70,7 +68,7 @@ impl Control {
         Ok(socket)
     }
 
-    /// The connection as the program has it, once it is an open file.
+    /// Converts to the program's descriptor, once the connection is an open file.
     fn into_file(self) -> OwnedFd {
         let mut connection = ManuallyDrop::new(self);
         // SAFETY: taken once, as `drop` does not run.
@@ -78,7 +76,7 @@ impl Control {
     }
 }
 
-/// Such a connection, if there is a server.
+/// Opens such a connection, if there is a server.
 pub(crate) fn control() -> Result<Control, Errno> {
     let (address, _) = address()?;
     Control::connect(&address, SocketFlags::CLOEXEC)
@@ -87,13 +85,13 @@ pub(crate) fn control() -> Result<Control, Errno> {
 /// Opens the device.
 ///
 /// # Errors
-/// `ENODEV` if there is no server and none can be started; `EACCES` if the
-/// server, or the lock file for starting one, is another user's.
+/// `ENODEV` if there is no server and none can be started; `EACCES` if the server, or the
+/// lock file for starting one, belongs to another user.
 pub(crate) fn open(flags: SocketFlags) -> Result<OwnedFd, Errno> {
     let (address, told) = address()?;
     for _ in 0..STARTS {
         match try_open(&address, flags) {
-            // There is none, or it was about to go.
+            // There is no server, or it was about to end.
             Err(Errno::CONNREFUSED | Errno::NODEV) if !told => start::server(|| control().is_ok())?,
             Err(Errno::CONNREFUSED) => {
                 complain(b"no server has the name that ROCKET_SERVER says");
@@ -123,7 +121,7 @@ fn try_open(address: &Address, flags: SocketFlags) -> Result<OwnedFd, Errno> {
     Ok(connection.into_file())
 }
 
-/// Opens the file of fences that the program signals itself.
+/// Opens sw_sync, for fences that the program signals itself.
 pub(crate) fn open_sw_sync() -> Result<OwnedFd, Errno> {
     let outcome = ask(&control()?, Ask::SwSync, Room::NONE)?;
     outcome.result?;
@@ -140,24 +138,22 @@ fn ask(connection: &impl AsFd, ask: Ask, out: Room<'_>) -> Result<CallOutcome, E
     )
 }
 
-/// Path of the shadow directory. Threads may find different ones, where a server
-/// has gone in between.
+/// Path of the shadow directory. Threads may find different ones, if a server has ended in
+/// between.
 static ROOT: AtomicPtr<Box<[u8]>> = AtomicPtr::new(ptr::null_mut());
 
-/// Longest path of a shadow directory.
 const ROOT_BYTES: usize = 256;
 
-/// Path of the shadow directory, if it was asked for before.
+/// Path of the shadow directory, if it is already known.
 pub(crate) fn known_shadow_root() -> Option<&'static [u8]> {
-    // SAFETY: null, or a box that was leaked, path and length together, before
-    // its address was stored; nobody changes it.
+    // SAFETY: null, or a leaked box with path and length, leaked before its address was
+    // stored. Nobody changes it.
     let root = unsafe { ROOT.load(Ordering::Acquire).as_ref() }?;
     Some(root)
 }
 
-/// Path of the shadow directory; empty where the system itself shows the device.
-/// Asks the server the first time, and starts one if need be. `None` without a
-/// server.
+/// Path of the shadow directory; empty if the system has the real device. The first call
+/// asks the server, and starts one if needed. `None` without a server.
 pub(crate) fn shadow_root() -> Option<&'static [u8]> {
     if let Some(root) = known_shadow_root() {
         return Some(root);
@@ -172,7 +168,7 @@ pub(crate) fn shadow_root() -> Option<&'static [u8]> {
     let mut path = [0; ROOT_BYTES];
     let outcome = ask(&connection, Ask::Shadow, Room::of(&mut path)).ok()?;
     let path = path.get(..outcome.data_len)?;
-    // Nothing, where the system itself shows the device.
+    // The path is empty if the system has the real device.
     if path.first().is_some_and(|&byte| byte != b'/') {
         return None;
     }
@@ -182,7 +178,7 @@ pub(crate) fn shadow_root() -> Option<&'static [u8]> {
     known_shadow_root()
 }
 
-/// Whether the device is a real one of this system, which then tells of it.
+/// Whether the system has the real device, and so shows it itself.
 pub(crate) fn is_shown_by_system() -> bool {
     shadow_root().is_some_and(<[u8]>::is_empty)
 }

@@ -1,29 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The edge to C: no panic crosses it, and `errno` says what it should.
+//! Boundary to C: no panic crosses it, and `errno` is as C expects.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::c_int;
 use rustix::io::Errno;
 
-/// `errno` of this thread.
 pub(crate) fn errno() -> c_int {
-    // SAFETY: has no conditions.
+    // SAFETY: the call has no conditions.
     let place = unsafe { libc::__errno_location() };
     // SAFETY: the C library gives each thread a valid place for it.
     unsafe { place.read() }
 }
 
-/// Sets `errno` of this thread.
 pub(crate) fn set_errno(value: c_int) {
-    // SAFETY: has no conditions.
+    // SAFETY: the call has no conditions.
     let place = unsafe { libc::__errno_location() };
     // SAFETY: the C library gives each thread a valid place for it.
     unsafe { place.write(value) }
 }
 
-/// Looks at a call without leaving traces in `errno`. `default` stands in if
-/// this code itself fails.
+/// Runs `look` without changing `errno`. Returns `default` if `look` panics.
 pub(crate) fn look<T>(default: T, look: impl FnOnce() -> T) -> T {
     let before = errno();
     let seen = catch_unwind(AssertUnwindSafe(look)).unwrap_or(default);
@@ -31,7 +28,7 @@ pub(crate) fn look<T>(default: T, look: impl FnOnce() -> T) -> T {
     seen
 }
 
-/// Does a call, as C does it: -1 and `errno` for an error.
+/// Runs `call`, and returns like C: -1 with `errno` for an error. A panic is EIO.
 pub(crate) fn finish(call: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     let before = errno();
     let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno::IO));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ioctl: of the device, of its dma-bufs, sync_files and timelines.
+//! ioctl of the device, and of its dma-bufs, sync_files and timelines.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -23,8 +23,7 @@ const SHARED: [u32; 3] = [
     sys::letter(sys::SW_SYNC_INC),
 ];
 
-/// Requests that the kernel answers itself, whatever the file is
-/// (fs/ioctl.c, do_vfs_ioctl).
+/// Requests that the kernel handles itself for any file (fs/ioctl.c, do_vfs_ioctl).
 const OF_ANY_FILE: [u32; 5] = [
     libc::FIOCLEX as u32,
     libc::FIONCLEX as u32,
@@ -34,17 +33,17 @@ const OF_ANY_FILE: [u32; 5] = [
     0x5460,
 ];
 
-/// The file that an ioctl is on, as far as it matters here.
+/// Kind of the file of an ioctl.
 pub(crate) enum Subject {
     /// An open file of the device.
     Device,
     /// A file that may be a dma-buf, a sync_file or a timeline of the device.
     MaybeShared,
-    /// Any other file: the next library answers.
+    /// Any other file: the next library handles it.
     Other,
 }
 
-/// Looks what an ioctl is about. Leaves `errno` alone.
+/// Finds the kind of file of an ioctl. Does not change `errno`.
 pub(crate) fn subject(fd: c_int, number: u32) -> Subject {
     look(Subject::Other, || {
         if fd < 0 || OF_ANY_FILE.contains(&number) {
@@ -62,15 +61,15 @@ pub(crate) fn subject(fd: c_int, number: u32) -> Subject {
 }
 
 hook! {
-    // See ioctl(2). C declares it variadic, and the third argument comes in the
-    // same register as a named one; see `open`.
+    // See ioctl(2). C declares it variadic, but the third argument is in the register of a
+    // named one; see `open`.
     fn(fd: c_int, number: c_ulong, arg: *mut c_void) -> c_int, |next| {
-        // The kernel takes 32 bits; some callers have them sign-extended.
+        // The kernel takes 32 bits, which some callers sign-extend.
         let request = number as u32;
         match subject(fd, request) {
-            // SAFETY: as the program called it.
+            // SAFETY: the program made this call.
             Subject::Device => finish(|| unsafe { of_device(fd, request, arg) }),
-            // SAFETY: as the program called it.
+            // SAFETY: the program made this call.
             Subject::MaybeShared => unsafe { shared(fd, request, arg) }
                 .unwrap_or_else(|| next(fd, number, arg)),
             Subject::Other => next(fd, number, arg),
@@ -79,16 +78,16 @@ hook! {
     ioctl(..);
 }
 
-/// An ioctl of the device.
+/// Makes an ioctl of the device.
 ///
 /// # Safety
 /// As ioctl(2).
 unsafe fn of_device(fd: c_int, number: u32, arg: *mut c_void) -> Result<c_int, Errno> {
-    // SAFETY: a moment ago it was the device. If another thread closes it now
-    // the kernel says so, as to an ioctl.
+    // SAFETY: a moment ago it was the device. If another thread closes it now, the kernel
+    // returns an error, as for an ioctl.
     let connection = unsafe { BorrowedFd::borrow_raw(fd) };
     let arg = arg.expose_provenance() as u64;
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller promises it.
     let named = unsafe { Named::by_device(number, arg) };
     let request = Request {
         number,
@@ -98,18 +97,18 @@ unsafe fn of_device(fd: c_int, number: u32, arg: *mut c_void) -> Result<c_int, E
     call(connection, &request, &named, named.returned(), None)?.result
 }
 
-/// An ioctl of a file that may be of the device; `None` if it is not.
+/// Makes an ioctl of a file that may belong to the device; `None` if it does not.
 ///
 /// # Safety
 /// As ioctl(2).
 unsafe fn shared(fd: c_int, number: u32, arg: *mut c_void) -> Option<c_int> {
     let arg = arg.expose_provenance() as u64;
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller promises it.
     let named = unsafe { Named::by_file(number, arg) };
     let ask = || {
-        // Without a server there are no such files.
+        // Without a server no such file exists.
         let connection = device::control()?;
-        // SAFETY: if the number is not open the kernel says so.
+        // SAFETY: if the number is not open, the kernel returns an error.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         let request = Request {
             number,
@@ -119,7 +118,7 @@ unsafe fn shared(fd: c_int, number: u32, arg: *mut c_void) -> Option<c_int> {
         call(connection.as_fd(), &request, &named, Room::NONE, Some(file))
     };
     match look(Err(Errno::IO), ask) {
-        // The server was refused something, after it knew the file.
+        // The server knew the file, and this library then refused what it requested.
         Err(Errno::PROTO) => Some(finish(|| Err(Errno::PROTO))),
         Ok(CallOutcome { value: 0, .. }) | Err(_) => None,
         Ok(CallOutcome { result, .. }) => Some(finish(|| result)),

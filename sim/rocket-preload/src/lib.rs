@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `librocket_preload.so`: under `LD_PRELOAD` a program sees
+//! `librocket_preload.so`: a library for `LD_PRELOAD` that shows a program
 //! `/dev/accel/accel0`, served by another process; see docs/preload.md.
 //!
-//! A thin client. It replaces functions of the C library by ones that look
-//! whether the device is meant and otherwise do what the next library does.
-//! The descriptor that a program gets is a connection to the server
-//! ([`npu_wire`]), so the kernel does dup, fork, exec, close and death, and
-//! nothing is kept here about it.
+//! The library is a thin client. Its functions replace functions of the C library. Each
+//! checks whether the call concerns the device, and otherwise calls the next library. The
+//! descriptor that a program gets is a connection to the server ([`npu_wire`]). So the
+//! kernel handles dup, fork, exec, close and the death of processes, and this library keeps
+//! no state about them.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `open`, `close`, `ioctl`, `mmap`, `mremap`, `stat`, `paths`, `poll`, `syscall` | the functions replaced |
-//! | `next` | the macro that declares them, and the functions behind them |
+//! | `open`, `close`, `ioctl`, `mmap`, `mremap` | replacements |
+//! | `stat`, `paths`, `poll`, `syscall` | more replacements |
+//! | `next` | the macro that declares replacements, and the replaced functions |
 //! | `call`, `wire` | one call to the server; its messages, by address |
-//! | `named` | what a call names, and the server may ask for |
-//! | `device` | connecting; the server's shadow directory |
-//! | `start` | starting a server where there is none |
-//! | `target`, `memory` | what a path means; reading it |
+//! | `named` | memory and descriptors that a call names |
+//! | `device` | connecting; the shadow directory: the server's files for paths of /dev and /sys |
+//! | `start` | starting a server if there is none |
+//! | `target`, `memory` | the target of a path; reading the path |
 //!
-//! Rules here, since this code runs inside anybody's program: no panic gets
-//! out (`guard`), `errno` is as the C library would leave it, no lock is
-//! held, nothing is allocated for a call that is not the device's, system
-//! calls of its own are made by `rustix` without the C library.
+//! This code runs inside other programs, so these rules hold. No panic leaves it (`guard`).
+//! `errno` is as the C library would leave it. It holds no lock, and allocates nothing for
+//! calls that do not concern the device. It makes its own system calls with `rustix`,
+//! without the C library.
 #![allow(unreachable_pub, reason = "what C calls is public and nobody's")]
 
 mod call;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading memory of the program at an address that may be wrong.
+//! Reads memory of the program at an address that may be invalid.
 
 use rocket_uapi::read_own_memory;
 
-/// Smallest page of any Linux: a read within one is of mapped memory or not.
+/// Smallest page size of Linux, bytes. A read within one page is either all mapped or not
+/// at all.
 const PAGE_BYTES: usize = 4096;
 
-/// Reads a C string of at most `out` less its terminator; `None` if it is
+/// Reads a C string into `out`, which must hold its terminator too; `None` if the string is
 /// longer, or cannot be read.
 pub(crate) fn read_text(addr: usize, out: &mut [u8]) -> Option<&[u8]> {
     let mut len = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! mmap of the device, where a file of the server's is mapped in its place, and of
-//! its dma-bufs, where the server says whether the kernel would map them so.
+//! mmap of the device and of its dma-bufs. For the device, a file of the server is mapped
+//! instead. For a dma-buf, the server decides whether the kernel would allow the mapping.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -30,7 +30,7 @@ hook! {
             };
         }
         let mut found = file_to_map(fd, len, prot, flags, offset);
-        // Behind the server may be a node that is another server's.
+        // The server may forward a node that is itself a connection to another server.
         while let Some((file, offset)) = &found
             && is_of_device(file.as_raw_fd(), flags)
         {
@@ -39,7 +39,7 @@ hook! {
         match found {
             Some((file, offset)) => {
                 let mapped = pass(file.as_raw_fd(), offset);
-                // Closing may not change what mmap says.
+                // Closing the file must not change mmap's `errno`.
                 let said = errno();
                 drop(file);
                 set_errno(said);
@@ -48,18 +48,18 @@ hook! {
             None => libc::MAP_FAILED,
         }
     }
-    // `off_t` has 64 bits in each.
+    // `off_t` has 64 bits in both.
     mmap(..);
     mmap64(..);
 }
 
-/// Whether a mapping is one of the device. Leaves `errno` alone.
+/// Whether a mapping is one of the device. Does not change `errno`.
 pub(crate) fn is_of_device(fd: c_int, flags: c_int) -> bool {
     fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 && look(false, || is_device(fd))
 }
 
-/// From where on to map a file that is not the device; `None` with `errno` set,
-/// if it is a dma-buf of the device's that the kernel would not map so.
+/// Offset at which to map a file that is not the device. `None`, with `errno` set, if it is
+/// a dma-buf of the device and the kernel would refuse the mapping.
 fn offset_in_file(
     fd: c_int,
     len: size_t,
@@ -71,10 +71,10 @@ fn offset_in_file(
         return Some(offset);
     }
     let ask = || {
-        // Without a server there are no such files.
+        // Without a server no such file exists.
         let connection = device::control()?;
-        // SAFETY: a moment ago it was open. If another thread closes it now the
-        // kernel says so.
+        // SAFETY: a moment ago it was open. If another thread closes it now, the kernel
+        // returns an error.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         let request = mapping(Ask::FileMmap, len, prot, flags, offset);
         let connection = connection.as_fd();
@@ -98,21 +98,18 @@ fn offset_in_file(
     }
 }
 
-/// Whether a mapping may be one of a dma-buf of the software model: of a memfd
-/// that is sealed as those are. So that the server is not asked for each mapping of
-/// the program.
+/// Whether a mapping may be one of a dma-buf of the software model: those are memfds with
+/// certain seals. This avoids a call to the server for every mapping of the program.
 fn may_be_dma_buf(fd: c_int, flags: c_int) -> bool {
     if fd < 0 || flags & libc::MAP_ANONYMOUS != 0 {
         return false;
     }
     let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    // SAFETY: of a number that is not open the kernel says so; nothing else is
-    // done with it.
+    // SAFETY: only the kernel uses the number, and returns an error if it is not open.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals == sealed)
 }
 
-/// A request about what a call of mmap asks for.
 fn mapping(ask: Ask, len: size_t, prot: c_int, flags: c_int, offset: off_t) -> Request {
     Request {
         len: len as u64,
@@ -123,7 +120,7 @@ fn mapping(ask: Ask, len: size_t, prot: c_int, flags: c_int, offset: off_t) -> R
     }
 }
 
-/// What to map in the place of the device; `None` with `errno` set.
+/// The file and offset to map instead of the device; `None` with `errno` set.
 pub(crate) fn file_to_map(
     fd: c_int,
     len: size_t,
@@ -133,13 +130,13 @@ pub(crate) fn file_to_map(
 ) -> Option<(OwnedFd, off_t)> {
     let mut found = None;
     finish(|| {
-        // SAFETY: a moment ago it was the device. If another thread closes it
-        // now the kernel says so, as to mmap.
+        // SAFETY: a moment ago it was the device. If another thread closes it now, the
+        // kernel returns an error, as for mmap.
         let connection = unsafe { BorrowedFd::borrow_raw(fd) };
         let request = mapping(Ask::Mmap, len, prot, flags, offset);
         let outcome = call(connection, &request, &Named::nothing(), Room::NONE, None)?;
         outcome.result?;
-        // The kernel had no number left for it.
+        // This process had no descriptor left for it.
         let file = outcome.file.ok_or(Errno::NFILE)?;
         found = Some((file, outcome.value.cast_signed()));
         Ok(0)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! mremap of what is mapped of the device, or of its dma-bufs. The kernel's mappings of them cannot
-//! grow (`VM_DONTEXPAND` and `VM_PFNMAP` of Linux, drm_gem_shmem_mmap; mm/mremap.c). Those of the
-//! files that stand for them could, up to the end of the file and beyond, where an access is a
-//! SIGBUS.
+//! mremap of mappings of the device and of its dma-bufs. The kernel's mappings of them
+//! cannot grow (`VM_DONTEXPAND` and `VM_PFNMAP` of Linux, drm_gem_shmem_mmap; mm/mremap.c).
+//! Mappings of the memfds that replace them could grow, up to the end of the file and
+//! beyond, where an access raises SIGBUS.
 
 use libc::{c_int, c_void, size_t};
 use rustix::fs::{Mode, OFlags};
@@ -10,17 +10,17 @@ use rustix::fs::{Mode, OFlags};
 use crate::guard::{look, set_errno};
 use crate::next::hook;
 
-/// Mappings of this process, a line each (Linux, Documentation/filesystems/proc.rst).
+/// Mappings of this process, one per line (Linux, Documentation/filesystems/proc.rst).
 const MAPPINGS: &str = "/proc/self/maps";
-/// How the name of a mapping ends that is of an object of the software model, which calls its
-/// memfds so.
+/// End of a mapping's line if it maps an object of the software model, which uses this name
+/// for its memfds.
 const OBJECT: &[u8] = b"/memfd:rocket-bo (deleted)";
-/// Longest line of such a mapping, bytes.
+/// Longest line of a mapping of an object, bytes.
 const LINE: usize = 160;
 
 hook! {
-    // See mremap(2). C declares it variadic; its last argument comes in the register
-    // of a named one (see `open`).
+    // See mremap(2). C declares it variadic; its last argument is in the register of a
+    // named one (see `open`).
     fn(
         old: *mut c_void, old_len: size_t, new_len: size_t, flags: c_int, new: *mut c_void
     ) -> *mut c_void, |next| {
@@ -42,7 +42,6 @@ hook! {
     mremap(..);
 }
 
-/// What a call asks for.
 #[derive(Clone, Copy)]
 struct Remapping {
     old: usize,
@@ -53,8 +52,8 @@ struct Remapping {
 }
 
 impl Remapping {
-    /// What the kernel says if the mapping is the device's; `None` if it does what is asked for, or
-    /// refuses it of any mapping.
+    /// The kernel's error if the mapping is of the device; `None` if the kernel grants the
+    /// call, or refuses it for any mapping.
     fn refusal(self) -> Option<c_int> {
         let known = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
         let page = rustix::param::page_size();
@@ -81,8 +80,8 @@ impl Remapping {
     }
 }
 
-/// Whether an address lies in a mapping of an object of the software model. Without /proc that
-/// is not known.
+/// Whether an address lies in a mapping of an object of the software model. Without /proc
+/// the answer is `false`.
 fn is_object(address: usize) -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(MAPPINGS, flags, Mode::empty()) else {
@@ -112,7 +111,7 @@ fn is_object(address: usize) -> bool {
 /// The beginning of a line.
 struct Line {
     bytes: [u8; LINE],
-    /// Bytes of the whole line.
+    /// Length of the whole line, bytes.
     len: usize,
 }
 
@@ -131,12 +130,13 @@ impl Line {
         self.len += 1;
     }
 
-    /// All of it; nothing if it is longer than any that is wanted.
+    /// The whole line; empty if it is longer than [`LINE`].
     fn text(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Whether the line's mapping holds an address: it begins with `START-END `, in hexadecimal.
+    /// Whether the line's mapping holds an address. The line begins with `START-END `, in
+    /// hexadecimal.
     fn holds(&self, address: usize) -> bool {
         let mut numbers = self.bytes.split(|byte| !byte.is_ascii_hexdigit());
         let mut number = || {

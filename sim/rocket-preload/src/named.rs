@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What of the program's memory and descriptors a call names.
+//! The memory and descriptors of the program that a call names.
 //!
-//! The server works on an ioctl's argument as a kernel does, by addresses and
-//! numbers in it, but it is a process as any other: it gets what the program
-//! named in this call, by the kernel's definition of the ioctl, and nothing
-//! else.
+//! The server processes an ioctl's argument like a kernel, following the addresses and
+//! numbers in it. But it is an ordinary process: it gets only what the program named in
+//! this call, by the kernel's definition of the ioctl.
 
 use std::cell::Cell;
 
@@ -13,28 +12,27 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::wire::{ClientMemory, Room};
 
-/// Which kind of file answers a call, if it is an ioctl.
+/// Kind of the file of an ioctl.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// No ioctl: it names nothing.
+    /// The call is no ioctl and names nothing.
     None,
-    /// The device's. Its argument goes to the server and comes back with the
-    /// request and the result.
+    /// The device. The argument is sent with the request, and returns with the result.
     Device,
-    /// A dma-buf's or a sync_file's. The server asks for the argument too.
+    /// A dma-buf or a sync_file. The server requests the argument too.
     File,
 }
 
-/// The memory and descriptors that a call names: all that the server may ask for.
+/// The memory and descriptors that a call names. The server may request only these.
 pub(crate) struct Named {
     kind: Kind,
     number: u32,
     arg: u64,
-    /// Of a SUBMIT: the job that was asked for last.
+    /// SUBMIT only: index of the job whose memory was requested last.
     job: Cell<u32>,
 }
 
-/// `count` things, `size` bytes each, from `addr` on.
+/// `count` elements of `size` bytes from `addr` on.
 #[derive(Clone, Copy)]
 struct Span {
     addr: u64,
@@ -50,7 +48,8 @@ impl Span {
     }
 
     fn holds(self, memory: ClientMemory) -> bool {
-        // Neither overflows: a count of bytes, or 32 bits of each.
+        // Neither sum overflows: either `size` is 1, or `count` and `size` have at most 32
+        // bits.
         let end = u128::from(self.addr) + u128::from(self.count) * self.size as u128;
         let asked = u128::from(memory.addr) + memory.len as u128;
         self.addr <= memory.addr && asked <= end
@@ -58,7 +57,7 @@ impl Span {
 }
 
 impl Named {
-    /// A call that is no ioctl names nothing.
+    /// For a call that is no ioctl.
     pub(crate) fn nothing() -> Self {
         Self::new(Kind::None, 0, 0)
     }
@@ -73,17 +72,17 @@ impl Named {
         }
     }
 
-    /// What an ioctl of the device names.
+    /// For an ioctl of the device.
     ///
     /// # Safety
-    /// As ioctl(2): what the request writes, by its number at `arg` and by its
-    /// definition at the addresses there, is memory that the program lets it
-    /// write, or none.
+    /// As ioctl(2): the program lets the request write its argument at `arg`, as its number
+    /// states, and the memory at the addresses there, as its definition states. Unmapped
+    /// memory is allowed.
     pub(crate) unsafe fn by_device(number: u32, arg: u64) -> Self {
         Self::new(Kind::Device, number, arg)
     }
 
-    /// What an ioctl of a dma-buf or a sync_file names.
+    /// For an ioctl of a dma-buf or a sync_file.
     ///
     /// # Safety
     /// As for [`Self::by_device`].
@@ -91,7 +90,7 @@ impl Named {
         Self::new(Kind::File, number, arg)
     }
 
-    /// The argument that goes along with the request.
+    /// The argument that is sent with the request.
     pub(crate) fn sent(&self) -> ClientMemory {
         match self.kind {
             Kind::Device => self.all(),
@@ -99,18 +98,18 @@ impl Named {
         }
     }
 
-    /// Where what comes back with the result goes.
+    /// The memory for the argument that returns with the result.
     pub(crate) fn returned(&self) -> Room<'_> {
         if self.kind == Kind::Device && sys::writes_arg(self.number) {
-            // SAFETY: the request writes its argument, which makes it the
-            // program's promise.
+            // SAFETY: the request writes its argument, so the program has promised that
+            // memory.
             unsafe { Room::at(self.all()) }
         } else {
             Room::NONE
         }
     }
 
-    /// Whether the call reads this memory.
+    /// Whether the call may read this memory.
     pub(crate) fn reads(&self, memory: ClientMemory) -> bool {
         let whole = self.all();
         match self.kind {
@@ -123,7 +122,7 @@ impl Named {
         }
     }
 
-    /// This memory to be written, if the call writes it.
+    /// This memory as writable, if the call may write it.
     pub(crate) fn room(&self, memory: ClientMemory) -> Option<Room<'_>> {
         let spans = match self.kind {
             Kind::Device if self.is(sys::VERSION) => {
@@ -141,8 +140,8 @@ impl Named {
             Kind::None | Kind::Device | Kind::File => [Span::NONE; 3],
         };
         let is_written = spans.into_iter().any(|span| span.holds(memory));
-        // SAFETY: what the request writes by its definition, which makes it the
-        // program's promise.
+        // SAFETY: the request writes this memory by its definition, so the program has
+        // promised it.
         is_written.then(|| unsafe { Room::at(memory) })
     }
 
@@ -165,7 +164,7 @@ impl Named {
         sys::is_call(self.number, known)
     }
 
-    /// The argument, as long as the request says.
+    /// The whole argument, with the length from the request number.
     fn all(&self) -> ClientMemory {
         ClientMemory {
             addr: self.arg,
@@ -173,19 +172,19 @@ impl Named {
         }
     }
 
-    /// The argument as it is now, extended by zeroes as the kernel does it.
+    /// The argument's current value, extended by zeroes like in the kernel.
     fn argument<T: FromBytes + IntoBytes>(&self) -> T {
         let mut value = T::new_zeroed();
         let bytes = value.as_mut_bytes();
         let len = bytes.len().min(self.all().len);
-        // What cannot be read names nothing.
+        // An unreadable argument names nothing.
         if read_own_memory(self.arg, &mut bytes[..len]).is_err() {
             bytes.fill(0);
         }
         value
     }
 
-    /// The array of SYNC_IOC_FILE_INFO.
+    /// The array of SYNC_IOC_FILE_INFO; empty for other requests.
     fn fence_infos(&self) -> Span {
         if !self.is(sys::SYNC_FILE_INFO) {
             return Span::NONE;
@@ -198,8 +197,8 @@ impl Named {
         )
     }
 
-    /// Whether SUBMIT reads this memory: its array of jobs, or one of the
-    /// arrays of one of them. Servers ask for those in the order of the jobs.
+    /// Whether SUBMIT reads this memory: its array of jobs, or an array of one job. Servers
+    /// request those in the order of the jobs, so the search starts at the last job.
     fn submit_reads(&self, memory: ClientMemory) -> bool {
         let submit: sys::Submit = self.argument();
         let (count, stride) = (submit.job_count, submit.job_struct_size as usize);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions that the program would have called without this library:
-//! those of the next one in the order of loading, mostly the C library.
+//! The functions that the program would call without this library: those of the next
+//! library in loading order, usually the C library.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::c_void;
 
-/// A function by its name, looked up once.
+/// A function of the next library, looked up once by its name.
 pub(crate) struct Next {
     name: &'static CStr,
     function: AtomicPtr<c_void>,
@@ -22,23 +22,23 @@ impl Next {
         }
     }
 
-    /// Its address; null if no library behind this one has it.
+    /// Address of the function; null if no later library has it.
     pub(crate) fn address(&self) -> *mut c_void {
         let known = self.function.load(Ordering::Acquire);
         if !known.is_null() {
             return known;
         }
-        // SAFETY: the name is a C string. `RTLD_NEXT` is about this library,
-        // which makes the call.
+        // SAFETY: the name is a C string. `RTLD_NEXT` refers to this library, which makes
+        // the call.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.function.store(found, Ordering::Release);
         found
     }
 }
 
-/// Replaces functions of the C library that do the same: exports each of the names,
-/// with this body, in which `next` is the function behind it. Where their arguments
-/// differ `..` stands for those of the body; the others are passed on.
+/// Replaces functions of the C library that do the same: it exports each name with this
+/// body, in which `next` is the replaced function. If their arguments differ, `..` stands
+/// for those of the body; the others are passed on.
 ///
 /// ```text
 /// hook! {
@@ -66,10 +66,10 @@ macro_rules! hook {
         ($($after:ident: $after_type:ty,)*)
         -> $result:ty, |$next:ident| $body:block
     ) => {
-        /// The C library's, but of the device.
+        /// Replaces the C library's function, and handles the device.
         ///
         /// # Safety
-        /// As the C library's.
+        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             $($before: $before_type,)* $($argument: $type,)* $($after: $after_type,)*
@@ -88,8 +88,8 @@ macro_rules! hook {
                     $crate::guard::set_errno(libc::ENOSYS);
                     return <$result as $crate::next::FailureValue>::FAILED;
                 }
-                // SAFETY: the address of a function of this name and type, which the
-                // C library's headers give. Variadic ones are called alike.
+                // SAFETY: the address is of a function with this name and the type in the C
+                // library's headers. Variadic functions are called alike.
                 let function = unsafe {
                     ::std::mem::transmute::<
                         *mut libc::c_void,
@@ -98,8 +98,9 @@ macro_rules! hook {
                         ) -> $result,
                     >(address)
                 };
-                // SAFETY: what the program gave it, or what the body puts in its place:
-                // a C string or memory of the same kind, or a descriptor to be mapped.
+                // SAFETY: the arguments are those of the program, or the body's
+                // replacements of the same kind: a C string, memory, or a descriptor to
+                // map.
                 unsafe { function($($before,)* $($argument,)* $($after,)*) }
             };
             $body
@@ -109,7 +110,7 @@ macro_rules! hook {
 
 pub(crate) use hook;
 
-/// What a function of C returns when it fails.
+/// The value that a C function returns on failure.
 pub(crate) trait FailureValue {
     const FAILED: Self;
 }

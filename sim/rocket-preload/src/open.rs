@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! open and its family.
+//! open and related functions.
 //!
-//! C declares some of them variadic: the mode is there only for files that are
-//! made. Defined here with all arguments: on x86-64 and aarch64 Linux variadic
-//! arguments come in the same registers as named ones, and a mode that is not
-//! there is a register's left-over, passed on and not looked at.
+//! C declares some of them variadic: the mode is only present if a file may be created.
+//! Here all arguments are named: on x86-64 and aarch64 Linux both kinds use the same
+//! registers. An absent mode is an unrelated value of its register, passed on and never
+//! read.
 
 use std::os::fd::IntoRawFd;
 
@@ -17,7 +17,6 @@ use crate::guard::finish;
 use crate::next::hook;
 use crate::target::{PathTarget, target};
 
-/// Opens the node.
 pub(crate) fn open_node(flags: c_int) -> c_int {
     finish(|| {
         if flags & libc::O_DIRECTORY != 0 {
@@ -36,7 +35,7 @@ pub(crate) fn open_node(flags: c_int) -> c_int {
     })
 }
 
-/// Opens the file of fences that the program signals itself.
+/// Opens the kernel's sw_sync file, for fences that the program signals itself.
 pub(crate) fn open_sw_sync(flags: c_int) -> c_int {
     finish(|| {
         let file = device::open_sw_sync()?;
@@ -47,7 +46,7 @@ pub(crate) fn open_sw_sync(flags: c_int) -> c_int {
     })
 }
 
-/// Opens what a path means, by `next` what is not the device's own.
+/// Opens the target of a path; `next` opens everything but the node and sw_sync.
 fn open_at(
     directory: c_int,
     path: *const c_char,
@@ -57,7 +56,7 @@ fn open_at(
     match &target(directory, path) {
         PathTarget::Node => open_node(flags),
         PathTarget::SwSync => open_sw_sync(flags),
-        // Absolute: the directory does not matter.
+        // The path is absolute, so the directory does not matter.
         PathTarget::Shadow(shadow) => next(shadow.as_ptr()),
         PathTarget::Other => next(path),
     }
@@ -89,10 +88,10 @@ hook! {
     // See fopen(3).
     fn(path: *const c_char, mode: *const c_char) -> *mut FILE, |next| {
         match &target(AT_FDCWD, path) {
-            // SAFETY: the mode is what the program gave.
+            // SAFETY: the program gave the mode.
             PathTarget::Node => unsafe { node_stream(mode) },
             PathTarget::Shadow(shadow) => next(shadow.as_ptr(), mode),
-            // Of no use as a stream.
+            // sw_sync is not usable as a stream.
             PathTarget::SwSync | PathTarget::Other => next(path, mode),
         }
     }
@@ -100,7 +99,7 @@ hook! {
     fopen64(..);
 }
 
-/// The node as a stream: of no use, but what the kernel allows.
+/// Opens the node as a stream. It is not usable for anything, but the kernel allows it.
 ///
 /// # Safety
 /// `mode` is one of fopen(3).
@@ -109,10 +108,10 @@ unsafe fn node_stream(mode: *const c_char) -> *mut FILE {
     if descriptor < 0 {
         return std::ptr::null_mut();
     }
-    // SAFETY: a descriptor just made, and the program's mode.
+    // SAFETY: the descriptor is new, and the mode is the program's.
     let stream = unsafe { libc::fdopen(descriptor, mode) };
     if stream.is_null() {
-        // SAFETY: nobody else knows of it.
+        // SAFETY: nobody else has the descriptor.
         unsafe { libc::close(descriptor) };
     }
     stream

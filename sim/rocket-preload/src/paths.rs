@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What else takes a path: access, directories, links.
+//! Other functions with a path: access, directories, links.
 
 use std::ffi::CStr;
 
@@ -14,7 +14,7 @@ use crate::target::{
     PATH_BYTES, PathTarget, ShadowPath, directory as directory_of, is_device, node_shadow, target,
 };
 
-/// The path in the shadow directory, if it has what is meant.
+/// The path in the shadow directory that replaces `path`, if there is one.
 fn shadow(directory: c_int, path: *const c_char) -> Option<ShadowPath> {
     match target(directory, path) {
         PathTarget::Node => look(None, node_shadow),
@@ -23,19 +23,19 @@ fn shadow(directory: c_int, path: *const c_char) -> Option<ShadowPath> {
     }
 }
 
-/// Does what `next` does, of the shadow directory where that is meant.
+/// Calls `next` with the path in the shadow directory, or with `path` if there is none.
 fn in_shadow<T>(directory: c_int, path: *const c_char, next: impl FnOnce(*const c_char) -> T) -> T {
     let shadow = shadow(directory, path);
     next(shadow.as_ref().map_or(path, ShadowPath::as_ptr))
 }
 
 hook! {
-    // As the C library's, but of the shadow directory where that is meant.
+    // The C library's functions, with the path in the shadow directory if there is one.
     fn(path: *const c_char) -> c_int, |next| { in_shadow(AT_FDCWD, path, next) }
     access(.., mode: c_int);
     eaccess(.., mode: c_int);
     euidaccess(.., mode: c_int);
-    // Functions of the program, which are passed on.
+    // `filter` and `compare` are functions of the program, and are passed on.
     scandir(.., names: *mut c_void, filter: *mut c_void, compare: *mut c_void);
     scandir64(.., names: *mut c_void, filter: *mut c_void, compare: *mut c_void);
 }
@@ -47,7 +47,7 @@ hook! {
 }
 
 hook! {
-    // See getxattr(2). `ls -l` asks, and complains where there is no file.
+    // See getxattr(2). `ls -l` calls it, and prints an error if there is no file.
     fn(path: *const c_char) -> ssize_t, |next| { in_shadow(AT_FDCWD, path, next) }
     getxattr(.., name: *const c_char, value: *mut c_void, room: size_t);
     lgetxattr(.., name: *const c_char, value: *mut c_void, room: size_t);
@@ -63,10 +63,10 @@ hook! {
     faccessat(..);
 }
 
-/// Whether a directory that is open is the node's in the shadow directory.
+/// Whether an open directory is the node's directory in the shadow directory.
 fn is_of_node(directory: *mut DIR) -> bool {
     look(false, || {
-        // SAFETY: a directory that the program has just read.
+        // SAFETY: the program has just read this directory.
         let fd = unsafe { libc::dirfd(directory) };
         let Some(node) = node_shadow() else {
             return false;
@@ -82,7 +82,7 @@ fn is_of_node(directory: *mut DIR) -> bool {
 }
 
 hook! {
-    // See readdir(3), which says the types of files too.
+    // See readdir(3), which also returns the types of files.
     fn(directory: *mut DIR) -> *mut dirent64, |next| {
         let found = next(directory);
         // SAFETY: null, or an entry that belongs to the directory.
@@ -101,7 +101,7 @@ hook! {
     readdir64(..);
 }
 
-/// Whether a path is the link to a descriptor of the device in /proc.
+/// Whether a path is the link in /proc to a descriptor of the device.
 fn is_link_to_device(path: *const c_char) -> bool {
     look(false, || {
         // Room for the longest number.
@@ -115,20 +115,20 @@ fn is_link_to_device(path: *const c_char) -> bool {
     })
 }
 
-/// Puts the node's path into a buffer that readlink has just filled: what the
-/// kernel would say of a descriptor of it.
+/// Puts the node's path into a buffer that readlink has just filled, as the kernel does for
+/// a descriptor of the node.
 ///
 /// # Safety
 /// `out` is valid for writes of `room` bytes.
 unsafe fn put_node(out: *mut c_char, room: size_t) -> ssize_t {
     let len = NODE.len().min(room);
-    // SAFETY: as many bytes as there is room for.
+    // SAFETY: `len` is at most `room`.
     unsafe { std::ptr::copy_nonoverlapping(NODE.as_ptr().cast(), out, len) };
     // A few bytes.
     len.cast_signed()
 }
 
-/// readlink by way of the next function.
+/// Calls the next readlink, and corrects the result for a descriptor of the device.
 ///
 /// # Safety
 /// `out` has room for what `next` writes.
@@ -150,11 +150,11 @@ unsafe fn read_link(
 hook! {
     // See readlink(2).
     fn(path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t, |next| {
-        // SAFETY: what the program gave.
+        // SAFETY: the program's arguments.
         unsafe { read_link(AT_FDCWD, path, out, room, |path| next(path, out, room)) }
     }
     readlink(..);
-    // With the check that compilers ask for.
+    // The fortified form.
     __readlink_chk(.., size: size_t);
 }
 
@@ -162,14 +162,14 @@ hook! {
     // See readlinkat(2).
     fn(directory: c_int, path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t, |next| {
         let next = |path| next(directory, path, out, room);
-        // SAFETY: what the program gave.
+        // SAFETY: the program's arguments.
         unsafe { read_link(directory, path, out, room, next) }
     }
     readlinkat(..);
     __readlinkat_chk(.., size: size_t);
 }
 
-/// Takes the path of the shadow directory off the front of a C string.
+/// Removes the path of the shadow directory from the front of a C string.
 ///
 /// # Safety
 /// `text` is null or a C string that may be written.
@@ -195,7 +195,7 @@ hook! {
         let shadow = shadow(AT_FDCWD, path);
         let result = next(shadow.as_ref().map_or(path, ShadowPath::as_ptr));
         if shadow.is_some() {
-            // SAFETY: what the C library has just written.
+            // SAFETY: the C library has just written this string.
             unsafe { strip_root(result) };
         }
         result
@@ -206,8 +206,8 @@ hook! {
 }
 
 hook! {
-    // See glob(3), which opens directories without asking anybody. Patterns whose
-    // beginning leads to the shadow directory look there.
+    // See glob(3), which opens directories with internal calls. A pattern whose beginning
+    // leads to the shadow directory is searched there.
     fn(
         pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut libc::glob_t
     ) -> c_int, |next| {
@@ -225,12 +225,12 @@ hook! {
     glob64(..);
 }
 
-/// Takes the shadow directory off the paths that glob found.
+/// Removes the path of the shadow directory from the paths that glob found.
 ///
 /// # Safety
 /// `found` is a result of glob with these flags.
 unsafe fn strip_roots(found: *const libc::glob_t, flags: c_int) {
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller promises it.
     let found = unsafe { &*found };
     let first = if flags & libc::GLOB_DOOFFS == 0 {
         0
@@ -238,7 +238,7 @@ unsafe fn strip_roots(found: *const libc::glob_t, flags: c_int) {
         found.gl_offs
     };
     for index in 0..found.gl_pathc {
-        // SAFETY: glob gives so many paths behind the offset.
+        // SAFETY: glob returns `gl_pathc` paths after the offset.
         let place = unsafe { found.gl_pathv.add(first + index) };
         // SAFETY: as above.
         let path = unsafe { place.read() };

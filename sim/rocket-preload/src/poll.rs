@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! poll and epoll: the device has no events, whereas the connection that
-//! stands for it can mostly be written to. That it has ended is told.
+//! poll and epoll: the device has no events, but the connection that stands for it is
+//! usually writable. These functions hide that. They still report that the connection has
+//! ended.
 
 use libc::{c_int, c_void, nfds_t, pollfd, size_t};
 
@@ -8,17 +9,17 @@ use crate::guard::look;
 use crate::next::hook;
 use crate::target::is_device;
 
-/// What the connection has and the device has not.
+/// Events of the connection that the device does not have.
 const WRITABLE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
 
-/// Takes away what the device has not. Returns how many files are left with
-/// an event; `None` if nothing was taken from any.
+/// Removes [`WRITABLE`] events from files of the device. Returns how many files still have
+/// an event; `None` if nothing was removed.
 ///
 /// # Safety
-/// `files` is what poll has just filled: `count` of them, valid for writes.
+/// poll has just filled `files`: `count` structures, valid for writes.
 unsafe fn take_away(files: *mut pollfd, count: nfds_t) -> Option<c_int> {
     let len = usize::try_from(count).ok()?;
-    // SAFETY: see above; of a count of 0 nobody asks, as none has an event.
+    // SAFETY: see above; the count is not 0, since some file has an event.
     let files = unsafe { std::slice::from_raw_parts_mut(files, len) };
     let mut taken = false;
     for file in &mut *files {
@@ -31,11 +32,11 @@ unsafe fn take_away(files: *mut pollfd, count: nfds_t) -> Option<c_int> {
     taken.then_some(c_int::try_from(left).unwrap_or(c_int::MAX))
 }
 
-/// poll by way of the next function: once more, without asking whether the
-/// device can be written to, if nothing else was to be told.
+/// Calls the next poll. If it reports only that the device is writable, it calls poll again
+/// without asking for that.
 ///
 /// # Safety
-/// As poll(2); `next` is it.
+/// As poll(2); `next` is that function.
 unsafe fn poll_by(files: *mut pollfd, count: nfds_t, next: impl Fn(*mut pollfd) -> c_int) -> c_int {
     let result = next(files);
     if result <= 0 {
@@ -45,9 +46,9 @@ unsafe fn poll_by(files: *mut pollfd, count: nfds_t, next: impl Fn(*mut pollfd) 
     match unsafe { take_away(files, count) } {
         None => result,
         Some(left @ 1..) => left,
-        // Nothing of the time has gone: the device was ready at once.
+        // The full timeout is left, because the device was ready at once.
         Some(_) => {
-            // SAFETY: as above; the count was good.
+            // SAFETY: as above; the count is valid.
             let asked = unsafe { std::slice::from_raw_parts_mut(files, count as usize) };
             let mut again = asked.to_vec();
             for file in &mut again {
@@ -69,7 +70,7 @@ unsafe fn poll_by(files: *mut pollfd, count: nfds_t, next: impl Fn(*mut pollfd) 
 hook! {
     // See poll(2).
     fn(files: *mut pollfd, count: nfds_t) -> c_int, |next| {
-        // SAFETY: as the program called it.
+        // SAFETY: the program made this call.
         unsafe { poll_by(files, count, |files| next(files, count)) }
     }
     poll(.., timeout: c_int);
@@ -86,7 +87,7 @@ hook! {
         let asks = matches!(operation, libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD);
         let mut changed = None;
         if asks && !event.is_null() && look(false, || is_device(fd)) {
-            // SAFETY: what the program gives epoll_ctl for a file that it has.
+            // SAFETY: the program passed the event for a file that it has open.
             let mut asked = unsafe { event.read() };
             asked.events &= !u32::from(WRITABLE.cast_unsigned());
             changed = Some(asked);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starting a server where the program was told of none.
+//! Starts a server if the program's environment names none.
 //!
-//! It is no child of the program, which shall see no child of ours: neither by
-//! wait, nor by SIGCHLD.
+//! The server is no child of the program, so that the program sees no unexpected child:
+//! neither by wait, nor by SIGCHLD.
 
 use std::ffi::{CStr, CString, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,20 +16,18 @@ use rustix::pipe::PipeFlags;
 
 use crate::complain::complain;
 
-/// Environment variable with the path of the server's program.
 const PROGRAM_VARIABLE: &CStr = c"ROCKET_SERVER_PROGRAM";
 
-/// The server's program, by its usual name.
 const PROGRAM: &str = "npu-probe";
 
-/// Starts a server for this user, or waits for one that somebody else starts:
-/// `is_there` tells whether it is.
+/// Starts a server for this user, or waits until another process has started one.
+/// `is_there` checks whether a server is reachable.
 ///
 /// # Errors
-/// `ENODEV` if there is no program to start; `EACCES` if another user made the
-/// lock file.
+/// `ENODEV` if there is no program to start; `EACCES` if the lock file belongs to another
+/// user, or others can open it.
 pub(crate) fn server(is_there: impl Fn() -> bool) -> Result<(), Errno> {
-    // Held until the server is there; it ends with this descriptor.
+    // Held until the server is reachable. Closing the descriptor releases it.
     let lock = lock()?;
     if is_there() {
         return Ok(());
@@ -46,8 +44,8 @@ pub(crate) fn server(is_there: impl Fn() -> bool) -> Result<(), Errno> {
 }
 
 fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: a C string. As for all of C, nobody may change the environment
-    // at the same time.
+    // SAFETY: a C string. As always in C, nobody may change the environment at the same
+    // time.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     if value.is_null() {
         return None;
@@ -57,20 +55,20 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
     Some(value.to_bytes()).filter(|value| !value.is_empty())
 }
 
-/// The folder by which programs of this user meet.
+/// The directory that this user's programs with the same server have in common.
 pub(crate) fn folder() -> &'static [u8] {
     npu_wire::meeting_folder(variable(c"XDG_RUNTIME_DIR"), variable(c"TMPDIR"))
 }
 
-/// Waits for the lock of those who start a server of this user.
+/// Takes the lock for starting a server of this user.
 fn lock() -> Result<OwnedFd, Errno> {
     let user = rustix::process::geteuid().as_raw();
     let path = [folder(), format!("/rocket-npu-{user}.lock").as_bytes()].concat();
     let path = CString::new(path).map_err(|_| Errno::INVAL)?;
-    // No link: in /tmp anybody may have put one there.
+    // Do not follow a link: in /tmp anybody could create one.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)?;
-    // Nor a file that another user can open, and so lock for as long as he likes.
+    // Refuse a file that another user can open, and so lock for any time.
     let found = rustix::fs::fstat(&file)?;
     let others = Mode::RWXG | Mode::RWXO;
     if found.st_uid != user
@@ -91,7 +89,7 @@ fn lock() -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Where the server's program may be, best first.
+/// Candidate paths of the server's program, best first.
 fn programs() -> Vec<CString> {
     let mut paths: Vec<Vec<u8>> = Vec::new();
     if let Some(path) = variable(PROGRAM_VARIABLE) {
@@ -114,15 +112,14 @@ fn programs() -> Vec<CString> {
         .collect()
 }
 
-/// The folder of this library.
 fn own_folder() -> Option<Vec<u8>> {
     let own = own_folder as fn() -> Option<Vec<u8>> as *const c_void;
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: an address, and room for what is known of it.
+    // SAFETY: an address, and room for the result.
     if unsafe { libc::dladdr(own, found.as_mut_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: zeroes are good for it, and it was filled.
+    // SAFETY: zeroes are valid for it, and dladdr has filled it.
     let found = unsafe { found.assume_init() };
     if found.dli_fname.is_null() {
         return None;
@@ -143,7 +140,7 @@ fn environment() -> Vec<CString> {
         .collect()
 }
 
-/// What the new process needs, made before there is one.
+/// Data for the new process, prepared before the fork.
 struct Exec {
     programs: Vec<CString>,
     arguments: [*const c_char; 3],
@@ -152,7 +149,7 @@ struct Exec {
     null: c_int,
 }
 
-/// Starts a server and waits until clients can come.
+/// Starts a server and waits until clients can connect.
 fn start() -> Result<(), Errno> {
     let (ready, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let null = rustix::fs::openat(
@@ -173,15 +170,16 @@ fn start() -> Result<(), Errno> {
         ready: theirs.as_raw_fd(),
         null: null.as_raw_fd(),
     };
-    // SAFETY: the child calls nothing but what may be called there.
+    // SAFETY: the child calls only async-signal-safe functions.
     let child = unsafe { fork_unseen() }?;
     if child == 0 {
-        // Its own child is nobody's: so the server is not the program's.
+        // Fork again and exit, so that the server becomes an orphan and no child of the
+        // program.
         // SAFETY: as above.
         match unsafe { fork_unseen() } {
-            // SAFETY: in a child just made.
+            // SAFETY: this is a child that was just forked.
             Ok(0) => unsafe { become_server(&exec) },
-            // SAFETY: as above: it ends at once.
+            // SAFETY: as above; it exits at once.
             _ => unsafe { libc::_exit(0) },
         }
     }
@@ -190,17 +188,17 @@ fn start() -> Result<(), Errno> {
     wait_for_ready(ready.as_fd())
 }
 
-/// fork, without a signal to the program when the child ends, and without a
-/// place among the children that it waits for.
+/// Forks a child that sends the program no signal when it ends, and that a plain wait of
+/// the program does not return.
 ///
 /// # Safety
 /// The child may call only what is async-signal-safe.
 unsafe fn fork_unseen() -> Result<c_int, Errno> {
-    // Flags and stack: a fork, by a signal of none. Where an emulator knows no
-    // such thing, a plain one.
+    // clone without flags and stack is a fork, here without an exit signal. If an emulator
+    // does not support that, use SIGCHLD.
     for signal in [0, c_long::from(libc::SIGCHLD)] {
         let none: c_long = 0;
-        // SAFETY: no memory is shared, and no stack is given.
+        // SAFETY: no memory is shared, and there is no other stack.
         let child = unsafe { libc::syscall(libc::SYS_clone, signal, none, none, none, none) };
         if child >= 0 {
             return Ok(child as c_int);
@@ -214,7 +212,7 @@ unsafe fn fork_unseen() -> Result<c_int, Errno> {
 
 fn reap(child: c_int) {
     loop {
-        // SAFETY: writes nothing.
+        // SAFETY: the call writes no memory.
         let reaped = unsafe { libc::waitpid(child, ptr::null_mut(), libc::__WALL) };
         if reaped >= 0 || crate::guard::errno() != libc::EINTR {
             return;
@@ -225,26 +223,26 @@ fn reap(child: c_int) {
 /// Makes this process the server.
 ///
 /// # Safety
-/// For a child just forked. Calls only what is async-signal-safe.
+/// Only for a child that was just forked. It calls only async-signal-safe functions.
 unsafe fn become_server(exec: &Exec) -> ! {
     const FIRST_OTHER: libc::c_uint = 3;
     let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: numbers, and a set that is made empty before it is used.
+    // SAFETY: the arguments are numbers, and a set that is initialised before its use.
     #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one list of calls")]
     unsafe {
         libc::setsid();
         libc::dup2(exec.null, libc::STDIN_FILENO);
         libc::dup2(exec.ready, libc::STDOUT_FILENO);
         libc::dup2(exec.null, libc::STDERR_FILENO);
-        // The program's other descriptors: a pipe would never end.
+        // Close the program's other descriptors: a pipe that stays open would never end.
         libc::syscall(libc::SYS_close_range, FIRST_OTHER, libc::c_uint::MAX, 0);
         libc::chdir(c"/".as_ptr());
         libc::sigemptyset(none.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
     }
     for program in &exec.programs {
-        // SAFETY: C strings and arrays of them that end with null. It returns
-        // only if there is no such program.
+        // SAFETY: C strings, and null-terminated arrays of them. The call returns only if
+        // it fails.
         unsafe {
             libc::execve(
                 program.as_ptr(),
@@ -253,7 +251,7 @@ unsafe fn become_server(exec: &Exec) -> ! {
             )
         };
     }
-    // SAFETY: nothing of the program is touched on the way out.
+    // SAFETY: `_exit` runs no code of the program.
     unsafe { libc::_exit(127) }
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! stat and its family: the node is a character device, whatever it is made
-//! of.
+//! stat and related functions: they report the node as a character device.
 
 use std::ffi::CStr;
 
@@ -12,10 +11,9 @@ use crate::guard::look;
 use crate::next::hook;
 use crate::target::{PathTarget, ShadowPath, is_device, node_shadow, target};
 
-/// Type and permissions of the node.
 const NODE_MODE: u32 = libc::S_IFCHR | 0o660;
 
-/// Makes what stat said of a stand-in the node's.
+/// Changes the result of stat for a stand-in file to that of the node.
 ///
 /// # Safety
 /// `out` is valid for writes, or null.
@@ -31,9 +29,9 @@ unsafe fn make_node(out: *mut Stat) {
     out.st_blocks = 0;
 }
 
-/// The file whose stat is asked for.
+/// The file that a call of stat asks for.
 enum Asked {
-    /// The node's; of this stand-in, if there is one.
+    /// The node, with its stand-in in the shadow directory, if there is one.
     Node(Option<ShadowPath>),
     Shadow(ShadowPath),
     Other,
@@ -42,7 +40,7 @@ enum Asked {
 impl Asked {
     fn by_path(directory: c_int, path: *const c_char) -> Self {
         match target(directory, path) {
-            // The node itself tells best what it is.
+            // A real node needs no replacement.
             PathTarget::Node if look(false, device::is_shown_by_system) => Self::Other,
             PathTarget::Node => Self::Node(look(None, node_shadow)),
             PathTarget::Shadow(shadow) => Self::Shadow(shadow),
@@ -58,10 +56,10 @@ impl Asked {
         }
     }
 
-    /// By a path, or by the descriptor where the path is empty and may be.
+    /// By the path, or by the descriptor if the path is empty and the flags allow that.
     ///
     /// # Safety
-    /// None but that of reading a C string that the kernel would read.
+    /// Only that the kernel would read this C string.
     fn by_either(directory: c_int, path: *const c_char, flags: c_int) -> Self {
         if flags & AT_EMPTY_PATH != 0 {
             let mut first = [0; 1];
@@ -76,7 +74,7 @@ impl Asked {
         Self::by_path(directory, path)
     }
 
-    /// What to ask the next library about instead, if anything.
+    /// The path to pass to the next library instead, if any.
     fn stand_in(&self) -> Option<&CStr> {
         match self {
             Self::Node(Some(shadow)) | Self::Shadow(shadow) => Some(shadow.as_c_str()),
@@ -89,10 +87,10 @@ impl Asked {
     }
 }
 
-/// stat by way of the next function, of what stands in for what is asked for.
+/// Calls the next stat, with the stand-in's path if there is one.
 ///
 /// # Safety
-/// `out` is what `next` writes.
+/// `next` writes `out`.
 unsafe fn stat_by(
     asked: &Asked,
     path: *const c_char,
@@ -111,7 +109,7 @@ hook! {
     // See stat(2).
     fn(path: *const c_char, out: *mut Stat) -> c_int, |next| {
         let asked = Asked::by_path(AT_FDCWD, path);
-        // SAFETY: what the program gave.
+        // SAFETY: the program's arguments.
         unsafe { stat_by(&asked, path, out, |path| next(path, out)) }
     }
     stat(..);
@@ -145,7 +143,7 @@ hook! {
     fn(directory: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int, |next| {
         let asked = Asked::by_either(directory, path, flags);
         let next = |path| next(directory, path, out, flags);
-        // SAFETY: what the program gave.
+        // SAFETY: the program's arguments.
         unsafe { stat_by(&asked, path, out, next) }
     }
     fstatat(..);
@@ -164,7 +162,7 @@ hook! {
         let result = next(directory, path, flags, mask, out);
         // SAFETY: the C library has just written there.
         if result == 0 && asked.is_node() && let Some(out) = unsafe { out.as_mut() } {
-            // Sixteen bits of type and permissions.
+            // Type and permissions have 16 bits.
             out.stx_mode = NODE_MODE as u16;
             out.stx_rdev_major = DEVICE_MAJOR;
             out.stx_rdev_minor = DEVICE_MINOR;

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! syscall(2): some programs make these calls by number.
+//! syscall(2), with which some programs make these calls by number.
 
 use libc::{c_int, c_long, c_uint, c_ulong};
 
 use crate::next::hook;
 use crate::{close, ioctl, mmap, mremap, open, paths, stat};
 
-/// A register as an address.
 fn pointer<T>(register: c_long) -> *mut T {
     std::ptr::with_exposed_provenance_mut(register.cast_unsigned() as usize)
 }
 
 hook! {
-    // See syscall(2). C declares it variadic; its arguments come in the registers
-    // of named ones (see `open`), and those that the program did not give are
-    // left-overs, passed on as the C library passes them on.
+    // See syscall(2). C declares it variadic; its arguments are in the registers of named
+    // ones (see `open`). If the program gave fewer, the other registers hold unrelated
+    // values, which are passed on as the C library does.
     fn(
         number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long
     ) -> c_long, |next| {
-        // Each takes of a register what the system call takes: an int its low half.
+        // Each function takes the part of a register that the system call takes: the low
+        // half for an int.
         let fd = a as c_int;
         #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one of them runs")]
-        // SAFETY: the same call, by its function.
+        // SAFETY: this is the same call through its function.
         let result: c_int = unsafe {
             match number {
                 libc::SYS_close => close::close(fd),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a path that the program names means.
+//! Meaning of the program's paths.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -12,23 +12,21 @@ use rustix::fs::FileType;
 use crate::device;
 use crate::memory;
 
-/// Longest path that can be of the device, with its terminator. Paths of the
+/// Longest path that can belong to the device, with its terminator, bytes. Paths in the
 /// shadow directory are far shorter.
 pub(crate) const PATH_BYTES: usize = 512;
 
-/// Where a call with a path goes.
+/// Target of a call with a path.
 #[expect(
     clippy::large_enum_variant,
     reason = "lives for one call, and nothing is to be allocated"
 )]
 pub(crate) enum PathTarget {
-    /// The device node.
     Node,
-    /// Something in the shadow directory.
     Shadow(ShadowPath),
-    /// The kernel's file of fences that a program signals itself.
+    /// The kernel's sw_sync file, for fences that a program signals itself.
     SwSync,
-    /// Nothing of the device: the next library answers.
+    /// Anything else: the next library handles it.
     Other,
 }
 
@@ -38,7 +36,8 @@ pub(crate) struct ShadowPath {
 }
 
 impl ShadowPath {
-    /// The shadow of an absolute path; `None` without a server.
+    /// The path in the shadow directory for an absolute path; `None` without a server, or
+    /// if it is too long.
     pub(crate) fn of(path: &[u8]) -> Option<Self> {
         let root = device::shadow_root()?;
         let mut bytes = [0; PATH_BYTES];
@@ -60,8 +59,8 @@ impl ShadowPath {
     }
 }
 
-/// Looks what `path` means, if it is relative in the directory `dirfd`.
-/// Leaves `errno` alone.
+/// Finds the target of `path`, which may be relative to the directory `dirfd`. Does not
+/// change `errno`.
 pub(crate) fn target(dirfd: c_int, path: *const c_char) -> PathTarget {
     crate::guard::look(PathTarget::Other, || find(dirfd, path))
 }
@@ -75,8 +74,8 @@ fn find(dirfd: c_int, path: *const c_char) -> PathTarget {
     let len = if path.first() == Some(&b'/') {
         plain(path, &mut absolute, is_directory)
     } else if path.ends_with(NODE_NAME) {
-        // Only a node can be meant: what else is in the shadow directory is
-        // found there by whoever has it open.
+        // Only the node needs this: other files of the shadow directory are found through a
+        // descriptor of a directory there.
         let mut joined = [0; PATH_BYTES];
         join(dirfd, path, &mut joined).and_then(|joined| plain(joined, &mut absolute, is_directory))
     } else {
@@ -88,7 +87,7 @@ fn find(dirfd: c_int, path: *const c_char) -> PathTarget {
     match path_kind(path) {
         PathKind::Node => PathTarget::Node,
         PathKind::Shadow => ShadowPath::of(path).map_or(PathTarget::Other, PathTarget::Shadow),
-        // A system that shows the device has its own, or none.
+        // With a real device the system's own sw_sync is used, if it has one.
         PathKind::SwSync if device::shadow_root().is_some_and(|root| !root.is_empty()) => {
             PathTarget::SwSync
         }
@@ -96,8 +95,7 @@ fn find(dirfd: c_int, path: *const c_char) -> PathTarget {
     }
 }
 
-/// Whether a path is of a directory that is no link: that what follows it by
-/// `..` is its parent.
+/// Whether a path is a directory and no link, so that a following `..` is its parent.
 fn is_directory(path: &[u8]) -> bool {
     let found = match path_kind(path) {
         PathKind::Node => return false,
@@ -110,8 +108,8 @@ fn is_directory(path: &[u8]) -> bool {
     found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory)
 }
 
-/// The directory and the relative path as one; a directory in the shadow
-/// directory as what it is the shadow of.
+/// Joins the directory and the relative path. A directory in the shadow directory counts as
+/// the directory that it shadows.
 fn join<'a>(dirfd: c_int, path: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut link = [0; PATH_BYTES];
     let directory = directory(dirfd, &mut link)?;
@@ -126,10 +124,10 @@ fn join<'a>(dirfd: c_int, path: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
     out.get(..len)
 }
 
-/// The path of a directory by its descriptor.
+/// The path of a directory, from its descriptor.
 pub(crate) fn directory(dirfd: c_int, out: &mut [u8]) -> Option<&[u8]> {
     const PREFIX: &[u8] = b"/proc/self/fd/";
-    // With a terminator behind the longest number.
+    // With a terminator after the longest number.
     let mut name = [0; PREFIX.len() + DIGITS + 1];
     let link: &[u8] = if dirfd == libc::AT_FDCWD {
         b"/proc/self/cwd\0"
@@ -146,18 +144,15 @@ pub(crate) fn directory(dirfd: c_int, out: &mut [u8]) -> Option<&[u8]> {
     out.get(..len)
 }
 
-/// The node's own place in the shadow directory.
 pub(crate) fn node_shadow() -> Option<ShadowPath> {
     ShadowPath::of(NODE)
 }
 
-/// Whether a descriptor of the program is one of the device. Leaves `errno`
-/// alone.
+/// Whether a descriptor of the program is one of the device. Does not change `errno`.
 pub(crate) fn is_device(fd: c_int) -> bool {
     if fd < 0 {
         return false;
     }
-    // SAFETY: of a number that is not open the kernel says so; nothing else
-    // is done with it.
+    // SAFETY: only the kernel uses the number, and returns an error if it is not open.
     npu_wire::is_device(unsafe { BorrowedFd::borrow_raw(fd) })
 }

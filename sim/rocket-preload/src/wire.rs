@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of which one part lies in the program's memory, at an address that
-//! may be wrong.
+//! Messages with one part in the program's memory, at an address that may be invalid.
 //!
-//! The kernel copies that part: to a bad address it says `EFAULT`, as to an
-//! ioctl's. (qemu-user sends and receives the good parts only, which shows in
-//! the length.)
+//! The kernel copies that part and returns `EFAULT` for a bad address, as for an ioctl.
+//! (qemu-user sends and receives only the valid parts, which shows in the length.)
 
 use std::io::{IoSlice, IoSliceMut};
 use std::marker::PhantomData;
@@ -15,7 +13,7 @@ use libc::c_void;
 use npu_wire::{WireError, receive_parts, send_parts};
 use rustix::io::Errno;
 
-/// Memory of the program, to be read: at any address, as the kernel does it.
+/// Memory of the program to read, at any address: only the kernel accesses it.
 #[derive(Clone, Copy)]
 pub(crate) struct ClientMemory {
     pub(crate) addr: u64,
@@ -34,8 +32,8 @@ impl ClientMemory {
     }
 }
 
-/// Memory that may be written, by what [`Room::at`]'s caller says, or that is
-/// not mapped.
+/// Memory that may be written, as the caller of [`Room::at`] promises, or that is not
+/// mapped.
 pub(crate) struct Room<'a> {
     memory: ClientMemory,
     lent: PhantomData<&'a mut [u8]>,
@@ -52,13 +50,12 @@ impl<'a> Room<'a> {
             addr: bytes.as_mut_ptr().expose_provenance() as u64,
             len: bytes.len(),
         };
-        // SAFETY: borrowed, alone, for as long.
+        // SAFETY: the bytes are mutably borrowed for that time.
         unsafe { Self::at(memory) }
     }
 
     /// # Safety
-    /// For as long as this is used, what of the memory is mapped may be
-    /// written.
+    /// While this is in use, the mapped parts of the memory may be written.
     pub(crate) unsafe fn at(memory: ClientMemory) -> Self {
         Self {
             memory,
@@ -71,24 +68,24 @@ impl<'a> Room<'a> {
     }
 }
 
-/// Sends `head`, a part of the program's memory and descriptors as one message.
+/// Sends one message: `head`, a part of the program's memory, and descriptors.
 ///
 /// # Errors
-/// `EFAULT` if that part cannot be read; then nothing is sent. `ENODEV` if the
-/// other side is gone.
+/// `EFAULT` if that part cannot be read; then nothing is sent. `ENODEV` if the other side
+/// has closed the connection.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     head: &[u8],
     memory: ClientMemory,
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
-    // SAFETY: the same structure, by what `IoSlice` guarantees. Nobody follows
-    // the address but the kernel, which checks it, and only reads.
+    // SAFETY: `IoSlice` guarantees the same layout. Only the kernel follows the address: it
+    // checks it, and only reads.
     let memory = unsafe { transmute::<libc::iovec, IoSlice<'_>>(memory.part()?) };
     send_parts(socket, &[IoSlice::new(head), memory], descriptors).map_err(errno)
 }
 
-/// A failure of the wire as an errno.
+/// Converts an error of the connection to an errno.
 pub(crate) fn errno(error: WireError) -> Errno {
     match error {
         WireError::Os(errno) => errno,
@@ -97,14 +94,13 @@ pub(crate) fn errno(error: WireError) -> Errno {
     }
 }
 
-/// One message received.
 pub(crate) struct ReceivedMessage {
-    /// Its bytes, as far as there was room.
+    /// Bytes received, at most the room.
     pub(crate) len: usize,
     pub(crate) descriptor: Option<OwnedFd>,
 }
 
-/// Looks at the first bytes of the next message, which stays.
+/// Reads the first bytes of the next message, and leaves the message in the queue.
 ///
 /// # Errors
 /// `EINTR` if a signal handler ran that does not restart system calls.
@@ -117,7 +113,7 @@ pub(crate) fn peek(socket: BorrowedFd<'_>, head: &mut [u8]) -> Result<usize, Err
     }
 }
 
-/// As [`peek`], without waiting.
+/// Like [`peek`], without waiting.
 ///
 /// # Errors
 /// `EAGAIN` if there is no message.
@@ -131,19 +127,18 @@ pub(crate) fn look(socket: BorrowedFd<'_>, head: &mut [u8]) -> Result<usize, Err
     }
 }
 
-/// What is told, once, of a server that closed its end with a message of ours
-/// unread, such as that a signal came: ahead of the result, which is still in
-/// the queue (Linux net/unix/af_unix.c). Without a
-/// result the next answer is the end of the connection.
+/// The kernel returns this error once if the server has closed its end with an unread
+/// message of ours, such as a signal's (Linux net/unix/af_unix.c). It comes before the
+/// result, which is still in the queue. If there is no result, the next receive returns the
+/// end of the connection.
 const RESET: Errno = Errno::CONNRESET;
 
-/// Takes the message that a failed [`receive`] left in the queue: the kernel
-/// refuses an address beyond user space before it takes the message, and a page
-/// that is not mapped after that. The server sends no other message before it has
-/// an answer.
+/// Removes the message that a failed [`receive`] left in the queue. The kernel refuses an
+/// address beyond user space before it takes the message, and an unmapped page after it.
+/// The server sends no other message before it has an answer.
 fn discard(socket: BorrowedFd<'_>, head: &mut [u8]) {
     if look(socket, head).is_ok_and(|len| len > 0) {
-        // If it fails the call that follows fails in the same way.
+        // If this fails, the next call fails in the same way.
         let _ = receive_parts(socket, &mut [IoSliceMut::new(head)]);
     }
 }
@@ -151,16 +146,16 @@ fn discard(socket: BorrowedFd<'_>, head: &mut [u8]) {
 /// Receives a message: its first bytes into `head`, the others into `room`.
 ///
 /// # Errors
-/// `EFAULT` if that cannot be written; the message is gone all the same.
+/// `EFAULT` if `room` cannot be written; the message is removed nevertheless.
 pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     head: &mut [u8],
     room: Room<'_>,
 ) -> Result<ReceivedMessage, Errno> {
     let received = loop {
-        // SAFETY: the same structure, by what `IoSliceMut` guarantees. Nobody
-        // follows the address but the kernel, which checks it; what is mapped
-        // there may be written, by what `Room::at`'s caller says.
+        // SAFETY: `IoSliceMut` guarantees the same layout. Only the kernel follows the
+        // address, which it checks. The caller of `Room::at` has promised that the mapped
+        // parts may be written.
         let room = unsafe { transmute::<libc::iovec, IoSliceMut<'_>>(room.memory.part()?) };
         match receive_parts(socket, &mut [IoSliceMut::new(head), room]) {
             Err(Errno::INTR | RESET) => (),
@@ -171,7 +166,7 @@ pub(crate) fn receive(
             other => break other?,
         }
     };
-    // What else a server sends is closed here.
+    // Any second descriptor is closed here.
     let [descriptor, _] = received.descriptors;
     Ok(ReceivedMessage {
         len: received.len,

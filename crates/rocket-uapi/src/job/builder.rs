@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Putting a job together, and refusing what could not end well.
+//! The job builder, which refuses jobs that would be dropped or leave their buffers.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::raw_job::RawTask;
 use crate::sync_file::SyncFile;
 use crate::units::Handle;
 
-/// A job that can be submitted: programs, and the buffers they stay within.
+/// A job that can be submitted: programs with the buffers that contain all their accesses.
 #[must_use = "a job does nothing until it is submitted"]
 #[derive(Debug)]
 pub struct Job {
@@ -26,12 +26,12 @@ pub struct Job {
     pub(super) writes: Vec<Bo>,
     pub(super) shared_reads: Vec<DmaBuf>,
     pub(super) shared_writes: Vec<DmaBuf>,
-    /// What it waits for besides the fences of its buffers.
+    /// Fences that the job waits for besides those of its buffers.
     pub(super) after: Vec<SyncFile>,
 }
 
 impl Job {
-    /// A job to be filled, for `device`.
+    /// A builder of an empty job for `device`.
     #[must_use]
     pub fn builder(device: &Device) -> JobBuilder {
         JobBuilder {
@@ -47,8 +47,8 @@ impl Job {
         }
     }
 
-    /// The buffers, back from a job that was not submitted: those that it would
-    /// have read, and those that it would have written.
+    /// Returns the buffers of a job that was not submitted: those it reads, then those it
+    /// writes.
     #[must_use]
     pub fn into_bos(self) -> (Vec<Bo>, Vec<Bo>) {
         (self.reads, self.writes)
@@ -73,9 +73,9 @@ impl Job {
     }
 }
 
-/// Collects a job's programs and buffers. Frozen buffers may be named as often
-/// as it is convenient, program buffers included; owned ones cannot be named
-/// twice, since they are moved in.
+/// Collects a job's programs and buffers. A frozen buffer, such as a program buffer, may be
+/// listed any number of times. An owned buffer cannot be listed twice, because it is moved
+/// in.
 #[derive(Debug)]
 pub struct JobBuilder {
     device: Device,
@@ -90,7 +90,7 @@ pub struct JobBuilder {
 }
 
 impl JobBuilder {
-    /// Runs all programs of `programs`, in order.
+    /// Adds all programs of `programs`, in order.
     #[must_use]
     pub fn program(mut self, programs: &ProgramBo) -> Self {
         self.frozen.push(programs.bo().clone());
@@ -98,7 +98,7 @@ impl JobBuilder {
         self
     }
 
-    /// Runs one program of `programs`.
+    /// Adds one program of `programs`.
     #[must_use]
     pub fn task(mut self, programs: &ProgramBo, index: usize) -> Self {
         if let Some(program) = programs.programs().get(index) {
@@ -135,37 +135,36 @@ impl JobBuilder {
         self
     }
 
-    /// Lets the programs read `bo`, which others have too, and has the job wait
-    /// for whoever writes it. An imported one only orders the job.
+    /// Lets the programs read the shared `bo`, and makes the job wait for all its writers.
+    /// An imported `bo` only orders the job.
     #[must_use]
     pub fn reads_shared(mut self, bo: &DmaBuf) -> Self {
         self.shared_reads.push(bo.clone());
         self
     }
 
-    /// Lets the programs write (and read) `bo`, which others have too; has the
-    /// job wait for whoever uses it, and others wait for the job. An imported
-    /// one only orders the job.
+    /// Lets the programs write (and read) the shared `bo`. The job waits for all its users,
+    /// and later users wait for the job. An imported `bo` only orders the job.
     #[must_use]
     pub fn writes_shared(mut self, bo: &DmaBuf) -> Self {
         self.shared_writes.push(bo.clone());
         self
     }
 
-    /// Has the job wait for `fence`, whatever it stands for. A fence that never
-    /// ends keeps the job, and all later ones of its file, from running. SUBMIT
-    /// exports the job's page for it, as [`crate::PendingJob::fence`] does.
+    /// Makes the job wait for `fence`, from any driver. A fence that never signals blocks
+    /// the job and all later jobs of its file. For this SUBMIT exports the job's page, as
+    /// [`crate::PendingJob::fence`] does.
     #[must_use]
     pub fn after(mut self, fence: SyncFile) -> Self {
         self.after.push(fence);
         self
     }
 
-    /// Checks the job.
+    /// Checks the job and builds it.
     ///
     /// # Errors
-    /// When the driver would drop the job silently, or a program reaches
-    /// outside the job's buffers.
+    /// The driver would drop the job silently, or a program accesses memory outside the
+    /// job's buffers.
     pub fn build(self) -> Result<Job, BuildError> {
         if let Some(refusal) = self.refusal.clone().or_else(|| self.check().err()) {
             return Err(BuildError {
@@ -193,7 +192,8 @@ impl JobBuilder {
             count => return Err(Refusal::TooManyPrograms { count }),
         }
         for (index, program) in self.programs.iter().enumerate() {
-            // `ProgramBo` makes no others; the driver would drop the job.
+            // `ProgramBo` makes only valid programs; the driver would drop a job with
+            // another.
             ProgramError::check(index, program.task.words as usize)?;
         }
         if self.writes.is_empty() && self.shared_writes.is_empty() {
@@ -224,8 +224,8 @@ impl JobBuilder {
                 return Err(Refusal::ForeignBo { handle });
             }
         }
-        // Ownership makes this impossible for what is moved in; shared buffers,
-        // and a backend that gives one handle twice, are caught here.
+        // Buffers that are moved in cannot repeat. This catches shared buffers, and a
+        // backend that returns a handle twice.
         let mut seen: BTreeSet<Handle> = self.frozen.iter().map(FrozenBo::handle).collect();
         for (handle, _) in owned {
             if !seen.insert(handle) {
@@ -251,7 +251,7 @@ impl JobBuilder {
     }
 }
 
-/// The shared objects that programs have addresses for.
+/// The shared objects that programs can address.
 fn addressable(shared: &[DmaBuf]) -> impl Iterator<Item = &Bo> {
     shared.iter().filter_map(DmaBuf::addressable)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs into the driver's hands: the one place where the safe interface
-//! promises what a program may touch.
+//! Submission of checked jobs: the only place where the safe interface promises which
+//! memory a program may access.
 
 use super::builder::Job;
 use super::witness::Witness;
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::raw_job::{RawJob, RawTask};
 use crate::units::Handle;
 
-/// The lists of one job.
+/// Tasks and handles of one job, with its witness.
 struct Lists {
     tasks: Vec<RawTask>,
     reads: Vec<Handle>,
@@ -33,7 +33,7 @@ impl Lists {
     }
 }
 
-/// Gives the jobs' buffers to the NPU, then the jobs to the driver, in one SUBMIT.
+/// Prepares the jobs' buffers for the NPU, then submits the jobs in one SUBMIT.
 pub(super) fn hand_over(device: &Device, jobs: &[(Job, Witness)]) -> Result<(), Error> {
     let lists: Vec<_> = jobs.iter().map(Lists::new).collect();
     let raw: Vec<_> = lists
@@ -56,18 +56,22 @@ pub(super) fn hand_over(device: &Device, jobs: &[(Job, Witness)]) -> Result<(), 
         let mut after = job.after.iter();
         after.try_for_each(|fence| witness.hold_for(fence))?;
     }
-    // SAFETY: the words are those of linked programs in frozen BOs, which
-    // nobody changes. `JobBuilder::build` checked that each byte that an
-    // engine can reach by their register values lies in a BO of the job, and a
-    // written one in a BO that it lists as written (the words themselves, with
-    // the one that a fetch in pairs may read behind them, lie in the program
-    // BO). The witness's words, which nobody changes either, lie with all that
-    // its program writes in its page, which is listed as written; what it reads
-    // lies in a BO that is listed as read, that nobody has a reference to, and
-    // that is closed with the file, which the job's BOs keep open. The job
-    // owns the written BOs and the page; whoever calls holds it until it has
-    // ended, or leaks it, so no guard and no other job can exist meanwhile; of
-    // shared BOs, which it keeps alive, there are no guards at all. All
-    // BOs belong to `device`'s file, in whose addresses the programs are.
+    // SAFETY: the words belong to linked programs in frozen BOs, which nobody changes. From
+    // their register values `JobBuilder::build` has checked that each byte that an engine
+    // can reach lies in a BO of the job, and each byte that it can write in a BO that the
+    // job lists as written. The words lie in the program BO, with the extra word that a
+    // fetch in pairs may read.
+    //
+    // The witness: nobody changes its words either. They lie in its page, and so does all
+    // that its program writes; the page is listed as written. Its program reads a BO that
+    // is listed as read, has no reference, and is closed with the file, which the job's BOs
+    // keep open.
+    //
+    // Aliasing: the job owns the written BOs and the page. The caller keeps the job until
+    // it has ended, or leaks it, so no guard and no other job of these BOs exists
+    // meanwhile. The job keeps its shared BOs alive, and those have no guards.
+    //
+    // Addresses: all BOs belong to `device`'s file, and the programs use the addresses of
+    // that file.
     unsafe { device.file().submit(&raw) }
 }

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pages of jobs that have ended, for jobs to come.
+//! Witness pages of ended jobs, kept for later jobs.
 
 use crate::raw_job::RawTask;
 use crate::rocket_file::RawBo;
 use crate::units::Handle;
 
-/// The witness program of one page, and what it writes there.
+/// The witness program of one page, with its operands and the place of its result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) task: RawTask,
-    /// What it multiplies.
+    /// The buffer object of the operands.
     pub(super) operands: Handle,
     /// Offset of the atom that the program writes last.
     pub(super) atom: usize,
 }
 
-/// A page that no job has, kept by its file. It does not keep the file.
+/// A witness page without a job. The file keeps it; the page holds no reference to the
+/// file.
 #[derive(Debug)]
 pub(crate) struct IdleWitness {
     pub(crate) raw: RawBo,

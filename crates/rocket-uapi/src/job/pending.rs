@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs that the driver has. How it is known that they ran is in
-//! `submission.rs`.
+//! Submitted jobs. `submission.rs` determines whether they ran.
 
 use std::mem;
 use std::thread;
@@ -14,43 +13,40 @@ use crate::error::{Call, Error};
 use crate::sync_file::SyncFile;
 use crate::units::Deadline;
 
-/// How long dropping a pending job waits for it: several times the driver's
-/// limit of 500 ms a job, for those before it in the queue.
+/// Longest wait when a pending job is dropped: several times the driver's limit of 500 ms a
+/// job, because earlier jobs may be queued.
 const DROP_WAIT: Duration = Duration::from_secs(5);
 
-/// Pause before PREP_BO is asked again where it failed. Waiting must not spin.
+/// Pause before a failed PREP_BO is repeated, so that the wait does not spin.
 const POLL: Duration = Duration::from_millis(1);
 
-/// The buffers of a job that has ended, in the order in which the builder got
-/// them.
+/// The buffers of an ended job, in the order in which the builder got them.
 #[derive(Debug, Default)]
 pub struct FinishedJob {
-    /// Buffers that it read.
+    /// Buffers that the job read.
     pub reads: Vec<Bo>,
-    /// Buffers that it wrote.
+    /// Buffers that the job wrote.
     pub writes: Vec<Bo>,
 }
 
-/// A job that the driver has.
+/// A submitted job.
 ///
-/// It owns its buffers, because the NPU may still touch them. Dropping it waits
-/// for its end, up to five seconds, unless the device is gone; if that does not
-/// come, the buffers are leaked, because memory under a running DMA must not be
-/// reused.
+/// It owns its buffers, because the NPU may still access them. Dropping it waits up to five
+/// seconds for the job's end, unless the device is gone. If the job does not end, the
+/// buffers are leaked, because memory under a running DMA must not be reused.
 #[must_use = "dropping a pending job waits for it and throws its results away"]
 #[derive(Debug)]
 pub struct PendingJob {
-    /// None once the job has ended and its buffers are given back.
+    /// `None` once the job has ended and its buffers are returned.
     pub(super) submission: Option<Submission>,
 }
 
 impl Device {
-    /// Hands jobs to the driver in one call. The driver keeps them in order and,
-    /// as long as one of them is unfinished, on one core.
+    /// Submits jobs in one call. The driver keeps them in order and, while one of them is
+    /// unfinished, on one core.
     ///
     /// # Errors
-    /// When the driver refuses the call; the jobs, none of which runs, come
-    /// back with the error.
+    /// The driver refuses the call. No job runs, and the error returns the jobs.
     pub fn submit(&self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, SubmitError> {
         if jobs.is_empty() {
             return Ok(Vec::new());
@@ -64,28 +60,25 @@ impl Device {
 }
 
 impl PendingJob {
-    /// The end of the job as a fence that can be passed on: for other jobs to
-    /// wait for ([`crate::JobBuilder::after`]), for other devices, for event
-    /// loops.
+    /// A fence for the end of the job, to pass on: to other jobs
+    /// ([`crate::JobBuilder::after`]), other devices or event loops.
     ///
-    /// It tells when the job ends and, if it was taken before that, whether it
-    /// was killed. It does not tell whether it ran at all: a job that the driver
-    /// dropped has a fence that is signalled.
+    /// The fence signals when the job ends. If you took it before that, it also reports
+    /// whether the driver killed the job. It does not report whether the job ran: the fence
+    /// of a dropped job is signalled.
     ///
-    /// This exports the job's page. If the process is killed before the job has
-    /// ended and was waited for, kernels of today use freed memory
-    /// ([`Bo::export`]).
+    /// This exports the job's page. If the process is then killed before it has waited for
+    /// the job's end, current kernels use freed memory ([`Bo::export`]).
     ///
     /// # Errors
-    /// The backend has no sync_files; no file descriptor left.
+    /// The device has no sync_files; no file descriptor left.
     pub fn fence(&self) -> Result<SyncFile, Error> {
-        // Only within `wait`, which takes the job with it, there is none.
+        // The submission is only missing within `wait`, which consumes the job.
         let call = Call::ExportSyncFile;
         let none = Error::Unsupported { call };
         self.submission.as_ref().ok_or(none)?.witness.fence()
     }
 
-    /// The parts of a job that has ended.
     pub(super) fn finish(&mut self) -> FinishedJob {
         let finished = self.submission.take().map(Submission::finish);
         let (reads, writes) = finished.unwrap_or_default();
@@ -102,9 +95,9 @@ impl Drop for PendingJob {
         loop {
             match submission.wait(until) {
                 Ok(()) => break drop(submission.finish()),
-                // Nobody will ever tell. GEM_CLOSE fails likewise, so memory
-                // and addresses stay the kernel's until it has closed the
-                // file, and no other buffer gets them.
+                // The end of the job will never be known. GEM_CLOSE fails too, so the
+                // kernel keeps memory and addresses until it has closed the file, and no
+                // other buffer gets them.
                 Err(Error::DeviceGone { .. }) => break submission.job.device.note_end(),
                 Err(error) if until.has_passed() || matches!(error, Error::TimedOut { .. }) => {
                     tracing::error!(

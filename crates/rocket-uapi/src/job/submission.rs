@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job in the driver's hands, and what became of it.
+//! A submitted job, and how it ended.
 //!
-//! SUBMIT returns 0 for a job that the driver drops, and PREP_BO returns 0 for
-//! one that it killed. The **witness** proves that a job ran: one more task at
-//! its end, which runs only after all others (`witness.rs`). Two observations
-//! name the reason where it did not run:
+//! SUBMIT returns 0 for a job that the driver drops, and PREP_BO returns 0 for a job that
+//! it killed. The **witness** proves that a job ran: one more task at its end, which runs
+//! only after all others (`witness.rs`). If it did not run, two observations give the
+//! reason:
 //!
-//! * **PREP_BO right after SUBMIT**, without waiting. If the job's page is busy,
-//!   the driver took the job. If it is idle, the job was quick, or there never
-//!   was one.
-//! * **The clock.** The driver does not kill before 500 ms, so a job that ended
+//! * **PREP_BO right after SUBMIT**, without waiting. If the job's page is busy, the driver
+//!   accepted the job. If it is idle, the job was quick, or was dropped.
+//! * **The clock.** The driver does not kill a job before 500 ms, so a job that ended
 //!   earlier was not killed.
 //!
-//! A fence would tell of a kill too, but userspace gets it by an export of a
-//! buffer object only, and kernels of today use freed memory when a process is
-//! killed that ever exported one (docs/uapi.md).
+//! A fence would report a kill too, but userspace gets it only by exporting a buffer
+//! object. Current kernels use freed memory if a process is killed after an export
+//! (docs/uapi.md).
 
 use std::time::Instant;
 
@@ -32,39 +31,35 @@ use crate::units::Deadline;
 #[derive(Debug, Error)]
 #[error("none of {} jobs was submitted: {source}", jobs.len())]
 pub struct SubmitError {
-    /// What the driver said to SUBMIT.
+    /// The error of SUBMIT.
     #[source]
     pub source: Error,
-    /// The jobs, as they were.
+    /// The jobs, unchanged.
     pub jobs: Vec<Job>,
 }
 
-/// A job that the driver got.
+/// A job that SUBMIT handed to the driver.
 #[derive(Debug)]
 pub(super) struct Submission {
     pub(super) job: Job,
     pub(super) witness: Witness,
-    /// Whether the driver is known to have taken it.
+    /// Whether the driver is known to have accepted the job.
     is_accepted: bool,
-    /// A time just before SUBMIT, from which the driver's limit is counted.
+    /// A time just before SUBMIT, from which the driver's time limit is counted.
     since: Instant,
 }
 
-/// What became of a job that has ended, or never was.
+/// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobEnd {
-    /// All of it ran.
     Ran,
-    /// The driver never took it.
     Dropped,
-    /// The driver killed it.
     Killed,
-    /// It did not run to its end: one of the two.
     DroppedOrKilled,
 }
 
 impl Submission {
-    /// Hands `jobs`, at least one, to the driver.
+    /// Submits `jobs`, at least one.
     pub(super) fn start(device: &Device, jobs: Vec<Job>) -> Result<Vec<Self>, SubmitError> {
         let witnesses = match witnesses(device, &jobs) {
             Ok(witnesses) => witnesses,
@@ -76,7 +71,7 @@ impl Submission {
             let jobs = handed.into_iter().map(|(job, _)| job).collect();
             return Err(SubmitError { source, jobs });
         }
-        // Asked before anything slower, and in the order in which they end.
+        // Look before anything slower, and in the order in which the jobs end.
         let submitted = handed.into_iter().map(|(job, witness)| Self {
             is_accepted: witness.was_accepted(),
             job,
@@ -86,15 +81,15 @@ impl Submission {
         Ok(submitted.collect())
     }
 
-    /// Waits for the end, and tells what it was. Gives what the job wrote to the
-    /// CPU.
+    /// Waits for the end, and returns how the job ended. Prepares the written buffers for
+    /// the CPU.
     pub(super) fn end(&self, until: Deadline) -> Result<JobEnd, Error> {
         let (job, witness) = (&self.job, &self.witness);
         if job.writes.is_empty() {
             witness.wait(until)?;
         }
-        // One fence for all: the first wait is the wait, the others only give
-        // the buffers to the CPU.
+        // All written buffers carry the same fence: only the first call waits, the others
+        // only prepare their buffers for the CPU.
         job.writes.iter().try_for_each(|bo| bo.prepare(until))?;
         let was_killed = job.device.file().was_killed(witness.handle(), self.since);
         Ok(match (was_killed, self.is_accepted) {
@@ -106,12 +101,11 @@ impl Submission {
         })
     }
 
-    /// Waits for the end, whatever it is.
     pub(super) fn wait(&self, until: Deadline) -> Result<(), Error> {
         self.witness.wait(until)
     }
 
-    /// The buffers of a job that has ended: those it read, and those it wrote.
+    /// Returns the buffers of an ended job: those it read, then those it wrote.
     pub(super) fn finish(self) -> (Vec<Bo>, Vec<Bo>) {
         self.job.device.note_end();
         self.witness.give_back();
@@ -119,7 +113,6 @@ impl Submission {
     }
 }
 
-/// A page for each job.
 fn witnesses(device: &Device, jobs: &[Job]) -> Result<Vec<Witness>, Error> {
     if jobs.iter().any(|job| !job.device.is_same_file(device)) {
         return Err(Error::OtherDevice);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the wait for a job ends.
+//! The wait for a job, and its errors.
 
 use thiserror::Error;
 
@@ -12,8 +12,8 @@ impl PendingJob {
     /// Waits for the job's end and proves that it ran.
     ///
     /// # Errors
-    /// When it was killed or dropped, when it has not ended at the deadline,
-    /// or when the device does not say. Buffers, or the job, come back.
+    /// The driver killed or dropped the job; the job has not ended at the deadline; the
+    /// device does not answer. The error returns the buffers, or the job.
     pub fn wait(mut self, until: Deadline) -> Result<FinishedJob, WaitError> {
         let Some(submission) = &self.submission else {
             return Ok(FinishedJob::default());
@@ -34,51 +34,50 @@ impl PendingJob {
     }
 }
 
-/// A job whose result cannot be used, or is not there yet.
+/// Why a job has no usable result, or none yet.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// Not finished at the deadline. Wait again.
+    /// The job has not ended at the deadline. Wait again.
     #[error("the job had not ended at the deadline; wait again, or drop it and give it up")]
     TimedOut {
-        /// The job, which goes on.
+        /// The job, which continues.
         job: Box<PendingJob>,
     },
-    /// The driver took it and ended it early. Proof: the job's page was busy after
-    /// SUBMIT, and its last task did not run. Kernels up to 7.0 do not tell the two
-    /// causes apart: where power or IOMMU fail, their fence never signals, and the
-    /// same timeout ends the job.
+    /// The driver accepted the job and ended it early. Proof: the job's page was busy after
+    /// SUBMIT, and its last task did not run. Kernels up to 7.0 do not distinguish two
+    /// causes. If power or IOMMU fail, their fence never signals, and the same timeout as
+    /// for a hang ends the job.
     #[error(
         "the driver ended the job before its last task: either the job hung or ran for longer \
          than the driver's 500 ms, or the driver could not power the NPU or attach its IOMMU; \
          the kernel log tells which (`dmesg | grep -i -e rocket -e iommu`)"
     )]
     Killed {
-        /// The buffers; contents of written ones are unspecified.
+        /// The buffers; the contents of written buffers are unspecified.
         job: FinishedJob,
     },
-    /// The driver dropped it before it ran. Proof: it was not busy after SUBMIT,
-    /// it was over too early for a kill, and its last task did not run.
+    /// The driver dropped the job before it ran. Proof: its page was not busy after SUBMIT,
+    /// the job ended too early for a kill, and its last task did not run.
     #[error(
         "the driver accepted the job and did not run it: it was idle right after SUBMIT, and its \
          last task did not run"
     )]
     Dropped {
-        /// The buffers; contents of written ones are unspecified.
+        /// The buffers; the contents of written buffers are unspecified.
         job: FinishedJob,
     },
-    /// It did not run to its end, and this process looked too late to say more:
-    /// it was dropped, or killed.
+    /// The driver dropped or killed the job; this process looked too late to distinguish
+    /// the two.
     #[error("the driver accepted the job and did not run it to its end: it dropped or killed it")]
     DroppedOrKilled {
-        /// The buffers; contents of written ones are unspecified.
+        /// The buffers; the contents of written buffers are unspecified.
         job: FinishedJob,
     },
-    /// The device did not answer a question about the job. The job may still
-    /// run; wait again.
+    /// The device did not report the state of the job. The job may still run; wait again.
     #[error("the state of the job could not be learnt: {source}")]
     Device {
-        /// What the device said to the question.
+        /// Why the state is unknown.
         #[source]
         source: Error,
         /// The job, which may still run.
@@ -87,7 +86,7 @@ pub enum WaitError {
 }
 
 impl WaitError {
-    /// The buffers, where the job has ended.
+    /// The buffers, if the job has ended.
     #[must_use]
     pub fn into_finished(self) -> Option<FinishedJob> {
         match self {

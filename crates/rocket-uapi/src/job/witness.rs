@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page of a job: what the driver is asked about, and what can prove that
-//! all of the job ran.
+//! The witness page of a job: a buffer object of one page that carries the job's fence and
+//! the proof that the whole job ran.
 //!
-//! Each job lists one page of its own as written, so that the job's fence, and
-//! no other, is on it. PREP_BO of a page passes a page through the caches, where
-//! that of an output passes the whole output, also while it is busy.
+//! Each job lists a separate page as written, so the page carries only that job's fence.
+//! PREP_BO maintains the caches of a whole object, even while it is busy: here one page, on
+//! an output the whole output.
 //!
-//! The page holds a program too, the **witness**: the smallest product of ones,
-//! into zeroes. The ones are the file's, in a buffer object that no call passes through
-//! the caches any more, with room behind them for a fetch that reads on. As the last task of a job it runs when all others have ended
-//! (the driver starts a task at the interrupt of the one before it), and a kill
-//! drops what has not run. So its result is there if the whole job ran, and
-//! cannot be there otherwise.
+//! The page also holds a program, the **witness**: the smallest matmul of ones, which
+//! overwrites zeroes. Its operands lie in a buffer object of the file that no later PREP_BO
+//! or FINI_BO touches, with slack behind them.
+//!
+//! The witness is the last task of its job. The driver starts a task at the interrupt of
+//! the task before, so the witness runs after all others. A kill drops the tasks that have
+//! not run. So the result is there if and only if the whole job ran.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,11 +31,12 @@ use crate::raw_job::RawTask;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle, PAGE_BYTES};
 
-/// The page's layout: words, then the result.
+/// Offset of the result in the page; the program's words lie before it.
 const C_OFFSET: usize = 3 << 10;
-/// The layout of the operands, which are all ones: A, then B, in a page.
+/// Offset of operand B in the page of operands; A lies before it. Both are all ones.
 const B_OFFSET: usize = 1 << 10;
-/// What lies behind them: as far as a feature fetch may read on (E-over-read).
+/// Slack behind the operands: a feature fetch may read that far beyond its end
+/// (E-over-read).
 const SLACK: usize = ChipProfile::RK3588.cbuf_bank_bytes as usize;
 
 const PAGE: BufferId = BufferId(0);
@@ -52,20 +54,21 @@ const PRODUCT: MatmulTask = MatmulTask {
     c: PAGE.at(C_OFFSET as u32),
 };
 
-/// 1.0 in FP16: all elements of both operands, so that no layout matters.
+/// 1.0 in FP16, the value of all elements of both operands, so that their layout does not
+/// matter.
 const ONE: [u8; 2] = 0x3c00_u16.to_le_bytes();
 
-/// The page of a job.
+/// The witness page of a job.
 #[derive(Debug)]
 pub(crate) struct Witness {
     bo: Bo,
     place: Place,
-    /// Whether it was exported: the kernel then wants it closed soon.
+    /// Whether the page was exported. Then it must be closed soon, because of a kernel bug.
     exported: AtomicBool,
 }
 
 impl Witness {
-    /// One that the file keeps, or a new one, without a result.
+    /// Takes an idle page of the file, or makes a new one. Its result is cleared.
     pub(super) fn take(device: &Device) -> Result<Self, Error> {
         let idle = device.idle_witnesses().pop();
         let Some(IdleWitness { raw, place }) = idle else {
@@ -106,7 +109,7 @@ impl Witness {
         })
     }
 
-    /// Gives the page of a job that has ended back to the file.
+    /// Returns the page of an ended job to the file, unless it was exported.
     pub(super) fn give_back(self) {
         if !self.exported.load(Ordering::Acquire) && self.bo.is_synced() {
             let device = self.bo.device().clone();
@@ -119,17 +122,15 @@ impl Witness {
         self.bo.handle()
     }
 
-    /// The buffer object that it reads.
     pub(super) fn operands(&self) -> Handle {
         self.place.operands
     }
 
-    /// The witness as a task of the job.
     pub(super) fn task(&self) -> RawTask {
         self.place.task
     }
 
-    /// Its job is about to be submitted.
+    /// Notes that the page's job is about to be submitted.
     pub(super) fn note_writer(&self) {
         self.bo.note_writer();
     }
@@ -141,38 +142,35 @@ impl Witness {
         Ok(atom.copied().any(|byte| byte != 0))
     }
 
-    /// Whether the driver is known to have taken the job. For right after
-    /// SUBMIT.
+    /// Whether the driver is known to have accepted the job. Call it right after SUBMIT.
     pub(super) fn was_accepted(&self) -> bool {
         let accepted = self.bo.device().was_accepted(self.handle(), self.bo.len());
         accepted.unwrap_or_else(|error| {
-            // Then the job counts as one that was not seen.
+            // Treat the job as not seen by the driver.
             tracing::debug!(%error, "PREP_BO of a job's page failed");
             false
         })
     }
 
-    /// Waits for the end of the job.
     pub(super) fn wait(&self, until: Deadline) -> Result<(), Error> {
         self.bo.device().prep(self.handle(), self.bo.len(), until)
     }
 
-    /// The end of the job.
     pub(super) fn fence(&self) -> Result<SyncFile, Error> {
         self.exported.store(true, Ordering::Release);
         self.bo.fence(BufferAccess::Read)
     }
 
-    /// Has the job wait for `fence`: a job waits for all fences on what it
-    /// writes. As a reader's, it is not among those that PREP_BO looks at.
+    /// Makes the job wait for `fence`: a job waits for all fences of the BOs that it
+    /// writes. The fence is a reader's, so PREP_BO does not wait for it.
     pub(super) fn hold_for(&self, fence: &SyncFile) -> Result<(), Error> {
         self.exported.store(true, Ordering::Release);
         self.bo.add_reader(fence)
     }
 }
 
-/// The file's operands, and where they are; makes them for its first job. They stay until
-/// the file is closed, and so are mapped while any of its jobs runs.
+/// Handle and address of the file's operands, which the file's first job creates. They stay
+/// mapped until the file is closed.
 fn operands(device: &Device) -> Result<(Handle, Iova), Error> {
     let mut kept = device.witness_operands();
     if let Some(operands) = &*kept {
@@ -189,17 +187,18 @@ fn operands(device: &Device) -> Result<(Handle, Iova), Error> {
     Ok((operands.handle, operands.iova))
 }
 
-/// The register program that ends each job: a prediction of a job's time counts it. `None` if there is none, which a test excludes.
+/// The witness: the register program at the end of each job, for predictions of a job's
+/// time. `None` if it cannot be built; a test excludes that.
 #[must_use]
 pub fn witness_program() -> Option<Program> {
     let chip = &ChipProfile::RK3588;
     PRODUCT.program(chip).ok()
 }
 
-/// Operands at the second page, for a witness in the first.
+/// Address of the operands when the witness is linked; its page is at 0.
 const BEHIND: Iova = Iova(PAGE_BYTES as u32);
 
-/// What a witness may touch.
+/// The buffers that a witness may access.
 fn places(page: Iova, operands: Iova) -> [Binding; 2] {
     [(PAGE, page), (OPERANDS, operands)].map(|(id, iova)| Binding {
         id,
@@ -208,20 +207,20 @@ fn places(page: Iova, operands: Iova) -> [Binding; 2] {
     })
 }
 
-/// The witness as it is linked once; each page gets a copy of its words.
+/// The linked witness. It is linked once; each page gets a relocated copy of its words.
 struct LinkedWitness {
-    /// Its words, with offsets in their buffers in place of addresses.
+    /// Its words, with offsets into their buffers instead of addresses.
     words: Vec<Word>,
-    /// Indices of the words that hold an address, and the buffer that it is in.
+    /// Indices of the words that hold an address, each with the buffer of that address.
     addresses: Vec<(usize, BufferId)>,
-    /// Offset of the atom that it writes last.
+    /// Offset in the page of the atom that the witness writes last.
     atom: usize,
 }
 
 impl LinkedWitness {
-    /// `None` if there is none, which a test excludes.
+    /// The linked witness; `None` if it cannot be built, which a test excludes.
     fn get() -> Option<&'static Self> {
-        // Linked once, since proving what a program touches takes a while.
+        // Linked once, because computing the extents takes a while.
         static PROGRAM: OnceLock<Option<LinkedWitness>> = OnceLock::new();
         PROGRAM.get_or_init(Self::link).as_ref()
     }
@@ -244,7 +243,7 @@ impl LinkedWitness {
         })
     }
 
-    /// Its words in a page at `page`, with operands at `operands`.
+    /// Its words for a page at `page` and operands at `operands`.
     fn at(&self, page: Iova, operands: Iova) -> Vec<Word> {
         let mut words = self.words.clone();
         for &(index, buffer) in &self.addresses {

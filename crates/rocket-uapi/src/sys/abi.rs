@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Structures and request numbers, exactly as the kernel's headers have them: the one
-//! place for clients, tools and the model's driver.
+//! Structures and request numbers, exactly as the kernel's headers define them. Clients,
+//! tools and the model's driver all use this file.
 //!
-//! Sources: `include/uapi/drm/rocket_accel.h` (Linux 6.18, unchanged to 7.2),
-//! `drm.h`, `linux/dma-buf.h`, `linux/sync_file.h`, and for timelines
-//! `drivers/dma-buf/sw_sync.c`, which has no header. Sizes, alignments and
-//! offsets are asserted when this is compiled; `abi/print_abi.c` prints the
-//! same facts from the kernel's headers and `cargo xtask abi` compares.
+//! Sources: `include/uapi/drm/rocket_accel.h` (Linux 6.18, unchanged to 7.2), `drm.h`,
+//! `linux/dma-buf.h`, `linux/sync_file.h`, and for timelines `drivers/dma-buf/sw_sync.c`,
+//! which has no header. The compiler checks sizes, alignments and offsets.
+//! `abi/print_abi.c` prints the same facts from the kernel's headers, and `cargo xtask abi`
+//! compares them.
 //!
-//! A new ioctl is one number here and an answer in the model. What stands between carries
-//! requests that it does not know: the preload library and the server pass the argument
-//! there and back, and refuse with a message what would lead further into the program's
-//! memory (rocket-preload, `named.rs`). A forwarded node is spared it, with a warning. The
-//! recorder ends with an error where the driver takes it.
+//! A new ioctl needs one number here and an implementation in the model. The layers between
+//! pass on requests that they do not know:
 //!
-//! Offsets hold for 64-bit machines, which is all that the NPU is found in.
+//! * The preload library and the server copy the argument in and out. They refuse, with a
+//!   message, an argument that holds addresses of the program's memory (rocket-preload,
+//!   `named.rs`).
+//! * A forwarded node does not receive the request; a warning says so.
+//! * The recorder ends with an error if the driver accepts the request.
+//!
+//! Offsets hold for 64-bit machines, the only ones with this NPU.
 
 use rustix::fs::OFlags;
 use rustix::ioctl::{Opcode, opcode};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What is known of a structure, for comparison with the kernel's header.
+/// Layout of a structure, to compare it with the kernel's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StructLayout {
     /// Name in the kernel's header, without `struct`.
@@ -48,7 +51,7 @@ macro_rules! uapi_struct {
         pub struct $name { $( $(#[$field_doc])* pub $field: $type, )* }
 
         impl $name {
-            /// Sizes and offsets.
+            /// Layout of this structure.
             pub const LAYOUT: StructLayout = StructLayout {
                 name: $c_name,
                 size: size_of::<Self>(),
@@ -70,13 +73,13 @@ macro_rules! uapi_struct {
 uapi_struct! {
     /// Argument of CREATE_BO.
     CreateBo = "drm_rocket_create_bo", size 24, align 8 {
-        /// Bytes wanted.
+        /// Requested bytes.
         0 size: u32,
         /// Out: GEM handle.
         4 handle: u32,
-        /// Out: IOVA in this file's address space. 0 is one.
+        /// Out: IOVA in this file's address space. 0 is a valid IOVA.
         8 dma_address: u64,
-        /// Out: offset to mmap the node at.
+        /// Out: mmap offset in the node.
         16 offset: u64,
     }
 }
@@ -120,7 +123,7 @@ uapi_struct! {
         8 job_count: u32,
         /// Stride of the jobs: size of [`Job`].
         12 job_struct_size: u32,
-        /// 0.
+        /// Always 0.
         16 reserved: u64,
     }
 }
@@ -130,7 +133,7 @@ uapi_struct! {
     PrepBo = "drm_rocket_prep_bo", size 16, align 8 {
         /// GEM handle.
         0 handle: u32,
-        /// 0.
+        /// Always 0.
         4 reserved: u32,
         /// Absolute CLOCK_MONOTONIC, nanoseconds.
         8 timeout_ns: i64,
@@ -142,7 +145,7 @@ uapi_struct! {
     FiniBo = "drm_rocket_fini_bo", size 8, align 4 {
         /// GEM handle.
         0 handle: u32,
-        /// 0.
+        /// Always 0.
         4 reserved: u32,
     }
 }
@@ -156,11 +159,11 @@ uapi_struct! {
         4 version_minor: i32,
         /// Out: patch level.
         8 version_patchlevel: i32,
-        /// Padding of the C structure, without a name there.
+        /// Padding, unnamed in C.
         12 padding: u32,
-        /// In: room at `name`; out: length of the name.
+        /// In: buffer size at `name`; out: length of the name.
         16 name_len: u64,
-        /// Address of room for the name, which gets no terminator.
+        /// Address of a buffer for the name, which gets no terminator.
         24 name: u64,
         /// As `name_len`, of the date.
         32 date_len: u64,
@@ -208,7 +211,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of a dma-buf's EXPORT_SYNC_FILE (since Linux 6.0).
     ExportSyncFile = "dma_buf_export_sync_file", size 8, align 4 {
-        /// [`DMA_BUF_SYNC_READ`]: what a reader has to wait for.
+        /// [`DMA_BUF_SYNC_READ`]: fences that a reader waits for.
         0 flags: u32,
         /// Out: sync_file.
         4 fd: i32,
@@ -218,7 +221,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of a dma-buf's IMPORT_SYNC_FILE (since Linux 6.0).
     ImportSyncFile = "dma_buf_import_sync_file", size 8, align 4 {
-        /// [`DMA_BUF_SYNC_READ`]: as a reader's; [`DMA_BUF_SYNC_WRITE`]: as a
+        /// [`DMA_BUF_SYNC_READ`]: add as a reader's fence; [`DMA_BUF_SYNC_WRITE`]: as a
         /// writer's.
         0 flags: u32,
         /// sync_file.
@@ -237,31 +240,31 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of a sync_file's SYNC_IOC_MERGE.
     SyncMergeData = "sync_merge_data", size 48, align 4 {
-        /// Name of the new one.
+        /// Name of the new sync_file.
         0 name: [u8; 32],
         /// The other sync_file.
         32 fd2: i32,
         /// Out: the new sync_file.
         36 fence: i32,
-        /// 0.
+        /// Always 0.
         40 flags: u32,
-        /// 0.
+        /// Always 0.
         44 pad: u32,
     }
 }
 
 uapi_struct! {
-    /// What SYNC_IOC_FILE_INFO says of one fence.
+    /// One fence in the answer of SYNC_IOC_FILE_INFO.
     SyncFenceInfo = "sync_fence_info", size 80, align 8 {
-        /// Name of the timeline that the fence is of.
+        /// Name of the fence's timeline.
         0 obj_name: [u8; 32],
         /// Name of the driver that made the fence.
         32 driver_name: [u8; 32],
         /// 0 active, 1 signalled, negative errno.
         64 status: i32,
-        /// 0.
+        /// Always 0.
         68 flags: u32,
-        /// When it was signalled: CLOCK_MONOTONIC, nanoseconds.
+        /// Time of the signal: CLOCK_MONOTONIC, nanoseconds.
         72 timestamp_ns: u64,
     }
 }
@@ -273,13 +276,13 @@ uapi_struct! {
         0 name: [u8; 32],
         /// Out: 0 active, 1 signalled, negative errno.
         32 status: i32,
-        /// 0.
+        /// Always 0.
         36 flags: u32,
-        /// In: room at `sync_fence_info`; out: number of fences.
+        /// In: capacity of the array at `sync_fence_info`; out: number of fences.
         40 num_fences: u32,
-        /// 0.
+        /// Always 0.
         44 pad: u32,
-        /// Address of an array for the single fences.
+        /// Address of an array of [`SyncFenceInfo`], one for each fence.
         48 sync_fence_info: u64,
     }
 }
@@ -287,7 +290,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of a timeline's SW_SYNC_IOC_CREATE_FENCE.
     SwSyncCreateFence = "sw_sync_create_fence_data", size 40, align 4 {
-        /// When the timeline comes to this, the fence is signalled.
+        /// The fence is signalled when the timeline reaches this value.
         0 value: u32,
         /// Name of the fence.
         4 name: [u8; 32],
@@ -298,7 +301,7 @@ uapi_struct! {
 
 /// `DMA_BUF_SYNC_READ`: the fences of the BO's writers.
 pub const DMA_BUF_SYNC_READ: u32 = 1;
-/// `DMA_BUF_SYNC_WRITE`: the fences of all who use the BO.
+/// `DMA_BUF_SYNC_WRITE`: the fences of all users of the BO.
 pub const DMA_BUF_SYNC_WRITE: u32 = 2;
 /// `DMA_BUF_SYNC_END`: the end of an access.
 pub const DMA_BUF_SYNC_END: u32 = 4;
@@ -335,9 +338,9 @@ pub const EXPORT_SYNC_FILE: u32 = 0xc008_6202;
 pub const IMPORT_SYNC_FILE: u32 = 0x4008_6203;
 /// dma-buf: SYNC.
 pub const DMA_BUF_SYNC: u32 = 0x4008_6200;
-/// dma-buf: SET_NAME, with an address of 64 bits in place of a structure.
+/// dma-buf: SET_NAME, with a 64-bit address instead of a structure.
 pub const DMA_BUF_SET_NAME: u32 = 0x4008_6201;
-/// Longest name of a dma-buf, with its terminator (`DMA_BUF_NAME_LEN`).
+/// Longest name of a dma-buf, including its terminator, bytes (`DMA_BUF_NAME_LEN`).
 pub const DMA_BUF_NAME_BYTES: usize = 32;
 /// sync_file: MERGE.
 pub const SYNC_MERGE: u32 = 0xc030_3e03;
@@ -348,10 +351,10 @@ pub const SW_SYNC_CREATE_FENCE: u32 = 0xc028_5700;
 /// Timeline: INC, with a u32.
 pub const SW_SYNC_INC: u32 = 0x4004_5701;
 
-// There is no number of GET_UNIQUE (the bus id) here on purpose: on any accel
-// node it makes the kernel follow a null pointer while it holds a lock.
+// GET_UNIQUE (the bus id) is left out on purpose: on any accel node it makes the kernel
+// follow a null pointer while it holds a lock.
 
-/// All structures of the kernel's headers, for the comparison with those.
+/// All structures of the kernel's headers, to compare them with those headers.
 pub const LAYOUTS: [StructLayout; 16] = [
     CreateBo::LAYOUT,
     Submit::LAYOUT,
@@ -371,7 +374,7 @@ pub const LAYOUTS: [StructLayout; 16] = [
     SyncFileInfo::LAYOUT,
 ];
 
-/// All request numbers by the names of the kernel's headers.
+/// All request numbers, with their names in the kernel's headers.
 pub const REQUESTS: [(&str, u32); 15] = [
     ("DRM_IOCTL_ROCKET_CREATE_BO", CREATE_BO),
     ("DRM_IOCTL_ROCKET_SUBMIT", SUBMIT),
@@ -399,7 +402,8 @@ const SYNC: u8 = b'>';
 /// Letter of a timeline's requests (`SW_SYNC_IOC_MAGIC`).
 const SW_SYNC: u8 = b'W';
 
-/// Direction, size, letter and number make the request (asm-generic/ioctl.h).
+/// Checks that each request consists of its direction, size, letter and number
+/// (asm-generic/ioctl.h).
 const _: () = {
     assert!(CREATE_BO as Opcode == opcode::read_write::<CreateBo>(DRM, 0x40));
     assert!(SUBMIT as Opcode == opcode::write::<Submit>(DRM, 0x41));

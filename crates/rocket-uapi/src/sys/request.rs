@@ -1,57 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a request number says, and what comes with it.
+//! The parts of a request number, and its argument.
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::abi::{CREATE_BO, CreateBo, GEM_CLOSE, GemClose, PRIME_FD_TO_HANDLE, PrimeHandle};
 
-/// Bytes of the argument, by the request number (asm-generic/ioctl.h).
+/// Size of the argument in bytes, from the request number (asm-generic/ioctl.h).
 #[must_use]
 pub const fn arg_len(request: u32) -> usize {
     (request >> 16) as usize & ARG_LEN_MAX
 }
 
-/// Most bytes of an argument that a request number can say.
+/// Largest argument size that a request number can hold, bytes.
 pub const ARG_LEN_MAX: usize = 0x3fff;
 
-/// Whether the kernel writes the argument back, by the request number
-/// (`_IOC_READ`: the client reads).
+/// Whether the kernel writes the argument back, from the request number (`_IOC_READ`: the
+/// client reads).
 #[must_use]
 pub const fn writes_arg(request: u32) -> bool {
     request >> 31 == 1
 }
 
-/// The letter of a request, which says whose it is.
+/// The letter of a request, which names its subsystem.
 #[must_use]
 pub const fn letter(request: u32) -> u32 {
     request >> 8 & 0xff
 }
 
-/// Whether a request is this one: by letter and number, as DRM tells them
-/// apart. Its size says only how much of the structure the client knows.
+/// Whether `request` is the call `known`. Like DRM, this compares letter and number. The
+/// size says only how much of the structure the client knows.
 #[must_use]
 pub const fn is_call(request: u32, known: u32) -> bool {
     const LETTER_AND_NUMBER: u32 = 0xffff;
     (request ^ known) & LETTER_AND_NUMBER == 0
 }
 
-/// What an ioctl that was done well has changed in its file's table of handles.
+/// The change that a successful ioctl made to its file's table of handles.
 ///
-/// A caller that records handles has to let one such ioctl pass at a time
-/// ([`HandleChange::can_come_of`]): a number that one thread gives back may
-/// belong to another one at once.
+/// A caller that records handles must serialise such ioctls
+/// ([`HandleChange::can_come_of`]): a number that one thread closes may belong to another
+/// thread at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleChange {
-    /// CREATE_BO gave the handle of a new object.
+    /// CREATE_BO returned the handle of a new object.
     Created(CreateBo),
-    /// GEM_CLOSE took this handle back.
+    /// GEM_CLOSE closed this handle.
     Closed(u32),
-    /// PRIME_FD_TO_HANDLE gave this handle, which the file may have had before.
+    /// PRIME_FD_TO_HANDLE returned this handle, which the file may already have had.
     Imported(u32),
 }
 
 impl HandleChange {
-    /// By the request and its argument as the driver left it.
+    /// The change, from the request and its argument after the call.
     #[must_use]
     pub fn of(request: u32, arg: &[u8]) -> Option<Self> {
         let is = |known| is_call(request, known);
@@ -66,15 +66,15 @@ impl HandleChange {
         }
     }
 
-    /// Whether a request is one that gives a handle, or takes one back.
+    /// Whether a request can create, import or close a handle.
     #[must_use]
     pub fn can_come_of(request: u32) -> bool {
         Self::of(request, &[]).is_some()
     }
 }
 
-/// A structure of which a client has sent as much as it knows; the rest is
-/// zeroes, as for the kernel.
+/// Reads a structure from the bytes that the client sent; the rest is zeroes, as in the
+/// kernel.
 #[must_use]
 pub fn structure<T: FromBytes + IntoBytes>(arg: &[u8]) -> T {
     let mut value = T::new_zeroed();

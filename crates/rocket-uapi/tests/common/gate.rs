@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A fence of another device of the model, whose job ends when the test says.
+//! A fence of another device of the model, whose job ends when the test opens a gate.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex};
@@ -11,7 +11,7 @@ use rknpu_chip::{FinishedKick, Kick, KickOutcome, NpuCore};
 use rocket_uapi::sys::{CREATE_BO, SUBMIT};
 use rocket_uapi::write_fence;
 
-/// Offsets of the registers that matter here, and the interrupt bit of DPU_0.
+/// Offsets of the registers used here, and the interrupt bit of DPU_0.
 const OPERATION_ENABLE: u32 = 0x08;
 const RAW_STATUS: u32 = 0x2c;
 const DPU_0: u32 = 0x100;
@@ -34,7 +34,7 @@ impl Door {
     }
 }
 
-/// A core whose every task ends when the door is open: well, or not at all.
+/// A core that stops each task at the door. Then the task succeeds, or hangs.
 #[derive(Debug)]
 struct DoorCore {
     door: Arc<Door>,
@@ -64,7 +64,7 @@ impl NpuCore for DoorCore {
     fn reset(&mut self) {}
 }
 
-/// A job at a door, and its fence.
+/// A job that waits at a door, with its fence.
 pub(crate) struct Gate {
     door: Arc<Door>,
     fence: OwnedFd,
@@ -72,7 +72,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// A job that ends well.
+    /// A job that succeeds.
     pub(crate) fn new() -> Self {
         Self::with(false)
     }
@@ -97,7 +97,7 @@ impl Gate {
         create[0] = 8;
         file.ioctl(CREATE_BO, &mut create, &Arena::new()).unwrap();
         let arena = Arena::new();
-        // One task of two words at 0; one written object, handle 1.
+        // The job has one task of two words at 0, and writes one object, handle 1.
         let task = arena.push(&[0_u32, 2].map(u32::to_le_bytes).concat());
         let writes = arena.push(&1_u32.to_le_bytes());
         let job = [
@@ -125,7 +125,7 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // Also where a test fails: the file waits for its job.
+        // Open the door even if the test fails, because the file waits for its job.
         self.door.open();
     }
 }

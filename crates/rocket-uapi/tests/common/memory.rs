@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Heap pages that a CPU guard and the mock's "NPU" share.
+//! Heap pages that the CPU guards and the mock's "NPU" share.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -9,12 +9,10 @@ use rocket_uapi::{MappedMemory, PAGE_BYTES};
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES]);
 
-/// Zeroed pages.
 pub(super) struct Pages(Box<[UnsafeCell<Page>]>);
 
-// SAFETY: the CPU's slices and the mock's accesses never meet: the mock
-// touches a BO in SUBMIT only, while the job owns it and no guard exists.
-// SAFETY: see above.
+// SAFETY: the CPU's slices and the mock's accesses never overlap in time: the mock accesses
+// a BO in SUBMIT only, while the job owns it and no guard exists.
 unsafe impl Send for Pages {}
 // SAFETY: see above.
 unsafe impl Sync for Pages {}
@@ -41,8 +39,8 @@ impl Pages {
         assert!(offset <= self.len());
         // SAFETY: within the allocation that `self` keeps.
         let at = unsafe { self.as_ptr().add(offset) };
-        // SAFETY: the rest of the allocation, inside `UnsafeCell`, to which no
-        // reference exists now (see `Sync`).
+        // SAFETY: the rest of the allocation, inside `UnsafeCell`; no reference to it
+        // exists now (see `Sync`).
         unsafe { std::ptr::write_bytes(at, byte, self.len() - offset) }
     }
 }
@@ -55,7 +53,7 @@ impl fmt::Debug for Pages {
 
 type Callback = Box<dyn Fn() + Send + Sync>;
 
-/// A "mapping", which tells when it ends.
+/// A "mapping" that calls back when it ends.
 pub(super) struct Mapping {
     pages: std::sync::Arc<Pages>,
     unmapped: Callback,
@@ -79,9 +77,9 @@ impl fmt::Debug for Mapping {
     }
 }
 
-// SAFETY: `len` zeroed bytes, whole aligned pages, in one allocation inside
-// `UnsafeCell` that the mapping keeps alive and in place. The mock writes them
-// only in SUBMIT, as the NPU.
+// SAFETY: `len` zeroed bytes in whole aligned pages of one allocation inside `UnsafeCell`,
+// which the mapping keeps alive and in place. Only the mock writes them, in SUBMIT, as the
+// NPU.
 unsafe impl MappedMemory for Mapping {
     fn as_ptr(&self) -> *mut u8 {
         self.pages.as_ptr()
@@ -92,13 +90,12 @@ unsafe impl MappedMemory for Mapping {
     }
 }
 
-/// The pages of a dma-buf.
 #[derive(Debug)]
 pub(super) struct SharedPages(pub(super) std::sync::Arc<Pages>);
 
-// SAFETY: as `MappedMemory` below `Mapping`: whole zeroed pages, in place as long as
-// the `Arc` is; a mock's job touches them in SUBMIT only, never while another
-// thread of a test copies.
+// SAFETY: as `MappedMemory` of `Mapping`: whole zeroed pages, in place as long as the `Arc`
+// lives. A job of the mock accesses them in SUBMIT only, never while another thread of a
+// test copies.
 unsafe impl MappedMemory for SharedPages {
     fn as_ptr(&self) -> *mut u8 {
         self.0.as_ptr()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A driver of a few lines: it counts what is open, fails where it is told
-//! to, and gives jobs the fate that a test wants.
+//! A small mock driver: it counts open things, fails chosen calls, and ends each job as the
+//! test wants.
 #![allow(missing_docs, dead_code, unreachable_pub, clippy::unwrap_used)]
 
 mod memory;
@@ -23,42 +23,42 @@ use zerocopy::IntoBytes;
 
 use memory::{Mapping, Pages};
 
-/// What a job that ran writes over its first output.
+/// The byte with which a job that ran fills its first output.
 pub const RESULT: u8 = 0x77;
 
-/// What becomes of a submitted job.
+/// How a submitted job ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It runs, and is busy right after SUBMIT.
+    /// It runs, and is still busy right after SUBMIT.
     Runs,
-    /// It has run by the time that SUBMIT returns.
+    /// It has run before SUBMIT returns.
     RunsAtOnce,
     /// It runs, and ends so late that it may have been killed.
     RunsLate,
     /// It is killed in its first task.
     IsKilled,
-    /// It is killed in its last task, which has written all of the output.
+    /// It is killed in its last task, after that has written all of the output.
     IsKilledAtItsEnd,
-    /// It is killed before anybody looks.
+    /// It is killed before the look right after SUBMIT.
     IsKilledUnseen,
-    /// It is killed, and the driver knows.
+    /// It is killed, and the driver reports it.
     IsKilledForSure,
-    /// It is dropped without a word.
+    /// It is dropped silently.
     IsDropped,
-    /// It is dropped, and this process looks late.
+    /// It is dropped, and this process looks too late to know.
     IsDroppedUnseen,
     /// It does not end until [`Mock::release`].
     Hangs,
 }
 
-/// A job: whether it runs, and what the driver knows of a kill.
+/// State of a job: whether it runs, and whether it was killed, if the driver knows.
 #[derive(Debug)]
 struct MockJob {
     is_active: bool,
     was_killed: Option<bool>,
 }
 
-/// What the driver was asked, in order.
+/// A call of the driver, recorded in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Create(Handle),
@@ -83,11 +83,10 @@ struct State {
     fates: VecDeque<Fate>,
     /// Job that last wrote the BO.
     jobs: BTreeMap<Handle, Arc<Mutex<MockJob>>>,
-    /// Jobs that were submitted.
     submissions: usize,
     exports: usize,
     dma_bufs: Vec<sharing::MockDmaBuf>,
-    /// The other ends of sync_files.
+    /// The other ends of the sync_files' pipes.
     sync_files: Vec<OwnedFd>,
     settle: Duration,
     wrong_iova: Option<Iova>,
@@ -95,7 +94,7 @@ struct State {
     same_handle: Option<Handle>,
 }
 
-/// The test's hand on the driver.
+/// The test's handle to the mock driver.
 #[derive(Clone, Debug, Default)]
 pub struct Mock(Arc<Mutex<State>>);
 
@@ -114,14 +113,14 @@ impl Mock {
         self.0.lock().unwrap()
     }
 
-    /// Lets call number `index` from now on fail, once.
+    /// Makes one call fail: number `index`, counted from now.
     pub fn fail_at(&self, index: usize) {
         let mut state = self.lock();
         state.fail_at = Some(state.calls + index);
     }
 
-    /// Lets the device disappear: call number `index` from now on fails, and
-    /// all after it.
+    /// Makes the device disappear: call number `index`, counted from now, fails, and so do
+    /// all later calls.
     pub fn vanish_at(&self, index: usize) {
         let mut state = self.lock();
         state.vanish_at = Some(state.calls + index);
@@ -155,24 +154,22 @@ impl Mock {
         std::mem::take(&mut self.lock().events)
     }
 
-    /// How many jobs were submitted.
     pub fn submissions(&self) -> usize {
         self.lock().submissions
     }
 
-    /// How many descriptors of BOs were made.
     pub fn exports(&self) -> usize {
         self.lock().exports
     }
 
-    /// Ends jobs that hang.
+    /// Ends all hanging jobs.
     pub fn release(&self) {
         for job in self.lock().jobs.values() {
             job.lock().unwrap().is_active = false;
         }
     }
 
-    /// Handles and mappings that are open.
+    /// Numbers of open handles and mappings.
     pub fn open_things(&self) -> (usize, usize) {
         let state = self.lock();
         let is_unmap = |event: &&Event| matches!(event, Event::Unmap(_));
@@ -182,7 +179,7 @@ impl Mock {
         (state.bos.len(), created - unmapped)
     }
 
-    /// Nothing is open, and the file was closed last.
+    /// Asserts that nothing is open, and that the file was closed last.
     pub fn assert_all_gone(&self, context: &str) {
         assert_eq!(self.open_things(), (0, 0), "{context}");
         let events = self.events();
@@ -191,12 +188,11 @@ impl Mock {
     }
 }
 
-/// One open file of the mock.
 #[derive(Debug)]
 struct MockFile(Mock);
 
 impl Mock {
-    /// Counts a call, and fails if it is the one.
+    /// Counts a call, and fails it if the test chose it.
     fn enter(&self) -> Result<MutexGuard<'_, State>, Errno> {
         let mut state = self.lock();
         let index = state.calls;
@@ -214,8 +210,7 @@ impl Mock {
 impl Drop for MockFile {
     fn drop(&mut self) {
         let mut state = self.0.lock();
-        // The other end of each dma-buf is closed by now: reading finds the
-        // end of the file instead of nothing yet.
+        // Each dma-buf must be closed by now.
         for dma_buf in std::mem::take(&mut state.dma_bufs) {
             dma_buf.assert_closed();
             state.events.push(Event::CloseDmaBuf);
@@ -245,8 +240,7 @@ impl State {
             return Ok(());
         };
         let mut job = job.lock().unwrap();
-        // A job that hangs is the last of the fates, any other ends when
-        // somebody waits.
+        // A hanging job is the last of the fates. Any other job ends when somebody waits.
         let hangs = self.fates.front() == Some(&Fate::Hangs);
         if job.is_active && (hangs || until == Deadline::NOW) {
             return Err(Errno::BUSY);
@@ -306,7 +300,7 @@ impl State {
             self.bos[&writes[0]].fill(RESULT);
         }
         if runs {
-            // The last quarter of the page has the witness's result.
+            // The last quarter of the page holds the witness's result.
             self.bos[page].fill_from(PAGE_BYTES / 4 * 3, RESULT);
         }
     }
@@ -316,8 +310,8 @@ fn handle(number: u32) -> Handle {
     Handle::new(number).unwrap()
 }
 
-// SAFETY: handles count up, addresses follow each other, and no job writes
-// anything but within SUBMIT and PREP_BO.
+// SAFETY: handles count up, addresses do not overlap, and jobs write only within SUBMIT and
+// PREP_BO.
 unsafe impl FileOperations for MockFile {
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
@@ -339,8 +333,8 @@ unsafe impl FileOperations for MockFile {
         let entered = self.0.enter();
         if request == sys::GEM_CLOSE {
             let failed = entered.map(drop);
-            // Also where it "fails": a handle that cannot be closed is no leak of
-            // the client's.
+            // Close it even if the call "fails": a handle that cannot be closed is no leak
+            // of the client.
             let bo: sys::GemClose = sys::structure(arg);
             self.0.lock().close(handle(bo.handle));
             return failed.map(|()| 0);
@@ -436,12 +430,12 @@ const A: BufferId = BufferId(0);
 const B: BufferId = BufferId(1);
 const C: BufferId = BufferId(2);
 
-/// Bytes of the product's A, B and C.
+/// Bytes of A, B and C of the matmul.
 pub const A_BYTES: usize = 4 * 32;
 pub const B_BYTES: usize = 32 * 32;
 pub const C_BYTES: usize = 4 * 32 * 4;
 
-/// The smallest INT8 product, A at the given place.
+/// The smallest INT8 matmul, with A at the given place.
 fn product(a: BufferRef) -> MatmulTask {
     MatmulTask {
         ty: MatmulType::Int8ToInt32,
@@ -456,8 +450,8 @@ fn product(a: BufferRef) -> MatmulTask {
 
 type Bindings = Vec<(BufferId, Iova, usize)>;
 
-/// Linking takes many seconds in an interpreter such as Miri, and most tests
-/// have the same addresses.
+/// Cache of linked programs: linking takes many seconds in an interpreter such as Miri, and
+/// most tests use the same addresses.
 static LINKED: Mutex<Vec<(MatmulTask, Bindings, LinkedProgram)>> = Mutex::new(Vec::new());
 
 fn link(task: &MatmulTask, bindings: &[(BufferId, Iova, usize)]) -> LinkedProgram {
@@ -485,25 +479,23 @@ pub fn alloc(device: &Device, bytes: usize) -> Result<Bo, Error> {
     device.alloc(ByteLen::new(bytes)?)
 }
 
-/// A program that reads `a` and `b` and writes `c`.
 pub fn program(a: &Bo, b: (Iova, usize), c: &Bo) -> LinkedProgram {
     program_at((a.iova(), a.len()), b, (c.iova(), c.len()))
 }
 
-/// The same by addresses and lengths.
+/// Like [`program`], by addresses and lengths.
 pub fn program_at(a: (Iova, usize), b: (Iova, usize), c: (Iova, usize)) -> LinkedProgram {
     let bindings = [(A, a.0, a.1), (B, b.0, b.1), (C, c.0, c.1)];
     link(&product(A.at(0)), &bindings)
 }
 
-/// A program whose A lies `offset` bytes into its own output.
+/// A program whose A lies `offset` bytes into its output.
 pub fn in_place_program(offset: u32, b: (Iova, usize), c: &Bo) -> LinkedProgram {
     let bindings = [(B, b.0, b.1), (C, c.iova(), c.len())];
     link(&product(C.at(offset)), &bindings)
 }
 
-/// A job from one product with buffers of its own; the first written byte of
-/// its output is `fill`.
+/// A job of one matmul with new buffers; its output is filled with 0x11 before.
 pub fn job(device: &Device) -> Job {
     builder(device).unwrap().build().unwrap()
 }
@@ -520,7 +512,6 @@ fn filled(device: &Device) -> Result<Bo, Error> {
     Ok(c)
 }
 
-/// A job that writes `c`.
 pub fn job_into(device: &Device, c: Bo) -> Job {
     writing(device, c).unwrap().0.build().unwrap()
 }
@@ -537,7 +528,7 @@ fn writing(device: &Device, c: Bo) -> Result<(JobBuilder, ProgramBo), Error> {
     Ok((builder, programs))
 }
 
-/// A job that works in place, its input `offset` bytes into its output.
+/// A job that works in place: its input lies `offset` bytes into its output.
 pub fn in_place_job(device: &Device, offset: u32) -> Job {
     let b = alloc(device, B_BYTES).unwrap();
     let mut c = alloc(device, C_BYTES).unwrap();
@@ -551,7 +542,7 @@ pub fn in_place_job(device: &Device, offset: u32) -> Job {
         .unwrap()
 }
 
-/// The first byte and the last of the written part of an output.
+/// The first and the last byte of the written part of an output.
 pub fn ends(bo: &Bo) -> (u8, u8) {
     let bytes = bo.read(soon()).unwrap();
     (bytes[0], bytes[C_BYTES - 1])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! dma-bufs and sync_files of the mock: ends of pipes, whose other ends tell
-//! when they were closed.
+//! dma-bufs and sync_files of the mock: ends of pipes, whose other ends show whether they
+//! are closed.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -39,7 +39,7 @@ impl MockDmaBuf {
         (exported, dma_buf)
     }
 
-    /// Reading finds the end of the file instead of nothing yet.
+    /// Asserts that the dma-buf is closed: a read returns the end of the file, not EAGAIN.
     pub(super) fn assert_closed(&self) {
         assert_eq!(rustix::io::read(&self.other_end, &mut [0_u8; 1]), Ok(0));
     }
@@ -49,7 +49,7 @@ impl MockDmaBuf {
     }
 }
 
-/// All these are ends for writing whose readers are gone.
+/// Asserts that the readers of all these write ends are gone.
 pub(super) fn assert_closed(other_ends: &[OwnedFd], context: &str) {
     for end in other_ends {
         let written = rustix::io::write(end, &[0]);
@@ -57,7 +57,6 @@ pub(super) fn assert_closed(other_ends: &[OwnedFd], context: &str) {
     }
 }
 
-/// The dma-buf behind a descriptor.
 fn exported<'a>(
     all: &'a mut [MockDmaBuf],
     fd: BorrowedFd<'_>,
@@ -69,7 +68,7 @@ fn exported<'a>(
 
 impl State {
     pub(super) fn import(&mut self, fd: RawFd) -> Result<Handle, Errno> {
-        // SAFETY: the caller lends the descriptor for the call.
+        // SAFETY: the caller keeps the descriptor open during the call.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         let number = self.bos.keys().last().map_or(1, |last| last.get() + 1);
         let exported = exported(&mut self.dma_bufs, fd)?;
@@ -81,8 +80,7 @@ impl State {
     }
 }
 
-// SAFETY: the memory of a dma-buf is kept by what is lent of it; the descriptors that it
-// gives are new.
+// SAFETY: a mapping keeps the memory of its dma-buf alive; returned descriptors are new.
 unsafe impl SharedFileOperations for Mock {
     unsafe fn ioctl(
         &self,
@@ -96,7 +94,7 @@ unsafe impl SharedFileOperations for Mock {
             let written = caller.write(arg + offset as u64, bytes);
             written.map_err(|_| Errno::FAULT)
         };
-        // A sync_file that is signalled.
+        // Returns a signalled sync_file.
         let mut give = |offset: usize| {
             let (sync_file, other_end) = rustix::pipe::pipe()?;
             rustix::io::write(&other_end, &[0])?;
@@ -126,7 +124,7 @@ unsafe impl SharedFileOperations for Mock {
     }
 
     fn seek(&self, _: BorrowedFd<'_>, _: SeekFrom) -> Result<u64, Errno> {
-        // A page is enough.
+        // One page is enough.
         Ok(PAGE_BYTES as u64)
     }
 
