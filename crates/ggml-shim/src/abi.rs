@@ -52,7 +52,7 @@ opaque! {
 
 /// `struct ggml_tensor`.
 #[repr(C)]
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tensor {
     /// `enum ggml_type`; the numbers are stable.
     pub(crate) type_id: u32,

@@ -8,14 +8,19 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use crate::abi::Buffer;
 use crate::ranges::RangeSet;
 
-/// What happened to the bytes of each buffer, by the buffer's address.
+/// What happened to the bytes of each buffer.
 #[derive(Debug, Default)]
-pub(crate) struct Evidence(RwLock<HashMap<usize, BufferEvidence>>);
+pub(crate) struct Evidence {
+    /// By the buffer's address.
+    buffers: RwLock<HashMap<usize, BufferEvidence>>,
+    changes: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct BufferEvidence {
@@ -29,18 +34,29 @@ impl Evidence {
     /// Runs `change` on what is known about `buffer`.
     fn change<T>(&self, buffer: *const Buffer, change: impl FnOnce(&mut BufferEvidence) -> T) -> T {
         // A panic leaves a set without one range.
-        let mut buffers = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        change(buffers.entry(buffer.addr()).or_default())
+        let mut buffers = self.buffers.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = change(buffers.entry(buffer.addr()).or_default());
+        self.changes.fetch_add(1, Ordering::Release);
+        changed
+    }
+
+    /// How often what is known has changed. An answer of [`are_weights`](Self::are_weights) holds
+    /// while this number stays as it was before the question.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     fn known(&self, buffer: *const Buffer, says: impl FnOnce(&BufferEvidence) -> bool) -> bool {
-        let buffers = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let buffers = self.buffers.read().unwrap_or_else(PoisonError::into_inner);
         buffers.get(&buffer.addr()).is_some_and(says)
     }
 
     /// The client wrote the bytes of `range`.
     pub(crate) fn given(&self, buffer: *const Buffer, range: &Range<usize>) {
-        self.change(buffer, |bytes| bytes.given.add(range));
+        // As the inputs of each token are.
+        if !self.known(buffer, |bytes| bytes.given.covers(range)) {
+            self.change(buffer, |bytes| bytes.given.add(range));
+        }
     }
 
     /// The bytes of `range` were filled with one value.
@@ -61,8 +77,9 @@ impl Evidence {
 
     /// The buffer is gone.
     pub(crate) fn freed(&self, buffer: *const Buffer) {
-        let mut buffers = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = self.buffers.write().unwrap_or_else(PoisonError::into_inner);
         buffers.remove(&buffer.addr());
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// Whether the bytes of `range` are weights.
@@ -114,6 +131,25 @@ mod tests {
         assert!(evidence.are_weights(one, &(60..100)));
         evidence.filled(one, &(0..usize::MAX));
         assert!(!evidence.are_weights(one, &(60..100)));
+    }
+
+    #[test]
+    fn only_what_changes_answers_counts() {
+        let (evidence, one) = (Evidence::default(), buffer(64));
+        let mut seen = evidence.changes();
+        let mut changed = || std::mem::replace(&mut seen, evidence.changes()) != evidence.changes();
+        evidence.given(one, &(0..100));
+        assert!(changed());
+        evidence.given(one, &(20..100));
+        assert!(!changed(), "written again");
+        evidence.computed(one, &(50..60));
+        assert!(changed());
+        evidence.computed(one, &(50..60));
+        assert!(!changed(), "computed again");
+        evidence.filled(one, &(0..10));
+        assert!(changed());
+        evidence.freed(one);
+        assert!(changed());
     }
 
     #[test]

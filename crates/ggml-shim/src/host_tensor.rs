@@ -59,7 +59,8 @@ impl<'a> HostTensor<'a> {
         unsafe { Self::new(self.context, pointer) }
     }
 
-    fn fields(&self) -> &'a Tensor {
+    /// ggml's structure.
+    pub(crate) fn fields(self) -> &'a Tensor {
         // SAFETY: live and unchanged during 'a, by the promise to `new`.
         unsafe { self.tensor.as_ref() }
     }

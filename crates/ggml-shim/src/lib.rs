@@ -84,6 +84,7 @@ mod runtime;
 mod serve;
 mod shared;
 mod spelling;
+mod split;
 mod start;
 mod stats;
 mod stream;

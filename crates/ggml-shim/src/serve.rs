@@ -3,13 +3,13 @@
 //!
 //! That server asks no device what it supports, and has one device for each graph. So here is what
 //! ggml's scheduler does elsewhere: our device is asked about each node, runs of nodes that it takes
-//! go to [`crate::graph`], and all other nodes to a CPU backend of our own. A graph without such
+//! go to [`crate::graph`], and all other nodes to a CPU backend of our own. The split into runs is
+//! kept while the graph stays the same ([`crate::split`]). A graph without such
 //! nodes, which is that of every decoded token, goes to the CPU as it is.
 //!
 //! The server does not say what are weights either: see [`crate::evidence`].
 
 use std::ffi::c_int;
-use std::ops::Range;
 
 use crate::abi::{Graph, status};
 use crate::cpu_ops::CpuStream;
@@ -18,18 +18,9 @@ use crate::graph;
 use crate::host_tensor::HostTensor;
 use crate::log::LogLevel;
 use crate::runtime::{NO_CPU_BACKEND, Runtime};
+use crate::split::{self, Run, Side};
 use crate::stream::Stream;
 use crate::tensor;
-
-/// Who computes a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
-    /// Our device.
-    Npu,
-    Cpu,
-    /// There is nothing to compute.
-    Any,
-}
 
 /// Computes a graph and its nodes; what it returns is of [`status`].
 ///
@@ -42,11 +33,7 @@ pub(crate) unsafe fn compute(
     evidence: &Evidence,
     (graph, nodes): (*mut Graph, &[HostTensor<'_>]),
 ) -> c_int {
-    for node in nodes {
-        note_computed(runtime, evidence, *node);
-    }
-    let sides = nodes.iter().map(|node| side(runtime, *node));
-    let runs = split(sides);
+    let runs = runs(runtime, stream, evidence, nodes);
     if runs.iter().all(|(side, _)| *side != Side::Npu) {
         return on_cpu(runtime, stream, nodes.len(), |cpu, threads| {
             // SAFETY: the CPU computes what a server without our device would have it compute; the
@@ -75,6 +62,26 @@ pub(crate) unsafe fn compute(
         }
     }
     status::SUCCESS
+}
+
+/// Runs of nodes, by who computes them.
+fn runs(
+    runtime: &Runtime,
+    stream: &Stream,
+    evidence: &Evidence,
+    nodes: &[HostTensor<'_>],
+) -> Vec<Run> {
+    let mut kept = stream.split();
+    if let Some(runs) = kept.of(nodes, evidence.changes()) {
+        return runs.to_vec();
+    }
+    for node in nodes {
+        note_computed(runtime, evidence, *node);
+    }
+    let changes = evidence.changes();
+    let runs = split::runs(nodes.iter().map(|node| side(runtime, *node)));
+    kept.keep(nodes, changes, runs.clone());
+    runs
 }
 
 /// Records what `node` writes: bytes that a graph writes are not weights.
@@ -107,22 +114,6 @@ fn side(runtime: &Runtime, node: HostTensor<'_>) -> Side {
     }
 }
 
-/// Runs of nodes of the same side, in their order.
-fn split(sides: impl IntoIterator<Item = Side>) -> Vec<(Side, Range<usize>)> {
-    let mut runs: Vec<(Side, Range<usize>)> = Vec::new();
-    for (index, side) in sides.into_iter().enumerate() {
-        match runs.last_mut() {
-            Some((last, run)) if *last == side || side == Side::Any => run.end = index + 1,
-            Some((last @ Side::Any, run)) => {
-                *last = side;
-                run.end = index + 1;
-            }
-            _ => runs.push((side, index..index + 1)),
-        }
-    }
-    runs
-}
-
 /// Has a CPU backend of `stream` compute `nodes` nodes.
 fn on_cpu(
     runtime: &Runtime,
@@ -135,20 +126,4 @@ fn on_cpu(
         runtime.log(LogLevel::Error, NO_CPU_BACKEND);
         status::ALLOC_FAILED
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Side::{Any, Cpu, Npu};
-    use super::*;
-
-    #[test]
-    fn runs_are_as_long_as_they_can_be() {
-        assert_eq!(split([]), []);
-        assert_eq!(split([Any, Any]), [(Any, 0..2)]);
-        assert_eq!(split([Any, Npu, Any, Npu]), [(Npu, 0..4)]);
-        let sides = [Any, Cpu, Any, Npu, Npu, Any, Cpu, Npu];
-        let runs = [(Cpu, 0..3), (Npu, 3..6), (Cpu, 6..7), (Npu, 7..8)];
-        assert_eq!(split(sides), runs);
-    }
 }

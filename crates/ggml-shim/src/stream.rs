@@ -10,6 +10,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::abi::AbortCallback;
 use crate::cpu_ops::CpuStream;
+use crate::split::KeptSplit;
 
 /// `GGML_MAX_N_THREADS`.
 const MOST_THREADS: usize = 512;
@@ -21,6 +22,7 @@ pub(crate) struct Stream {
     abort: Mutex<Option<Abort>>,
     /// What computes operations of the CPU, from the first one on.
     cpu: Mutex<Option<CpuStream>>,
+    split: Mutex<KeptSplit>,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +65,11 @@ impl Stream {
         let abort = *lock(&self.abort);
         // SAFETY: by the promise of whoever set it.
         abort.is_some_and(|Abort { callback, data }| unsafe { callback(data) })
+    }
+
+    /// How the last whole graph was split.
+    pub(crate) fn split(&self) -> MutexGuard<'_, KeptSplit> {
+        lock(&self.split)
     }
 
     /// Has `body` compute on a CPU backend of this stream, with the threads that ggml wants. `make`

@@ -38,7 +38,7 @@ fn buffer(buffer_type: *mut BufferType, usage: c_int, size: usize) -> FakeBuffer
 }
 
 /// A tensor of a test, which lives as long as the test needs it.
-fn host_tensor<'a>(host: &'a Host, tensor: &'a Tensor) -> HostTensor<'a> {
+pub(crate) fn host_tensor<'a>(host: &'a Host, tensor: &'a Tensor) -> HostTensor<'a> {
     let context = TensorContext {
         host,
         types: fake_types(),
