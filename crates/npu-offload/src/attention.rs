@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From how many rows on attention pays.
+//! The number of rows from which attention is faster on the NPU.
 
 use npu_matmul::attention::AttentionBatch;
 
@@ -7,14 +7,13 @@ use crate::cost::PlanTarget;
 use crate::cpu::{CpuSpeed, ps};
 use crate::rows;
 
-/// Keys beyond which a decision does not change any more: both times grow with them alike.
+/// Number of keys above which a decision no longer changes: both times grow with them alike.
 const MOST_KEYS: usize = 4096;
 
-/// Sizes up to which a head may be long: they are looked at as they are, longer ones are numbers of
-/// keys.
+/// Longest head. Sizes up to it are used as they are; larger sizes are numbers of keys.
 const LONGEST_HEAD: usize = 1024;
 
-/// The size of keys or values whose decision this one shares, as [`AttentionSize::rounded`].
+/// Rounds a size of keys or values, like [`AttentionSize::rounded`].
 pub(crate) fn rounded(size: usize) -> usize {
     match size {
         0..=LONGEST_HEAD => size,
@@ -22,16 +21,16 @@ pub(crate) fn rounded(size: usize) -> usize {
     }
 }
 
-/// Size of attention, but for its rows.
+/// Size of attention without its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionSize {
-    /// Elements of a query and of a key, and of a value.
+    /// Elements of a query or key, and of a value.
     pub head: [usize; 2],
     /// Heads of the queries.
     pub heads: usize,
     /// Heads of keys and values.
     pub kv_heads: usize,
-    /// Keys that each row meets, masked ones too.
+    /// Keys of each row, including masked ones.
     pub keys: usize,
 }
 
@@ -40,21 +39,22 @@ pub struct AttentionSize {
 pub enum AttentionChoice {
     /// None.
     Never,
-    /// From as many rows on as products, if that is fixed, and never one row; else where the times
-    /// say that it pays.
+    /// Like matmuls if the user set `min_rows`, but never one row. Otherwise where the modelled
+    /// times show a gain.
     #[default]
     Auto,
-    /// From so many rows on.
+    /// From this number of rows.
     From(usize),
 }
 
-/// Sequences that a server decodes together, at most. As many rows may be a token of each, which
-/// sees the keys of its own sequence alone: the CPU skips what a mask hides from a row, the NPU
-/// only what it hides from all rows of a tile.
+/// The most sequences that a server decodes together. The rows of a call may be one token of each
+/// sequence, which sees only the keys of its sequence. The CPU skips the keys that the mask hides
+/// from a row, the NPU only those that it hides from all rows of a tile.
 const SEQUENCES: usize = 32;
 
 impl AttentionSize {
-    /// The size whose decision this one shares: a KV cache grows, and each answer takes planning.
+    /// Returns the size whose decision this one shares: a KV cache grows, and each decision takes
+    /// planning.
     #[must_use]
     pub(crate) fn rounded(self) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl AttentionSize {
         }
     }
 
-    /// The last `rows` of a sequence of so many keys, of which each sees itself and those before it.
+    /// Attention of the last `rows` tokens of a sequence. Each sees itself and those before it.
     pub(crate) const fn batch(self, rows: usize) -> AttentionBatch {
         let [head_dim, value_dim] = self.head;
         AttentionBatch {
@@ -77,8 +77,8 @@ impl AttentionSize {
         }
     }
 
-    /// The fewest rows from which on the NPU takes no longer than the CPU; more than the
-    /// [`SEQUENCES`] of a server.
+    /// Returns the fewest rows from which the NPU takes no longer than the CPU. They are always
+    /// more than the [`SEQUENCES`] of a server.
     pub(crate) fn fewest_rows(self, target: &PlanTarget, cpu: &CpuSpeed) -> Option<usize> {
         let elements = self.head.iter().sum::<usize>() as u64;
         let cpu_ps = |rows: usize| {
@@ -98,8 +98,8 @@ mod tests {
 
     use super::*;
 
-    /// The table of docs/attention.md: of 512 rows and 2048 keys, both products on the CPU and on the
-    /// NPU, and attention as one operation, its softmax included.
+    /// The table of docs/attention.md, with 512 rows and 2048 keys: both matmuls on the CPU and on
+    /// the NPU, and attention as one operation with its softmax.
     #[test]
     fn one_operation_is_faster_than_its_products() {
         let (rows, keys) = (512, 2048);

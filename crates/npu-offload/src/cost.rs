@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a product takes, by the timing model: the same question always has the same answer.
+//! Predicted time of an offloaded matmul. The same question always gets the same answer.
 
 use npu_matmul::Plan;
 use npu_matmul::attention::AttentionBatch;
@@ -11,35 +11,34 @@ use rknpu_regcmd::timing::Machine;
 
 use crate::precision::ComputeType;
 
-/// Modelled time of a product, picoseconds.
+/// Modelled time of an offloaded matmul, picoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OffloadCost {
     /// Time of the NPU, with all of its cores.
     pub npu_ps: u64,
-    /// Time of the CPU: rounding and rotating before the product, packing and unpacking
-    /// in it.
+    /// Time of the CPU: rounding and rotating before the matmul, packing and unpacking during it.
     pub cpu_ps: u64,
-    /// From the first rounded activation to the last result: CPU and NPU overlap.
+    /// Time from the first rounded activation to the last result. CPU and NPU overlap.
     pub call_ps: u64,
 }
 
-/// The machine that products are planned for.
+/// The machine that matmuls are planned for.
 #[derive(Debug, Clone)]
 pub struct PlanTarget {
-    /// File descriptors of the NPU that are open: one for each core.
+    /// Number of open file descriptors of the NPU: one for each core.
     pub fds: usize,
-    /// Options of plans, as the engine has them.
+    /// Plan options of the engine.
     pub options: PlanOptions,
 }
 
 impl PlanTarget {
-    /// Plans with these options, on so many file descriptors.
+    /// Creates a target with `fds` file descriptors and these plan options.
     #[must_use]
     pub const fn new(fds: usize, options: PlanOptions) -> Self {
         Self { fds, options }
     }
 
-    /// An RK3588 of which nothing was measured, at this clock.
+    /// Creates the target of an uncalibrated RK3588 at this clock.
     #[must_use]
     pub fn at_clock(clock_hz: u64) -> Self {
         Self::new(3, PlanOptions::uncalibrated(clock_hz))
@@ -55,7 +54,7 @@ impl PlanTarget {
         self.machine().clock_hz / 1_000_000
     }
 
-    /// How weights of `n x k` are cut; `None` if they cannot be multiplied in this precision.
+    /// Plans weights of `n x k`; `None` if they cannot be multiplied in this precision.
     #[must_use]
     pub fn weight_plan(&self, precision: ComputeType, [n, k]: [usize; 2]) -> Option<WeightPlan> {
         if precision.quantisation().is_some() && k > INT8_K_MAX {
@@ -66,14 +65,14 @@ impl PlanTarget {
         WeightPlan::new(format.dtype(), n, k, self.fds, &options).ok()
     }
 
-    /// Bytes of such weights once they are packed; `None` as above.
+    /// Bytes of packed weights of `n x k`; `None` like [`Self::weight_plan`].
     #[must_use]
     pub fn packed_bytes(&self, precision: ComputeType, size: [usize; 2]) -> Option<u64> {
         Some(self.weight_plan(precision, size)?.device_bytes())
     }
 
-    /// Picoseconds in which the CPU packs FP16 weights of `n x k`, the time of getting buffers for
-    /// them left out.
+    /// Time in which the CPU packs FP16 weights of `n x k`, picoseconds, without getting their
+    /// buffers.
     #[must_use]
     pub fn packing_ps(&self, [n, k]: [usize; 2]) -> u64 {
         let host = &self.options.profile.host;
@@ -82,14 +81,13 @@ impl PlanTarget {
         packed_ps.saturating_add(host.sync_ps(elements.saturating_mul(2)))
     }
 
-    /// What attention of these rows takes; `None` if it cannot be computed.
+    /// Predicts the time of attention; `None` if it cannot be computed.
     #[must_use]
     pub fn attention(&self, batch: &AttentionBatch) -> Option<CallTime> {
         batch.call(self.fds, &self.options).ok()
     }
 
-    /// `m` rows of activations times weights of `n x k`; `None` if they cannot
-    /// be multiplied so.
+    /// Predicts `m` rows times weights of `n x k`; `None` if this precision cannot compute them.
     #[must_use]
     pub fn cost(&self, precision: ComputeType, size: [usize; 2], m: usize) -> Option<OffloadCost> {
         let k = size[1];
@@ -149,7 +147,7 @@ mod tests {
         assert_eq!(rotated.call_ps, call.call_ps + rounded + stages);
     }
 
-    /// Four bits save memory, not time: twice the rows, and results for each group of K.
+    /// Four-bit weights save memory, not time: twice the rows, and results for each group of K.
     #[test]
     fn four_bits_take_longer() {
         let [eight, four] = [ComputeType::Int8Hadamard, ComputeType::W4A8Hadamard]

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the CPU alone takes: figures that were published, not measured here or there.
+//! Speed of the CPU alone, from published figures. This project measured none of them.
 
 use crate::format::{FormatClass, NumberFormat};
 
-/// How fast a CPU computes what the NPU is compared with.
+/// Speed of a CPU in the work that the NPU is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuSpeed {
-    /// Multiply-adds a second in products of many rows, by the kind of the weights.
+    /// Multiply-adds a second in matmuls of many rows, by the kind of the weights.
     pub products: ProductSpeed,
     /// Multiply-adds a second in attention.
     pub attention: u64,
-    /// Bytes of weights a second in products of one row.
+    /// Bytes of weights a second in matmuls of one row.
     pub weight_bytes: u64,
-    /// Bytes a second in everything else, which reads and writes and hardly computes.
+    /// Bytes a second in all other operations, which read and write and hardly compute.
     pub bytes: u64,
 }
 
-/// Multiply-adds a second in products of many rows.
+/// Multiply-adds a second in matmuls of many rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProductSpeed {
     /// Weights in floating point.
@@ -31,13 +31,13 @@ impl CpuSpeed {
     /// llama.cpp on the four Cortex-A76 and four A55 of an RK3588, eight threads, by published
     /// rates of whole models (E-llm-cpu):
     ///
-    /// * Ministral-3-8B, 7.42 G multiply-adds a token, a prompt of 512 tokens: 7.2 tokens/s in
-    ///   F16, 6.9 in Q8_0, 6.5 in Q4_K_M. Less attention that is 54, 52 and 49 G/s.
-    /// * Attention: with products on the NPU and attention on the CPU a token of the same model
-    ///   takes 10.2 ms longer in a prompt of 2048 tokens than in one of 512, and one of
-    ///   Llama-3.2-3B 5.8 ms: 0.21 and 0.13 G multiply-adds more, 22 G/s.
-    /// * Token generation: 1.43 tokens/s in F16, 2.47 in Q8_0: 21 GB/s of weights and more.
-    /// * The rest at what the memory gives, 17 GB/s (E-time-lpddr).
+    /// * Ministral-3-8B, 7.42 G multiply-adds a token, a prompt of 512 tokens: 7.2 tokens/s in F16,
+    ///   6.9 in Q8_0, 6.5 in Q4_K_M. Without attention that is 54, 52 and 49 G/s.
+    /// * Attention, with matmuls on the NPU and attention on the CPU: a token of a 2048-token prompt
+    ///   takes 10.2 ms longer than one of 512 tokens with the same model, 5.8 ms with Llama-3.2-3B,
+    ///   for 0.21 and 0.13 G multiply-adds more: 22 G/s.
+    /// * Token generation: 1.43 tokens/s in F16, 2.47 in Q8_0: at least 21 GB/s of weights.
+    /// * All other operations at the memory's bandwidth, 17 GB/s (E-time-lpddr).
     pub const RK3588: Self = Self {
         products: ProductSpeed {
             float: 54_000_000_000,
@@ -49,7 +49,7 @@ impl CpuSpeed {
         bytes: 17_000_000_000,
     };
 
-    /// Multiply-adds a second with such weights.
+    /// Multiply-adds a second with weights of this format.
     #[must_use]
     pub const fn macs(&self, weights: NumberFormat) -> u64 {
         match weights.class {
@@ -59,8 +59,8 @@ impl CpuSpeed {
         }
     }
 
-    /// Picoseconds of `rows` times weights of `n x k`: the longer of computing and of reading
-    /// the weights.
+    /// Time of `rows` rows times weights of `n x k`, picoseconds: the longer of computing and
+    /// reading the weights.
     #[must_use]
     pub fn product_ps(&self, weights: NumberFormat, [n, k]: [usize; 2], rows: usize) -> u64 {
         let elements = (n as u64).saturating_mul(k as u64);
@@ -70,7 +70,7 @@ impl CpuSpeed {
     }
 }
 
-/// Picoseconds of `amount` at a rate a second.
+/// Picoseconds of `amount` at `rate` a second.
 pub(crate) fn ps(amount: u64, rate: u64) -> u64 {
     let ps = u128::from(amount) * 1_000_000_000_000 / u128::from(rate.max(1));
     u64::try_from(ps).unwrap_or(u64::MAX)

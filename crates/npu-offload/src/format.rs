@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Number formats of stored weights, as ggml counts them.
+//! Number formats of stored weights, with ggml's numbers.
 
 /// Kinds of number formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FormatClass {
     /// Floating point: F32, F16, BF16.
     Float,
-    /// Blocks of small integers with scales, or whatever else can be decoded.
+    /// Blocks of small integers with scales, and other formats that can be decoded to f32.
     Quantised,
     /// Cannot be decoded to f32: integers, F64, formats of activations.
     Other,
@@ -15,9 +15,9 @@ pub enum FormatClass {
 /// A number format, without its decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NumberFormat {
-    /// `enum ggml_type`; the numbers are stable.
+    /// Its number in `enum ggml_type`, which is stable.
     pub id: u32,
-    /// Elements of a block; 1 where each stands for itself.
+    /// Elements of a block; 1 for a format without blocks.
     pub block_elements: usize,
     /// Bytes of a block.
     pub block_bytes: usize,
@@ -35,8 +35,7 @@ impl NumberFormat {
         }
     }
 
-    /// Bytes of a row of `elements`; `None` if that is no number of blocks, or
-    /// more than memory.
+    /// Bytes of a row of `elements`; `None` if they are not whole blocks or the size overflows.
     #[must_use]
     pub fn row_bytes(&self, elements: usize) -> Option<usize> {
         if !elements.is_multiple_of(self.block_elements) {
@@ -45,27 +44,26 @@ impl NumberFormat {
         (elements / self.block_elements).checked_mul(self.block_bytes)
     }
 
-    /// Bytes of so many elements, scales included, rounded up.
+    /// Bytes of `elements` elements, scales included, rounded up.
     #[must_use]
     pub fn bytes(&self, elements: u64) -> u64 {
         let bytes = u128::from(elements) * self.block_bytes as u128;
         u64::try_from(bytes.div_ceil(self.block_elements.max(1) as u128)).unwrap_or(u64::MAX)
     }
 
-    /// Whether an element takes at most so many bits, scales included.
+    /// Whether an element takes at most `bits` bits, scales included.
     #[must_use]
     pub const fn is_within_bits(&self, bits: usize) -> bool {
         self.block_bytes * 8 <= bits * self.block_elements
     }
 
-    /// The format that ggml calls by this number, and its name there; `None` for numbers
-    /// that [`FORMATS`] lacks.
+    /// Returns the name and the format of a number of `ggml_type`; `None` if [`FORMATS`] lacks it.
     #[must_use]
     pub fn of_ggml(id: u32) -> Option<(&'static str, Self)> {
         FORMATS.into_iter().find(|(_, format)| format.id == id)
     }
 
-    /// The format of this name in ggml, in upper case.
+    /// Returns the format of this name in ggml, in upper case; `None` if [`FORMATS`] lacks it.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let found = FORMATS.into_iter().find(|(known, _)| *known == name);
@@ -75,7 +73,7 @@ impl NumberFormat {
 
 use FormatClass::{Float, Quantised};
 
-/// What GGUF files have weights in, as of ggml 0.27: numbers and blocks of `ggml.h`.
+/// Formats of weights in GGUF files. Numbers and blocks are those of `ggml.h` in ggml 0.27.
 pub const FORMATS: [(&str, NumberFormat); 26] = [
     ("F32", NumberFormat::new(0, 1, 4, Float)),
     ("F16", NumberFormat::new(1, 1, 2, Float)),

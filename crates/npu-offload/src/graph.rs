@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a whole prompt takes: matmuls on the NPU, and all else on the CPU.
+//! Predicts the time of a prompt or a step of several sequences, on the NPU and the CPU.
 
 use npu_matmul::attention::AttentionBatch;
 
@@ -9,12 +9,12 @@ use crate::models::{ModelShape, WeightMatrix};
 use crate::rows::MOST_ROWS;
 use crate::rules::OffloadRules;
 
-/// Where the time of a graph goes, picoseconds. One part comes after the other.
+/// Time of each part of a graph, picoseconds. The parts run one after another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GraphTime {
-    /// Products on the NPU, with the CPU's share of them, which overlaps.
+    /// Matmuls on the NPU, with the CPU's share of them, which overlaps.
     pub offloaded: u64,
-    /// Products on the CPU.
+    /// Matmuls on the CPU.
     pub products: u64,
     /// Attention on the NPU, with the CPU's share of it, which overlaps.
     pub offloaded_attention: u64,
@@ -25,7 +25,7 @@ pub struct GraphTime {
 }
 
 impl GraphTime {
-    /// All of it.
+    /// Sum of all parts.
     #[must_use]
     pub const fn total(&self) -> u64 {
         let products = self.offloaded.saturating_add(self.products);
@@ -35,13 +35,13 @@ impl GraphTime {
             .saturating_add(self.other)
     }
 
-    /// Tokens a second, if so many took this.
+    /// Tokens per second, if `tokens` tokens take this time.
     #[must_use]
     pub fn tokens_per_second(&self, tokens: usize) -> f64 {
         tokens as f64 * 1e12 / self.total().max(1) as f64
     }
 
-    /// What limits it: the largest part, and its name.
+    /// Returns the largest part and its name.
     #[must_use]
     pub fn largest(&self) -> (u64, &'static str) {
         let parts = [
@@ -67,27 +67,27 @@ impl GraphTime {
     }
 }
 
-/// A model, and what decides about its products.
+/// A model, and the rules that decide about its matmuls.
 #[derive(Debug, Clone)]
 pub struct Graph<'a> {
     /// Layers, channels and heads of the model.
     pub shape: ModelShape,
-    /// The matrices that its products multiply with.
+    /// The model's weight matrices.
     pub weights: Vec<WeightMatrix>,
-    /// What decides; `None` for the CPU alone.
+    /// The rules; `None` for the CPU alone.
     pub rules: Option<&'a OffloadRules>,
-    /// The CPU.
+    /// Speed of the CPU.
     pub cpu: CpuSpeed,
 }
 
 impl<'a> Graph<'a> {
-    /// A model in one format, whose products these rules decide about.
+    /// Creates the graph of a model with all weights in one format.
     #[must_use]
     pub fn new(shape: ModelShape, format: NumberFormat, rules: &'a OffloadRules) -> Self {
         Self::of_weights(shape, shape.weights(format), rules)
     }
 
-    /// The same of a model with these weights.
+    /// Creates the graph of a model with these weights.
     #[must_use]
     pub fn of_weights(
         shape: ModelShape,
@@ -102,7 +102,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The same on the CPU alone.
+    /// Returns the same graph for the CPU alone.
     #[must_use]
     pub fn on_cpu(&self) -> Self {
         Self {
@@ -111,7 +111,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// A prompt of so many tokens of one sequence, in batches of 512 as llama.cpp cuts them.
+    /// Predicts a prompt of `tokens` tokens of one sequence, in batches of 512 like llama.cpp's.
     #[must_use]
     pub fn prompt(&self, tokens: usize) -> GraphTime {
         let mut sum = GraphTime::default();
@@ -120,7 +120,7 @@ impl<'a> Graph<'a> {
             let to = tokens.min(from + MOST_ROWS);
             let batch = self.batch(to - from, 1);
             sum.add(batch);
-            // ggml's scheduler gives attention to the device of the products beside it.
+            // ggml's scheduler gives attention to the device of the matmuls beside it.
             let rules = self.rules.filter(|_| batch.offloaded > 0);
             sum.add(self.attention(from, to, rules));
             from = to;
@@ -128,7 +128,7 @@ impl<'a> Graph<'a> {
         sum
     }
 
-    /// A token of each of so many sequences, all of which have `context` tokens before.
+    /// Predicts one token of each of `sequences` sequences, after `context` tokens of each.
     #[must_use]
     pub fn step(&self, sequences: usize, context: usize) -> GraphTime {
         let macs = self.shape.attention_macs(context, context + 1);
@@ -137,7 +137,7 @@ impl<'a> Graph<'a> {
         time
     }
 
-    /// Attention of the tokens of a prompt from `from` to before `to`, by these rules.
+    /// Predicts attention of the tokens `from..to` of a prompt, by these rules.
     fn attention(&self, from: usize, to: usize, rules: Option<&OffloadRules>) -> GraphTime {
         let offloaded = rules.and_then(|rules| {
             let mut sum = 0_u64;
@@ -168,7 +168,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// `rows` tokens together, of which `outputs` are followed by others, but for attention.
+    /// Predicts `rows` tokens without attention. `outputs` of them need the output matrix.
     fn batch(&self, rows: usize, outputs: usize) -> GraphTime {
         let mut time = GraphTime {
             other: ps(self.shape.other_bytes() * rows as u64, self.cpu.bytes),
@@ -191,7 +191,7 @@ impl<'a> Graph<'a> {
         time
     }
 
-    /// What so many rows take on the NPU; `None` if they stay with the CPU.
+    /// Predicts the time of `rows` rows on the NPU; `None` if they stay on the CPU.
     fn offloaded_ps(&self, weights: &WeightMatrix, rows: usize) -> Option<u64> {
         let rules = self.rules.filter(|_| weights.is_placed)?;
         let WeightMatrix { format, size, .. } = *weights;
@@ -202,7 +202,7 @@ impl<'a> Graph<'a> {
         Some(rules.target.cost(precision, size, rows)?.call_ps)
     }
 
-    /// Bytes of packed weights: those of the layers, and the output's.
+    /// Bytes of packed weights: of the layers, and of the output matrix.
     #[must_use]
     pub fn packed_bytes(&self) -> [u64; 2] {
         let mut sums = [0; 2];
@@ -216,7 +216,7 @@ impl<'a> Graph<'a> {
         sums
     }
 
-    /// Bytes of the weights in the file; a table of embeddings that is the output's weight too
+    /// Bytes of the weights in the file. A table of embeddings that is also the output matrix
     /// counts once.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
@@ -264,7 +264,7 @@ mod tests {
             (MINISTRAL3_8B, "F16", 2048, 6.8),
             (MINISTRAL3_8B, "Q8_0", 2048, 6.4),
             (MINISTRAL3_8B, "Q4_K", 2048, 6.0),
-            // 61.8 and 45.5 with an NPU, 3.4 and 2.6 times what the CPU does.
+            // With an NPU 61.8 and 45.5 tokens/s, which is 3.4 and 2.6 times the CPU's rate.
             (ModelShape::LLAMA32_3B, "F16", 512, 61.8 / 3.4),
             (ModelShape::LLAMA32_3B, "F16", 2048, 45.5 / 2.6),
         ];
@@ -306,7 +306,7 @@ mod tests {
         let without = Graph::new(ModelShape::LLAMA32_1B, format("Q8_0"), &on_cpu);
         assert_eq!(without.prompt(8192).largest().1, "attention on the CPU");
         assert!(3 * graph.prompt(8192).total() < without.prompt(8192).total());
-        // Of the tokens before them most layers see a few only.
+        // Most layers see only the last 512 tokens.
         let window = Graph::new(ModelShape::GEMMA3_1B, format("Q8_0"), &rules);
         let all = ModelShape {
             window: None,

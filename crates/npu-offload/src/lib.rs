@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which products of a language model go to the RK3588 NPU, in what numbers, and what that
-//! brings: plain data in, plain data out.
+//! Decides which matmuls of a language model run on the RK3588 NPU and in which precision, and
+//! predicts the gain: plain data in, plain data out.
 //!
 //! | question | answer |
 //! |---|---|
-//! | what is a weight matrix computed in, and from how many rows on? | [`OffloadRules::decide`] |
-//! | from how many rows on is attention computed there? | [`OffloadRules::fewest_attention_rows`] |
-//! | what does it take once packed, and a product with it? | [`PlanTarget::packed_bytes`], [`PlanTarget::cost`] |
-//! | what may all weights take, and which come first? | [`AvailableMemory`], [`WeightRole`] |
-//! | what does a whole prompt take, attention and all else on the CPU included? | [`Graph::prompt`] |
-//! | what do several sequences take together? | [`Graph::step`] |
+//! | In which precision, and from how many rows, is a matrix computed? | [`OffloadRules::decide`] |
+//! | From how many rows is attention offloaded? | [`OffloadRules::fewest_attention_rows`] |
+//! | How large are packed weights? How long does a matmul take? | [`PlanTarget::packed_bytes`], [`PlanTarget::cost`] |
+//! | How much memory may weights take, and which come first? | [`AvailableMemory`], [`WeightRole`] |
+//! | How long does a whole prompt take, attention included? | [`Graph::prompt`] |
+//! | How long does a token of each of several sequences take? | [`Graph::step`] |
 //!
-//! All times are the timing model's, and of the CPU published ones ([`CpuSpeed::RK3588`]).
+//! Times of the NPU come from the timing model, those of the CPU alone from published figures
+//! ([`CpuSpeed::RK3588`]).
 //!
 //! ```
 //! use npu_offload::{ComputeType, NumberFormat, OffloadRules, PlanTarget};
@@ -19,7 +20,7 @@
 //! let rules = OffloadRules::new(PlanTarget::at_clock(600_000_000));
 //! let (name, q8_0) = NumberFormat::of_ggml(8).unwrap();
 //! assert_eq!(name, "Q8_0");
-//! // A feed-forward network of Llama-3.2-1B.
+//! A weight matrix of a feed-forward network of Llama-3.2-1B.
 //! let decision = rules.decide(q8_0, [8192, 2048]);
 //! assert_eq!(decision.precision, ComputeType::Int8Hadamard);
 //! assert!(decision.fewest_rows.is_some_and(|rows| rows <= 64));

@@ -1,33 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much memory packed weights may take, also as users write it.
+//! The memory that packed weights may take, and memory sizes as users write them.
 
 use std::fs;
 use std::path::Path;
 
-/// The part of the available memory that is taken unless the user says
-/// otherwise. The model itself is still to come, and the CPU's rearranged copy
-/// of it: together about as much as what is packed in INT8.
+/// The available memory divided by this is the default budget. The model and the CPU's rearranged
+/// copy of it are not loaded yet: together they take about as much as weights packed in INT8.
 const PART: u64 = 2;
 
-/// The most levels of control groups that are looked at.
+/// The most levels of control groups that are read.
 const MOST_LEVELS: usize = 32;
 
-/// Memory of the machine, and what this process could get of it now.
+/// Memory of the machine, and how much of it this process can get now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AvailableMemory {
-    /// All of the machine's, bytes: `MemTotal`.
+    /// Memory of the machine, bytes: `MemTotal`.
     pub total: u64,
-    /// What the kernel calls available, bytes: `MemAvailable`.
+    /// Memory that the kernel calls available, bytes: `MemAvailable`.
     pub free: u64,
-    /// What the limits of this process's control group and of those above it leave, bytes
-    /// (version 2: `memory.max`); `None` if none has a limit. Pages of files that can be dropped
-    /// count as free, as they do in the kernel's own figure.
+    /// The least that the limits of this process's control group and of those above it leave, bytes
+    /// (version 2: `memory.max`); `None` if none has a limit. File pages that can be dropped count
+    /// as free, like in the kernel's own figure.
     pub group_room: Option<u64>,
 }
 
 impl AvailableMemory {
-    /// By the files of `/proc` and `/sys`, whose text `read` gives by their paths without
-    /// the leading `/`; `None` if they do not say.
+    /// Reads it from the files of `/proc` and `/sys`; `None` if they lack a figure. `read` returns
+    /// the text of a file by its path without the leading `/`.
     #[must_use]
     pub fn read(read: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let meminfo = read("proc/meminfo")?;
@@ -42,27 +41,27 @@ impl AvailableMemory {
         })
     }
 
-    /// That of the system whose `/proc` and `/sys` are below `root`; `None` if they do not say.
+    /// Reads it from the `/proc` and `/sys` below `root`; `None` if they lack a figure.
     #[must_use]
     pub fn below(root: &Path) -> Option<Self> {
         Self::read(|path| fs::read_to_string(root.join(path)).ok())
     }
 
-    /// What packed weights take of it, bytes, unless the user says otherwise: half.
+    /// Default budget of packed weights, bytes: half of [`Self::bytes`].
     #[must_use]
     pub fn default_budget(&self) -> u64 {
         self.bytes() / PART
     }
 
-    /// What this process could get, bytes.
+    /// Memory that this process can get, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.group_room.unwrap_or(u64::MAX).min(self.free)
     }
 }
 
-/// Reads a number of bytes, with `K`, `M` or `G` behind it for the powers of
-/// 1024; `None` if the text is no such amount.
+/// Parses a number of bytes with an optional `K`, `M` or `G` for the powers of 1024; `None` if the
+/// text is no such size.
 #[must_use]
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let (number, unit) = match text.char_indices().next_back()? {
@@ -74,7 +73,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The least room of this process's control groups; `None` if none has a limit.
+/// Least room of this process's control groups, bytes; `None` if none has a limit.
 fn group_room(read: &impl Fn(&str) -> Option<String>) -> Option<u64> {
     let groups = read("proc/self/cgroup")?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -85,7 +84,7 @@ fn group_room(read: &impl Fn(&str) -> Option<String>) -> Option<u64> {
         .filter(|level| !level.is_empty())
         .take(MOST_LEVELS)
     {
-        // Outside of what a namespace shows.
+        // The group is outside of what the namespace shows.
         if level == ".." {
             break;
         }
@@ -95,7 +94,7 @@ fn group_room(read: &impl Fn(&str) -> Option<String>) -> Option<u64> {
     least
 }
 
-/// What the limit of a group leaves; `None` without one.
+/// Bytes that the limit of a group leaves; `None` without a limit.
 fn room(read: &impl Fn(&str) -> Option<String>, group: &str) -> Option<u64> {
     let number = |name: &str| {
         let text = read(&format!("{group}/{name}"))?;

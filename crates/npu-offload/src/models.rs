@@ -15,22 +15,22 @@ pub struct ModelShape {
     pub hidden: usize,
     /// Channels within a feed-forward network.
     pub feed_forward: usize,
-    /// Heads that ask, in attention.
+    /// Query heads of attention.
     pub heads: usize,
-    /// Heads that are asked.
+    /// Key and value heads.
     pub kv_heads: usize,
     /// Channels of a head.
     pub head_dim: usize,
-    /// Tokens that there are.
+    /// Number of tokens in the vocabulary.
     pub vocabulary: usize,
-    /// For models in which only every so many layers see all tokens before: that number, and
-    /// how many tokens the others see.
+    /// `[n, window]` of a model in which only every `n`-th layer sees all earlier tokens, and each
+    /// other layer the last `window`.
     pub window: Option<[usize; 2]>,
 }
 
-/// Architectures of GGUF files that a [`ModelShape`] describes (`general.architecture`), and, of
-/// models in which others see a window, every how many layers one sees all tokens before, which
-/// the files do not tell. By the models' published `config.json`.
+/// Architectures of GGUF files (`general.architecture`) that a [`ModelShape`] describes. With
+/// `Some(n)` only every `n`-th layer sees all earlier tokens, the others a window. `n` is from the
+/// models' published `config.json`, since the files lack it.
 pub const ARCHITECTURES: [(&str, Option<usize>); 5] = [
     ("gemma3", Some(6)),
     ("llama", None),
@@ -39,18 +39,19 @@ pub const ARCHITECTURES: [(&str, Option<usize>); 5] = [
     ("qwen3", None),
 ];
 
-/// Weights by which each token of a prompt is multiplied, or the last one only.
+/// Weight matrices of one size, by which each token of a prompt is multiplied, or only the last
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightMatrix {
-    /// Format of the file.
+    /// Number format in the file.
     pub format: NumberFormat,
-    /// Output channels, and channels.
+    /// Output channels and input channels.
     pub size: [usize; 2],
-    /// How many of them there are.
+    /// Number of such matrices.
     pub count: usize,
-    /// Whether it is the output's, which a prompt needs for its last token.
+    /// Whether it is the output matrix, which a prompt needs only for its last token.
     pub is_output: bool,
-    /// Whether it may be on the NPU: there is memory for it.
+    /// Whether it may run on the NPU, because its packed weights have memory.
     pub is_placed: bool,
 }
 
@@ -103,7 +104,7 @@ impl ModelShape {
         vocabulary: 151_936,
         window: None,
     };
-    /// Those above.
+    /// All of these shapes.
     pub const ALL: [Self; 4] = [
         Self::QWEN3_0_6B,
         Self::GEMMA3_1B,
@@ -111,7 +112,8 @@ impl ModelShape {
         Self::LLAMA32_3B,
     ];
 
-    /// Its weight matrices, all in one format. The output's is the table of embeddings or as large.
+    /// Returns its weight matrices, all in one format. The output matrix is the table of embeddings
+    /// or has the same size.
     #[must_use]
     pub fn weights(&self, format: NumberFormat) -> Vec<WeightMatrix> {
         let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
@@ -138,7 +140,7 @@ impl ModelShape {
         ]
     }
 
-    /// Numbers of layers, and how many tokens those see.
+    /// Returns the number of layers in each group, and how many tokens the group sees.
     pub(crate) fn layers_by_window(&self) -> Vec<(usize, Option<usize>)> {
         let all = Some(usize::MAX);
         match self.window {
@@ -150,7 +152,7 @@ impl ModelShape {
         }
     }
 
-    /// Its attention, with so many keys.
+    /// Size of its attention with `keys` keys.
     pub(crate) const fn attention_size(&self, keys: usize) -> AttentionSize {
         AttentionSize {
             head: [self.head_dim; 2],
@@ -160,8 +162,8 @@ impl ModelShape {
         }
     }
 
-    /// Multiply-adds of attention for the tokens of a prompt from `from` to before `to`, each of
-    /// which sees those before it: scores, and the mixture of values.
+    /// Multiply-adds of attention for the tokens `from..to` of a prompt, each of which sees itself
+    /// and those before it: scores, and the weighted sum of values.
     #[must_use]
     pub fn attention_macs(&self, from: usize, to: usize) -> u64 {
         let below = |tokens: usize| (tokens * (tokens + 1) / 2) as u64;
@@ -177,15 +179,15 @@ impl ModelShape {
         pairs * 2 * (self.heads * self.head_dim) as u64
     }
 
-    /// Bytes that all else reads and writes for a token, in F32: norms, rotations of positions,
-    /// activations and sums.
+    /// Bytes that all other operations read and write for a token, in F32: norms, rotations of
+    /// positions, activations and sums.
     #[must_use]
     pub fn other_bytes(&self) -> u64 {
         let float = size_of::<f32>();
         let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         // Two norms, each of which reads twice and writes.
         let norms = 2 * 3 * self.hidden;
-        // Two sums of two.
+        // Two sums, each of which reads twice and writes.
         let sums = 2 * 3 * self.hidden;
         let rotations = 2 * (queries + keys);
         // Keys and values into the cache.

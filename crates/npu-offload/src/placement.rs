@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which weights get memory first, and that a tensor gets it in whole.
+//! The order in which weights get memory. A tensor gets memory for all of its matrices or for none.
 
 use npu_matmul::memory::{DoesNotFit, MemoryPlan};
 use npu_matmul::plan::WeightPlan;
 
-/// What weights are for, in the order of their turns for memory.
+/// Use of a weight tensor, in the order in which tensors get memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WeightRole {
-    /// Each token of a prompt needs it.
+    /// Weights of a layer: each token of a prompt needs them.
     Layer,
-    /// The output's: a prompt needs it for one row.
+    /// The output matrix: a prompt needs it for one row.
     Output,
-    /// A table of embeddings, which is the output's weight too where the model has no
-    /// other, and else is looked up, no more.
+    /// The table of embeddings. It is also the output matrix if the model has no other; otherwise
+    /// it is only looked up.
     Embedding,
 }
 
 impl WeightRole {
-    /// That of a tensor of this name, as llama.cpp and whisper.cpp give them.
+    /// Returns the role of a tensor by its name in llama.cpp or whisper.cpp.
     #[must_use]
     pub fn of(name: &str) -> Self {
         match name {

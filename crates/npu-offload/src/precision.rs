@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! In which numbers a product is computed.
+//! The precision that a matmul is computed in.
 
 use npu_matmul::WeightFormat;
 use npu_matmul::quantise::Quantisation;
 
-/// The number formats that a product is computed in.
+/// The number formats that a matmul is computed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ComputeType {
     /// Both operands FP16, sums in FP32.
@@ -16,10 +16,10 @@ pub enum ComputeType {
 }
 
 impl ComputeType {
-    /// All of them, in the order of statistics.
+    /// All precisions, in the order of the statistics.
     pub const ALL: [Self; 3] = [Self::Fp16, Self::Int8Hadamard, Self::W4A8Hadamard];
 
-    /// Short name, as in statistics.
+    /// Short name in the statistics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,8 +29,8 @@ impl ComputeType {
         }
     }
 
-    /// How operands are quantised, which then have an error that averages out only over
-    /// many outputs; `None` of FP16.
+    /// Quantisation of the operands; `None` for FP16. Its error averages out only over many
+    /// outputs.
     #[must_use]
     pub const fn quantisation(self) -> Option<Quantisation> {
         match self {
@@ -40,7 +40,7 @@ impl ComputeType {
         }
     }
 
-    /// How weights are loaded for it.
+    /// Format in which weights are loaded for this precision.
     #[must_use]
     pub fn format(self) -> WeightFormat {
         self.quantisation()
@@ -48,10 +48,10 @@ impl ComputeType {
     }
 }
 
-/// What the user wants, `GGML_ROCKET_PRECISION`.
+/// The user's choice of precision, `GGML_ROCKET_PRECISION`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PrecisionChoice {
-    /// By the weights, see [`OffloadRules::decide`](crate::OffloadRules::decide).
+    /// The weights decide: see [`OffloadRules::decide`](crate::OffloadRules::decide).
     #[default]
     Auto,
     /// All weights in this precision.
@@ -59,7 +59,7 @@ pub enum PrecisionChoice {
 }
 
 impl PrecisionChoice {
-    /// Every choice with its word.
+    /// All choices with their words.
     pub const WORDS: [(&'static str, Self); 4] = [
         ("auto", Self::Auto),
         ("f16", Self::Always(ComputeType::Fp16)),

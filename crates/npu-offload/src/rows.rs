@@ -1,33 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From how many rows on a product pays, as data: times in, rows out.
+//! The number of rows from which a matmul gains, as data: times in, rows out.
 
-/// Numbers of rows that are tried, in order. Between two of them the answer is
-/// the larger one, which is late by a third at most, and a plan has whole
-/// groups of four rows anyway.
+/// Numbers of rows that are compared, in order. An answer between two of them is the larger one,
+/// which is late by a third at most, and a plan has whole groups of four rows anyway.
 const STEPS: [usize; 17] = [
     2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 ];
 
-/// Fewest rows that are ever offloaded by calculation. One row is a token of a
-/// single sequence: token generation stays with the CPU, whatever a modelled
-/// time says.
+/// Fewest rows that are ever offloaded by calculation. One row is a token of a single sequence:
+/// token generation stays on the CPU, whatever the modelled time.
 pub const FEWEST_ROWS: usize = STEPS[0];
 
-/// Most rows that are looked at: llama.cpp's default for `-ub`, the rows of a graph. Weights that
-/// do not pay with so many are never offloaded by calculation.
+/// Most rows that are compared: llama.cpp's default for `-ub`, the rows of a graph. Weights that do
+/// not gain with so many rows are never offloaded by calculation.
 pub const MOST_ROWS: usize = STEPS[STEPS.len() - 1];
 
-/// The fewest rows from which on a product takes no longer with the NPU than on
-/// the CPU, in [`FEWEST_ROWS`]..=[`MOST_ROWS`]; `None` if it takes longer even with
-/// [`MOST_ROWS`]. `npu_ps` is the time of so many rows with the NPU, `None` if it cannot be said;
-/// `cpu_ps` is what they take the CPU. The same unit for both.
+/// Returns the fewest rows from which a matmul takes no longer with the NPU than on the CPU, in
+/// [`FEWEST_ROWS`]..=[`MOST_ROWS`]; `None` if even [`MOST_ROWS`] rows take longer. `npu_ps` is the
+/// time with the NPU, or `None` if it is unknown; `cpu_ps` is the time of the CPU. Both have the
+/// same unit.
 pub(crate) fn fewest(
     npu_ps: impl Fn(usize) -> Option<u64>,
     cpu_ps: impl Fn(usize) -> u64,
 ) -> Option<usize> {
     let pays = |rows: usize| npu_ps(rows).is_some_and(|npu_ps| npu_ps <= cpu_ps(rows));
-    // From the top: a time that jumps where a tile begins must not make rows
-    // pay that lie below others that do not.
+    // From the top: time jumps where a tile begins, and rows below a jump that loses do not count.
     let paying = STEPS.iter().rev().take_while(|rows| pays(**rows));
     paying.last().copied()
 }
@@ -51,7 +48,7 @@ mod tests {
     fn the_fixed_part_must_be_earned() {
         // 1000 + 10 m <= 110 m from m = 10 on; the next step is 12.
         assert_eq!(rows(affine(1000, 10), 110), Some(12));
-        // A step is taken where it is met exactly: 1200 = 100 * 12.
+        // Equal times count: 1200 = 100 * 12.
         assert_eq!(rows(affine(1200, 10), 110), Some(12));
         assert_eq!(rows(affine(1201, 10), 110), Some(16));
     }
@@ -63,7 +60,7 @@ mod tests {
         assert_eq!(rows(affine(most, 0), 1), Some(MOST_ROWS));
         assert_eq!(rows(affine(most + 1, 0), 1), None);
         assert_eq!(rows(|_| None, u64::MAX), None);
-        // No rate is no reason for the NPU.
+        // A CPU that takes no time leaves nothing to the NPU.
         assert_eq!(rows(affine(1, 1), 0), None);
     }
 
@@ -76,7 +73,7 @@ mod tests {
     proptest! {
         #![proptest_config(test_support::cases(256))]
 
-        /// A faster CPU never lowers the answer, a slower NPU neither.
+        /// Neither a faster CPU nor a slower NPU lowers the answer.
         #[test]
         fn it_is_monotonic(
             fixed in 0..10_000_000_u64,

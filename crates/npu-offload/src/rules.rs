@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rules, which are all that decides: what a product is computed in, and from how many rows on.
+//! The rules that decide the precision of a matmul, and from how many rows it is offloaded.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,50 +14,50 @@ use crate::format::{FormatClass, NumberFormat};
 use crate::precision::{ComputeType, PrecisionChoice};
 use crate::rows::{self, FEWEST_ROWS, MOST_ROWS};
 
-/// The smallest block of a rotation with which a real model was seen to keep the promise of
-/// `auto`, MiniLM's rows of 384. Smaller ones spread outliers over fewer channels: in blocks of 64
-/// SmolLM2's rows of 576 do not keep it with every text (docs/llama-quality.md).
+/// The smallest block of a rotation with which a real model keeps the promise of `auto`: MiniLM,
+/// with rows of 384. Smaller blocks spread outliers over fewer channels. In blocks of 64, SmolLM2's
+/// rows of 576 break the promise with some texts (docs/llama-quality.md).
 const ROTATED_MIN: usize = 128;
 
-/// What decides about products, on one machine: the same answer to the same question, whoever asks
-/// and when.
+/// Decides, for one machine, what is offloaded. The same question always gets the same answer.
 #[derive(Debug)]
 pub struct OffloadRules {
-    /// What the user wants.
+    /// The user's choice of precision.
     pub choice: PrecisionChoice,
-    /// From how many rows on the user wants products offloaded; `None` leaves it to the times.
+    /// Number of rows from which the user wants matmuls offloaded; `None` leaves it to the modelled
+    /// times.
     pub min_rows: Option<usize>,
     /// Which attention the user wants offloaded.
     pub attention: AttentionChoice,
-    /// The NPU, and the CPU's share of its products.
+    /// The NPU, and the CPU's share of offloaded matmuls.
     pub target: PlanTarget,
-    /// The CPU without the NPU.
+    /// Speed of the CPU without the NPU.
     pub cpu: CpuSpeed,
     /// Whether the times of `target` were measured on this machine.
     pub is_calibrated: bool,
-    /// What was decided, since each answer takes milliseconds of planning.
+    /// Cached decisions: each one takes milliseconds of planning.
     known: RwLock<HashMap<(NumberFormat, [usize; 2]), ProductDecision>>,
     known_attention: RwLock<HashMap<AttentionSize, Option<usize>>>,
     known_packing: RwLock<HashMap<PackedProduct, Option<u64>>>,
 }
 
-/// Weights of `n x k` that are packed for one product with so many rows.
+/// Weights of `n x k` that are packed for one matmul, and the rows of that matmul.
 type PackedProduct = ([usize; 2], usize);
 
-/// What is decided about products with the same weights.
+/// A decision about all matmuls with the same weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProductDecision {
-    /// What they are computed in.
+    /// The precision that they are computed in.
     pub precision: ComputeType,
-    /// From how many rows on they are offloaded; `None` if they never are, because they take
-    /// longer with the NPU even with [`MOST_ROWS`].
+    /// Number of rows from which they are offloaded; `None` if never, because with the NPU even
+    /// [`MOST_ROWS`] rows take longer.
     pub fewest_rows: Option<usize>,
     /// Modelled time of a call with [`MOST_ROWS`] rows, picoseconds; `None` if there is no plan.
     pub call_ps: Option<u64>,
 }
 
 impl OffloadRules {
-    /// The rules as nobody has changed them, for this NPU and the CPU beside it.
+    /// Creates the default rules for this NPU and the CPU of the RK3588.
     #[must_use]
     pub fn new(target: PlanTarget) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl OffloadRules {
         }
     }
 
-    /// What is decided about products with weights of `n x k`: a lookup, but for the first time.
+    /// Returns the decision about matmuls with weights of `n x k`. It is cached.
     #[must_use]
     pub fn decide(&self, weights: NumberFormat, size: [usize; 2]) -> ProductDecision {
         remembered(&self.known, (weights, size), || {
@@ -86,23 +86,23 @@ impl OffloadRules {
         })
     }
 
-    /// What products with weights of `n x k` are computed in.
+    /// Returns the precision of matmuls with weights of `n x k`.
     ///
-    /// The promise of `auto`: the model loses, against F16, at most 1.5 times what its file has
-    /// lost already when the CPU computes it, with trained weights; with random ones about
-    /// twice that.
+    /// With trained weights, `auto` makes a promise: against F16, the model loses at most 1.5 times
+    /// what its file already loses on the CPU. With random weights it is about twice the file's
+    /// loss.
     ///
-    /// | weights | their rows | computed in |
+    /// | weights | row length K | computed in |
     /// |---|---|---|
     /// | F32, F16, BF16 | any | FP16: the file has lost nothing |
     /// | quantised | a multiple of 128, at most 133,144 | rotated INT8: half of FP16's memory |
-    /// | quantised | others, which hardly rotate | FP16 |
+    /// | quantised | any other: a rotation helps little | FP16 |
     ///
-    /// Rotated INT8 is chosen for its memory. Where times were measured, FP16 is taken for sizes
-    /// in which it is faster.
+    /// Rotated INT8 is chosen for its memory. On a calibrated board, FP16 is chosen for sizes in
+    /// which it is faster.
     ///
-    /// Four bits do not keep the promise with trained weights, even of files of four bits. They
-    /// are experimental, and only [`PrecisionChoice::Always`] makes them.
+    /// Four-bit weights break the promise with trained weights, even for files of four bits. They
+    /// are experimental and need [`PrecisionChoice::Always`].
     fn precision(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType {
         if let PrecisionChoice::Always(precision) = self.choice {
             return precision;
@@ -120,10 +120,11 @@ impl OffloadRules {
         }
     }
 
-    /// From how many rows on products with weights of `n x k` are offloaded: the least number from
-    /// which on the whole call (the NPU, and what the CPU does for it) takes no longer than the
-    /// CPU alone by its published speed; `None` if it takes longer with [`MOST_ROWS`]. At least
-    /// [`FEWEST_ROWS`], since a token of one sequence is never offloaded.
+    /// Returns the number of rows from which matmuls with weights of `n x k` are offloaded:
+    /// `min_rows`, if the user set it. Otherwise it is the least number from which the whole call
+    /// (the NPU, and the CPU's work for it) takes no longer than the CPU alone at its published
+    /// speed; `None` if even [`MOST_ROWS`] rows take longer. It is at least [`FEWEST_ROWS`], since
+    /// a token of one sequence is never offloaded.
     fn fewest_rows(
         &self,
         weights: NumberFormat,
@@ -139,10 +140,10 @@ impl OffloadRules {
         Some(self.target.cost(precision, size, rows)?.call_ps)
     }
 
-    /// Whether a product of so many tokens with weights of `n x k` is offloaded, in which
-    /// `together` rows meet the same weights: one for each token, but with experts, or where heads
-    /// are rows. [`MOST_ROWS`] tokens go to their experts on the NPU if these pay at all: how many
-    /// each expert gets is not known, and all of them share the jobs of one batch.
+    /// Whether a matmul of `tokens` tokens with weights of `n x k` is offloaded. `together` rows
+    /// are multiplied by the same weights: as many as tokens, except with experts, or where heads
+    /// are rows. From [`MOST_ROWS`] tokens, experts are offloaded if any number of rows gains: the
+    /// rows of each expert are not known, and all experts share the jobs of one batch.
     #[must_use]
     pub fn is_worth(
         &self,
@@ -158,9 +159,10 @@ impl OffloadRules {
         tokens >= FEWEST_ROWS && self.decide(weights, size).fewest_rows.is_some_and(pays)
     }
 
-    /// Whether a product of so many tokens is offloaded with weights of `n x k` that change with each
-    /// call, so that they are packed for it alone, in FP16: keys, or values, where attention is not one
-    /// operation. `together` rows meet the same weights.
+    /// Whether a matmul of `tokens` tokens is offloaded when its weights of `n x k` change with
+    /// each call, so that they are packed in FP16 for this call alone. Such weights are the keys or
+    /// values of attention that is not one operation. `together` rows are multiplied by the same
+    /// weights.
     #[must_use]
     pub fn is_worth_packing(
         &self,
@@ -179,8 +181,8 @@ impl OffloadRules {
         }
     }
 
-    /// Picoseconds in which weights of `n x k` are packed and multiplied by so many rows, in FP16; `None`
-    /// if they cannot be. A lookup, but for the first time.
+    /// Time in which weights of `n x k` are packed and multiplied by `rows` rows in FP16,
+    /// picoseconds; `None` if that is impossible. It is cached.
     pub(crate) fn packed_call_ps(&self, size: [usize; 2], rows: usize) -> Option<u64> {
         remembered(&self.known_packing, (size, rows), || {
             let call_ps = self.call_ps(ComputeType::Fp16, size, rows);
@@ -188,8 +190,8 @@ impl OffloadRules {
         })
     }
 
-    /// From how many rows on the user wants attention offloaded, and whether at all; `None` leaves it
-    /// to the times.
+    /// Number of rows from which the user wants attention offloaded, or `Some(None)` for never;
+    /// `None` leaves it to the modelled times.
     const fn wanted_attention_rows(&self) -> Option<Option<usize>> {
         match (self.attention, self.min_rows) {
             (AttentionChoice::Never, _) => Some(None),
@@ -200,8 +202,7 @@ impl OffloadRules {
         }
     }
 
-    /// What products with weights of `n x k` are computed in: [`Self::decide`], without planning
-    /// where the type of the weights says it.
+    /// Returns the precision of [`Self::decide`], without planning if the weights' type decides.
     #[must_use]
     pub fn compute_type(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType {
         match weights.class {
@@ -210,9 +211,10 @@ impl OffloadRules {
         }
     }
 
-    /// From how many rows on attention of this size is offloaded; `None` if it never is. One row,
-    /// the token of a single sequence, only where the user says so: llama.cpp asks with one row
-    /// whether the CPU computes attention, and if not switches flash attention off.
+    /// Returns the number of rows from which attention of this size is offloaded; `None` if it
+    /// never is. One row, the token of a single sequence, is offloaded only at the user's request:
+    /// llama.cpp asks with one row whether the CPU computes attention, and if not switches flash
+    /// attention off.
     #[must_use]
     pub fn fewest_attention_rows(&self, size: AttentionSize) -> Option<usize> {
         if let Some(fewest) = self.wanted_attention_rows() {
@@ -225,13 +227,13 @@ impl OffloadRules {
     }
 }
 
-/// The answer that `known` has, else that of `answer`, which is not asked again.
+/// Returns the answer to `question`, which `known` caches.
 fn remembered<K: Eq + Hash, V: Copy>(
     known: &RwLock<HashMap<K, V>>,
     question: K,
     answer: impl FnOnce() -> V,
 ) -> V {
-    // What a panic could leave is a table with fewer entries.
+    // A panic can at most leave a table with fewer entries.
     let read = known.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = read.get(&question) {
         return *found;
@@ -381,7 +383,7 @@ mod tests {
         let mut rules = rules(600);
         let fewest = rules.fewest_attention_rows(HEADS);
         assert!(fewest.is_some_and(|rows| rows > 32), "{fewest:?}");
-        // Sizes up to the next power of two share an answer, and all that are very long.
+        // Numbers of keys share an answer up to a power of two, and all very large ones.
         let with = |keys| rules.fewest_attention_rows(AttentionSize { keys, ..HEADS });
         assert_eq!(with(1280), fewest);
         assert_eq!(with(4096), with(1 << 20));
@@ -398,7 +400,7 @@ mod tests {
     #[test]
     fn weights_of_one_product_pay_where_dot_products_are_long() {
         let f16 = format("F16");
-        // Queries of so many heads that share 2048 keys, and the values of these.
+        // The keys of 2048 tokens, which queries of so many heads share, and their values.
         let pays = |rules: &OffloadRules, head, heads| {
             let sizes = [[2048, head], [head, 2048]];
             sizes.map(|size| rules.is_worth_packing(f16, size, MOST_ROWS, heads * MOST_ROWS))
@@ -414,7 +416,7 @@ mod tests {
         }
         let mut rules = rules(600);
         assert!(!rules.is_worth_packing(f16, [2048, 256], 1, 4));
-        // Sizes of caches share an answer: all of them can be multiplied.
+        // Rounded sizes of caches share an answer, so each of them must have a plan.
         let longest = [256, 1 << 20];
         assert!(
             rules

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A token of each of several sequences: what runs where by default.
+//! What runs on the NPU by default when several sequences are decoded together.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -30,15 +30,15 @@ fn formats() -> impl Iterator<Item = NumberFormat> {
     ["Q4_0", "Q8_0", "F16"].into_iter().map(named)
 }
 
-/// Times of the NPU's call and of the CPU alone.
+/// Times of the NPU's call and of the CPU alone, picoseconds.
 fn times(rules: &OffloadRules, format: NumberFormat, size: [usize; 2], rows: usize) -> [u64; 2] {
     let precision = rules.decide(format, size).precision;
     let npu = rules.target.cost(precision, size, rows).unwrap().call_ps;
     [npu, rules.cpu.product_ps(format, size, rows)]
 }
 
-/// The threshold of few rows comes from the same comparison as any other: each matrix by itself
-/// runs where the whole call takes less time. Between two compared numbers the larger one decides.
+/// The threshold for few rows comes from the same comparison as any other: each matrix runs on the
+/// side where its whole call takes less time. Between two compared numbers the larger one decides.
 #[test]
 fn by_default_each_matrix_runs_on_the_faster_side() {
     let (mut on_npu, mut on_cpu) = (0, 0);
@@ -68,11 +68,11 @@ fn by_default_each_matrix_runs_on_the_faster_side() {
             }
         }
     }
-    // The question is open: both sides win somewhere.
+    // Both sides win somewhere.
     assert!(on_npu > 100 && on_cpu > 100, "{on_npu} and {on_cpu}");
 }
 
-/// So no number of sequences is slower with the NPU, and some is faster.
+/// So no number of sequences is slower with the NPU, and some number is faster.
 #[test]
 fn sequences_are_never_slower() {
     for rules in rules() {
@@ -94,8 +94,8 @@ fn sequences_are_never_slower() {
     }
 }
 
-/// Attention of sequences that are decoded together stays with the CPU, which is faster, whether
-/// each of them is a call or all share a cache and a mask.
+/// Attention of sequences that are decoded together stays on the CPU, which is faster whether each
+/// sequence is one call or all share a cache and a mask.
 #[test]
 fn the_cpu_is_faster_with_attention_of_sequences() {
     for rules in rules() {
