@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ggml can unload a backend, but threads of ours end in their own time: the
-//! library stays mapped.
+//! ggml can unload a backend while our threads still run, so the library stays mapped.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What ggml's C interface has in common in every version from 0.9.1 on:
-//! the tensor, the numbers of types and states, the device properties, and
-//! the shapes of the callbacks.
+//! The parts of ggml's C interface that are the same in every version from 0.9.1 on: the tensor,
+//! the numbers of types and states, the device properties, and the types of the callbacks.
 //!
-//! ggml gives no stable interface to backends: its private header
-//! `ggml-backend-impl.h` is all there is. The tensor below was compared with
-//! the public headers of ggml 0.9.1 to 0.27.0 and with the code of Debian's
-//! 0.27.0; what does differ between versions (the order of the callbacks in
-//! their tables) is in one module per layout, see [`crate::layout`].
+//! ggml has no stable interface for backends, only its private header `ggml-backend-impl.h`. The
+//! tensor below was compared with the public headers of ggml 0.9.1 to 0.27.0 and with the code of
+//! Debian's 0.27.0. The parts that differ between versions (the order of the callbacks in their
+//! tables) are in one module per layout, see [`crate::layout`].
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{align_of, offset_of, size_of};
@@ -21,7 +19,7 @@ const OP_PARAM_WORDS: usize = 16;
 /// `GGML_MAX_NAME`.
 pub(crate) const MAX_NAME: usize = 64;
 
-/// Declares a type that only ggml looks into; here it is an address.
+/// Declares an opaque type of ggml, of which only the address is used here.
 macro_rules! opaque {
     ($($(#[$doc:meta])* $name:ident;)+) => {$(
         $(#[$doc])*
@@ -69,7 +67,7 @@ pub(crate) struct Tensor {
     pub(crate) flags: i32,
     /// Operands; unused ones are null.
     pub(crate) src: [*mut Tensor; MAX_SRC],
-    /// For a view: the tensor that owns the data, itself no view.
+    /// For a view: the tensor that owns the data, which is not a view.
     pub(crate) view_src: *mut Tensor,
     pub(crate) view_offs: usize,
     pub(crate) data: *mut c_void,
@@ -97,7 +95,7 @@ const _: () = {
     assert!(offset_of!(Tensor, extra) == 320);
 };
 
-/// `enum ggml_type`, as far as it is used here.
+/// The values of `enum ggml_type` that are used here.
 pub(crate) mod type_id {
     /// `GGML_TYPE_F32`
     pub(crate) const F32: u32 = 0;
@@ -107,8 +105,8 @@ pub(crate) mod type_id {
     pub(crate) const I32: u32 = 26;
 }
 
-/// Where the parameters of `GGML_OP_FLASH_ATTN_EXT` are in [`Tensor::op_params`], the same in every
-/// version from 0.9.1 on. All are binary32.
+/// Positions in [`Tensor::op_params`] of the parameters of `GGML_OP_FLASH_ATTN_EXT`, the same in
+/// every version from 0.9.1 on. All are binary32.
 pub(crate) mod flash_attn {
     /// `scale`
     pub(crate) const SCALE: usize = 0;
@@ -116,14 +114,14 @@ pub(crate) mod flash_attn {
     pub(crate) const MAX_BIAS: usize = 1;
     /// `logit_softcap`
     pub(crate) const SOFTCAP: usize = 2;
-    /// Operands that are known: queries, keys, values, mask, sinks.
+    /// Number of known operands: queries, keys, values, mask, sinks.
     pub(crate) const OPERANDS: usize = 5;
 }
 
-/// `GGML_TENSOR_FLAG_INPUT`: what a program gives a graph before it is computed.
+/// `GGML_TENSOR_FLAG_INPUT`: a program sets its data before the graph is computed.
 pub(crate) const FLAG_INPUT: i32 = 1;
 
-/// `GGML_TENSOR_FLAG_PARAM`: trained, so that its data changes in place.
+/// `GGML_TENSOR_FLAG_PARAM`: a trained tensor, whose data changes in place.
 pub(crate) const FLAG_PARAM: i32 = 4;
 
 /// `GGML_TENSOR_FLAG_COMPUTE`: a node of a graph that is to be computed; see
@@ -156,8 +154,8 @@ pub(crate) mod usage {
 /// layers stay assigned to the CPU.
 pub(crate) const DEVICE_TYPE_ACCEL: c_int = 3;
 
-/// `struct ggml_backend_dev_caps`. `mmap_support` was appended without a new
-/// number; in older versions it falls into the padding of [`DeviceProps`].
+/// `struct ggml_backend_dev_caps`. ggml appended `mmap_support` without a new API version; in older
+/// versions it falls into the padding of [`DeviceProps`].
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceCaps {
@@ -234,7 +232,7 @@ const _: () = {
     assert!(offset_of!(DeviceObject, context) == 0x80);
 };
 
-/// `ggml_abort_callback`: true to stop.
+/// `ggml_abort_callback`: returns true to stop.
 pub(crate) type AbortCallback = unsafe extern "C" fn(*mut c_void) -> bool;
 
 /// `struct ggml_backend_reg_i`.
@@ -252,7 +250,7 @@ pub(crate) struct RegInterface {
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Feature {
-    /// Null ends a list.
+    /// A null name ends a list.
     pub(crate) name: *const c_char,
     pub(crate) value: *const c_char,
 }

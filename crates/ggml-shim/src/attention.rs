@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ggml's attention to the engine's calls, all of a list at once.
+//! Turns ggml's attention into calls of the engine, all of a list at once.
 //!
 //! ```text
 //! for each attention of the list
-//!     round keys and values to FP16, unless they are       (once where values are a part of the keys)
-//!     for each of its streams a call
-//! compute all calls                                        (the engine packs, tiles and has the softmax)
-//! scale the outputs back, where values were scaled
+//!     round keys and values to FP16, unless they are FP16    (once if values are part of keys)
+//!     make a call for each of its streams
+//! compute all calls                                         (the engine packs, tiles, does softmax)
+//! scale the outputs back, if values were scaled
 //! ```
 
 use half::f16;
@@ -26,12 +26,11 @@ use crate::tensor_bytes::TensorBytes;
 use crate::types::Decoder;
 use crate::verify::OutputErrors;
 
-/// Attention and its data.
+/// An attention node and its data.
 #[derive(Debug)]
 pub(crate) struct Attention<'a> {
-    /// Sizes.
     pub(crate) shape: AttentionShape,
-    /// Scale, ALiBi and cap.
+    /// Scale, ALiBi bias and softcap.
     pub(crate) params: AttentionParams,
     /// src0
     pub(crate) queries: TensorBytes<'a>,
@@ -45,23 +44,21 @@ pub(crate) struct Attention<'a> {
     pub(crate) sinks: Option<TensorBytes<'a>>,
     /// dst: `outputs()` numbers.
     pub(crate) out: NodeOutput<'a>,
-    /// How far its outputs are from the definition's, if it is computed again.
+    /// Errors of its outputs against the definition, if it is verified.
     pub(crate) errors: Option<OutputErrors>,
 }
 
 /// Keys or values, which lie in a KV cache.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CachedRows<'a> {
-    /// Decodes them.
     pub(crate) decoder: Decoder,
-    /// Their data.
     pub(crate) rows: TensorBytes<'a>,
 }
 
-/// Computes attention of nodes that do not depend on each other.
+/// Computes attention nodes that do not depend on each other.
 ///
 /// # Errors
-/// See [`MulMatError`]; all outputs are then worthless.
+/// See [`MulMatError`]; then all outputs are invalid.
 pub(crate) fn compute(
     engine: &Engine,
     scratch: &RowScratch,
@@ -96,8 +93,8 @@ pub(crate) fn compute(
     Ok(())
 }
 
-/// Holds the outputs against the definition in binary64 of the operands that the NPU has, if that is
-/// asked for.
+/// Compares the outputs with the definition in binary64 of the operands that the NPU has, if the
+/// node is verified.
 fn verify(node: &mut Attention<'_>, operands: &Operands<'_>) -> Result<(), MulMatError> {
     let Some(mut errors) = node.errors else {
         return Ok(());
@@ -113,21 +110,21 @@ fn verify(node: &mut Attention<'_>, operands: &Operands<'_>) -> Result<(), MulMa
     Ok(())
 }
 
-/// The operands of an attention in the numbers that the engine takes.
+/// The operands of attention in the number formats that the engine takes.
 #[derive(Debug)]
 struct Operands<'a> {
     shape: AttentionShape,
     params: AttentionParams,
     queries: HeadVectors<'a, f32>,
     keys: HalfRows<'a>,
-    /// `None` if the values are the beginnings of the keys.
+    /// `None` if each value is the beginning of its key.
     values: Option<HalfRows<'a>>,
     mask: Option<HeadVectors<'a, f16>>,
     sinks: Option<&'a [f32]>,
     slopes: Option<Vec<f32>>,
 }
 
-/// Vectors of all heads, rows and streams, and the elements from one to the next.
+/// Vectors of all rows, heads and streams, and the distances between them in elements.
 #[derive(Debug)]
 struct HeadVectors<'a, T> {
     data: &'a [T],
@@ -137,9 +134,9 @@ struct HeadVectors<'a, T> {
 /// Keys or values in FP16.
 #[derive(Debug)]
 enum HalfRows<'a> {
-    /// As they lie in the cache.
+    /// Used in place in the cache.
     InPlace(HeadVectors<'a, f16>),
-    /// Rounded, times a power of two whose inverse is the factor.
+    /// Rounded copies, times a power of two whose inverse is the factor.
     Rounded {
         data: Vec<f16>,
         strides: [usize; 3],
@@ -173,7 +170,8 @@ impl<'a> Operands<'a> {
         let floats = |rows: &TensorBytes<'a>, what| {
             <[f32]>::ref_from_bytes(rows.bytes).map_err(|_| MulMatError::Data(what))
         };
-        // Rounded once: a cache of compressed keys has the values in their first channels.
+        // A cache of compressed keys has the values in their first channels, which are rounded
+        // once.
         let is_part = dv <= d && node.values.begins(&node.keys);
         let mask = node.mask.as_ref().map(|mask| {
             let data = quants::as_f16(mask.bytes).ok_or(MulMatError::Data("mask"))?;
@@ -198,17 +196,17 @@ impl<'a> Operands<'a> {
         })
     }
 
-    /// What the outputs of the engine are multiplied by.
+    /// The factor that the engine's outputs are multiplied by.
     fn value_factor(&self) -> f32 {
         self.values.as_ref().unwrap_or(&self.keys).factor()
     }
 
-    /// Outputs of one stream.
+    /// Number of outputs of one stream.
     fn stream_outputs(&self) -> usize {
         self.shape.outputs() / self.shape.streams
     }
 
-    /// The call for one stream, with its outputs.
+    /// Returns the call for one stream, which writes `out`.
     fn call<'c>(
         &'c self,
         stream: usize,
@@ -254,7 +252,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Keeps their memory for later ones.
+    /// Keeps the memory of rounded copies for later calls.
     fn recycle(self, scratch: &RowScratch) {
         for rows in [Some(self.keys), self.values].into_iter().flatten() {
             if let HalfRows::Rounded { data, .. } = rows {
@@ -265,7 +263,7 @@ impl<'a> Operands<'a> {
 }
 
 impl<'a, T> HeadVectors<'a, T> {
-    /// With ggml's strides in bytes, which are whole elements.
+    /// Takes ggml's strides in bytes, which are whole elements.
     fn new(data: &'a [T], nb: [usize; 4]) -> Self {
         let [_, row, head, stream] = nb.map(|bytes| bytes / size_of::<T>());
         Self {
@@ -274,7 +272,8 @@ impl<'a, T> HeadVectors<'a, T> {
         }
     }
 
-    /// The vectors of one stream: heads, rows and length of them. `None` if there is less data.
+    /// Returns the vectors of one stream; `sizes` are heads, rows and elements. `None` if the data
+    /// is too short.
     fn stream(&self, stream: usize, sizes: [usize; 3]) -> Option<HeadRows<'a, T>> {
         let [row, head, of_stream] = self.strides;
         let start = stream.checked_mul(of_stream)?;
@@ -283,7 +282,7 @@ impl<'a, T> HeadVectors<'a, T> {
 }
 
 impl CachedRows<'_> {
-    /// Whether each of its rows begins where one of `other` does, in the same format.
+    /// Whether each of its rows begins where a row of `other` does, in the same format.
     fn begins(&self, other: &Self) -> bool {
         self.rows.bytes.as_ptr() == other.rows.bytes.as_ptr()
             && self.rows.nb == other.rows.nb
@@ -292,7 +291,8 @@ impl CachedRows<'_> {
 }
 
 impl<'a> HalfRows<'a> {
-    /// Of so many elements, rows, heads and streams.
+    /// Takes rows with these numbers of elements, rows, heads and streams; rounds them unless they
+    /// are FP16.
     fn of(
         cached: &CachedRows<'a>,
         [len, rows, heads, streams]: [usize; 4],
@@ -309,7 +309,7 @@ impl<'a> HalfRows<'a> {
             return Ok(Self::InPlace(HeadVectors::new(data, from.nb)));
         }
         let mut data = scratch.take_halves(len * rows * heads * streams)?;
-        // Into `data`, times a power of two; the largest magnitude of what was decoded.
+        // Rounds into `data`, times a power of two. Returns the largest decoded magnitude.
         let mut round = |factor: f32| {
             let of_row = |(decoded, _): &mut (Vec<f32>, _), (index, to): (usize, &mut [f16])| {
                 let (row, head) = (index % rows, index / rows);
@@ -339,7 +339,7 @@ impl<'a> HalfRows<'a> {
         })
     }
 
-    /// What they are to be multiplied by.
+    /// The factor that these rows are to be multiplied by.
     fn factor(&self) -> f32 {
         match self {
             Self::InPlace(_) => 1.0,

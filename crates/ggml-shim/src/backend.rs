@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The backend object (ggml's word for a stream): what ggml calls.
+//! The backend object (ggml's word for a stream) and its callbacks.
 //!
-//! ggml makes one per context and may compute on several at once; all share
-//! the engine of [`crate::runtime`].
+//! ggml makes one per context and may compute on several at once. All share the engine of
+//! [`crate::runtime`].
 
 use std::ffi::{c_char, c_int};
 
@@ -14,12 +14,11 @@ use crate::runtime::{Runtime, guard, own_name};
 use crate::serve;
 use crate::stream::Stream;
 
-/// Tells our backends from others; a random number, like everybody's.
+/// Identifies our backends. It is a random number, like each backend's GUID.
 static GUID: [u8; 16] = [
     0x1d, 0x8e, 0x52, 0x07, 0xa3, 0x4c, 0x4b, 0x9f, 0x86, 0x30, 0xe7, 0x75, 0x0c, 0xd2, 0x61, 0xfa,
 ];
 
-/// What ggml calls on our backends.
 pub(crate) const CALLBACKS: BackendCallbacks = BackendCallbacks {
     guid: &GUID,
     name,
@@ -40,7 +39,7 @@ unsafe extern "C" fn free(backend: *mut Backend) {
     });
 }
 
-/// What the program set on `backend`; `None` for null.
+/// Returns the program's settings of `backend`; `None` for null.
 ///
 /// # Safety
 /// `backend` is null or a backend of ours, and not freed during `'a`.
@@ -66,8 +65,8 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
         });
         let nodes: Vec<_> = nodes.collect();
         if let Some(evidence) = &runtime.evidence {
-            // SAFETY: the graph is live; its nodes are allocated, and nobody else accesses their data
-            // but to read operands while ggml waits.
+            // SAFETY: the graph is live; its nodes are allocated, and nobody else accesses their
+            // data while ggml waits, except to read operands.
             return unsafe { serve::compute(runtime, stream, evidence, (graph, &nodes)) };
         }
         // SAFETY: as above.

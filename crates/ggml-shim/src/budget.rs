@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which weights may be on the NPU: those that the user wants and that fit,
-//! in the order in which they come. And which of them are there.
+//! Decides which weights may be on the NPU, and counts those that are. Weights get memory in the
+//! order in which they come, if the user wants them and they fit.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -11,9 +11,7 @@ use npu_matmul::memory::{DoesNotFit, MemoryPlan};
 use npu_matmul::plan::WeightPlan;
 use npu_offload::{MOST_ROWS, add_tensor};
 
-/// Picoseconds of a second.
 const PS_PER_SECOND: u64 = 1_000_000_000_000;
-/// Bytes of a mebibyte.
 pub(crate) const MIB: u64 = 1 << 20;
 
 /// Why weights that could be on the NPU are not.
@@ -23,9 +21,9 @@ pub(crate) enum LeftOnCpu {
     Excluded,
     /// They would take more than `GGML_ROCKET_MEM`.
     Memory,
-    /// The NPU's addresses do not suffice.
+    /// The NPU's address space is too small.
     Addresses,
-    /// The process may not have so many mappings.
+    /// The process would have too many mappings.
     Mappings,
     /// They could not be packed.
     Failed,
@@ -46,21 +44,20 @@ impl fmt::Display for LeftOnCpu {
     }
 }
 
-/// How many tensors, and how large they are.
+/// Number and size of tensors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TensorCount {
-    /// Number of tensors.
     pub(crate) tensors: u64,
     /// Bytes that they take or would take on the NPU.
     pub(crate) bytes: u64,
 }
 
-/// Where weights are.
+/// Largest amounts of weights on the NPU and on the CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WeightTotals {
-    /// Those that were packed for the NPU, when that were most bytes.
+    /// Weights packed for the NPU, when they took the most bytes.
     pub(crate) npu: TensorCount,
-    /// Those that may not be there, when that were most tensors.
+    /// Weights left to the CPU, when they were the most tensors.
     pub(crate) cpu: TensorCount,
 }
 
@@ -71,30 +68,31 @@ struct State {
     /// Tensors that may be on the NPU, packed or not yet.
     chosen: u64,
     cpu: BTreeMap<LeftOnCpu, TensorCount>,
-    /// What is packed now.
+    /// Weights that are packed now.
     packed: TensorCount,
     most: WeightTotals,
-    /// Whether anything came since the last report.
+    /// Whether anything changed since the last report.
     fresh: bool,
-    /// Modelled time of a prompt's products with what came, picoseconds.
+    /// Modelled time of a prompt's matmuls with the weights chosen since the last report,
+    /// picoseconds.
     prompt_ps: u64,
 }
 
-/// The NPU's memory that weights may take, and what they take of it.
+/// The NPU memory that weights may take, and that they take.
 #[derive(Debug)]
 pub(crate) struct Budget(Mutex<State>);
 
-/// What was decided about one tensor. Dropping it gives the memory back.
+/// The decision about one tensor. Dropping it frees the budget that the tensor took.
 #[derive(Debug)]
 pub(crate) struct WeightDecision {
     budget: Arc<Budget>,
     plans: Vec<WeightPlan>,
     outcome: Mutex<Result<(), LeftOnCpu>>,
-    /// Matrices that are packed.
+    /// Number of packed matrices.
     packed: AtomicU64,
 }
 
-/// A matrix that is packed, for as long as this lives.
+/// Counts a matrix as packed for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct PackedCount {
     decision: Arc<WeightDecision>,
@@ -102,7 +100,7 @@ pub(crate) struct PackedCount {
 }
 
 impl Budget {
-    /// All of `memory`, which was made for `limit` bytes.
+    /// Creates a budget of all of `memory`, which was made for `limit` bytes.
     pub(crate) fn new(memory: MemoryPlan, limit: u64) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State {
             memory,
@@ -121,8 +119,8 @@ impl Budget {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides about a tensor of which each matrix is packed as planned: all of
-    /// them or none. A prompt of [`npu_offload::MOST_ROWS`] tokens takes `prompt_ps` with it.
+    /// Decides about a tensor whose matrices `plans` pack: all of them or none. Its matmuls take
+    /// `prompt_ps` picoseconds of a prompt of [`npu_offload::MOST_ROWS`] tokens.
     pub(crate) fn decide(
         self: &Arc<Self>,
         wanted: bool,
@@ -152,8 +150,8 @@ impl Budget {
         })
     }
 
-    /// One line about all weights, if anything came since the last one; where times were
-    /// measured, with how fast a prompt is to be expected.
+    /// Returns one line about all weights, if anything changed since the last one; on a calibrated
+    /// board with the expected speed of a prompt.
     pub(crate) fn report(&self, is_calibrated: bool) -> Option<String> {
         let mut state = self.lock();
         if !std::mem::take(&mut state.fresh) {
@@ -186,7 +184,7 @@ impl Budget {
         Some(line)
     }
 
-    /// The bytes that packed weights may take, and those that are left of them.
+    /// Returns the bytes that packed weights may take, and how many of these are free.
     pub(crate) fn limit_and_free(&self) -> (u64, u64) {
         let state = self.lock();
         (
@@ -195,15 +193,14 @@ impl Budget {
         )
     }
 
-    /// Tensors and bytes on the NPU, and those left to the CPU, each when there
-    /// were most.
+    /// Tensors and bytes on the NPU, and those left to the CPU, each at its maximum.
     pub(crate) fn most(&self) -> WeightTotals {
         self.lock().most
     }
 }
 
 impl State {
-    /// What is left to the CPU now.
+    /// Weights that are left to the CPU now.
     fn left(&self) -> TensorCount {
         let add = |sum: TensorCount, count: &TensorCount| TensorCount {
             tensors: sum.tensors + count.tensors,
@@ -269,12 +266,12 @@ impl WeightDecision {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one of its matrices, which is packed now.
+    /// Counts one of its matrices as packed.
     pub(crate) fn count_packed(self: &Arc<Self>) -> PackedCount {
         // A tensor's matrices have the same size.
         let bytes = self.plans.first().map_or(0, WeightPlan::device_bytes);
         let mut state = self.budget.lock();
-        // The lock orders it.
+        // The lock orders this access.
         let is_first = self.packed.fetch_add(1, Ordering::Relaxed) == 0;
         state.packed.tensors += u64::from(is_first);
         state.packed.bytes += bytes;
@@ -288,7 +285,7 @@ impl WeightDecision {
         }
     }
 
-    /// Takes a yes back.
+    /// Withdraws a positive decision.
     pub(crate) fn revoke(&self, why: LeftOnCpu) {
         let mut outcome = self.outcome();
         if outcome.is_ok() {
@@ -317,7 +314,7 @@ impl Drop for PackedCount {
     }
 }
 
-/// A count in words.
+/// Formats a count for people.
 struct Amount(TensorCount);
 
 impl fmt::Display for Amount {
@@ -339,7 +336,7 @@ mod tests {
         WeightPlan::new(Dtype::Int8, 1024, 1024, 3, &PlanOptions::default()).unwrap()
     }
 
-    /// Numbers of tensors for the NPU and not, now.
+    /// Numbers of tensors chosen for the NPU and left to the CPU, now.
     fn tensors(budget: &Budget) -> (u64, u64) {
         let state = budget.lock();
         (state.chosen, state.left().tensors)

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looks at the buffers that the host's CPU makes.
+//! Watches the buffers that the host's CPU backend makes.
 //!
-//! A buffer type of our own would take weights from the CPU's, and with them half
-//! of its speed in token generation; and ggml takes a device that has one for a
-//! device that can hold parts of tensors (`-sm tensor`). So there is none: the
-//! host puts each weight where it would without us. What makes the CPU's buffers, in
-//! plain memory, of mapped files and for rearranged weights, is replaced once by
-//! these functions, which replace some callbacks of the buffers
-//! ([`crate::weight_buffers`]).
+//! A buffer type of our own would take weights from the CPU's, and with them half of its speed in
+//! token generation. Also, ggml assumes that a device with a buffer type can hold parts of tensors
+//! (`-sm tensor`). So this device has no buffer type, and the host puts each weight where it would
+//! without us. The functions here replace, once, the CPU's callbacks that make buffers: in plain
+//! memory, of mapped files and for rearranged weights. For each buffer they replace some of its
+//! callbacks ([`crate::weight_buffers`]).
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -20,19 +19,19 @@ use crate::names;
 use crate::runtime::{Runtime, guard};
 use crate::weight_buffers::WeightOrder;
 
-/// What is put in place of that which makes the CPU's buffers.
+/// Replacements of the CPU's callbacks that make buffers.
 pub(crate) const HOOKS: MakerHooks = MakerHooks {
     alloc,
     from_host_ptr,
 };
 
 thread_local! {
-    /// Whether this thread is in one of the functions below: the CPU makes a buffer for
-    /// rearranged weights of one in plain memory.
+    /// Whether this thread is in one of the functions below. They nest, because the CPU makes a
+    /// buffer for rearranged weights of one in plain memory.
     static IS_MAKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `make`, which calls the host; whether it is the outermost to do so.
+/// Runs `make`, which calls the host. Also returns whether this is the outermost such call.
 fn making<T>(make: impl FnOnce() -> T) -> (T, bool) {
     let was_making = IS_MAKING.replace(true);
     let made = make();
@@ -83,7 +82,7 @@ unsafe extern "C" fn from_host_ptr(
     })
 }
 
-/// Looks at a buffer from now on.
+/// Watches a buffer from now on.
 ///
 /// # Safety
 /// `buffer` is null or a buffer that the host just made.

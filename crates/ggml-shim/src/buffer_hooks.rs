@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The callbacks of buffers that are looked at: they keep what is known about the
-//! buffer, and then do what they replaced.
+//! The callbacks of watched buffers: they update what is known about the buffer, and call the
+//! originals.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -16,7 +16,6 @@ use crate::log::LogLevel;
 use crate::runtime::{Runtime, contain, guard};
 use crate::weight_buffers::{WeightBuffer, WeightOrder};
 
-/// All of them.
 pub(crate) fn hooks() -> BufferCallbacks {
     BufferCallbacks {
         free_buffer: Some(free),
@@ -29,8 +28,8 @@ pub(crate) fn hooks() -> BufferCallbacks {
     }
 }
 
-/// The entry of a buffer whose hook was called. It has one from before the
-/// hook was set to after it was called for the last time.
+/// Returns the entry of a buffer whose hook was called. The entry exists from before the hook is
+/// set until after its last call.
 fn entry(runtime: &Runtime, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
     let entry = runtime.weight_buffers.get(buffer);
     if entry.is_none() {
@@ -68,7 +67,7 @@ unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_
         };
         // SAFETY: ggml passes a live tensor of this buffer, and waits.
         let tensor = unsafe { HostTensor::new(runtime.context(), tensor) };
-        // Weights that are known by evidence are decided about when they are used.
+        // Weights that only evidence identifies are decided about when they are used.
         if let Some(tensor) = tensor.filter(|_| runtime.evidence.is_none()) {
             contain(|| entry.place(&runtime.weight_context(), tensor));
         }
@@ -136,7 +135,7 @@ unsafe extern "C" fn set_tensor(
         if let Some((evidence, range)) = runtime.evidence.as_ref().zip(range) {
             evidence.given(buffer, &range);
         }
-        // Data come when all tensors of a model have their places.
+        // Data comes after all tensors of a model are placed.
         if entry.is_waiting() {
             contain(|| runtime.weight_buffers.settle(&runtime.weight_context()));
         }
@@ -173,7 +172,7 @@ unsafe extern "C" fn set_tensor(
     });
 }
 
-/// Packs a tensor; whatever goes wrong, the CPU still gets its data.
+/// Packs a tensor. If that fails, the CPU still gets its data.
 fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: &[u8]) {
     contain(|| {
         let weights = tensor.descriptor();
@@ -197,7 +196,7 @@ fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: HostTensor<'_>, bytes: 
     });
 }
 
-/// Forgets what was packed from bytes of `tensor`. Returns their addresses.
+/// Forgets what was packed from bytes of `tensor`. Returns the addresses of these bytes.
 fn forget(
     entry: &WeightBuffer,
     tensor: Option<HostTensor<'_>>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The environment variables.
+//! Settings from environment variables.
 
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU64;
@@ -12,10 +12,10 @@ use rocket_uapi::Selector;
 use crate::patterns::Patterns;
 use crate::spelling;
 
-/// Words for no device.
+/// Values that select no device.
 const NO_DEVICE: [&str; 2] = ["none", "off"];
 
-/// The word for what is computed: from how many rows on products are offloaded.
+/// The value that leaves the number of rows to the modelled times.
 const COMPUTED: &str = "auto";
 
 const MIN_M: &str = "GGML_ROCKET_MIN_M";
@@ -27,23 +27,23 @@ const STATS: &str = "GGML_ROCKET_STATS";
 const TRACE: &str = "GGML_ROCKET_TRACE";
 const VERIFY: &str = "GGML_ROCKET_VERIFY";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
-/// Of the server of boards, which messages name.
+/// Messages of other modules name it.
 pub(crate) const SERVE: &str = "GGML_ROCKET_SERVE";
 
-/// All of ours.
+/// All variables of this backend.
 const VARIABLES: [&str; 10] = [
     MIN_M, ATTENTION, PRECISION, MEM, TENSORS, STATS, TRACE, VERIFY, DEVICE, SERVE,
 ];
 
-/// What the user set in the environment.
+/// The user's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// `GGML_ROCKET_MIN_M`: fewest activation rows (tokens of a batch) of a
-    /// product that is offloaded; `None` leaves it to the times.
+    /// `GGML_ROCKET_MIN_M`: fewest activation rows (tokens of a batch) of a matmul that is
+    /// offloaded; `None` leaves it to the modelled times.
     pub(crate) min_m: Option<usize>,
     /// `GGML_ROCKET_ATTENTION`: which attention is offloaded.
     pub(crate) attention: AttentionChoice,
-    /// `GGML_ROCKET_PRECISION`: in what to compute.
+    /// `GGML_ROCKET_PRECISION`: the precision of matmuls.
     pub(crate) precision: PrecisionChoice,
     /// `GGML_ROCKET_MEM`: bytes that packed weights may take; `None` leaves it
     /// to [`npu_offload::AvailableMemory::default_budget`].
@@ -52,11 +52,11 @@ pub(crate) struct Config {
     pub(crate) tensors: Patterns,
     /// `GGML_ROCKET_STATS`: whether to print a table at exit.
     pub(crate) stats: bool,
-    /// `GGML_ROCKET_SERVE`: whether to take whole graphs, as ggml's RPC server hands them over.
+    /// `GGML_ROCKET_SERVE`: whether to take whole graphs from ggml's RPC server.
     pub(crate) serve: bool,
     /// `GGML_ROCKET_TRACE`: the file for a trace.
     pub(crate) trace: Option<PathBuf>,
-    /// `GGML_ROCKET_VERIFY`: every how many products one is computed again.
+    /// `GGML_ROCKET_VERIFY=N`: the CPU computes every Nth matmul or attention node again.
     pub(crate) verify: Option<NonZeroU64>,
     /// `NPU_THREADS`: threads for the engine's work, instead of the program's.
     pub(crate) threads: Option<Threads>,
@@ -66,9 +66,8 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads the process's environment; the second part are complaints, one
-    /// line each, about names that are none and values that were replaced by the
-    /// default.
+    /// Reads the process's environment. Also returns complaints, one line each, about unknown names
+    /// and about values that the default replaces.
     pub(crate) fn from_env() -> (Self, Vec<String>) {
         let set = std::env::vars_os().map(|(name, _)| name);
         let mut complaints = spelling::complaints(set, &VARIABLES);
@@ -77,7 +76,7 @@ impl Config {
         (config, complaints)
     }
 
-    /// From how many rows on products are offloaded, in the words of the variable.
+    /// The fewest rows of an offloaded matmul, as the variable spells them.
     pub(crate) fn min_m(&self) -> String {
         let fixed = self.min_m.map(|rows| rows.to_string());
         fixed.unwrap_or_else(|| COMPUTED.to_owned())
@@ -88,7 +87,7 @@ impl Config {
         let mut complain = |name: &str, value: &str, wanted: &str, instead: &str| {
             complaints.push(format!("{name}={value:?} is not {wanted}; using {instead}"));
         };
-        // An empty variable counts as unset, as is the custom.
+        // An empty variable counts as unset.
         let text = |name: &str| {
             get(name)
                 .map(|value| value.to_string_lossy().trim().to_owned())
@@ -178,7 +177,7 @@ impl Config {
                 complain(THREADS_VARIABLE, &value, wanted, "the program's threads");
             }
         }
-        // Whatever is no word is a path; one that is wrong shows when it is opened.
+        // Any other value is a path. A wrong path shows when it is opened.
         let device = [DEVICE, rocket_uapi::DEVICE_VARIABLE]
             .into_iter()
             .filter_map(&get)
@@ -360,7 +359,7 @@ mod tests {
         assert_eq!(config.precision, PrecisionChoice::Auto);
         let words = "is not one of auto, f16, w8a8-hadamard, w4a8-hadamard; using auto";
         assert!(complaints[0].contains(words), "{complaints:?}");
-        // What there was once.
+        // Values of earlier versions.
         for gone in ["w8a8", "w4a8", "w4a4-hadamard"] {
             let (config, complaints) = parse(&[("GGML_ROCKET_PRECISION", gone)]);
             assert_eq!(config.precision, PrecisionChoice::Auto);

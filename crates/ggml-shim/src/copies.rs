@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which copy of this library a program is to use. ggml finds a package's copy by
-//! itself, and `GGML_BACKEND_PATH` names any other: with both loaded there would be
-//! two devices of the same name on one NPU.
+//! Decides which copy of this library a program uses. ggml finds a package's copy by itself, and
+//! `GGML_BACKEND_PATH` names any other. With both loaded, one NPU would have two devices of the
+//! same name.
 
 use std::env;
 use std::ffi::{CStr, OsStr, c_void};
@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Whether another copy was asked for, which ggml loads after this one.
+/// Whether `GGML_BACKEND_PATH` names another copy, which ggml loads after this one.
 pub(crate) fn another_is_named() -> bool {
     let named = env::var_os("GGML_BACKEND_PATH");
     named
@@ -19,7 +19,7 @@ pub(crate) fn another_is_named() -> bool {
         .is_some_and(|(named, own)| is_another(Path::new(&named), own))
 }
 
-/// Whether `named` is a copy of this library by its name, and not the file `own`.
+/// Whether `named` has the name of a copy of this library, and is not the file `own`.
 fn is_another(named: &Path, own: &Path) -> bool {
     let file = |metadata: Metadata| (metadata.dev(), metadata.ino());
     let name = named.file_name().unwrap_or_default().as_bytes();
@@ -35,7 +35,7 @@ fn is_another(named: &Path, own: &Path) -> bool {
 fn own_path() -> Option<&'static Path> {
     let code: fn() -> bool = another_is_named;
     let mut found = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: any address may be asked for; the other is that of a `Dl_info`.
+    // SAFETY: `dladdr` takes any address; the other one is that of a `Dl_info`.
     let known = unsafe { libc::dladdr(code as *const c_void, found.as_mut_ptr()) };
     if known == 0 {
         return None;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host's CPU backend: what makes its buffers.
+//! The host's CPU backend, whose buffers are watched.
 //!
-//! Besides plain memory the CPU has "extra" buffer types (`CPU_REPACK`, `AMX`,
-//! ...), into which it puts weights in another order. llama.cpp tries them one
-//! after the other for each weight. Each type has its `alloc_buffer` replaced, and the
-//! device its `buffer_from_host_ptr` for mapped files, by one that looks at the buffers
-//! that are made (`buffer.rs`). That is done once, when the device is there.
+//! Besides plain memory the CPU has "extra" buffer types (`CPU_REPACK`, `AMX`, ...), in which it
+//! stores weights in another order. llama.cpp tries them one after the other for each weight. This
+//! module replaces `alloc_buffer` of each type and, for mapped files, `buffer_from_host_ptr` of the
+//! device. The replacements watch the buffers that are made (`buffer.rs`). They are set once, when
+//! the device exists.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -21,14 +21,14 @@ use crate::symbols::{SymbolScope, function};
 
 /// `GGML_BACKEND_DEVICE_TYPE_CPU`
 const DEVICE_TYPE_CPU: c_int = 0;
-/// How many extra buffer types are looked at; ggml has five kinds, and a
-/// machine two of them at most.
+/// The most extra buffer types that are read; ggml has five kinds, and a machine at most two of
+/// them.
 const MOST_EXTRAS: usize = 16;
-/// The CPU backend's own name of its list.
+/// Name in the CPU backend of the function that lists its extra buffer types.
 pub(crate) const EXTRAS_NAME: &CStr = c"ggml_backend_dev_get_extra_bufts";
-/// Its name of what sets the threads of a backend.
+/// Name of the function that sets the threads of a backend.
 const SET_THREADS_NAME: &CStr = c"ggml_backend_set_n_threads";
-/// And of what sets the function that stops it.
+/// Name of the function that sets the abort callback of a backend.
 const SET_ABORT_NAME: &CStr = c"ggml_backend_set_abort_callback";
 
 type CpuBufferType = unsafe extern "C" fn() -> *mut BufferType;
@@ -37,7 +37,7 @@ type DevReg = unsafe extern "C" fn(*mut Device) -> *mut Reg;
 type ProcAddress = unsafe extern "C" fn(*mut Reg, *const c_char) -> *mut c_void;
 type Extras = unsafe extern "C" fn(*mut Device) -> *const *mut BufferType;
 
-/// What replaces that which makes the CPU's buffers.
+/// Replacements of the CPU's callbacks that make buffers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MakerHooks {
     /// `alloc_buffer` of its buffer types.
@@ -46,21 +46,21 @@ pub(crate) struct MakerHooks {
     pub(crate) from_host_ptr: BufferFromHostPtr,
 }
 
-/// The functions of ggml about its CPU backend, and what that said so far.
+/// ggml's functions for its CPU backend, and the callbacks that were replaced.
 #[derive(Debug)]
 pub(crate) struct CpuBackend {
     cpu_buffer_type: CpuBufferType,
     device_reg: DevReg,
     proc_address: ProcAddress,
-    /// What else it takes to have it compute; `None` if a function is missing.
+    /// The functions to compute on it; `None` if one is missing.
     ops: Option<CpuOps>,
-    /// What is put in place of that which makes its buffers.
+    /// Replacements of the callbacks that make its buffers.
     hooks: MakerHooks,
-    /// What was replaced, once the CPU device is there.
+    /// The original callbacks, once the CPU device exists.
     replaced: OnceLock<Replaced>,
 }
 
-/// What makes the CPU's buffers.
+/// The CPU's original callbacks that make buffers.
 #[derive(Debug)]
 struct Replaced {
     device: GgmlPtr<Device>,
@@ -70,11 +70,10 @@ struct Replaced {
     from_host_ptr: Option<BufferFromHostPtr>,
 }
 
-/// A buffer type of the CPU.
 #[derive(Debug)]
 struct BufferMaker {
     buffer_type: GgmlPtr<BufferType>,
-    /// Its own `alloc_buffer`.
+    /// Its original `alloc_buffer`.
     alloc: AllocBuffer,
 }
 
@@ -103,30 +102,29 @@ impl CpuBackend {
         replaced.is_some_and(|replaced| replaced.extras.iter().any(|one| one.is(buffer_type)))
     }
 
-    /// The `alloc_buffer` that a buffer type had; `None` for others.
+    /// The original `alloc_buffer` of a buffer type; `None` for types that were not replaced.
     pub(crate) fn own_alloc(&self, buffer_type: *const BufferType) -> Option<AllocBuffer> {
-        // Whoever comes while they are being replaced waits here until all is
-        // written down.
+        // A caller that comes during the replacement waits here until the originals are stored.
         let replaced = self.replaced()?;
         let mut makers = replaced.extras.iter().chain(&replaced.plain);
         Some(makers.find(|one| one.is(buffer_type))?.alloc)
     }
 
-    /// Whether the CPU can compute `op` on our behalf.
+    /// Whether the CPU can compute `op` for us.
     pub(crate) fn computes(&self, op: HostTensor<'_>) -> bool {
         let seen = self.ops.zip(self.device());
         // SAFETY: the tensor and its operands are live.
         seen.is_some_and(|(ops, device)| unsafe { ops.supports(device, op.as_ptr()) })
     }
 
-    /// A backend of the CPU for one stream; `None` if it cannot be had.
+    /// Creates a CPU backend for one stream; `None` if that fails.
     pub(crate) fn stream(&self) -> Option<CpuStream> {
         let (ops, device) = self.ops.zip(self.device())?;
         let threads = self.own_function(device, SET_THREADS_NAME);
         let abort = self.own_function(device, SET_ABORT_NAME);
         let setters = CpuSetters {
-            // SAFETY: a function of that type is what is behind this name; a function pointer has
-            // the size of a data pointer on every Linux target.
+            // SAFETY: the function behind this name has that type; a function pointer has the size
+            // of a data pointer on every Linux target.
             threads: threads.map(|function| unsafe {
                 std::mem::transmute::<NonNull<c_void>, SetThreads>(function)
             }),
@@ -138,19 +136,19 @@ impl CpuBackend {
         ops.stream(device, setters)
     }
 
-    /// Whether any `device` of the host takes `op`, as ggml asks.
+    /// Whether `device`, any device of the host, supports `op`, as ggml asks.
     pub(crate) fn is_taken(&self, device: GgmlPtr<Device>, op: HostTensor<'_>) -> bool {
         // SAFETY: the tensor and its operands are live.
         let is_taken = |ops: CpuOps| unsafe { ops.supports(device, op.as_ptr()) };
         self.ops.is_some_and(is_taken)
     }
 
-    /// The CPU's device, if it was seen.
+    /// The CPU's device, if it was found.
     fn device(&self) -> Option<GgmlPtr<Device>> {
         self.replaced.get().map(|replaced| replaced.device)
     }
 
-    /// A function that the CPU backend gives by name.
+    /// Returns a function that the CPU backend offers by name.
     fn own_function(&self, device: GgmlPtr<Device>, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: a live device of the host.
         let reg = NonNull::new(unsafe { (self.device_reg)(device.get()) })?;
@@ -158,19 +156,19 @@ impl CpuBackend {
         NonNull::new(unsafe { (self.proc_address)(reg.as_ptr(), name.as_ptr()) })
     }
 
-    /// The `buffer_from_host_ptr` that the device had.
+    /// The original `buffer_from_host_ptr` of the device.
     pub(crate) fn own_host_ptr(&self) -> Option<BufferFromHostPtr> {
         self.replaced()?.from_host_ptr
     }
 
-    /// Finds the CPU device, once it is there, and has the buffers looked at that are made
-    /// from then on. Not before this process has its [`crate::runtime::Runtime`].
+    /// Finds the CPU device, if it exists by now, and watches the buffers that are made from then
+    /// on. Must not be called before this process has its [`crate::runtime::Runtime`].
     pub(crate) fn watch(&self) {
         thread_local! {
             static IS_LOOKING: Cell<bool> = const { Cell::new(false) };
         }
-        // ggml asks each device for its type while it looks for the CPU's, ours too, which
-        // calls this.
+        // To find the CPU's device, ggml asks each device for its type, including ours, which calls
+        // this function.
         if self.replaced.get().is_none() && !IS_LOOKING.replace(true) {
             self.replaced();
             IS_LOOKING.set(false);
@@ -181,7 +179,7 @@ impl CpuBackend {
         if let Some(known) = self.replaced.get() {
             return Some(known);
         }
-        // In libggml, not in libggml-base like everything else.
+        // It is in libggml, unlike all others, which are in libggml-base.
         let by_type = SymbolScope::candidates()
             .iter()
             .find_map(|place| function!(place, c"ggml_backend_dev_by_type", DevByType))?;
@@ -195,20 +193,19 @@ impl CpuBackend {
             device,
             plain: BufferMaker::replace(self.buffer_type(), self.hooks.alloc),
             extras: self.extras(device),
-            // SAFETY: a device that the host has registered, which it never frees;
-            // `from_host_ptr` calls its own, and waits until that is written down.
+            // SAFETY: a device that the host has registered, which it never frees; `from_host_ptr`
+            // calls the original, and waits until that is stored.
             from_host_ptr: unsafe { layout::hook_host_ptr(device.get(), self.hooks.from_host_ptr) },
         }
     }
 
-    /// Replaces those of the extra buffer types.
+    /// Replaces `alloc_buffer` of the extra buffer types.
     fn extras(&self, device: GgmlPtr<Device>) -> Vec<BufferMaker> {
         let Some(extras) = self.own_function(device, EXTRAS_NAME) else {
             return Vec::new();
         };
-        // SAFETY: `ggml_backend_dev_get_extra_bufts_t` of ggml-backend.h is
-        // what is behind this name; a function pointer has the size of a data
-        // pointer on every Linux target.
+        // SAFETY: the function behind this name is `ggml_backend_dev_get_extra_bufts_t` of
+        // ggml-backend.h; a function pointer has the size of a data pointer on every Linux target.
         let extras = unsafe { std::mem::transmute::<NonNull<c_void>, Extras>(extras) };
         // SAFETY: the CPU device, whose function it is.
         let first = unsafe { extras(device.get()) };
@@ -230,11 +227,11 @@ impl CpuBackend {
 }
 
 impl BufferMaker {
-    /// Replaces what makes buffers of this type of the host.
+    /// Replaces `alloc_buffer` of this type of the host.
     fn replace(buffer_type: *mut BufferType, alloc: AllocBuffer) -> Option<Self> {
         let buffer_type = GgmlPtr::new(buffer_type)?;
-        // SAFETY: a buffer type of the CPU's device, which the host never frees; `alloc` calls
-        // this one's own, and waits until that is written down.
+        // SAFETY: a buffer type of the CPU's device, which the host never frees; `alloc` calls the
+        // original of this type, and waits until that is stored.
         let alloc = unsafe { layout::hook_alloc(buffer_type.get(), alloc) }?;
         Some(Self { buffer_type, alloc })
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The few operations between products that are not ours: ggml's own CPU backend computes them, on
-//! our behalf.
+//! The few operations between matmuls that the NPU does not compute: ggml's own CPU backend
+//! computes them for us.
 //!
 //! llama.cpp rotates queries by their position before it asks for values and keys. If the CPU had
-//! that operation, ggml would hand over the query's product alone. So our device takes it, and has
-//! it computed by a CPU backend of its own, in the same thread.
+//! that operation, ggml would hand over the query's matmul alone. So our device takes the
+//! operation, and a CPU backend of our own computes it in the same thread.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -26,21 +26,21 @@ struct ContextParams {
 
 /// `ggml_backend_set_n_threads_t` of ggml-backend.h.
 pub(crate) type SetThreads = unsafe extern "C" fn(*mut Backend, c_int);
-/// `ggml_backend_set_abort_callback_t` there.
+/// `ggml_backend_set_abort_callback_t` of ggml-backend.h.
 pub(crate) type SetAbort = unsafe extern "C" fn(*mut Backend, Option<AbortCallback>, *mut c_void);
 
-/// What the CPU backend gives by name: settings of one of its streams.
+/// Setters of one stream, which the CPU backend offers by name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuSetters {
     pub(crate) threads: Option<SetThreads>,
     pub(crate) abort: Option<SetAbort>,
 }
 
-/// `struct ggml_context`, an address here.
+/// `struct ggml_context`, opaque here.
 type Context = c_void;
 
-/// Functions of ggml, as ggml.h, ggml-backend.h and ggml-cpu.h declare them, alike from 0.9.1 to
-/// 0.27.
+/// Types of ggml's functions, by ggml.h, ggml-backend.h and ggml-cpu.h. They are the same from
+/// 0.9.1 to 0.27.
 mod c {
     use super::*;
 
@@ -56,7 +56,7 @@ mod c {
     pub(super) type Add = unsafe extern "C" fn(*mut Graph, *mut Tensor);
 }
 
-/// What ggml has to compute on its CPU backend.
+/// ggml's functions to compute on its CPU backend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuOps {
     dev_init: c::DevInit,
@@ -88,7 +88,7 @@ impl CpuOps {
         })
     }
 
-    /// Whether `device`, the CPU's, computes `op`.
+    /// Whether `device`, the CPU's device, computes `op`.
     ///
     /// # Safety
     /// `op` is a live tensor with live operands.
@@ -97,10 +97,10 @@ impl CpuOps {
         unsafe { (self.dev_supports)(device.get(), op) }
     }
 
-    /// A backend of the CPU's `device` for one stream, and what sets it; `None` if there is no memory
-    /// for it.
+    /// Creates a backend of the CPU's `device` for one stream, with its setters; `None` if there is
+    /// no memory for it.
     pub(crate) fn stream(self, device: GgmlPtr<Device>, setters: CpuSetters) -> Option<CpuStream> {
-        // SAFETY: a device lives for ever; no parameters are its defaults.
+        // SAFETY: a device lives for ever; null parameters are its defaults.
         let backend = NonNull::new(unsafe { (self.dev_init)(device.get(), ptr::null()) })?;
         let mut stream = CpuStream {
             ops: self,
@@ -109,14 +109,14 @@ impl CpuOps {
             context: ptr::null_mut(),
             graph: ptr::null_mut(),
         };
-        // SAFETY: computes a number.
+        // SAFETY: only computes a number.
         let mem_size = unsafe { (self.overhead)(NODES, false) };
         let params = ContextParams {
             mem_size,
             mem_buffer: ptr::null_mut(),
             no_alloc: true,
         };
-        // SAFETY: ggml allocates the memory itself; what is made so far is freed by `stream`.
+        // SAFETY: ggml allocates the memory itself; dropping `stream` frees what was made so far.
         stream.context = unsafe { (self.init)(params) };
         if stream.context.is_null() {
             return None;
@@ -137,26 +137,26 @@ pub(crate) struct CpuStream {
     graph: *mut Graph,
 }
 
-// SAFETY: its objects belong to no thread; ggml asks that one thread uses them at a time, which
+// SAFETY: its objects belong to no thread; ggml requires that one thread at a time uses them, which
 // `&mut` ensures.
 unsafe impl Send for CpuStream {}
 
 impl CpuStream {
     fn set_threads(&self, threads: Option<c_int>) {
         if let (Some(set_threads), Some(threads)) = (self.setters.threads, threads) {
-            // SAFETY: the live backend of ours, of the CPU, whose function it is.
+            // SAFETY: our live backend of the CPU, to which the function belongs.
             unsafe { set_threads(self.backend.as_ptr(), threads) };
         }
     }
 
-    /// Asks `callback` whether to stop from the next graph on; `None` asks nobody.
+    /// Sets the callback that decides from the next graph on whether to stop; `None` removes it.
     ///
     /// # Safety
     /// `callback` may be called with `data`, from any thread, while graphs are computed, until
     /// another is set.
     pub(crate) unsafe fn set_abort(&self, callback: Option<AbortCallback>, data: *mut c_void) {
         if let Some(set_abort) = self.setters.abort {
-            // SAFETY: the live backend of ours, of the CPU, whose function it is; the rest by the
+            // SAFETY: our live backend of the CPU, to which the function belongs; the rest by the
             // caller's promise.
             unsafe { set_abort(self.backend.as_ptr(), callback, data) };
         }
@@ -176,11 +176,11 @@ impl CpuStream {
         unsafe { (self.ops.compute)(self.backend.as_ptr(), graph) }
     }
 
-    /// Computes `nodes` in their order, with so many threads; what it returns is of
+    /// Computes `nodes` in their order with this number of threads. Returns a value of
     /// [`status`](crate::abi::status).
     ///
     /// # Safety
-    /// They are live tensors of the host, allocated like their operands; the CPU computes their
+    /// `nodes` are live tensors of the host, allocated like their operands; the CPU computes their
     /// operations; nobody else writes what they read or accesses what they write.
     pub(crate) unsafe fn compute(
         &mut self,
@@ -189,10 +189,10 @@ impl CpuStream {
     ) -> c_int {
         self.set_threads(threads);
         for nodes in nodes.chunks(NODES) {
-            // SAFETY: the live graph of ours.
+            // SAFETY: our live graph.
             unsafe { (self.ops.clear)(self.graph) };
             for node in nodes {
-                // SAFETY: it has room for NODES; the node is live by the caller's promise.
+                // SAFETY: the graph has room for NODES; the node is live by the caller's promise.
                 unsafe { (self.ops.add)(self.graph, *node) };
             }
             // SAFETY: both are live and ours; data by the caller's promise.

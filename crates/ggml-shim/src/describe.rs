@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `--list-devices` shows: the chip, its cores, its clock, its driver. And
-//! what a user wants to know of it at start.
+//! Describes the device: chip, cores, clock and driver for `--list-devices`, and one line at start.
 
 use std::fmt;
 use std::fs;
@@ -12,16 +11,15 @@ use crate::budget::MIB;
 
 /// Vendor of the chips, in the device tree.
 const VENDOR: &str = "rockchip,";
-/// What the board is compatible with: strings that end with NUL, from the
-/// board to the chip (Devicetree Specification, 2.3.1).
+/// The board's compatible strings, from the board to the chip, each with NUL at its end (Devicetree
+/// Specification, 2.3.1).
 const COMPATIBLE: &str = "proc/device-tree/compatible";
-/// Where kernels that scale the NPU's clock say so, one directory a device.
-/// Linux's `rocket` has none: the clock is what the firmware set.
+/// Where kernels that scale the NPU's clock report it, in one directory per device. Linux's
+/// `rocket` has none: the firmware sets the clock.
 const DEVFREQ: &str = "sys/class/devfreq";
-/// Hz of a MHz.
 pub(crate) const MEGAHERTZ: u64 = 1_000_000;
 
-/// The device in one line. `root` is where `/proc` and `/sys` are.
+/// Describes the device in one line. `root` is where `/proc` and `/sys` are.
 pub(crate) fn description(info: &DeviceInfo, root: &Path) -> String {
     if info.is_model {
         return "software model: for testing".to_owned();
@@ -39,12 +37,10 @@ pub(crate) fn description(info: &DeviceInfo, root: &Path) -> String {
     )
 }
 
-/// What a user wants to know at start, in a line.
+/// The line about the device at start.
 #[derive(Debug)]
 pub(crate) struct StartLine<'a> {
-    /// The device's name.
     pub(crate) name: &'a str,
-    /// What it is, of [`description`].
     pub(crate) description: &'a str,
     /// The node of a board's device; `None` for the software model.
     pub(crate) node: Option<&'a str>,
@@ -54,7 +50,7 @@ pub(crate) struct StartLine<'a> {
     pub(crate) limit: u64,
     /// The clock that times are modelled for.
     pub(crate) megahertz: u64,
-    /// Whether that was measured.
+    /// Whether that clock was measured.
     pub(crate) is_calibrated: bool,
 }
 
@@ -91,11 +87,11 @@ fn chip(root: &Path) -> Option<String> {
     (!chip.is_empty() && chip.chars().all(plain)).then(|| chip.to_ascii_uppercase())
 }
 
-/// The NPU's clock now, where the kernel tells.
+/// The NPU's current clock, if the kernel reports it.
 fn clock_hz(root: &Path) -> Option<u64> {
     let devices = fs::read_dir(root.join(DEVFREQ)).ok()?;
     let of_npu = devices.filter_map(Result::ok).filter(|entry| {
-        // `fdab0000.npu`
+        // Such as `fdab0000.npu`.
         entry.file_name().to_string_lossy().ends_with("npu")
     });
     let clock = |path: std::path::PathBuf| {
@@ -112,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory that stands for the root.
+    /// A directory in place of the root.
     struct Root(PathBuf);
 
     impl Root {

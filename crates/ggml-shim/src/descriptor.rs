@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Type, dimensions and strides of a tensor, and what follows from them alone.
+//! Type, dimensions and strides of a tensor, and the properties that follow from them.
 
 use std::ops::Range;
 
@@ -20,8 +20,8 @@ pub(crate) struct TensorDescriptor {
     pub(crate) nb: [usize; MAX_DIMS],
 }
 
-/// Each product of dimensions that the code forms must not overflow, in bytes
-/// of the widest element.
+/// Checks that the number of elements of each operand does not overflow, in bytes of the widest
+/// element.
 pub(crate) fn check_sizes(sizes: [[usize; MAX_DIMS]; 3]) -> Result<(), DeclineReason> {
     for [rows, columns, x, y] in sizes {
         let elements = rows
@@ -37,7 +37,7 @@ pub(crate) fn check_sizes(sizes: [[usize; MAX_DIMS]; 3]) -> Result<(), DeclineRe
 }
 
 impl TensorDescriptor {
-    /// The dimensions, each at least one.
+    /// Returns the dimensions, or an error if one is below 1.
     pub(crate) fn dimensions(&self) -> Result<[usize; MAX_DIMS], DeclineReason> {
         let mut dimensions = [0; MAX_DIMS];
         for (to, from) in dimensions.iter_mut().zip(self.ne) {
@@ -49,8 +49,8 @@ impl TensorDescriptor {
         Ok(dimensions)
     }
 
-    /// What tells matrix `index` of these weights, which begin at `address`,
-    /// from all others; `None` if the strides make no sense.
+    /// Returns the key that identifies matrix `[b2, b3]` of these weights, which begin at
+    /// `address`; `None` if the strides are invalid.
     pub(crate) fn key(&self, address: usize, [b2, b3]: [usize; 2]) -> Option<MatrixKey> {
         let k = usize::try_from(self.ne[0]).ok()?;
         let n = usize::try_from(self.ne[1]).ok()?;
@@ -68,20 +68,20 @@ impl TensorDescriptor {
         })
     }
 
-    /// The number of matrices; `None` as above.
+    /// Number of matrices; `None` if a size is invalid.
     pub(crate) fn matrices(&self) -> Option<usize> {
         let [_, _, b2, b3] = self.dimensions().ok()?;
         b2.checked_mul(b3)
     }
 
-    /// Addresses from the first matrix to behind the last; `None` as above.
+    /// Addresses from the first matrix to the end of the last; `None` if a size is invalid.
     pub(crate) fn extent(&self, address: usize) -> Option<Range<usize>> {
         let [_, _, b2, b3] = self.dimensions().ok()?;
         let last = self.key(address, [b2 - 1, b3 - 1])?;
         Some(address..last.address.checked_add(last.len)?)
     }
 
-    /// The keys of all matrices; `None` as above.
+    /// Keys of all matrices; `None` if a size is invalid.
     pub(crate) fn keys(&self, address: usize) -> Option<Vec<MatrixKey>> {
         let [_, _, b2, b3] = self.dimensions().ok()?;
         let indices = (0..b3).flat_map(|i3| (0..b2).map(move |i2| [i2, i3]));

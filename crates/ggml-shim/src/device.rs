@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The device object: ROCKET0, or ROCKET-MODEL0 if it is software.
+//! The device object: ROCKET0, or ROCKET-MODEL0 for the software model.
 //!
-//! Its type is ACCEL: an accelerator used together with the CPU backend. ggml
-//! then keeps the layers and the KV cache with the CPU, without any flag, and flash attention
-//! switched on as long as the CPU has that of single tokens. Its buffer type is the CPU's plain memory, where a backend's scratch
-//! memory lies; weights lie where the CPU wants them, see [`crate::buffer`].
+//! Its type is ACCEL: an accelerator used together with the CPU backend. ggml then keeps the layers
+//! and the KV cache on the CPU, without any flag. Flash attention stays on as long as the CPU has
+//! that of single tokens. The device's buffer type is the CPU's plain memory, for a backend's
+//! scratch memory. Weights lie where the CPU wants them, see [`crate::buffer`].
 
 use std::ffi::{c_char, c_int};
 use std::path::Path;
@@ -28,7 +28,7 @@ use crate::runtime::{Runtime, guard, own_name};
 use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation, WeightOrigin};
 use crate::tensor::{self, GraphNode};
 
-/// Makes the device object of `reg`, for ever.
+/// Creates the device object of `reg`, which is never freed.
 pub(crate) fn new(reg: NonNull<Reg>) -> NonNull<Device> {
     NonNull::from(Box::leak(Box::new(DeviceObject {
         iface: DeviceInterface {
@@ -64,8 +64,9 @@ unsafe extern "C" fn description(_device: *mut Device) -> *const c_char {
     })
 }
 
-/// What packed weights may take of the host's memory, and what is left of that: bytes. Of a device
-/// that takes whole graphs, for which all of a model is in the host's memory, what that leaves.
+/// Returns the bytes that packed weights may take, and how many of these are free. A device that
+/// takes whole graphs has all of a model in the host's memory: for it, returns the total and the
+/// available memory without these two.
 fn budget() -> (usize, usize) {
     guard("get_memory", (0, 0), |runtime| {
         let (mut limit, mut free) = runtime.budget.limit_and_free();
@@ -91,8 +92,8 @@ unsafe extern "C" fn memory(_device: *mut Device, free: *mut usize, total: *mut 
 }
 
 unsafe extern "C" fn device_type(_device: *mut Device) -> c_int {
-    // A host that loads us before its CPU backend has that by now. Programs ask for types
-    // before they choose where weights go: they look for the CPU so.
+    // If the host loads us before its CPU backend, that exists by now. Programs look for the CPU by
+    // asking for types, before they choose where weights go.
     guard("get_type", DEVICE_TYPE_ACCEL, |runtime| {
         runtime.cpu.watch();
         DEVICE_TYPE_ACCEL
@@ -135,7 +136,7 @@ unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) 
             runtime.log(LogLevel::Error, &line);
             return ptr::null_mut();
         }
-        // A context is made when its model is there.
+        // A context is made after its model is loaded.
         let context = runtime.weight_context();
         runtime.weight_buffers.settle(&context);
         context.report();
@@ -145,7 +146,8 @@ unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) 
 }
 
 /// Whether this process is ggml's RPC server (`rpc-server`, `ggml-rpc-server`), by its name: that
-/// server would end with an assertion at its first graph. Others that embed it are told then.
+/// server would end with an assertion at its first graph. Other programs that embed the server get
+/// an error at that graph.
 fn is_rpc_server() -> bool {
     let name = std::env::args_os().next();
     let name = name.as_deref().map(Path::new).and_then(Path::file_name);
@@ -183,7 +185,7 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
     })
 }
 
-/// Whether our device takes the product `node`.
+/// Whether our device takes the matmul `node`.
 fn takes(
     runtime: &Runtime,
     node: HostTensor<'_>,
@@ -196,14 +198,14 @@ fn takes(
     if !runtime.trusts(offload.precision) {
         return Err(DeclineReason::Distrusted);
     }
-    // What a cache has needs no place of ours.
+    // Operands in a cache need no placement.
     if product.origin == WeightOrigin::Cache {
         return Ok(());
     }
     placed(runtime, node, product)
 }
 
-/// Says once that attention comes as products, which the user can change.
+/// Logs once that attention comes as separate matmuls, which the user can change.
 fn advise_flash_attention(runtime: &Runtime, product: &MulMatQuery) {
     static SAID: Once = Once::new();
     let is_token = product.activations.ne[1] == 1;
@@ -217,8 +219,8 @@ fn advise_flash_attention(runtime: &Runtime, product: &MulMatQuery) {
     });
 }
 
-/// Whether our device takes attention. Its operands need no place of ours: keys and values lie in a
-/// KV cache of the CPU, and the CPU writes them.
+/// Whether our device takes attention. Its operands need no placement: keys and values lie in a KV
+/// cache of the CPU, and the CPU writes them.
 fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineReason> {
     let shape = supports::decide_attention(attention, &runtime.rules)?;
     if !runtime.trusts(ComputeType::Fp16) {
@@ -231,8 +233,8 @@ fn attends(runtime: &Runtime, attention: &AttentionQuery) -> Result<(), DeclineR
     }
 }
 
-/// Whether our device takes an operation on the rows of a product, to have the CPU compute it: if it
-/// takes that product.
+/// Whether our device takes an operation on the rows of a matmul, for the CPU to compute: only if
+/// it takes that matmul.
 fn row_op(
     runtime: &Runtime,
     op: HostTensor<'_>,
@@ -244,8 +246,8 @@ fn row_op(
     Err(DeclineReason::NotAProduct)
 }
 
-/// Leaves weights that `op` writes to the CPU: ggml asks us about the operations of all graphs that
-/// our device has a part in.
+/// Leaves weights that `op` writes to the CPU: ggml asks about the operations of all graphs in
+/// which our device has a part.
 fn leave_written(runtime: &Runtime, op: HostTensor<'_>) {
     let Some((buffer, name, range)) = tensor::written_weights(op) else {
         return;
@@ -257,7 +259,7 @@ fn leave_written(runtime: &Runtime, op: HostTensor<'_>) {
     }
 }
 
-/// Whether the weights of the product `op` are where we can have them.
+/// Whether the weights of the matmul `op` are where our device can use them.
 fn placed(
     runtime: &Runtime,
     op: HostTensor<'_>,

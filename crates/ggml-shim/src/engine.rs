@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The device, and the engine on it.
+//! Opens the device, and the engine on it.
 
 use std::path::Path;
 
@@ -17,25 +17,23 @@ use crate::stats::DeviceCounts;
 pub(crate) struct OpenedEngine {
     /// Multiplies matrices on the device.
     pub(crate) engine: Engine,
-    /// The machine that products are planned for.
+    /// The machine that matmuls are planned for.
     pub(crate) target: PlanTarget,
     /// The device's description in `--list-devices`.
     pub(crate) description: String,
-    /// Its node; the model has a name of its own in place of one.
+    /// The device node, or the model's name.
     pub(crate) node: String,
-    /// Whether it is the software model.
     pub(crate) is_model: bool,
-    /// The model behind it, if it is one.
+    /// The software model behind it, if it is one.
     pub(crate) model: Option<SoftwareNpu>,
-    /// The device's NPU cores.
     pub(crate) cores: u32,
     /// What is wrong with the board's profile, if there is one.
     pub(crate) complaint: Option<String>,
 }
 
-/// The device that `selector` names, and the model behind it if it is one. `auto`
-/// is the kernel's device and nothing else: a program that computes on its CPU
-/// must not become slower because a library is there.
+/// Opens the device that `selector` names, with the model behind it if it is one. `auto` is only
+/// the kernel's device: a program that computes on its CPU must not become slower because this
+/// library is there.
 fn device(selector: &Selector, timeline: bool) -> Result<OpenedNpu, LoadError> {
     if *selector == Selector::Auto {
         let device = Device::discover().map_err(LoadError::NoNpu)?;
@@ -48,11 +46,10 @@ fn device(selector: &Selector, timeline: bool) -> Result<OpenedNpu, LoadError> {
         .map_err(|error| LoadError::Device(format!("device {selector}: {error}")))
 }
 
-/// Opens the device that `selector` names, with one descriptor per NPU core:
-/// the driver schedules the jobs of one descriptor on one core. With `timeline`
-/// a model records its jobs. `threads`, if there are any, do the engine's work.
-/// Plans are by the board's profile, not by what the kernel says of the clock now: an
-/// idle NPU is slow, and the same model is to get the same plans.
+/// Opens the device that `selector` names, with one descriptor per NPU core: the driver schedules
+/// the jobs of one descriptor on one core. With `timeline` a model records its jobs. `threads`, if
+/// given, do the engine's work. Plans follow the board's profile and not the kernel's current
+/// clock: an idle NPU is slow, and the same model must get the same plans.
 pub(crate) fn open(
     selector: &Selector,
     timeline: bool,
@@ -90,7 +87,7 @@ pub(crate) fn open(
     })
 }
 
-/// What the engine counted so far.
+/// Returns the engine's counters.
 pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
     let counters = engine.counters();
     DeviceCounts {

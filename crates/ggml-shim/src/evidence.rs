@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What are weights, where nobody says so.
+//! Identifies weights where the host does not.
 //!
-//! ggml's RPC server does not pass on which buffers hold weights. Bytes are weights as far as this
-//! library is concerned if the client wrote all of them (`set_tensor`), and no graph computes any of
-//! them. Then they may be packed for the NPU; whether they are multiplied by, the graph says. A
-//! buffer's hooks ([`crate::buffer_hooks`]) and each graph ([`crate::serve`]) report what happens.
+//! ggml's RPC server does not pass on which buffers hold weights. This library takes bytes for
+//! weights if the client wrote all of them (`set_tensor`), and no graph computes any of them. Then
+//! they may be packed for the NPU; the graph decides whether they are multiplied. A buffer's hooks
+//! ([`crate::buffer_hooks`]) and each graph ([`crate::serve`]) report what happens.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::ranges::RangeSet;
 /// What happened to the bytes of each buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
-    /// By the buffer's address.
+    /// Records by the address of the buffer.
     buffers: RwLock<HashMap<usize, BufferEvidence>>,
     changes: AtomicU64,
 }
@@ -26,22 +26,22 @@ pub(crate) struct Evidence {
 struct BufferEvidence {
     /// Addresses of bytes that the client wrote.
     given: RangeSet,
-    /// Those that a graph computes: for ever.
+    /// Addresses of bytes that a graph computed at any time.
     computed: RangeSet,
 }
 
 impl Evidence {
-    /// Runs `change` on what is known about `buffer`.
+    /// Runs `change` on the record of `buffer`.
     fn change<T>(&self, buffer: *const Buffer, change: impl FnOnce(&mut BufferEvidence) -> T) -> T {
-        // A panic leaves a set without one range.
+        // A panic can leave a set without one range.
         let mut buffers = self.buffers.write().unwrap_or_else(PoisonError::into_inner);
         let changed = change(buffers.entry(buffer.addr()).or_default());
         self.changes.fetch_add(1, Ordering::Release);
         changed
     }
 
-    /// How often what is known has changed. An answer of [`are_weights`](Self::are_weights) holds
-    /// while this number stays as it was before the question.
+    /// Number of changes so far. An answer of [`are_weights`](Self::are_weights) holds as long as
+    /// this number is the same as before the call.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -51,20 +51,21 @@ impl Evidence {
         buffers.get(&buffer.addr()).is_some_and(says)
     }
 
-    /// The client wrote the bytes of `range`.
+    /// Records that the client wrote the bytes of `range`.
     pub(crate) fn given(&self, buffer: *const Buffer, range: &Range<usize>) {
-        // As the inputs of each token are.
+        // The inputs of each token are written again and again.
         if !self.known(buffer, |bytes| bytes.given.covers(range)) {
             self.change(buffer, |bytes| bytes.given.add(range));
         }
     }
 
-    /// The bytes of `range` were filled with one value.
+    /// Records that the bytes of `range` were filled with one value, so that they are not weights.
     pub(crate) fn filled(&self, buffer: *const Buffer, range: &Range<usize>) {
         self.change(buffer, |bytes| bytes.given.remove(range));
     }
 
-    /// A graph computes the bytes of `range`. Whether some of them were weights so far.
+    /// Records that a graph computes the bytes of `range`. Returns whether the client wrote some of
+    /// them.
     pub(crate) fn computed(&self, buffer: *const Buffer, range: &Range<usize>) -> bool {
         if self.known(buffer, |bytes| bytes.computed.covers(range)) {
             return false;
@@ -75,7 +76,7 @@ impl Evidence {
         })
     }
 
-    /// The buffer is gone.
+    /// Forgets a freed buffer.
     pub(crate) fn freed(&self, buffer: *const Buffer) {
         let mut buffers = self.buffers.write().unwrap_or_else(PoisonError::into_inner);
         buffers.remove(&buffer.addr());
@@ -108,7 +109,7 @@ mod tests {
         assert!(!evidence.are_weights(one, &(100..200)));
         evidence.given(one, &(150..200));
         assert!(evidence.are_weights(one, &(100..200)));
-        // Another buffer is none of its business.
+        // Another buffer is not affected.
         assert!(!evidence.are_weights(buffer(128), &(100..200)));
         assert!(!evidence.computed(buffer(128), &(100..200)));
         assert!(evidence.are_weights(one, &(100..200)));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a product has no result, as far as that is memory: what the driver says of
-//! the software model need not be the cause.
+//! Classifies failures of matmuls, since the driver's report may hide the cause: with the software
+//! model, lack of memory looks like a job that never ends.
 
 use npu_matmul::{Error, JobFailure, SoftwareNpu};
 
 use crate::memory::OutOfMemory;
 use crate::mul_mat_error::MulMatError;
 
-/// A failure, as what caused it: where the software model gets no memory for a
-/// task's data its driver sees a task that never ends, as a kernel would.
+/// Returns the cause of a failure. If the software model gets no memory for a task's data, its
+/// driver sees a task that never ends, as a kernel would.
 pub(crate) fn explain(error: MulMatError, model: Option<&SoftwareNpu>) -> MulMatError {
     let killed = matches!(
         error,
@@ -23,8 +23,8 @@ pub(crate) fn explain(error: MulMatError, model: Option<&SoftwareNpu>) -> MulMat
     }
 }
 
-/// Whether a product may be right when it runs again: what computed the first task of its kind
-/// wrong is not used any more.
+/// Whether a matmul may be right when it runs again: after a wrong first task, the engine computes
+/// tasks of that kind differently.
 pub(crate) fn may_run_again(error: &MulMatError) -> bool {
     match error {
         MulMatError::Engine(Error::WrongResult { source, .. }) => source.remedy.may_run_again(),
@@ -32,7 +32,7 @@ pub(crate) fn may_run_again(error: &MulMatError) -> bool {
     }
 }
 
-/// Whether the precision of a product is not used on the NPU from now on.
+/// Whether the NPU is no longer used for the precision of a matmul.
 pub(crate) fn is_distrusted(error: &MulMatError) -> bool {
     match error {
         MulMatError::Engine(Error::WrongResult { source, .. }) => !source.remedy.may_run_again(),
@@ -78,7 +78,7 @@ mod tests {
             assert!(error.to_string().contains("500 ms"), "{error}");
             assert!(!is_out_of_memory(&error));
         }
-        // The model starts threads when the first jobs come, which a kernel does not.
+        // Unlike a kernel, the model starts threads when the first jobs come.
         let call = rocket_uapi::Call::Submit;
         let source = rocket_uapi::Error::of(call, None, rocket_uapi::Errno::AGAIN);
         let no_thread = MulMatError::Engine(Error::Device { device: 0, source });
@@ -121,7 +121,7 @@ mod tests {
         assert!(is_distrusted(&wrong(Remedy::Refuse(dtype))));
         let refused = Error::Distrusted { dtype };
         assert!(is_distrusted(&MulMatError::Engine(refused)));
-        // These go on without the CPU, or are faults that it would hide.
+        // These run again on the NPU, or are faults that the CPU would hide.
         assert!(!is_distrusted(&wrong(Remedy::FormB)));
         assert!(!is_distrusted(&wrong(Remedy::NoReuse(dtype))));
         assert!(!is_distrusted(&MulMatError::NotPacked));

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Computes what ggml hands over of a graph: from its nodes to their results.
+//! Computes the nodes of a graph that ggml hands over.
 //!
 //! ```text
 //! for each node                                   (compute_nodes)
-//!     what is it, can it be computed              (work_of, product, attention)
+//!     classify it, check that it is computable    (work_of, product, attention)
 //!     run the list, if a call needs its results   (needs)
 //!     put the node on the list
 //! run the list                                    (run)
-//!     all of its products at once, and attention  (NamedCalls::compute)
-//!     then its operations of the CPU              (compute_on_cpu)
-//!     or all of it on the CPU, if the NPU computed a precision wrong
+//!     compute all matmuls at once, then attention (NamedCalls::compute)
+//!     compute the operations of the CPU           (compute_on_cpu)
+//!     or all on the CPU, if a precision is wrong, or after a failure with `serve`
 //! ```
 //!
-//! llama.cpp hands over several products together: query, key and value of a layer, gate and up of
+//! llama.cpp hands over several matmuls together: query, key and value of a layer, gate and up of
 //! its feed-forward network. They read the same activations, which are then prepared once, and the
 //! CPU waits once for all of them.
 
@@ -38,11 +38,11 @@ use crate::stream::Stream;
 use crate::supports::{self, AttentionQuery, MulMatQuery, WeightLocation};
 use crate::tensor::{self, Footprint, GraphNode};
 
-/// Computes nodes; what it returns is of [`status`].
+/// Computes nodes; returns a value of [`status`].
 ///
 /// # Safety
-/// All nodes and their operands are allocated, and nobody else accesses their data until this
-/// returns but to read operands.
+/// All nodes and their operands are allocated, and until this returns nobody else accesses their
+/// data, except to read operands.
 pub(crate) unsafe fn compute(
     runtime: &Runtime,
     stream: &Stream,
@@ -69,14 +69,14 @@ pub(crate) unsafe fn compute(
     status
 }
 
-/// Most nodes of a list: each is compared with all that are on it. Splits of models have a handful.
+/// Most nodes of a list: each new node is compared with all others. Splits of models have a
+/// handful.
 const LISTED: usize = 64;
 
-/// Nodes to compute: first products and attention that do not depend on each other, then the other
+/// Nodes to compute: first matmuls and attention that do not depend on each other, then the other
 /// steps in their order, which may depend on any of them.
 #[derive(Default)]
 struct NodeList<'a> {
-    /// All of them, in their order.
     nodes: Vec<HostTensor<'a>>,
     footprints: Vec<Footprint>,
     products: NamedCalls<MulMat<'a>>,
@@ -84,22 +84,21 @@ struct NodeList<'a> {
     steps: Vec<Step<'a>>,
 }
 
-/// What is done when the results of a list are there.
+/// A step after the calls of a list are computed.
 enum Step<'a> {
     /// The CPU's own backend computes this node.
     Cpu(HostTensor<'a>),
-    /// The outputs of this call, which are set aside, go where they belong: to the data of this
-    /// node.
+    /// Copies the outputs of this call, which were set aside, to the data of this node.
     Place(ListedCall, HostTensor<'a>),
 }
 
-/// Which call of a list.
+/// Index of a call in a list.
 enum ListedCall {
     Product(usize),
     Attention(usize),
 }
 
-/// What a node asks for.
+/// The work that a node asks for.
 enum Work {
     Product(MulMatQuery),
     Attention(AttentionQuery),
@@ -107,7 +106,7 @@ enum Work {
     OnCpu,
 }
 
-/// Computes nodes, as many at once as do not depend on each other.
+/// Computes nodes. Those that do not depend on each other run together.
 ///
 /// # Safety
 /// As [`compute`].
@@ -135,15 +134,15 @@ unsafe fn compute_nodes(
             // SAFETY: as above.
             unsafe { run(runtime, stream, std::mem::take(&mut list)) }?;
         }
-        // ggml gives the memory of a result to another node when the last reader was computed.
+        // ggml gives the memory of a result to another node after the last reader is computed.
         let overwrites = |earlier: &Footprint| footprint.overwrites(earlier);
         let is_aside = list.footprints.iter().any(overwrites);
         let listed = match work {
             Work::OnCpu => None,
             Work::Product(query) => {
-                // SAFETY: allocated, and accessed by nobody else but to read operands, by the
-                // caller's promise; what calls of the list write at once no node of the list reads
-                // or writes before they are there.
+                // SAFETY: the node is allocated, and nobody else accesses its data except to read
+                // operands, by the caller's promise; before the results are there, no node of the
+                // list reads or writes what calls of the list write at once.
                 let product =
                     unsafe { product(runtime, node, &name, &query, &footprint, is_aside) }?;
                 Some(ListedCall::Product(list.products.push(name, product)))
@@ -167,7 +166,7 @@ unsafe fn compute_nodes(
     unsafe { run(runtime, stream, list) }
 }
 
-/// Name of a node, and what it asks for; `None` if there is nothing to compute.
+/// Returns the name of a node and its work; `None` if there is nothing to compute.
 fn work_of(
     runtime: &Runtime,
     node: HostTensor<'_>,
@@ -201,8 +200,8 @@ fn work_of(
     Ok(Some((name, work)))
 }
 
-/// Whether the CPU computes `node`, since the NPU computed its precision wrong. ggml asks
-/// `supports_op` for each new graph, but a program may compute the graph that it has again.
+/// Whether the CPU computes `node`, because the NPU computed its precision wrong. ggml asks
+/// `supports_op` for each new graph, but a program may compute an existing graph again.
 fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: Option<ComputeType>) -> bool {
     let distrusted = precision.is_some_and(|precision| !runtime.trusts(precision));
     let left = distrusted && runtime.cpu.computes(node);
@@ -212,10 +211,11 @@ fn is_left_to_cpu(runtime: &Runtime, node: HostTensor<'_>, precision: Option<Com
     left
 }
 
-/// The product `node` with its data; with memory of its own for the outputs if these are set aside.
+/// Returns the matmul `node` with its data, and with separate memory for outputs that are set
+/// aside.
 ///
 /// # Safety
-/// As [`tensor::product_data`]; `query` is what [`tensor::classify`] made of `node`.
+/// As [`tensor::product_data`]; `query` is the result of [`tensor::classify`] for `node`.
 unsafe fn product<'a>(
     runtime: &Runtime,
     node: HostTensor<'a>,
@@ -236,10 +236,12 @@ unsafe fn product<'a>(
     Ok(product)
 }
 
-/// Attention of `node` with its data; with memory of its own for the outputs if these are set aside.
+/// Returns attention of `node` with its data, and with separate memory for outputs that are set
+/// aside.
 ///
 /// # Safety
-/// As [`tensor::attention::attention_data`]; `query` is what [`tensor::classify`] made of `node`.
+/// As [`tensor::attention::attention_data`]; `query` is the result of [`tensor::classify`] for
+/// `node`.
 unsafe fn attention<'a>(
     runtime: &Runtime,
     node: HostTensor<'a>,
@@ -260,7 +262,7 @@ unsafe fn attention<'a>(
     Ok(attention)
 }
 
-/// Memory for outputs, if they are set aside.
+/// Takes memory for outputs, if they are set aside.
 fn aside(
     runtime: &Runtime,
     name: &str,
@@ -280,7 +282,8 @@ fn aside(
 /// Computes a list.
 ///
 /// # Safety
-/// Its nodes and their operands are allocated, and nobody else accesses their data but to read operands.
+/// Its nodes and their operands are allocated, and nobody else accesses their data, except to read
+/// operands.
 unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<(), GraphFailure> {
     let NodeList {
         nodes,
@@ -299,12 +302,12 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
         }) if (distrusted || runtime.evidence.is_some()) && nodes.iter().all(is_for_cpu) => {
             runtime.log(LogLevel::Error, &format!("{line}. The CPU computes it"));
             runtime.stats.left_to_cpu(calls as u64);
-            // What the NPU has written is written again: nothing of the list has read it.
+            // The CPU overwrites the NPU's results, which nothing of the list has read.
             return compute_on_cpu(runtime, stream, &nodes);
         }
         computed => computed?,
     };
-    // No slice of the nodes' data is left, but of what is set aside.
+    // No slice of the nodes' data is left, except of outputs that were set aside.
     let products = products.into_iter().map(|product| product.out.aside());
     let mut products: Vec<_> = products.collect();
     let attention = attention.into_iter().map(|attention| attention.out.aside());
@@ -334,7 +337,7 @@ unsafe fn run(runtime: &Runtime, stream: &Stream, list: NodeList<'_>) -> Result<
     compute_on_cpu(runtime, stream, &cpu_ops)
 }
 
-/// Has the CPU's own backend compute operations, in their order.
+/// Computes operations on the CPU's own backend, in their order.
 fn compute_on_cpu(
     runtime: &Runtime,
     stream: &Stream,
@@ -345,7 +348,7 @@ fn compute_on_cpu(
     }
     let nodes: Vec<_> = nodes.iter().map(|node| node.as_ptr()).collect();
     // SAFETY: `classify` found operations of allocated tensors, which the CPU computes:
-    // `supports_op` asked it about operations, our callers about products. No slice of their data is
+    // `supports_op` asked it about operations, our callers about matmuls. No slice of their data is
     // left, and others keep away by the promise of `compute`'s caller.
     let compute = |cpu: &mut CpuStream, threads| unsafe { cpu.compute(&nodes, threads) };
     match runtime.on_cpu(stream, nodes.len(), compute) {
@@ -359,9 +362,9 @@ fn compute_on_cpu(
     }
 }
 
-/// Where the packed weights of the product `node` may be kept, and the yes to that: only for
-/// buffers that hold weights for good, and neither while they are trained nor where a graph writes
-/// them. Others are packed for one product, as they are now.
+/// Returns where the packed weights of the matmul `node` may be kept, and the decision that allows
+/// it. Only buffers that hold weights for good qualify, without weights that are trained or that a
+/// graph writes. All other weights are packed for one matmul, with their current data.
 fn kept_weights(
     runtime: &Runtime,
     node: HostTensor<'_>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ggml that loaded this library: its functions, its version, its numbers.
+//! The ggml that loaded this library: its functions, its version, the numbers of its operations.
 
 mod ops;
 
@@ -15,8 +15,8 @@ use crate::symbols::{SymbolScope, function};
 use crate::text::text;
 use crate::version::GgmlVersion;
 
-/// The functions of ggml that are called here, as ggml.h, ggml-backend.h and
-/// ggml-impl.h declare them, alike from 0.9.1 to 0.27.
+/// Types of the ggml functions that are called here, by ggml.h, ggml-backend.h and ggml-impl.h.
+/// They are the same from 0.9.1 to 0.27.
 mod c {
     use super::*;
 
@@ -47,7 +47,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Checks that the ggml of this process is one we speak.
+    /// Checks that this library supports the ggml of this process, and finds its functions.
     pub(crate) fn new(place: &SymbolScope) -> Result<Self, LoadError> {
         let version = match function!(place, c"ggml_version", c::Version) {
             Some(version) => {
@@ -70,9 +70,8 @@ impl Host {
                 layout,
                 ops,
                 version: version.clone(),
-                // The function that came with the mark, in January 2026
-                // (llama.cpp's pull request 18550): 0.9.4 has neither, 0.9.7
-                // has both.
+                // This function came with the mark, in January 2026 (llama.cpp's pull request
+                // 18550): 0.9.4 has neither, 0.9.7 has both.
                 marks_computed_nodes: place.symbol(c"ggml_build_forward_select").is_some(),
                 logger: Logger::new(Some(place)),
                 buffer_get_type: function!(
@@ -98,9 +97,9 @@ impl Host {
         find().ok_or_else(incomplete)
     }
 
-    /// Whether ggml has loaded the backend `name` before us. It says so in
-    /// libggml, not in libggml-base like everything else; a host without that
-    /// function is taken to have loaded nothing.
+    /// Whether ggml has loaded the backend `name` before us. The function for that is in libggml,
+    /// unlike all others, which are in libggml-base; a host without it counts as having loaded
+    /// nothing.
     pub(crate) fn has_backend(&self, name: &CStr) -> bool {
         let function = SymbolScope::candidates()
             .iter()
@@ -110,30 +109,29 @@ impl Host {
         function.is_some_and(|by_name| !unsafe { by_name(name.as_ptr()) }.is_null())
     }
 
-    /// The layout of its callback tables.
+    /// Layout of ggml's callback tables.
     pub(crate) fn layout(&self) -> TableLayout {
         self.layout
     }
 
-    /// The numbers that it gives to operations.
+    /// Numbers of ggml's operations.
     pub(crate) fn ops(&self) -> OpIds {
         self.ops
     }
 
-    /// Its version, as `ggml_version` says.
+    /// Version from `ggml_version`.
     pub(crate) fn version(&self) -> &GgmlVersion {
         &self.version
     }
 
-    /// Whether it marks the nodes of a graph that are to be computed with
-    /// [`crate::abi::FLAG_COMPUTE`]. The others belong to a branch that was
-    /// not chosen, and may not even be allocated. A ggml without the mark
-    /// wants every node computed.
+    /// Whether ggml marks the nodes of a graph that are to be computed with
+    /// [`crate::abi::FLAG_COMPUTE`]. Nodes without the mark belong to a branch that was not chosen,
+    /// and may not even be allocated. A ggml that does not mark nodes wants every node computed.
     pub(crate) fn marks_computed_nodes(&self) -> bool {
         self.marks_computed_nodes
     }
 
-    /// Writes to the program's log.
+    /// Returns the logger, which writes to the program's log.
     pub(crate) fn logger(&self) -> Logger {
         self.logger
     }

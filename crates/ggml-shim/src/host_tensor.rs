@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tensor of the host: the one place that follows ggml's pointers.
+//! A tensor of the host. Only this module follows ggml's pointers.
 
 use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
@@ -17,14 +17,14 @@ use crate::host::Host;
 use crate::tensor_bytes::TensorBytes;
 use crate::types::{Decoder, FormatTable};
 
-/// What is needed to look at tensors.
+/// The data needed to read tensors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TensorContext<'a> {
-    /// The ggml whose tensors they are.
+    /// The ggml that the tensors belong to.
     pub(crate) host: &'a Host,
     /// The host's number formats.
     pub(crate) types: FormatTable,
-    /// What are weights, if the host does not say so.
+    /// Identifies weights, if the host does not.
     pub(crate) evidence: Option<&'a Evidence>,
 }
 
@@ -34,12 +34,12 @@ pub(crate) struct TensorContext<'a> {
 pub(crate) struct HostTensor<'a> {
     tensor: NonNull<Tensor>,
     context: TensorContext<'a>,
-    /// Of the tensor, which `context` alone would not say.
+    /// Lifetime of the tensor, which `context` alone does not express.
     live: PhantomData<&'a Tensor>,
 }
 
 impl<'a> HostTensor<'a> {
-    /// A tensor of the ggml of `context`; `None` for null.
+    /// Creates a tensor of the ggml of `context`; `None` for null.
     ///
     /// # Safety
     /// `tensor` is null or live during `'a`, and so is all that can be reached from it: operands,
@@ -53,24 +53,25 @@ impl<'a> HostTensor<'a> {
         })
     }
 
-    /// What a pointer of this tensor leads to.
+    /// The tensor that a pointer of this tensor leads to.
     fn follow(self, pointer: *const Tensor) -> Option<Self> {
-        // SAFETY: a tensor that can be reached from this one, for which `new` was promised the same.
+        // SAFETY: a tensor that can be reached from this one, for which `new` was promised the
+        // same.
         unsafe { Self::new(self.context, pointer) }
     }
 
-    /// ggml's structure.
+    /// ggml's struct of this tensor.
     pub(crate) fn fields(self) -> &'a Tensor {
         // SAFETY: live and unchanged during 'a, by the promise to `new`.
         unsafe { self.tensor.as_ref() }
     }
 
-    /// For functions of ggml.
+    /// The pointer, for functions of ggml.
     pub(crate) fn as_ptr(self) -> *mut Tensor {
         self.tensor.as_ptr()
     }
 
-    /// The ggml whose tensor it is.
+    /// The ggml that it belongs to.
     pub(crate) fn host(self) -> &'a Host {
         self.context.host
     }
@@ -91,12 +92,10 @@ impl<'a> HostTensor<'a> {
         !self.host().marks_computed_nodes() || self.has_flag(FLAG_COMPUTE)
     }
 
-    /// Parameters of its operation.
     pub(crate) fn op_params(self) -> &'a [i32] {
         &self.fields().op_params
     }
 
-    /// Whether it has this flag of [`crate::abi`].
     pub(crate) fn has_flag(self, flag: i32) -> bool {
         self.fields().flags & flag != 0
     }
@@ -120,12 +119,11 @@ impl<'a> HostTensor<'a> {
         }
     }
 
-    /// Operand `index` of its operation.
     pub(crate) fn operand(self, index: usize) -> Option<Self> {
         self.follow(*self.fields().src.get(index)?)
     }
 
-    /// All operands that it has, with gaps.
+    /// All operands, with `None` for gaps.
     pub(crate) fn operands(self) -> impl Iterator<Item = Option<Self>> {
         let operands = self.fields().src.iter();
         operands.map(move |operand| self.follow(*operand))
@@ -136,7 +134,7 @@ impl<'a> HostTensor<'a> {
         self.follow(self.fields().view_src)
     }
 
-    /// The buffer of it, or of what it is a view of; null if it has none.
+    /// Its buffer, or that of the tensor that it is a view of; null if it has none.
     pub(crate) fn buffer(self) -> *mut Buffer {
         let own = self.fields().buffer;
         match self.viewed() {
@@ -145,21 +143,21 @@ impl<'a> HostTensor<'a> {
         }
     }
 
-    /// What its buffer is used for, see [`crate::abi::usage`]; `None` if it has none.
+    /// Usage of its buffer, see [`crate::abi::usage`]; `None` if it has no buffer.
     pub(crate) fn buffer_usage(self) -> Option<c_int> {
         let buffer = self.buffer();
         // SAFETY: a buffer of a tensor is null or live, by the promise to `new`.
         (!buffer.is_null()).then(|| unsafe { self.host().buffer_usage(buffer) })
     }
 
-    /// Bytes of its buffer; `None` if it has none.
+    /// Bytes of its buffer; `None` if it has no buffer.
     pub(crate) fn buffer_size(self) -> Option<usize> {
         let buffer = self.buffer();
         // SAFETY: as in `buffer_usage`.
         (!buffer.is_null()).then(|| unsafe { self.host().buffer_size(buffer) })
     }
 
-    /// Whether the CPU reads its buffer in place; `None` if it has none.
+    /// Whether the CPU reads its buffer in place; `None` if it has no buffer.
     pub(crate) fn is_in_host_buffer(self) -> Option<bool> {
         let buffer = self.buffer();
         if buffer.is_null() {
@@ -188,13 +186,12 @@ impl<'a> HostTensor<'a> {
         unsafe { self.context.types.format(self.fields().type_id) }
     }
 
-    /// What decodes its numbers, if ggml can.
+    /// Decoder of its numbers, if ggml has one.
     pub(crate) fn decoder(self) -> Option<Decoder> {
         // SAFETY: the type of a tensor of the host.
         unsafe { self.context.types.decoder(self.fields().type_id) }
     }
 
-    /// Format, dimensions and strides.
     pub(crate) fn descriptor(self) -> TensorDescriptor {
         let Tensor { ne, nb, .. } = *self.fields();
         TensorDescriptor {
@@ -204,7 +201,7 @@ impl<'a> HostTensor<'a> {
         }
     }
 
-    /// Addresses from the first element to behind the last one.
+    /// Addresses from the first element to the end of the last one; `None` without data.
     pub(crate) fn range(self) -> Option<Range<usize>> {
         let mut len = self.row_bytes()?;
         let Tensor { ne, nb, .. } = self.fields();
@@ -220,12 +217,11 @@ impl<'a> HostTensor<'a> {
         Some(start..start.checked_add(len)?)
     }
 
-    /// Bytes of one row of elements.
     fn row_bytes(self) -> Option<usize> {
         self.format().row_bytes(usize::try_from(self.ne()[0]).ok()?)
     }
 
-    /// Its rows without their data, where the CPU cannot read these in place.
+    /// Its rows without their data, for data that the CPU cannot read in place.
     pub(crate) fn rows_elsewhere(self) -> Option<TensorBytes<'a>> {
         Some(TensorBytes {
             bytes: &[],
@@ -242,15 +238,15 @@ impl<'a> HostTensor<'a> {
         let len = self.range()?.len();
         let data = self.fields().data.cast::<u8>();
         Some(TensorBytes {
-            // SAFETY: an allocated tensor's bytes reach from `data` to behind its last element, which
-            // `range` computes from its strides; the length is at most isize::MAX; not written to,
-            // by the caller's promise.
+            // SAFETY: an allocated tensor's bytes reach from `data` to behind its last element,
+            // which `range` computes from its strides; the length is at most isize::MAX; not
+            // written to, by the caller's promise.
             bytes: unsafe { slice::from_raw_parts(data, len) },
             ..self.rows_elsewhere()?
         })
     }
 
-    /// Its data as a place for outputs; `None` if they are no binary32 numbers in memory.
+    /// Its data as memory for outputs; `None` if it has none, or not whole binary32 numbers.
     ///
     /// # Safety
     /// The tensor is allocated, and nobody else accesses its data during `'a`.

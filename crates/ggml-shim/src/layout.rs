@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables of callbacks whose layout changed between ggml versions.
 //!
-//! ggml counts its backend interface with `GGML_BACKEND_API_VERSION`, but the
-//! number alone does not tell the layout: 0.10 inserted two slots in the
-//! middle of two tables and kept the number 2. The layouts are told apart by
-//! which functions the loaded ggml exports:
+//! ggml numbers its backend interface with `GGML_BACKEND_API_VERSION`, but the number alone does
+//! not identify the layout: 0.10 inserted two slots in the middle of two tables and kept the number
+//! 2. The functions that the loaded ggml exports identify it:
 //!
 //! | ggml | API | recognised by | here |
 //! |---|---|---|---|
@@ -13,10 +12,9 @@
 //! | 0.10 to 0.25 | 2 | `ggml_backend_tensor_set_2d` | [`TableLayout::V0_10`] |
 //! | 0.26 on | 3 | `ggml_backend_buft_alloc_buffer_n` | [`TableLayout::V0_26`] |
 //!
-//! The functions must not be those of an older ggml than the version says: a
-//! later one that gives up such a function would else be taken for an old one.
-//! The other way round it happens, in builds between two versions. A table
-//! that changes once more without a sign is seen by trying ([`trial`]).
+//! The version must not be newer than the functions suggest: a later ggml that drops such a
+//! function would otherwise be taken for an old one. The reverse occurs, in builds between two
+//! versions. If a table changes once more without a sign, a trial shows it ([`trial`]).
 
 mod callbacks;
 mod prototype;
@@ -37,15 +35,12 @@ use crate::version::GgmlVersion;
 /// A layout of the callback tables, named after the first version with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TableLayout {
-    /// ggml 0.9.1 to 0.9.11.
     V0_9_1,
-    /// ggml 0.10 to 0.25.
     V0_10,
-    /// ggml 0.26 and later.
     V0_26,
 }
 
-/// Which of the telling functions the loaded ggml exports.
+/// Which of the identifying functions the loaded ggml exports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Probes {
     /// `ggml_backend_tensor_set_2d`, since 0.10.
@@ -67,10 +62,10 @@ impl Probes {
 impl TableLayout {
     /// Recognises the layout of the ggml of `version` that exports `probes`.
     pub(crate) fn detect(probes: Probes, version: &GgmlVersion) -> Result<Self, LoadError> {
-        // The versions that may export these functions: from, and below.
+        // The first version that may export these functions, and the first that may not.
         let (layout, first, next) = match (probes.alloc_buffer_n, probes.tensor_set_2d) {
             (true, true) => return Ok(Self::V0_26),
-            // The release before it can still be what it is called.
+            // The version may still be that of the release before.
             (false, true) => (Self::V0_10, (0, 9, 1), (0, 26, 0)),
             (false, false) => (Self::V0_9_1, (0, 9, 1), (0, 10, 0)),
             (true, false) => {
@@ -84,7 +79,7 @@ impl TableLayout {
                 version: version.clone(),
             }),
             Some(number) if number >= first => Ok(layout),
-            // What a ggml calls itself that somebody named otherwise.
+            // The version of a build that somebody named differently.
             None if layout == Self::V0_10 => Ok(layout),
             _ => Err(LoadError::TooOld {
                 version: version.clone(),
@@ -92,7 +87,7 @@ impl TableLayout {
         }
     }
 
-    /// Tries it on the ggml in `place`.
+    /// Tries the layout on the ggml in `place`.
     pub(crate) fn check(self, place: &SymbolScope, version: &GgmlVersion) -> Result<(), LoadError> {
         let symbol = |name: &_| place.symbol(name);
         let refuted = match self {
@@ -118,7 +113,7 @@ impl TableLayout {
         }
     }
 
-    /// Makes a backend (what ggml calls a stream) on `device`.
+    /// Creates a backend (ggml's word for a stream) on `device`.
     pub(crate) fn new_backend(
         self,
         device: *mut Device,
@@ -130,7 +125,7 @@ impl TableLayout {
         }
     }
 
-    /// What the program set on a backend.
+    /// Returns the program's settings of a backend.
     ///
     /// # Safety
     /// `backend` comes from [`TableLayout::new_backend`] of the same layout, and is
@@ -144,7 +139,7 @@ impl TableLayout {
         }
     }
 
-    /// Frees what [`TableLayout::new_backend`] made.
+    /// Frees a backend of [`TableLayout::new_backend`].
     ///
     /// # Safety
     /// `backend` comes from [`TableLayout::new_backend`] of the same layout and is
@@ -160,7 +155,7 @@ impl TableLayout {
         }
     }
 
-    /// Replaces callbacks of `buffer`; gives those that it had.
+    /// Replaces callbacks of `buffer`; returns the originals.
     ///
     /// # Safety
     /// `buffer` is a live buffer of a host with this layout, and nobody else
@@ -201,7 +196,7 @@ pub(crate) mod tests {
 
     #[test]
     fn layouts_are_told_apart_by_the_exported_functions() {
-        // What the released binaries say and export.
+        // Versions and exported functions of released binaries.
         for (version, alloc_buffer_n, tensor_set_2d, layout) in [
             ("0.9.1", false, false, TableLayout::V0_9_1),
             ("0.9.4", false, false, TableLayout::V0_9_1),

@@ -6,37 +6,36 @@
 //! GGML_BACKEND_PATH=/path/to/libggml-rocket.so llama-completion -m model.gguf -p ...
 //! ```
 //!
-//! ggml loads the library, calls [`ggml_backend_init`], and finds one device,
-//! ROCKET0, if there is an NPU. Matrix products with stored weights and many activation rows (the
-//! prompt) run on the NPU, and so does attention of many rows; everything else stays with the CPU
-//! backend.
+//! ggml loads the library, calls [`ggml_backend_init`], and finds one device, ROCKET0, if there is
+//! an NPU. Matmuls with stored weights and many activation rows (the prompt) run on the NPU, and so
+//! does attention of many rows. Everything else stays on the CPU backend.
 //!
-//! | file | idea |
+//! | file | content |
 //! |---|---|
 //! | `symbols`, `host`, `log` | the ggml that loaded us: its functions, its version, its log |
-//! | `abi`, `layout` | its structs; the tables that differ by version |
-//! | `names`, `version`, `load_error` | what we and that ggml are called; why we do not serve it |
+//! | `abi`, `layout` | ggml's structs, and the tables that differ by version |
+//! | `names`, `version`, `load_error` | our names, ggml's version, and reasons not to serve it |
 //! | `start`, `runtime` | the beginning and the end; our state in this process |
-//! | `copies` | which copy of this library a program is to use |
-//! | `cpu`, `cpu_ops` | its CPU backend, beside which we work; what it computes for us |
+//! | `copies` | which copy of this library a program uses |
+//! | `cpu`, `cpu_ops` | ggml's CPU backend, and the operations that it computes for us |
 //! | `reg`, `device`, `backend` | the three objects that ggml holds |
-//! | `graph` | computes what ggml hands over, from nodes to results |
-//! | `serve` | computes whole graphs, for ggml's RPC server |
-//! | `stream` | what ggml sets on one backend: threads, when to stop |
-//! | `tensor`, `tensor_bytes`, `descriptor` | follows ggml's pointers, once, into safe values |
-//! | `types` | its number formats and their decoders |
-//! | `supports`, `reason` | pure: which products are offloaded, by the rules of [`npu_offload`], and why not |
-//! | `mul_mat`, `pack`, `matrix`, `quants` | operands to the engine's products |
-//! | `attention` | operands to the engine's attention |
+//! | `graph` | computes the nodes of a graph that ggml hands over |
+//! | `serve`, `split` | compute whole graphs, for ggml's RPC server |
+//! | `stream` | settings of one backend: threads, when to stop |
+//! | `host_tensor`, `tensor`, `tensor_bytes`, `descriptor` | turn ggml's pointers, once, into safe values |
+//! | `types` | ggml's number formats and their decoders |
+//! | `supports`, `reason` | pure: which matmuls are offloaded, by the rules of [`npu_offload`], and why not |
+//! | `mul_mat`, `pack`, `matrix`, `quants` | operands of the engine's matmuls |
+//! | `attention` | operands of the engine's attention |
 //! | `node_output`, `mul_mat_error` | where outputs go, and why there are none |
-//! | `buffer`, `buffer_hooks`, `weight_buffers` | looks at the buffers that the CPU makes, and decides about the weights in them |
-//! | `load`, `pieces`, `resident`, `progress` | packed weights: from when, until when |
-//! | `evidence`, `ranges` | what are weights, where nobody says so |
-//! | `budget`, `memory`, `patterns` | which weights may be packed at all |
-//! | `engine`, `describe` | the device behind it all, and what to call it |
-//! | `failure` | when that has no memory left |
-//! | `config`, `spelling`, `stats` | environment variables in, table out |
-//! | `observer`, `trace` | look on while the engine works; the file of it |
+//! | `buffer`, `buffer_hooks`, `weight_buffers` | watch the buffers that the CPU makes, and decide about the weights in them |
+//! | `load`, `pieces`, `resident`, `progress` | packed weights: loading and lifetime |
+//! | `evidence`, `ranges` | identify weights where the host does not |
+//! | `budget`, `memory`, `patterns` | which weights may be packed |
+//! | `engine`, `describe` | the device, its engine and its description |
+//! | `failure` | classifies failures of matmuls |
+//! | `config`, `spelling`, `stats` | environment variables, and the statistics table |
+//! | `observer`, `trace` | watch the engine, and write the trace |
 //!
 //! The flow of one prompt: `backend::graph_compute` -> `graph::compute` ->
 //! `mul_mat::compute` or `attention::compute` -> `npu_matmul::Engine`.
@@ -102,16 +101,15 @@ mod weight_buffers;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-/// Whether this library can serve the program, and is to: zero makes ggml pass it
-/// over.
+/// Returns 1 if this library can serve the program, and should; with 0 ggml ignores it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ggml_backend_score() -> c_int {
     let serves = || !copies::another_is_named() && start::load().is_some();
     c_int::from(runtime::contain(serves) == Some(true))
 }
 
-/// Gives ggml our `struct ggml_backend_reg`, or null if this library cannot
-/// serve the program; the reason is then in the program's log.
+/// Returns our `struct ggml_backend_reg`, or null if this library cannot serve the program. The
+/// program's log then has the reason.
 #[unsafe(no_mangle)]
 pub extern "C" fn ggml_backend_init() -> *mut c_void {
     match runtime::contain(start::load) {

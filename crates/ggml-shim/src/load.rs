@@ -17,8 +17,8 @@ use crate::runtime::Runtime;
 use crate::supports;
 use crate::tensor_bytes::TensorBytes;
 
-/// Packs all matrices of `tensor`, which is `weights`, from `bytes`, its data as in the model file,
-/// into `residents`.
+/// Packs all matrices of `tensor` into `residents`. `weights` describes the tensor; `bytes` is its
+/// data as in the model file.
 ///
 /// # Errors
 /// Why it cannot be offloaded, in words; then nothing of it is resident.

@@ -23,7 +23,7 @@ pub(crate) enum LoadError {
         /// Number of copies.
         copies: usize,
     },
-    /// A ggml of before the first layout.
+    /// ggml is older than the first layout.
     #[error(
         "ggml {version} is older than 0.9.1, the first version whose backend interface this \
          backend speaks. Use a llama.cpp of October 2025 or later"
@@ -32,7 +32,7 @@ pub(crate) enum LoadError {
         /// The version that `ggml_version` says.
         version: GgmlVersion,
     },
-    /// A ggml of another layout.
+    /// ggml has an unknown layout.
     #[error(
         "ggml {version} lays out its backend interface in a way that this backend does not know: \
          it does not export the functions of that version. Use a llama.cpp as it is distributed, \
@@ -59,7 +59,7 @@ pub(crate) enum LoadError {
         /// The version that `ggml_version` says.
         version: GgmlVersion,
     },
-    /// The operation that all is about has no number.
+    /// A required operation has no number.
     #[error("ggml {version} knows no operation named {name}; this backend needs it")]
     NoSuchOp {
         /// The version that `ggml_version` says.
@@ -70,7 +70,7 @@ pub(crate) enum LoadError {
     /// No device was named, and the kernel has none.
     #[error("{0}. (GGML_ROCKET_DEVICE=model computes on the software model, which is for testing)")]
     NoNpu(DiscoverError),
-    /// The named device does not exist, or a device that could not be set up.
+    /// The named device does not exist, or could not be set up.
     #[error("{0}")]
     Device(String),
 }

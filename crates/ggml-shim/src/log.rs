@@ -26,8 +26,8 @@ type LogInternal = unsafe extern "C" fn(c_int, *const c_char, ...);
 pub(crate) struct Logger(Option<LogInternal>);
 
 impl Logger {
-    /// Finds `ggml_log_internal`, which is the same in every version from
-    /// 0.9.1 on, so that even a ggml that is refused hears why.
+    /// Finds `ggml_log_internal`. It is the same in every version from 0.9.1 on, so that even the
+    /// log of a ggml that is refused has the reason.
     pub(crate) fn new(place: Option<&SymbolScope>) -> Self {
         Self(place.and_then(|place| function!(place, c"ggml_log_internal", LogInternal)))
     }
@@ -44,7 +44,7 @@ impl Logger {
                 // NUL-terminated and lives until the call returns.
                 unsafe { log(level as c_int, c"%s".as_ptr(), line.as_ptr()) };
             }
-            // Nobody is left to tell if stderr is closed.
+            // If stderr is closed too, the line is lost.
             _ => drop(std::io::stderr().write_all(line.as_bytes())),
         }
     }

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The weights that ggml has, row by row.
+//! A weight matrix in ggml's memory, row by row.
 
 use crate::tensor_bytes::TensorBytes;
 use crate::types::Decoder;
 
-/// One weight matrix where ggml has it.
+/// One weight matrix in ggml's memory.
 #[derive(Debug)]
 pub(crate) struct Matrix<'a> {
     /// Decoder of the tensor's format.
     pub(crate) decoder: Decoder,
     /// Elements of a row.
     pub(crate) k: usize,
-    /// The bytes of each row.
     pub(crate) rows: Vec<&'a [u8]>,
-    /// All of them, if nothing lies between.
+    /// All rows, if they are contiguous.
     pub(crate) dense: Option<&'a [u8]>,
 }
 
 impl<'a> Matrix<'a> {
-    /// Matrix `index` of a tensor with matrices of `n x k`; `None` if its
-    /// bytes are not there.
+    /// Returns matrix `[b2, b3]` of a tensor with matrices of `n x k`; `None` if its bytes are
+    /// missing.
     pub(crate) fn new(
         decoder: Decoder,
         rows: &TensorBytes<'a>,

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that may not be there.
+//! Allocations that may fail.
 
 /// The host has no memory left. Rust would end the process, which is not ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OutOfMemory {
-    /// For so many bytes.
+    /// For this number of bytes.
     #[error("out of memory: this process gets no {0} bytes more")]
     Bytes(usize),
-    /// For rows that the NPU is to read, or the outputs of such.
+    /// For rows that the NPU reads, or for their outputs.
     #[error("out of memory: cannot allocate the rows of a matmul")]
     Rows,
-    /// For what the software model holds of a task.
+    /// For the software model's data of a task.
     #[error("out of memory: this process gets none for what the software model computes with")]
     Model,
 }
 
-/// An empty vector with room for `len` elements.
+/// Returns an empty vector with room for `len` elements.
 pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     let mut data = Vec::new();
     let bytes = len.saturating_mul(size_of::<T>());
@@ -24,7 +24,7 @@ pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     Ok(data)
 }
 
-/// A vector of `len` elements, all of them zero or what is its like.
+/// Returns a vector of `len` elements, all of them zero or the type's default.
 pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     let mut data = with_room(len)?;
     data.resize(len, T::default());

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ggml's products to the engine's calls, all of a list at once.
+//! Turns ggml's matmuls into calls of the engine, all of a list at once.
 //!
 //! ```text
-//! for each product of the list
-//!     for each of its weight matrices that meets activation rows       -> a part
+//! for each matmul of the list
+//!     for each of its weight matrices that multiplies activation rows  -> a part
 //!         pack the matrix, unless it is resident
 //!         make the rows contiguous        (nothing to do in the usual case)
 //!         FP16: round the rows            (once for all parts of the same rows)
 //! multiply all parts                      (the engine quantises rows for INT8, once)
-//! mend the outputs, and put rows that chose their weights where they belong
+//! correct the outputs, and copy rows that chose their weights to their places
 //! ```
 //!
-//! Products of a list do not depend on each other: none writes what another reads or writes.
-//! Tiling, packing and quantising are the engine's.
+//! Matmuls of a list do not depend on each other: none writes what another reads or writes. The
+//! engine does tiling, packing and quantising.
 
 mod batch;
 mod by_expert;
@@ -27,10 +27,10 @@ pub(crate) use self::rows::RowScratch;
 use crate::mul_mat_error::ListError;
 use crate::supports::Shape;
 
-/// Computes products that do not depend on each other.
+/// Computes matmuls that do not depend on each other.
 ///
 /// # Errors
-/// See [`MulMatError`]; all outputs are then worthless.
+/// See [`MulMatError`]; then all outputs are invalid.
 pub(crate) fn compute(
     engine: &Engine,
     scratch: &RowScratch,
@@ -39,7 +39,7 @@ pub(crate) fn compute(
     compute_within(engine, scratch, products, batch::MOST)
 }
 
-/// The same with at most so much at a time.
+/// Does the same with these limits of a batch.
 fn compute_within(
     engine: &Engine,
     scratch: &RowScratch,
@@ -60,7 +60,8 @@ fn compute_within(
     batch.flush(products)
 }
 
-/// Each weight matrix with the activation matrices that meet it, in the order of the outputs.
+/// Returns each weight matrix with the activation rows that it multiplies, in the order of the
+/// outputs.
 fn parts(product: &MulMat<'_>, index: usize) -> Vec<Part> {
     let Shape {
         m,
@@ -68,8 +69,8 @@ fn parts(product: &MulMat<'_>, index: usize) -> Vec<Part> {
         repeats,
         ..
     } = product.offload.shape;
-    // Matrices next to each other in dimension 2 that meet the same weights
-    // are one run of rows, and so are their outputs.
+    // Matrices next to each other in dimension 2 that the same weights multiply are one run of
+    // rows, and so are their outputs.
     let rows = repeats[0] * m;
     let runs = matrices[0] * matrices[1] * repeats[1];
     let part = |run: usize| Part {

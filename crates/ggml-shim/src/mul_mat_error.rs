@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a product, or attention, has no result.
+//! Why a matmul, or attention, has no result.
 
 use std::collections::TryReserveError;
 
@@ -8,16 +8,16 @@ use npu_matmul::Error;
 use crate::memory::OutOfMemory;
 use crate::quants::NotFinite;
 
-/// Why a product, or attention, has no result.
+/// Why a matmul, or attention, has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MulMatError {
-    /// The device or the engine.
+    /// The device or the engine failed.
     #[error(transparent)]
     Engine(#[from] Error),
-    /// No memory for what is between the host's operands and the engine's.
+    /// No memory for data between the host's operands and the engine's.
     #[error(transparent)]
     Memory(#[from] OutOfMemory),
-    /// Weights that are no numbers.
+    /// Weights that are not finite numbers.
     #[error(transparent)]
     Weights(#[from] NotFinite),
     /// Weights that the CPU has rearranged and that were not packed before.
@@ -28,7 +28,6 @@ pub(crate) enum MulMatError {
     NoSuchExpert {
         /// The number of the expert that the row asks for.
         number: i32,
-        /// Number of experts that there are.
         count: usize,
     },
     /// A tensor whose data is not where its strides say.
@@ -45,9 +44,7 @@ impl From<TryReserveError> for MulMatError {
 /// Why a list of calls has no results.
 #[derive(Debug)]
 pub(crate) struct ListError {
-    /// Index of the call that failed.
     pub(crate) call: usize,
-    /// What went wrong.
     pub(crate) error: MulMatError,
 }
 

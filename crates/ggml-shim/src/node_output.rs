@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the outputs of a node are written.
 
-/// Where outputs are written.
 #[derive(Debug)]
 pub(crate) enum NodeOutput<'a> {
-    /// To where they belong.
+    /// To the data of the node.
     InPlace(&'a mut [f32]),
-    /// To memory of ours, because others still need what is where they belong.
+    /// To separate memory, because others still need what the data of the node holds.
     Aside(Vec<f32>),
 }
 

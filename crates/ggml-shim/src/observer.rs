@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looks on while the engine works, where the user wants to know: adds up
-//! modelled times for the statistics, and hands what it sees to the trace.
+//! Observes the engine for the user: adds up modelled times for the statistics, and passes events
+//! to the trace.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use rknpu_regcmd::timing::Machine;
 
 use crate::trace::{self, Trace};
 
-/// Sizes of products whose modelled times are kept. A model has a handful of
-/// matrices, but prompts may have any number of rows.
+/// Number of matmul sizes whose modelled times are cached. A model has a handful of matrices, but
+/// prompts may have any number of rows.
 const KEPT: usize = 1024;
 
-/// What the modelled time of a product depends on.
+/// The sizes that the modelled time of a matmul depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Size {
     dtype: Dtype,
@@ -25,7 +25,7 @@ struct Size {
     k_tile: usize,
 }
 
-/// Watches the engine: adds up the modelled times of its products, and has the trace.
+/// Observes the engine: adds up the modelled times of its matmuls, and holds the trace.
 #[derive(Debug)]
 pub(crate) struct EngineObserver {
     machine: Machine,
@@ -35,7 +35,7 @@ pub(crate) struct EngineObserver {
 }
 
 impl EngineObserver {
-    /// For products on so many cores of such a machine.
+    /// Creates an observer of matmuls on this many cores of such a machine.
     pub(crate) fn new(cores: u32, mut machine: Machine, trace: Option<Trace>) -> Self {
         machine.chip.cores = cores;
         Self {
@@ -46,13 +46,11 @@ impl EngineObserver {
         }
     }
 
-    /// What the NPU would have taken for all products so far, one after the
-    /// other, by the timing model: picoseconds.
+    /// Modelled time of the NPU for all matmuls so far, one after the other, picoseconds.
     pub(crate) fn modelled_ps(&self) -> u64 {
         self.modelled_ps.load(Ordering::Relaxed)
     }
 
-    /// The trace, if there is one.
     pub(crate) fn trace(&self) -> Option<&Trace> {
         self.trace.as_ref()
     }
@@ -74,7 +72,7 @@ impl EngineObserver {
         if let Some(time) = known().get(&size) {
             return *time;
         }
-        // Not under the lock: it counts every register of every program.
+        // Not under the lock: the prediction counts every register of every program.
         let time = plan.predict(&self.machine).npu_ps;
         let mut known = known();
         if known.len() >= KEPT {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Weights of any format to what the engine loads.
+//! Converts weights of any format to the engine's.
 //!
 //! ```text
-//! F16        -> FP16                     as it is
+//! F16        -> FP16                     unchanged
 //! others     -> f32 rows -> FP16         with a power of two per row where needed
 //! any        -> f32 rows -> INT8, INT4   with scales, by the engine
 //! ```
@@ -23,26 +23,25 @@ use crate::quants::{self, NotFinite, RowCorrection};
 use crate::verify::OriginalWeights;
 use npu_offload::ComputeType;
 
-/// One weight matrix where the engine has it.
+/// One weight matrix in the engine's memory.
 #[derive(Debug)]
 pub(crate) struct PackedMatrix {
-    /// The weights as the engine keeps them.
     pub(crate) weights: PackedWeights,
-    /// What outputs are to be multiplied by, one power of two per row; empty if all
-    /// are one. (No `Option`: compilers read the length of the vector before they
-    /// know that there is one, and valgrind tells of it.)
+    /// The factors of outputs, one power of two per row; empty if all are one. (No `Option`:
+    /// compilers read the length of the vector before they know that there is one, and valgrind
+    /// reports it.)
     pub(crate) factors: Vec<f32>,
-    /// The original that it was made of, while products are verified.
+    /// The original weights, while matmuls are verified.
     pub(crate) original: Option<OriginalWeights>,
-    /// Keeps it counted while it is resident.
+    /// Counts the matrix while it is resident.
     pub(crate) counted: Option<PackedCount>,
 }
 
-/// Loads `matrix` in `precision`, and keeps the original where `keep` says so.
+/// Loads `matrix` in `precision`, and keeps the original if `keep` is set.
 ///
 /// # Errors
-/// Rows that do not suit the format, weights that are no numbers, or what the
-/// engine says.
+/// Rows that do not suit the format, weights that are not finite numbers, or an error of the
+/// engine.
 pub(crate) fn load_matrix(
     engine: &Engine,
     precision: ComputeType,
@@ -73,7 +72,7 @@ pub(crate) fn load_matrix(
             let fill = |index: usize, row: &mut [f32]| {
                 decoder.decode(matrix.rows[index], row);
                 if !quants::is_finite(row) {
-                    // Only the number itself counts, which a join publishes.
+                    // Relaxed, because only the number itself counts, which a join publishes.
                     bad.fetch_min(index, Ordering::Relaxed);
                     row.fill(0.0);
                 }
@@ -92,10 +91,10 @@ pub(crate) fn load_matrix(
     }
 }
 
-/// FP16 numbers, and the factors of their rows, none if all are one.
+/// FP16 numbers, and the factors of their rows; no factors if all are one.
 type Halves<'a> = (Cow<'a, [f16]>, Vec<f32>);
 
-/// `matrix` in FP16.
+/// Converts `matrix` to FP16.
 fn halves<'a>(engine: &Engine, matrix: &Matrix<'a>) -> Result<Halves<'a>, MulMatError> {
     let misaligned = || MulMatError::Data("weights");
     if matrix.decoder.format().id == type_id::F16 {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which tensors the user wants on the NPU, by name: `GGML_ROCKET_TENSORS`.
+//! Selects the tensors for the NPU by name: `GGML_ROCKET_TENSORS`.
 //!
-//! A list of patterns, separated by commas; one with a leading `!` excludes.
-//! The last pattern that matches a name decides about it. A name that none
-//! matches is included if the list only excludes, else not.
+//! It is a list of patterns, separated by commas. A pattern with a leading `!` excludes. The last
+//! pattern that matches a name decides about it. A name that no pattern matches is included if the
+//! list only excludes, otherwise not.
 //!
-//! In a pattern `*` stands for any characters, none included, `?` for one, and
-//! `[a-f7]` for one of those in the brackets (`[!a-f7]`: for one that is not);
-//! everything else stands for itself. A pattern matches whole names.
+//! In a pattern `*` stands for any characters or none, `?` for one, and `[a-f7]` for one of those
+//! in the brackets (`[!a-f7]`: for one that is not). Every other character stands for itself. A
+//! pattern matches whole names.
 
 /// The patterns of `GGML_ROCKET_TENSORS`, in their order, each with whether it includes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Patterns(Vec<(bool, glob::Pattern)>);
 
-/// A list that cannot be read.
+/// A list that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PatternError {
     /// Nothing between two commas, or behind a `!`.
@@ -25,13 +25,11 @@ pub(crate) enum PatternError {
 }
 
 impl Patterns {
-    /// Reads a list.
     pub(crate) fn parse(list: &str) -> Result<Self, PatternError> {
         let patterns = list.split(',').map(|text| pattern(text.trim()));
         patterns.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether the tensor of this name is wanted.
     pub(crate) fn include(&self, name: &str) -> bool {
         let decides = self
             .0
@@ -50,7 +48,7 @@ fn pattern(text: &str) -> Result<(bool, glob::Pattern), PatternError> {
     if pattern.is_empty() {
         return Err(PatternError::Empty);
     }
-    // Two stars would stand for directories.
+    // In `glob` two stars stand for directories.
     let mut single = pattern.to_owned();
     while single.contains("**") {
         single = single.replace("**", "*");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tensors that arrive in pieces, put together.
+//! Joins tensors that arrive in pieces.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Tensors of which some bytes are there, by address.
+/// Incomplete tensors by address.
 #[derive(Debug, Default)]
 pub(crate) struct TensorPieces(HashMap<usize, Partial>);
 
@@ -25,8 +25,8 @@ pub(crate) struct PieceOutside {
 }
 
 impl TensorPieces {
-    /// Adds a piece of the tensor of `len` bytes at `address`; gives the
-    /// tensor when it is complete, and forgets it.
+    /// Adds a piece of the tensor of `len` bytes at `address`. If the tensor is then complete,
+    /// returns and forgets it.
     ///
     /// # Errors
     /// [`PieceOutside`]; then nothing has changed.
@@ -48,7 +48,7 @@ impl TensorPieces {
         };
         let partial = self.0.entry(address).or_insert_with(|| Partial::new(len));
         if partial.bytes.len() != len {
-            // Another tensor than before lies there.
+            // Another tensor lies there now.
             *partial = Partial::new(len);
         }
         partial.bytes[offset..end].copy_from_slice(piece);
@@ -107,7 +107,7 @@ mod tests {
     proptest! {
         #![proptest_config(test_support::cases(64))]
 
-        /// Against a map of which bytes were written.
+        /// Compares with a map of the bytes that were written.
         #[test]
         fn complete_exactly_when_each_byte_was_written(
             len in 1..40_usize,

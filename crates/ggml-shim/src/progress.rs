@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::budget::MIB;
 
-/// Time after which a user who waits is told how far the packing is.
+/// Least time between two lines.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Tells users who wait how far the packing of weights is.
+/// Progress of packing weights, for users who wait.
 #[derive(Debug, Default)]
 pub(crate) struct Progress(Mutex<Option<Packing>>);
 
@@ -21,8 +21,8 @@ struct Packing {
 }
 
 impl Progress {
-    /// Another tensor is packed, of so many bytes in the file: a line for the
-    /// log if there was none for some time.
+    /// Counts a packed tensor of `bytes` bytes in the file. Returns a line for the log, if there
+    /// was none for some time.
     pub(crate) fn step(&self, bytes: usize) -> Option<String> {
         let mut packing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();

@@ -1,36 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers of ggml's tensors as the NPU takes them.
+//! Converts numbers of ggml's tensors for the NPU.
 //!
-//! **Weights for FP16**: F16 goes to the NPU as it is. F32 and BF16 are rounded,
-//! row by row as activations are, see below; the outputs of a row that had to
-//! be scaled are scaled back.
+//! **Weights for FP16**: F16 goes to the NPU unchanged. F32 and BF16 are rounded row by row like
+//! activations, see below. If a row had to be scaled, its outputs are scaled back.
 //!
-//! **Weights for INT8** are decoded to f32 by ggml's own routine, and then
-//! quantised anew with one scale per output channel: the NPU sums a whole row
-//! in one INT32, so that scales inside a row are not possible. The added error
-//! is at most half a step of 1/127 of the row's largest weight.
+//! **Weights for INT8** are decoded to f32 by ggml's own routine, and then quantised again with one
+//! scale per output channel: the NPU sums a whole row in one INT32, so that scales inside a row are
+//! not possible. The added error is at most half a step of 1/127 of the row's largest weight.
 //!
-//! **F32 activations** for the FP16 path are rounded to FP16, as ggml's own
-//! CPU backend does for F16 weights. FP16 ends at 65504, and how the NPU
-//! treats infinities, NaN and numbers below 2^-14 (subnormal) is not
-//! documented and was not measured. So rows outside a comfortable range are
-//! scaled by a power of two, which is exact, and their outputs are scaled
-//! back; rows that hold an infinity or a NaN never reach the NPU, and their
-//! outputs are NaN, which is what the sum over such a row is (or an infinity).
+//! **F32 activations** for the FP16 path are rounded to FP16, like in ggml's own CPU backend for
+//! F16 weights. FP16 ends at 65504, and how the NPU treats infinities, NaN and numbers below 2^-14
+//! (subnormal) is not documented and was not measured. So rows outside a safe range are scaled by a
+//! power of two, which is exact, and their outputs are scaled back. Rows with an infinity or a NaN
+//! never reach the NPU. Their outputs are NaN, like the sum over such a row (or an infinity).
 
 use half::f16;
 use npu_kernels::half::to_f16;
 use npu_kernels::quantise::largest_magnitude;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Largest magnitude that a row may have to be rounded to FP16 as it is;
-/// below 65504 by a factor of two, which leaves room for the rounding.
+/// Largest magnitude of a row that is rounded to FP16 without scaling; below 65504 by a factor of
+/// two, which leaves room for the rounding.
 const LARGEST_PLAIN: f32 = 32768.0;
 /// Smallest such magnitude: elements down to 2^-12 of the largest one, which
 /// is the rounding of the largest one, are then still normal FP16 numbers.
 const SMALLEST_PLAIN: f32 = 0.25;
 
-/// Weights that are not numbers: the file is damaged.
+/// Weights that are not finite numbers: the file is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("weight row {row} holds an infinity or a NaN; is the model file damaged?")]
 pub(crate) struct NotFinite {
@@ -45,7 +41,7 @@ pub(crate) fn as_f16(bytes: &[u8]) -> Option<&[f16]> {
     Some(bits.reinterpret_cast())
 }
 
-/// Checks rows of `k` FP16 weights.
+/// Checks that rows of `k` FP16 weights are finite.
 pub(crate) fn check_f16(weights: &[f16], k: usize) -> Result<(), NotFinite> {
     let bad = |row: &[f16]| row.iter().any(|weight| !weight.is_finite());
     match weights.chunks_exact(k).position(bad) {
@@ -54,14 +50,12 @@ pub(crate) fn check_f16(weights: &[f16], k: usize) -> Result<(), NotFinite> {
     }
 }
 
-/// What to do to the outputs of one row that was rounded.
+/// Correction of the outputs of one rounded row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum RowCorrection {
-    /// Nothing.
     Nothing,
     /// Multiply them by this power of two.
     Scale(f32),
-    /// They are NaN.
     NotANumber,
 }
 
@@ -84,8 +78,8 @@ impl RowCorrection {
         let factor = self.factor();
         if !columns.is_empty() {
             for (output, column) in outputs.iter_mut().zip(columns) {
-                // A large and a small factor may cancel, and what is between
-                // them must neither overflow nor vanish; an f64 has the room.
+                // A large and a small factor may cancel. The value between them must neither
+                // overflow nor vanish; an f64 has the range.
                 *output = narrow(f64::from(*output) * f64::from(factor) * f64::from(*column));
             }
         } else if self != Self::Nothing {
@@ -94,7 +88,6 @@ impl RowCorrection {
     }
 }
 
-/// Rounds to the nearest f32.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "rounding is what it is for"
@@ -109,16 +102,15 @@ fn magnitude(row: &[f32]) -> Option<f32> {
     largest.is_finite().then_some(largest)
 }
 
-/// Whether a row holds only finite numbers.
 pub(crate) fn is_finite(row: &[f32]) -> bool {
     magnitude(row).is_some()
 }
 
-/// Elements that are scaled before they are rounded, at a time.
+/// Number of elements that are scaled at a time, before they are rounded.
 const SCALED_AT_ONCE: usize = 256;
 
-/// The power of two by which numbers are multiplied before they are rounded to FP16, if `largest` is
-/// the largest magnitude of them. 1 if some are no numbers, which stay what they are.
+/// Returns the power of two by which numbers are multiplied before they are rounded to FP16, if
+/// `largest` is their largest magnitude. It is 1 if some are not finite; these stay so.
 pub(crate) fn factor_to_f16(largest: f32) -> f32 {
     let is_plain = largest == 0.0 || (SMALLEST_PLAIN..=LARGEST_PLAIN).contains(&largest);
     match is_plain || !largest.is_finite() {
@@ -127,7 +119,7 @@ pub(crate) fn factor_to_f16(largest: f32) -> f32 {
     }
 }
 
-/// Rounds one row times a power of two to FP16 into `out`, of the same length.
+/// Multiplies one row by a power of two, and rounds it to FP16 into `out`, of the same length.
 pub(crate) fn round_scaled(row: &[f32], factor: f32, out: &mut [f16]) {
     if factor == 1.0 {
         return to_f16(row, out.as_mut_bytes());
@@ -142,7 +134,7 @@ pub(crate) fn round_scaled(row: &[f32], factor: f32, out: &mut [f16]) {
     }
 }
 
-/// Rounds one row to FP16 into `out`, of the same length.
+/// Rounds one row to FP16 into `out`, of the same length. Returns the correction of its outputs.
 pub(crate) fn round_to_f16(row: &[f32], out: &mut [f16]) -> RowCorrection {
     let Some(largest) = magnitude(row) else {
         out.fill(f16::ZERO);
@@ -156,8 +148,8 @@ pub(crate) fn round_to_f16(row: &[f32], out: &mut [f16]) -> RowCorrection {
     }
 }
 
-/// The power of two that brings `largest` near one: into [1, 2), or as near as
-/// a normal factor with a normal inverse can.
+/// Returns the power of two that scales `largest` to near one: into [1, 2), or as near as a normal
+/// factor with a normal inverse can.
 fn power_of_two_to_unit(largest: f32) -> f32 {
     /// Bits of an f32 below its exponent.
     const MANTISSA: u32 = f32::MANTISSA_DIGITS - 1;
@@ -275,7 +267,7 @@ mod tests {
             exponents in prop_oneof![Just(None), (0..255_u32).prop_map(Some)],
             keeps_bad in any::<bool>(),
         ) {
-            // Of one magnitude, or of any; some with infinities and NaN.
+            // Elements of one magnitude, or of any; some with infinities and NaN.
             let element = |bits: u32| match exponents {
                 Some(exponent) => f32::from_bits(bits & 0x807f_ffff | exponent << 23),
                 None => f32::from_bits(bits),

@@ -4,21 +4,19 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A set of addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RangeSet {
-    /// End by start. No two ranges touch, none is empty.
+    /// Ends of ranges by their starts. No two ranges touch, and none is empty.
     ranges: BTreeMap<usize, usize>,
 }
 
 impl RangeSet {
-    /// Adds all addresses of `range`.
     pub(crate) fn add(&mut self, range: &Range<usize>) {
         if range.is_empty() {
             return;
         }
         let (mut start, mut end) = (range.start, range.end);
-        // From the last one that begins at or before the end, down to the first that touches.
+        // From the last range that begins at or before the end, down to the first that touches.
         while let Some((&had, &had_end)) = self.ranges.range(..=end).next_back()
             && had_end >= start
         {
@@ -29,7 +27,6 @@ impl RangeSet {
         self.ranges.insert(start, end);
     }
 
-    /// Takes all addresses of `range` away.
     pub(crate) fn remove(&mut self, range: &Range<usize>) {
         if range.is_empty() {
             return;
@@ -53,7 +50,7 @@ impl RangeSet {
         range.is_empty() || before.is_some_and(|(_, end)| *end >= range.end)
     }
 
-    /// Whether an address of `range` is in the set.
+    /// Whether any address of `range` is in the set.
     pub(crate) fn overlaps(&self, range: &Range<usize>) -> bool {
         let before = self.ranges.range(..range.end).next_back();
         !range.is_empty() && before.is_some_and(|(_, end)| *end > range.start)
@@ -66,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// Addresses of the test.
+    /// Number of addresses in the test.
     const ADDRESSES: usize = 24;
 
     fn range() -> impl Strategy<Value = Range<usize>> {

@@ -3,10 +3,10 @@
 
 use crate::budget::LeftOnCpu;
 
-/// Why an operation stays with the CPU.
+/// Why an operation stays on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeclineReason {
-    /// Another operation.
+    /// Neither a matmul nor attention.
     NotAProduct,
     /// The weights are the result of another operation: attention.
     Computed,
@@ -14,7 +14,7 @@ pub(crate) enum DeclineReason {
     Input,
     /// The program only asks where to put the weights.
     Asked,
-    /// The weights lie in a buffer that is not one of weights.
+    /// The weights lie in a buffer that is not for weights.
     Elsewhere,
     /// The CPU has rearranged the weights, and they were not packed before.
     NotPacked,
@@ -22,15 +22,15 @@ pub(crate) enum DeclineReason {
     Unseen,
     /// The weights are a part of a stored tensor, or another shape of one.
     Part,
-    /// The weights cannot be cut into tiles.
+    /// The weights cannot be divided into tiles.
     NoPlan,
     /// The user does not want these weights on the NPU.
     Excluded,
     /// The weights do not fit into the memory for them.
     Memory,
-    /// The weights do not fit into the NPU's addresses.
+    /// The weights do not fit into the NPU's address space.
     Addresses,
-    /// The process may not have so many mappings.
+    /// The process would have too many mappings.
     Mappings,
     /// Packing the weights failed.
     NotPackable,
@@ -42,9 +42,9 @@ pub(crate) enum DeclineReason {
     ActivationType,
     /// A layout in memory that cannot be read row by row.
     NotContiguous,
-    /// Dimensions that do not make a product.
+    /// Dimensions that do not fit a matmul.
     Shape,
-    /// Fewer rows than GGML_ROCKET_MIN_M.
+    /// Fewer rows than are offloaded, by GGML_ROCKET_MIN_M or the modelled times.
     SmallBatch,
     /// The NPU is slower with these weights, whatever the batch.
     Slower,
@@ -60,22 +60,22 @@ pub(crate) enum DeclineReason {
     AttentionRows,
     /// The NPU is slower with this attention, whatever the batch.
     AttentionSlower,
-    /// A product of attention without flash attention, for which the rules say no.
+    /// A matmul of attention without flash attention that the rules decline.
     AttentionProducts,
-    /// Operands of attention of a type that is not read.
+    /// Operands of attention of an unsupported type.
     AttentionType,
     /// Heads that are too long.
     AttentionHead,
     /// Operands of attention that cannot be read in place.
     AttentionPlace,
-    /// Attention that cannot be cut into tiles.
+    /// Attention that cannot be divided into tiles.
     AttentionPlan,
-    /// Operands or numbers of attention that are not known.
+    /// Attention with unknown operands, or with parameters that are not finite.
     AttentionKind,
 }
 
 impl DeclineReason {
-    /// All of them, in the order of the statistics.
+    /// All reasons, in the order of the statistics.
     pub(crate) const ALL: [Self; 33] = [
         Self::NotAProduct,
         Self::Computed,

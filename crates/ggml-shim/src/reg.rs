@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The registry object: one device, and the functions that ggml's programs ask
-//! backends for by name.
+//! The registry object: one device, and the functions that ggml's programs request by name.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -13,7 +12,7 @@ use crate::log::LogLevel;
 use crate::names;
 use crate::runtime::{Runtime, guard};
 
-/// Makes the registry object, for ever.
+/// Creates the registry object, which is never freed.
 pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
     NonNull::from(Box::leak(Box::new(RegObject {
         api_version,
@@ -55,8 +54,8 @@ unsafe extern "C" fn proc_address(_reg: *mut Reg, name: *const c_char) -> *mut c
     find(name)
 }
 
-/// Says what it costs to make this device the one of a model's layers (`-dev`): of such a device
-/// llama.cpp asks for more buffer types, and of no other one but the CPU.
+/// Warns of the cost if this device is that of a model's layers (`-dev`). llama.cpp asks only such
+/// a device and the CPU for more buffer types.
 fn warn_of_layers() {
     static SAID: Once = Once::new();
     guard("get_proc_address", (), |runtime| {
@@ -72,7 +71,7 @@ fn warn_of_layers() {
     });
 }
 
-/// The address of our function of that name; null if there is none.
+/// Returns the address of our function with this name; null if there is none.
 fn find(name: &CStr) -> *mut c_void {
     // The types are those that ggml's programs cast the addresses to.
     let set_n_threads: unsafe extern "C" fn(*mut Backend, c_int) = set_n_threads;
@@ -104,7 +103,7 @@ unsafe extern "C" fn set_abort_callback(
     guard("set_abort_callback", (), |runtime| {
         // SAFETY: ggml passes a live backend of ours.
         if let Some(stream) = unsafe { backend::stream(runtime, backend) } {
-            // SAFETY: this is what the program sets it for.
+            // SAFETY: the program sets the callback for this purpose.
             unsafe { stream.set_abort(callback, data) };
         }
     });
@@ -117,8 +116,8 @@ unsafe extern "C" fn features(_reg: *mut Reg) -> *const Feature {
     })
 }
 
-/// What programs print about us in their line of system information: names and
-/// values, ended by one without a name.
+/// Names and values that programs print about us in their line of system information. An entry
+/// without a name ends the list.
 #[derive(Debug)]
 struct Features(Vec<Feature>);
 

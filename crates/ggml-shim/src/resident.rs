@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Weights that stay on the NPU.
+//! Packed weights that stay on the NPU.
 //!
-//! Each host buffer has one such table; it dies with the buffer. An entry is
-//! found by the address of the matrix *and* its type, dimensions and stride,
-//! and is dropped when the host writes into the bytes it was made from: ggml
-//! reuses addresses freely. Only buffers that the host declared to hold
-//! weights get entries at all.
+//! Each host buffer has one such table, which is dropped with the buffer. An entry is found by the
+//! address of the matrix *and* its type, dimensions and stride. It is dropped when the host writes
+//! into the bytes that it was made from: ggml reuses addresses freely. Only buffers that the host
+//! declared to hold weights get entries.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What tells one matrix from another inside a buffer.
+/// Identifies a matrix inside a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct MatrixKey {
     /// Address of the first byte.
     pub(crate) address: usize,
-    /// Bytes from the first to behind the last.
+    /// Number of bytes from the first to the last.
     pub(crate) len: usize,
     /// ggml's number of the format.
     pub(crate) type_id: u32,
@@ -51,16 +50,15 @@ impl<W> Default for ResidentMatrices<W> {
     }
 }
 
-/// A panic while a lock was held leaves the table as it was: entries are
-/// replaced whole, after `load` has returned.
+/// Locks a mutex. A panic while a lock was held leaves the table as it was: entries are replaced as
+/// a whole, after `load` has returned.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<W> ResidentMatrices<W> {
-    /// The matrix of `key`, made by `load` if it is not there. Two threads
-    /// that ask for the same one load it once; different ones do not wait for
-    /// each other.
+    /// Returns the matrix of `key`, made by `load` if it is missing. Two threads that need the same
+    /// matrix load it once. Threads that need different ones do not wait for each other.
     pub(crate) fn get_or_load<E>(
         &self,
         key: MatrixKey,
@@ -76,18 +74,18 @@ impl<W> ResidentMatrices<W> {
         Ok(weights)
     }
 
-    /// Puts a matrix that was made elsewhere.
+    /// Inserts a matrix that was made elsewhere.
     pub(crate) fn insert(&self, key: MatrixKey, weights: W) {
         let slot = Arc::new(Mutex::new(Some(Arc::new(weights))));
         lock(&self.slots).insert(key, slot);
     }
 
-    /// Whether there is a matrix of `key`, or one being made.
+    /// Whether a matrix of `key` exists or is being made.
     pub(crate) fn contains(&self, key: &MatrixKey) -> bool {
         lock(&self.slots).contains_key(key)
     }
 
-    /// Forgets what was made from any byte in `range` of addresses.
+    /// Forgets matrices that were made from any byte in `range` of addresses.
     pub(crate) fn forget(&self, range: Range<usize>) {
         lock(&self.slots).retain(|key, _| !key.overlaps(&range));
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of this library in a process, shared by all contexts and threads. Panics of
-//! functions that ggml calls end here.
+//! The state of this library in a process, shared by all contexts and threads. It also stops panics
+//! of functions that ggml calls.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{self, AssertUnwindSafe};
@@ -35,37 +35,27 @@ use crate::weight_buffers::{WeightBuffers, WeightContext};
 /// The state of this process's backend.
 #[derive(Debug)]
 pub(crate) struct Runtime {
-    /// The ggml that loaded us.
     pub(crate) host: Host,
-    /// The host's number formats.
     pub(crate) types: FormatTable,
-    /// The host's CPU backend.
     pub(crate) cpu: CpuBackend,
-    /// The host's buffers of which weights were packed.
+    /// The host's buffers from which weights were packed.
     pub(crate) weight_buffers: WeightBuffers,
-    /// What are weights by the evidence, if this process serves whole graphs.
+    /// Identifies weights, if this process serves whole graphs.
     pub(crate) evidence: Option<Evidence>,
-    /// The memory that weights may take, and what they take of it.
+    /// The memory that weights may take, and that they take.
     pub(crate) budget: Arc<Budget>,
-    /// How far the packing of weights is, for users who wait.
     pub(crate) progress: Progress,
-    /// The user's settings, from the environment.
     pub(crate) config: Config,
-    /// What decides about each product.
     pub(crate) rules: OffloadRules,
-    /// The device's name.
     pub(crate) name: &'static CStr,
     /// The device's description in `--list-devices`.
     pub(crate) description: CString,
-    /// Counts for the table at exit.
     pub(crate) stats: Stats,
-    /// The software that the device is, if it is.
+    /// The software model behind the device, if it is one.
     pub(crate) model: Option<SoftwareNpu>,
-    /// Looks on while the engine works, if the user wants to know.
+    /// Observes the engine, if the user wants statistics or a trace.
     pub(crate) observer: Option<Arc<EngineObserver>>,
-    /// Which products are computed again.
     pub(crate) verify: Verification,
-    /// Memory for rows of later products.
     pub(crate) row_scratch: RowScratch,
     /// `struct ggml_backend_reg` of this library.
     pub(crate) reg: GgmlPtr<Reg>,
@@ -80,7 +70,7 @@ pub(crate) const NO_CPU_BACKEND: &str = "cannot make a CPU backend: out of memor
 
 static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
 
-/// The state of this process, if it serves the program. `make` runs at the first call only.
+/// Returns the state of this process, if it serves the program. Only the first call runs `make`.
 pub(crate) fn get_or_make(make: impl FnOnce() -> Option<Runtime>) -> Option<&'static Runtime> {
     RUNTIME.get_or_init(make).as_ref()
 }
@@ -101,7 +91,6 @@ impl Runtime {
         self.observer.as_ref()?.trace()
     }
 
-    /// What is needed to look at tensors.
     pub(crate) fn context(&self) -> TensorContext<'_> {
         TensorContext {
             host: &self.host,
@@ -127,7 +116,6 @@ impl Runtime {
         computed
     }
 
-    /// What decides which weights may be on the NPU.
     pub(crate) fn weight_context(&self) -> WeightContext<'_> {
         WeightContext {
             host: &self.host,
@@ -144,24 +132,23 @@ impl Runtime {
         engine.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether the NPU has not computed this precision wrong.
+    /// Whether the NPU may compute this precision: it has not computed it wrong so far.
     pub(crate) fn trusts(&self, precision: ComputeType) -> bool {
         let dtype = precision.format().dtype();
         self.engine().is_none_or(|engine| engine.is_usable(dtype))
     }
 
-    /// Takes the engine away, at the end of the process.
+    /// Takes the engine at the end of the process.
     pub(crate) fn take_engine(&self) -> Option<Arc<Engine>> {
         let engine = self.engine.lock();
         engine.unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Runs `body` and stops a panic: unwinding must not reach C. `None` if there
-/// was one.
+/// Runs `body` and stops a panic: unwinding must not reach C. Returns `None` after a panic.
 ///
-/// Nothing is torn by it that is used again: shared state is atomics, and
-/// locks whose contents are replaced whole.
+/// A panic tears nothing that is used again: shared state is atomics, and locks whose contents are
+/// replaced as a whole.
 pub(crate) fn contain<T>(body: impl FnOnce() -> T) -> Option<T> {
     panic::catch_unwind(AssertUnwindSafe(body)).ok()
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Computes whole graphs, as ggml's RPC server hands them over (`GGML_ROCKET_SERVE=1`).
+//! Computes whole graphs from ggml's RPC server (`GGML_ROCKET_SERVE=1`).
 //!
-//! That server asks no device what it supports, and has one device for each graph. So here is what
-//! ggml's scheduler does elsewhere: our device is asked about each node, runs of nodes that it takes
-//! go to [`crate::graph`], and all other nodes to a CPU backend of our own. The split into runs is
-//! kept while the graph stays the same ([`crate::split`]). A graph without such
-//! nodes, which is that of every decoded token, goes to the CPU as it is.
+//! That server asks no device what it supports, and has one device for each graph. So this module
+//! does the work of ggml's scheduler and asks our device about each node. Runs of nodes that it
+//! takes go to [`crate::graph`], all other nodes to a CPU backend of our own. The split into runs
+//! is kept while the graph stays the same ([`crate::split`]). A graph without nodes for our device,
+//! such as that of every decoded token, goes to the CPU as a whole.
 //!
-//! The server does not say what are weights either: see [`crate::evidence`].
+//! The server does not identify weights either: see [`crate::evidence`].
 
 use std::ffi::c_int;
 
@@ -22,11 +22,11 @@ use crate::split::{self, Run, Side};
 use crate::stream::Stream;
 use crate::tensor;
 
-/// Computes a graph and its nodes; what it returns is of [`status`].
+/// Computes a graph with these nodes; returns a value of [`status`].
 ///
 /// # Safety
-/// The graph is live, and has these nodes. They and their operands are allocated, and nobody else
-/// accesses their data until this returns but to read operands.
+/// The graph is live, and has these nodes. They and their operands are allocated, and until this
+/// returns nobody else accesses their data, except to read operands.
 pub(crate) unsafe fn compute(
     runtime: &Runtime,
     stream: &Stream,
@@ -36,8 +36,8 @@ pub(crate) unsafe fn compute(
     let runs = runs(runtime, stream, evidence, nodes);
     if runs.iter().all(|(side, _)| *side != Side::Npu) {
         return on_cpu(runtime, stream, nodes.len(), |cpu, threads| {
-            // SAFETY: the CPU computes what a server without our device would have it compute; the
-            // rest by the caller's promise.
+            // SAFETY: the CPU computes the same graph as in a server without our device; the rest
+            // by the caller's promise.
             unsafe { cpu.compute_graph(graph, threads) }
         });
     }
@@ -64,7 +64,7 @@ pub(crate) unsafe fn compute(
     status::SUCCESS
 }
 
-/// Runs of nodes, by who computes them.
+/// Returns the runs of nodes on the same side: the kept ones if the graph is the same as the last.
 fn runs(
     runtime: &Runtime,
     stream: &Stream,
@@ -103,7 +103,6 @@ fn note_computed(runtime: &Runtime, evidence: &Evidence, node: HostTensor<'_>) {
     }
 }
 
-/// Who computes `node`.
 fn side(runtime: &Runtime, node: HostTensor<'_>) -> Side {
     if !node.is_computed() || !node.is_wanted() {
         Side::Any
@@ -114,7 +113,7 @@ fn side(runtime: &Runtime, node: HostTensor<'_>) -> Side {
     }
 }
 
-/// Has a CPU backend of `stream` compute `nodes` nodes.
+/// Computes `nodes` nodes on a CPU backend of `stream`.
 fn on_cpu(
     runtime: &Runtime,
     stream: &Stream,

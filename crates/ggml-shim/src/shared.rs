@@ -9,12 +9,11 @@ use std::ptr::NonNull;
 pub(crate) struct GgmlPtr<T>(NonNull<T>);
 
 impl<T> GgmlPtr<T> {
-    /// Remembers `address`; `None` if it is null.
+    /// Stores `address`; `None` if it is null.
     pub(crate) fn new(address: *mut T) -> Option<Self> {
         NonNull::new(address).map(Self)
     }
 
-    /// The address, for ggml.
     pub(crate) fn get(self) -> *mut T {
         self.0.as_ptr()
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Environment variables that look like ours and are none: a setting that is
-//! misspelt would else be no setting, and nobody would know.
+//! Finds environment variables that look like ours and are not: otherwise a misspelt setting would
+//! be ignored without notice.
 
 use std::ffi::OsString;
 
-/// What the names of all of our variables begin with.
+/// Prefix of all our variables.
 pub(crate) const PREFIX: &str = "GGML_ROCKET_";
 
-/// A complaint for each of the names `set` that begins like ours and is none of
-/// `known`, in the order of the names.
+/// Returns a complaint for each of the names `set` that begins like ours and is not in `known`, in
+/// the order of the names.
 pub(crate) fn complaints(
     set: impl IntoIterator<Item = OsString>,
     known: &[&'static str],

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which runs of a graph's nodes our device computes, and which ones the CPU.
+//! Splits the nodes of a graph into runs for our device and runs for the CPU.
 //!
-//! A server computes the same graph for each token until its KV cache is a block longer. The answer
-//! is kept, and made anew only if a tensor or the evidence differs.
+//! A server computes the same graph for each token until its KV cache is a block longer. So the
+//! split is kept, and computed again only if a tensor or the evidence differs.
 
 use std::ops::Range;
 
 use crate::abi::Tensor;
 use crate::host_tensor::HostTensor;
 
-/// Who computes a node.
+/// The side that computes a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Our device.
@@ -19,10 +19,10 @@ pub(crate) enum Side {
     Any,
 }
 
-/// Nodes of the same side that follow each other: their indices in the graph.
+/// Consecutive nodes of the same side, by their indices in the graph.
 pub(crate) type Run = (Side, Range<usize>);
 
-/// Runs of nodes of the same side, in their order.
+/// Returns the runs of nodes of the same side, in order. Nodes without work join a run.
 pub(crate) fn runs(sides: impl IntoIterator<Item = Side>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (index, side) in sides.into_iter().enumerate() {
@@ -41,9 +41,9 @@ pub(crate) fn runs(sides: impl IntoIterator<Item = Side>) -> Vec<Run> {
 /// The split of the last graph.
 #[derive(Debug, Default)]
 pub(crate) struct KeptSplit {
-    /// All that a decision about a node reads of ggml's structures: see [`tensors`].
+    /// The parts of ggml's structs that the decisions read, see [`tensors`].
     tensors: Vec<Tensor>,
-    /// Changes of the evidence until then.
+    /// Number of changes of the evidence at that time.
     changes: u64,
     runs: Vec<Run>,
 }
@@ -52,7 +52,8 @@ pub(crate) struct KeptSplit {
 unsafe impl Send for KeptSplit {}
 
 impl KeptSplit {
-    /// Runs of a graph that consists of the same tensors as the last one, with the same evidence.
+    /// Returns the kept runs, if the graph has the same tensors as the last one and the evidence is
+    /// the same.
     pub(crate) fn of(&self, nodes: &[HostTensor<'_>], changes: u64) -> Option<&[Run]> {
         let is_same = !self.tensors.is_empty()
             && self.changes == changes
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn a_split_is_kept_while_no_tensor_and_no_evidence_changes() {
         let host = fake_host();
-        // Weights, what a view of them is a view of, activations, a node.
+        // Weights, the tensor that they are a view of, activations, a node.
         let mut graph: [_; 4] = std::array::from_fn(|_| tensor(type_id::F32, [64, 64, 1, 1]));
         let mut kept = KeptSplit::default();
         let [weights, owner, activations, node] = &mut graph;
@@ -131,7 +132,7 @@ mod tests {
                 assert!(is_kept(&kept, &graph, 7));
             }
         }
-        // A graph that ends earlier or goes on is another one.
+        // A graph with fewer or more nodes is another one.
         let node = host_tensor(&host, &graph[3]);
         assert!(kept.of(&[], 7).is_none() && kept.of(&[node, node], 7).is_none());
     }

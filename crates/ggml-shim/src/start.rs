@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Makes the [`Runtime`] when ggml loads this library, and ends it with the process.
+//! Creates the [`Runtime`] when ggml loads this library, and ends it with the process.
 
 use std::ffi::CString;
 use std::io::Write as _;
@@ -30,8 +30,8 @@ use crate::verify::Verification;
 use crate::weight_buffers::WeightBuffers;
 use crate::{buffer, device, engine, names, reg};
 
-/// Sets everything up at the first call; `None`, after one line in the log, if
-/// this library cannot serve the program.
+/// Sets everything up at the first call. Returns `None`, after one line in the log, if this library
+/// cannot serve the program.
 pub(crate) fn load() -> Option<&'static Runtime> {
     let mut fresh = false;
     let runtime = runtime::get_or_make(|| {
@@ -57,13 +57,13 @@ pub(crate) fn load() -> Option<&'static Runtime> {
     runtime
 }
 
-/// The state of a process that this library serves; `None`, after one line in the log, where it
-/// cannot.
+/// Creates the state of a process that this library serves. Returns `None`, after one line in the
+/// log, if it cannot.
 fn new() -> Option<Runtime> {
     let place = SymbolScope::find();
     let logger = Logger::new(place.as_ref());
     let (config, complaints) = Config::from_env();
-    // Before anything else is looked at, of which there could be something to say.
+    // Before any other check, which could log something.
     let Some(device) = config.device.clone() else {
         let line = "the NPU is left alone, as GGML_ROCKET_DEVICE or ROCKET_DEVICE says";
         logger.write(LogLevel::Info, line);
@@ -104,7 +104,7 @@ fn open(
     for complaint in complaints {
         logger.write(LogLevel::Warn, &complaint);
     }
-    // Before the device, which is to record nothing that nobody can read.
+    // Before the device, which must not record anything that nobody can read.
     let output = config.trace.as_ref().and_then(|path| {
         let output = TraceFile::open(path);
         output
@@ -134,8 +134,7 @@ fn open(
         megahertz,
         is_calibrated: rules.is_calibrated,
     };
-    // Software in place of an NPU is what most programs show without being
-    // asked.
+    // A warning for the software model, because most programs show warnings without being asked.
     let level = match opened.is_model {
         true => LogLevel::Warn,
         false => LogLevel::Info,
@@ -187,9 +186,9 @@ fn open(
     })
 }
 
-/// Prints the statistics and closes the device while the process still can:
-/// the driver wants its descriptors closed some time after the last job, which
-/// a plain exit would not heed.
+/// Prints the statistics and closes the device while the process still can: the driver requires
+/// some time between the last job and the close of its descriptors, which a plain exit does not
+/// observe.
 extern "C" fn at_exit() {
     let Some(runtime) = runtime::get() else {
         return;
@@ -218,8 +217,7 @@ extern "C" fn at_exit() {
                 model.map_or_else(Vec::new, SoftwareNpu::job_events)
             });
         }
-        // Weights of models that nobody freed keep the device open until the
-        // process is gone.
+        // Weights of models that nobody freed keep the device open until the process is gone.
         if let Some(engine) = &engine {
             engine.settle();
         }

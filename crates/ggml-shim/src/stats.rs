@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counts of what was offloaded and what was not, and why: the table that
-//! `GGML_ROCKET_STATS=1` prints when the program ends.
+//! Counts offloaded and declined operations, for the table that `GGML_ROCKET_STATS=1` prints when
+//! the program ends.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +13,11 @@ use crate::describe::MEGAHERTZ;
 use crate::reason::DeclineReason;
 use npu_offload::ComputeType;
 
-/// Counts of the engine: what went to the device and came back.
+/// Counts of the engine: work for the device, and bytes to and from it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeviceCounts {
-    /// SUBMIT calls.
     pub(crate) submits: u64,
-    /// Jobs in them.
     pub(crate) jobs: u64,
-    /// Tasks in them.
     pub(crate) tasks: u64,
     /// First tasks of their kind that the CPU computed again.
     pub(crate) checked_tasks: u64,
@@ -32,7 +29,7 @@ pub(crate) struct DeviceCounts {
     pub(crate) times: Times,
 }
 
-/// What the NPU would have taken for all products, one after the other.
+/// Modelled time of the NPU for all matmuls, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ModelledTime {
     /// Sum of the modelled times, picoseconds.
@@ -41,10 +38,10 @@ pub(crate) struct ModelledTime {
     pub(crate) clock_hz: u64,
 }
 
-/// What is known about the NPU's time.
+/// The NPU's time, modelled or measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NpuTime {
-    /// The time by the timing model, if it was asked.
+    /// The modelled time, if it was computed.
     pub(crate) modelled: Option<ModelledTime>,
     /// Whether there is an NPU, whose time can be measured.
     pub(crate) is_measured: bool,
@@ -64,7 +61,6 @@ pub(crate) struct Stats {
     declined: DeclineCounts,
 }
 
-/// A count for each reason.
 #[derive(Debug)]
 struct DeclineCounts([AtomicU64; DeclineReason::ALL.len()]);
 
@@ -75,46 +71,45 @@ impl Default for DeclineCounts {
 }
 
 impl Stats {
-    /// Counts products that were computed together.
+    /// Counts a list of matmuls that were computed together.
     pub(crate) fn list(&self) {
         self.lists.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a product that was computed.
     pub(crate) fn computed(&self, precision: ComputeType, macs: u64) {
         // Counters only: no other data is published through them.
         self.computed[precision as usize].fetch_add(1, Ordering::Relaxed);
         self.macs.fetch_add(macs, Ordering::Relaxed);
     }
 
-    /// Counts attention of a node: `pairs` of rows and keys, in each head.
+    /// Counts an attention node with `pairs` pairs of rows and keys, in each head.
     pub(crate) fn attended(&self, pairs: u64) {
         self.attentions.fetch_add(1, Ordering::Relaxed);
         self.attention_pairs.fetch_add(pairs, Ordering::Relaxed);
     }
 
-    /// Counts the time of attention of a list.
+    /// Adds the time of a list of attention.
     pub(crate) fn attention_time(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.attention_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// Counts a product, or attention, that ended in an error.
+    /// Counts a matmul, or attention, that ended in an error.
     pub(crate) fn failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts products and attention that the CPU computes, since the NPU computed their precision wrong.
+    /// Counts nodes that the CPU computes because the NPU failed or computed their precision wrong.
     pub(crate) fn left_to_cpu(&self, nodes: u64) {
         self.left_to_cpu.fetch_add(nodes, Ordering::Relaxed);
     }
 
-    /// Counts a question answered with no.
+    /// Counts an operation that was declined.
     pub(crate) fn declined(&self, reason: DeclineReason) {
         self.declined.0[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The table, one `name  count` a line.
+    /// Returns the table, one `name  count` per line.
     pub(crate) fn table(
         &self,
         device: &str,
@@ -159,7 +154,7 @@ impl Stats {
         rows.push(("submits".to_owned(), counts.submits));
         rows.push(("jobs".to_owned(), counts.jobs));
         rows.push(("tasks".to_owned(), counts.tasks));
-        // Only where nobody has calibrated the NPU.
+        // Only on an NPU that is not calibrated.
         if counts.checked_tasks > 0 {
             rows.push(("first tasks checked".to_owned(), counts.checked_tasks));
         }
@@ -208,13 +203,13 @@ impl Stats {
 const MS: f64 = 1e3;
 const PS_PER_MS: f64 = 1e9;
 
-/// Milliseconds, as text.
+/// Formats milliseconds.
 fn measured(time: Duration) -> String {
     format!("{:.3}", time.as_secs_f64() * MS)
 }
 
-/// Rows about times. A thread's time is what passed on the clock on the wall
-/// while it worked; of several threads all of it counts.
+/// Rows about times. A thread's time is the wall-clock time while it worked; the times of several
+/// threads are added.
 fn times(times: Times, npu: NpuTime) -> Vec<(String, String)> {
     let mut rows = vec![
         (
@@ -230,14 +225,14 @@ fn times(times: Times, npu: NpuTime) -> Vec<(String, String)> {
             measured(times.unpack),
         ),
     ];
-    // As the checks themselves.
+    // Only if first tasks were checked.
     if !times.check.is_zero() {
         rows.push((
             "thread-ms checking first tasks (measured)",
             measured(times.check),
         ));
     }
-    // On the software model these would be about the model, not about an NPU.
+    // On the software model these would describe the model, not an NPU.
     if npu.is_measured {
         rows.push((
             "thread-ms waiting for jobs (measured)",
@@ -325,7 +320,7 @@ mod tests {
         assert_eq!(count("thread-ms packing activations (measured)"), "1.500");
         assert_eq!(count("thread-ms unpacking outputs (measured)"), "0.000");
         assert_eq!(count("NPU ms, matmul by matmul (modelled)"), "2.250");
-        // The wait was for the model, which is no NPU.
+        // The wait was for the software model.
         assert!(!table.contains("waiting"), "{table}");
         assert!(table.contains("at 600 MHz"), "{table}");
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What ggml sets on one backend (what it calls a stream): how many threads,
-//! and whom to ask whether to stop.
+//! Settings of one backend (ggml's word for a stream): the number of threads, and the callback that
+//! decides whether to stop.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -20,16 +20,16 @@ const MOST_THREADS: usize = 512;
 pub(crate) struct Stream {
     threads: Mutex<Threads>,
     abort: Mutex<Option<Abort>>,
-    /// What computes operations of the CPU, from the first one on.
+    /// The CPU backend for operations of the CPU, from the first one on.
     cpu: Mutex<Option<CpuStream>>,
     split: Mutex<KeptSplit>,
 }
 
 #[derive(Debug, Default)]
 struct Threads {
-    /// `None` before ggml has said.
+    /// `None` before ggml sets it.
     wanted: Option<usize>,
-    /// With as many threads as were wanted when it was made.
+    /// A pool with the number of threads that was wanted when it was made.
     pool: Option<Arc<ThreadPool>>,
 }
 
@@ -39,18 +39,18 @@ struct Abort {
     data: *mut c_void,
 }
 
-// SAFETY: `data` is only handed to `callback`, which whoever set both lets the
-// threads that compute with this backend call.
+// SAFETY: `data` is only passed to `callback`, and whoever set both lets the threads that compute
+// with this backend call it.
 unsafe impl Send for Abort {}
 
 impl Stream {
-    /// Uses `count` threads from the next product on.
+    /// Uses `count` threads from the next matmul on.
     pub(crate) fn set_threads(&self, count: c_int) {
         let wanted = usize::try_from(count).ok().filter(|count| *count > 0);
         lock(&self.threads).wanted = wanted.map(|count| count.min(MOST_THREADS));
     }
 
-    /// Asks `callback` from the next product on; `None` asks nobody.
+    /// Calls `callback` from the next matmul on; `None` removes it.
     ///
     /// # Safety
     /// `callback` may be called with `data`, from any thread that computes with
@@ -59,21 +59,21 @@ impl Stream {
         *lock(&self.abort) = callback.map(|callback| Abort { callback, data });
     }
 
-    /// Whether to stop.
+    /// Whether the program asks to stop.
     pub(crate) fn is_aborted(&self) -> bool {
-        // Not while it is asked: it may set another.
+        // Not under the lock: the callback may set another.
         let abort = *lock(&self.abort);
         // SAFETY: by the promise of whoever set it.
         abort.is_some_and(|Abort { callback, data }| unsafe { callback(data) })
     }
 
-    /// How the last whole graph was split.
+    /// The split of the last whole graph.
     pub(crate) fn split(&self) -> MutexGuard<'_, KeptSplit> {
         lock(&self.split)
     }
 
-    /// Has `body` compute on a CPU backend of this stream, with the threads that ggml wants. `make`
-    /// makes that backend the first time; `None` if it cannot.
+    /// Runs `body` with a CPU backend of this stream and the threads that ggml wants. `make`
+    /// creates that backend the first time; `None` if it cannot.
     pub(crate) fn on_cpu<T>(
         &self,
         make: impl FnOnce() -> Option<CpuStream>,
@@ -96,8 +96,8 @@ impl Stream {
         })
     }
 
-    /// Runs `body` where its parallel parts use the threads that ggml wants;
-    /// those of the whole process if it has not said, or if they cannot be had.
+    /// Runs `body`, whose parallel parts use the threads that ggml wants; those of the whole
+    /// process if ggml has set no number, or if the threads cannot be started.
     pub(crate) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         match self.pool() {
             Some(pool) => pool.install(body),
@@ -115,7 +115,7 @@ impl Stream {
         }
         let pool = ThreadPoolBuilder::new()
             .num_threads(wanted)
-            // As `top -H` shows them.
+            // The name that `top -H` shows.
             .thread_name(|index| format!("rocket-{index}"))
             .build();
         threads.pool = pool.ok().map(Arc::new);
@@ -123,7 +123,7 @@ impl Stream {
     }
 }
 
-/// Locks; what is inside is replaced whole, so that a panic cannot tear it.
+/// Locks a mutex. Its contents are replaced as a whole, so that a panic cannot tear them.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_callback_is_asked_with_its_data() {
-        /// Says stop from the third question on.
+        /// Returns true from the third call on.
         unsafe extern "C" fn third(data: *mut c_void) -> bool {
             // SAFETY: the test passes the address of an AtomicU32 that lives
             // as long as the stream.
@@ -178,7 +178,7 @@ mod tests {
         let answers: Vec<bool> = (0..4).map(|_| stream.is_aborted()).collect();
         assert_eq!(answers, [false, false, true, true]);
         assert_eq!(asked.load(Ordering::Relaxed), 4);
-        // SAFETY: nobody is asked.
+        // SAFETY: no callback is set.
         unsafe { stream.set_abort(None, std::ptr::null_mut()) };
         assert!(!stream.is_aborted());
     }

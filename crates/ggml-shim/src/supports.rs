@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which products run on the NPU: a pure function of shapes, types and places. Attention is in
+//! Which matmuls run on the NPU: a pure function of shapes, types and places. Attention is in
 //! `supports/attention.rs`.
 //!
-//! ggml asks `supports_op` for each node of each graph, again and again, with
-//! tensors that may have no data yet. Hence the answer is computed from a
-//! [`MulMatQuery`], which is a copy of the few numbers that matter, and from
-//! nothing else.
+//! ggml asks `supports_op` about each node of each graph, again and again, with tensors that may
+//! have no data yet. So the answer depends only on a [`MulMatQuery`], which is a copy of the few
+//! numbers that matter.
 //!
-//! ggml's `MUL_MAT` in its own terms (`ne`, fastest dimension first):
+//! ggml's `MUL_MAT` with ggml's dimensions (`ne`, fastest first):
 //!
 //! ```text
 //! weights      [K, N, b2, b3]
@@ -15,8 +14,8 @@
 //! output       [N, M, b2*r2, b3*r3]     output[j, i] = sum over k of weights[k, j] * activations[k, i]
 //! ```
 //!
-//! `MUL_MAT_ID`, with experts, has its picture in `mul_mat/by_expert.rs`; its
-//! M is the number of tokens.
+//! The picture of `MUL_MAT_ID`, with experts, is in `mul_mat/by_expert.rs`. Its M is the number of
+//! tokens.
 
 mod attention;
 
@@ -30,13 +29,13 @@ use crate::abi::{MAX_DIMS, type_id};
 use crate::descriptor::{TensorDescriptor, check_sizes};
 use crate::reason::DeclineReason;
 
-/// Fewest outputs of a product in INT8. Its error is a few 2^-8 of each
-/// output, and averages out only over many: with a single output one unlucky
-/// cancellation is the whole result (ggml's own test, NMSE below 5e-4, fails
-/// about one time in eight on a 1 x 1 product, and never was seen to on 16).
+/// Fewest outputs of a matmul in INT8. Its error is a few 2^-8 of each output, and averages out
+/// only over many: with a single output one unlucky cancellation is the whole result. ggml's own
+/// test, NMSE below 5e-4, fails about one time in eight on a 1 x 1 matmul, and was never seen to
+/// fail on 16 outputs.
 const MIN_INT8_OUTPUTS: usize = 16;
 
-/// Where the weights of a product come from.
+/// Origin of the weights of a matmul.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WeightOrigin {
     /// A tensor that no operation computes, or a view of one.
@@ -44,19 +43,19 @@ pub(crate) enum WeightOrigin {
     /// The result of another operation.
     Computed,
     /// A view of a tensor in plain memory that holds no weights: a KV cache, whose numbers change
-    /// from graph to graph. Without flash attention llama.cpp multiplies by two of them.
+    /// from graph to graph. Without flash attention llama.cpp multiplies by two such views.
     Cache,
-    /// What the program gives the graph before it is computed: the rotations of a quantised KV
-    /// cache, for which llama.cpp asks before they are allocated.
+    /// An input of the graph, which the program sets before it is computed: the rotations of a
+    /// quantised KV cache. llama.cpp asks about them before they are allocated.
     Input,
 }
 
-/// Where the weights of a product lie.
+/// Location of the weights of a matmul.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WeightLocation {
     /// Nowhere yet: ggml asks before it allocates.
     Unallocated,
-    /// Nowhere yet: a program asks whether they are to lie in our device's buffer type, which is
+    /// Nowhere yet: a program asks whether to put them into our device's buffer type, which is
     /// plain memory.
     Asked,
     /// In a buffer of weights that can be read in place.
@@ -67,27 +66,25 @@ pub(crate) enum WeightLocation {
     Elsewhere,
 }
 
-/// All that the decision depends on.
+/// The data that the decision depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MulMatQuery {
     /// ggml's src0.
     pub(crate) weights: TensorDescriptor,
-    /// Where the weights come from.
     pub(crate) origin: WeightOrigin,
-    /// Where the weights lie.
     pub(crate) place: WeightLocation,
     /// ggml's src1.
     pub(crate) activations: TensorDescriptor,
-    /// Rows of the result that ggml's src1 is a view of. If they are longer than its own, each is a
-    /// token: its heads are no tokens of their own.
+    /// Number of rows of the result that ggml's src1 is a view of; `None` unless they are longer
+    /// than the rows of src1. Each is one token: its heads do not count as tokens.
     pub(crate) viewed_rows: Option<usize>,
-    /// ggml's src2, of a product whose rows choose their weights.
+    /// ggml's src2, for a matmul whose rows choose their weights.
     pub(crate) ids: Option<TensorDescriptor>,
     /// ggml's dst.
     pub(crate) output: TensorDescriptor,
 }
 
-/// Dimensions of a product, see the module's picture. None is zero.
+/// Dimensions of a matmul, see the module's picture. None is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Activation rows of one matrix.
@@ -102,12 +99,10 @@ pub(crate) struct Shape {
     pub(crate) repeats: [usize; 2],
 }
 
-/// A product that can be computed here.
+/// A matmul that can be computed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offload {
-    /// What the product is computed in.
     pub(crate) precision: ComputeType,
-    /// Size of the product.
     pub(crate) shape: Shape,
     /// How rows choose their weights, if they do.
     pub(crate) experts: Option<ExpertChoice>,
@@ -118,20 +113,19 @@ pub(crate) struct Offload {
 pub(crate) struct ExpertChoice {
     /// Experts that each token chooses.
     pub(crate) used: usize,
-    /// How many rows of activations each token has: `used`, or a divisor of
-    /// it.
+    /// Number of activation rows of each token: `used`, or a divisor of it.
     pub(crate) given: usize,
 }
 
 impl Offload {
-    /// Activation rows that may meet the same weights.
+    /// Activation rows that may be multiplied by the same weights.
     pub(crate) fn rows(&self) -> usize {
         let Shape { m, repeats, .. } = self.shape;
         m * repeats[0] * repeats[1]
     }
 
-    /// Activation rows that meet the same weights; of experts as many as it is if all are
-    /// chosen alike.
+    /// Activation rows that are multiplied by the same weights; with experts, their number if all
+    /// experts are chosen equally often.
     fn rows_together(&self) -> usize {
         match self.experts {
             Some(experts) => {
@@ -151,10 +145,10 @@ impl Offload {
     }
 }
 
-/// Decides about a product that ggml asks for.
+/// Decides about a matmul that ggml asks about.
 ///
 /// # Errors
-/// The reason for which it stays with the CPU.
+/// The reason why it stays on the CPU.
 pub(crate) fn decide(
     product: &MulMatQuery,
     rules: &OffloadRules,
@@ -190,8 +184,8 @@ pub(crate) fn decide(
     Ok(offload)
 }
 
-/// Decides about a product of attention without flash attention: keys times queries, or values times
-/// probabilities. What the cache has then is packed for this product alone.
+/// Decides about a matmul of attention without flash attention: keys times queries, or values times
+/// probabilities. The current data of the cache is packed for this matmul alone.
 fn decide_cached(product: &MulMatQuery, rules: &OffloadRules) -> Result<Offload, DeclineReason> {
     if product.weights.format.id != type_id::F16 {
         return Err(DeclineReason::AttentionType);
@@ -204,7 +198,7 @@ fn decide_cached(product: &MulMatQuery, rules: &OffloadRules) -> Result<Offload,
     if m < FEWEST_ROWS {
         return Err(DeclineReason::AttentionRows);
     }
-    // Attention is computed in FP16, whatever the user says of weights.
+    // Attention is computed in FP16, whatever precision the user chose for weights.
     let is_exact = offload.precision == ComputeType::Fp16;
     if is_exact && rules.is_worth_packing(product.weights.format, [n, k], m, offload.rows()) {
         return Ok(offload);
@@ -212,7 +206,7 @@ fn decide_cached(product: &MulMatQuery, rules: &OffloadRules) -> Result<Offload,
     Err(DeclineReason::AttentionProducts)
 }
 
-/// Why products with these weights of `n x k` are not worth it: with so few rows, or with any.
+/// Returns why matmuls with these weights of `n x k` do not gain: with so few rows, or with any.
 fn worthless(weights: &TensorDescriptor, size: [usize; 2], rules: &OffloadRules) -> DeclineReason {
     match rules.decide(weights.format, size).fewest_rows {
         Some(_) => DeclineReason::SmallBatch,
@@ -220,11 +214,10 @@ fn worthless(weights: &TensorDescriptor, size: [usize; 2], rules: &OffloadRules)
     }
 }
 
-/// Whether a product can be computed at all, whatever it is worth: what
-/// `graph_compute` relies on.
+/// Whether a matmul can be computed at all, whatever its gain. `graph_compute` relies on it.
 ///
 /// # Errors
-/// The reason for which it cannot.
+/// The reason why it cannot.
 pub(crate) fn computable(
     product: &MulMatQuery,
     rules: &OffloadRules,
@@ -250,11 +243,11 @@ pub(crate) fn computable(
     })
 }
 
-/// Whether products with these weights can be computed, and some are worth it: in what precision,
-/// and their dimensions.
+/// Whether matmuls with these weights can be computed, and some gain. Returns their precision and
+/// the dimensions of the weights.
 ///
 /// # Errors
-/// The reason for which they cannot.
+/// The reason why they cannot.
 pub(crate) fn storable(
     weights: &TensorDescriptor,
     rules: &OffloadRules,
@@ -268,7 +261,7 @@ pub(crate) fn storable(
     }
 }
 
-/// The dimensions of weights that can be decoded row by row.
+/// Returns the dimensions of weights that can be decoded row by row.
 fn readable(weights: &TensorDescriptor) -> Result<[usize; MAX_DIMS], DeclineReason> {
     if weights.format.class == FormatClass::Other {
         return Err(DeclineReason::WeightType);
@@ -280,8 +273,8 @@ fn readable(weights: &TensorDescriptor) -> Result<[usize; MAX_DIMS], DeclineReas
     Ok(dimensions)
 }
 
-/// In what to compute with such weights. The first question about a size may
-/// cost milliseconds, so it comes last.
+/// Returns the precision for such weights. The first question about a size may cost milliseconds,
+/// so it comes last.
 fn precision(
     weights: &TensorDescriptor,
     [k, n, ..]: [usize; MAX_DIMS],
@@ -311,7 +304,7 @@ fn shape(product: &MulMatQuery) -> Result<Shape, DeclineReason> {
     })
 }
 
-/// The same for a product whose rows choose their weights by `ids`.
+/// Returns the shape of a matmul whose rows choose their weights by `ids`.
 fn shape_by_expert(
     product: &MulMatQuery,
     ids: &TensorDescriptor,

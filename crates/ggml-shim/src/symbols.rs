@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Finds the functions of the ggml that loaded this library.
 //!
-//! Nothing of ggml is linked: its SONAME differs between distributions, and
-//! many hosts load it with RTLD_LOCAL, so that neither DT_NEEDED nor plain
-//! undefined symbols would find the copy that is running. Instead the global
-//! scope is asked first, and then each loaded library with `libggml` in its
-//! file name. All functions of libggml-base come from one place. Where the
-//! process has two copies of ggml, which of them loaded us cannot be told, and
-//! buffers of one must not reach the other: that is refused.
+//! Nothing of ggml is linked: its SONAME differs between distributions, and many hosts load it with
+//! RTLD_LOCAL, so that neither DT_NEEDED nor plain undefined symbols would find the copy that is
+//! running. Instead the global scope is searched first, and then each loaded library whose file
+//! name begins with `libggml`. All functions of libggml-base come from one place. If the process
+//! has two copies of ggml, this library cannot know which of them loaded it. Buffers of one must
+//! not reach the other, so it refuses to serve.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -25,7 +24,7 @@ macro_rules! function {
 }
 pub(crate) use function;
 
-/// Somewhere to look for symbols.
+/// A scope in which symbols are looked up.
 #[derive(Debug)]
 pub(crate) struct SymbolScope(*mut c_void);
 
@@ -33,14 +32,14 @@ pub(crate) struct SymbolScope(*mut c_void);
 const TELLING: &CStr = c"ggml_backend_buffer_init";
 
 impl SymbolScope {
-    /// Where this process has its ggml; the first one, if it has several.
+    /// Finds the ggml of this process; the first one, if it has several.
     pub(crate) fn find() -> Option<Self> {
         Self::candidates()
             .into_iter()
             .find(|place| place.symbol(TELLING).is_some())
     }
 
-    /// How many copies of ggml this process has.
+    /// Number of copies of ggml in this process.
     pub(crate) fn copies() -> usize {
         let places = Self::candidates();
         let mut found: Vec<_> = places.iter().filter_map(|p| p.symbol(TELLING)).collect();
@@ -49,7 +48,7 @@ impl SymbolScope {
         found.len()
     }
 
-    /// The global scope, then each loaded library with `libggml` in its name.
+    /// The global scope, then each loaded library whose file name begins with `libggml`.
     pub(crate) fn candidates() -> Vec<Self> {
         let mut places = vec![Self(libc::RTLD_DEFAULT)];
         for path in loaded_ggml_libraries() {
@@ -64,7 +63,7 @@ impl SymbolScope {
         places
     }
 
-    /// The address of `name` there.
+    /// Address of `name` in this scope.
     pub(crate) fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the handle is RTLD_DEFAULT or came from dlopen and was never
         // closed; the name is NUL-terminated.

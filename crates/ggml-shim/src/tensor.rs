@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a node of ggml's graph is, and its data.
+//! Classifies the nodes of ggml's graph, and accesses their data.
 
 pub(crate) mod attention;
 mod memory;
@@ -13,26 +13,23 @@ use crate::mul_mat::{MulMat, StoredWeights};
 use crate::node_output::NodeOutput;
 use crate::supports::{AttentionQuery, MulMatQuery, Offload, WeightLocation, WeightOrigin};
 
-/// What a node of a graph is to us.
+/// Kind of a graph node.
 #[derive(Debug)]
 pub(crate) enum GraphNode<'a> {
     /// Nothing to compute: a stored tensor, or a view.
     NoWork,
-    /// A matrix product.
     MulMat(MulMatQuery),
-    /// Attention.
     Attention(AttentionQuery),
-    /// An operation of the CPU on the rows of the product `node`, which reads nothing else but stored
+    /// An operation of the CPU on the rows of the matmul `node`, which otherwise reads only stored
     /// tensors and inputs.
     RowOp {
         node: HostTensor<'a>,
         product: MulMatQuery,
     },
-    /// Anything else.
     Other,
 }
 
-/// Looks at one node.
+/// Classifies one node.
 pub(crate) fn classify(node: HostTensor<'_>) -> GraphNode<'_> {
     let ops = node.host().ops();
     let op = node.op();
@@ -52,7 +49,7 @@ pub(crate) fn classify(node: HostTensor<'_>) -> GraphNode<'_> {
     product(node).map_or(GraphNode::Other, GraphNode::MulMat)
 }
 
-/// The product `node`; `None` if an operand is missing.
+/// Returns the query for the matmul `node`; `None` if an operand is missing.
 fn product(node: HostTensor<'_>) -> Option<MulMatQuery> {
     let ids = ids(node);
     if node.op() == node.host().ops().mul_mat_id && ids.is_none() {
@@ -76,11 +73,11 @@ fn product(node: HostTensor<'_>) -> Option<MulMatQuery> {
     })
 }
 
-/// Most operations between a product and its last row operation: views, bias, norm, scale, position.
+/// Most operations between a matmul and its last row operation: views, bias, norm, scale, position.
 const ROW_OPS: usize = 8;
 
-/// The product whose rows the operation `node` works on: by positions or biases, or on heads, which
-/// are parts of rows. Other norms are not between a query's product and a value's.
+/// Returns the matmul whose rows the operation `node` works on: by positions or biases, or on
+/// heads, which are parts of rows. Other norms do not occur between a query's matmul and a value's.
 fn product_of_rows(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
     let ops = node.host().ops();
     let mut normed = i64::MIN;
@@ -106,13 +103,13 @@ fn product_of_rows(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
     None
 }
 
-/// The third operand of a product whose rows choose their weights.
+/// The third operand of a matmul whose rows choose their weights.
 fn ids(node: HostTensor<'_>) -> Option<HostTensor<'_>> {
     let has_ids = node.op() == node.host().ops().mul_mat_id;
     has_ids.then(|| node.operand(2))?
 }
 
-/// Rows of the result that `activations` is a view of, if they are longer than its own.
+/// Number of rows of the result that `activations` is a view of, if they are longer than its own.
 fn viewed_rows(activations: HostTensor<'_>) -> Option<usize> {
     let root = activations.viewed()?;
     let sizes = root.ne();
@@ -123,8 +120,9 @@ fn viewed_rows(activations: HostTensor<'_>) -> Option<usize> {
     rows.try_fold(1_usize, |rows, size| rows.checked_mul(size?))
 }
 
-/// The weights that the operation `node` writes, if its result lies in them: their buffer, the
-/// name of the tensor, and its addresses. ggml has no operation that writes what it is no view of.
+/// Returns the weights that the operation `node` writes, if its result lies in them: their buffer,
+/// the name of the tensor, and its addresses. An operation of ggml writes no other tensor than the
+/// one that it is a view of.
 pub(crate) fn written_weights(node: HostTensor<'_>) -> Option<(*mut Buffer, String, Range<usize>)> {
     if !node.is_computed() {
         return None;
@@ -136,7 +134,8 @@ pub(crate) fn written_weights(node: HostTensor<'_>) -> Option<(*mut Buffer, Stri
     Some((root.buffer(), root.name(), root.range()?))
 }
 
-/// The buffer that `node` writes, and the addresses; `None` if it computes nothing, or nowhere.
+/// Returns the buffer and the addresses that `node` writes; `None` if it computes nothing or has no
+/// buffer.
 pub(crate) fn written(node: HostTensor<'_>) -> Option<(*mut Buffer, Range<usize>)> {
     if !node.is_computed() || node.buffer().is_null() {
         return None;
@@ -144,7 +143,6 @@ pub(crate) fn written(node: HostTensor<'_>) -> Option<(*mut Buffer, Range<usize>
     Some((node.buffer(), node.range()?))
 }
 
-/// Whether `weights` is stored, or a view of what is.
 fn origin(weights: HostTensor<'_>) -> WeightOrigin {
     let ops = weights.host().ops();
     let root = weights.viewed();
@@ -163,7 +161,6 @@ fn origin(weights: HostTensor<'_>) -> WeightOrigin {
     }
 }
 
-/// Where `weights` lies.
 fn place(weights: HostTensor<'_>) -> WeightLocation {
     let (usage, is_host) = (weights.buffer_usage(), weights.is_in_host_buffer());
     let (Some(usage), Some(is_host)) = (usage, is_host) else {
@@ -172,7 +169,7 @@ fn place(weights: HostTensor<'_>) -> WeightLocation {
     // llama.cpp asks how much memory a model will take with an empty buffer in
     // place of the real one.
     if weights.buffer_size() == Some(0) && is_host {
-        // It asks for a place in the same way, but of a buffer that it calls nothing yet.
+        // It asks for a place in the same way, but the buffer has no usage yet.
         return match usage {
             usage::WEIGHTS => WeightLocation::Unallocated,
             _ => WeightLocation::Asked,
@@ -186,13 +183,13 @@ fn place(weights: HostTensor<'_>) -> WeightLocation {
     }
 }
 
-/// The data of the product `node`; `None` if it is missing, or the output overlaps an operand. With
-/// memory `aside` for its outputs, its own is not touched.
+/// Returns the data of the matmul `node`; `None` if it is missing, or the output overlaps an
+/// operand. With memory `aside` for its outputs, the node's own is not touched.
 ///
 /// # Safety
-/// [`classify`] gave the product that `offload` was computed from, and [`Footprint::of`] this
-/// `footprint`; the node and its operands are allocated, and during `'a` nobody else writes to any of
-/// them, nor reads the output unless outputs are set aside.
+/// [`classify`] returned the matmul that `offload` was computed from, and [`Footprint::of`] this
+/// `footprint`; the node and its operands are allocated, and during `'a` nobody else writes to any
+/// of them, nor reads the output unless outputs are set aside.
 pub(crate) unsafe fn product_data<'a>(
     node: HostTensor<'a>,
     offload: Offload,

@@ -3,13 +3,11 @@
 
 use crate::abi::MAX_DIMS;
 
-/// The bytes of a tensor, from its first element to behind its last one, and
-/// the strides to walk them.
+/// The bytes of a tensor, from its first element to the end of its last one, and their strides.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TensorBytes<'a> {
-    /// All bytes of the matrix.
+    /// All bytes of the tensor.
     pub(crate) bytes: &'a [u8],
-    /// Bytes of one row.
     pub(crate) row_bytes: usize,
     /// ggml's strides in bytes.
     pub(crate) nb: [usize; MAX_DIMS],
@@ -22,7 +20,7 @@ impl<'a> TensorBytes<'a> {
         self.bytes.get(start..start.checked_add(self.row_bytes)?)
     }
 
-    /// `count` rows of one matrix, if nothing lies between them.
+    /// `count` rows of one matrix, if they are contiguous.
     pub(crate) fn run(&self, count: usize, index: [usize; 3]) -> Option<&'a [u8]> {
         if self.nb[1] != self.row_bytes && count > 1 {
             return None;

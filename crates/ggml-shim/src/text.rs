@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Texts of ggml.
+//! Strings of ggml.
 
 use std::ffi::{CStr, c_char};
 
-/// Copies a string; null is an empty one.
+/// Copies a string; null counts as an empty one.
 ///
 /// # Safety
 /// `pointer` is null or a NUL-terminated string that nobody changes meanwhile.

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `GGML_ROCKET_TRACE=file`: what the backend did and when, as a file that
-//! ui.perfetto.dev and chrome://tracing show.
+//! `GGML_ROCKET_TRACE=file`: a record of what the backend did and when, as a file for
+//! ui.perfetto.dev and chrome://tracing.
 //!
-//! The file is a JSON array of events and is whole whenever nothing is being
-//! written: events are collected in memory, and each time they are written the
-//! end of the array is written behind them, to be overwritten by the next. So a
-//! program that crashes leaves a trace up to its last graph. The file is locked
-//! as long as it is open: of two processes that are given the same name, the
-//! second goes without.
+//! The file is a JSON array of events, and is complete whenever nothing is being written. Events
+//! are collected in memory. Each write adds the end of the array, which the next write overwrites.
+//! So a program that crashes leaves a trace up to its last graph. The file is locked as long as it
+//! is open: if two processes are given the same name, the second writes no trace.
 
 mod output;
 
@@ -28,12 +26,12 @@ use crate::log::{LogLevel, Logger};
 
 /// Bytes of events that are collected before they are written.
 const BUFFER: usize = 64 << 10;
-/// Bytes after which a file is long enough: more than viewers load.
+/// Bytes after which a trace ends: more than viewers load.
 const MOST: u64 = 1 << 30;
 /// Text that ends the file's JSON array.
 const END: &[u8] = b"\n]\n";
 
-/// Processes of the format, apart from those of
+/// Numbers of processes in the trace, apart from those of
 /// [`job_events`](npu_matmul::SoftwareNpu::job_events), which count up from 1.
 const BACKEND: u32 = 100;
 const DEVICES: u32 = 101;
@@ -44,11 +42,11 @@ static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 thread_local! {
     /// Number of this thread; 0 if it has none yet.
     static THREAD: Cell<u64> = const { Cell::new(0) };
-    /// Number of the list of products that this thread computes; 0 if none.
+    /// Number of the list that this thread computes; 0 if none.
     static LIST: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The number of the list of products that this thread computes; 0 if none.
+/// The number of the list that this thread computes; 0 if none.
 pub(crate) fn list_here() -> u64 {
     LIST.get()
 }
@@ -66,20 +64,20 @@ pub(crate) struct Trace {
 #[derive(Debug)]
 struct Sink {
     output: TraceFile,
-    /// A child that the program forks must not write too.
+    /// The process that writes: a child that the program forks must not.
     process: u32,
     /// Offset in the file where the next events are written.
     at: u64,
     /// Events to write, each with the comma before it.
     events: Vec<u8>,
-    /// Tracks with a name.
+    /// Tracks that have a name.
     named: HashSet<(u32, u64)>,
     /// When the latest job of each file descriptor ended.
     ended: Vec<Instant>,
 }
 
 impl Trace {
-    /// Begins a trace. `device` is what to call the device.
+    /// Begins a trace. `device` is the device's name in it.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -118,12 +116,12 @@ impl Trace {
         })
     }
 
-    /// The number of a list of products that begins.
+    /// Returns the number of the list that begins now.
     pub(crate) fn next_list(&self) -> u64 {
         self.lists.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Something that this thread began at `from` and has ended at `to`.
+    /// Adds an event of this thread, from `from` to `to`.
     pub(crate) fn slice(
         &self,
         category: &'static str,
@@ -144,7 +142,7 @@ impl Trace {
         });
     }
 
-    /// Something that the engine has done.
+    /// Adds an activity of the engine.
     pub(crate) fn done(&self, done: &Done) {
         let (name, args) = match done.activity {
             Activity::Quantise { elements } => ("quantise", json!({ "elements": elements })),
@@ -160,8 +158,8 @@ impl Trace {
         self.slice(name, name, (done.started, done.ended), args);
     }
 
-    /// A job of a device. Those of one device run one after the other, so that
-    /// one cannot have begun before the end of the last.
+    /// Adds a job of a device. Jobs of one device run one after the other, so a job cannot have
+    /// begun before the end of the last one.
     fn job(&self, done: &Done, tasks: usize) {
         let device = done.device.unwrap_or_default();
         let track = (DEVICES, device as u64 + 1);
@@ -184,19 +182,18 @@ impl Trace {
         });
     }
 
-    /// Writes what is collected.
+    /// Writes the collected events.
     pub(crate) fn flush(&self) {
         self.with(Sink::write);
     }
 
-    /// Whether it is being written: it did not fail, is not full, and has not
-    /// ended.
+    /// Whether the trace is being written: it has not failed, is not full, and has not ended.
     pub(crate) fn is_open(&self) -> bool {
         self.lock().is_some()
     }
 
-    /// Ends the trace with what `events` has, which is asked for it only if there
-    /// is a trace to end; what comes later is left out.
+    /// Ends the trace with the result of `events`, which is called only if the trace is open. Later
+    /// events are left out.
     pub(crate) fn finish(&self, events: impl FnOnce() -> Vec<ChromeEvent>) {
         if !self.is_open() {
             return;
@@ -208,8 +205,7 @@ impl Trace {
         self.lock().take();
     }
 
-    /// Does something with the file; the first thing that fails ends the
-    /// trace, with a line in the log.
+    /// Runs `body` on the file. The first failure ends the trace, with a line in the log.
     fn with(&self, body: impl FnOnce(&mut Sink) -> io::Result<()>) {
         let mut guard = self.lock();
         let Some(sink) = &mut *guard else {
@@ -235,7 +231,7 @@ impl Trace {
     }
 }
 
-/// What to say of a file that cannot be written.
+/// Message about a file that cannot be written.
 pub(crate) fn complaint(path: &Path, error: &io::Error) -> String {
     format!(
         "GGML_ROCKET_TRACE: {}: {error}; the program goes on without a trace, or with the part \
@@ -245,7 +241,7 @@ pub(crate) fn complaint(path: &Path, error: &io::Error) -> String {
 }
 
 impl Sink {
-    /// Adds an event, and writes if there are enough of them.
+    /// Adds an event, and writes if enough are collected.
     fn push(&mut self, line: &[u8]) -> io::Result<()> {
         self.events.extend_from_slice(line);
         if self.events.len() < BUFFER {
@@ -264,8 +260,8 @@ impl Sink {
         let written = self.output.write_at(&self.events, self.at);
         self.events.clear();
         if let Err(error) = written {
-            // What is there of them would be no JSON. If that fails too, the
-            // reader has to do without the end.
+            // A part of the events would not be JSON. If this fails too, the reader has to do
+            // without the end.
             let _ = self.output.cut(self.at);
             let _ = self.output.write_at(END, self.at);
             return Err(error);
@@ -279,10 +275,10 @@ impl Sink {
     }
 }
 
-/// An event as it follows another.
+/// Formats an event that follows another.
 fn line(event: &ChromeEvent) -> Vec<u8> {
     let mut line = b",\n".to_vec();
-    // Neither a Vec nor an Event has anything that could fail.
+    // Neither a Vec nor an event can fail.
     if serde_json::to_writer(&mut line, event).is_err() {
         line.clear();
     }
@@ -311,7 +307,7 @@ fn this_thread() -> u64 {
     THREAD.get()
 }
 
-/// Says which list of products this thread computes, while it lives.
+/// Sets the list that this thread computes, while it lives.
 #[derive(Debug)]
 pub(crate) struct TracedList {
     before: u64,

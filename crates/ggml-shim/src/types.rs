@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! ggml's number formats: their sizes, and the host's own decoders.
 //!
-//! Every format that the loaded ggml can turn into f32 is one that can be
-//! offloaded, those that a later version adds included: nothing here knows how
-//! a block of any of them looks.
+//! Every format that the loaded ggml can decode to f32 can be offloaded, including formats of later
+//! versions: nothing here depends on the layout of a block.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
@@ -13,7 +12,7 @@ use npu_offload::{FormatClass, NumberFormat};
 use crate::abi::type_id;
 use crate::symbols::{SymbolScope, function};
 
-/// `ggml_to_float_t`: decodes so many elements.
+/// `ggml_to_float_t`: decodes this number of elements.
 type ToFloat = unsafe extern "C" fn(*const c_void, *mut f32, i64);
 
 /// `struct ggml_type_traits`, the same in every version from 0.9.1 on.
@@ -40,7 +39,7 @@ const _: () = {
 /// `ggml_get_type_traits`.
 type GetTraits = unsafe extern "C" fn(c_int) -> *const Traits;
 
-/// Turns bytes of one format into f32.
+/// Decodes bytes of one format to f32.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoder {
     format: NumberFormat,
@@ -49,13 +48,12 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// The format that it decodes.
     pub(crate) fn format(&self) -> NumberFormat {
         self.format
     }
 
-    /// Whether a row that begins at this address can be decoded: ggml's
-    /// decoders read scales of two or four bytes where they lie.
+    /// Whether a row that begins at this address can be decoded: ggml's decoders read scales of two
+    /// or four bytes in place.
     pub(crate) fn is_aligned(&self, bytes: &[u8]) -> bool {
         // No format has a field of more than four bytes, and the size of a
         // block is a multiple of the alignment of its fields.
@@ -101,17 +99,16 @@ impl FormatTable {
         function!(place, c"ggml_get_type_traits", GetTraits).map(Self)
     }
 
-    /// The format of this number.
+    /// The format with this number.
     ///
     /// # Safety
-    /// It is the type of a tensor of the host: the table is not checked for
-    /// its length.
+    /// `id` is the type of a tensor of the host: the length of the table is not checked.
     pub(crate) unsafe fn format(&self, id: u32) -> NumberFormat {
         // SAFETY: the caller's promise is the callee's.
         unsafe { self.entry(id) }.0
     }
 
-    /// The decoder of this format; `None` for those of [`FormatClass::Other`].
+    /// The decoder of the format with this number; `None` for [`FormatClass::Other`].
     ///
     /// # Safety
     /// As [`FormatTable::format`].
@@ -145,7 +142,7 @@ impl FormatTable {
             return (other(id), None);
         };
         if block_elements == 0 || block_bytes == 0 {
-            // A number that ggml has removed.
+            // ggml has removed this number.
             return (other(id), None);
         }
         let class = match (id, traits.to_float) {
@@ -178,7 +175,7 @@ pub(crate) mod tests {
     pub(crate) const BF16: u32 = 30;
     /// `GGML_TYPE_Q8_0`: blocks of 32 signed bytes with one FP16 scale.
     pub(crate) const Q8_0: u32 = 8;
-    /// Decodes blocks of so many elements and bytes, one after the other.
+    /// Decodes blocks of `ELEMENTS` elements and `BYTES` bytes, one after the other.
     ///
     /// # Safety
     /// `from` has the blocks of `count` elements, `to` has room for them.
@@ -255,24 +252,24 @@ pub(crate) mod tests {
             Ok(type_id::F16) => 1,
             Ok(BF16) => 2,
             Ok(Q8_0) => 3,
-            // As a number that ggml has removed.
+            // Like a number that ggml has removed.
             _ => 4,
         };
         &raw const TABLE.0[index]
     }
 
-    /// A table of F32, F16, BF16, Q8_0 and I32, with decoders of a few lines.
+    /// A table of F32, F16, BF16, Q8_0 and I32, with small decoders.
     pub(crate) fn fake_types() -> FormatTable {
         FormatTable(traits)
     }
 
-    /// The format of `id` there.
+    /// The format of `id` in that table.
     pub(crate) fn format(id: u32) -> NumberFormat {
         // SAFETY: the fake table answers for any number.
         unsafe { fake_types().format(id) }
     }
 
-    /// The decoder of `id` there.
+    /// The decoder of `id` in that table.
     pub(crate) fn decoder(id: u32) -> Decoder {
         // SAFETY: as above.
         unsafe { fake_types().decoder(id) }.unwrap()

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `GGML_ROCKET_VERIFY=N`: every Nth product, or attention, once more, on the CPU, in floats.
+//! `GGML_ROCKET_VERIFY=N`: verifies every Nth matmul or attention node. The CPU computes it again
+//! in floats.
 //!
-//! Weights are read where they lie, as they are then: what has changed since they were packed
-//! shows. Of those that the CPU has rearranged, the bytes of the model file are kept beside the
-//! packed weights while this is on.
+//! Weights are read in place with their current data, so that changes since they were packed show.
+//! For weights that the CPU has rearranged, the bytes of the model file are kept beside the packed
+//! weights while this is on.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use zerocopy::IntoBytes;
 use crate::matrix::Matrix;
 use crate::types::Decoder;
 
-/// Which products are computed again.
+/// Decides which matmuls are verified.
 #[derive(Debug, Default)]
 pub(crate) struct Verification {
     every: Option<NonZeroU64>,
@@ -30,12 +31,13 @@ impl Verification {
         }
     }
 
-    /// Whether any are.
+    /// Whether any are verified.
     pub(crate) fn is_on(&self) -> bool {
         self.every.is_some()
     }
 
-    /// Counts a product, or attention: where its errors are added up, if it is one of them. The first is.
+    /// Counts a matmul or attention node. Returns the sum for its errors, if it is verified; the
+    /// first one is.
     pub(crate) fn next_product(&self) -> Option<OutputErrors> {
         let every = self.every?;
         // A counter only: no other data is published through it.
@@ -46,7 +48,7 @@ impl Verification {
     }
 }
 
-/// A weight matrix as it is in the model file.
+/// A weight matrix in the format of the model file.
 #[derive(Debug)]
 pub(crate) struct OriginalWeights {
     decoder: Decoder,
@@ -56,8 +58,7 @@ pub(crate) struct OriginalWeights {
 }
 
 impl OriginalWeights {
-    /// A copy of `matrix`; `None` if it has no rows, or not enough memory is
-    /// left.
+    /// Copies `matrix`; `None` if it has no rows, or not enough memory is left.
     pub(crate) fn of(matrix: &Matrix<'_>) -> Option<Self> {
         let row_bytes = matrix.rows.first()?.len();
         let bytes = row_bytes.checked_mul(matrix.rows.len())?;
@@ -79,7 +80,6 @@ impl OriginalWeights {
         })
     }
 
-    /// Row `index`, decoded.
     pub(crate) fn row(&self, index: usize, out: &mut [f32]) {
         let start = index * self.row_bytes;
         let bytes = &self.words.as_bytes()[start..][..self.row_bytes];
@@ -90,14 +90,14 @@ impl OriginalWeights {
 /// Sums of squares over outputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct OutputErrors {
-    /// Sum of the squared differences.
     pub(crate) differences: f64,
     /// Sum of the squares of the CPU's outputs.
     pub(crate) outputs: f64,
 }
 
 impl OutputErrors {
-    /// Adds one output, and what it is on the CPU; what is not finite there has no error.
+    /// Adds one output, with its exact value by the CPU. A value that is not finite counts no
+    /// error.
     pub(crate) fn add_output(&mut self, exact: f64, out: f32) {
         if exact.is_finite() {
             self.differences += (f64::from(out) - exact).powi(2);
@@ -105,8 +105,8 @@ impl OutputErrors {
         }
     }
 
-    /// Adds the outputs `out` of `activations`, rows of `k`, times weights of which
-    /// `decode_row` gives each row.
+    /// Adds the outputs `out` of `activations`, rows of `k`, times weights. `decode_row` decodes
+    /// each row of the weights.
     pub(crate) fn add(
         &mut self,
         decode_row: impl Fn(usize, &mut [f32]) + Sync,
@@ -135,9 +135,8 @@ impl OutputErrors {
         *self = sum(*self, run_parallel(|| all.reduce(Self::default, sum)));
     }
 
-    /// The normalised mean square error: of the outputs' energy the part that
-    /// is error. NaN if an output is none; 0 where there is no energy and no
-    /// error.
+    /// The normalised mean square error: the part of the outputs' energy that is error. NaN if an
+    /// output is NaN; 0 if there is no error.
     pub(crate) fn nmse(&self) -> f64 {
         if self.differences == 0.0 {
             return 0.0;

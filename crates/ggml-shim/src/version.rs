@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// A version of ggml, as `ggml_version` says it.
+/// A version of ggml, from `ggml_version`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GgmlVersion {
     text: String,
@@ -11,7 +11,7 @@ pub(crate) struct GgmlVersion {
 }
 
 impl GgmlVersion {
-    /// Major, minor and patch; `None` if the text has no such form.
+    /// Major, minor and patch; `None` if the text has another form.
     pub(crate) fn number(&self) -> Option<(u32, u32, u32)> {
         self.number
     }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The buffers of the host's CPU, and what was packed of the weights in them.
+//! The buffers of the host's CPU backend, and the weights packed from them.
 //!
-//! Packed weights must go when the bytes go that they were made from: ggml
-//! frees models and reuses addresses. Nobody tells a backend about buffers of
-//! others, but each buffer object carries its own callbacks, and those of the
-//! CPU's buffers are replaced by the ones of [`crate::buffer_hooks`] when the
-//! buffers are made.
+//! Packed weights must go with the bytes that they were made from: ggml frees models and reuses
+//! addresses. ggml does not notify a backend of buffers of others. But each buffer object carries
+//! its own callbacks, and those of the CPU's buffers are replaced by the ones of
+//! [`crate::buffer_hooks`] when the buffers are made.
 //!
-//! ggml names a tensor to its buffer before it has data. So all weights of a model
-//! are known before it is decided which of them may be on the NPU, and the
-//! output's come last. What was not decided by then is decided when it is first used: nobody is
-//! told when a program reads weights straight into a buffer.
+//! ggml assigns a tensor to its buffer before it has data. So all weights of a model are known
+//! before it is decided which of them may be on the NPU, and the output matrix comes last. Weights
+//! without a decision by then are decided about at their first use: no callback reports that a
+//! program reads weights straight into a buffer.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -35,21 +34,17 @@ use crate::shared::GgmlPtr;
 use crate::supports;
 use crate::tensor::overlap;
 
-/// What decides which weights may be on the NPU.
+/// The data that decides which weights may be on the NPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WeightContext<'a> {
-    /// The ggml that loaded us.
     pub(crate) host: &'a Host,
-    /// Which products are offloaded.
     pub(crate) rules: &'a OffloadRules,
-    /// The memory that weights may take.
     pub(crate) budget: &'a Arc<Budget>,
-    /// Which tensors the user wants on the NPU.
     pub(crate) patterns: &'a Patterns,
 }
 
 impl WeightContext<'_> {
-    /// Logs which weights may be on the NPU, if there is anything new about it.
+    /// Logs which weights may be on the NPU, if anything changed.
     pub(crate) fn report(&self) {
         if let Some(line) = self.budget.report(self.rules.is_calibrated) {
             self.host.logger().write(LogLevel::Info, &line);
@@ -60,14 +55,14 @@ impl WeightContext<'_> {
 /// The order in which weights lie in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WeightOrder {
-    /// As in the model file. They are packed when a product first needs them,
-    /// because with a mapped file nobody says when they have arrived.
+    /// The order of the model file. They are packed when a matmul first needs them, because with a
+    /// mapped file no callback reports when their data is there.
     Plain,
-    /// In an order of the CPU's own. They are packed while they are written.
+    /// An order of the CPU backend. They are packed while they are written.
     Rearranged,
 }
 
-/// A tensor that may be weights, of which nothing is decided yet.
+/// A tensor that may be weights, without a decision yet.
 #[derive(Debug)]
 struct Candidate {
     name: String,
@@ -75,10 +70,9 @@ struct Candidate {
     weights: TensorDescriptor,
 }
 
-/// A tensor of which it is decided.
+/// A tensor with a decision.
 #[derive(Debug)]
 struct DecidedTensor {
-    /// Its addresses.
     extent: Range<usize>,
     decision: Arc<WeightDecision>,
 }
@@ -93,7 +87,7 @@ impl Candidate {
     }
 }
 
-/// A buffer of the host, and what was packed from it.
+/// A buffer of the host, and the weights packed from it.
 #[derive(Debug)]
 pub(crate) struct WeightBuffer {
     buffer: GgmlPtr<Buffer>,
@@ -104,30 +98,28 @@ pub(crate) struct WeightBuffer {
     /// Weights packed from it.
     pub(crate) residents: Arc<ResidentMatrices<PackedMatrix>>,
     candidates: Mutex<Vec<Candidate>>,
-    /// How many of them are not decided about, also while they are.
+    /// Number of tensors without a decision, including those that are being decided about.
     waiting: AtomicUsize,
-    /// Whether the output's weights are among those of which it is decided.
+    /// Whether the output matrix has a decision.
     has_output: AtomicBool,
-    /// For each tensor of which it is decided, whether it may be on the NPU.
+    /// For each tensor with a decision, whether it may be on the NPU.
     decisions: RwLock<HashMap<(MatrixKey, usize), DecidedTensor>>,
     /// Addresses that graphs write.
     written: RwLock<Vec<Range<usize>>>,
-    /// Parts of tensors that are not there in whole yet.
+    /// Parts of tensors that are not complete yet.
     pieces: Mutex<TensorPieces>,
 }
 
 impl WeightBuffer {
-    /// The order of the weights in it.
     pub(crate) fn order(&self) -> WeightOrder {
         self.order
     }
 
-    /// The callbacks that it had.
     pub(crate) fn originals(&self) -> &BufferCallbacks {
         &self.originals
     }
 
-    /// Parts of tensors that are not there in whole yet.
+    /// Parts of tensors that are not complete yet.
     pub(crate) fn pieces(&self) -> MutexGuard<'_, TensorPieces> {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,13 +130,13 @@ impl WeightBuffer {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something waits for [`WeightBuffers::settle`].
+    /// Whether a tensor waits for [`WeightBuffers::settle`].
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// What was decided about these weights, whose data begin at `address`; `None` if nothing
-    /// was.
+    /// Returns the decision about these weights, whose data begins at `address`; `None` without
+    /// one.
     pub(crate) fn decision(
         &self,
         weights: &TensorDescriptor,
@@ -157,15 +149,15 @@ impl WeightBuffer {
         Some(Arc::clone(&tensor.decision))
     }
 
-    /// Leaves to the CPU what lies in `range`, which a graph writes: whether that is new. When it
-    /// is written is not known, so that nothing packed of it is used from now on.
+    /// Leaves the tensors in `range`, which a graph writes, to the CPU. Returns whether that is
+    /// new. The time of the write is unknown, so nothing packed from the range is used from now on.
     pub(crate) fn leave_written(&self, range: &Range<usize>) -> bool {
         let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
         if written.contains(range) {
             return false;
         }
         written.push(range.clone());
-        // Whoever decides meanwhile either sees the range or is seen here.
+        // A thread that decides meanwhile either sees the range, or its decision is seen here.
         drop(written);
         let decisions = self.decisions.read();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
@@ -183,8 +175,8 @@ impl WeightBuffer {
         written.iter().any(|range| overlap(extent, range))
     }
 
-    /// Takes note of a tensor that gets its place in this buffer: decides about it
-    /// at once, if its turn has come.
+    /// Records a tensor that is placed in this buffer. Decides about it at once, if its turn has
+    /// come.
     pub(crate) fn place(&self, context: &WeightContext<'_>, tensor: HostTensor<'_>) {
         let Some(usage) = tensor.buffer_usage() else {
             return;
@@ -195,10 +187,10 @@ impl WeightBuffer {
             return;
         }
         let candidate = Candidate::new(tensor);
-        // What is mapped is declared to be weights before it is placed.
+        // A mapped buffer is declared to hold weights before a tensor is placed in it.
         let is_due = usage == usage::WEIGHTS && self.order == WeightOrder::Plain;
         if is_due && WeightRole::of(&candidate.name) == WeightRole::Layer {
-            // Why it stays with the CPU is asked when it is used.
+            // The reason why it stays on the CPU is requested when it is used.
             let _ = self.decide(context, &candidate);
         } else {
             self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -206,7 +198,7 @@ impl WeightBuffer {
         }
     }
 
-    /// Asks the budget about a tensor, unless it was asked.
+    /// Asks the budget about a tensor, unless it has a decision.
     ///
     /// # Errors
     /// Why the tensor can never be on the NPU.
@@ -245,7 +237,7 @@ impl WeightBuffer {
         };
         decisions.insert(key, tensor);
         if self.is_output(name) {
-            // A flag only: the table has a lock of its own.
+            // A flag only: the table has its own lock.
             self.has_output.store(true, Ordering::Relaxed);
         }
         Ok(decision)
@@ -253,8 +245,8 @@ impl WeightBuffer {
 }
 
 impl WeightBuffer {
-    /// Whether the tensor is nothing but the output's weights: what the CPU rearranges it
-    /// does not look up.
+    /// Whether the tensor is only the output matrix: the CPU does not look up rows in tensors that
+    /// it rearranges.
     fn is_output(&self, name: &str) -> bool {
         match WeightRole::of(name) {
             WeightRole::Layer => false,
@@ -264,7 +256,7 @@ impl WeightBuffer {
     }
 }
 
-/// What tells a tensor from others: its first matrix, and their number.
+/// Returns the key of a tensor: its first matrix, and the number of matrices.
 fn decision_key(weights: &TensorDescriptor, address: usize) -> Option<(MatrixKey, usize)> {
     Some((weights.key(address, [0, 0])?, weights.matrices()?))
 }
@@ -283,14 +275,14 @@ struct Entries {
 }
 
 impl WeightBuffers {
-    /// What is known about `buffer`; `None` if nobody saw it made.
+    /// Returns the entry of `buffer`; `None` if it was not watched when it was made.
     pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.by_address.get(&buffer.addr()).cloned()
     }
 
-    /// What is decided about `tensor`, which is `weights` in `buffer`, is used now and has its bytes
-    /// there as in the model file: if nothing was decided before, it is now.
+    /// Returns the decision about `tensor`, which `weights` describes, and makes one if there is
+    /// none. The tensor is used now, and `buffer` has its bytes like in the model file.
     ///
     /// # Errors
     /// Why it can never be on the NPU.
@@ -306,21 +298,21 @@ impl WeightBuffers {
         if let Some(decision) = known() {
             return Ok(decision);
         }
-        // Data were read straight into the buffer: the others of the model wait too, for their
-        // turns.
+        // Data was read straight into the buffer: the other weights of the model wait for their
+        // turns too.
         if entry.is_waiting() {
             self.settle(context);
             context.report();
         }
         match known() {
             Some(decision) => Ok(decision),
-            // They are packed once for each part, and nobody knows how many there will be.
+            // Each part would be packed separately, and the number of parts is unknown.
             None if tensor.viewed().is_some() => Err(DeclineReason::Part),
             None => entry.decide(context, &Candidate::new(tensor)),
         }
     }
 
-    /// Keeps `buffer`, whose callbacks become `hooks`.
+    /// Watches `buffer`, whose callbacks become `hooks`.
     ///
     /// # Safety
     /// `buffer` is a buffer of the host that was just made and that nobody else knows.
@@ -359,18 +351,18 @@ impl WeightBuffers {
         entries.by_address.remove(&buffer.addr())
     }
 
-    /// Decides about all weights that wait for it: in the order in which they were
-    /// placed, but the output's last.
+    /// Decides about all waiting weights, in the order in which they were placed, but the output
+    /// matrix last.
     pub(crate) fn settle(&self, context: &WeightContext<'_>) {
         let has_weights = |buffer| {
-            // SAFETY: it is in the table, whose lock is held: who frees it waits.
+            // SAFETY: it is in the table, whose lock is held: whoever frees it waits.
             let usage = unsafe { context.host.buffer_usage(buffer) };
             usage == usage::WEIGHTS
         };
-        // Whoever needs a decision that another thread is making waits for it.
+        // A thread that needs a decision which another thread is making waits for it.
         let _settling = self.settling.lock();
         for (entry, candidate) in self.due(has_weights) {
-            // Why one stays with the CPU is asked when it is used.
+            // The reason why one stays on the CPU is requested when it is used.
             let _ = entry.decide(context, &candidate);
             entry.waiting.fetch_sub(1, Ordering::Release);
         }
@@ -397,7 +389,7 @@ impl WeightBuffers {
             .collect();
         let known = |entry: &Arc<WeightBuffer>| entry.has_output.load(Ordering::Relaxed);
         let is_output = |(entry, one): &(Arc<WeightBuffer>, Candidate)| entry.is_output(&one.name);
-        // Then embeddings are looked up, no more.
+        // Then embeddings are only looked up.
         if buffers.iter().any(known) || due.iter().any(is_output) {
             due.retain(|one| {
                 let is_wanted =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ggml's attention by its definition, in binary64, against what is computed on the software model.
+//! Compares attention on the software model with ggml's definition in binary64.
 
 use half::bf16;
 use proptest::prelude::*;
@@ -19,7 +19,6 @@ struct Case {
     params: AttentionParams,
     /// Type of keys and values.
     cache: u32,
-    /// Whether there is a mask.
     is_masked: bool,
     has_sinks: bool,
     /// Whether the values are the first channels of the keys.
@@ -54,7 +53,7 @@ const PLAIN: Case = Case {
     magnitudes: [1.0, 1.0],
 };
 
-/// Numbers from -1 to 1 in steps of 1/64, which each type has exactly.
+/// Numbers from -1 to 1 in steps of 1/64, which each type represents exactly.
 fn number(seed: usize, [a, b, c, d]: [usize; 4]) -> f32 {
     let mixed = ((seed + 31 * a + 101 * b + 57 * c + 23 * d) * 2_654_435_761) >> 7;
     f32::from(i16::try_from(mixed % 129).unwrap()) / 64.0 - 1.0
@@ -65,7 +64,7 @@ fn query(at: [usize; 4]) -> f32 {
 }
 
 fn mask(at @ [key, row, ..]: [usize; 4]) -> f32 {
-    // Of row 3 no key is left.
+    // The mask hides all keys from row 3.
     match row == 3 || (key + 2 * row).is_multiple_of(3) {
         true => f32::NEG_INFINITY,
         false => number(4, at),
@@ -99,7 +98,7 @@ impl Data {
     }
 }
 
-/// As FP16 has it.
+/// Rounds to FP16.
 fn rounded(value: f32) -> f32 {
     f16::from_f32(value).into()
 }
@@ -116,7 +115,7 @@ impl Case {
         }
     }
 
-    /// The definition, as the outputs lie.
+    /// The outputs by the definition, in ggml's order.
     fn reference(&self) -> Vec<f64> {
         let AttentionShape {
             rows,
@@ -197,7 +196,7 @@ impl Case {
                 Data::of(lay_out(ne, order, gap, 0xffff_u16, bits))
             }
             Q8_0 => {
-                // Sixty-fourths.
+                // The scale is 1/64.
                 let block = |[block, key, head, stream]: [usize; 4]| {
                     let mut bytes = [0; 34];
                     bytes[..2].copy_from_slice(&f16::from_f32(1.0 / 64.0).to_le_bytes());
@@ -216,7 +215,7 @@ impl Case {
         }
     }
 
-    /// Computes it; the outputs, and how far they are from the check's.
+    /// Computes the case. Returns the outputs and the errors that verifying found.
     fn run(&self) -> Result<(Vec<f32>, OutputErrors), MulMatError> {
         let AttentionShape {
             rows,
@@ -264,7 +263,7 @@ impl Case {
         Ok((out, errors))
     }
 
-    /// Computes it, and compares.
+    /// Computes the case and compares it with the definition.
     fn check(&self) {
         let (out, errors) = self.run().unwrap();
         let exact = self.reference();
@@ -355,7 +354,7 @@ fn keys_and_values_beyond_fp16_are_scaled() {
         (type_id::F32, [1e9, 1e30]),
     ] {
         case.cache = cache;
-        // Powers of two, which BF16 has.
+        // Powers of two, which BF16 represents exactly.
         case.magnitudes = [key, value].map(|size: f32| size.log2().round().exp2());
         case.params.scale = 1.0 / case.magnitudes[0];
         case.check();

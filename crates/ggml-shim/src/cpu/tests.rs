@@ -13,7 +13,7 @@ unsafe extern "C" fn reg(_: *mut Device) -> *mut Reg {
     ptr::without_provenance_mut(0x3000)
 }
 
-/// The fake device is the list itself.
+/// The fake device is itself the list of buffer types.
 unsafe extern "C" fn extras(device: *mut Device) -> *const *mut BufferType {
     device.cast_const().cast()
 }
@@ -29,12 +29,12 @@ unsafe extern "C" fn offers_nothing(_: *mut Reg, _: *const c_char) -> *mut c_voi
     ptr::null_mut()
 }
 
-/// Makes a buffer whose address tells the type's and the size.
+/// Makes a buffer whose address is the sum of the type's address and the size.
 unsafe extern "C" fn alloc(buffer_type: *mut BufferType, size: usize) -> *mut Buffer {
     ptr::without_provenance_mut(buffer_type.addr() + size)
 }
 
-/// What takes the place of `alloc`.
+/// The replacement of `alloc`.
 unsafe extern "C" fn hook(_: *mut BufferType, _: usize) -> *mut Buffer {
     ptr::null_mut()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls of the engine that do not depend on each other: computed at once, again where less may be
-//! wrong then, and counted.
+//! Calls of the engine that do not depend on each other. They are computed at once, again if less
+//! may be wrong then, and counted.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -26,13 +26,12 @@ use crate::verify::OutputErrors;
 pub(super) enum GraphFailure {
     /// The program asked to stop.
     Aborted,
-    /// A node failed.
     Node {
-        /// Of [`status`], for ggml.
+        /// A value of [`status`], for ggml.
         status: c_int,
-        /// A sentence that names the node, for people.
+        /// A sentence for people that names the node.
         line: String,
-        /// Whether the NPU is not trusted with the node's precision any more.
+        /// Whether the NPU is no longer trusted with the node's precision.
         distrusted: bool,
     },
 }
@@ -54,15 +53,15 @@ impl From<String> for GraphFailure {
     }
 }
 
-/// What nodes ask of the engine.
+/// A kind of call that nodes ask of the engine.
 pub(super) trait EngineCall: Sized + Send {
-    /// Categories in the trace: of those that were computed, and of those that failed.
+    /// Categories in the trace: for computed calls, and for failed calls.
     const CATEGORIES: [&'static str; 2];
 
     /// Computes calls that do not depend on each other.
     fn compute(engine: &Engine, scratch: &RowScratch, calls: &mut [Self]) -> Result<(), ListError>;
 
-    /// How far its outputs are from the CPU's, if it is computed again.
+    /// Errors of its outputs against the CPU's, if it is verified.
     fn errors(&mut self) -> &mut Option<OutputErrors>;
 
     /// Sizes and precision, for people.
@@ -75,7 +74,7 @@ pub(super) trait EngineCall: Sized + Send {
     fn count(calls: &[Self], time: Duration, stats: &Stats);
 }
 
-/// Calls, and the names of their nodes.
+/// Calls with the names of their nodes.
 pub(super) struct NamedCalls<T> {
     names: Vec<String>,
     calls: Vec<T>,
@@ -95,14 +94,13 @@ impl<T: EngineCall> NamedCalls<T> {
         self.calls.len()
     }
 
-    /// Adds a call; its index.
+    /// Adds a call and returns its index.
     pub(super) fn push(&mut self, name: String, call: T) -> usize {
         self.names.push(name);
         self.calls.push(call);
         self.calls.len() - 1
     }
 
-    /// Computes all of them.
     pub(super) fn compute(
         self,
         runtime: &Runtime,
@@ -123,7 +121,7 @@ impl<T: EngineCall> NamedCalls<T> {
                 T::compute(&engine, &runtime.row_scratch, &mut calls)
             });
             match computed {
-                // Each time less is left that may be wrong.
+                // After each retry less is left that may be wrong.
                 Err(ListError { call, error }) if failure::may_run_again(&error) => {
                     let line = format!("computing {} again: {error}", names[call]);
                     runtime.log(LogLevel::Warn, &line);

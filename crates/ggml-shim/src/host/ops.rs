@@ -14,14 +14,13 @@ const SMALLEST_OP_COUNT: c_int = 90;
 /// `const char * ggml_op_name(enum ggml_op)`.
 pub(super) type OpName = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// Numbers of the operations that matter, which differ between versions.
+/// Numbers of the operations that are handled here. They differ between versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OpIds {
-    /// A tensor that is no operation's result.
+    /// A tensor that is not the result of an operation.
     pub(crate) none: u32,
-    /// The matrix product.
     pub(crate) mul_mat: u32,
-    /// The matrix product whose rows choose their weights.
+    /// Matmul whose rows choose their weights.
     pub(crate) mul_mat_id: u32,
     /// Attention in one operation.
     pub(crate) flash_attn: u32,
@@ -37,7 +36,7 @@ pub(crate) struct OpIds {
 }
 
 impl OpIds {
-    /// Numbers the operations by their names.
+    /// Finds the numbers of the operations by their names.
     pub(super) fn find(op_name: OpName, version: &GgmlVersion) -> Result<Self, LoadError> {
         let names: Vec<String> = (0..SMALLEST_OP_COUNT)
             .map(|index| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A host of a few lines, for the tests of other modules.
+//! A small fake host for the tests of other modules.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -14,11 +14,10 @@ pub(crate) struct FakeBuffer {
     pub(crate) size: usize,
 }
 
-/// Its address is that of the one buffer type that is not plain memory.
+/// Its address stands for the one buffer type that is not plain memory.
 pub(crate) static REARRANGED: [u8; 1] = [0];
 
-/// A host with operations numbered as by hand, buffers as above, no graphs, a
-/// log that goes to stderr.
+/// A host with operations numbered by hand, buffers as above, no graphs, and a log on stderr.
 pub(crate) fn fake_host() -> Host {
     unsafe extern "C" fn buffer_type(buffer: *mut Buffer) -> *mut BufferType {
         // SAFETY: the tests pass addresses of a FakeBuffer.

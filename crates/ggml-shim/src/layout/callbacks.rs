@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The callbacks of ggml's backends and buffers that this library gives or replaces.
+//! The callbacks of ggml's backends and buffers that this library provides or replaces.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -9,22 +9,21 @@ use crate::abi::{Backend, Buffer, BufferType, Graph, Tensor};
 pub(crate) type AllocBuffer = unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer;
 /// `free_buffer` of `struct ggml_backend_buffer_i`.
 pub(crate) type FreeBuffer = unsafe extern "C" fn(*mut Buffer);
-/// `init_tensor` there.
+/// `init_tensor` of that struct.
 pub(crate) type InitTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor) -> c_int;
-/// `memset_tensor` there.
+/// `memset_tensor` of that struct.
 pub(crate) type MemsetTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor, u8, usize, usize);
-/// `set_tensor` there.
+/// `set_tensor` of that struct.
 pub(crate) type SetTensor =
     unsafe extern "C" fn(*mut Buffer, *mut Tensor, *const c_void, usize, usize);
-/// `cpy_tensor` there.
+/// `cpy_tensor` of that struct.
 pub(crate) type CopyTensor = unsafe extern "C" fn(*mut Buffer, *const Tensor, *mut Tensor) -> bool;
-/// `clear` there.
+/// `clear` of that struct.
 pub(crate) type Clear = unsafe extern "C" fn(*mut Buffer, u8);
 
-/// The callbacks of our backends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BackendCallbacks {
-    /// Tells our backends from others.
+    /// Identifies our backends.
     pub(crate) guid: &'static [u8; 16],
     pub(crate) name: unsafe extern "C" fn(*mut Backend) -> *const c_char,
     pub(crate) free: unsafe extern "C" fn(*mut Backend),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls functions of ggml by their prototypes: the types of a function's arguments and of its
-//! result say what it is given, so that no call can give it less.
+//! Calls functions of ggml by their prototypes: the types of a function's arguments and result
+//! determine what it is given, so that no call can give it less.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -18,11 +18,11 @@ pub(super) type F3<A, B, C, R> = unsafe extern "C" fn(A, B, C) -> R;
 /// With four.
 pub(super) type F4<A, B, C, D, R> = unsafe extern "C" fn(A, B, C, D) -> R;
 
-/// Bytes of [`Given::room`]: much more than any struct that a function writes has, should a
-/// later version add fields to one.
+/// Bytes of [`Given::room`]: much more than any struct that a function writes, even if a later
+/// version adds fields.
 pub(super) const ROOM: usize = 4096;
 
-/// Where what functions are given lies. It is not freed while one runs.
+/// Memory for the arguments of functions. It is not freed while a function runs.
 #[derive(Clone, Copy)]
 pub(super) struct Given {
     /// An object of ggml.
@@ -38,7 +38,6 @@ pub(super) trait Argument {
     fn of(given: Given) -> Self;
 }
 
-/// An object.
 #[repr(transparent)]
 pub(super) struct Object(*mut c_void);
 
@@ -46,11 +45,11 @@ pub(super) struct Object(*mut c_void);
 #[repr(transparent)]
 pub(super) struct TensorArg(*mut Tensor);
 
-/// Text: none of it.
+/// An empty text.
 #[repr(transparent)]
 pub(super) struct Text(*const c_char);
 
-/// Memory of a host, of [`ByteCount`] bytes; or a graph of no nodes.
+/// Zeros: memory of a host, of [`ByteCount`] bytes, or a graph without nodes.
 #[repr(transparent)]
 pub(super) struct Zeros(*mut c_void);
 
@@ -58,11 +57,11 @@ pub(super) struct Zeros(*mut c_void);
 #[repr(transparent)]
 pub(super) struct OutArg<T>(*mut c_void, PhantomData<*mut T>);
 
-/// The offset of what is changed, or an index: the first.
+/// An offset or an index, always 0.
 #[repr(transparent)]
 pub(super) struct First(usize);
 
-/// Bytes: one.
+/// A number of bytes, always 1.
 #[repr(transparent)]
 pub(super) struct ByteCount(usize);
 
@@ -109,19 +108,19 @@ impl Argument for ByteCount {
     }
 }
 
-/// The value of bytes.
+/// A byte value, always 0.
 impl Argument for u8 {
     fn of(_: Given) -> Self {
         0
     }
 }
 
-// Eight times what it is today: only its beginning is known of later versions.
+// Eight times its size today: of later versions only the beginning is known.
 const _: () = assert!(size_of::<DeviceProps>() <= ROOM / 8);
 
 /// The type of a result.
 pub(super) trait Returned {
-    /// As a word of an object has it.
+    /// The result as a word of an object.
     fn word(self) -> usize;
 }
 
@@ -156,9 +155,8 @@ impl Returned for *mut c_void {
     }
 }
 
-/// The type of a function.
 pub(super) trait Prototype {
-    /// Calls `function`; gives what it returns.
+    /// Calls `function`; returns its result as a word.
     ///
     /// # Safety
     /// `function` is of this type, and is sound to call with such arguments.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Replaces a callback in an object of ggml that other threads may read meanwhile.
+//! Replaces a callback in an object of ggml that other threads may read at the same time.
 //!
-//! ggml does not promise that its objects can be written, nor when it reads them. So:
+//! ggml does not promise that its objects can be written, or when it reads them. So:
 //!
 //! * The memory is looked up before it is written: ggml could make such an object constant, and
 //!   then it would lie in pages that the loader made read-only.
@@ -14,8 +14,8 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Puts `hook` into `slot`; gives the callback that was there. `None` where there was none, or
-/// where the memory cannot be written: then the slot stays as it is.
+/// Stores `hook` in `slot`; returns the callback that was there. Returns `None`, and leaves the
+/// slot as it is, if there was none or if the memory cannot be written.
 ///
 /// # Safety
 /// `slot` is a callback of an object that is not freed. From now on any thread may call
@@ -27,23 +27,23 @@ pub(super) unsafe fn replace(
     if !slot.is_aligned() || !is_writable(slot.addr()) {
         return None;
     }
-    // SAFETY: aligned and writable, as was just seen, and not freed, by the caller's promise.
-    // Of this library only this function accesses it; of ggml see the top of this file.
+    // SAFETY: aligned and writable, as was just checked, and not freed, by the caller's promise. In
+    // this library only this function accesses it; for ggml see the top of this file.
     let slot = unsafe { AtomicPtr::from_ptr(slot) };
     let if_any = |own: *mut c_void| (!own.is_null()).then_some(hook.as_ptr());
     let replaced = slot.fetch_update(Ordering::AcqRel, Ordering::Acquire, if_any);
     NonNull::new(replaced.ok()?)
 }
 
-/// What is looked up.
+/// An address to look up, and the result.
 struct Query {
     address: usize,
     is_writable: bool,
 }
 
-/// Whether an address of a live object can be written. What lies in a program or a library can
-/// if its segment can and the loader does not protect it after relocation (`PT_GNU_RELRO`);
-/// what lies in none was allocated.
+/// Whether an address of a live object can be written. In a program or a library it can if its
+/// segment can and the loader does not protect it after relocation (`PT_GNU_RELRO`). Any other
+/// address was allocated.
 fn is_writable(address: usize) -> bool {
     let mut query = Query {
         address,
@@ -55,7 +55,7 @@ fn is_writable(address: usize) -> bool {
     query.is_writable
 }
 
-/// Looks at the segments of one program or library.
+/// Reads the segments of one program or library.
 unsafe extern "C" fn visit(
     info: *mut libc::dl_phdr_info,
     _size: usize,
@@ -68,7 +68,8 @@ unsafe extern "C" fn visit(
     if info.dlpi_phdr.is_null() {
         return 0;
     }
-    // SAFETY: so many headers are there, which stay as long as what they describe is loaded.
+    // SAFETY: there are so many headers, which stay as long as the object that they describe is
+    // loaded.
     let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     for header in headers {
         let start = (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
@@ -86,7 +87,7 @@ unsafe extern "C" fn visit(
 mod tests {
     use super::*;
 
-    /// Of a constant object, whose pointer the loader writes before it protects the page.
+    /// A constant object with a pointer, which the loader writes before it protects the page.
     struct Constant(*mut c_void);
 
     // SAFETY: it is only read.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The structs of ggml that differ between versions, generic over what
-//! differs: `TWO_D`, the number of slots of strided copies, `set_tensor_2d` and
-//! `get_tensor_2d`, in the tables of buffers and (`_async`) of backends. There are
-//! none before 0.10, then [`slots::TWO_D`].
+//! The structs of ggml that differ between versions, generic over the difference: `TWO_D`, the
+//! number of slots of strided copies, `set_tensor_2d` and `get_tensor_2d`, in the tables of buffers
+//! and (`_async`) of backends. It is 0 before 0.10, then [`slots::TWO_D`].
 //!
 //! An array of no elements takes no room in C's layout, so one declaration
 //! serves all versions. Offsets: ggml's `ggml-backend-impl.h` of 0.9.1, 0.10,
@@ -21,14 +20,13 @@ use super::slot;
 use crate::abi::{Backend, Buffer, BufferFromHostPtr, BufferType, Device, DeviceObject, Graph};
 use crate::stream::Stream;
 
-/// How many slots an addition has in versions that have it; 0 in the others.
+/// Number of slots of an addition, in versions that have it; 0 in the others.
 pub(super) mod slots {
     /// Strided copies: one to set, one to get.
     pub(crate) const TWO_D: usize = 2;
 }
 
-/// A callback that this library neither has nor calls, so that its arguments do
-/// not matter.
+/// A callback that this library neither provides nor calls, so that its arguments do not matter.
 type Absent = Option<unsafe extern "C" fn()>;
 
 /// The beginning of `struct ggml_backend_buffer_type`, which all versions share.
@@ -95,7 +93,7 @@ pub(super) struct BackendObject<const TWO_D: usize> {
 /// Size of a pointer, in which the shifts below are counted.
 const P: usize = 8;
 
-/// Asserts the places in a buffer, given the number of its slots.
+/// Asserts the offsets in a buffer with this number of slots.
 const fn check_buffer<const TWO_D: usize>() {
     assert!(size_of::<BufferInterface<TWO_D>>() == (9 + TWO_D) * P);
     assert!(size_of::<BufferObject<TWO_D>>() == 104 + TWO_D * P);
@@ -113,8 +111,7 @@ const fn check_buffer<const TWO_D: usize>() {
     assert!(offset_of!(BufferObject<TWO_D>, usage) == 0x60 + TWO_D * P);
 }
 
-/// The same for a backend, counted from the start of the object, as the
-/// accessors do.
+/// Asserts the offsets in a backend, from the start of the object like the accessors.
 const fn check_backend<const TWO_D: usize>() {
     let table = offset_of!(BackendObject<TWO_D>, iface);
     assert!(table == 8);
@@ -137,12 +134,12 @@ const _: () = {
     check_backend::<{ slots::TWO_D }>();
 };
 
-/// Replaces the `alloc_buffer` of a buffer type; gives the one that it had. `None` if it has none
-/// or cannot be written: it then stays so.
+/// Replaces the `alloc_buffer` of a buffer type; returns the original. Returns `None`, and changes
+/// nothing, if it has none or cannot be written.
 ///
 /// # Safety
 /// `buffer_type` is a buffer type of the host that is not freed. From now on any thread may call
-/// `hook` in place of its own callback, or still that.
+/// `hook` in place of the original callback, or still the original.
 pub(crate) unsafe fn hook_alloc(
     buffer_type: *mut BufferType,
     hook: AllocBuffer,
@@ -157,12 +154,12 @@ pub(crate) unsafe fn hook_alloc(
     Some(unsafe { mem::transmute::<NonNull<c_void>, AllocBuffer>(own) })
 }
 
-/// Replaces the `buffer_from_host_ptr` of a device; gives the one that it had. `None` if it has
-/// none or cannot be written: it then stays so.
+/// Replaces the `buffer_from_host_ptr` of a device; returns the original. Returns `None`, and
+/// changes nothing, if it has none or cannot be written.
 ///
 /// # Safety
 /// `device` is a device of the host that is not freed. From now on any thread may call `hook` in
-/// place of its own callback, or still that.
+/// place of the original callback, or still the original.
 pub(crate) unsafe fn hook_host_ptr(
     device: *mut Device,
     hook: BufferFromHostPtr,
@@ -178,7 +175,7 @@ pub(crate) unsafe fn hook_host_ptr(
     Some(unsafe { mem::transmute::<NonNull<c_void>, BufferFromHostPtr>(own) })
 }
 
-/// A backend of ours: what ggml sees, and what is behind it.
+/// A backend of ours: ggml's object, and behind it our stream.
 #[repr(C)]
 struct OwnBackend<const TWO_D: usize> {
     object: BackendObject<TWO_D>,
@@ -223,9 +220,8 @@ pub(super) fn new_backend<const TWO_D: usize>(
 /// during `'a`.
 pub(super) unsafe fn stream<'a, const TWO_D: usize>(backend: *mut Backend) -> &'a Stream {
     let own = backend.cast::<OwnBackend<TWO_D>>();
-    // SAFETY: by the caller's promise a live object of that type, which only
-    // `free_backend` takes back. The host changes its part at most; this one
-    // has shared users only.
+    // SAFETY: by the caller's promise a live object of that type, which only `free_backend` takes
+    // back. The host changes at most its own part; this part has only shared users.
     unsafe { &(*own).stream }
 }
 
@@ -290,13 +286,13 @@ pub(super) fn fake_buffer<const TWO_D: usize>(
     })
 }
 
-/// A buffer type of which nothing but the beginning is there.
+/// A buffer type with only the beginning of the struct.
 #[cfg(test)]
 pub(crate) struct FakeBufferType(Box<std::cell::UnsafeCell<BufferTypeHead>>);
 
 #[cfg(test)]
 impl FakeBufferType {
-    /// One whose buffers `alloc` makes.
+    /// Creates a type whose buffers `alloc` makes.
     pub(crate) fn new(alloc: AllocBuffer) -> Self {
         Self(Box::new(std::cell::UnsafeCell::new(BufferTypeHead {
             get_name: None,
@@ -308,7 +304,7 @@ impl FakeBufferType {
         self.0.get().cast()
     }
 
-    /// What makes its buffers now.
+    /// The callback that makes its buffers now.
     pub(crate) fn alloc(&self) -> AllocBuffer {
         // SAFETY: nobody writes it during this call.
         let address = NonNull::new(unsafe { (*self.0.get()).alloc_buffer }).unwrap();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tries a layout on the loaded ggml, before anything relies on it.
 //!
-//! ggml exports functions that do no more than call one callback of an object, or read one
-//! of its pointers. Each is given an object whose words are all marks: functions that tell
-//! which of them was called. A table that grew a slot, in a version that nobody has tried, gives
-//! another mark than the layout says.
+//! ggml exports functions that only call one callback of an object, or read one of its pointers.
+//! Each is given an object whose words are all marks: functions that record which of them was
+//! called. If a table has another slot, in an untested version, another mark than the layout
+//! predicts is called or returned.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
@@ -18,11 +18,11 @@ use super::prototype::{
 use super::tables::{BackendObject, BufferObject};
 use crate::abi::{DeviceObject, DeviceProps, MAX_DIMS, RegObject, Tensor};
 
-/// Words of an object of marks: more than any of ggml's has.
+/// Words of an object of marks: more than any object of ggml has.
 const WORDS: usize = 40;
 
-/// A mark. Whatever callback ggml takes it for, it ignores its arguments, which the ABIs of
-/// 64-bit Linux pass in registers that the caller may lose.
+/// A mark. It ignores its arguments, whichever callback ggml takes it for: the ABIs of 64-bit Linux
+/// pass them in caller-saved registers.
 type Mark = unsafe extern "C" fn() -> usize;
 
 thread_local! {
@@ -30,7 +30,6 @@ thread_local! {
     static CALLED: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The mark of word `WORD`.
 unsafe extern "C" fn mark<const WORD: usize>() -> usize {
     CALLED.set(Some(WORD));
     0
@@ -40,7 +39,7 @@ macro_rules! marks {
     ($($word:literal)*) => { [$(mark::<$word> as Mark),*] };
 }
 
-/// An object of which each word is the mark of its place.
+/// An object in which each word is the mark of its position.
 static MARKS: [Mark; WORDS] = marks!(
     0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19
     20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
@@ -63,7 +62,7 @@ struct Trial {
     call: unsafe fn(NonNull<c_void>, Given) -> usize,
 }
 
-/// The place of a field, in words.
+/// Offset of a field, in words.
 macro_rules! word {
     ($object:ty, $($field:tt)+) => { offset_of!($object, $($field)+) / size_of::<usize>() };
 }
@@ -78,11 +77,10 @@ fn returns<F: Prototype>(name: &'static CStr, word: usize) -> Trial {
     Trial { name, does, call }
 }
 
-/// A pointer that a function returns.
 type Pointer = *mut c_void;
 
-/// What has to hold in a layout with so many slots of strided copies. (That a buffer is freed by its
-/// first callback is not tried: ggml would free the object too.) The prototypes are those of
+/// The trials of a layout with `TWO_D` slots of strided copies. (The first callback of a buffer,
+/// which frees it, is not tried: ggml would free the object too.) The prototypes are those of
 /// ggml-backend.h, the same in all versions from 0.9.1 to 0.27.0.
 #[rustfmt::skip]
 fn trials<const TWO_D: usize>() -> Vec<Trial> {
@@ -119,8 +117,9 @@ fn trials<const TWO_D: usize>() -> Vec<Trial> {
     ]
 }
 
-/// Tries the layout with so many slots of strided copies with the functions that `symbol` finds by their names; the name of the first that
-/// does not do what it should. A function that ggml does not export proves nothing.
+/// Tries the layout with `TWO_D` slots of strided copies, with the functions that `symbol` finds by
+/// name. Returns the name of the first function that does not do what it should. A function that
+/// ggml does not export proves nothing.
 ///
 /// # Safety
 /// The addresses are of ggml's functions of these names.
@@ -161,12 +160,12 @@ impl Trial {
     }
 }
 
-/// The object of marks. ggml only reads its objects where it calls one callback.
+/// The object of marks. A function of ggml that calls one callback only reads its object.
 fn marks() -> *mut c_void {
     ptr::from_ref(&MARKS).cast_mut().cast()
 }
 
-/// Runs `call` with what functions are given.
+/// Runs `call` with the arguments for functions.
 fn with_given<R>(tensor: &mut Tensor, call: impl FnOnce(Given) -> R) -> R {
     let mut room = [0_u64; ROOM / size_of::<u64>()];
     call(Given {
@@ -176,7 +175,7 @@ fn with_given<R>(tensor: &mut Tensor, call: impl FnOnce(Given) -> R) -> R {
     })
 }
 
-/// One float, in the buffer `buffer`.
+/// A tensor of one float, in the buffer `buffer`.
 fn tensor(buffer: *mut c_void) -> Tensor {
     Tensor {
         type_id: 0,
@@ -196,7 +195,7 @@ fn tensor(buffer: *mut c_void) -> Tensor {
     }
 }
 
-/// Whether ggml sees in a tensor what it is.
+/// Whether ggml reads the size and the data of our tensor correctly.
 ///
 /// # Safety
 /// The addresses are of ggml's functions of these names.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the engine is given at once: products of one activation matrix with one weight matrix.
+//! A batch of calls for the engine: each multiplies one activation matrix by one weight matrix.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,45 +18,43 @@ use crate::pack::{self, PackedMatrix};
 use crate::supports::Shape;
 use crate::tensor_bytes::TensorBytes;
 
-/// What a batch may hold beside the weights that are kept: no budget knows of it.
-/// More than one part's share is never needed at a time.
+/// Limits of the memory that a batch holds beside the weights that are kept: no budget counts it. A
+/// single part may exceed them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct BatchLimits {
     /// Elements of weights that are packed for this batch only.
     pub(super) weights: usize,
-    /// Elements of rows that are made for it, and of outputs that are not where they belong.
+    /// Elements of rows that are copied for it, and of outputs that are set aside.
     pub(super) rows: usize,
 }
 
-/// Half a gibibyte of FP16 weights, and 64 MiB of binary32 rows and outputs with
-/// half as much for the rows in FP16: far more jobs than one wave of the engine
-/// has.
+/// Half a gibibyte of FP16 weights, and 64 MiB of binary32 rows and outputs, with half as much more
+/// for the rows in FP16: far more jobs than one wave of the engine has.
 pub(super) const MOST: BatchLimits = BatchLimits {
     weights: 1 << 28,
     rows: 1 << 24,
 };
 
-/// What tells activation rows from others while no product of the batch writes any.
+/// Identifies activation rows, as long as no matmul of the batch writes any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RowsKey {
     /// Address of the tensor, and its strides.
     tensor: (usize, [usize; MAX_DIMS]),
-    /// Elements of a row, rows of a matrix, and matrices of which the rows follow each other.
+    /// Elements of a row, rows of a matrix, and matrices whose rows follow each other.
     size: [usize; 3],
     /// Whether they are rounded to FP16.
     is_rounded: bool,
-    /// Address of the numbers of the experts, if rows choose their weights.
+    /// Address of the experts' numbers, if rows choose their weights.
     ids: Option<usize>,
     rows: PartRows,
 }
 
-/// Rows of a product's output, counted through all of its matrices. Each is the product of one
+/// Rows of a matmul's output, counted through all of its matrices. Each is the result of one
 /// activation row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PartRows {
-    /// Next to each other, and so may be their activations.
+    /// Rows next to each other, like perhaps their activations.
     Run(Range<usize>),
-    /// Any.
     Scattered(Vec<usize>),
 }
 
@@ -80,11 +78,10 @@ impl PartRows {
 /// One activation matrix times one weight matrix.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Index of the product that it is a part of.
+    /// Index of the matmul that it is a part of.
     pub(super) product: usize,
     /// Which of its weight matrices.
     pub(super) matrix: [usize; 2],
-    /// Which of its rows.
     pub(super) rows: PartRows,
 }
 
@@ -95,10 +92,10 @@ pub(super) struct Batch<'e, 'a> {
     most: BatchLimits,
     /// What it holds now.
     held: BatchLimits,
-    /// Weight matrices of this batch, by product and index.
+    /// Weight matrices of this batch, by matmul and index.
     loaded: HashMap<(usize, [usize; 2]), Arc<PackedMatrix>>,
     rows: Vec<(RowsKey, PreparedRows<'a>)>,
-    /// With its weights and the index of its rows.
+    /// Parts, with their weights and the index of their rows.
     parts: Vec<(Part, Arc<PackedMatrix>, usize)>,
 }
 
@@ -115,7 +112,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         }
     }
 
-    /// Adds a part; computes what it has before, if that and the part would be too much.
+    /// Adds a part. First computes the present parts, if both together would exceed the limits.
     pub(super) fn push(
         &mut self,
         products: &mut [MulMat<'a>],
@@ -145,7 +142,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         Ok(())
     }
 
-    /// What the batch would hold for this part, whose rows it may have.
+    /// What the batch would hold in addition for this part, whose rows it has if `has_rows`.
     fn held_by(&self, product: &MulMat<'_>, part: &Part, has_rows: bool) -> BatchLimits {
         let Shape { n, k, .. } = product.offload.shape;
         let is_held =
@@ -161,7 +158,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         }
     }
 
-    /// The rows that a part reads.
+    /// Prepares the rows that a part reads.
     fn prepare(&self, product: &MulMat<'a>, part: &Part) -> Result<PreparedRows<'a>, MulMatError> {
         let k = product.offload.shape.k;
         let rows = match &part.rows {
@@ -183,7 +180,6 @@ impl<'e, 'a> Batch<'e, 'a> {
         PreparedRows::new(self.engine, self.scratch, precision, k, rows)
     }
 
-    /// Computes what it has.
     pub(super) fn flush(&mut self, products: &mut [MulMat<'a>]) -> Result<(), ListError> {
         let parts = std::mem::take(&mut self.parts);
         let rows = std::mem::take(&mut self.rows);
@@ -232,14 +228,14 @@ impl<'e, 'a> Batch<'e, 'a> {
         Ok(())
     }
 
-    /// Where each part's outputs go: runs of rows to where they belong. Those of one product come
-    /// in their order.
+    /// Returns the memory for each part's outputs: for runs of rows it is in the node's output. The
+    /// runs of one matmul come in order.
     fn outputs<'p>(
         &self,
         products: &'p mut [MulMat<'a>],
         parts: &[(Part, Arc<PackedMatrix>, usize)],
     ) -> Result<Vec<NodeOutput<'p>>, ListError> {
-        // What is left of each product's output, and from which element on.
+        // The rest of each matmul's output, and the index of its first element.
         let outputs = products.iter_mut();
         let mut left: Vec<_> = outputs
             .map(|product| (0, product.out.values_mut()))
@@ -267,7 +263,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         each.collect()
     }
 
-    /// Copies outputs to the rows where they belong.
+    /// Copies outputs to their rows of the node's output.
     fn scatter(
         &self,
         product: &mut MulMat<'_>,
@@ -284,7 +280,6 @@ impl<'e, 'a> Batch<'e, 'a> {
         Ok(())
     }
 
-    /// The packed weights of a part.
     fn weights(
         &mut self,
         product: &MulMat<'_>,
@@ -300,7 +295,7 @@ impl<'e, 'a> Batch<'e, 'a> {
             }
             let matrix = Matrix::new(product.decoder, &product.weights, [n, k], part.matrix)
                 .ok_or(MulMatError::Data("weights"))?;
-            // They can be read again where they lie.
+            // The original is not kept, as it can be read again in place.
             pack::load_matrix(self.engine, product.offload.precision, &matrix, false)
         };
         let StoredWeights { operand, address } = product.stored;
@@ -339,8 +334,8 @@ impl RowsKey {
     }
 }
 
-/// Holds the outputs of a part against what the CPU makes of its weights, if that is asked for: as
-/// they are now, or where they cannot be read in place, as they were in the model file.
+/// Compares the outputs of a part with the CPU's, if the matmul is verified: with the current
+/// weights or, if these cannot be read in place, with those of the model file.
 fn verify(product: &mut MulMat<'_>, part: &Part, packed: &PackedMatrix) -> Result<(), MulMatError> {
     let Some(mut errors) = product.errors else {
         return Ok(());

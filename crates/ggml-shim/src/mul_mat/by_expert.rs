@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One `MUL_MAT_ID`: a product in which each row chooses its weight matrices,
-//! the experts.
+//! One `MUL_MAT_ID`: a matmul in which each row chooses its weight matrices, the experts.
 //!
 //! ```text
 //! weights      [K, N, experts]
@@ -17,7 +16,7 @@ use super::operands::MulMat;
 use crate::mul_mat_error::MulMatError;
 use crate::supports::ExpertChoice;
 
-/// A part for each expert that a row of `product` chose; `index` is the product's.
+/// Returns a part for each expert that a row of `product` chose; `index` is that of `product`.
 pub(super) fn parts(
     product: &MulMat<'_>,
     index: usize,

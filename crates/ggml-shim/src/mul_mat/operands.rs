@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A product of ggml: its operands, and which rows meet which weights.
+//! A matmul of ggml: its operands, and the rows that each weight matrix multiplies.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,33 +19,29 @@ use crate::verify::OutputErrors;
 /// A weight tensor and its address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredWeights {
-    /// Format, dimensions and strides.
     pub(crate) operand: TensorDescriptor,
-    /// Address of its first byte.
     pub(crate) address: usize,
 }
 
-/// Where packed weights stay for later products.
+/// Where packed weights stay for later matmuls.
 #[derive(Debug, Clone)]
 pub(crate) struct KeptWeights {
     /// The table of their buffer.
     pub(crate) residents: Arc<ResidentMatrices<PackedMatrix>>,
-    /// What was decided about them, to count those that become resident.
+    /// The decision about them, to count matrices that become resident.
     pub(crate) decision: Option<Arc<WeightDecision>>,
 }
 
-/// A product and its data.
+/// A matmul and its data.
 #[derive(Debug)]
 pub(crate) struct MulMat<'a> {
-    /// Precision and size of the product.
     pub(crate) offload: Offload,
-    /// Decodes the weights.
     pub(crate) decoder: Decoder,
-    /// src0; without bytes, if they are there in packed form only.
+    /// src0; without bytes if only its packed form exists.
     pub(crate) weights: TensorBytes<'a>,
-    /// Where and what src0 is, for the table of packed weights.
+    /// Description and address of src0, for the table of packed weights.
     pub(crate) stored: StoredWeights,
-    /// That table; without it weights are packed for this product only.
+    /// That table; without it weights are packed for this matmul only.
     pub(crate) kept: Option<KeptWeights>,
     /// src1.
     pub(crate) activations: TensorBytes<'a>,
@@ -53,7 +49,7 @@ pub(crate) struct MulMat<'a> {
     pub(crate) ids: Option<TensorBytes<'a>>,
     /// dst: `outputs()` numbers.
     pub(crate) out: NodeOutput<'a>,
-    /// How far its outputs are from the CPU's, if it is computed again.
+    /// Errors of its outputs against the CPU's, if it is verified.
     pub(crate) errors: Option<OutputErrors>,
 }
 
@@ -67,7 +63,7 @@ impl<'a> MulMat<'a> {
         <[f32]>::ref_from_bytes(self.activations.row(index)?).ok()
     }
 
-    /// The activations of such rows of one weight matrix, if they lie next to each other.
+    /// The activations of rows of one weight matrix, if they are contiguous.
     pub(super) fn activation_run(&self, rows: &Range<usize>) -> Option<&'a [f32]> {
         let m = self.offload.shape.m;
         let is_dense = rows.len() == m || self.activations.nb[2] == m * self.activations.row_bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Activation rows as the engine takes them, and what is done to outputs because of that.
+//! Activation rows in the engine's form, and the correction of outputs that this requires.
 
 use std::borrow::Cow;
 
@@ -11,63 +11,63 @@ use rayon::prelude::*;
 use crate::mul_mat_error::MulMatError;
 use crate::quants::{self, RowCorrection};
 
-/// Memory for rows of later products.
+/// Memory for rows of later matmuls.
 #[derive(Debug, Default)]
 pub(crate) struct RowScratch {
-    /// Of rows in FP16.
+    /// For rows in FP16.
     pub(super) halves: Scratch<f16>,
-    /// Of rows that are not next to each other in memory, and of such outputs.
+    /// For rows that are not contiguous, and for their outputs.
     pub(super) floats: Scratch<f32>,
 }
 
 impl RowScratch {
-    /// Memory for outputs that are set aside.
+    /// Takes memory for outputs that are set aside.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no memory.
     pub(crate) fn aside(&self, outputs: usize) -> Result<Vec<f32>, MulMatError> {
         Ok(self.floats.take(outputs)?)
     }
 
-    /// Keeps such memory for later ones.
+    /// Keeps such memory for later calls.
     pub(crate) fn put_aside(&self, outputs: Vec<f32>) {
         self.floats.put(outputs);
     }
 
-    /// Memory for numbers in FP16.
+    /// Takes memory for numbers in FP16.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no memory.
     pub(crate) fn take_halves(&self, len: usize) -> Result<Vec<f16>, MulMatError> {
         Ok(self.halves.take(len)?)
     }
 
-    /// Keeps such memory for later ones.
+    /// Keeps such memory for later calls.
     pub(crate) fn put_halves(&self, halves: Vec<f16>) {
         self.halves.put(halves);
     }
 }
 
-/// Activations in the form that their weights are multiplied with.
+/// Activations in the form that the engine multiplies.
 #[derive(Debug)]
 enum EngineRows<'a> {
     /// For FP16 weights.
     Halves(Vec<f16>),
-    /// For quantised weights; the engine quantises them as those were.
+    /// For quantised weights; the engine quantises the activations in the same way.
     Floats(Cow<'a, [f32]>),
 }
 
-/// Activations that are ready, and what outputs are to be mended by.
+/// Prepared activations, and the corrections of their outputs.
 #[derive(Debug)]
 pub(super) struct PreparedRows<'a> {
     rows: EngineRows<'a>,
-    /// For each row; none for rows that the engine quantises, which makes the outputs of
-    /// bad ones NaN by itself.
+    /// One for each row; empty for rows that the engine quantises, since that itself makes the
+    /// outputs of bad rows NaN.
     mends: Vec<RowCorrection>,
 }
 
 impl<'a> PreparedRows<'a> {
-    /// Rounds rows of `k` elements where weights in `precision` want them in FP16.
+    /// Rounds rows of `k` elements to FP16, if weights in `precision` need that.
     ///
     /// # Errors
     /// There is no memory for them.
@@ -102,7 +102,7 @@ impl<'a> PreparedRows<'a> {
         })
     }
 
-    /// As the engine takes them.
+    /// The activations for a call of the engine.
     pub(super) fn activations(&self) -> Activations<'_> {
         match &self.rows {
             EngineRows::Halves(halves) => halves.into(),
@@ -110,7 +110,7 @@ impl<'a> PreparedRows<'a> {
         }
     }
 
-    /// Makes outputs, in rows of `n`, what they are of the rows before they were prepared. `columns`
+    /// Corrects outputs, in rows of `n`, to those of the rows before they were prepared. `columns`
     /// are the factors of the weights' rows, if there are any.
     pub(super) fn mend(&self, columns: &[f32], n: usize, out: &mut [f32]) {
         for (mend, outputs) in self.mends.iter().zip(out.chunks_exact_mut(n)) {
@@ -118,7 +118,7 @@ impl<'a> PreparedRows<'a> {
         }
     }
 
-    /// Keeps their memory for later ones.
+    /// Keeps their memory for later calls.
     pub(super) fn recycle(self, scratch: &RowScratch) {
         match self.rows {
             EngineRows::Halves(halves) => scratch.halves.put(halves),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Strides, broadcasts, lists and bad numbers, on the software model.
+//! Tests of strides, broadcasts, lists and bad numbers, on the software model.
 
 mod by_expert;
 mod formats;
@@ -57,7 +57,7 @@ fn stored(id: u32, ne: [usize; 4], nb: [usize; 4], bytes: &[u8]) -> StoredWeight
     }
 }
 
-/// The definition: ggml's picture in `supports.rs`, element by element.
+/// The definition, element by element: ggml's picture in `supports.rs`.
 fn reference(
     shape: Shape,
     weights: impl Fn([usize; 4]) -> f32,
@@ -223,8 +223,8 @@ fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> Mu
     }
 }
 
-/// A step of the quantised weights and activations of [`q8_0`], times the depth and the largest
-/// activation or weight: how far an output may be off.
+/// Largest error of an output of [`q8_0`]: a step of the quantised weights and activations, times
+/// the depth and the largest activation or weight.
 const Q8_0_BOUND: f32 = 32.0 * (6.0 / 127.0 * 3.0 + 3.0 / 127.0 * 6.0);
 
 fn assert_close(out: &[f32], expected: &[f32]) {
@@ -238,8 +238,8 @@ fn halved_weight(index: [usize; 4]) -> f32 {
     weight(index) / 2.0
 }
 
-/// Nobody tells the backend of what a program writes by hand: weights are packed once, and the check
-/// reads them anew.
+/// The backend does not notice what a program writes by itself: weights are packed once, and
+/// verifying reads them again.
 #[test]
 fn weights_are_packed_once_and_changes_are_seen_by_the_check() {
     let kept = kept();
@@ -268,7 +268,7 @@ fn weights_are_packed_once_and_changes_are_seen_by_the_check() {
     assert!(error < 1e-2, "{error}");
 }
 
-/// As for weights that the CPU has rearranged.
+/// Like weights that the CPU has rearranged.
 #[test]
 fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
     let kept = kept();
@@ -292,8 +292,8 @@ fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
     assert!(matches!(error, MulMatError::NotPacked), "{error}");
 }
 
-/// Several weights meet the same activations: these are packed once, and each product is what it is
-/// alone.
+/// Several weights multiply the same activations: these are packed once, and each result is the
+/// same as alone.
 #[test]
 fn products_of_a_list_share_their_activations() {
     const K: usize = 2048;
@@ -350,7 +350,7 @@ fn products_of_a_list_share_their_activations() {
             after.bytes_to_device - before.bytes_to_device
         };
         let mut alone = vec![vec![0.0; M * 32]; 3];
-        // Packs the weights, and makes the programs.
+        // The first call packs the weights and makes the programs.
         let mut all = |together: bool, outs: &mut [Vec<f32>]| match together {
             true => multiply(0..3, outs),
             false => (0..3)

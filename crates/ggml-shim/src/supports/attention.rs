@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which attention runs on the NPU: as for products, a pure function of shapes, types and places.
+//! Which attention runs on the NPU: like for matmuls, a pure function of shapes, types and places.
 //!
-//! ggml's `FLASH_ATTN_EXT` in its own terms (`ne`, fastest dimension first):
+//! ggml's `FLASH_ATTN_EXT` with ggml's dimensions (`ne`, fastest first):
 //!
 //! ```text
 //! queries  [D,  rows, heads,    streams]   F32
@@ -15,7 +15,7 @@
 //! output = sum over n of exp(s[n]) * v[n] / (sum over n of exp(s[n]) + exp(sink(head)))
 //! ```
 //!
-//! A row of which the mask leaves no key gives zeros.
+//! A row whose keys are all masked gives zeros.
 
 use npu_matmul::attention::AttentionBatch;
 use npu_offload::{AttentionChoice, AttentionSize, FormatClass, OffloadRules};
@@ -27,7 +27,7 @@ use crate::reason::DeclineReason;
 /// Longest head: DeepSeek's, 512 compressed channels and 64 with positions.
 const LONGEST_HEAD: usize = 576;
 
-/// All that the decision depends on.
+/// The data that the decision depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct AttentionQuery {
     /// ggml's src0.
@@ -42,31 +42,31 @@ pub(crate) struct AttentionQuery {
     pub(crate) sinks: Option<TensorDescriptor>,
     /// ggml's dst.
     pub(crate) output: TensorDescriptor,
-    /// Scale, ALiBi and cap.
+    /// Scale, ALiBi bias and softcap.
     pub(crate) params: AttentionParams,
     /// Whether all operands lie in plain memory, or nowhere yet.
     pub(crate) is_readable: bool,
-    /// Whether it has an operand that none of the above is.
+    /// Whether it has any other operand.
     pub(crate) has_more: bool,
 }
 
-/// Numbers of an attention.
+/// Parameters of attention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct AttentionParams {
-    /// Factor of the products of queries and keys.
+    /// Factor of the dot products of queries and keys.
     pub(crate) scale: f32,
-    /// Largest slope exponent of ALiBi, which makes each head's slope; 0 for slopes of 1.
+    /// Largest slope exponent of ALiBi, which determines each head's slope; 0 for slopes of 1.
     pub(crate) max_bias: f32,
     /// Bound of the scores; 0 for none.
     pub(crate) softcap: f32,
 }
 
-/// Dimensions of an attention, see the module's picture. None is zero.
+/// Dimensions of attention, see the module's picture. None is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AttentionShape {
     /// Queries of one head of one stream.
     pub(crate) rows: usize,
-    /// Keys that each of them meets, masked ones too.
+    /// Keys of each query, including masked ones.
     pub(crate) keys: usize,
     /// Heads of the queries.
     pub(crate) heads: usize,
@@ -83,7 +83,7 @@ pub(crate) struct AttentionShape {
 }
 
 impl AttentionShape {
-    /// One stream of it, for the engine.
+    /// Sizes of one stream, for the engine.
     pub(crate) const fn batch(&self) -> AttentionBatch {
         let [head_dim, value_dim] = self.head;
         AttentionBatch {
@@ -103,10 +103,10 @@ impl AttentionShape {
     }
 }
 
-/// Decides about attention that ggml asks for.
+/// Decides about attention that ggml asks about.
 ///
 /// # Errors
-/// The reason for which it stays with the CPU.
+/// The reason why it stays on the CPU.
 pub(crate) fn decide_attention(
     query: &AttentionQuery,
     rules: &OffloadRules,
@@ -126,10 +126,10 @@ pub(crate) fn decide_attention(
     }
 }
 
-/// Whether attention can be computed at all, whatever it is worth: what `graph_compute` relies on.
+/// Whether attention can be computed at all, whatever its gain. `graph_compute` relies on it.
 ///
 /// # Errors
-/// The reason for which it cannot.
+/// The reason why it cannot.
 pub(crate) fn attention_shape(query: &AttentionQuery) -> Result<AttentionShape, DeclineReason> {
     if query.has_more || !query.params.are_finite() {
         return Err(DeclineReason::AttentionKind);
@@ -214,8 +214,9 @@ impl AttentionParams {
             .all(|number| number.is_finite())
     }
 
-    /// The slope of each head, by which its mask is multiplied: ALiBi's, a geometric sequence over
-    /// the heads up to a power of two, and between its terms for the heads above; `None` if all are 1.
+    /// The slope of each head, by which its mask is multiplied; `None` if all are 1. ALiBi's slopes
+    /// are a geometric sequence over the heads up to a power of two; the heads above take the terms
+    /// between.
     pub(crate) fn slopes(self, heads: usize) -> Option<Vec<f32>> {
         if self.max_bias <= 0.0 {
             return None;

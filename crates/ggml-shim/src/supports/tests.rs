@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One good product, and what makes it none.
+//! Tests with one good matmul, and changes for which it is declined.
 
 pub(crate) mod attention;
 
@@ -25,7 +25,7 @@ pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> TensorDescriptor {
     }
 }
 
-/// A product that is offloaded, `m` x `k` times `k` x `n`.
+/// A matmul that is offloaded, `m` x `k` times `k` x `n`.
 pub(crate) fn product(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
     MulMatQuery {
         weights: packed(weights, [k, n, 1, 1]),
@@ -38,7 +38,7 @@ pub(crate) fn product(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
     }
 }
 
-/// Offloads from `min_m` rows on.
+/// Rules that offload from `min_m` rows on.
 pub(crate) fn policy(min_m: usize) -> OffloadRules {
     let mut rules = OffloadRules::new(PlanTarget::at_clock(600_000_000));
     rules.min_rows = Some(min_m);
@@ -98,7 +98,7 @@ fn strided_rows_are_read_where_they_lie() {
     assert!(decide(&asked, &policy(MIN_M)).is_ok());
 }
 
-/// Each line: what is changed in a good product, and why it is declined.
+/// Each line: a change of a good matmul, and the reason why it is declined.
 #[test]
 fn each_reason_to_decline() {
     type Change = fn(&mut MulMatQuery);
@@ -182,7 +182,7 @@ fn int8_wants_some_outputs_and_whole_blocks() {
     );
     let mut int8 = policy(1);
     int8.choice = PrecisionChoice::Always(ComputeType::Int8Hadamard);
-    // In whole blocks.
+    // The largest K in whole blocks.
     let deepest = i64::try_from(INT8_K_MAX / 32 * 32).unwrap();
     assert!(decide(&product(Q8_0, 64, 64, deepest), &int8).is_ok());
     assert_eq!(
@@ -191,7 +191,8 @@ fn int8_wants_some_outputs_and_whole_blocks() {
     );
 }
 
-/// The rotations of a quantised KV cache: asked before they are allocated, with heads as rows.
+/// The rotations of a quantised KV cache: llama.cpp asks about them before they are allocated, with
+/// heads as rows.
 #[test]
 fn inputs_of_a_graph_are_no_weights() {
     let mut asked = product(type_id::F32, 2048, 64, 64);
@@ -200,7 +201,7 @@ fn inputs_of_a_graph_are_no_weights() {
     assert_eq!(decide(&asked, &policy(4)), Err(DeclineReason::Input));
 }
 
-/// Keys of `kv_heads` in a cache times the queries of as many groups of `heads` in all.
+/// Keys of `kv_heads` heads in a cache, times the queries of `heads` heads.
 fn scores(rows: i64, keys: i64, head: i64, [heads, kv_heads]: [i64; 2]) -> MulMatQuery {
     MulMatQuery {
         weights: packed(type_id::F16, [head, keys, kv_heads, 1]),
@@ -212,7 +213,7 @@ fn scores(rows: i64, keys: i64, head: i64, [heads, kv_heads]: [i64; 2]) -> MulMa
     }
 }
 
-/// Each line: what is changed in a product of attention that pays, and why it is declined.
+/// Each line: a change of a matmul of attention that gains, and the reason why it is declined.
 #[test]
 fn products_of_attention_are_offloaded_where_they_pay_and_else_declined_by_name() {
     type Change = fn(&mut MulMatQuery, &mut OffloadRules);
@@ -279,7 +280,7 @@ fn weights_with_which_the_npu_loses_are_declined_and_not_stored() {
     }
     assert_eq!(decide(&small, &auto), Err(DeclineReason::Slower));
     assert_eq!(storable(&small.weights, &auto), Err(DeclineReason::Slower));
-    // The user has the last word.
+    // The user's choice takes precedence.
     assert!(decide(&small, &policy(1)).is_ok() && storable(&small.weights, &policy(1)).is_ok());
 }
 
@@ -288,7 +289,7 @@ fn what_is_worth_nothing_is_still_computable() {
     assert!(computable(&product(Q8_0, 1, 1, 32), &policy(1)).is_ok());
 }
 
-/// 8 experts of which each of `tokens` tokens uses 2.
+/// A matmul with 8 experts, of which each of `tokens` tokens uses 2.
 pub(crate) fn by_expert(weights: u32, tokens: i64, given: i64, n: i64, k: i64) -> MulMatQuery {
     MulMatQuery {
         weights: packed(weights, [k, n, 8, 1]),

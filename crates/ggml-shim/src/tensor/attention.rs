@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attention: what it is, and its data.
+//! Reads attention nodes and their data.
 
 use super::memory::Footprint;
 use crate::abi::flash_attn;
@@ -9,7 +9,7 @@ use crate::node_output::NodeOutput;
 use crate::supports::{AttentionParams, AttentionQuery, AttentionShape};
 use crate::tensor_bytes::TensorBytes;
 
-/// What the attention `node` is; `None` if queries, keys or values are missing.
+/// Returns the query for the attention `node`; `None` if queries, keys or values are missing.
 pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
     let operands: Vec<_> = node.operands().collect();
     let [queries, keys, values, mask, sinks] =
@@ -35,13 +35,13 @@ pub(super) fn query(node: HostTensor<'_>) -> Option<AttentionQuery> {
     })
 }
 
-/// The data of the attention `node`; `None` if it is missing, or the output overlaps an operand. With
-/// memory `aside` for its outputs, its own is not touched.
+/// Returns the data of the attention `node`; `None` if it is missing, or the output overlaps an
+/// operand. With memory `aside` for its outputs, the node's own is not touched.
 ///
 /// # Safety
-/// [`super::classify`] gave the attention that `shape` was computed from, and [`Footprint::of`] this
-/// `footprint`; the node and its operands are allocated, and during `'a` nobody else writes to any of
-/// them, nor reads the output unless outputs are set aside.
+/// [`super::classify`] returned the attention that `shape` was computed from, and [`Footprint::of`]
+/// this `footprint`; the node and its operands are allocated, and during `'a` nobody else writes to
+/// any of them, nor reads the output unless outputs are set aside.
 pub(crate) unsafe fn attention_data<'a>(
     node: HostTensor<'a>,
     (shape, params): (AttentionShape, AttentionParams),

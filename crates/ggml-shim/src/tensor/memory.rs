@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which memory a node reads and writes.
+//! The memory that a node reads and writes.
 
 use std::ops::Range;
 
@@ -8,13 +8,13 @@ use crate::host_tensor::HostTensor;
 /// The addresses that a node reads and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Footprint {
-    /// Of each operand.
+    /// Addresses of each operand.
     pub(super) reads: Vec<Range<usize>>,
     pub(super) writes: Range<usize>,
 }
 
 impl Footprint {
-    /// Of `node`; `None` if it or an operand has no data.
+    /// Returns the addresses of `node`; `None` if it or an operand has no data.
     pub(crate) fn of(node: HostTensor<'_>) -> Option<Self> {
         let operands = node.operands().flatten();
         Some(Self {
@@ -40,7 +40,7 @@ impl Footprint {
     }
 }
 
-/// Whether two ranges of addresses have one in common.
+/// Whether two ranges of addresses overlap.
 pub(crate) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }

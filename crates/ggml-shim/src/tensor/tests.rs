@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tensors as llama.cpp and test-backend-ops build them, against a host of a
-//! few lines.
+//! Tests with tensors like those of llama.cpp and test-backend-ops, on a small fake host.
 
 mod attention;
 
@@ -22,7 +21,7 @@ const MUL_MAT: u32 = 29;
 const VIEW: u32 = 36;
 const ADD: u32 = 2;
 
-/// Its address is that of plain memory's buffer type.
+/// Its address stands for the buffer type of plain memory.
 static PLAIN: u8 = 0;
 
 fn plain_type() -> *mut BufferType {
@@ -71,7 +70,7 @@ pub(crate) fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {
     }
 }
 
-/// `weights` times 64 rows of F32 activations.
+/// Classifies `weights` times 64 rows of F32 activations.
 fn classify_product(weights: &mut Tensor) -> MulMatQuery {
     let (k, n) = (weights.ne[0], weights.ne[1]);
     let mut activations = tensor(type_id::F32, [k, 64, 1, 1]);
@@ -93,7 +92,7 @@ fn decide(weights: &mut Tensor) -> Result<ComputeType, DeclineReason> {
 
 const SHAPE: [i64; 4] = [64, 96, 1, 1];
 
-/// Where weights of that type lie.
+/// Location of weights in such a buffer.
 fn place_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> WeightLocation {
     let mut buffer = buffer(buffer_type, usage, size);
     let mut weights = tensor(Q8_0, SHAPE);
@@ -140,7 +139,7 @@ fn an_input_of_a_graph_is_no_weights_nor_is_a_view_of_one() {
 #[test]
 fn rows_of_what_is_viewed_are_seen_where_they_are_longer() {
     let host = fake_host();
-    // Two tokens of 32 heads, as they were computed and head by head.
+    // Two tokens of 32 heads, as they were computed, and head by head.
     let mut computed = tensor(type_id::F32, [64 * 32, 2, 1, 1]);
     computed.op = ADD;
     let mut heads = tensor(type_id::F32, [64, 32, 2, 1]);
@@ -149,7 +148,7 @@ fn rows_of_what_is_viewed_are_seen_where_they_are_longer() {
     assert_eq!(rows(&heads), None);
     heads.view_src = &raw mut computed;
     assert_eq!(rows(&heads), Some(2));
-    // Patches that are merged into longer rows, and memory that the program gave.
+    // Patches that are merged into longer rows, and memory that the program provides.
     computed.ne = [16, 256, 1, 1];
     heads.view_src = &raw mut computed;
     assert_eq!(rows(&heads), None);
@@ -198,7 +197,7 @@ fn views_of_a_kv_cache_are_no_weights() {
     keys.view_src = &raw mut cache;
     assert_eq!(classify_product(&mut keys).origin, WeightOrigin::Cache);
     assert_eq!(decide(&mut keys), Ok(ComputeType::Fp16));
-    // Nor is any other tensor there.
+    // Other tensors there are not weights either.
     let mut scratch = tensor(type_id::F16, SHAPE);
     scratch.buffer = cache.buffer;
     assert_eq!(decide(&mut scratch), Err(DeclineReason::Elsewhere));
@@ -237,8 +236,8 @@ fn stored_tensors_and_views_need_no_work_and_the_rest_is_not_ours() {
     assert!(matches!(found, GraphNode::Other));
 }
 
-/// A product of 2 rows with its data in one array: weights, activations,
-/// output at the given places (in elements of f32).
+/// Runs `body` with a matmul of 2 rows and its data in one array: weights, activations and output
+/// at these places (in elements of f32).
 fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) -> Option<T> {
     let mut array = vec![1.0_f32; 512];
     let mut weights = tensor(type_id::F16, [64, 4, 1, 1]);
@@ -259,8 +258,8 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     let host = fake_host();
     let output = host_tensor(&host, &output);
     let footprint = Footprint::of(output)?;
-    // SAFETY: the array lives until the end of this function, each tensor lies within the array, and
-    // nobody else accesses it.
+    // SAFETY: the array lives until the end of this function, each tensor lies within the array,
+    // and nobody else accesses it.
     let product = unsafe { product_data(output, offload, &footprint, None) };
     product.map(|mut product| body(&mut product))
 }
@@ -290,8 +289,8 @@ fn an_output_over_an_operand_is_refused() {
     assert!(with_array([8, 136, 0], |_| ()).is_some());
 }
 
-/// Query and key of a layer are biased, normed by head and rotated before the value's product comes;
-/// sums of two products, and norms of whole rows, come behind the last one of a layer.
+/// Query and key of a layer are biased, normed by head and rotated before the value's matmul. Sums
+/// of two matmuls, and norms of whole rows, come after the last matmul of a layer.
 #[test]
 fn operations_on_a_products_rows_are_told_from_others() {
     const ROPE: u32 = 50;
@@ -341,13 +340,13 @@ fn operations_on_a_products_rows_are_told_from_others() {
         whole,
         &[&mut bias, &mut positions]
     )));
-    // Nor does a chain without end keep anybody.
+    // An endless chain is not followed for ever.
     let at = &raw mut rotated;
     rotated.src[0] = at;
     assert!(!is_row_op(&rotated));
 }
 
-/// Orders matter where one product writes what the other touches, and nowhere else.
+/// The order matters only if one matmul writes what the other reads or writes.
 #[test]
 fn products_depend_on_each_other_by_what_they_write() {
     let product = |reads: [Range<usize>; 2], writes: Range<usize>| {
@@ -362,10 +361,10 @@ fn products_depend_on_each_other_by_what_they_write() {
         let second = product(reads, writes);
         (second.needs(&first), second.overwrites(&first))
     };
-    // Of the same activations, and of the same weights.
+    // With the same activations, and with the same weights.
     assert_eq!(follows([100..200, 200..300], 500..600), (false, false));
     assert_eq!(follows([0..100, 600..700], 300..400), (false, false));
-    // It reads what the first writes, writes what that reads, or writes the same.
+    // It reads what the first writes, writes what the first reads, or writes the same.
     assert_eq!(follows([100..200, 499..510], 600..700), (true, false));
     assert_eq!(follows([100..200, 600..700], 299..310), (false, true));
     assert_eq!(follows([100..200, 600..700], 99..110), (false, true));

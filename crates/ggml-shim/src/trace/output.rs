@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a trace: this process's alone.
+//! The file of a trace, which only this process writes.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// What stands for the number of the process in the name of a file.
+/// Placeholder for the number of the process in a file name.
 const PROCESS: &str = "%p";
 
-/// An open file with a lock on it, which the kernel takes back when the process
-/// ends in whatever way, and so do the children that it has by fork alone.
+/// An open file with a lock on it. The kernel releases the lock when the process has ended in any
+/// way, and so have its children that only forked.
 #[derive(Debug)]
 pub(crate) struct TraceFile {
     file: File,
     path: PathBuf,
-    /// Not a device or a pipe.
+    /// Whether it is neither a device nor a pipe.
     is_file: bool,
 }
 
 impl TraceFile {
-    /// Opens `path`, in which `%p` stands for the number of the process, and
-    /// leaves what is in it.
+    /// Opens `path`, in which `%p` stands for the number of the process, and leaves its contents.
     ///
     /// # Errors
     /// The file cannot be written, or another process (or another trace of this
@@ -32,13 +31,13 @@ impl TraceFile {
             None => path.to_owned(),
         };
         let mut options = OpenOptions::new();
-        // Not before it is locked: until then its contents are somebody's.
+        // Not before it is locked: until then the contents may belong to another process.
         let file = options
             .write(true)
             .create(true)
             .truncate(false)
             .open(&path)?;
-        // A device or a pipe has nothing to lose, and may be anybody's.
+        // A device or a pipe has nothing to lose, and others may use it too.
         let is_file = file.metadata()?.is_file();
         if is_file {
             lock(&file)?;
@@ -50,10 +49,10 @@ impl TraceFile {
         })
     }
 
-    /// Removes what an earlier process has left in it.
+    /// Removes the contents that an earlier process left.
     ///
     /// # Errors
-    /// The file system's.
+    /// An error of the file system.
     pub(crate) fn clear(&self) -> io::Result<()> {
         if self.is_file { self.cut(0) } else { Ok(()) }
     }
@@ -63,18 +62,16 @@ impl TraceFile {
         &self.path
     }
 
-    /// Writes all of `bytes` from `offset` on.
     pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
     }
 
-    /// Ends the file at `len` bytes.
     pub(crate) fn cut(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }
 }
 
-/// Takes `file` for this process.
+/// Locks `file` for this process.
 fn lock(file: &File) -> io::Result<()> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(io::Error::new(
@@ -84,7 +81,7 @@ fn lock(file: &File) -> io::Result<()> {
                  writes a file of its own"
             ),
         )),
-        // A file system without locks is no reason to trace nothing.
+        // Without locks in the file system the trace is written all the same.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Traces are read back as JSON.
+//! Tests that read traces back as JSON.
 
 use std::fs::{self, File};
 
 use super::*;
 
-/// A file that goes with it.
+/// A file that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -145,7 +145,7 @@ fn a_file_has_one_writer_at_a_time() {
         "{line}"
     );
     assert_eq!(of(&scratch.events(), "product").len(), 1);
-    // The next one begins anew.
+    // The next trace replaces it.
     first.finish(Vec::new);
     let _second = begin(&scratch);
     assert_eq!(of(&scratch.events(), "product").len(), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The order in which it is decided about weights.
+//! Tests of the order in which weights are decided about.
 
 use std::ptr;
 
@@ -15,7 +15,7 @@ use crate::supports::tests::packed;
 /// Bytes of each tensor.
 const BYTES: usize = 2 * 64 * 64;
 
-/// Buffers whose usage is told by the test.
+/// Buffers whose usage the test sets.
 struct Buffers(WeightBuffers);
 
 impl Buffers {
@@ -23,7 +23,7 @@ impl Buffers {
         Self(WeightBuffers::default())
     }
 
-    /// Another buffer, with tensors of these names.
+    /// Adds a buffer with tensors of these names.
     fn add(&self, order: WeightOrder, names: &[&str]) -> *mut Buffer {
         let mut entries = self.0.entries.write().unwrap();
         entries.made += 1;
@@ -90,7 +90,7 @@ fn a_table_of_embeddings_that_is_the_outputs_weight_too_comes_last() {
     let buffers = Buffers::new();
     buffers.add(WeightOrder::Plain, &["token_embd.weight", "b"]);
     assert_eq!(buffers.due(|_| true), ["b", "token_embd.weight"]);
-    // The CPU has rearranged it for products, and looks it up elsewhere.
+    // The CPU has rearranged it for matmuls, and looks rows up elsewhere.
     let buffers = Buffers::new();
     buffers.add(WeightOrder::Plain, &["token_embd.weight"]);
     buffers.add(WeightOrder::Rearranged, &["token_embd.weight", "c"]);
@@ -129,7 +129,7 @@ fn what_a_graph_writes_is_left_to_the_cpu_and_its_neighbours_are_not() {
     assert!(!entry.leave_written(&second));
     assert_eq!(b.refusal(), Some(LeftOnCpu::Written));
     assert!(a.is_yes() && c.is_yes());
-    // Also of what is decided later.
+    // That holds for later decisions too.
     let extent = |index: usize| buffer.addr() + index * BYTES..buffer.addr() + (index + 1) * BYTES;
     assert_eq!(
         [0, 1, 2].map(|index| entry.is_written(&extent(index))),

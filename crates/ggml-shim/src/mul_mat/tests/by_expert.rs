@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products whose rows choose their weights.
+//! Tests of matmuls whose rows choose their weights.
 
 use super::*;
 use crate::mul_mat::batch::MOST;
 use crate::supports::ExpertChoice;
 
-/// One expert in a batch, for its weights.
+/// Limits a batch to one expert, by its weights.
 const ONE: BatchLimits = BatchLimits { weights: 0, ..MOST };
-/// The same for its rows.
+/// Limits a batch to one expert, by its rows.
 const FEW_ROWS: BatchLimits = BatchLimits { rows: 0, ..MOST };
 
-/// Tokens that choose experts, element by element.
+/// Computes tokens that choose experts. Returns the outputs, and the definition element by element.
 fn run_by_expert(
     numbers: &[i32],
     [n, k, count]: [usize; 3],
@@ -24,7 +24,7 @@ fn run_by_expert(
     });
     let (activations, activations_nb) =
         lay_out([k, given, m, 1], [2, 1, 3], 0, f32::NAN, activation);
-    // As llama.cpp's top-k: a view of rows that are longer.
+    // Like llama.cpp's top-k: a view of longer rows.
     let (ids, ids_nb) = lay_out([used, m, 1, 1], [1, 2, 3], 2, -1, |[slot, token, ..]| {
         numbers[token * used + slot]
     });
@@ -70,7 +70,7 @@ fn run_by_expert(
     let mut products = [product];
     let computed = compute_within(&OPENED.engine, &SCRATCH, &mut products, most);
     computed.map_err(|ListError { error, .. }| error)?;
-    // Held against the experts that were asked for.
+    // Compared with the experts that the rows chose.
     let errors = products[0].errors.unwrap();
     let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
     assert_eq!((errors.differences, errors.outputs), (0.0, energy));

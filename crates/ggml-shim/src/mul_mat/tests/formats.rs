@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each number format in each precision.
+//! Tests of each number format in each precision.
 
 use super::*;
 use crate::types::tests::BF16;
 
-/// One row of weights of any size, in a format and precision: the product with
-/// ones.
+/// Multiplies one row of weights by ones, in a format and a precision.
 fn row_sum(id: u32, precision: ComputeType, row: &[u8], k: usize) -> Result<f32, String> {
     let activations = vec![1.0_f32; k];
     let mut out = [0.0];
@@ -43,7 +42,7 @@ fn row_sum(id: u32, precision: ComputeType, row: &[u8], k: usize) -> Result<f32,
     Ok(out[0])
 }
 
-/// FP16 alone would make an infinity or a zero of these.
+/// FP16 alone would turn these into an infinity or a zero.
 #[test]
 fn float_weights_beyond_fp16_are_scaled_exactly() {
     for size in [1.5e30_f32, 131_072.0, 1.0, 2e-6, 3e-30] {

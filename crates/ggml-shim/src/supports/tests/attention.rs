@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One good attention, and what makes it none.
+//! Tests with one good attention node, and changes for which it is declined.
 
 use npu_offload::AttentionChoice;
 
 use super::*;
 
-/// Attention that is offloaded: `rows` rows of 8 heads, which share 2 heads of keys and values of
-/// type `cache`, 256 of them.
+/// Attention that is offloaded: `rows` rows of 8 heads, which share 2 heads of 256 keys and values
+/// of type `cache`.
 pub(crate) fn attention(cache: u32, rows: i64) -> AttentionQuery {
     AttentionQuery {
         queries: packed(type_id::F32, [64, rows, 8, 1]),
@@ -43,7 +43,7 @@ fn attention_is_offloaded_from_as_many_rows_on_as_products() {
     assert_eq!(shape, expected);
     assert_eq!(shape.outputs(), 32 * 8 * 128);
     assert_eq!(decide(31, &policy(32)), Err(DeclineReason::AttentionRows));
-    // llama.cpp asks with one row whether the CPU has it.
+    // llama.cpp asks with one row whether the CPU computes attention.
     assert_eq!(decide(1, &policy(1)), Err(DeclineReason::AttentionRows));
     assert!(decide(2, &policy(1)).is_ok());
 }
@@ -78,8 +78,8 @@ fn keys_and_values_of_every_type_that_is_decoded() {
     }
 }
 
-/// Layouts as llama.cpp has them: heads of a token lie together, a cache is longer than what is
-/// used of it, and a mask is padded.
+/// Layouts of llama.cpp: heads of a token lie together, a cache is longer than its used part, and a
+/// mask is padded.
 #[test]
 fn strided_operands_are_read_where_they_lie() {
     let mut asked = attention(type_id::F16, 32);
@@ -104,7 +104,7 @@ fn streams_and_heads_are_shared() {
     assert!(decide_attention(&asked, &policy(32)).is_ok());
 }
 
-/// Each line: what is changed in a good attention, and why it is declined.
+/// Each line: a change of a good attention node, and the reason why it is declined.
 #[test]
 fn each_reason_to_decline_attention() {
     type Change = fn(&mut AttentionQuery);
@@ -209,7 +209,7 @@ fn dimensions_that_overflow_are_declined() {
     assert_eq!(attention_shape(&asked), Err(DeclineReason::Shape));
 }
 
-/// ALiBi's slopes for 8 heads are 2^-1 ... 2^-8 where the largest exponent is 8; the heads above a
+/// ALiBi's slopes for 8 heads are 2^-1 ... 2^-8 if the largest exponent is 8. The heads above a
 /// power of two take the terms between.
 #[test]
 fn slopes_are_a_geometric_sequence() {

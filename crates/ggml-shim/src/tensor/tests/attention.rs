@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attention as llama.cpp builds it: a view of the KV cache, and heads that lie side by side.
+//! Tests with attention like llama.cpp's: a view of the KV cache, and heads that lie side by side.
 
 use super::*;
 use crate::abi::Tensor;
@@ -8,8 +8,8 @@ use crate::supports::attention_shape;
 
 const FLASH_ATTN: u32 = 70;
 
-/// Four rows of two heads of 8 elements over six keys, with its data in one array from these places
-/// on (in elements of f32): queries, keys, values, mask, sinks, output.
+/// Four rows of two heads of 8 elements over six keys. Its data lies in one array at [`PLACES`] (in
+/// elements of f32): queries, keys, values, mask, sinks, output.
 struct Node {
     operands: [Tensor; 5],
     output: Tensor,
@@ -33,7 +33,7 @@ fn node() -> Node {
 }
 
 impl Node {
-    /// Its node, with these of its operands.
+    /// The node with these operands.
     fn with(&mut self, operands: &[usize]) -> &Tensor {
         for index in operands {
             self.output.src[*index] = &raw mut self.operands[*index];
@@ -90,7 +90,7 @@ fn what_later_versions_add_and_what_cannot_be_read_is_seen() {
     }
 }
 
-/// Looks at the data of [`node`], its operands and output at these places.
+/// Runs `body` with the data of [`node`], whose operands and output lie at these places.
 fn with_data<T>(places: [usize; 6], body: impl FnOnce(Attention<'_>) -> T) -> Option<T> {
     let mut array = vec![1.0_f32; 1024];
     let base = array.as_mut_ptr();
@@ -106,8 +106,8 @@ fn with_data<T>(places: [usize; 6], body: impl FnOnce(Attention<'_>) -> T) -> Op
     let node = host_tensor(&host, tensor);
     let footprint = Footprint::of(node)?;
     let numbers = (shape, query.params);
-    // SAFETY: the array lives until the end of this function, each tensor lies within it, and nobody
-    // else accesses it.
+    // SAFETY: the array lives until the end of this function, each tensor lies within it, and
+    // nobody else accesses it.
     let data = unsafe { super::super::attention::attention_data(node, numbers, &footprint, None) };
     data.map(body)
 }
