@@ -25,7 +25,7 @@ pub(crate) struct Monitor(BufReader<UnixStream>);
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     stream: BufReader<UnixStream>,
-    /// Its path in QEMU's object tree.
+    /// The controller's path in QEMU's object tree.
     controller: String,
 }
 

@@ -57,7 +57,7 @@ impl RegisterWindow {
     }
 
     pub(crate) fn get(&self, offset: u64) -> u32 {
-        // Windows lie in RAM, by the constants of `board`.
+        // The constants of `board` put all windows in RAM.
         self.ram.load(self.start + offset).unwrap_or_default()
     }
 

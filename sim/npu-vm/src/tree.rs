@@ -39,7 +39,7 @@ const VIRTIO_INTERRUPT: u32 = 16;
 /// Private interrupts of the timers: secure, not secure, virtual, hypervisor.
 const TIMERS: [u32; 4] = [13, 14, 11, 10];
 
-/// The UART's clock, and those of the NPU, which nothing reads.
+/// Frequency of the UART's clock, and of the NPU's, which nothing reads.
 const CLOCK_HZ: u32 = 24_000_000;
 /// Clocks that the NPU's driver asks for, and the IOMMU's.
 const NPU_CLOCKS: [&str; 4] = ["aclk", "hclk", "npu", "pclk"];

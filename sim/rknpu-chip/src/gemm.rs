@@ -31,7 +31,7 @@ use super::trap::Stop;
 use super::vector_loop::{self, Loop};
 use super::vectors::Vectors;
 
-/// Running sums of a pair of rows.
+/// Number of running sums of a pair of rows.
 pub(crate) const LANES: usize = 8;
 /// Products that a lane adds in float32.
 const LANE_PRODUCTS: usize = 8;

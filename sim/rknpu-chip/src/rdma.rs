@@ -34,7 +34,7 @@ impl EwLayout {
         })
     }
 
-    /// Reads `pixels` atoms of surface `c1`, from pixel `first` on.
+    /// Reads atoms of surface `c1` into `out`, from pixel `first` on.
     pub(crate) fn read(
         &self,
         dma: &Dma<'_>,

@@ -14,9 +14,9 @@ use rknpu_regcmd::{Block, Register, RegisterFile};
 
 use super::contested::FreshStages;
 
-/// Blocks with two groups; the PC has one.
+/// Number of blocks. All but the PC have two groups.
 const BLOCKS: usize = Block::ALL.len();
-/// Byte offset of a register in its page.
+/// Mask of a register's offset in its page.
 const PAGE_MASK: u16 = 0xfff;
 
 /// BS_CFG and BN_CFG with the stage and all its parts bypassed, and EW_CFG

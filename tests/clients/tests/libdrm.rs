@@ -17,7 +17,7 @@ const NAME: &str = "products_and_sharing_by_libdrm";
 /// Flags of Debian's headers and library.
 const LIBDRM: [&str; 2] = ["-I/usr/include/libdrm", "-ldrm"];
 
-/// A program that needs both.
+/// A program that needs headers and library.
 const PROGRAM: &str = "#include <xf86drm.h>\nint main(void) { return drmAvailable(); }\n";
 
 fn has_libdrm() -> bool {

@@ -163,7 +163,7 @@ fn memory_that_a_call_does_not_name_is_not_read() {
     refused("submit", |call| {
         let jobs = call.read(call.words[JOBS], 2 * JOB_BYTES).unwrap();
         let word = |at: usize| u64::from_le_bytes(jobs[at..at + 8].try_into().unwrap());
-        // Tasks and handles of both, and back again.
+        // Tasks and handles of both jobs, then the first tasks again.
         for at in [0, 16, 40, 56, 0] {
             let len = if at % 40 == 0 { TASK_BYTES } else { 4 };
             assert_eq!(call.read(word(at), len).unwrap(), vec![0; len as usize]);

@@ -19,7 +19,7 @@ use crate::words;
 use families::bytes;
 use families::{A, B, C, D};
 
-/// Page of the IOMMU: where buffer objects begin.
+/// Page size of the IOMMU: buffer objects begin at its multiples.
 const PAGE: u32 = 4096;
 /// Largest M, K and N that are tried.
 const SIZE_MAX: u32 = 20_000;

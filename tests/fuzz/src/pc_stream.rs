@@ -164,7 +164,7 @@ fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
             Operation::Reset => board.reset(),
         }
     }
-    // A core that hung starts nothing more. A write may have started it too.
+    // A core that hung starts nothing more. A write may also start a program.
     let ended_well = kicks.last().is_some_and(|(last, _)| last.completed);
     if !(ended_well && matches!(input.operations.last(), Some(Operation::Run { .. }))) {
         board.reset();

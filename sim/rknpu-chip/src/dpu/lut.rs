@@ -265,7 +265,7 @@ mod tests {
         lut.access(dpu::LutAccessCfg::from_bits(0x30000));
         lut.write(dpu::LutAccessData::from_bits(9));
         assert_eq!(config.look_up(&lut, 0), 9);
-        // Reading access writes nothing, and there is nothing behind the end.
+        // Writes with read access, or behind the end, do nothing.
         lut.access(dpu::LutAccessCfg::from_bits(0x10000));
         lut.write(dpu::LutAccessData::from_bits(1));
         assert_eq!(config.look_up(&lut, 0), 9);

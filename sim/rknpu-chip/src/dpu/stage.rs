@@ -99,7 +99,7 @@ pub(crate) enum Relu {
 }
 
 impl Relu {
-    /// From the bypass and enable bits and the compare register.
+    /// Decodes the bypass and enable bits and the compare register.
     pub(crate) fn new(bypass: u32, clip: u32, bound: u32) -> Self {
         match (bypass, clip) {
             (1, _) => Self::Off,

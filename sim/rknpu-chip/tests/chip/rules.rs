@@ -318,7 +318,7 @@ fn convolution() -> Vec<Case> {
         data_banks,
         ..int8()
     };
-    // Clamped strides of one row, and the integer formula for six.
+    // A matmul of `m` rows with a given surface stride.
     let rows = |m: u32, surf_stride: i32| ConvProgram {
         surf_stride,
         ..product(FP16_FP32, m, 128, 32)
