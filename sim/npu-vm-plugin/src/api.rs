@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The part of QEMU's plugin interface that is used, as `qemu-plugin.h` has
-//! it from QEMU 7.2 (version 1 of the interface) to 10.0 (version 4).
+//! The part of QEMU's plugin interface that this plugin uses, as
+//! `qemu-plugin.h` declares it from QEMU 7.2 (version 1 of the interface) to
+//! 10.0 (version 4).
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::{mem, ptr};
 
-/// What QEMU has since it asks for version 2 at least, 9.0.
+/// A function of QEMU 9.0 and later, which require at least version 2.
 const SINCE_2: &CStr = c"qemu_plugin_num_vcpus";
 
-/// The version since which `qemu_plugin_insn_data` copies.
+/// First version in which `qemu_plugin_insn_data` copies.
 const COPIES: c_int = 3;
 
 /// `qemu_plugin_id_t`.
@@ -20,7 +21,7 @@ pub(crate) const NO_REGISTERS: c_int = 0;
 /// `QEMU_PLUGIN_MEM_W`.
 pub(crate) const WRITES: c_int = 2;
 
-/// `qemu_info_t`, as far as it is read.
+/// The first fields of `qemu_info_t`.
 #[repr(C)]
 pub struct QemuInfo {
     _target: *const c_char,
@@ -47,7 +48,7 @@ pub(crate) struct HardwareAddress {
     _opaque: [u8; 0],
 }
 
-// SAFETY: the declarations are those of the header; in each version, but where
+// SAFETY: the declarations are those of the header, in every version except as
 // noted.
 unsafe extern "C" {
     pub(crate) fn qemu_plugin_register_vcpu_tb_trans_cb(
@@ -60,7 +61,7 @@ unsafe extern "C" {
         index: usize,
     ) -> *mut Instruction;
     pub(crate) fn qemu_plugin_insn_vaddr(instruction: *const Instruction) -> u64;
-    /// Before version 3 it has the first argument only, and returns the code's address.
+    /// Before version 3 it takes only `instruction`, and returns the code's address.
     fn qemu_plugin_insn_data(
         instruction: *const Instruction,
         out: *mut c_void,
@@ -77,37 +78,37 @@ unsafe extern "C" {
     pub(crate) fn qemu_plugin_hwaddr_phys_addr(place: *const HardwareAddress) -> u64;
 }
 
-// SAFETY: the C library has it, in all programs.
+// SAFETY: the C library of every program has it.
 unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// A version of the interface that the QEMU of this process takes, and in which
-/// all is there that is used.
+/// A version of the interface that the QEMU of this process accepts, and that
+/// has everything used here.
 pub(crate) fn version() -> c_int {
-    // SAFETY: the name is a string, and null stands for all that is loaded.
+    // SAFETY: the name is a string, and null stands for all loaded libraries.
     let found = unsafe { dlsym(ptr::null_mut(), SINCE_2.as_ptr()) };
     if found.is_null() { 1 } else { 2 }
 }
 
-/// An instruction's code, of a processor whose instructions have four bytes.
+/// The code of an instruction, on a processor with four-byte instructions.
 ///
 /// # Safety
-/// The instruction must be that of a block within its callback, and `version` this
-/// QEMU's.
+/// The instruction must belong to a block within its callback, and `version` must
+/// be this QEMU's.
 pub(crate) unsafe fn code(instruction: *const Instruction, version: c_int) -> u32 {
     type Pointer = unsafe extern "C" fn(*const Instruction) -> *const [u8; 4];
     type Copier = unsafe extern "C" fn(*const Instruction, *mut c_void, usize) -> usize;
     let mut code = [0; 4];
     if version < COPIES {
-        // SAFETY: so it was declared then.
+        // SAFETY: this is its declaration in those versions.
         let data = unsafe { mem::transmute::<Copier, Pointer>(qemu_plugin_insn_data) };
         // SAFETY: the caller's promise.
         let data = unsafe { data(instruction) };
-        // SAFETY: so many bytes are there, within the callback.
+        // SAFETY: four bytes are there, within the callback.
         code = unsafe { data.read() };
     } else {
-        // SAFETY: the caller's promise; at most so many bytes are written.
+        // SAFETY: the caller's promise; at most four bytes are written.
         unsafe { qemu_plugin_insn_data(instruction, code.as_mut_ptr().cast(), code.len()) };
     }
     u32::from_le_bytes(code)

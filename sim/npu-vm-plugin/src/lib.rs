@@ -3,12 +3,12 @@
 //!
 //!     -plugin libnpu_vm_plugin.so,ram=FD,qmp=FD,qtest=FD,cores=N,fact=NAME=SIDE,wedged=N
 //!
-//! Each FD is a file descriptor that QEMU inherits: the file that is the
-//! guest's RAM, and the far ends of QEMU's monitor and test server. `fact` takes a side of a
-//! contested fact, `wedged` the number of a core whose tasks never end; both may be repeated.
+//! Each FD is a file descriptor that QEMU inherits: the file that is the guest's RAM, and the
+//! far ends of QEMU's monitor and test server. `fact` selects a side of a contested fact,
+//! `wedged` the number of a core whose tasks never end; both may be repeated.
 //!
-//! The plugin looks at the stores of words that the guest's kernel makes, and
-//! hands those to the NPU's registers on before the guest's next instruction.
+//! The plugin watches the word stores of the guest's kernel, and passes those
+//! to the NPU's registers on before the guest's next instruction.
 
 mod api;
 mod silicon;
@@ -24,18 +24,18 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use npu_vm::{GuestNpu, Wires, board};
 use silicon::Differences;
 
-/// The one machine of this process.
+/// The only machine of this process.
 static MACHINE: OnceLock<GuestNpu> = OnceLock::new();
 
 /// The version of the interface that this plugin wants. QEMU reads it before it
-/// calls anything here, and takes none before its oldest or after its own.
-// SAFETY: no other library of QEMU defines this name; plugins are found by it.
+/// calls the plugin, and accepts none before its oldest or after its own.
+// SAFETY: no other library of QEMU defines this name; QEMU finds plugins by it.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(0);
 
-/// Has that version fit this QEMU, as the library is loaded.
-// SAFETY: the loader calls what is in this section, once, before QEMU can look for
-// anything here.
+/// Sets that version to fit this QEMU when the library is loaded.
+// SAFETY: the loader calls the functions of this section once, before QEMU can
+// look for anything here.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static FIT: extern "C" fn() = {
@@ -48,10 +48,10 @@ static FIT: extern "C" fn() = {
 /// QEMU's version of the interface.
 static INTERFACE: AtomicI32 = AtomicI32::new(0);
 
-/// QEMU's call as it loads the plugin.
+/// QEMU calls this when it loads the plugin.
 ///
 /// # Safety
-/// `info` must be QEMU's, and `arguments` point to `count` strings. Only QEMU calls this, once.
+/// `info` must be QEMU's; `arguments` must point to `count` strings. Only QEMU calls it, once.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     arguments: *const *const c_char,
 ) -> c_int {
     let arguments = match usize::try_from(count) {
-        // SAFETY: QEMU passes an array of so many strings.
+        // SAFETY: QEMU passes an array of `count` strings.
         Ok(count) if count > 0 => unsafe { slice::from_raw_parts(arguments, count) },
         _ => &[],
     };
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     if MACHINE.set(machine).is_err() {
         return fail("it is loaded already");
     }
-    // SAFETY: the callback has the signature that QEMU wants of it.
+    // SAFETY: the callback has the signature that QEMU expects.
     unsafe { api::qemu_plugin_register_vcpu_tb_trans_cb(id, translated) };
     0
 }
@@ -129,28 +129,28 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu, S
     GuestNpu::start(cores.collect(), wires).map_err(|error| error.to_string())
 }
 
-/// A file descriptor that was inherited for this plugin alone.
+/// Takes a file descriptor that was inherited for this plugin alone.
 fn inherited(fd: u32) -> Result<OwnedFd, String> {
     let fd = RawFd::try_from(fd).map_err(|_| format!("{fd} is no file descriptor"))?;
-    // Looking at it tells whether it is open; nothing else is asked of it.
+    // Only to check that it is open.
     File::open(format!("/proc/self/fdinfo/{fd}"))
         .map_err(|error| format!("file descriptor {fd} was not inherited: {error}"))?;
-    // SAFETY: it is open, as was just seen, and whoever starts QEMU gives it to
-    // this plugin alone, which takes each descriptor once: `start` runs once,
-    // and its three differ.
+    // SAFETY: it is open, as just checked. The program that starts QEMU gives
+    // it to this plugin alone, which takes each descriptor once: `start` runs
+    // once, and its three differ.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Start of the kernel's half of virtual addresses.
 const KERNEL: u64 = 1 << 63;
 
-/// `str wN, [xM, #imm]`, in which the kernel's accessors for registers end
-/// whatever their names.
+/// Whether this is `str wN, [xM, #imm]`, with which all of the kernel's
+/// accessors for registers end.
 fn stores_word(instruction: u32) -> bool {
     instruction & 0xffc0_0000 == 0xb900_0000
 }
 
-/// QEMU has translated a block of the guest's code.
+/// QEMU calls this when it has translated a block of the guest's code.
 extern "C" fn translated(_id: api::Id, block: *mut api::TranslatedBlock) {
     // SAFETY: QEMU's block is valid within this call.
     let count = unsafe { api::qemu_plugin_tb_n_insns(block) };
@@ -161,11 +161,11 @@ extern "C" fn translated(_id: api::Id, block: *mut api::TranslatedBlock) {
         if unsafe { api::qemu_plugin_insn_vaddr(instruction) } < KERNEL {
             return;
         }
-        // SAFETY: as above, and QEMU has told the version.
+        // SAFETY: as above, and the version is QEMU's.
         let code = unsafe { api::code(instruction, INTERFACE.load(Ordering::Relaxed)) };
         if stores_word(code) {
-            // SAFETY: as above; the callback has the right signature, and no
-            // use for data of its own.
+            // SAFETY: as above; the callback has the right signature and
+            // ignores its data.
             unsafe {
                 api::qemu_plugin_register_vcpu_mem_cb(
                     instruction,
@@ -179,7 +179,7 @@ extern "C" fn translated(_id: api::Id, block: *mut api::TranslatedBlock) {
     }
 }
 
-/// A guest's processor has executed one of these instructions.
+/// QEMU calls this when a processor has executed one of these instructions.
 extern "C" fn stored(_processor: c_uint, access: api::MemInfo, address: u64, _data: *mut c_void) {
     // SAFETY: `access` and `address` are those of this callback.
     let place = unsafe { api::qemu_plugin_get_hwaddr(access, address) };

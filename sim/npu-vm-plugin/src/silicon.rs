@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cores of the guest's NPU, as the board that is played has them.
+//! The cores of the guest's NPU, with the facts of the emulated board.
 
 use rknpu_chip::{ChipOptions, Contested, Core, NpuCore};
 
-/// What of the played board differs from the chip's default.
+/// Differences of the emulated board from the chip's default.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
     /// Sides of contested facts.
@@ -13,7 +13,7 @@ pub(crate) struct Differences {
 }
 
 impl Differences {
-    /// The core of that number. Another model takes its place here.
+    /// Makes core number `index`. To use another model, make it here.
     pub(crate) fn core(&self, index: u32) -> Box<dyn NpuCore> {
         let core = Core::new(&ChipOptions {
             contested: self.facts,

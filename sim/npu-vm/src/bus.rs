@@ -11,8 +11,8 @@ use crate::ram::Ram;
 pub(crate) struct TaskBus<'a, R> {
     ram: &'a Ram,
     mmu: &'a Mmu,
-    /// Whether the core was reset since the task began, which ends all of its
-    /// accesses: the memory may belong to somebody else by now.
+    /// Whether the core was reset since the task began. A reset ends all of its
+    /// accesses: the memory may have another owner by now.
     is_over: R,
     fault: Option<Fault>,
 }
@@ -32,8 +32,8 @@ impl<'a, R: Fn() -> bool> TaskBus<'a, R> {
         self.fault
     }
 
-    /// Calls `access` with the physical address of each piece of the `len`
-    /// bytes from `iova` on that lies in one page, and the piece's place.
+    /// Splits the `len` bytes from `iova` on at page boundaries. Calls `access`
+    /// with the physical address, offset and length of each piece.
     fn for_each_piece(
         &mut self,
         (master, direction): (Master, Direction),

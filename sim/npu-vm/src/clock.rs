@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The guest's time, which stands still while a task is computed.
+//! The guest's clock, which stops while a task is computed.
 //!
 //! The driver kills a job after 500 ms, and the model is some hundred times
 //! slower than the device. So the guest is frozen while a core computes, and
-//! the time that the task takes on the device goes by afterwards. All cores
-//! freeze with it, as they share the guest's clock.
+//! the task's time on the device passes afterwards. All cores freeze together,
+//! as they share the guest's clock.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The guest's clock, as the device side knows it.
+/// The guest's clock, for the device side.
 #[derive(Debug)]
 pub(crate) struct GuestClock {
     state: Mutex<State>,
@@ -20,10 +20,10 @@ pub(crate) struct GuestClock {
 #[derive(Debug)]
 struct State {
     start: Instant,
-    /// How long the guest was frozen, without a freeze that lasts.
+    /// Time that the guest was frozen, without a freeze that still lasts.
     frozen: Duration,
     frozen_since: Option<Instant>,
-    /// Tasks that are being computed.
+    /// Number of tasks that are being computed.
     computing: usize,
 }
 
@@ -31,7 +31,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct ComputingTask {
     clock: Arc<GuestClock>,
-    /// The guest's time as the task began.
+    /// The guest's time when the task began.
     pub(crate) start: Duration,
 }
 
@@ -56,7 +56,7 @@ impl GuestClock {
         until.saturating_duration_since(state.start) - state.frozen
     }
 
-    /// A task starts.
+    /// Starts a task.
     pub(crate) fn compute(self: &Arc<Self>) -> ComputingTask {
         let start = self.now();
         self.lock().computing += 1;
@@ -72,11 +72,11 @@ impl GuestClock {
         drop(self.changed.wait_while(state, frozen));
     }
 
-    /// Freezes the guest, with `freeze`, while something is computed. What ends
-    /// before that is possible does not freeze it.
+    /// Freezes the guest, with `freeze`, while tasks are computed. A task that
+    /// ends before the freeze causes none.
     ///
     /// # Errors
-    /// The first of `freeze`.
+    /// The first error of `freeze`.
     pub(crate) fn keep(&self, mut freeze: impl FnMut(bool) -> io::Result<()>) -> io::Result<()> {
         let mut state = self.lock();
         loop {
@@ -86,7 +86,7 @@ impl GuestClock {
                 state = waited.unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            // QEMU answers when the guest has stopped, or goes on.
+            // QEMU answers when the guest has stopped or continues.
             drop(state);
             freeze(wanted)?;
             state = self.lock();
@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock, and what its thread does to the guest.
+    /// A clock, and the calls that freeze (true) or thaw the guest.
     fn clock() -> (Arc<GuestClock>, mpsc::Receiver<bool>) {
         let (sender, freezes) = mpsc::channel();
         let clock = Arc::new(GuestClock::new());

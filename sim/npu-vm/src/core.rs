@@ -2,10 +2,10 @@
 //! One NPU core: its registers in the guest's memory, and the thread that runs
 //! its tasks.
 //!
-//! A register write has its effect at once, on the thread of the processor that
-//! makes it. What it changes for a reader is put into the guest's memory before
-//! that processor goes on, and again when tasks have ended. Only tasks, and what
-//! has to wait for QEMU, are the thread's.
+//! A register write takes effect at once, on the thread of the processor that
+//! makes it. Registers that it changes are updated in the guest's memory before
+//! that processor continues, and again when tasks have ended. The core's thread
+//! only runs tasks and waits for QEMU.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,11 +24,10 @@ use crate::clock::{ComputingTask, GuestClock};
 use crate::mmu::Mmu;
 use crate::ram::{Ram, RegisterWindow};
 
-/// What moves a core's interrupt line.
+/// Pulses a core's interrupt line.
 pub(crate) type Pulse = Box<dyn FnMut() + Send>;
 
-/// What the guest's driver gives a job: what takes longer on the device need
-/// not be computed.
+/// The guest driver's time limit for a job. Longer tasks need not be computed.
 const BUDGET: Duration = Duration::from_millis(500);
 
 /// The registers that change without a write to them.
@@ -38,15 +37,14 @@ const CHANGING: [u16; 3] = [
     pc::TaskStatus::OFFSET,
 ];
 
-/// What a core's thread is to do, in order.
+/// Work for a core's thread, in order.
 #[derive(Debug)]
 enum Event {
-    /// To run tasks. The guest freezes from here on, not only when the thread
-    /// gets to it.
+    /// Run tasks. The guest freezes at once, not only when they start.
     Run {
         kick: Kick,
         computing: ComputingTask,
-        /// How often the core had been reset.
+        /// Number of resets of the core before this kick.
         resets: u32,
     },
     /// The guest unmasked an interrupt that was pending.
@@ -61,7 +59,7 @@ pub(crate) struct CorePort {
     clock: Arc<GuestClock>,
 }
 
-/// What the guest's side and the thread of a core share.
+/// State that the guest's side and the thread of a core share.
 #[derive(Debug)]
 struct Shared {
     index: u32,
@@ -69,7 +67,7 @@ struct Shared {
     mmu: Mmu,
     registers: RegisterWindow,
     core: Mutex<Guarded>,
-    /// How often the core was reset. Changes under the lock.
+    /// Number of resets of the core. Changes under the lock.
     resets: AtomicU32,
     was_reset: Condvar,
 }
@@ -77,7 +75,7 @@ struct Shared {
 #[derive(Debug)]
 struct Guarded {
     silicon: Box<dyn NpuCore>,
-    /// Whether the core interrupts, as QEMU was told.
+    /// Level of the interrupt line when it was last published.
     line: bool,
 }
 
@@ -111,7 +109,7 @@ impl CorePort {
         let work = Arc::clone(&shared);
         let time = Arc::clone(&clock);
         thread::Builder::new().spawn(move || {
-            // QEMU tells where its interrupt controller is when it runs.
+            // QEMU names its interrupt controller only when it runs.
             if let Some(pulse) = pulse() {
                 work.work(&events, &time, pulse);
             }
@@ -123,7 +121,7 @@ impl CorePort {
         })
     }
 
-    /// The guest wrote a register, at `offset` from the core's base.
+    /// Handles a register write by the guest, at `offset` from the core's base.
     pub(crate) fn written(&self, offset: u64, value: u32) {
         let bank = |start| (start..start + board::MMU_BYTES).contains(&offset);
         if let Some(number) = board::MMU_BANKS.into_iter().position(bank) {
@@ -147,8 +145,8 @@ impl CorePort {
         }
     }
 
-    /// A reset line was asserted. What the core does ends here, and the guest
-    /// sees none of it afterwards.
+    /// Handles the assertion of a reset line: ends the core's tasks. The guest
+    /// sees none of their effects afterwards.
     pub(crate) fn reset(&self) {
         let mut core = self.shared.lock();
         self.shared.resets.fetch_add(1, Ordering::AcqRel);
@@ -161,8 +159,8 @@ impl CorePort {
     }
 
     fn send(&self, event: Event) {
-        // Without a thread there is no QEMU, or no interrupt controller, which
-        // was said.
+        // The thread is missing only without QEMU or its interrupt controller,
+        // which was reported.
         let _ = self.queue.send(event);
     }
 }
@@ -172,8 +170,7 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows the guest what has changed. Returns whether the interrupt line
-    /// rises.
+    /// Updates the guest's registers. Returns whether the interrupt line rises.
     fn publish(&self, core: &mut Guarded) -> bool {
         for offset in CHANGING {
             let value = core.silicon.mmio_read(offset.into());
@@ -183,7 +180,7 @@ impl Shared {
         core.line && !was
     }
 
-    /// The life of the thread.
+    /// Handles all events; the thread runs this.
     fn work(&self, events: &Receiver<Event>, clock: &GuestClock, mut pulse: Pulse) {
         for event in events {
             let (interrupts, computing) = match event {
@@ -197,13 +194,13 @@ impl Shared {
             if interrupts {
                 pulse();
             }
-            // A guest that is still frozen gets the interrupt in no time.
+            // To a guest that is still frozen, the interrupt takes no time.
             drop(computing);
         }
     }
 
-    /// Runs tasks. Returns whether that interrupts, and what keeps the guest
-    /// frozen, if that still is so.
+    /// Runs tasks. Returns whether they interrupt, and what keeps the guest
+    /// frozen, if it still is.
     fn run(
         &self,
         kick: Kick,
@@ -213,7 +210,7 @@ impl Shared {
     ) -> (bool, Option<ComputingTask>) {
         let is_over = || self.resets.load(Ordering::Acquire) != resets;
         let mut bus = TaskBus::new(&self.ram, &self.mmu, is_over);
-        // A panic would end this thread, and the guest would wait in silence.
+        // A panic would end this thread, and the guest would wait silently.
         let ran = catch_unwind(AssertUnwindSafe(|| kick.run(&mut bus, BUDGET)));
         let Ok(mut finished) = ran else {
             eprintln!(
@@ -231,7 +228,7 @@ impl Shared {
         let end = computing.start.saturating_add(outcome.device_time);
         let mut computing = Some(computing);
         if clock.now() < end {
-            // What was computed sooner than on the device ends as there.
+            // The model was faster than the device: wait for the device's end.
             computing = None;
             self.wait_until(end, clock, is_over);
         }
@@ -245,11 +242,11 @@ impl Shared {
         (rises || faults, computing)
     }
 
-    /// Waits until the guest's clock shows `end`, or for a reset.
+    /// Waits until the guest's clock reaches `end`, or for a reset.
     fn wait_until(&self, end: Duration, clock: &GuestClock, is_over: impl Fn() -> bool) {
         loop {
-            // Without the lock: the guest stops only when its processors have
-            // finished their stores, which may want it.
+            // Without the lock: the guest stops only after its processors have
+            // finished their stores, which may need it.
             clock.wait_thawed();
             let core = self.lock();
             let left = end.saturating_sub(clock.now());

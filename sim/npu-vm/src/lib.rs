@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The NPU of a virtual machine: what lies between the memory of a guest that
-//! runs the real `rocket` driver and a chip in software.
+//! The NPU of a virtual machine: connects a guest that runs the real `rocket`
+//! driver with a chip in software.
 //!
-//! QEMU knows no NPU. The guest's driver finds the register windows of an
-//! RK3588 at their real addresses all the same, because QEMU is given so much
-//! RAM that these addresses lie in it, and the guest's kernel is told to leave
-//! that part alone. So a register read by the driver is a plain read of
-//! memory, and costs nothing to emulate. A register *write* must have its
-//! effect before the guest's next instruction: a plugin of QEMU calls
+//! QEMU has no NPU. But it gets so much RAM that an RK3588's real register
+//! addresses lie in it, and the guest's kernel is told to leave that part
+//! alone. So the guest's driver finds registers there. A register read is a
+//! plain read of memory, and costs nothing to emulate. A register *write* must
+//! take effect before the guest's next instruction: a plugin of QEMU calls
 //! [`GuestNpu::stored`] for it.
 //!
-//! * [`board`]: where everything is. The device tree ([`device_tree`]) and the
-//!   device side both read it there.
-//! * [`GuestNpu`]: the NPU cores with their IOMMUs, resets and interrupts.
-//!   A core is an [`rknpu_chip::NpuCore`]: the chip's, any other model, or a
+//! * [`board`]: addresses and interrupts, for the device tree ([`device_tree`])
+//!   and the device side.
+//! * [`GuestNpu`]: the NPU cores with their IOMMUs, resets and interrupts. A
+//!   core is an [`rknpu_chip::NpuCore`]: the chip's, another model, or a
 //!   recording.
 #![forbid(unsafe_code)]
 
@@ -30,7 +29,7 @@ mod tree;
 pub use machine::{GuestNpu, StartError, Wires};
 pub use tree::{TreeError, device_tree};
 
-/// The recipe of docs/vm.md compiles.
+/// Compiles the recipe of docs/vm.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/vm.md")]
 struct Recipe;

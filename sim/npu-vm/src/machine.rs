@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All of the NPU, as the guest's stores reach it.
+//! The whole NPU: passes the guest's stores to its cores.
 
 use std::fs::File;
 use std::io;
@@ -16,10 +16,10 @@ use crate::core::{CorePort, Pulse};
 use crate::monitor::{Interrupts, Monitor};
 use crate::ram::Ram;
 
-/// What connects the device side with QEMU.
+/// Connections between the device side and QEMU.
 #[derive(Debug)]
 pub struct Wires {
-    /// The guest's memory: the file that QEMU has as RAM, shared.
+    /// The guest's memory: the shared file that is QEMU's RAM.
     pub ram: File,
     /// A connection to QEMU's monitor (QMP).
     pub qmp: UnixStream,
@@ -27,13 +27,13 @@ pub struct Wires {
     pub qtest: UnixStream,
 }
 
-/// Why there is no machine.
+/// Errors of [`GuestNpu::start`].
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The guest's memory cannot be mapped.
     #[error("mapping the guest's memory: {0}; it has to be a file of {bytes} bytes", bytes = board::RAM_BYTES)]
     Ram(#[from] FromRangesError),
-    /// There is no room in the register map.
+    /// No core is given, or more than the register map has room for.
     #[error("{0} cores: the register map has room for 1 to {max}", max = board::MAX_CORES)]
     Cores(usize),
     /// A thread cannot be started.
@@ -50,7 +50,7 @@ pub struct GuestNpu {
     resets: Mutex<u32>,
 }
 
-/// The interrupt lines, once QEMU has told where they are, or nothing if it
+/// The interrupt lines, once QEMU has named their controller, or `None` if it
 /// could not.
 type Lines = Arc<OnceLock<Option<Mutex<Interrupts>>>>;
 
@@ -59,7 +59,8 @@ impl GuestNpu {
     /// starting.
     ///
     /// # Errors
-    /// If the memory cannot be mapped, or no core or too many are given.
+    /// If the memory cannot be mapped, no core or too many are given, or a
+    /// thread cannot be started.
     pub fn start(cores: Vec<Box<dyn NpuCore>>, wires: Wires) -> Result<Self, StartError> {
         if cores.is_empty() || cores.len() > board::MAX_CORES as usize {
             return Err(StartError::Cores(cores.len()));
@@ -81,7 +82,7 @@ impl GuestNpu {
         thread::Builder::new()
             .spawn(move || tell(serve(qmp, qtest, &lines, &clock)))
             .map_err(|error| {
-                // The cores wait for it.
+                // The cores' threads wait for it.
                 let _ = told.set(None);
                 StartError::Thread(error)
             })?;
@@ -92,12 +93,12 @@ impl GuestNpu {
         })
     }
 
-    /// One of the guest's processors has stored a word at the physical `address`,
-    /// in [`board::REGISTERS`]. What follows from it for what the guest can
-    /// read is there when this returns. Never waits for QEMU.
+    /// Handles a word that one of the guest's processors stored at the physical
+    /// `address`, in [`board::REGISTERS`]. When this returns, the guest can read the
+    /// effects. It never waits for QEMU.
     ///
-    /// The word is read from the guest's memory, where nothing else puts a word into
-    /// a register that the driver writes.
+    /// The word is read from the guest's memory: nothing else writes to a register
+    /// that the driver writes.
     pub fn stored(&self, address: u64) {
         let Ok(value) = self.ram.load(address) else {
             return;
@@ -141,7 +142,7 @@ fn serve(qmp: UnixStream, qtest: UnixStream, lines: &Lines, clock: &GuestClock) 
     clock.keep(|frozen| monitor.freeze(frozen))
 }
 
-/// What moves an interrupt line; waits until QEMU has told where it is.
+/// Makes the function that pulses an interrupt line, once QEMU has named it.
 fn pulse(lines: &Lines, interrupt: u32) -> Option<Pulse> {
     lines.wait().as_ref()?;
     let lines = Arc::clone(lines);
@@ -153,7 +154,7 @@ fn pulse(lines: &Lines, interrupt: u32) -> Option<Pulse> {
     }))
 }
 
-/// Says what went wrong with QEMU, other than that it ended.
+/// Reports an error of a connection to QEMU, unless QEMU ended.
 fn tell(outcome: io::Result<()>) {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     if let Err(error) = outcome
@@ -175,11 +176,11 @@ mod tests {
 
     use super::*;
 
-    /// DPU_0, as the driver waits for.
+    /// DPU_0, which the driver waits for.
     const DONE: u32 = 0x100;
 
-    /// A core whose tasks do what the test says: it is told of each, and each
-    /// ends when the test answers, with whether it could write a byte.
+    /// A core whose tasks the test controls. A task reports its start, waits
+    /// for the test's answer, and reports whether it could write a byte.
     #[derive(Debug)]
     struct Scripted {
         task: Arc<Task>,
@@ -257,7 +258,7 @@ mod tests {
             Self::with_tasks_of(Duration::ZERO)
         }
 
-        /// With a core whose tasks take so long on the device.
+        /// With a core whose tasks take `device` on the device.
         fn with_tasks_of(device: Duration) -> Self {
             let file = tempfile::tempfile().unwrap();
             file.set_len(board::RAM_BYTES).unwrap();
@@ -295,7 +296,7 @@ mod tests {
                 qtest: BufReader::new(test),
                 _qmp: there,
             };
-            // Address 0x1000 leads to the page behind the tables.
+            // Address 0x1000 is mapped to the page behind the tables.
             let tables = [0, 0x1001, 0x2007].map(|entry| board::RAM as u32 + entry);
             for (at, entry) in [(0, tables[1]), (0x1004, tables[2])] {
                 let entry = entry.to_le_bytes();
@@ -307,7 +308,7 @@ mod tests {
             guest
         }
 
-        /// What a processor of the guest does, with QEMU's plugin.
+        /// Stores a word, like a processor of the guest with QEMU's plugin.
         fn store(&self, offset: u64, value: u32) {
             self.store_at(board::core(0) + offset, value);
         }
@@ -324,7 +325,7 @@ mod tests {
         fn kick(&self) {
             self.store(pc::InterruptMask::OFFSET.into(), DONE);
             self.store(pc::OperationEnable::OFFSET.into(), 1);
-            // Only a core without a thread takes so long.
+            // Only a core without a thread takes longer.
             self.started.recv_timeout(Duration::from_secs(60)).unwrap();
         }
 
@@ -345,7 +346,7 @@ mod tests {
     #[test]
     fn a_core_goes_on_after_a_panic() {
         let mut guest = Guest::new();
-        // A task that waits for an answer panics without one who could give it.
+        // The task waits for an answer, and panics without a sender.
         let (finish, _) = mpsc::channel();
         drop(std::mem::replace(&mut guest.finish, finish));
         guest.kick();
@@ -370,12 +371,12 @@ mod tests {
         assert_eq!(guest.ram.load(board::RAM + 0x2000), Ok(7));
         assert_eq!(guest.load(pc::InterruptRawStatus::OFFSET), DONE);
         assert_eq!(guest.load(pc::InterruptStatus::OFFSET), DONE);
-        // At once, with nobody's help.
+        // At once, without the core's thread.
         guest.store(pc::InterruptMask::OFFSET.into(), 0);
         assert_eq!(guest.load(pc::InterruptStatus::OFFSET), 0);
         guest.store(pc::InterruptClear::OFFSET.into(), DONE);
         assert_eq!(guest.load(pc::InterruptRawStatus::OFFSET), 0);
-        // And again: the line was taken back.
+        // Again: the line was lowered.
         guest.kick();
         guest.finish.send(()).unwrap();
         guest.interrupt();
@@ -456,7 +457,7 @@ mod tests {
     fn stores_elsewhere_are_nobodys() {
         let guest = Guest::new();
         for address in [0, board::core(1), board::RESETS + 4, u64::MAX] {
-            // Some are in no RAM either.
+            // Some are not in RAM.
             let _ = guest.ram.write(address, &1u32.to_le_bytes());
             guest.machine.stored(address);
         }

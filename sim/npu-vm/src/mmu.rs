@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A core's IOMMU, as Linux's `rockchip-iommu.c` knows the second version of
-//! it: two levels of tables, and a few registers.
+//! A core's IOMMU: the second version in Linux's `rockchip-iommu.c`, with two
+//! levels of tables and a few registers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ mod command {
     pub(super) const FORCE_RESET: u32 = 6;
 }
 
-/// INT_*: an access without translation.
+/// Bit of INT_*: an access without translation.
 const PAGE_FAULT: u32 = 1;
 
 /// Bits of an entry of either table.
@@ -62,13 +62,13 @@ const TABLE_SHIFT: u32 = 12;
 pub(crate) struct Mmu {
     ram: Ram,
     banks: [RegisterWindow; 2],
-    /// How often translation was enabled: the driver does so at the start of
-    /// each job, as it attaches the address space of the job's file.
+    /// How often translation was enabled. The driver does so at the start of
+    /// each job, when it attaches the address space of the job's file.
     attachments: Arc<AtomicU64>,
 }
 
 impl Mmu {
-    /// That of the core whose window is at `start`, after power-up.
+    /// The IOMMU of the core whose window is at `start`, after power-up.
     pub(crate) fn new(ram: &Ram, start: u64) -> Self {
         let bank = |at| RegisterWindow::new(ram.clone(), start + at);
         let banks = board::MMU_BANKS.map(bank);
@@ -80,10 +80,10 @@ impl Mmu {
         }
     }
 
-    /// The guest wrote `value` to a register of bank number `bank`; what
-    /// follows from it must be there before the guest's next instruction, for
-    /// the driver polls STATUS after each command, and gives up at the second
-    /// look if time is short.
+    /// Handles a write of `value` by the guest to a register of bank `bank`.
+    /// The effects must be there before the guest's next instruction: the
+    /// driver polls STATUS after each command, and gives up at the second look
+    /// if time is short.
     pub(crate) fn written(&self, bank: usize, offset: u64, value: u32) {
         let Some(bank) = self.banks.get(bank) else {
             return;
@@ -107,14 +107,15 @@ impl Mmu {
         }
     }
 
-    /// Which translations are attached; see [`rknpu_chip::Bus::attachment`].
+    /// Identifies the attached translations; see
+    /// [`rknpu_chip::Bus::attachment`].
     pub(crate) fn attachment(&self) -> u64 {
         self.attachments.load(Ordering::Relaxed)
     }
 
-    /// Where an access goes: the physical address, or nothing if there is no
-    /// translation. The tables are read at each access: the driver changes
-    /// them, and which are in use, from job to job.
+    /// The physical address of an access, or `None` without a translation.
+    /// Reads the tables at each access: the driver changes and replaces them
+    /// from job to job.
     pub(crate) fn translate(&self, iova: u32, direction: Direction) -> Option<u64> {
         let bank = &self.banks[0];
         if bank.get(register::STATUS) & status::PAGING_ENABLED == 0 {
@@ -136,11 +137,11 @@ impl Mmu {
         (page & right != 0).then(|| frame(page) + offset)
     }
 
-    /// An access had no translation. Returns whether that interrupts.
+    /// Records an access without translation. Returns whether it interrupts.
     ///
-    /// The real one holds the access until PAGE_FAULT_DONE and then tries it
-    /// again, without end where nobody maps the page, as with this driver.
-    /// Here a task has one fault, and is over.
+    /// A real IOMMU holds the access until PAGE_FAULT_DONE and then retries it,
+    /// without end if nothing maps the page, as with this driver. Here a task
+    /// ends after one fault.
     pub(crate) fn fault(&self, iova: u64, direction: Direction) -> bool {
         let bank = &self.banks[0];
         let write = match direction {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What QEMU does for the device side: it stops and continues the guest (QMP),
-//! and moves the interrupt lines (its test protocol, qtest, which works beside
-//! any accelerator).
+//! Requests to QEMU: stop and continue the guest (QMP), and move the interrupt
+//! lines (its test protocol, qtest, which works with any accelerator).
 //!
 //! Nothing here may run on a thread of one of the guest's processors: QEMU's
 //! main loop answers, and may be waiting for that processor.
@@ -12,10 +11,10 @@ use std::os::unix::net::UnixStream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The guest's interrupt controller, as QEMU names its type.
+/// QEMU's type name of the guest's interrupt controller.
 const GIC: &str = "child<arm-gicv3>";
 
-/// Where QEMU keeps the parts of a machine that have no name.
+/// QEMU's path of the machine's parts that have no name.
 const UNATTACHED: &str = "/machine/unattached";
 
 /// A QMP connection.
@@ -26,11 +25,11 @@ pub(crate) struct Monitor(BufReader<UnixStream>);
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     stream: BufReader<UnixStream>,
-    /// Its path in QEMU's object tree.
+    /// The controller's path in QEMU's object tree.
     controller: String,
 }
 
-/// A line of QMP: an answer, or an event, which is neither of these.
+/// A line of QMP: an answer with one of these fields, or an event with neither.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(rename = "return")]
@@ -47,7 +46,7 @@ struct Property {
 }
 
 impl Monitor {
-    /// Greets QEMU, once its main loop runs.
+    /// Connects to QEMU, once its main loop runs.
     pub(crate) fn connect(stream: UnixStream) -> io::Result<Self> {
         let mut monitor = Self(BufReader::new(stream));
         line(&mut monitor.0)?;
@@ -55,14 +54,14 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Stops the guest, its clocks included, or lets it go on.
+    /// Stops the guest, its clocks included, or continues it.
     pub(crate) fn freeze(&mut self, frozen: bool) -> io::Result<()> {
         let command = if frozen { "stop" } else { "cont" };
         self.execute(command, &json!({})).map(drop)
     }
 
-    /// The interrupt controller's path. Its number changes with the number of
-    /// processors, so it is looked for by type.
+    /// Finds the interrupt controller's path by type: its number changes with
+    /// the number of processors.
     pub(crate) fn controller(&mut self) -> io::Result<String> {
         let children = self.execute("qom-list", &json!({ "path": UNATTACHED }))?;
         let children: Vec<Property> = serde_json::from_value(children)?;
@@ -98,10 +97,10 @@ impl Interrupts {
 
     /// Raises the shared peripheral interrupt and lowers it again.
     ///
-    /// The board's line is level-triggered. Here the device tree says that
-    /// rising edges count: the driver takes its line back by a register write,
-    /// and the line could follow only after a round trip through QEMU's main
-    /// loop, within which the same interrupt would arrive some hundred times.
+    /// The board's line is level-triggered. Here the device tree declares
+    /// rising edges: the driver lowers its line by a register write, and the
+    /// line could follow only after a round trip through QEMU's main loop.
+    /// Until then the same interrupt would arrive some hundred times.
     pub(crate) fn pulse(&mut self, interrupt: u32) -> io::Result<()> {
         let line_of = format!("set_irq_in {} unnamed-gpio-in {interrupt}", self.controller);
         self.stream
@@ -130,7 +129,7 @@ fn line(stream: &mut impl BufRead) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    /// A stream at whose other end the answers lie ready.
+    /// A stream whose other end has sent `answers`.
     fn answering(answers: &str) -> (UnixStream, UnixStream) {
         let (here, mut there) = UnixStream::pair().unwrap();
         there.write_all(answers.as_bytes()).unwrap();

@@ -9,16 +9,16 @@ use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
 use crate::board;
 
-/// All of it, by physical address.
+/// The guest's memory, by physical address.
 #[derive(Clone, Debug)]
 pub(crate) struct Ram(GuestMemoryMmap);
 
-/// No RAM is there.
+/// Error: there is no RAM at the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRam;
 
 impl Ram {
-    /// Maps the file that QEMU has as its RAM.
+    /// Maps the file that is QEMU's RAM.
     pub(crate) fn map(file: File) -> Result<Self, FromRangesError> {
         let start = GuestAddress(board::RAM);
         let file = FileOffset::new(file, 0);
@@ -36,14 +36,14 @@ impl Ram {
         self.0.write_slice(data, address).map_err(|_| NoRam)
     }
 
-    /// A word that others may write at the same time.
+    /// Reads a word that others may write at the same time.
     pub(crate) fn load(&self, address: u64) -> Result<u32, NoRam> {
         let address = GuestAddress(address);
         self.0.load(address, Ordering::Acquire).map_err(|_| NoRam)
     }
 }
 
-/// Registers as the guest reads them: words of its memory.
+/// A window of registers: words of the guest's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct RegisterWindow {
     ram: Ram,
@@ -57,7 +57,7 @@ impl RegisterWindow {
     }
 
     pub(crate) fn get(&self, offset: u64) -> u32 {
-        // Windows lie in RAM, by the constants of `board`.
+        // The constants of `board` put all windows in RAM.
         self.ram.load(self.start + offset).unwrap_or_default()
     }
 

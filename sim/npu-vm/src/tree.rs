@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The guest's device tree: QEMU's `virt` machine as far as the guest needs
-//! it, and the NPU as the RK3588 has it.
+//! The guest's device tree: the parts of QEMU's `virt` machine that the guest
+//! needs, and the NPU of the RK3588.
 //!
 //! The NPU's nodes are those of the board, with these differences: its clocks
-//! are fixed ones, its resets a plain register of their own, its interrupts
-//! edges (see the interrupt lines), and there is neither a power domain nor a
-//! supply, which the driver does without.
+//! are fixed, its resets are a separate plain register, and its interrupts are
+//! edges (see `Interrupts::pulse`). There is no power domain and no supply; the
+//! driver works without them.
 
 use vm_fdt::FdtWriter;
 
@@ -13,12 +13,12 @@ use crate::board;
 
 pub use vm_fdt::Error as TreeError;
 
-/// Handles of nodes that others name.
+/// Handles of nodes to which others refer.
 mod handle {
     pub(super) const GIC: u32 = 1;
     pub(super) const CLOCK: u32 = 2;
     pub(super) const RESETS: u32 = 3;
-    /// That of core 0's IOMMU; the others follow.
+    /// Handle of core 0's IOMMU; the others follow.
     pub(super) const MMU: u32 = 4;
 }
 
@@ -39,17 +39,17 @@ const VIRTIO_INTERRUPT: u32 = 16;
 /// Private interrupts of the timers: secure, not secure, virtual, hypervisor.
 const TIMERS: [u32; 4] = [13, 14, 11, 10];
 
-/// The UART's clock, and those of the NPU, which nothing reads.
+/// Frequency of the UART's clock, and of the NPU's, which nothing reads.
 const CLOCK_HZ: u32 = 24_000_000;
 /// Clocks that the NPU's driver asks for, and the IOMMU's.
 const NPU_CLOCKS: [&str; 4] = ["aclk", "hclk", "npu", "pclk"];
 const MMU_CLOCKS: [&str; 2] = ["aclk", "iface"];
 
-/// The blob for a guest of so many processors with an NPU of so many cores.
-/// QEMU adds memory and what the kernel is to know.
+/// Makes the device tree of a guest with `processors` processors and an NPU of
+/// `cores` cores. QEMU adds memory and the kernel's boot parameters.
 ///
 /// # Errors
-/// Those of the format; none is known to happen.
+/// Errors of the format; none is known to occur.
 pub fn device_tree(processors: u32, cores: u32) -> Result<Vec<u8>, TreeError> {
     let mut fdt = FdtWriter::new()?;
     let root = fdt.begin_node("")?;
@@ -89,7 +89,7 @@ fn processors_of(fdt: &mut FdtWriter, count: u32) -> Result<(), TreeError> {
 }
 
 fn basics(fdt: &mut FdtWriter) -> Result<(), TreeError> {
-    // So that the first who wants random numbers need not wait for entropy.
+    // A seed: the first reader of random numbers need not wait for it.
     let chosen = fdt.begin_node("chosen")?;
     fdt.property("rng-seed", &[0x5a; 64])?;
     fdt.property_string("stdout-path", "/serial@9000000")?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One program on one core: `cargo run -p rknpu-chip --example one_program`.
 //!
-//! A product of small numbers, whose register program is made here, runs over
-//! memory that is a vector. What comes out is compared with a plain loop.
+//! A matmul of small numbers runs on a core whose memory is a vector. The
+//! result is compared with a plain loop.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, LinkedProgram, MatmulTa
 
 /// Rows of A and of the result, columns of A, columns of B and of the result.
 const SIZES: (u32, u32, u32) = (8, 64, 32);
-/// Where A, B, the result and the program lie, a page each.
+/// Addresses of A, B, the result and the program, a page each.
 const PLACES: [u32; 4] = [0x0000, 0x1000, 0x2000, 0x3000];
 const PAGE: u32 = 0x1000;
 
 /// Interrupts DPU_0 and DPU_1: the output is written.
 const DPU_DONE: u32 = 0x300;
-/// S_POINTER: register group 0, both pointers go on to the other one.
+/// S_POINTER: register group 0; both pointers toggle.
 const PING_PONG: u32 = 0xe;
 /// TASK_CON as the mainline driver writes it, for one task.
 const ONE_TASK: u32 = 0x7001;
@@ -29,7 +29,7 @@ fn a(row: u32, i: u32) -> i8 {
     ((row * 5 + i * 3) % 15) as i8 - 7
 }
 
-/// An element of B, whose columns the product goes through.
+/// An element of B, by column.
 fn b(column: u32, i: u32) -> i8 {
     ((column * 7 + i * 11) % 13) as i8 - 6
 }
@@ -53,7 +53,7 @@ fn program() -> Result<LinkedProgram, Box<dyn Error>> {
     Ok(task.program(&ChipProfile::RK3588)?.link(&bindings)?)
 }
 
-/// Starts a program on a core, and takes what comes of it.
+/// Runs a program on a core and completes it.
 fn run(npu: &mut Core, memory: &mut Vec<u8>, at: u32, words: u32) -> Result<(), Box<dyn Error>> {
     for (offset, value) in [
         (cna::SPointer::OFFSET, PING_PONG),
@@ -68,7 +68,7 @@ fn run(npu: &mut Core, memory: &mut Vec<u8>, at: u32, words: u32) -> Result<(), 
     let kick = npu
         .mmio_write(pc::OperationEnable::OFFSET.into(), 1)
         .ok_or("the core runs already")?;
-    // A device model would do this on a thread of its own.
+    // A device model would do this on a separate thread.
     let finished = kick.run(memory, Duration::from_secs(1));
     let outcome = npu.complete(finished).ok_or("the core was reset")?;
     for diagnosis in &outcome.diagnosis {
@@ -85,7 +85,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (m, k, n) = SIZES;
     let [_, at_b, at_c, at_program] = PLACES.map(|place| place as usize);
     let mut memory = vec![0; at_program + PAGE as usize];
-    // Atoms of 16 bytes, column of atoms by column; and groups of 32 kernels
+    // A: atoms of 16 bytes, column of atoms by column. B: groups of 32 kernels
     // in groups of 32 channels (`rknpu_regcmd::MatmulTask`).
     let in_a = |row, i| (i / 16 * m * 16 + row * 16 + i % 16) as usize;
     let in_b =

@@ -2,16 +2,15 @@
 //! CBUF: 12 banks of 32 KiB between the DMA and the MAC array.
 //!
 //! Features take the first DATA_BANK banks, one line every DATA_ENTRIES * 64
-//! bytes; weights the banks behind them (inferred; sizes: E-cbuf-size).
-//! The contents outlive a task, which DATA_REUSE and WEIGHT_REUSE rely on.
+//! bytes. Weights take the banks behind them (inferred; sizes: E-cbuf-size).
+//! The contents outlive a task; DATA_REUSE and WEIGHT_REUSE rely on that.
 //!
-//! The model computes from what the DMA fetched, as silicon does where lines
-//! and kernels stream through. It keeps this memory for two purposes: what a
-//! later task reuses, and what happens to lines that find no room. Those are
-//! written into the banks of the weights, and the weights come after them: a
-//! line that does not fit reads as weights. That is why the last rows of a
-//! tile with one bank too few are garbage while all others are exact
-//! (E-line-rounding).
+//! The model computes from the data that the DMA fetched, as silicon does when
+//! lines and kernels stream through. It keeps this memory for two purposes:
+//! data that a later task reuses, and lines that do not fit. A line that does
+//! not fit is read at its place in the weight banks, so it reads as weights. So
+//! the last rows of a tile with one bank too few are garbage, and all others
+//! are exact (E-line-rounding).
 
 use std::ops::Range;
 
@@ -20,35 +19,33 @@ use rknpu_regcmd::task::Buffering;
 
 use super::cna::FeatureCube;
 
-/// Banks of a core.
 pub(crate) const BANKS: usize = ChipProfile::RK3588.cbuf_banks as usize;
-/// Bytes of a bank.
 pub(crate) const BANK_BYTES: usize = ChipProfile::RK3588.cbuf_bank_bytes as usize;
 /// Bytes of all banks.
 pub(crate) const BYTES: usize = BANKS * BANK_BYTES;
 
-/// What a task left behind, as a later one has to find it for reuse.
+/// Features or weights that a task left in CBUF for later tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Fetched {
-    /// Bank split, bytes, and whether all of it stayed.
+    /// Bank split, then length in bytes, then whether all bytes stayed.
     banks: (usize, usize),
     len: usize,
     whole: bool,
     /// Address it was fetched from.
     base: u32,
-    /// Through the translations that are attached.
+    /// Whether the translations of the fetch are still attached.
     attached: bool,
 }
 
-/// Why what CBUF holds is not what a task that reuses it expects.
+/// Why the contents of CBUF do not match what a reusing task expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stale {
-    /// Nothing of that size and bank split is there.
+    /// CBUF holds no data of that size and bank split.
     Other,
-    /// It was fetched through translations that are attached no more: its
-    /// address says nothing.
+    /// The data was fetched through translations that are no longer attached,
+    /// so its address means nothing.
     Detached,
-    /// It was fetched from this address.
+    /// The data was fetched from this address.
     Address(u32),
 }
 
@@ -72,11 +69,11 @@ pub(crate) struct Cbuf {
     weights: Option<Fetched>,
     /// The translations that are attached; see [`Bus::attachment`](super::Bus).
     attachment: u64,
-    /// Memory of the host that the features of the last task took.
+    /// Host memory of the last task's features, for the next task.
     spare: Vec<u8>,
 }
 
-/// Bytes that are worth keeping from task to task: three times what CBUF holds.
+/// Most bytes to keep in `spare`: three times the size of CBUF.
 const SPARE_BYTES: usize = 3 * BYTES;
 
 impl Default for Cbuf {
@@ -92,12 +89,12 @@ impl Default for Cbuf {
 }
 
 impl Cbuf {
-    /// Copies `data` to `at`, as a ring within `room` bytes from `start` on.
+    /// Copies `data` to `at`, in a ring of `room` bytes from `start` on.
     fn store(&mut self, start: usize, room: usize, mut at: usize, mut data: &[u8]) {
         if room == 0 {
             return;
         }
-        // Of what goes round more than once only the last turn stays.
+        // Data longer than the ring overwrites itself: only its end stays.
         if data.len() > room {
             at += data.len() - room;
             data = &data[data.len() - room..];
@@ -113,7 +110,7 @@ impl Cbuf {
         }
     }
 
-    /// Reads what [`Self::store`] would have put there.
+    /// Reads back what [`Self::store`] puts at the same place.
     fn load(&self, start: usize, room: usize, mut at: usize, mut out: &mut [u8]) {
         if room == 0 {
             out.fill(0);
@@ -136,16 +133,16 @@ impl Cbuf {
         std::mem::take(&mut self.spare)
     }
 
-    /// Takes memory back.
+    /// Gives memory back for the next task.
     pub(crate) fn give_spare(&mut self, memory: Vec<u8>) {
         if memory.capacity() <= SPARE_BYTES {
             self.spare = memory;
         }
     }
 
-    /// Lines that the data banks still hold something of when all of `height`
-    /// lines of `bytes` went through them. Where lines leave no gap, those
-    /// that later ones go over are left out.
+    /// Lines that are still partly in the data banks after `height` lines of
+    /// `bytes` went through them. If lines leave no gaps, those that later ones
+    /// overwrote are left out.
     pub(crate) fn kept_lines(config: &Buffering, height: usize, bytes: usize) -> Range<usize> {
         let room = config.data_banks * BANK_BYTES;
         let step = config.line_bytes();
@@ -156,7 +153,7 @@ impl Cbuf {
         height.saturating_sub(kept)..height
     }
 
-    /// Keeps lines of a task, streaming through the data banks.
+    /// Streams lines of a task through the data banks.
     pub(crate) fn keep_lines(
         &mut self,
         config: &Buffering,
@@ -169,7 +166,7 @@ impl Cbuf {
         }
     }
 
-    /// Notes that all lines of a task that are to be kept are here.
+    /// Records which features the data banks hold, for tasks that reuse them.
     pub(crate) fn keep_features(&mut self, config: &Buffering, cube: &FeatureCube, base: u32) {
         self.features = Some(Fetched {
             banks: config.split(),
@@ -180,14 +177,14 @@ impl Cbuf {
         });
     }
 
-    /// Bytes at the end of a stream of weights that the weight banks still
-    /// hold when all of it went through them.
+    /// Bytes at the end of a weight stream that the weight banks still hold
+    /// after all `len` bytes went through them.
     pub(crate) fn kept_weights(config: &Buffering, len: usize) -> usize {
         len.min(config.weight_banks * BANK_BYTES)
     }
 
-    /// Keeps the weights of a task, streaming through the weight banks. Of the
-    /// `len` bytes `tail` are the last, at least [`Self::kept_weights`].
+    /// Streams the weights of a task through the weight banks. `tail` is the
+    /// end of the `len` bytes, at least [`Self::kept_weights`] long.
     pub(crate) fn keep_weights(&mut self, config: &Buffering, tail: &[u8], len: usize, base: u32) {
         let room = config.weight_banks * BANK_BYTES;
         self.store(config.data_banks * BANK_BYTES, room, len - tail.len(), tail);
@@ -200,8 +197,8 @@ impl Cbuf {
         });
     }
 
-    /// Fills the lines from `first` on with what CBUF holds in their place,
-    /// `bank` banks further on.
+    /// Replaces the lines from `first` on by the contents of CBUF at their
+    /// place, counted from bank `bank`.
     pub(crate) fn load_lines(
         &self,
         config: &Buffering,
@@ -232,8 +229,8 @@ impl Cbuf {
         self.load(config.data_banks * BANK_BYTES, room, at, weights);
     }
 
-    /// Whether the features that an earlier task left are what a task of this
-    /// bank split, size and address expects, as far as CBUF can tell.
+    /// Checks that the features in CBUF have the bank split, size and address
+    /// that a task expects.
     pub(crate) fn has_features(
         &self,
         config: &Buffering,
@@ -247,7 +244,7 @@ impl Cbuf {
             .check(base)
     }
 
-    /// Likewise for weights.
+    /// Likewise for weights. CBUF may hold more than `len`.
     pub(crate) fn has_weights(
         &self,
         config: &Buffering,
@@ -260,8 +257,8 @@ impl Cbuf {
             .check(base)
     }
 
-    /// Tells which translations are attached to the bus from now on. What was
-    /// fetched through others is no more known by its address.
+    /// Sets which translations are attached to the bus. An address no longer
+    /// identifies data that was fetched through others.
     pub(crate) fn attach(&mut self, attachment: u64) {
         if attachment == std::mem::replace(&mut self.attachment, attachment) {
             return;
@@ -304,7 +301,7 @@ mod tests {
 
     #[test]
     fn lines_without_room_read_as_weights() {
-        // Lines of 512 entries fill a bank: the second one finds no room.
+        // A line of 512 entries fills a bank, so the second one does not fit.
         let config = config(1, 512);
         let mut cube = FeatureCube::empty(1, 2, BANK_BYTES / 16).unwrap();
         cube.line_mut(0).fill(1);

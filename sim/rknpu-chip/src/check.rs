@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes wrong with a task: the rows of [`rknpu_regcmd::rules`] that its
-//! registers break, and what takes more than registers to see.
+//! Faults of a task: the rules of [`rknpu_regcmd::rules`] that its registers
+//! break, and faults that registers alone do not show.
 
 use std::cell::RefCell;
 
@@ -24,7 +24,7 @@ use super::trap::{DiagnosisReport, Stop, shown};
 #[derive(Debug, Default)]
 pub(crate) struct Broken(Vec<&'static Rule>);
 
-/// Rules by which a task hangs behind its last write, and what it has written.
+/// Rules by which a task hangs after its last write, with the values to report.
 const HANG_LAST: [(&Rule, &str); 2] = [
     (&PARTIAL_GROUP, "the last group is not whole"),
     (&TRANSPOSED_HANG, "all is written"),
@@ -36,7 +36,7 @@ impl Broken {
         self.0.iter().any(|broken| broken.id == rule.id)
     }
 
-    /// The end of a task that has written what it writes.
+    /// Ends a task after its last write: reports rules by which it hangs.
     pub(crate) fn finish(
         &self,
         report: &mut DiagnosisReport,
@@ -47,8 +47,8 @@ impl Broken {
     }
 }
 
-/// Tells what the task breaks, up to what ends it. A row that depends on a
-/// contested fact holds on the fact's first side.
+/// Reports the rules that the task breaks, up to the first that ends it. A rule
+/// that depends on a contested fact holds on the fact's first side.
 pub(crate) fn registers(
     report: &mut DiagnosisReport,
     task: &Task,
@@ -83,11 +83,11 @@ pub(crate) fn registers(
     Ok(found)
 }
 
-/// Registers that a diagnosis shows.
+/// Number of registers that a diagnosis shows.
 const SHOWN: usize = 6;
 
-/// Looks for registers that the task depends on, that its program does not
-/// write, and that hold something else than after a reset.
+/// Reports registers that the task depends on, that its program does not write,
+/// and that do not hold their reset value.
 pub(crate) fn stale(
     report: &mut DiagnosisReport,
     regs: &RegisterFile,
@@ -112,7 +112,7 @@ pub(crate) fn stale(
     report.tell(&STALE_REGISTERS, &shown(&found, regs), &values)
 }
 
-/// Values with bits beyond the fields of their register.
+/// Reports the first written value with bits beyond the fields of its register.
 pub(crate) fn overflowing(
     report: &mut DiagnosisReport,
     regs: &RegisterFile,
@@ -129,7 +129,7 @@ pub(crate) fn overflowing(
     Ok(())
 }
 
-/// Weights that an earlier task's registers decode.
+/// Reports a decompressor that is on although the program does not write it.
 pub(crate) fn compression(
     report: &mut DiagnosisReport,
     regs: &RegisterFile,
@@ -159,18 +159,18 @@ impl<'a> TileReport<'a> {
         }
     }
 
-    /// Notes what a tile ran into, before it is stored.
+    /// Reports the faults of a tile's values before the tile is stored.
     ///
     /// # Errors
-    /// [`Stop::Hang`] where that ends the task.
+    /// [`Stop::Hang`] if a fault ends the task.
     pub(crate) fn note(&self, faults: ValueFaults) -> Result<(), Stop> {
         if faults == ValueFaults::default() {
             return Ok(());
         }
         let mut report = self.report.borrow_mut();
         if faults.wrapped {
-            // Signed functions run into it where they are 0, and their clients
-            // replace those results on the CPU (librocketnpu).
+            // Signed functions wrap where they are 0. Their clients replace
+            // those results on the CPU (librocketnpu).
             let effect = if Ew::looks_up(self.regs) {
                 Effect::Note
             } else {
@@ -185,7 +185,7 @@ impl<'a> TileReport<'a> {
     }
 }
 
-/// DATA_REUSE and WEIGHT_REUSE.
+/// Reports a task whose DATA_REUSE or WEIGHT_REUSE does not match CBUF.
 pub(crate) fn reuse(
     report: &mut DiagnosisReport,
     regs: &RegisterFile,
@@ -203,7 +203,7 @@ pub(crate) fn reuse(
     let values = format!("{what} reuse, but {why}");
     match stale {
         Stale::Other | Stale::Detached => report.broken(&STALE_CBUF, regs, &values),
-        // The address is not used; a program may leave it alone.
+        // Reuse ignores the address, so a program may leave it unwritten.
         Stale::Address(from) => {
             let values = format!("{values} ({from:#x})");
             report.broken_with(&STALE_CBUF, Effect::Note, regs, &values)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CNA, feature side: the cube in memory, by atoms. Where they lie is
-//! [`FeatureFetch`](rknpu_regcmd::task::FeatureFetch)'s business.
+//! CNA, feature side: reads the feature cube, atom by atom, from the addresses
+//! of [`FeatureFetch`](rknpu_regcmd::task::FeatureFetch).
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use super::dma::{self, Dma};
 use super::precision::ATOM;
 use super::trap::Stop;
 
-/// Bytes that are read at once where lines follow each other: they stay in a
-/// first-level cache on their way to the pixels.
+/// Bytes of one read of consecutive lines: they stay in a first-level cache
+/// until they are sorted by pixels.
 const RUN_BYTES: usize = 1 << 14;
 
-/// What CBUF gets.
+/// Shape of a cube in CBUF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CubeShape {
     pub(crate) width: usize,
@@ -25,7 +25,7 @@ pub(crate) struct CubeShape {
 }
 
 impl CubeShape {
-    /// That of a cube of atoms.
+    /// Shape of a cube of atoms.
     pub(crate) fn of(source: &Cube) -> Self {
         Self {
             width: source.width,
@@ -34,7 +34,6 @@ impl CubeShape {
         }
     }
 
-    /// Bytes of a line.
     pub(crate) fn line_bytes(&self) -> usize {
         self.width * self.surfaces * ATOM
     }
@@ -45,7 +44,7 @@ fn is_by_line(source: &Cube) -> bool {
     source.surfaces.group_step == source.width as i64
 }
 
-/// How many lines from `y` on lie one behind the other in a surface.
+/// Number of lines from `y` on that are contiguous in a surface.
 fn contiguous_lines(source: &Cube, y: usize) -> usize {
     let Cube { width, lines, .. } = *source;
     let mut end = y + 1;
@@ -55,7 +54,7 @@ fn contiguous_lines(source: &Cube, y: usize) -> usize {
     end - y
 }
 
-/// Whether all of the cube can be read.
+/// Checks that all of the cube can be read.
 pub(crate) fn check(source: &Cube, dma: &Dma<'_>) -> Result<(), Stop> {
     let shape = CubeShape::of(source);
     let mut y = 0;
@@ -77,8 +76,8 @@ pub(crate) fn check(source: &Cube, dma: &Dma<'_>) -> Result<(), Stop> {
 }
 
 /// Reads lines of the cube, as atoms in the order (y, x, c1): the channels of a
-/// pixel lie together, as the MAC array takes them. It takes the place of
-/// `memory`, if there is enough.
+/// pixel lie together, as the MAC array takes them. The result reuses `memory`
+/// if that is large enough.
 pub(crate) fn fetch(
     source: &Cube,
     dma: &Dma<'_>,
@@ -109,7 +108,7 @@ pub(crate) fn fetch(
     Ok(cube)
 }
 
-/// One line whose surfaces follow each other: a single access.
+/// Reads one line whose surfaces follow each other, in a single access.
 fn fetch_line(
     source: &Cube,
     dma: &Dma<'_>,
@@ -129,7 +128,7 @@ fn fetch_line(
     Ok(())
 }
 
-/// Several lines that lie together: one access a surface.
+/// Reads several contiguous lines, one access for each surface.
 fn fetch_lines(
     source: &Cube,
     dma: &Dma<'_>,
@@ -164,7 +163,7 @@ fn fetch_literally(source: &Cube, dma: &Dma<'_>, cube: &mut FeatureCube) -> Resu
 /// Features on their way to the MAC array: atoms in the order (y, x, c1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FeatureCube {
-    /// That of the whole cube.
+    /// Shape of the whole cube.
     pub(crate) shape: CubeShape,
     /// The lines that are here.
     lines: Range<usize>,
@@ -183,8 +182,8 @@ impl FeatureCube {
         Self::in_memory(Vec::new(), shape, 0..height)
     }
 
-    /// Lines of a cube of this shape, of whatever
-    /// `memory` holds, which is replaced by zeros if it is too small.
+    /// Lines of a cube of this shape. They hold what `memory` holds, or zeros
+    /// if that is too small.
     pub(crate) fn in_memory(
         mut memory: Vec<u8>,
         shape: CubeShape,
@@ -205,7 +204,6 @@ impl FeatureCube {
         &mut self.atoms
     }
 
-    /// The lines that are here.
     pub(crate) fn lines(&self) -> Range<usize> {
         self.lines.clone()
     }
@@ -220,18 +218,16 @@ impl FeatureCube {
         self.atoms
     }
 
-    /// Bytes of a line.
     pub(crate) fn line_bytes(&self) -> usize {
         self.shape.line_bytes()
     }
 
-    /// The atoms of line `y`, which is here.
+    /// The atoms of line `y`, which must be here.
     pub(crate) fn line(&self, y: usize) -> &[u8] {
         let bytes = self.line_bytes();
         &self.atoms[(y - self.lines.start) * bytes..][..bytes]
     }
 
-    /// The atoms of line `y`, to be written.
     pub(crate) fn line_mut(&mut self, y: usize) -> &mut [u8] {
         let bytes = self.line_bytes();
         &mut self.atoms[(y - self.lines.start) * bytes..][..bytes]
@@ -243,12 +239,11 @@ impl FeatureCube {
         &self.line(y)[x * bytes..][..bytes]
     }
 
-    /// Bytes of one pixel.
     pub(crate) fn pixel_bytes(&self) -> usize {
         self.shape.surfaces * ATOM
     }
 
-    /// Puts atoms of surface `c1`, from line `y` on, to their pixels.
+    /// Copies atoms of surface `c1`, from line `y` on, to their pixels.
     fn scatter(&mut self, y: usize, c1: usize, surface: &[u8]) {
         let y = y - self.lines.start;
         let start = (y * self.shape.width * self.shape.surfaces + c1) * ATOM;
@@ -269,7 +264,7 @@ mod tests {
     use proptest::prelude::*;
     use rknpu_regcmd::task::Walk;
 
-    /// Every atom of the memory holds its own number.
+    /// Memory in which every atom holds its index.
     fn numbered(atoms: usize) -> RefCell<Vec<u8>> {
         let bytes = (0..atoms).flat_map(|i| (i as u128).to_le_bytes());
         RefCell::new(bytes.collect())

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Facts about the chip that the sources contradict each other on, or that
-//! nobody has isolated: each is a switch, so that a client can be tried
-//! against every side. The default is the side that most evidence from
-//! silicon is on; docs/evidence.md has the evidence (E-...), docs/chip.md how
-//! a board settles each one.
+//! Facts about the chip on which sources contradict each other, or that nobody
+//! has isolated. Each is a switch, so that a client can be tested against every
+//! side. The default is the side with the most evidence from silicon.
+//! docs/evidence.md has the evidence (E-...); docs/chip.md shows how a board
+//! settles each fact.
 
 use std::fmt;
 
 use rknpu_regcmd::rules::RuleFact;
 
-/// A switch of [`Contested`], as text.
+/// Name and sides of a switch of [`Contested`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
     /// Name, e.g. `tf32-operand`.
@@ -18,17 +18,17 @@ pub struct Switch {
     pub sides: &'static [&'static str],
 }
 
-/// Text that names no switch, or no side of one.
+/// Error for a text that names no switch, or no side of a switch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a contested fact: write NAME=SIDE, one of {}", Listed(.name.as_deref()))]
 pub struct UnknownSwitch {
     /// The text that was given.
     pub text: String,
-    /// The switch that was meant, if its name is known.
+    /// Name of the switch, if it is known and only the side is not.
     pub name: Option<String>,
 }
 
-/// The choices that an error shows: of one switch, or all.
+/// The choices that an error shows: those of one switch, or all.
 struct Listed<'a>(Option<&'a str>);
 
 impl fmt::Display for Listed<'_> {
@@ -73,7 +73,7 @@ macro_rules! contested {
             }
         )+
 
-        /// One side of every contested fact.
+        /// The selected side of every contested fact.
         ///
         /// ```
         /// use rknpu_chip::Contested;
@@ -94,10 +94,10 @@ macro_rules! contested {
                 $(Switch { name: $name, sides: &[$first, $($side,)+] },)+
             ];
 
-            /// Takes one side: `NAME=SIDE`.
+            /// Selects one side: `NAME=SIDE`.
             ///
             /// # Errors
-            /// [`UnknownSwitch`] with the choices there are.
+            /// [`UnknownSwitch`] with the valid choices.
             pub fn set(&mut self, text: &str) -> Result<(), UnknownSwitch> {
                 let (name, side) = text.split_once('=').unwrap_or((text, ""));
                 let unknown = |known: bool| UnknownSwitch {
@@ -117,14 +117,14 @@ macro_rules! contested {
                 }
             }
 
-            /// The switch of a fact that rules depend on, and whether it is on its
-            /// first side, on which they hold.
+            /// Name of the switch of a fact that rules depend on, and whether it
+            /// is on its first side. The rules hold on that side.
             #[must_use]
             pub fn of_rule(&self, fact: RuleFact) -> (&'static str, bool) {
                 contested!(@match self, fact, [] $([$field $Type $name $First $($of_rules)?])+)
             }
 
-            /// Every switch with the side it is on.
+            /// Every switch with its selected side.
             pub fn sides(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
                 [$(($name, match self.$field {
                     $Type::$First => $first,
@@ -138,16 +138,16 @@ macro_rules! contested {
 contested! {
     /// Cubes of one to three lines fetched in groups of four.
     short_height: ShortHeight, "short-height", of_rules {
-        /// The address formula holds: with the exact signed surface stride
-        /// they are right (E-short-height-exact).
+        /// The address formula holds: with the exact signed surface stride,
+        /// results are right (E-short-height-exact).
         Formula = "formula",
         /// The incomplete group is garbage whatever the strides are
         /// (E-short-height-garbage, E-short-slice).
         Garbage = "garbage",
     }
-    /// How lines lie in CBUF.
+    /// Placement of lines in CBUF.
     line_rounding: LineRounding, "line-rounding", of_rules {
-        /// Each starts at a multiple of 64 bytes (E-line-rounding).
+        /// Each line starts at a multiple of 64 bytes (E-line-rounding).
         Entries = "entries",
         /// Densely packed (E-line-dense).
         Dense = "dense",
@@ -158,32 +158,33 @@ contested! {
         Group = "group",
         /// 32 kernels (E-weight-room-block).
         Block = "block",
-        /// All of a task (E-weight-room-all).
+        /// All weights of a task (E-weight-room-all).
         All = "all",
     }
-    /// CNA and CORE in a later task of a chain that leaves their S_POINTER
-    /// alone.
+    /// CNA and CORE in a later chained task that does not write their
+    /// S_POINTER.
     chain_pointer: ChainPointer, "chain-pointer", of_rules {
-        /// They run its registers, from the other group (E-chain-follows).
+        /// They run that task's registers, from the other group
+        /// (E-chain-follows).
         Follows = "follows",
-        /// They run the first task's again, as DPU and DPU_RDMA do
+        /// They run the first task's registers again, as DPU and DPU_RDMA do
         /// (E-chain-repeats).
         Repeats = "repeats",
     }
-    /// int16 products with QD_EN 0.
+    /// int16 convolutions with QD_EN 0.
     int16_without_sum: Int16WithoutSum, "int16-without-sum", of_rules {
         /// Only output channels 0 to 15 are written (E-int16-first-16).
         First16 = "first-16",
-        /// QD_EN is the sum for CPEND and nothing else.
+        /// All channels are written: QD_EN only adds the sum for CPEND.
         All = "all",
     }
-    /// int8 results of int8 products whose DPU channels end within a group: 32
-    /// kernels, or 64 channels of a depthwise task.
+    /// int8 results of int8 convolutions whose DPU channels end within a group:
+    /// 32 kernels, or 64 channels of a depthwise task.
     partial_group: PartialGroup, "partial-group", of_rules {
-        /// The whole groups are written, and the task never ends
+        /// The complete groups are written, and the task never ends
         /// (E-partial-group).
         Hangs = "hangs",
-        /// They are as good as any.
+        /// The results are right.
         Works = "works",
     }
     /// Rounding of the integer output converter for 32-bit results with
@@ -202,7 +203,7 @@ contested! {
         /// Up (E-out-cvt-up).
         Up = "up",
     }
-    /// OUT_CVT_SCALE from 0x8000 on.
+    /// Sign of OUT_CVT_SCALE values from 0x8000 on.
     output_scale: OutputScale, "output-scale" {
         /// Negative (E-scale-signed).
         Signed = "signed",
@@ -216,7 +217,7 @@ contested! {
         /// The 16-bit pattern, as for all other channels (E-pad-pattern).
         Pattern = "pattern",
     }
-    /// MINUS_EXP taken off an exponent field that is smaller.
+    /// MINUS_EXP subtracted from a smaller exponent field.
     small_exponent: SmallExponent, "small-exponent", of_rules {
         /// Wraps within its five bits (E-zero-wraps).
         Wraps = "wraps",
@@ -234,9 +235,9 @@ contested! {
     }
     /// Interrupts that a pooling task raises.
     pooling_interrupt: PoolingInterrupt, "pooling-interrupt" {
-        /// The DPU's beside its own (E-pool-interrupt).
+        /// The DPU's and the PPU's (E-pool-interrupt).
         WithDpu = "with-dpu",
-        /// Its own only; the mainline driver then waits in vain.
+        /// The PPU's only; the mainline driver then waits in vain.
         PpuOnly = "ppu-only",
     }
     /// Pooling of integers, with a PPU_RDMA width other than 4 bits.
@@ -260,18 +261,18 @@ contested! {
         /// fp16 lines beyond the grains are garbage, for some K (E-grains).
         Garbage = "garbage",
     }
-    /// How a float chooses its place in a look-up table.
+    /// Rounding of a float to its index in a look-up table.
     lut_index: LutIndex, "lut-index" {
         /// Rounded to the nearest integer (E-lut-rounding).
         Nearest = "nearest",
-        /// Cut towards minus infinity.
+        /// Rounded towards minus infinity.
         Floor = "floor",
     }
-    /// Roundings of an average.
+    /// Number of roundings of an average.
     average_rounding: AverageRounding, "average-rounding" {
         /// One, of the final value (E-pooling-fp16).
         Once = "once",
-        /// After the sum, after each reciprocal.
+        /// One after the sum, and one after each reciprocal.
         Each = "each",
     }
     /// Maximum and minimum of a number and a NaN.
@@ -281,15 +282,14 @@ contested! {
         /// NaN.
         Nan = "nan",
     }
-    /// BS, BN, EW and the output converter before anything was written to
-    /// their registers.
+    /// BS, BN, EW and the output converter before a write to their registers.
     fresh_stages: FreshStages, "fresh-stages" {
         /// They do nothing (E-fresh-stages).
         Bypassed = "bypassed",
-        /// On, with operands of 0: all registers are 0 after a reset.
+        /// They are on, with operands of 0: all registers are 0 after a reset.
         Active = "active",
     }
-    /// Products whose enable mask leaves DPU_RDMA out (form A), under the mainline
+    /// Matmuls whose enable mask leaves DPU_RDMA out (form A), under the mainline
     /// driver.
     core_idle_mainline: CoreIdleMainline, "core-idle-mainline", of_rules {
         /// They run (E-form-a-mainline).
@@ -299,12 +299,12 @@ contested! {
     }
     /// int8 features that a later task of a job finds in CBUF (DATA_REUSE).
     int8_reuse: Int8Reuse, "int8-reuse" {
-        /// They are what the task before fetched, as with fp16 (E-reuse).
+        /// They are what the previous task fetched, as with fp16 (E-reuse).
         Works = "works",
-        /// Garbage: nobody is known to have run it.
+        /// Garbage: no source is known to have run it.
         Garbage = "garbage",
     }
-    /// int8 features that fill their data banks, without a bank to spare.
+    /// int8 features that fill their data banks, without a spare bank.
     int8_slack_bank: Int8SlackBank, "int8-slack-bank" {
         /// They are right (E-spare-data-bank).
         Unneeded = "unneeded",
@@ -313,23 +313,23 @@ contested! {
     }
     /// A program at IOVA 0.
     program_at_zero: ProgramAtZero, "program-at-zero", of_rules {
-        /// It runs as anywhere.
+        /// It runs like a program at any other address.
         Runs = "runs",
-        /// It is no program: nothing starts (E-guard-page).
+        /// Nothing starts (E-guard-page).
         Hangs = "hangs",
     }
-    /// What the feature fetch reads behind the end of the cube.
+    /// Bytes that the feature fetch reads behind the cube.
     over_read: OverRead, "over-read" {
-        /// Nothing.
+        /// None.
         Nothing = "nothing",
         /// Up to a CBUF bank, which must be mapped (E-over-read).
         Bank = "bank",
     }
-    /// A core after a task that hung.
+    /// State of a core after a task that hung.
     wedge: Wedge, "wedge", of_rules {
-        /// Works again after its reset (E-wedge).
+        /// It works again after its reset (E-wedge).
         UntilReset = "until-reset",
-        /// Hangs whatever runs, until power is cycled.
+        /// It hangs on every task until a power cycle.
         UntilPowerCycle = "until-power-cycle",
     }
 }
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(facts, Contested::default());
     }
 
-    /// What programs are written and read with is the default side.
+    /// The register table has the default side; it writes and reads programs.
     #[test]
     fn the_register_table_agrees() {
         let fields = <dpu::OutCvtScale as Register>::INFO.fields;

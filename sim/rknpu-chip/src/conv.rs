@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A convolution task: CNA -> CORE -> DPU -> memory.
 //!
-//! The work is cut into tiles of some pixels and one group of channels. A
-//! tile's windows and kernels are gathered into rows of numbers, multiplied,
-//! post-processed and written. The weight zero point correction (CPEND) adds
-//! BS_OW_OP to every weight, padded taps included; a captured run confirms it
-//! to the bit.
+//! A tile is some pixels and one group of channels. Its windows and kernels are
+//! gathered into rows of numbers, multiplied, post-processed and written. The
+//! weight zero point correction (CPEND) adds BS_OW_OP to every weight, padded
+//! taps included; a captured run confirms it to the bit.
 
 pub(crate) mod features;
 mod operands;
@@ -37,11 +36,11 @@ use super::vectors::Vectors;
 use super::weight_stream::WeightStream;
 use super::writer::{GroupPlacement, OutputWriter};
 
-/// Elements of gathered windows that stay in a host's second-level cache.
+/// Most elements of a tile's windows: they stay in a host's second-level cache.
 const WINDOW_ELEMENTS: usize = 1 << 18;
-/// The blocks that this is about.
+/// The blocks of a convolution task.
 const BLOCKS: EnableMask = task::CONVOLUTION.union(EnableMask::DPU_RDMA);
-/// Pixels of a tile: enough that decoding the kernels does not count.
+/// Pixels of a tile: enough to make the time for decoding kernels negligible.
 const TILE_PIXELS: std::ops::RangeInclusive<usize> = 16..=256;
 
 /// Runs the task that `regs` describe.
@@ -114,7 +113,7 @@ pub(crate) fn run(
     broken.finish(machine.report, regs)
 }
 
-/// Operands of a tile, kept from tile to tile for their memory.
+/// Operands of a tile. Tiles reuse their memory.
 #[derive(Default)]
 struct Scratch<T> {
     windows: OperandRows<T>,
@@ -125,16 +124,16 @@ struct Scratch<T> {
 
 /// Pixels that are computed together.
 struct Tile<'a, T> {
-    /// The features, if all that the pixels need are there.
+    /// The features; all lines that the pixels need are there.
     cube: &'a FeatureCube,
-    /// What a padded tap holds, for each channel of the input.
+    /// Value of a padded tap, for each input channel.
     padding: &'a [T],
     pixels: Range<usize>,
     compute: Compute<T>,
 }
 
 impl<T: MacOperand> Tile<'_, T> {
-    /// Brings the windows of the pixels to `scratch`.
+    /// Gathers the windows of the pixels into `scratch`.
     fn gather(
         &self,
         window: &ConvWindow,
@@ -147,7 +146,7 @@ impl<T: MacOperand> Tile<'_, T> {
     }
 }
 
-/// The part of a task that is arithmetic.
+/// The arithmetic of a task.
 struct Convolution<'a, 'b> {
     conv: &'a ConvConfig,
     /// Channels of one group of the writer.
@@ -164,8 +163,8 @@ struct Convolution<'a, 'b> {
 }
 
 impl Convolution<'_, '_> {
-    /// Computes and writes everything, from the features in `cube` if they are
-    /// all there. Returns the cube for its memory.
+    /// Computes and writes all pixels. Fetches the lines that `cube` does not
+    /// hold. Returns the cube so that its memory can be reused.
     fn run<T: MacOperand>(
         &self,
         mut cube: FeatureCube,
@@ -203,9 +202,9 @@ impl Convolution<'_, '_> {
         Ok(cube)
     }
 
-    /// Lines to hold for a tile of pixels from `first` on, and how many pixels
-    /// up to `count` it may have: what it needs fits a band, and so may lines
-    /// of the next tiles.
+    /// Lines to hold for a tile from pixel `first` on, and the number of its
+    /// pixels, at most `count`. The lines that it needs fit a band; the band
+    /// may also hold lines of the next tiles.
     fn lines_of(
         &self,
         cube: &FeatureCube,
@@ -230,8 +229,8 @@ impl Convolution<'_, '_> {
         }
     }
 
-    /// The groups of the writer. A tile has a group's channels, or an atom's of the
-    /// output if those are more.
+    /// The groups of the writer, with the channels of their tiles: those of the
+    /// group, or of an output atom if that has more.
     fn groups(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let group = self.group;
         let width = group.next_multiple_of(self.dpu.out.precision.per_atom());
@@ -285,7 +284,7 @@ impl Convolution<'_, '_> {
         Ok(())
     }
 
-    /// CPEND's operand, where the sum of the features that it needs is made.
+    /// CPEND's operand, if the task computes the sum of features that it needs.
     fn weight_offset(&self) -> Option<&ChannelOperand> {
         self.dpu
             .cpend
@@ -359,9 +358,9 @@ impl Convolution<'_, '_> {
     }
 }
 
-/// Spreads the channels of a group that is too wide: channel k lands at 2k,
-/// and the upper half is lost (E-depthwise-wide; what lies between is not known,
-/// here zeros).
+/// Spreads the channels of a group that is too wide: channel k lands at 2k, and
+/// the upper half is lost (E-depthwise-wide). The values between them are
+/// unknown, here zeros.
 fn interleave(bytes: &mut [u8], precision: Precision, channels: usize) {
     let size = ATOM / precision.per_atom();
     for pixel in bytes.chunks_exact_mut(channels * size) {

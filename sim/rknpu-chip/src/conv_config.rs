@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What convolution a task asks for: its geometry, and how CNA and CORE compute.
+//! Configuration of a convolution task: geometry, arithmetic of CNA and CORE.
 
 use rknpu_regcmd::regs::{cna, core};
 use rknpu_regcmd::task::{ConvTask, Cube, DEPTHWISE, FeatureFetch};
@@ -14,7 +14,6 @@ use super::precision::{ATOM, Precision};
 use super::trap::Stop;
 use super::weights::WeightShape;
 
-/// Where the features come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeatureSource {
     /// A cube of atoms.
@@ -24,14 +23,14 @@ pub(crate) enum FeatureSource {
 }
 
 impl FeatureSource {
-    /// What `features` ask for.
+    /// The source that `features` describe.
     fn new(features: &FeatureFetch) -> Self {
         let cube = features.atoms(features.fetched);
         match features.packed {
             Some(packed) => Self::Pixels(PixelDma {
                 base: features.base,
-                // The sequencer takes what lies behind a line shorter than its
-                // window (E-narrow-image).
+                // If a line is shorter than its window, the sequencer also
+                // takes what lies behind the line (E-narrow-image).
                 shape: CubeShape {
                     width: cube.width.max(features.window[0]),
                     height: cube.lines.count,
@@ -45,7 +44,7 @@ impl FeatureSource {
         }
     }
 
-    /// The cube that CBUF gets.
+    /// Shape of the cube in CBUF.
     pub(crate) fn shape(&self) -> CubeShape {
         match self {
             Self::Cube(cube) => CubeShape::of(cube),
@@ -62,7 +61,7 @@ impl FeatureSource {
     }
 }
 
-/// A convolution.
+/// Configuration of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConvConfig {
     pub(crate) task: ConvTask,
@@ -70,13 +69,13 @@ pub(crate) struct ConvConfig {
     pub(crate) cvt: Option<InputCvt>,
     pub(crate) window: ConvWindow,
     pub(crate) weights: WeightShape,
-    /// Set where the weights in memory are compressed.
+    /// Set if the weights in memory are compressed.
     pub(crate) compressed: Option<Compressed>,
     pub(crate) truncate: Truncate,
 }
 
 impl ConvConfig {
-    /// What `task` asks for, with what else the registers say of it.
+    /// Decodes `task`, and the registers that it does not cover.
     pub(crate) fn new(task: &ConvTask, regs: &RegisterFile) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
         let clip = regs.get::<core::ClipTruncate>();
@@ -107,7 +106,7 @@ impl ConvConfig {
         }
     }
 
-    /// DCOMP_ADDR0.
+    /// Address of the weights (DCOMP_ADDR0).
     pub(crate) fn weight_base(&self) -> u32 {
         self.task.weights.base
     }
@@ -117,7 +116,6 @@ impl ConvConfig {
         usize::try_from(self.task.weights.bytes).map_err(|_| Stop::HostMemory)
     }
 
-    /// Range of the integer operands.
     pub(crate) fn int_range(&self) -> IntRange {
         let narrow = |p| matches!(p, Precision::Int8 | Precision::Int4);
         if narrow(self.window.precision) && narrow(self.weights.precision) {

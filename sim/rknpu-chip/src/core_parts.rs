@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a core lends to the task that runs on it.
+//! The parts of a core that its task borrows.
 
 use super::Contested;
 use super::cbuf::Cbuf;
@@ -8,7 +8,6 @@ use super::dpu::lut::Lut;
 use super::time;
 use super::trap::DiagnosisReport;
 
-/// The parts of a core that a task works with.
 pub(crate) struct CoreParts<'a> {
     pub(crate) dma: Dma<'a>,
     pub(crate) cbuf: &'a mut Cbuf,

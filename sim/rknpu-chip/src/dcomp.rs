@@ -8,14 +8,14 @@
 //! lane     16-byte header, then symbols from bit 128 on, lowest bit first
 //! header   byte 1: the base value; bytes 4..8: eight nibbles, the widths that
 //!          the eight prefix codes stand for, low nibble first
-//! symbol   prefix code, sign, and of a width above 1 the bits below the top one
+//! symbol   prefix code, sign, and for widths above 1 the bits below the top one
 //! value    base + magnitude, or base - magnitude - 1 with the sign set
 //! ```
 //!
-//! Of a unit of 1024 weight bytes, lane `p*8 + q` has the bytes
+//! Lane `p*8 + q` holds these bytes of each unit of 1024 weight bytes:
 //! `half*512 + (group*2 + p)*32 + q*4 + j`, in the order half, group, j.
-//! DCOMP_REGNUM is 0x55555555 in the only known programs; what other values
-//! mean is not known.
+//! DCOMP_REGNUM is 0x55555555 in the only known programs; the meaning of other
+//! values is not known.
 
 use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::RegisterFile;
@@ -25,15 +25,13 @@ use super::dma::{self, Dma};
 use super::precision::ATOM;
 use super::trap::Stop;
 
-/// Bytes of the longest stream that is expanded, before and after: the
-/// lanes are expanded as a whole, and a task of 4096 x 4096 int8 weights has
-/// half of that.
+/// Most bytes of a stream, compressed or expanded: all lanes are expanded at
+/// once. 4096 x 4096 int8 weights are half of this.
 pub(crate) const HELD_BYTES: usize = 32 << 20;
-/// Bytes that a lane's stream is padded to.
+/// Alignment of a lane's stream, in bytes.
 const LANE_ALIGN: u64 = 64;
-/// Weight bytes that the lanes share out at a time.
+/// Bytes of a unit, which the lanes divide among them.
 const UNIT: usize = 1024;
-/// Bits of a lane's header.
 const HEADER_BITS: usize = ATOM * 8;
 /// Prefix codes, lowest bit first, and their lengths.
 const CODES: [(u32, u32); 8] = [
@@ -47,7 +45,7 @@ const CODES: [(u32, u32); 8] = [
     (2, 5),
 ];
 
-/// Where the compressed lanes are.
+/// Sizes of the compressed lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compressed {
     /// Bytes of each lane's stream.
@@ -55,7 +53,7 @@ pub(crate) struct Compressed {
 }
 
 impl Compressed {
-    /// What the registers say; `None` for raw weights.
+    /// Reads the registers; `None` for raw weights.
     pub(crate) fn decode(regs: &RegisterFile) -> Option<Self> {
         compressed_lanes(regs).map(|lanes| Self { lanes })
     }
@@ -71,7 +69,7 @@ impl Compressed {
     /// Reads the lanes from `base` on and fills `weights`.
     ///
     /// # Errors
-    /// [`Stop::HostMemory`] for more than [`HELD_BYTES`], of lanes or weights.
+    /// [`Stop::HostMemory`] for lanes of more than [`HELD_BYTES`].
     pub(crate) fn fetch(&self, dma: &Dma<'_>, base: u32, weights: &mut [u8]) -> Result<(), Stop> {
         let len = usize::try_from(self.bytes()).map_err(|_| Stop::HostMemory)?;
         if len > HELD_BYTES {
@@ -90,7 +88,7 @@ impl Compressed {
     }
 }
 
-/// Puts the values of one lane to their places.
+/// Decompresses one lane into its places in `weights`.
 fn expand(lane: usize, stream: &[u8], weights: &mut [u8]) {
     let mut symbols = Symbols::new(stream);
     for unit in weights.chunks_mut(UNIT) {
@@ -103,7 +101,7 @@ fn expand(lane: usize, stream: &[u8], weights: &mut [u8]) {
     }
 }
 
-/// The bytes of a unit that a lane has, in its order.
+/// Offsets in a unit of the bytes of a lane, in the lane's order.
 pub(crate) fn places(lane: usize) -> impl Iterator<Item = usize> {
     let (parity, quad) = (lane / 8, lane % 8);
     (0..UNIT / DECOMPRESSOR_LANES).map(move |i| {
@@ -179,7 +177,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Compresses one lane; widths in the order of the codes as given.
+    /// Compresses one lane; `widths` has the width of each code.
     fn compress(values: &[u8], base: u8, widths: [u32; 8]) -> Vec<u8> {
         let mut bits: Vec<bool> = Vec::new();
         let mut push = |value: u32, count: u32| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the blocks reach memory: 16-byte aligned IOVAs, offset by
+//! Memory access of the blocks: 16-byte aligned IOVAs, offset by
 //! PC.TASK_DMA_BASE_ADDR, and never beyond what the [`Bus`] grants.
 
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use super::{Bus, Direction, Fault, Master};
 /// First address that 32 bits cannot hold.
 const ADDRESS_END: i64 = Iova::END as i64;
 
-/// The memory port of one core, for the length of a task.
+/// The memory port of one core, for the duration of a task.
 #[derive(Clone, Copy)]
 pub(crate) struct Dma<'a> {
     /// The bus, which all masters of the core share.
@@ -40,7 +40,7 @@ impl<'a> Dma<'a> {
         }
     }
 
-    /// The same port, for [`super::ChipOptions::literal`].
+    /// The same port, with [`super::ChipOptions::literal`].
     pub(crate) fn literally(self, literal: bool) -> Self {
         Self { literal, ..self }
     }
@@ -50,7 +50,7 @@ impl<'a> Dma<'a> {
         self.literal
     }
 
-    /// What loops are computed with.
+    /// Vector instructions for the loops.
     pub(crate) fn vectors(&self) -> Vectors {
         if self.literal {
             Vectors::Literal
@@ -74,7 +74,7 @@ impl<'a> Dma<'a> {
         self.access(|bus| bus.read(master, iova, out))
     }
 
-    /// Whether `len` bytes from `address` on can be read.
+    /// Checks that `len` bytes from `address` on can be read.
     pub(crate) fn check_read(
         &self,
         master: impl Into<Master>,
@@ -107,14 +107,14 @@ impl<'a> Dma<'a> {
     /// Makes an access, unless the core was reset.
     fn access(&self, access: impl FnOnce(&mut dyn Bus) -> Result<(), Fault>) -> Result<(), Stop> {
         if self.aborted.load(Ordering::Relaxed) {
-            // Nobody will see how it ended.
+            // Nothing uses the result after a reset.
             return Err(Stop::Hang);
         }
         access(&mut *self.bus.borrow_mut()).map_err(Stop::Fault)
     }
 
-    /// Addresses are 32 bits wide; a range that leaves them is a fault at the
-    /// first byte outside. (What silicon does there is not known.)
+    /// The IOVA of an access. Addresses are 32 bits wide; a range beyond them
+    /// faults at the first byte outside. (Silicon's behaviour is not known.)
     fn place(
         &self,
         master: Master,
@@ -149,11 +149,11 @@ pub(crate) fn buffer<T: Copy + Default>(len: usize) -> Result<Vec<T>, Stop> {
     Ok(data)
 }
 
-/// The first `len` bytes of `data`, which is replaced if it has fewer. What
-/// they are is left open.
+/// The first `len` bytes of `data`, which is replaced if it has fewer. Their
+/// contents are unspecified.
 pub(crate) fn resized(data: &mut Vec<u8>, len: usize) -> Result<&mut [u8], Stop> {
     if data.len() < len {
-        // The old memory goes before the new is asked for.
+        // Free the old memory before the new is allocated.
         *data = Vec::new();
         *data = buffer(len)?;
     }

@@ -17,9 +17,8 @@ use super::precision::ATOM;
 use super::trap::Stop;
 use super::writer::{GroupPlacement, OutputWriter};
 
-/// Elements that are wrong at the end of the widest lines.
+/// Number of wrong elements at the end of the widest lines.
 const TRAILING: usize = 54;
-/// Pixels of a tile.
 const TILE_PIXELS: usize = 4096;
 
 /// Runs the task that `regs` describe.
@@ -82,7 +81,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The last elements of lines that are as wide as the field can hold.
+/// Zeroes the last elements of lines that are as wide as the field allows.
 fn spoil_line_ends(tile: &mut DpuTile, width: usize, per_atom: usize) {
     for index in 0..tile.pixels {
         let behind = (width - 1 - (tile.pixel + index) % width) * per_atom;

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Inner products of many rows with many rows: the hot loop of the model.
+//! Inner products of the rows of two matrices: the hot loop of the model.
 //!
-//! What a result is, [`DotElement::accumulate`] says for each type of element, in
+//! [`DotElement::accumulate`] defines the result for each type of element. It has
 //! eight lanes: element `i` of a row goes to lane `i % 8`, in order.
 //!
-//! * `i16` (int8, int4): sums are exact, so that their order is of no matter.
+//! * `i16` (int8, int4): sums are exact, so their order does not matter.
 //! * `f32` (fp16): a product of two fp16 numbers has at most 22 bits of
 //!   mantissa and lies between 2^-48 and 2^32, so it is exact in float32. Each
-//!   lane adds 8 products in float32, the lanes are added in pairs to two
-//!   float32, and these, like all that follows, in float64. Then come the next
-//!   64 elements.
+//!   lane adds 8 products in float32. The lanes are added in pairs to two
+//!   float32 values; these, and all later sums, are added in float64. Then
+//!   follow the next 64 elements.
 //! * `f64` (bf16, tf32, and mixtures): a product has at most 22 bits of mantissa
-//!   and an exponent of at most 9 bits, so it is exact in float64, in which the
-//!   lanes add to the end of the row. The eight are then added in order.
+//!   and an exponent of at most 9 bits, so it is exact in float64. The lanes add
+//!   in float64 to the end of the row. The eight are then added in order.
 //!
-//! As products are exact, a fused multiply-add and a product followed by an
-//! addition give the same bits, and with them every host, whatever vectors it
-//! has.
+//! As products are exact, a fused multiply-add gives the same bits as a
+//! multiplication followed by an addition. So every host gives the same bits,
+//! whatever vectors it has.
 //!
 //! ```text
 //! for 16 kernels                       their chunks stay in the first cache
@@ -31,7 +31,7 @@ use super::trap::Stop;
 use super::vector_loop::{self, Loop};
 use super::vectors::Vectors;
 
-/// Running sums of a pair of rows.
+/// Number of running sums of a pair of rows.
 pub(crate) const LANES: usize = 8;
 /// Products that a lane adds in float32.
 const LANE_PRODUCTS: usize = 8;
@@ -43,8 +43,8 @@ const MR: usize = 3;
 const BLOCK: usize = 16;
 /// Tiles whose sums are kept at a time.
 const TILES: usize = 16;
-/// Bytes of a chunk of a row: those of [`BLOCK`] rows fill half of a
-/// first-level cache of 32 KiB, and are whole segments.
+/// Bytes of a chunk of a row: whole segments. Chunks of [`BLOCK`] rows fill
+/// half of a first-level cache of 32 KiB.
 const CHUNK_BYTES: usize = 1024;
 const _: () = assert!(CHUNK_BYTES.is_multiple_of(SEGMENT * size_of::<f64>()));
 
@@ -55,15 +55,15 @@ pub(crate) trait DotElement: MacOperand {
     /// The inner product of a pair of rows.
     type Total: Copy + Default;
 
-    /// Adds the inner product of two parts of rows: the definition. A part
-    /// begins where the one before ended, after whole segments.
+    /// Adds the inner product of two parts of rows. This defines the result. A
+    /// part starts where the previous one ended, after whole segments.
     fn accumulate(sums: &mut Self::Sums, a: &[Self], b: &[Self]);
 
-    /// What running sums add up to in the end.
+    /// The final value of running sums.
     fn total(sums: &Self::Sums) -> Self::Total;
 
-    /// [`Self::accumulate`] of each of `MR` rows with each of `BLOCK` rows, of
-    /// equal length, a multiple of [`super::rows::ROW_ELEMENTS`].
+    /// [`Self::accumulate`] for each of `MR` rows with each of `BLOCK` rows.
+    /// All have the same length, a multiple of [`super::rows::ROW_ELEMENTS`].
     fn block(
         vectors: Vectors,
         a: [&[Self]; MR],
@@ -72,8 +72,8 @@ pub(crate) trait DotElement: MacOperand {
     );
 }
 
-/// int8 and int4. A product is at most 2^14, and the 2^16 elements of the
-/// longest row together at most 2^30, in all lanes or in one.
+/// int8 and int4. A product is at most 2^14. The 2^16 elements of the longest
+/// row add up to at most 2^30, in all lanes or in one.
 impl DotElement for i16 {
     type Sums = [i32; LANES];
     type Total = i32;
@@ -94,7 +94,7 @@ impl DotElement for i16 {
         b: &[&[Self]; BLOCK],
         sums: &mut [[[i32; LANES]; BLOCK]; MR],
     ) {
-        /// Twice as many as lanes: neighbours go to one, the sum being exact.
+        /// Twice the lanes: neighbours add to one lane, since the sum is exact.
         const PART: usize = 2 * LANES;
         let step = |lanes: &mut [i32; LANES], a: &[i16; PART], b: &[i16; PART]| match vectors {
             #[cfg(target_arch = "x86_64")]
@@ -110,7 +110,7 @@ impl DotElement for i16 {
     }
 }
 
-/// fp16, exactly as float32.
+/// fp16, held exactly in float32.
 impl DotElement for f32 {
     type Sums = f64;
     type Total = f64;
@@ -199,7 +199,7 @@ impl DotElement for f64 {
     }
 }
 
-/// A block in [`tiles`] whose sums are the lanes themselves, to the end of the
+/// Runs [`tiles`] with lanes that are the sums themselves, to the end of the
 /// rows.
 #[inline(always)]
 fn whole_rows<T, L: Copy, const PART: usize, const NR: usize>(
@@ -211,9 +211,9 @@ fn whole_rows<T, L: Copy, const PART: usize, const NR: usize>(
     tiles(rows, sums, usize::MAX, |lanes| *lanes, step, keep);
 }
 
-/// A block in tiles of `NR` rows of `b`: their lanes stay in registers for
-/// `segment` steps of `PART` elements. `begin` has them from the sums, `end`
-/// takes those of a row of `a` back.
+/// Computes a block in tiles of `NR` rows of `b`. The lanes of a tile stay in
+/// registers for `segment` steps of `PART` elements. `begin` makes them from
+/// the sums; `end` puts those of one row of `a` back.
 #[inline(always)]
 fn tiles<T, S: Copy, L: Copy, const PART: usize, const NR: usize>(
     (a, b): ([&[T]; MR], &[&[T]; BLOCK]),
@@ -248,7 +248,7 @@ fn tiles<T, S: Copy, L: Copy, const PART: usize, const NR: usize>(
     }
 }
 
-/// Adds each product to the lane that its place says.
+/// Adds each product to the lane of its position.
 fn add_lanes<T: Copy, S: Copy + std::ops::AddAssign>(
     lanes: &mut [S; LANES],
     a: &[T],
@@ -262,8 +262,8 @@ fn add_lanes<T: Copy, S: Copy + std::ops::AddAssign>(
     }
 }
 
-/// Calls `emit` with the inner products of a row of `a` with rows of `b`, and
-/// the numbers of that row and of the first of these, for all of the first rows.
+/// Calls `emit(row, first, totals)` for the first `rows` rows of `a`. `totals`
+/// are the inner products of row `row` with rows of `b`, from row `first` on.
 pub(crate) fn products<T: DotElement>(
     vectors: Vectors,
     (a, rows): (&OperandRows<T>, usize),
@@ -315,7 +315,7 @@ impl<T: DotElement, F: FnMut(usize, usize, &[T::Total])> Loop for Products<'_, T
                 self.sums.fill(Default::default());
                 for start in (0..len).step_by(chunk) {
                     let part = start..len.min(start + chunk);
-                    // Where rows are missing, the last one stands in for them.
+                    // The last row stands in for missing rows.
                     let b: [&[T]; BLOCK] =
                         std::array::from_fn(|n| &b.row((first + n).min(columns - 1))[part.clone()]);
                     for (row, sums) in (top..bottom).step_by(MR).zip(&mut *self.sums) {
@@ -334,7 +334,7 @@ impl<T: DotElement, F: FnMut(usize, usize, &[T::Total])> Loop for Products<'_, T
     }
 }
 
-/// The definition, over whole rows.
+/// Computes the definition over whole rows.
 fn literally<T: DotElement>(a: &[T], b: &[T]) -> T::Total {
     let mut sums = T::Sums::default();
     T::accumulate(&mut sums, a, b);

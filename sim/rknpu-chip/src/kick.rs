@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A kick: what PC.OPERATION_ENABLE = 1 starts, as a thing of its own, so that
-//! any thread can compute it while the core's registers stay at hand.
+//! A kick: the tasks that PC.OPERATION_ENABLE = 1 starts. It is a separate
+//! value, so that any thread can compute it while the core still answers.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,7 +21,7 @@ use super::time::DeviceClock;
 use super::trap::{DiagnosisReport, Stop};
 use super::{Bus, ChipOptions, Diagnosis, Effect};
 
-/// What a core keeps from kick to kick beside its registers.
+/// State that a core keeps from kick to kick, besides its registers.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) cbuf: Cbuf,
@@ -31,10 +31,10 @@ pub(crate) struct Kept {
 type Tasks = dyn FnOnce(&mut dyn Bus, Duration) -> FinishedKick + Send;
 
 /// Tasks that a register write has started; see
-/// [`NpuCore::mmio_write`](super::NpuCore::mmio_write). It owns all that it needs
-/// of the core, and can be run on any thread.
+/// [`NpuCore::mmio_write`](super::NpuCore::mmio_write). It owns the parts of the
+/// core that it needs, so any thread can run it.
 ///
-/// One that is dropped is a task that never ends.
+/// A dropped kick is a task that never ends.
 #[must_use = "the core runs until it gets back what comes of this"]
 pub struct Kick(Box<Tasks>);
 
@@ -44,32 +44,32 @@ impl fmt::Debug for Kick {
     }
 }
 
-/// What came of a [`Kick`], for people and for clocks.
+/// Times, work and diagnoses of the tasks of a [`Kick`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KickOutcome {
-    /// How long the tasks take on the device, by the timing model: as far as
-    /// they came, or beyond the budget.
+    /// Modelled time of the tasks on the device, up to where they stopped. It
+    /// exceeds the budget if a task did.
     pub device_time: Duration,
-    /// What each task had to move and to compute, likewise.
+    /// Data and arithmetic of each of these tasks.
     pub tasks: Vec<TaskWork>,
-    /// What is wrong with the tasks (empty: nothing known).
+    /// Faults of the tasks; empty if none is known.
     pub diagnosis: Vec<Diagnosis>,
 }
 
-/// A [`Kick`] that has run. Nobody sees it in the registers before
+/// A [`Kick`] that has run. The registers show its end only after
 /// [`NpuCore::complete`](super::NpuCore::complete).
 #[derive(Debug)]
 #[must_use = "the core runs until it gets this back"]
 pub struct FinishedKick {
     /// Times, work and diagnoses of the tasks.
     pub outcome: KickOutcome,
-    /// What a [`Core`](super::Core) gets back.
+    /// Parts that a [`Core`](super::Core) gets back; `None` for other cores.
     pub(crate) end: Option<ChipEnd>,
 }
 
 impl Kick {
-    /// The tasks of a core that is not the chip's: `tasks` does what they do, within
-    /// so much modelled time.
+    /// Makes a kick for another implementation of [`NpuCore`](super::NpuCore).
+    /// `tasks` runs it within a budget of modelled time.
     pub fn new(tasks: impl FnOnce(&mut dyn Bus, Duration) -> KickOutcome + Send + 'static) -> Self {
         Self(Box::new(|bus, budget| FinishedKick {
             outcome: tasks(bus, budget),
@@ -79,15 +79,15 @@ impl Kick {
 
     /// Runs the tasks.
     ///
-    /// `budget` bounds the work of this machine: tasks that would take longer
-    /// than so much modelled time on the device are not computed to their end,
-    /// but hang. A program can ask for hours of it in a few registers.
+    /// `budget` bounds the work of this machine: tasks that would exceed this
+    /// modelled device time hang instead of being computed to their end. A few
+    /// registers can ask for hours of work.
     pub fn run(self, bus: &mut dyn Bus, budget: Duration) -> FinishedKick {
         (self.0)(bus, budget)
     }
 }
 
-/// The tasks of the chip.
+/// The tasks of a kick of a [`Core`](super::Core).
 pub(crate) struct ChipTasks {
     pub(crate) options: ChipOptions,
     pub(crate) registers: RegisterGroups,
@@ -95,15 +95,15 @@ pub(crate) struct ChipTasks {
     pub(crate) segment: Segment,
     /// PC.TASK_DMA_BASE_ADDR.
     pub(crate) dma_base: u32,
-    /// Tasks to run.
+    /// Number of tasks to run.
     pub(crate) tasks: u32,
-    /// An earlier kick hung, and the core was not reset since.
+    /// Whether an earlier kick hung and the core was not reset since.
     pub(crate) wedged: bool,
-    /// Set by a reset; which of them it is also tells one kick from another.
+    /// Set by a reset. Each kick has a separate one, which identifies it.
     pub(crate) aborted: Arc<AtomicBool>,
 }
 
-/// What they leave of the core.
+/// State of the core after the tasks of a kick.
 #[derive(Debug)]
 pub(crate) struct ChipEnd {
     pub(crate) registers: RegisterGroups,
@@ -160,7 +160,7 @@ impl ChipTasks {
     }
 }
 
-/// Notes why tasks stopped, where nobody has yet.
+/// Reports why tasks stopped, unless that was reported before.
 fn explain(stop: &Stop, report: &mut DiagnosisReport, device_time: Duration, budget: Duration) {
     let noted = match stop {
         Stop::Hang => Ok(()),
@@ -179,6 +179,6 @@ fn explain(stop: &Stop, report: &mut DiagnosisReport, device_time: Duration, bud
             report.tell_with(rule, Effect::Hang, &[], "the host is out of memory")
         }
     };
-    // Noting a hang says that the task hangs, which is known here.
+    // The error means that the task hangs, which is known here.
     drop(noted);
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The RK3588 NPU as software: cores seen through their register windows and
-//! their memory masters, and nothing else.
+//! The RK3588 NPU in software: cores with their register windows and memory
+//! masters, and nothing else.
 //!
-//! A [`Core`] answers [`mmio_read`](NpuCore::mmio_read) and
-//! [`mmio_write`](NpuCore::mmio_write), with the offsets a CPU would use. A write
-//! that starts tasks gives them as a [`Kick`], which any thread may
-//! [`run`](Kick::run), over a [`Bus`]: the memory that the core sees. Their end
-//! is seen in the registers, and on the [interrupt line](NpuCore::irq_level), when
-//! [`NpuCore::complete`] is told. No concept of a kernel exists here, neither jobs
-//! nor files: the same core sits below a driver in software, behind a virtual
-//! machine's device model, or behind a replay of somebody's registers.
+//! A [`Core`] implements [`mmio_read`](NpuCore::mmio_read) and
+//! [`mmio_write`](NpuCore::mmio_write), with the offsets that a CPU would use. A
+//! write that starts tasks returns them as a [`Kick`]. Any thread may
+//! [`run`](Kick::run) it over a [`Bus`], the memory that the core sees.
+//! [`NpuCore::complete`] then shows their end in the registers and on the
+//! [interrupt line](NpuCore::irq_level). The crate has no concept of a kernel: no
+//! jobs, no files. The same core runs below a driver in software, in a virtual
+//! machine's device model, or in a replay of recorded register writes.
 //!
-//! A product, from program to result (`cargo run --example one_program`):
+//! A matmul, from program to result (`cargo run --example one_program`):
 #![doc = "```"]
 #![doc = include_str!("../examples/one_program.rs")]
 #![doc = "```"]
@@ -61,12 +61,12 @@ use rknpu_regcmd::DmaEngine;
 pub use rknpu_regcmd::rules::Effect;
 use rknpu_regcmd::timing::Machine;
 
-/// Which memory master of a core makes an access.
+/// The memory master of a core that makes an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Master {
     /// The PC block, fetching command words.
     Fetch,
-    /// An engine, whose extent rknpu-regcmd computes.
+    /// A DMA engine, whose extent rknpu-regcmd computes.
     Engine(DmaEngine),
 }
 
@@ -93,16 +93,16 @@ pub struct Fault {
     pub address: u64,
     /// Whether it was a read or a write.
     pub direction: Direction,
-    /// The master that asked.
+    /// The master that made the access.
     pub master: Master,
 }
 
-/// The memory that a core sees, addressed by IOVA: an IOMMU and what lies
-/// behind it, for the length of a [`Kick`].
+/// The memory that a core sees, addressed by IOVA: an IOMMU and what lies behind
+/// it, for the duration of a [`Kick`].
 ///
 /// A range may be discontiguous in host memory. An access that touches an
-/// unmapped page fails; what it did before that page is unspecified. Memory that
-/// several cores share is a `Bus` for each of them, over something shared.
+/// unmapped page fails; its effect before that page is unspecified. If cores
+/// share memory, each has a separate `Bus` over it.
 pub trait Bus {
     /// Fills `out` from `iova` on.
     ///
@@ -110,7 +110,7 @@ pub trait Bus {
     /// The [`Fault`] of the first byte without translation.
     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault>;
 
-    /// Whether `len` bytes from `iova` on can be read.
+    /// Checks that `len` bytes from `iova` on can be read.
     ///
     /// # Errors
     /// The [`Fault`] of the first byte without translation.
@@ -119,7 +119,7 @@ pub trait Bus {
         let mut piece = [0; PIECE];
         for at in (0..len).step_by(PIECE) {
             let piece = &mut piece[..PIECE.min(len - at)];
-            // The range ends within 32 bits, or there is nothing behind it.
+            // Callers keep the range within 32 bits.
             self.read(master, iova.wrapping_add(at as u32), piece)?;
         }
         Ok(())
@@ -131,18 +131,18 @@ pub trait Bus {
     /// The [`Fault`] of the first byte without translation.
     fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault>;
 
-    /// Which translations are attached: a number that changes with them.
+    /// Identifies the attached translations: a number that changes with them.
     ///
-    /// A task that reuses what an earlier one left in CBUF is told from one that
-    /// means something else by the address it was fetched from. That says
-    /// nothing once other translations are attached, as Linux's `rocket` does for
-    /// each job: such a reuse is diagnosed.
+    /// CBUF records the address from which a task fetched data, to check that a
+    /// later task reuses what it means to. Once other translations are attached,
+    /// as Linux's `rocket` does for each job, that address means nothing: such a
+    /// reuse is diagnosed.
     fn attachment(&self) -> u64 {
         0
     }
 }
 
-/// Memory from IOVA 0 on, every page of which is mapped up to its end.
+/// Memory from IOVA 0 to its end, without unmapped pages.
 impl Bus for Vec<u8> {
     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         out.copy_from_slice(range(self, master, Direction::Read, iova, out.len())?);
@@ -189,7 +189,7 @@ impl<B: Bus + ?Sized> Bus for &mut B {
     }
 }
 
-/// How the model behaves when a program does what silicon punishes.
+/// Reaction of the model to a program that breaks a rule of the silicon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
     /// The symptom of the silicon, and a [`Diagnosis`].
@@ -201,19 +201,19 @@ pub enum Level {
     Silent,
 }
 
-/// What is wrong with a task, in words a person can act on.
+/// A fault of a task, with the broken rule and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
     /// Stable identifier of the trap or rule, e.g. `"T01-mrdma-unfed"`; the
     /// number is that of the list in `docs/chip.md`.
     pub trap: &'static str,
-    /// What becomes of the task.
+    /// Effect on the task.
     pub effect: Effect,
-    /// The registers that show it, by name, with their values.
+    /// Registers that show the fault, by name, with their values.
     pub registers: Vec<(&'static str, u32)>,
     /// The rule that was broken.
     pub rule: String,
-    /// The change of the program that avoids it.
+    /// Change to the program that avoids the fault.
     pub remedy: String,
 }
 
@@ -231,15 +231,15 @@ impl fmt::Display for Diagnosis {
 /// Configuration of a [`Core`].
 #[derive(Clone, Copy, Debug)]
 pub struct ChipOptions {
-    /// What happens on a trap.
+    /// Reaction to a trap.
     pub level: Level,
-    /// Sides of the facts that the sources disagree on.
+    /// Selected sides of the contested facts.
     pub contested: Contested,
-    /// What modelled times depend on.
+    /// Clocks, memory and driver costs for modelled times.
     pub machine: Machine,
-    /// Computes everything by the formulas that define it, atom by atom and
-    /// product by product: slow, with the same results. For tests of the fast
-    /// ways.
+    /// Whether to compute everything by the defining formulas, atom by atom and
+    /// product by product. This is slow, with the same results, for tests of
+    /// the fast paths.
     pub literal: bool,
 }
 

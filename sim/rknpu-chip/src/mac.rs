@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From windows and kernels to a tile of results: the inner products of
+//! Computes a tile of results from windows and kernels: the inner products of
 //! CORE, the weight zero point correction, and the shift on the way out.
 
 use std::ops::{AddAssign, Mul, Range};
@@ -15,23 +15,23 @@ use super::trap::Stop;
 use super::vector_loop::{self, Loop};
 use super::vectors::Vectors;
 
-/// What a tile is computed from.
+/// Input of the computation of a tile.
 pub(crate) struct MacInput<'a, T> {
     pub(crate) conv: &'a ConvConfig,
     /// Windows of the tile's pixels, (tap, channel).
     pub(crate) windows: &'a OperandRows<T>,
-    /// Direct: a row a kernel. Depthwise: a row a tap.
+    /// Direct: a row for each kernel. Depthwise: a row for each tap.
     pub(crate) kernels: &'a OperandRows<T>,
     pub(crate) pixels: usize,
     /// Output channels.
     pub(crate) channels: Range<usize>,
     /// BS_OW_OP, added to every weight (CPEND).
     pub(crate) weight_offset: Option<&'a ChannelOperand>,
-    /// What the host multiplies with.
+    /// Vector instructions of the host.
     pub(crate) vectors: Vectors,
 }
 
-/// What computes a tile: [`integers`] or [`floats`].
+/// Function that computes a tile: [`integers`] or [`floats`].
 pub(crate) type Compute<T> = fn(&MacInput<'_, T>) -> Result<Values, Stop>;
 
 /// CPEND of a tile: the sum of each window times the offset of each channel.
@@ -54,7 +54,7 @@ impl Offsets {
     }
 }
 
-/// A tile of integers.
+/// Computes a tile of integers.
 pub(crate) fn integers(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
     if input.conv.task.depthwise {
         depthwise_int(input)
@@ -63,7 +63,7 @@ pub(crate) fn integers(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
     }
 }
 
-/// A tile of floats.
+/// Computes a tile of floats.
 pub(crate) fn floats<T: DotElement<Total = f64> + Into<f64>>(
     input: &MacInput<'_, T>,
 ) -> Result<Values, Stop> {
@@ -74,7 +74,7 @@ pub(crate) fn floats<T: DotElement<Total = f64> + Into<f64>>(
     }
 }
 
-/// Every pixel with every kernel.
+/// Computes every pixel with every kernel.
 fn direct_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
     let truncate = input.conv.truncate;
     let channels = input.channels.len();
@@ -110,8 +110,8 @@ fn direct_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
     Ok(Values::Int(out))
 }
 
-/// Each channel of a pixel with its own kernel. `windows` holds the tile's channels
-/// only.
+/// Computes each channel of a pixel with its own kernel. `windows` holds the tile's
+/// channels only.
 fn depthwise_int(input: &MacInput<'_, i16>) -> Result<Values, Stop> {
     let truncate = input.conv.truncate;
     let offset = |c| {
@@ -147,15 +147,14 @@ fn direct_float<T: DotElement<Total = f64>>(input: &MacInput<'_, T>) -> Result<V
     Ok(Values::Float(out))
 }
 
-/// The products of the taps are summed in float64 in the order of the taps and
-/// rounded once.
+/// Sums the products of the taps in float64, in their order, and rounds once.
 fn depthwise_float<T: MacOperand + Into<f64>>(input: &MacInput<'_, T>) -> Result<Values, Stop> {
     let out = sum_taps(input, |w, _| w.into(), round_sum)?;
     Ok(Values::Float(out))
 }
 
-/// What `finish` makes of the sums of a depthwise convolution, in a type that
-/// holds them. `weight` has the weight of a channel.
+/// Sums the taps of a depthwise convolution in a type that holds the sums, and
+/// applies `finish`. `weight` converts a weight of a channel.
 fn sum_taps<T, S, O>(
     input: &MacInput<'_, T>,
     weight: impl Fn(T, usize) -> S,
@@ -191,7 +190,7 @@ where
 struct SumTaps<'a, T, S, O, F> {
     windows: &'a OperandRows<T>,
     weights: &'a [S],
-    /// Those of a pixel's channels.
+    /// Sums of a pixel's channels.
     sums: &'a mut [S],
     finish: F,
     out: &'a mut [O],

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! CORE: the MAC array and its accumulators.
 //!
-//! Both operands arrive as rows: one of an output pixel's window (see
-//! [`super::patches`]), one of a kernel (see [`super::weights`]), with the
-//! same order of taps and channels. What the array does is their inner
-//! product.
+//! Both operands arrive as rows with the same order of taps and channels: one
+//! of an output pixel's window (see [`super::patches`]), one of a kernel (see
+//! [`super::weights`]). The array computes their inner product.
 //!
 //! # Arithmetic
 //!
 //! * Integers: exact sums. The accumulator is wider than any sum that the
-//!   registers can ask for, and saturates to int32 where it leaves for the
-//!   DPU (E-sums-saturate).
+//!   registers can ask for, and saturates to int32 on its way to the DPU
+//!   (E-sums-saturate).
 //! * fp16: exact products, added 64 at a time in float32 and from there on in
 //!   float64, in the order that [`super::gemm`] states, and rounded once to
 //!   fp32. A product passes 9 additions in float32 at most (7 of its lane, 2
@@ -27,14 +26,13 @@
 //!   last rounding the result lies within 2^-24 of its own magnitude and 2^-37
 //!   of the sum of magnitudes.
 //!
-//! Silicon adds floats in float32, or in a format like it, in an order that is
-//! not known (E-fp-order). Every NaN is the one NaN of [`round_sum`], whatever the host
-//! makes of it.
+//! Silicon adds floats in float32, or in a similar format, in an unknown order
+//! (E-fp-order). Every NaN becomes the one NaN of [`round_sum`], on every host.
 
-/// Elements of the longest row of int8 products that is summed in i32.
+/// Longest row of int8 products that is summed in i32, in elements.
 pub(crate) const INT8_ROW_MAX: usize = 1 << 16;
-/// Taps of the largest int8 depthwise kernel that is summed in i32: a value is
-/// at most 2^7, a weight with its offset 2^15 + 2^7.
+/// Largest int8 depthwise kernel that is summed in i32, in taps: a value is at
+/// most 2^7, a weight with its offset 2^15 + 2^7.
 pub(crate) const INT8_TAPS_MAX: usize = 510;
 const _: () = assert!(INT8_TAPS_MAX * (1 << 7) * ((1 << 15) + (1 << 7)) <= i32::MAX as usize);
 
@@ -55,19 +53,18 @@ pub(crate) fn dot_int(a: &[i16], b: &[i16]) -> i64 {
         .sum()
 }
 
-/// The fp32 that a float sum is rounded to.
+/// Rounds a float sum to fp32.
 pub(crate) fn round_sum(sum: f64) -> f32 {
     one_nan(sum as f32)
 }
 
-/// The result of arithmetic on floats. Hosts differ in the sign and payload of
-/// the NaNs they make; here there is one.
+/// Replaces any NaN by one NaN: hosts differ in the sign and payload of theirs.
 pub(crate) fn one_nan(x: f32) -> f32 {
     if x.is_nan() { f32::NAN } else { x }
 }
 
-/// The greater of two floats: of a number and a NaN the number, and 0 of two
-/// zeros. `f32::max` leaves zeros and signalling NaNs to the host.
+/// The greater of two floats: a number counts as greater than a NaN, and 0 than
+/// -0. `f32::max` leaves zeros and signalling NaNs to the host.
 pub(crate) fn greater(a: f32, b: f32) -> f32 {
     if a == b {
         f32::from_bits(a.to_bits() & b.to_bits())
@@ -78,8 +75,7 @@ pub(crate) fn greater(a: f32, b: f32) -> f32 {
     }
 }
 
-/// The lesser of two floats: of a number and a NaN the number, and -0 of two
-/// zeros.
+/// The lesser of two floats: a number counts as less than a NaN, and -0 than 0.
 pub(crate) fn lesser(a: f32, b: f32) -> f32 {
     if a == b {
         f32::from_bits(a.to_bits() | b.to_bits())
@@ -90,7 +86,7 @@ pub(crate) fn lesser(a: f32, b: f32) -> f32 {
     }
 }
 
-/// How the accumulator is shortened on its way to the DPU.
+/// Shift of the accumulator on its way to the DPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Truncate {
     /// Arithmetic right shift, 0..=31.
@@ -105,7 +101,7 @@ impl Truncate {
     }
 }
 
-/// Where a rounding to nearest sends exact halves.
+/// Direction in which rounding to nearest moves exact halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ties {
     Even,
@@ -115,7 +111,7 @@ pub(crate) enum Ties {
 }
 
 impl Ties {
-    /// Of a ROUND_TYPE field: half to even, or up (E-round-type).
+    /// Decodes a ROUND_TYPE field: half to even, or up (E-round-type).
     pub(crate) fn from_round_type(bit: u32) -> Self {
         if bit == 1 { Self::Up } else { Self::Even }
     }
@@ -123,7 +119,7 @@ impl Ties {
 
 /// `value / 2^shift`, rounded to nearest.
 ///
-/// Shifts of 63 and more give 0 or the rounding of a magnitude below one half.
+/// Shifts of 64 and more give 0.
 pub(crate) fn shift_right_rounded(value: i64, shift: u32, ties: Ties) -> i64 {
     match shift {
         0 => return value,

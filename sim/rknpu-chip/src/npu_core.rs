@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One NPU core as its register window shows it.
+//! One NPU core behind its register window.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,34 +19,34 @@ use super::{ChipOptions, Direction};
 const INTERRUPT_BITS: u32 = 0x1_ffff;
 
 /// PC.VERSION. Linux's `rocket` prints the sum of it and of the lower half of
-/// PC.VERSION_NUM, and boards with an RK3588 report 1179210309, which is this:
-/// "FIRE" in ASCII (measured: public boot logs of several boards). That none
-/// of it is from VERSION_NUM, which then reads 0, is inferred.
+/// PC.VERSION_NUM. Boards with an RK3588 report 1179210309, which is this
+/// value: "FIRE" in ASCII (measured: public boot logs of several boards). It is
+/// inferred that VERSION_NUM reads 0 and adds nothing.
 const VERSION: u32 = 0x4649_5245;
 const VERSION_NUM: u32 = 0;
 
-/// A core as its register window shows it: [`Core`] is the chip's. A driver in
-/// software, and the virtual machine's devices, take any other, too.
+/// A core behind its register window. [`Core`] is the chip's. The driver in
+/// software and the virtual machine's devices accept other implementations too.
 pub trait NpuCore: fmt::Debug + Send {
     /// A register read by the CPU, at `offset` bytes from the core's base.
     fn mmio_read(&self, offset: u32) -> u32;
 
-    /// A register write by the CPU. The write of 1 to PC.OPERATION_ENABLE gives
+    /// A register write by the CPU. A write of 1 to PC.OPERATION_ENABLE returns
     /// the tasks that it starts.
     fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick>;
 
-    /// The end of the kick that runs, which the registers show from now on. It
-    /// completed if PC.INTERRUPT_RAW_STATUS has a DPU or PPU bit set; if not, the
+    /// Ends the running kick: the registers show its end from now on. The kick
+    /// succeeded if PC.INTERRUPT_RAW_STATUS has a DPU or PPU bit set. If not, the
     /// core hangs, as on silicon.
     ///
-    /// None, and nothing happens, if this is not what runs here: the core was
-    /// reset meanwhile.
+    /// Returns `None` and does nothing if `finished` is not the running kick: the
+    /// core was reset meanwhile.
     fn complete(&mut self, finished: FinishedKick) -> Option<KickOutcome>;
 
     /// The reset pulse: every register returns to its value after power-up.
     fn reset(&mut self);
 
-    /// The core's interrupt line: high as long as an interrupt is pending that
+    /// The core's interrupt line: high while an interrupt is pending that
     /// PC.INTERRUPT_MASK lets through.
     fn irq_level(&self) -> bool {
         self.mmio_read(pc::InterruptStatus::OFFSET.into()) != 0
@@ -55,17 +55,16 @@ pub trait NpuCore: fmt::Debug + Send {
 
 /// One core: registers, convolution buffer, tables.
 ///
-/// [`Self::mmio_write`] gives a [`Kick`] when tasks start. Until its
-/// [`FinishedKick`] is back by [`Self::complete`] the core runs:
+/// [`Self::mmio_write`] returns a [`Kick`] when tasks start. The core runs
+/// until [`Self::complete`] gets its [`FinishedKick`]:
 ///
 /// * All registers read as they did when it started. Interrupts and
 ///   TASK_STATUS change with [`Self::complete`].
 /// * The PC's own registers can be written: INTERRUPT_MASK and INTERRUPT_CLEAR
-///   act at once, the others for the next kick. Writes to the blocks'
-///   registers are lost, and so is another start. (What silicon makes of them
-///   is not known.)
-/// * [`Self::reset`] ends the kick: it makes no access to memory any more, and
-///   what comes of it is dropped.
+///   act at once, the others for the next kick. Writes to the blocks' registers
+///   are lost, and so is another start. (Silicon's behaviour is not known.)
+/// * [`Self::reset`] ends the kick: it no longer accesses memory, and its
+///   result is dropped.
 #[derive(Debug)]
 pub struct Core {
     options: ChipOptions,
@@ -78,7 +77,7 @@ pub struct Core {
     interrupt_mask: u32,
     interrupts: pc::InterruptRawStatus,
     tasks_done: u32,
-    /// A kick hung: the blocks still wait for what never comes.
+    /// Whether a kick hung: the blocks still wait.
     wedged: bool,
     is_broken: bool,
 }
@@ -86,13 +85,12 @@ pub struct Core {
 #[derive(Debug)]
 enum State {
     Idle(Box<Kept>),
-    /// The kick that has the rest of the core.
+    /// A kick holds the rest of the core; this flag aborts it.
     Running(Arc<AtomicBool>),
 }
 
 impl Core {
-    /// A core after power-up. An RK3588 has three, which share nothing but
-    /// memory.
+    /// A core after power-up. An RK3588 has three, which share only memory.
     #[must_use]
     pub fn new(options: &ChipOptions) -> Self {
         Self {
@@ -126,7 +124,7 @@ impl Core {
         self.wedged && self.options.contested.wedge == Wedge::UntilPowerCycle
     }
 
-    /// PC.OPERATION_ENABLE = 1.
+    /// Starts a kick: PC.OPERATION_ENABLE = 1.
     fn kick(&mut self) -> Option<Kick> {
         if self.is_broken {
             return None;
@@ -215,7 +213,7 @@ impl NpuCore for Core {
         None
     }
 
-    /// Places without a register read as 0; on silicon a read of page 0x2000
+    /// Offsets without a register read as 0; on silicon a read of page 0x2000
     /// locks the SoC.
     fn mmio_read(&self, offset: u32) -> u32 {
         let Ok(offset) = u16::try_from(offset) else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CNA, sequencing side: which input pixels meet which taps of the kernel, by the
-//! formula of [`task::WindowSteps`].
+//! CNA, sequencing side: finds the input pixel under each tap of the kernel, by
+//! the formula of [`task::WindowSteps`].
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(crate) struct ConvWindow {
 /// padded with the low byte of PAD_CON1 only (E-depthwise-pad).
 const DEPTHWISE_LOW_PAD_FROM: usize = 32;
 
-/// What is under a tap: along one axis, or of the plane.
+/// What is under a tap, along one axis or in the plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Under<T = usize> {
     #[default]
@@ -43,8 +43,8 @@ pub(crate) enum Under<T = usize> {
 }
 
 impl Under {
-    /// At `place`, counted from the edge of `pad` places of padding, of an
-    /// axis of `size` pixels that are `spread` apart.
+    /// What is at `place` of an axis of `size` pixels that are `spread` apart.
+    /// `place` counts from the edge of `pad` places of padding.
     fn new(place: usize, pad: usize, size: usize, spread: usize) -> Self {
         let end = (size * spread).saturating_sub(spread - 1);
         match place.checked_sub(pad) {
@@ -82,8 +82,8 @@ impl ConvWindow {
         Under::new(place, self.moves.pad.0, self.input.0, self.moves.spread.0)
     }
 
-    /// Lines of the input that any of the windows of `count` pixels from
-    /// `first` on, at least one, may meet.
+    /// Lines of the input that may be under the windows of `count` pixels, at
+    /// least one, from `first` on.
     pub(crate) fn lines_under(&self, first: usize, count: usize) -> Range<usize> {
         let above = self.corner(first).0;
         let below = self.corner(first + count - 1).0
@@ -113,7 +113,7 @@ impl ConvWindow {
         }
     }
 
-    /// What a padded tap holds, for each channel.
+    /// Value of a padded tap, for each channel.
     ///
     /// PAD_CON1 is a 16-bit pattern: even int8 channels take its low byte,
     /// odd ones its high byte (E-pad-pattern). Types of 4 bytes take the whole
@@ -145,8 +145,8 @@ impl ConvWindow {
         values
     }
 
-    /// Makes `rows` the windows of `pixels`, one each
-    /// in the order (tap, channel), of the given channels.
+    /// Fills `rows` with the windows of `pixels`, one row for each, of the
+    /// given channels, in the order (tap, channel).
     pub(crate) fn rows<T: MacOperand>(
         &self,
         cube: &FeatureCube,
@@ -170,7 +170,7 @@ impl ConvWindow {
                         Under::Input((y, x)) if y < cube.shape.height && x < cube.shape.width => {
                             T::decode(self.precision, cube.pixel(y, x), channels.start, out);
                         }
-                        // Or the DMA brought less than the window expects.
+                        // `Input`: the DMA fetched too little.
                         Under::Hole | Under::Input(_) => out.fill(T::default()),
                     }
                 }

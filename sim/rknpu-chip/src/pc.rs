@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! PC: fetches command words and executes them.
 //!
-//! A kick runs TASK_NUMBER tasks. After each the PC goes on with the program
-//! that the trailer links to. The mainline driver asks for one task a kick,
-//! so that a link in a trailer is not followed there.
+//! A kick runs TASK_NUMBER tasks. After each the PC continues with the program
+//! that the trailer links to. The mainline driver asks for one task in each
+//! kick, so the PC follows no link there.
 
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
 use rknpu_regcmd::rules::{ENABLE_MASK, program};
@@ -32,28 +32,28 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Command words that are fetched.
+    /// Number of command words to fetch.
     fn words(&self) -> usize {
         (self.amounts.pc_data_amount() as usize + 1) * WORDS_PER_FETCH
     }
 
-    /// Low bits of BASE_ADDRESS, which are no part of the address.
+    /// Low bits of BASE_ADDRESS, which are not part of the address.
     fn stray_bits(&self) -> u32 {
         self.base.bits() % ATOM as u32
     }
 }
 
-/// The tasks of a kick, and what they run on.
+/// The tasks of a kick, and the parts that they run on.
 pub(crate) struct KickRun<'a> {
     pub(crate) registers: &'a mut RegisterGroups,
     pub(crate) parts: CoreParts<'a>,
-    /// Tasks to run.
+    /// Number of tasks to run.
     pub(crate) tasks: u32,
-    /// An earlier kick hung, and the core was not reset since.
+    /// Whether an earlier kick hung and the core was not reset since.
     pub(crate) wedged: bool,
 }
 
-/// What a kick left when it ended well.
+/// Result of a kick that ended well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KickEnd {
     pub(crate) tasks: u32,
@@ -65,7 +65,7 @@ pub(crate) struct KickEnd {
 }
 
 impl KickRun<'_> {
-    /// Fetches and executes from `first` on.
+    /// Fetches and executes programs, from `first` on.
     pub(crate) fn run(&mut self, first: Segment) -> Result<KickEnd, Stop> {
         if self.wedged {
             let values = "the core is wedged";
@@ -90,7 +90,7 @@ impl KickRun<'_> {
         Ok(finished)
     }
 
-    /// Executes one program up to its enable word; where the next one is.
+    /// Executes one program up to its enable word. Returns the linked program.
     fn segment(&mut self, at: Segment, finished: &mut KickEnd) -> Result<Option<Segment>, Stop> {
         let words = self.fetch(at)?;
         let mut link = Segment::default();
@@ -114,8 +114,8 @@ impl KickRun<'_> {
         Err(Stop::Hang)
     }
 
-    /// A program lies at a multiple of 16: the low bits of BASE_ADDRESS are no
-    /// address.
+    /// Reports a program at address 0, or with low bits of BASE_ADDRESS set: a
+    /// program lies at a multiple of 16.
     fn placed(&mut self, at: Segment) -> Result<(), Stop> {
         if at.base.bits() == 0 && self.parts.contested.program_at_zero == ProgramAtZero::Hangs {
             let shown = [(pc::BaseAddress::INFO.name, 0)];
@@ -170,7 +170,7 @@ impl KickRun<'_> {
             (Some(Block::Pc), pc::RegisterAmounts::OFFSET) => {
                 link.amounts = pc::RegisterAmounts::from_bits(word.value());
             }
-            // Other registers of the PC are the driver's.
+            // Other registers of the PC are the driver's: ignored.
             (Some(Block::Pc), _) => {}
             (
                 Some(block @ (Block::Cna | Block::Core)),
@@ -184,8 +184,8 @@ impl KickRun<'_> {
         Ok(())
     }
 
-    /// A program that writes S_POINTER of CNA or CORE overwrites what the
-    /// kernel put there. Without the number of the core the task never ends.
+    /// Reports a write to S_POINTER of CNA or CORE that removes the core's
+    /// number, which the kernel put there. Without it the task never ends.
     fn core_number(&mut self, block: Block, value: u32) -> Result<(), Stop> {
         let number = self.registers.core_number(block);
         if value >> CORE_NUMBER_SHIFT == number {
@@ -198,7 +198,7 @@ impl KickRun<'_> {
             .tell(&program::CORE_NUMBER, &shown, &values)
     }
 
-    /// The enable word: runs a task.
+    /// Runs a task at its enable word.
     fn start(&mut self, enable: EnableMask, finished: &mut KickEnd) -> Result<(), Stop> {
         self.pointers(enable, finished.ran)?;
         let regs = self.registers.executing();
@@ -236,8 +236,8 @@ impl KickRun<'_> {
         Ok(())
     }
 
-    /// S_POINTER of every block that starts must have been written; `ran` are
-    /// those that did in this kick.
+    /// Reports blocks that start although S_POINTER was not written. `ran` are
+    /// the blocks that started before in this kick.
     fn pointers(&mut self, enable: EnableMask, ran: EnableMask) -> Result<(), Stop> {
         for block in Block::ALL {
             let starts = block != Block::Pc && enable.contains(block.enable());
@@ -251,8 +251,8 @@ impl KickRun<'_> {
             }
             let rule = program::without_pointer(block, enable, ran);
             let mut effect = rule.effect.unwrap_or(Effect::Note);
-            // The kernel writes S_POINTER of CNA and CORE once a kick; in a chain
-            // nothing else does.
+            // The kernel writes S_POINTER of CNA and CORE once for each kick; in
+            // a chain nothing else does.
             if again && of_kernel && self.parts.contested.chain_pointer == ChainPointer::Repeats {
                 effect = Effect::Garbage;
             } else if effect == Effect::Note {
@@ -266,7 +266,7 @@ impl KickRun<'_> {
     }
 }
 
-/// A register write by PC or CPU, with what it sets off.
+/// Writes a register, for PC or CPU, and updates the look-up tables.
 pub(crate) fn write(registers: &mut RegisterGroups, lut: &mut Lut, offset: u16, value: u32) {
     registers.write(offset, value);
     match offset {

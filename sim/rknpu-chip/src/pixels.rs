@@ -13,8 +13,8 @@ use super::trap::Stop;
 
 /// The input converter (CVT), for integer features.
 ///
-/// Programs that use it want `x - 128`, which only comes out if the offset is
-/// added after the shift (E-argb-offset).
+/// Programs that use it want `x - 128`. That works only if the offset is added
+/// after the shift (E-argb-offset).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InputCvt {
     /// CVT_TYPE: add, then multiply.
@@ -23,7 +23,7 @@ pub(crate) struct InputCvt {
     pub(crate) ties: Ties,
     /// DATA_SIGN.
     pub(crate) signed: bool,
-    /// Of channel `c % 4`.
+    /// Conversion of channel `c % 4`.
     pub(crate) channels: [ChannelCvt; 4],
     /// CVT_CON5: channels (modulo 32) that are converted.
     pub(crate) mask: u32,
@@ -38,7 +38,7 @@ pub(crate) struct ChannelCvt {
 }
 
 impl InputCvt {
-    /// The value of a byte of channel `c`, saturated to int8.
+    /// Converts a byte of channel `c`, saturated to int8.
     pub(crate) fn apply(&self, byte: u8, c: usize) -> i8 {
         let x = if self.signed {
             i64::from(byte as i8)
@@ -65,12 +65,12 @@ impl InputCvt {
 }
 
 /// Packed pixels of 1 to 4 channels (ARGB_IN): dense lines, widened to the
-/// atoms of a cube. Bytes or fp16; the unit of LINE_STRIDE is a pixel here
+/// atoms of a cube. Elements are bytes or fp16; LINE_STRIDE counts pixels here
 /// (E-argb-lines).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PixelDma {
     pub(crate) base: u32,
-    /// The cube that CBUF gets.
+    /// Shape of the cube in CBUF.
     pub(crate) shape: CubeShape,
     /// Channels of a packed pixel, 1..=4.
     pub(crate) packed: usize,
@@ -86,7 +86,7 @@ impl PixelDma {
         i64::from(self.base) + pixels * (self.packed * self.element) as i64
     }
 
-    /// Whether all of the image can be read.
+    /// Checks that all of the image can be read.
     pub(crate) fn check(&self, dma: &Dma<'_>) -> Result<(), Stop> {
         let len = self.shape.width * self.packed * self.element;
         (0..self.shape.height)
@@ -109,7 +109,7 @@ impl PixelDma {
         for y in cube.lines() {
             self.read_line(dma, y, &mut line)?;
             let targets = cube.line_mut(y).chunks_exact_mut(pixel);
-            // The converter is for bytes.
+            // The converter works on bytes only.
             let cvt = cvt.filter(|_| self.element == 1);
             for (target, source) in targets.zip(line.chunks_exact(bytes)) {
                 for (c, (target, &byte)) in target.iter_mut().zip(source).enumerate() {
@@ -120,7 +120,7 @@ impl PixelDma {
         Ok(cube)
     }
 
-    /// Reads a line: one access, or literally one a pixel.
+    /// Reads a line in one access, or pixel by pixel if literal.
     fn read_line(&self, dma: &Dma<'_>, y: usize, line: &mut [u8]) -> Result<(), Stop> {
         if !dma.literal() {
             return dma.read(DmaEngine::Feature, self.address(y), line);

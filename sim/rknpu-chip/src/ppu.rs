@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! PPU and PPU_RDMA: pooling of a cube in memory, of fp16, int8 or int16.
 //!
-//! Window of output (oy, ox): input `oy*SY - TOP + ky`, `ox*SX - LEFT + kx`.
-//! Maximum and minimum take the pad value outside the input, and of a NaN and a
-//! number the number (not characterised, but every host has to do the same); the average
-//! counts padding as zeros, is summed in float64, multiplied by both
-//! reciprocals and 2^-32, and rounded once to fp16 (E-pooling-fp16). Integers
-//! take reciprocals of 16 fractional bits, and round half to even what the
-//! reciprocals make of the sum (E-pooling-int8).
+//! Window of output (oy, ox): input `oy*SY - TOP + ky`, `ox*SX - LEFT + kx`. Maximum and
+//! minimum take the pad value outside the input. Of a NaN and a number they take the
+//! number (not characterised, but every host has to do the same). The average counts
+//! padding as zeros. It is summed in float64, multiplied by both reciprocals and 2^-32,
+//! and rounded once to fp16 (E-pooling-fp16). Integers use reciprocals of 16 fractional
+//! bits, and round the result half to even (E-pooling-int8).
 
 mod extremes;
 mod pooling;

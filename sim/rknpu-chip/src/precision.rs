@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elements as they lie in memory, and as the pipelines have them.
+//! Elements in memory, and their conversion to the types of the pipelines.
 
 pub(crate) use rknpu_regcmd::Precision;
 
@@ -16,12 +16,12 @@ pub(crate) fn int4_at(bytes: &[u8], index: usize) -> i8 {
     }
 }
 
-/// The value of a 2-byte element at `index`, as its bits.
+/// The bits of the 2-byte element at `index`.
 pub(crate) fn u16_at(bytes: &[u8], index: usize) -> u16 {
     u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]])
 }
 
-/// The value of a 4-byte element at `index`, as its bits.
+/// The bits of the 4-byte element at `index`.
 pub(crate) fn u32_at(bytes: &[u8], index: usize) -> u32 {
     let at = 4 * index;
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -47,8 +47,8 @@ pub(crate) fn round_tf32(bytes: &mut [u8]) {
     }
 }
 
-/// fp16 to fp32, exactly, without a branch, so that loops over it become
-/// vector code on any machine.
+/// Converts fp16 to fp32 exactly. It has no branch, so that loops over it
+/// become vector code on any machine.
 pub(crate) fn fp16_to_fp32(bits: u16) -> f32 {
     /// Moves fp16's mantissa to where fp32 has it.
     const SHIFT: u32 = 13;
@@ -57,7 +57,7 @@ pub(crate) fn fp16_to_fp32(bits: u16) -> f32 {
     const EXPONENT: u32 = 0x7c00;
     let bits = u32::from(bits);
     let magnitude = f32::from_bits((bits & 0x7fff) << SHIFT) * REBIAS;
-    // Infinities and NaNs have come out as large numbers.
+    // Infinities and NaNs are large numbers so far.
     let special = if bits & EXPONENT == EXPONENT {
         f32::INFINITY.to_bits()
     } else {
@@ -66,8 +66,8 @@ pub(crate) fn fp16_to_fp32(bits: u16) -> f32 {
     f32::from_bits(magnitude.to_bits() | special | (bits & 0x8000) << 16)
 }
 
-/// Makes `out` what `value` makes of elements of `N` bytes; the rest stays.
-/// Returns how many there are.
+/// Fills `out` with `value` of each element of `N` bytes; the rest stays.
+/// Returns the number of elements.
 pub(crate) fn each<const N: usize, T>(
     bytes: &[u8],
     out: &mut [T],
@@ -91,8 +91,8 @@ pub(crate) fn each_nibble<T: From<i8>>(bytes: &[u8], first: usize, out: &mut [T]
 
 /// Decodes integer elements, one for each slot of `out`.
 ///
-/// Types that are not integers give their bits, as signed numbers: a cube
-/// read with the wrong precision is garbage, not an error.
+/// Other types give their bits as signed numbers: a cube read with the wrong
+/// precision is garbage, not an error.
 pub(crate) fn decode_int(precision: Precision, bytes: &[u8], out: &mut [i32]) {
     let _held = match precision {
         Precision::Int4 => each_nibble(bytes, 0, out),
@@ -116,9 +116,9 @@ pub(crate) fn decode_float(precision: Precision, bytes: &[u8], out: &mut [f32]) 
     };
 }
 
-/// Decodes floats as the MAC array sees them, and integers where precisions do
-/// not match: as bytes, or as words of its floats. All are exact in float32.
-/// Returns how many there are.
+/// Decodes floats as the MAC array sees them. If precisions do not match,
+/// integers of up to 16 bits count as numbers, and int32 as tf32. All are exact
+/// in float32. Returns the number of elements.
 pub(crate) fn decode_operand<T: Copy + From<f32>>(
     precision: Precision,
     bytes: &[u8],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! DPU_RDMA: the four read engines of the DPU. [`Reads`] says where they read.
+//! DPU_RDMA: the four read engines of the DPU. [`Reads`] has their addresses.
 
 use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::task::{ChannelRead, Cube, PER_CHANNEL, Reads};
@@ -8,33 +8,33 @@ use super::dma::{self, Dma};
 use super::precision::{ATOM, u16_at, u32_at};
 use super::trap::Stop;
 
-/// Where ERDMA's operand lies.
+/// Layout of ERDMA's operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EwLayout {
-    /// One value for each channel, one behind the other.
+    /// One value for each channel, contiguous.
     Channels(u32),
     /// A cube, read by ERDMA alone.
     Cube(Surfaces),
-    /// A cube whose even surfaces MRDMA reads, the odd ones ERDMA.
+    /// A cube: MRDMA reads its even surfaces, ERDMA the odd ones.
     Dual(Surfaces, Surfaces),
 }
 
 impl EwLayout {
-    /// What `reads` say, if ERDMA is on.
+    /// The layout that `reads` describe, if ERDMA is on.
     pub(crate) fn new(reads: &Reads, flying: bool) -> Option<Self> {
         let element = reads.element?;
         let odd = Surfaces::new(DmaEngine::Erdma, reads.element_read(flying)?.near);
         let even = reads.main_read(flying).filter(|_| reads.shares(flying));
         Some(match even {
-            // Each engine takes its share of the surfaces, by its own element
-            // size where they differ.
+            // Each engine reads its share of the surfaces, with its own element
+            // size if they differ.
             Some(even) => Self::Dual(Surfaces::new(DmaEngine::Mrdma, even.near), odd),
             None if element.mode == PER_CHANNEL => Self::Channels(element.base),
             None => Self::Cube(odd),
         })
     }
 
-    /// Reads `pixels` atoms of surface `c1`, from pixel `first` on.
+    /// Reads atoms of surface `c1` into `out`, from pixel `first` on.
     pub(crate) fn read(
         &self,
         dma: &Dma<'_>,
@@ -61,7 +61,7 @@ impl EwLayout {
     }
 }
 
-/// A cube as one engine walks it; there is nothing behind its surfaces.
+/// A cube that one engine reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Surfaces {
     master: DmaEngine,
@@ -73,8 +73,8 @@ impl Surfaces {
         Self { master, cube }
     }
 
-    /// Reads the atoms of surface `c1` from pixel `first` on; zeros where the
-    /// engine reads no such surface.
+    /// Reads the atoms of surface `c1` from pixel `first` on. Surfaces that the
+    /// engine does not read are zeros.
     pub(crate) fn read(
         &self,
         dma: &Dma<'_>,
@@ -108,30 +108,31 @@ impl Surfaces {
 
 /// Channels of a group of interleaved operands.
 const GROUP_CHANNELS: usize = 8;
-/// Bytes of such a group, and where the operands of 16 bits begin in it: the
-/// 32-bit ones of the ALU come first.
+/// Bytes of such a group, and the offsets of its 16-bit operands. The ALU's
+/// 32-bit operands come first.
 const GROUP_BYTES: usize = 64;
 const GROUP_CPEND: usize = 32;
 const GROUP_MUL: usize = 48;
 
-/// What an engine reads for each channel.
+/// Operands that an engine reads for each channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChannelOperands {
     pub(crate) master: DmaEngine,
     pub(crate) read: ChannelRead,
     pub(crate) channels: usize,
-    /// A lone multiplier has 16 bits: in a pipeline of 16-bit floats. Else every
-    /// lone operand has 32 (E-lone-operand).
+    /// Whether a lone multiplier has 16 bits: in a pipeline of 16-bit floats.
+    /// All other lone operands have 32 (E-lone-operand).
     pub(crate) narrow: bool,
 }
 
 impl ChannelOperands {
     /// The operand words of one consumer, for each channel.
     ///
-    /// One consumer's operands are an array. Those of several are interleaved
-    /// in groups of 8 channels and 64 bytes: int32 for the ALU, then int16
-    /// for CPEND, then int16 for the multiplier (E-bs-operands: DATA_USE 7;
-    /// other sets are inferred, and a shift's own operand is not known).
+    /// The operands of one consumer are an array. Those of several are
+    /// interleaved in groups of 8 channels and 64 bytes: int32 for the ALU,
+    /// then int16 for CPEND, then int16 for the multiplier (E-bs-operands:
+    /// DATA_USE 7; other sets are inferred, and a shift's own place is
+    /// unknown).
     pub(crate) fn words(&self, dma: &Dma<'_>, consumer: u32) -> Result<Option<Vec<u32>>, Stop> {
         let ChannelRead { base, uses } = self.read;
         if uses & consumer == 0 {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The registers of one core: two groups of each block, and S_POINTER, which
-//! says which group is written and which is executed.
+//! The registers of one core: two groups of each block, and S_POINTER, which selects the
+//! group to write and the group to execute.
 //!
-//! All known programs write 0xE to S_POINTER: both pointers toggle, so that each
-//! task writes and executes the group that the one before it did not
-//! (E-groups-alternate). After a task the other group is written; it is executed
-//! from the next write of S_POINTER on, or [`RegisterGroups::follow`]. So a segment of a
-//! chain that does not write it runs the first one's registers, but for the
-//! address of the DPU's output (E-chain-repeats). That all else is old is inferred.
+//! All known programs write 0xE to S_POINTER: both pointers toggle, so each task writes
+//! and executes the group that the previous task did not (E-groups-alternate). After a
+//! task, writes go to the other group. It is executed from the next write of S_POINTER
+//! on, or after [`RegisterGroups::follow`]. So a segment of a chain that does not write
+//! S_POINTER runs the first segment's registers, except for the address of the DPU's
+//! output (E-chain-repeats). That no other register is new is inferred.
 
 use rknpu_regcmd::regs::{self, cna, dpu};
 use rknpu_regcmd::{Block, Register, RegisterFile};
 
 use super::contested::FreshStages;
 
-/// Blocks with two groups; the PC has one.
+/// Number of blocks. All but the PC have two groups.
 const BLOCKS: usize = Block::ALL.len();
-/// Byte offset of a register in its page.
+/// Mask of a register's offset in its page.
 const PAGE_MASK: u16 = 0xfff;
 
-/// BS_CFG and BN_CFG with the stage and all its parts bypassed, and EW_CFG,
-/// as every known program writes them.
+/// BS_CFG and BN_CFG with the stage and all its parts bypassed, and EW_CFG
+/// likewise, as every known program writes them.
 const STAGE_BYPASSED: u32 = 0x53;
 const EW_BYPASSED: u32 = 0x383;
 /// OUT_CVT_SCALE 1 and FP32TOFP16_EN.
@@ -32,18 +32,18 @@ const AFTER_RESET: [(u16, u32); 4] = [
     (dpu::EwCfg::OFFSET, EW_BYPASSED),
     (dpu::OutCvtScale::OFFSET, SCALE_IDENTITY),
 ];
-/// Where drivers put the number of the core in S_POINTER of CNA and CORE.
+/// Bit from which S_POINTER of CNA and CORE holds the core's number.
 pub(crate) const CORE_NUMBER_SHIFT: u32 = 28;
 
-/// Which group a block's registers are written to and executed from.
+/// The groups of a block's registers that are written and executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pointers {
     written: usize,
     executed: usize,
     toggles: bool,
-    /// S_POINTER was written since the last task.
+    /// Whether S_POINTER was written since the last task.
     set: bool,
-    /// The core's number as S_POINTER has it.
+    /// The core's number in S_POINTER.
     core_number: u32,
 }
 
@@ -65,8 +65,8 @@ fn index(block: Block) -> usize {
     block as usize
 }
 
-/// Whether this is a block's S_POINTER: the same place in every page but the
-/// PC's.
+/// Whether this is a block's S_POINTER. Its offset is the same in every page
+/// but the PC's.
 fn is_pointer(block: Block, offset: u16) -> bool {
     block != Block::Pc && offset & PAGE_MASK == cna::SPointer::OFFSET & PAGE_MASK
 }
@@ -92,20 +92,20 @@ impl RegisterGroups {
     }
 
     /// Writes a register, in the group that its block's S_POINTER selects.
-    /// Returns false where no register can be.
+    /// Returns false if no register can be at `offset`.
     pub(crate) fn write(&mut self, offset: u16, value: u32) -> bool {
         let Some(block) = Block::of_offset(offset) else {
             return false;
         };
         let pointers = &mut self.pointers[index(block)];
         if is_pointer(block, offset) {
-            // The field positions are those of every block.
+            // All blocks have the same field positions.
             let pointer = cna::SPointer::from_bits(value);
             let toggles = pointer.pointer_pp_en() == 1;
             let group = if pointer.pointer_pp_clear() == 1 {
                 0
             } else if toggles {
-                // Bit 0 of 0xE does not choose group 0.
+                // With toggling, bit 0 does not select the group.
                 pointers.written
             } else {
                 pointer.pointer() as usize
@@ -137,7 +137,7 @@ impl RegisterGroups {
         self.pointers[index(block)].executed
     }
 
-    /// Lets a block execute the group that is written.
+    /// Makes a block execute the group that is written.
     pub(crate) fn follow(&mut self, block: Block) {
         let pointers = &mut self.pointers[index(block)];
         pointers.executed = pointers.written;
@@ -148,14 +148,14 @@ impl RegisterGroups {
         self.pointers[index(block)].set
     }
 
-    /// Whether a block executes other registers than were written last.
+    /// Whether a block executes another group than is written.
     pub(crate) fn repeats(&self, block: Block) -> bool {
         let pointers = &self.pointers[index(block)];
         pointers.executed != pointers.written
     }
 
-    /// The registers as the blocks execute them. Those that the kick wrote
-    /// are marked as written.
+    /// The registers that the blocks execute. Those that the kick wrote are
+    /// marked as written.
     pub(crate) fn executing(&self) -> RegisterFile {
         let mut file = self.executed_groups();
         let address = dpu::DstBaseAddr::OFFSET;
@@ -188,14 +188,14 @@ impl RegisterGroups {
         file
     }
 
-    /// A kick begins: nothing of what is in the registers was written by it.
+    /// Begins a kick: it has written no register yet.
     pub(crate) fn begin(&mut self) {
         for group in &mut self.groups {
             group.forget_writes();
         }
     }
 
-    /// The blocks that ran go on to their other group.
+    /// Ends a task: writes to toggling blocks that ran go to the other group.
     pub(crate) fn finish(&mut self, ran: impl Fn(Block) -> bool) {
         for block in Block::ALL {
             let pointers = &mut self.pointers[index(block)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operands of the MAC array: rows of numbers, all of one length, in the type
-//! that the precision computes with.
+//! Operands of the MAC array: rows of numbers of equal length, in the type that
+//! the precision computes with.
 
 use super::dma;
 use super::precision::{Precision, decode_operand, each, each_nibble, fp16_to_fp32, u16_at};
@@ -28,8 +28,8 @@ impl MacOperand for i16 {
             Precision::Int8 => each(from_element(bytes, first, 1), out, |b| {
                 i8::from_le_bytes(b).into()
             }),
-            // The float types do not come here; as 16-bit patterns they are
-            // what a mismatch of precisions deserves.
+            // Float types occur only if precisions do not match; they give
+            // 16-bit patterns.
             _ => each(from_element(bytes, first, 2), out, i16::from_le_bytes),
         };
         out[held..].fill(0);
@@ -49,7 +49,7 @@ impl MacOperand for f32 {
     }
 }
 
-/// fp16 in memory as numbers. NaNs stay NaNs; which one is the host's choice.
+/// Converts fp16 in memory to numbers. The bits of a NaN depend on the host.
 struct Widen<'a> {
     halves: &'a [u8],
     out: &'a mut [f32],
@@ -101,8 +101,8 @@ pub(crate) const ROW_ELEMENTS: usize = 16;
 
 /// Bytes after which the sets of a first-level cache repeat.
 const CACHE_WAY: usize = 4096;
-/// Where in a way a long row begins, counted from the one before: equal parts
-/// of successive rows then lie in different sets.
+/// Distance of the starts of long rows, modulo a way: equal parts of successive
+/// rows then lie in different sets.
 const ROW_SHIFT: usize = 1024 + 64;
 
 /// Rows of equal length, padded with zeros.
@@ -110,7 +110,7 @@ const ROW_SHIFT: usize = 1024 + 64;
 pub(crate) struct OperandRows<T> {
     data: Vec<T>,
     count: usize,
-    /// Elements asked for, and with what pads them.
+    /// Elements asked for; `len` includes the padding.
     asked: usize,
     len: usize,
     /// Elements between the starts of two rows.
@@ -118,11 +118,11 @@ pub(crate) struct OperandRows<T> {
 }
 
 impl<T: MacOperand> OperandRows<T> {
-    /// Becomes `count` rows of `len` elements. What the elements are is left
-    /// open; what pads the rows is 0.
+    /// Becomes `count` rows of `len` elements. Their contents are unspecified;
+    /// the padding is 0.
     pub(crate) fn reshape(&mut self, count: usize, len: usize) -> Result<(), Stop> {
         if (self.count, self.asked) != (count, len) {
-            // The old memory goes before the new is asked for.
+            // Free the old memory before the new is allocated.
             *self = Self::default();
             *self = Self::zeroed(count, len)?;
         }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn every_pattern_widens_alike() {
         let source: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
-        // Whole vectors, a rest, and what is missing.
+        // Whole vectors, a rest, and missing elements.
         let mut fast = vec![1.0f32; (1 << 16) + 2];
         f32::decode(Precision::Fp16, &source, 3, &mut fast);
         for (bits, fast) in (3..=u16::MAX).zip(&fast) {

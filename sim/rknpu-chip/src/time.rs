@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The modelled time of a kick, and the bound on it. How long a task takes is
-//! the timing model's business: [`rknpu_regcmd::timing`].
+//! The modelled time of a kick, and its limit. [`rknpu_regcmd::timing`]
+//! predicts the time of a task.
 
 use std::time::Duration;
 
@@ -9,10 +9,9 @@ use rknpu_regcmd::{EnableMask, RegisterFile};
 
 use super::trap::Stop;
 
-/// Picoseconds of a nanosecond.
 const PS_PER_NS: u64 = 1_000;
 
-/// Modelled device time of the tasks of one kick, and the bound on it.
+/// Modelled device time of the tasks of one kick, and its limit.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceClock {
     machine: Machine,
@@ -31,22 +30,21 @@ impl DeviceClock {
         }
     }
 
-    /// Begins a task: lets the time for the fetch of its `words` command words
-    /// pass.
+    /// Begins a task: adds the time to fetch its `words` command words.
     ///
     /// # Errors
-    /// [`Stop::TooLong`] when the budget is passed.
+    /// [`Stop::TooLong`] if the time exceeds the budget.
     pub(crate) fn fetch(&mut self, words: usize) -> Result<(), Stop> {
         self.tasks.push(TaskWork::default());
         self.pass(&TaskWork::default().fetching(words as u64))
     }
 
-    /// Lets the time pass for what `regs` ask of the blocks in `enable`.
+    /// Adds the time of the work in `regs` for the blocks in `enable`.
     ///
     /// # Errors
-    /// [`Stop::TooLong`] when the budget is passed.
+    /// [`Stop::Hang`] if a block waits for one that does not run;
+    /// [`Stop::TooLong`] if the time exceeds the budget.
     pub(crate) fn spend(&mut self, regs: &RegisterFile, enable: EnableMask) -> Result<(), Stop> {
-        // Blocks that wait for one that does not run.
         let work = TaskWork::of(regs, enable).map_err(|_| Stop::Hang)?;
         self.pass(&work)
     }
@@ -66,7 +64,7 @@ impl DeviceClock {
         Duration::from_nanos(self.ps / PS_PER_NS)
     }
 
-    /// What each task of the kick had to do.
+    /// The work of each task of the kick.
     pub(crate) fn into_tasks(self) -> Vec<TaskWork> {
         self.tasks
     }

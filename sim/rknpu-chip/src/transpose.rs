@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The transposing writer (TP_ORG_EN), as far as it is known: of the sums of an
-//! int16 product the low 16 bits (E-transposed-cut), at
+//! The transposing writer (TP_ORG_EN), as far as it is known. It writes the low
+//! 16 bits of the sums of an int16 matmul (E-transposed-cut), at
 //!
 //! ```text
 //! slot(m, n) = 4*m + (n/4)%4 + (n/16)*4*M + (n%4)*16*M      slots of 2 bytes from DST_BASE
@@ -15,9 +15,8 @@ use super::dma::Dma;
 use super::trap::Stop;
 use super::writer::OutputWriter;
 
-/// Bytes of an element.
 const ELEMENT: i64 = size_of::<u16>() as i64;
-/// Channels of an atom of sums, and of a group of eight.
+/// Channels of an atom of sums, and of eight such atoms.
 const ATOM_CHANNELS: usize = 4;
 const GROUP_CHANNELS: usize = 32;
 
@@ -28,8 +27,8 @@ fn address(writer: &OutputWriter, pixel: usize, channel: usize) -> i64 {
     i64::from(writer.output.base) + ELEMENT * slot
 }
 
-/// Writes the elements of a tile, which are `sums` of int32 in the order (pixel,
-/// channel), `channels` a pixel, from (pixel, channel) on.
+/// Writes the elements of a tile, from (pixel, channel) on. `sums` are int32 in
+/// the order (pixel, channel), `channels` for each pixel.
 pub(crate) fn store(
     writer: &OutputWriter,
     dma: &Dma<'_>,

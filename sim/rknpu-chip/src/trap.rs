@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What silicon punishes: the record of the rules that a task breaks.
+//! The record of the rules that a task breaks.
 
 use rknpu_regcmd::rules::Rule;
 use rknpu_regcmd::{RegisterFile, RegisterInfo};
@@ -15,11 +15,11 @@ pub(crate) enum Stop {
     Fault(Fault),
     /// The program asked for more data than the host can hold.
     HostMemory,
-    /// Modelled to take longer than the budget: not computed.
+    /// The modelled time exceeds the budget: not computed.
     TooLong,
 }
 
-/// Everything that was wrong with the task that runs.
+/// The faults of the tasks of a kick.
 #[derive(Debug, Default)]
 pub(crate) struct DiagnosisReport {
     level: Level,
@@ -34,8 +34,8 @@ impl DiagnosisReport {
         }
     }
 
-    /// Notes that `rule` is broken, once a task, as `values` show, which may be
-    /// of no task's registers. Its effect is the row's.
+    /// Records that `rule` is broken, once for each kick, with the rule's
+    /// effect. `registers` and `values` show how; they need not be a task's.
     ///
     /// # Errors
     /// As [`Self::tell_with`].
@@ -49,12 +49,11 @@ impl DiagnosisReport {
         self.tell_with(rule, effect, registers, values)
     }
 
-    /// [`Self::tell`], with another effect than the row's.
+    /// [`Self::tell`], with an effect other than the rule's.
     ///
     /// # Errors
-    /// [`Stop::Hang`] where the task ends here: always for
-    /// [`Effect::Hang`], and at [`Level::Strict`] for everything that makes a
-    /// result wrong.
+    /// [`Stop::Hang`] if the task ends here: always for [`Effect::Hang`], and
+    /// at [`Level::Strict`] for every effect that makes a result wrong.
     pub(crate) fn tell_with(
         &mut self,
         rule: &'static Rule,
@@ -80,8 +79,8 @@ impl DiagnosisReport {
         }
     }
 
-    /// Notes that `rule` is broken, once a task, as `values` show. Its effect is
-    /// the row's.
+    /// Records that `rule` is broken, once for each kick, with the rule's effect
+    /// and registers. A rule without effect is ignored.
     ///
     /// # Errors
     /// As [`Self::tell_with`].
@@ -97,7 +96,7 @@ impl DiagnosisReport {
         }
     }
 
-    /// [`Self::broken`], with another effect than the row's.
+    /// [`Self::broken`], with an effect other than the rule's.
     pub(crate) fn broken_with(
         &mut self,
         rule: &'static Rule,
@@ -108,7 +107,7 @@ impl DiagnosisReport {
         self.tell_with(rule, effect, &shown(rule.shows, regs), values)
     }
 
-    /// What was found, in order; nothing at [`Level::Silent`].
+    /// All faults, in order; none at [`Level::Silent`].
     pub(crate) fn into_diagnoses(self) -> Vec<Diagnosis> {
         if self.level == Level::Silent {
             Vec::new()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The weights of a task, part by part.
 //!
-//! A stream that CBUF can hold is fetched before anything is computed, as
-//! silicon does. Of a longer one the parts are fetched as they are needed: the
-//! weights of a task may be as large as the memory.
+//! A stream that fits CBUF is fetched before anything is computed, as silicon
+//! does. Parts of a longer one are fetched when they are needed: the weights of
+//! a task may be as large as the memory.
 
 use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::task::Buffering;
@@ -14,10 +14,10 @@ use super::precision::round_tf32;
 use super::trap::Stop;
 use std::ops::Range;
 
-/// Bytes of the longest stream that is held.
+/// Longest stream that is held, in bytes.
 pub(crate) const HELD_BYTES: usize = cbuf::BYTES;
 
-/// Where the stream is.
+/// Place of the stream.
 #[derive(Debug)]
 pub(crate) enum WeightSource {
     /// Fetched as a whole.
@@ -36,13 +36,13 @@ pub(crate) struct WeightStream<'a, 'b> {
     pub(crate) dma: Dma<'b>,
     pub(crate) cbuf: &'a Cbuf,
     pub(crate) config: Buffering,
-    /// tf32 words that are to be rounded.
+    /// Whether tf32 words are rounded.
     pub(crate) rounded: bool,
 }
 
 impl WeightStream<'_, '_> {
-    /// The bytes `range` of the stream, as far as it has them. What is not
-    /// held is brought into `buffer`.
+    /// Bytes `range` of the stream, up to its end. Bytes that are not held are
+    /// read into `buffer`.
     pub(crate) fn part<'s>(
         &'s self,
         range: Range<usize>,

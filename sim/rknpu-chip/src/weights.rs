@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CNA, weight side: from the stream in memory to the kernels of a group.
+//! CNA, weight side: decodes the stream in memory into the kernels of a group.
 //!
 //! The stream is dense. Order of a direct convolution, outermost first:
 //! kernel group, channel group, ky, kx, kernel of the group, channel of the
@@ -30,8 +30,8 @@ impl WeightShape {
         self.taps * self.channels
     }
 
-    /// Position in the stream of the element of kernel `n`, tap and channel:
-    /// the definition of the order, which [`Self::rows`] is tested against.
+    /// Position in the stream of the element of kernel `n`, tap and channel.
+    /// This defines the order; [`Self::rows`] is tested against it.
     pub(crate) fn element(&self, n: usize, tap: usize, channel: usize) -> usize {
         let group_size = self.precision.kernel_group();
         let channel_size = self.precision.channel_group();
@@ -44,8 +44,8 @@ impl WeightShape {
             + channel % channel_size
     }
 
-    /// The whole kernel groups that `kernels` are in: as a shape of their own, the
-    /// place of the first in it, and its bytes of the stream.
+    /// The whole kernel groups that `kernels` are in: their shape, the place of
+    /// the first kernel in it, and its bytes of the stream.
     pub(crate) fn groups_of(&self, kernels: Range<usize>) -> (Self, usize, Range<usize>) {
         let group = self.precision.kernel_group();
         let start = kernels.start / group * group;
@@ -90,7 +90,7 @@ impl WeightShape {
         (part, channels.start - start, bytes)
     }
 
-    /// Makes `rows` the kernels `first..first + count`, in the order (tap,
+    /// Fills `rows` with the kernels `first..first + count`, in the order (tap,
     /// channel). Kernels that do not exist are rows of zeros.
     pub(crate) fn rows<T: MacOperand>(
         &self,
@@ -141,9 +141,8 @@ impl WeightShape {
         Ok(())
     }
 
-    /// Decodes `kernels` of the group of `size` kernels whose elements begin at `at`,
-    /// into the rows from `row` on. The stream
-    /// of a group is walked from end to end.
+    /// Decodes `kernels` of a group of `size` kernels into the rows from `row` on.
+    /// The elements of the group begin at `at`; its stream is read from end to end.
     fn group_rows<T: MacOperand>(
         &self,
         stream: &[u8],
@@ -181,8 +180,9 @@ impl WeightShape {
         first * self.taps + tap * pitch + channel % group
     }
 
-    /// Makes `rows` the depthwise weights of the channels
-    /// `first..first + count`: a row a tap. Channels beyond the stream are 0.
+    /// Fills `rows` with the depthwise weights of the channels
+    /// `first..first + count`: a row for each tap. Channels beyond the stream
+    /// are 0.
     pub(crate) fn depthwise_rows<T: MacOperand>(
         &self,
         stream: &[u8],
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The order spelled out as the loops that write the stream.
+    /// The order, as the loops that write the stream.
     fn walk(shape: &WeightShape, mut visit: impl FnMut(usize, usize, usize)) {
         let group = shape.precision.kernel_group();
         let run = shape.precision.channel_group();

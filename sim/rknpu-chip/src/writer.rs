@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The DPU's writer (WDMA): what reaches memory. Whole atoms are written, where
-//! [`DpuOutput`] has them.
+//! The DPU's writer (WDMA): writes whole atoms to addresses of [`DpuOutput`].
 
 use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::RegisterFile;
@@ -18,22 +17,22 @@ pub(crate) struct OutputWriter {
     cube: Cube,
     /// Channels to write.
     pub(crate) channels: usize,
-    /// The transposing writer, in the one form that is known.
+    /// Whether the writer transposes, in the one form that is known.
     pub(crate) transposed: bool,
 }
 
-/// What one call stores: some pixels of one group.
+/// Some pixels of one group, which one call stores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupPlacement {
     pub(crate) group: usize,
     pub(crate) pixel: usize,
     pub(crate) pixels: usize,
-    /// Atoms that exist: of the group's data, and of the channels to write.
+    /// Atoms both in the group's data and in the channels to write.
     pub(crate) atoms: usize,
 }
 
 impl OutputWriter {
-    /// The writer of what `output` says, with what else the registers say of it.
+    /// Decodes the writer of `output`, and the registers that it does not cover.
     pub(crate) fn new(output: DpuOutput, regs: &RegisterFile) -> Self {
         let flying = regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
         Self {
@@ -46,18 +45,16 @@ impl OutputWriter {
         }
     }
 
-    /// Address of an atom, by the DPU's own width: the stream does not know what
-    /// shape CORE had in mind.
+    /// Address of an atom, by the DPU's own width, whatever CORE's shape is.
     fn address(&self, group: usize, atom: usize, pixel: usize) -> i64 {
         let c1 = group * self.output.group_atoms + atom;
         self.cube.pixel_address(pixel, c1)
     }
 
-    /// Writes the first atoms of each pixel. `data` holds the pixels one
-    /// behind the other, `pitch` bytes each.
+    /// Writes the first atoms of each pixel. `data` holds the pixels one after
+    /// the other, `pitch` bytes each.
     ///
-    /// Where the registers make atoms overlap, the later pixel of the later
-    /// atom stays.
+    /// If atoms overlap, the later pixel of the later atom stays.
     pub(crate) fn store(
         &self,
         dma: &Dma<'_>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much memory of the host a task takes beside its buffer objects.
+//! Measures the host memory of a task, without its buffer objects.
 //!
 //! `cargo test -p rknpu-chip --test scratch -- --nocapture` prints the figures
 //! of docs/model.md.
@@ -17,22 +17,22 @@ use rknpu_chip::{Bus, ChipOptions, Core, Fault, Master, NpuCore};
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{cna, pc};
 
-/// Most that any program may take: a band of features (4 MiB) and lines or
-/// windows of them, a kernel group and its rows, a tile of sums.
+/// Most bytes of any program: a band of features (4 MiB) and lines or windows
+/// of them, a kernel group and its rows, a tile of sums.
 const SCRATCH_MAX: usize = 16 << 20;
-/// A, B and the result.
+/// Addresses of A, B and the result.
 const AT: (u32, u32, u32) = (1 << 16, 1 << 28, 1 << 29);
-/// Most that a product takes whose tiles fill two thirds of CBUF.
+/// Most bytes of a matmul whose tiles fill two thirds of CBUF.
 const PRODUCT_SCRATCH_MAX: usize = 4 << 20;
 
-/// Counts what is allocated, and the most of it.
+/// Counts allocated bytes, and their peak.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 #[allow(unsafe_code)]
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Relaxed) + layout.size();
@@ -51,7 +51,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A program from address 0 on; all other memory reads as the address.
+/// A program at address 0. Other memory reads as its address's low byte.
 struct Everywhere(Vec<u8>);
 
 impl Bus for Everywhere {
@@ -69,8 +69,8 @@ impl Bus for Everywhere {
     }
 }
 
-/// Runs a program and returns the bytes that it took of the host, and whether
-/// it came to its end.
+/// Runs a program. Returns the bytes of host memory that it took, and whether
+/// it completed.
 fn scratch(words: &[Word]) -> (usize, bool) {
     let mut bus = Everywhere(families::bytes(words));
     let mut core = Core::new(&ChipOptions::default());
@@ -98,10 +98,10 @@ fn image(ty: ProductTypes, input: (u32, u32, u32), output: (u32, u32)) -> ConvPr
     }
 }
 
-/// One test, since others would allocate at the same time.
+/// A single test, since others would allocate at the same time.
 #[test]
 fn a_task_takes_no_more_than_its_bound() {
-    // Of 512x4096x4096, in tiles of 1024 columns: the rows that fill 256 KiB.
+    // Tiles of 512x4096x4096: 1024 columns, and the rows that fill 256 KiB.
     let (m, k, n, columns) = (512usize, 4096usize, 4096usize, 1024);
     for (ty, name) in [(INT8_INT32, "int8"), (FP16_FP32, "fp16")] {
         let element = ty.bytes(1);
@@ -120,8 +120,8 @@ fn a_task_takes_no_more_than_its_bound() {
     println!("int8 conv 3x3 56x56x64: scratch of a core {bytes}, buffer objects {objects}");
     assert!(done && bytes <= PRODUCT_SCRATCH_MAX, "{bytes}");
 
-    // 512 MB of features, in the largest plane that the fields hold, of which
-    // next to nothing is used.
+    // 512 MB of features, in the largest plane that the fields hold. Almost
+    // none of them are used.
     let mut hostile = image(INT8_INT32, (2047, 2047, 128), (16, 4));
     hostile.entries = 1;
     // Lines far apart are needed together.
@@ -135,7 +135,7 @@ fn a_task_takes_no_more_than_its_bound() {
         assert!(done, "{name} are to be computed");
         assert!(bytes <= SCRATCH_MAX, "{name}: {bytes}");
     }
-    // What cannot be had by parts is refused: 1 GB of expanded weights.
+    // Weights that cannot be read in parts are refused: 1 GB when expanded.
     let mut compressed = weights.words();
     compressed.patch::<cna::DcompCtrl>(1);
     let (bytes, done) = scratch(&compressed.finish(CONV));

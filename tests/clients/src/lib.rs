@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs in C that know nothing of this project, compiled here and run
+//! Programs in C that are independent of this project, compiled here and run
 //! under `npu-probe run`.
 //!
-//! Tool and library are built by cargo when the first test asks, for the
-//! tests' own target and profile.
+//! Cargo builds the tool and the library when the first test needs them, for
+//! the tests' target and profile.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ pub const COMPILER: &str = if cfg!(target_arch = "aarch64") && cfg!(target_os = 
 /// The device node.
 pub const NODE: &str = "/dev/accel/accel0";
 
-/// Where cargo puts what it builds, like the tests themselves.
+/// Cargo's output folder, also of the tests. Builds the tool and the library.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let test = std::env::current_exe().unwrap();
     // target/[TRIPLE/]PROFILE/deps/TEST
@@ -53,7 +53,7 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     folder
 });
 
-/// The tool itself, on the model.
+/// A command of the tool itself, on the model.
 #[must_use]
 pub fn probe(arguments: &[&str]) -> Command {
     let mut command = test_support::program(FOLDER.join("npu-probe"));
@@ -71,14 +71,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Compiles `c/NAME.c`, with these arguments besides.
+    /// Compiles `c/NAME.c`, with additional `arguments`.
     #[must_use]
     pub fn compile(name: &str, arguments: &[&str]) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("c/{name}.c"));
         let folder = FOLDER.join("clients");
         std::fs::create_dir_all(&folder).unwrap();
         let binary = folder.join(name);
-        // By another name first: tests may do the same at the same time.
+        // Under another name first: another test may compile it now.
         static FRESH: AtomicU32 = AtomicU32::new(0);
         let number = FRESH.fetch_add(1, Ordering::Relaxed);
         let fresh = folder.join(format!("{name}-{}-{number}", std::process::id()));
@@ -93,8 +93,8 @@ impl Client {
         Self { binary }
     }
 
-    /// The client under `npu-probe run`, with options of that and arguments of
-    /// its own.
+    /// The client under `npu-probe run`, with `options` of that and `arguments`
+    /// of the client.
     #[must_use]
     pub fn command(&self, options: &[&str], arguments: &[&str]) -> Command {
         let mut client = test_support::program(&self.binary);
@@ -102,23 +102,24 @@ impl Client {
         under_probe(options, &client)
     }
 
-    /// The client under `npu-probe run --device NODE`, where NODE is the model's
-    /// and looks like a real one: that `npu-probe` is itself under another,
-    /// whose options are `outer`.
+    /// The client under `npu-probe run --device NODE`. NODE looks like a real
+    /// one, but is the model's: an outer `npu-probe run`, with the options
+    /// `outer`, shows it.
     #[must_use]
     pub fn on_a_node(&self, outer: &[&str], options: &[&str], arguments: &[&str]) -> Command {
         let options = [&["--device", NODE], options].concat();
         under_probe(outer, &self.command(&options, arguments))
     }
 
-    /// The client by itself.
+    /// The client without `npu-probe`.
     #[must_use]
     pub fn bare(&self) -> Command {
         test_support::program(&self.binary)
     }
 
-    /// The client with the library, but without a server that it was told of.
-    /// Programs with the same `folder` meet in one that the first starts.
+    /// The client with the preload library, but without a given server.
+    /// Programs with the same `folder` share a server, which the first one
+    /// starts.
     #[must_use]
     pub fn alone(&self, folder: &Path) -> Command {
         let server = FOLDER.join("npu-probe");
@@ -138,13 +139,13 @@ impl Client {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs the client to its end.
     #[must_use]
     pub fn run(&self, options: &[&str], arguments: &[&str]) -> Output {
         self.command(options, arguments).output().unwrap()
     }
 
-    /// Runs it; panics, with what it printed, unless it ends with 0.
+    /// Runs the client; panics with its output unless it ends with 0.
     pub fn pass(&self, options: &[&str], arguments: &[&str]) -> Output {
         let output = self.run(options, arguments);
         assert!(
@@ -158,7 +159,6 @@ impl Client {
     }
 }
 
-/// A command under `npu-probe run`.
 fn under_probe(options: &[&str], inner: &Command) -> Command {
     let mut command = test_support::program(FOLDER.join("npu-probe"));
     command
@@ -174,7 +174,7 @@ fn under_probe(options: &[&str], inner: &Command) -> Command {
     command
 }
 
-/// A program that runs `command`, for who starts programs by their path alone.
+/// A program that runs `command`, for callers that start programs only by path.
 fn script(folder: &Path, command: &Command) -> PathBuf {
     let script = folder.join("npu-probe");
     if !script.exists() {

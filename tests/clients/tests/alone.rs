@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs with the library alone: the first starts a server, all meet there.
+//! Programs with only the preload library: the first starts a server for all.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use client_tests::Client;
 
-/// One test, as both folders must be there at the same time: programs meet by the
-/// folder's inode, and a server is still there for a while when its folder is gone.
+/// One test, since both folders must exist at the same time: programs meet by the
+/// folder's inode, and a server outlives its folder for a while.
 #[test]
 fn the_first_program_starts_the_server_if_it_can() {
     let [folder, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -35,8 +35,8 @@ fn the_first_program_starts_the_server_if_it_can() {
     assert!(said.contains("ROCKET_SERVER_PROGRAM"), "{said}");
 }
 
-/// A server that serves all programs has other limits than the one that happened
-/// to start it; where it cannot, it does not start.
+/// A server for all programs has its own limits, not those of the program that
+/// started it. If it cannot raise them, it does not start.
 #[test]
 fn a_shared_server_has_limits_of_its_own() {
     for (limit, may_fail) in [("ulimit -Sn 16", false), ("ulimit -n 16", true)] {

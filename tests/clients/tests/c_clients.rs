@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients in C that make their register programs themselves, and compare what
-//! they get with loops in plain C. None of it shares code with this project.
+//! C clients that make their own register programs, and compare the results
+//! with loops in plain C. They share no code with this project.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -13,8 +13,8 @@ fn compile(name: &str) -> Client {
     Client::compile(name, &SHARED)
 }
 
-/// MACs of one round of products: four of 64 x 64 x 64, and a 3 x 3 convolution
-/// of 16 x 12 pixels, 64 channels to 64.
+/// MACs of one round: four matmuls of 64 x 64 x 64, and a 3 x 3 convolution of
+/// 16 x 12 pixels, 64 channels to 64.
 const ROUND_MACS: u64 = 4 * 64 * 64 * 64 + 9 * 16 * 12 * 64 * 64;
 
 #[test]
@@ -26,12 +26,12 @@ fn products_by_plain_ioctls() {
     assert_eq!(seen["macs"], 2 * ROUND_MACS);
     assert_eq!(seen["words"], 10 * 126);
     assert_eq!(seen["clock_hz"], 600_000_000);
-    // Nothing that the strictest model minds, and one core does as well.
+    // The strictest model reports nothing, and one core suffices.
     let options = ["--strict", "strict", "--cores", "1"];
     let slow = report(&client, &options);
     all_ran(&slow, 1, 10);
     assert_eq!(slow["cores"].as_array().unwrap().len(), 1);
-    // Each report says by which clock its times are: by default that of mainline.
+    // Each report names the clock of its times: by default that of mainline.
     assert_eq!(slow["clock_hz"], 200_000_000);
     let end = |report: &Value| report["modelled_end_us"].as_f64().unwrap();
     let fast = report(&client, &[&options[..], &fast].concat());
@@ -71,11 +71,11 @@ fn every_way_to_open_and_to_call() {
 #[test]
 fn a_client_that_is_killed_disturbs_no_other() {
     let seen = report(&compile("dies"), &[]);
-    // The survivor's, and three that died with files of their own.
+    // The survivor's, and those of three that died with their own files.
     assert_eq!(seen["opens"], 1 + 2 * 3, "{seen:#}");
     assert_eq!(seen["jobs_killed"], 0, "{seen:#}");
     let count = |name: &str| seen[name].as_u64().unwrap();
-    // The survivor's twelve, and what the others came to.
+    // The survivor's twelve, and those that the others completed.
     assert!(count("jobs_completed") >= 12, "{seen:#}");
     assert_eq!(
         count("jobs"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients that know nothing of recording are recorded, and come out again.
+//! Records clients that know nothing of it, and replays their jobs.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -10,7 +10,7 @@ use client_tests::Client;
 use common::{SHARED, json, programs, replayed};
 use serde_json::Value;
 
-/// Runs the client `name` with its jobs recorded.
+/// Runs the client `name` and records its jobs.
 fn record(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
     let file = folder.join(name);
     let record = ["--record", file.to_str().unwrap()];

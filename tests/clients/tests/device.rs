@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clients on a device node that `npu-probe run --device` forwards and records.
-//! The node is the model's, shown to that `npu-probe` by another.
+//! The node is the model's; another `npu-probe` shows it to the first.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -12,7 +12,7 @@ use client_tests::{Client, NODE, probe};
 use common::{SHARED, json, json_of, programs, replayed, text};
 use serde_json::Value;
 
-/// Whether programs start others here, as these tests need.
+/// Whether programs can start others here, as these tests need.
 fn is_possible(test: &str) -> bool {
     if test_support::emulated() {
         println!("SKIP {test}: the emulator's programs start no others");
@@ -26,15 +26,15 @@ fn pass(mut command: Command) {
     assert!(output.status.success(), "{}", text(&output));
 }
 
-/// Reports of both sides of a client: what the node saw, and what was shown to
-/// it of the node.
+/// Reports of both sides of a node: the model's behind it, and that of the
+/// `npu-probe` that forwarded it.
 struct Seen {
     model: Value,
     node: Value,
     capture: PathBuf,
 }
 
-/// Runs the client `name` on a node, with its jobs recorded.
+/// Runs the client `name` on a node, and records its jobs.
 #[track_caller]
 fn record(folder: &Path, name: &str, options: &[&str]) -> Seen {
     let path = |kind: &str| folder.join(format!("{name}.{kind}"));
@@ -77,7 +77,7 @@ fn jobs_of_a_node_are_recorded_and_come_out_again() {
             let compared = job["bytes_compared"].as_u64().unwrap();
             assert!(compared >= 3 * 4096, "{job:#}");
         }
-        // It is a device to whoever recorded it.
+        // The recorder sees a device.
         let (_, decoded) = json(&["decode"], &seen.capture);
         assert_eq!(decoded["device"], NODE);
     }
@@ -125,7 +125,7 @@ fn without_data_a_capture_of_a_node_has_its_programs() {
     assert_eq!((code, compared), (0, &Value::Null));
 }
 
-/// Without --record calls go straight through, and a signal ends a wait.
+/// Without `--record`, calls go straight through, and a signal ends a wait.
 #[test]
 fn a_node_can_be_watched_only() {
     if !is_possible("a_node_can_be_watched_only") {
@@ -141,16 +141,16 @@ fn a_node_can_be_watched_only() {
         assert_eq!(output.status.code(), Some(code), "{}", text(&output));
         let seen = json_of(&report);
         assert_eq!(seen["jobs"], jobs, "{seen:#}");
-        // Of jobs that nobody waits for it is not known how they end.
+        // The end of jobs that nothing waits for is unknown.
         assert_eq!(seen["jobs_completed"], Value::Null);
         // The one that kills itself does so with jobs under way.
         let died = u64::from(name == "signals");
         assert_eq!(seen["clients_died"], died, "{name}: {seen:#}");
-        // Its waits, which signals end, are repeated until one comes in time.
+        // Signals end its waits, which it repeats until one ends in time.
         if name == "signals" {
             continue;
         }
-        // An object that was imported has its bytes too.
+        // Bytes of an imported object count too.
         pass(Client::compile(name, &SHARED).command(&options, &[]));
         let of_model = json_of(&report);
         assert_ne!(of_model["prep_bytes"], 0, "{of_model:#}");
@@ -177,8 +177,8 @@ fn a_node_that_will_not_do_is_told_of() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));
 }
 
-/// `rocket-uapi`'s way to a kernel, whose part the model plays: a node in this
-/// very process, recorded there.
+/// `rocket-uapi`'s path to a kernel, with the model as the kernel: the node is
+/// in the recorder's own process.
 #[test]
 fn the_self_test_runs_on_a_node() {
     if !is_possible("the_self_test_runs_on_a_node") {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client that uses libdrm, which README does not ask for.
+//! The client that uses libdrm, which the README does not ask for.
 //!
-//! By a harness of its own: that of Rust decides when tests are built what is
-//! ignored, and libdrm may come or go later. It says what it does in the same
-//! words.
+//! It has a separate harness: Rust's decides at build time which tests are
+//! ignored, and libdrm may come or go later. This one prints the same words.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -15,10 +14,10 @@ use common::{SHARED, all_ran, report};
 
 const NAME: &str = "products_and_sharing_by_libdrm";
 
-/// Where Debian has its headers, and its library.
+/// Flags of Debian's headers and library.
 const LIBDRM: [&str; 2] = ["-I/usr/include/libdrm", "-ldrm"];
 
-/// A program that needs both.
+/// A program that needs headers and library.
 const PROGRAM: &str = "#include <xf86drm.h>\nint main(void) { return drmAvailable(); }\n";
 
 fn has_libdrm() -> bool {
@@ -38,7 +37,7 @@ fn products_and_sharing_by_libdrm() {
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    // Options come behind the part of a name that cargo was given, if it was.
+    // Options follow the part of a name that cargo was given, if any.
     let part = arguments.first().filter(|word| !word.starts_with('-'));
     let chosen = part.is_none_or(|part| NAME.contains(part));
     if arguments.iter().any(|word| word == "--list") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe run` where a login allows little, and when it is asked to end.
+//! `npu-probe run` with the low limits of a login, and with a signal to end.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use client_tests::{Client, probe};
 use common::text;
 
-/// Runs a command of a shell that ends it if it hangs.
+/// Runs a command in a shell, and ends it if it hangs.
 fn shell(before: &str, command: &Command) -> Output {
     let words = [command.get_program()]
         .into_iter()
@@ -31,14 +31,14 @@ fn without_descriptors_a_run_ends_with_a_sentence() {
         let output = shell(&format!("ulimit -n {limit};"), &client.command(&[], &[]));
         let said = text(&output);
         match output.status.code() {
-            // The server has too few.
+            // The server has too few descriptors.
             Some(4) => {
                 for part in ["Too many open files", "ulimit -n"] {
                     assert!(said.contains(part), "{limit}: no `{part}` in {said}");
                 }
                 assert!(!said.contains("TMPDIR"), "{limit}: {said}");
             }
-            // The program was told: EMFILE of its own, or the server's, ENFILE.
+            // The program got an error: its own EMFILE, or the server's ENFILE.
             Some(1) => {
                 let told = said.contains("(errno 23)") || said.contains("(errno 24)");
                 assert!(told, "{limit}: {said}");
@@ -49,7 +49,7 @@ fn without_descriptors_a_run_ends_with_a_sentence() {
     }
 }
 
-/// An ordinary login, and the least that all of it works with.
+/// Limits of an ordinary login, and the lowest that suffice.
 #[test]
 fn clients_work_within_the_limits_of_a_login() {
     for (name, limit) in [("plain", 64), ("plain", 1024), ("threads512", 1024)] {
@@ -72,8 +72,8 @@ fn the_self_test_passes_with_512_threads_and_64_descriptors() {
     assert!(said.contains("PASS"), "{said}");
 }
 
-/// From its very first moment on the program gets the signal, and not this tool,
-/// which would leave it behind without a server.
+/// From the first moment on the program gets the signal, and not `npu-probe`,
+/// whose end would leave the program without a server.
 #[test]
 fn a_signal_to_end_is_passed_on_from_the_first_moment() {
     let client = Client::compile("asks_to_end", &[]);

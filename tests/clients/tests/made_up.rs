@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An ioctl that nobody here knows, by the preload library: it carries the
-//! argument to the server and back.
+//! An ioctl that no code here knows: the preload library carries its argument
+//! to the server and back.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use npu_model::{Model, ModelOptions};
 use npu_server::{ModelService, Server};
 use test_support::hooked;
 
-/// Number 8 of the driver's own, with 8 bytes that come back.
+/// The driver's ioctl number 8, with 8 bytes in both directions.
 const MADE_UP: u32 = 0xc008_6448;
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that are no clients do not notice anything.
+//! What programs inherit from `npu-probe run`, and its errors.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use client_tests::Client;
 
-/// What a child inherits is what it would have without `npu-probe run`.
+/// A child inherits the same as without `npu-probe run`.
 #[test]
 fn limits_and_signals_are_as_they_were() {
     let client = Client::compile("inherits", &[]);
@@ -20,7 +20,7 @@ fn limits_and_signals_are_as_they_were() {
     );
 }
 
-/// Opening fails, as where a process or the system has no descriptor left.
+/// Opening fails as when a process or the system has no descriptor left.
 #[test]
 fn a_server_without_descriptors_says_so() {
     let client = Client::compile("full", &[]);
@@ -52,7 +52,7 @@ fn a_folder_for_temporary_files_that_is_not_there_is_named() {
     );
 }
 
-/// What a program did must not be lost in the end for a path mistyped.
+/// A mistyped path must not lose the report after the program has run.
 #[test]
 fn a_report_that_cannot_be_written_is_told_of_before_the_program_runs() {
     for option in ["--report", "--trace", "--record"] {

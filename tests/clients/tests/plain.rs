@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients on plain ioctls, and what `npu-probe run` makes of their end.
+//! Clients that use plain ioctls, and the exit code of `npu-probe run`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use client_tests::Client;
 
-/// A client that prints one line when all is well.
+/// Checks a client that prints one line on success.
 fn passes(name: &str) {
     let output = Client::compile(name, &["-pthread"]).pass(&[], &[]);
     let expected = format!("{name}: all is well\n");
@@ -43,7 +43,7 @@ fn many_processes_files_and_threads() {
     passes("crowd");
 }
 
-/// The last thing that it does is to die with jobs under way.
+/// At its end, the client dies with jobs under way.
 #[test]
 fn signals_interrupt_waits() {
     let output = Client::compile("signals", &["-pthread"]).run(&[], &[]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server that takes nobody.
+//! A server that refuses every client.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -14,11 +14,11 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use zerocopy::IntoBytes;
 
-/// Connections that may wait to be taken.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// The server is often gone before the client has asked for anything, and must
-/// be understood all the same.
+/// The server is often gone before the client has asked for anything. The
+/// client must still learn the reason.
 #[test]
 fn why_is_told_however_early_the_server_goes() {
     let address = Address::unique(process::id(), u64::MAX);
@@ -30,7 +30,7 @@ fn why_is_told_however_early_the_server_goes() {
     client.env(npu_wire::ENVIRONMENT, name);
     let output = thread::scope(|scope| {
         let ended = &ended;
-        // The listener goes with the thread: then nobody waits to be taken.
+        // The listener closes with the thread; then no connection waits.
         scope.spawn(move || {
             let status = -Errno::MFILE.raw_os_error();
             let refusal = Frame::with_status(FrameKind::Done, status);
@@ -38,12 +38,12 @@ fn why_is_told_however_early_the_server_goes() {
                 if ended.load(Ordering::Relaxed) {
                     break;
                 }
-                // It may have been killed.
+                // The client may have been killed.
                 let _ = npu_wire::send(&client, [refusal.as_bytes(), &[]], &[]);
             }
         });
         let output = client.output();
-        // The server waits for one more.
+        // Wakes the server, which waits for one more connection.
         ended.store(true, Ordering::Relaxed);
         address.connect(SocketFlags::CLOEXEC).unwrap();
         output.unwrap()

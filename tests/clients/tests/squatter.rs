@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Another user who was there first: with the server's name, or its lock file.
-//! Needs root, to be another user.
+//! Another user who took the server's name, or its lock file, first. Needs
+//! root, to act as another user.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -20,8 +20,8 @@ use rustix::net::RecvFlags;
 /// Any user but the one of the tests.
 const OTHER: u32 = 12345;
 
-/// A client that still hangs then never ends by itself: the time says how long a
-/// failing test takes, no more.
+/// Time limit for a client that hangs and never ends by itself. Only a failing
+/// test takes so long.
 const HANGS: Duration = Duration::from_secs(60);
 
 fn is_root() -> bool {
@@ -32,7 +32,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// Runs a client to its end, or kills it.
+/// Runs a client to its end, or kills it after [`HANGS`].
 fn run(mut client: Command) -> Output {
     let mut child = client.stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
@@ -45,8 +45,8 @@ fn run(mut client: Command) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// A socket with the server's name, of another user: the credentials are those of
-/// the thread that listens.
+/// A socket with the server's name that belongs to another user: its credentials
+/// are those of the listening thread.
 fn listen_as_other(address: Address) -> OwnedFd {
     let listening = thread::spawn(move || {
         let other = Uid::from_raw(OTHER);
@@ -68,7 +68,7 @@ fn a_stranger_with_the_name_gets_nothing() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("another user"), "{said}");
-    // The connection was made, and nothing came.
+    // The client connected, and sent nothing.
     let client = rustix::net::accept(&listener).unwrap();
     let mut message = [0; 16];
     let received = rustix::net::recv(&client, &mut message, RecvFlags::DONTWAIT);
@@ -92,7 +92,7 @@ fn a_lock_file_of_a_stranger_is_refused() {
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();
     let client = Client::compile("squatter", &[]);
     let [own, other] = [Uid::ROOT, Uid::from_raw(OTHER)];
-    // Another user's, and one of this user's that others can open.
+    // Another user's file, and this user's with a mode that others can open.
     for (owner, mode) in [(other, 0o666), (other, 0o600), (own, 0o644)] {
         rustix::fs::fchown(&lock, Some(owner), None::<Gid>).unwrap();
         rustix::fs::fchmod(&lock, Mode::from_raw_mode(mode)).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server that asks for memory and descriptors that the program's call does
-//! not name, as a hostile or broken one may.
+//! A hostile or broken server that asks for memory and descriptors that the
+//! program's call does not name.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -52,7 +52,7 @@ impl Call {
         self.say(frame, data, None);
     }
 
-    /// What the program's side answers; `None` if it has ended the call.
+    /// The answer of the program's side; `None` if it has ended the call.
     fn answer(&self) -> Option<(Frame, Vec<u8>)> {
         let mut message = vec![0; 4096];
         let len = receive(&self.channel, &mut message).map_or(0, |received| received.len);
@@ -86,9 +86,9 @@ impl Call {
     }
 }
 
-/// Runs the program, which makes the call `what`, on a server that answers it
-/// so. The program fails unless the call does, without any effect. Returns what
-/// it said.
+/// Runs the program, which makes the call `what`, on a server that answers with
+/// `deed`. The program fails unless the call fails without any effect. Returns
+/// what the program printed.
 fn run(what: &str, deed: impl Fn(&Call) + Sync) -> String {
     static SERVERS: AtomicU64 = AtomicU64::new(1 << 40);
     let address = Address::unique(process::id(), SERVERS.fetch_add(1, Ordering::Relaxed));
@@ -99,7 +99,7 @@ fn run(what: &str, deed: impl Fn(&Call) + Sync) -> String {
     client.arg(what).env(npu_wire::ENVIRONMENT, name);
     let output = thread::scope(|scope| {
         scope.spawn(|| {
-            // Those that ask for the shadow directory have no second call.
+            // Connections for the shadow directory have no second call.
             loop {
                 let connection = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
                 let open = Call::take(&connection);
@@ -119,7 +119,7 @@ fn run(what: &str, deed: impl Fn(&Call) + Sync) -> String {
     said
 }
 
-/// As [`run`]; the program's side refuses something.
+/// [`run`], and checks that the program's side refuses something.
 fn refused(what: &str, deed: impl Fn(&Call) + Sync) {
     let said = run(what, deed);
     assert!(said.contains("did not name"), "{what}: {said}");
@@ -128,7 +128,7 @@ fn refused(what: &str, deed: impl Fn(&Call) + Sync) {
 /// Words of the uAPI's structures: `drm_version`, `drm_rocket_submit`.
 const NAME: usize = 3;
 const JOBS: usize = 0;
-/// Bytes of the program's room for a name, of a job and of a task.
+/// Bytes of the program's name buffer, of a job and of a task.
 const NAME_BYTES: u64 = 8;
 const JOB_BYTES: u64 = 40;
 const TASK_BYTES: u64 = 8;
@@ -136,7 +136,7 @@ const TASK_BYTES: u64 = 8;
 #[test]
 fn memory_that_a_call_does_not_name_is_not_written() {
     // Beside the argument, in it (it comes back with the result), behind the
-    // room for the name, and partly there.
+    // name buffer, and partly there.
     for offset in [-8_i64, 0, 64] {
         refused("version", move |call| {
             assert!(!call.write(call.arg.wrapping_add_signed(offset), &[1; 8]));
@@ -149,7 +149,7 @@ fn memory_that_a_call_does_not_name_is_not_written() {
         assert!(!call.write(call.words[NAME] + 1, &[1; NAME_BYTES as usize]));
     });
     refused("version", |call| assert!(!call.write(u64::MAX, &[1; 8])));
-    // What a SUBMIT names is read only.
+    // The data that a SUBMIT names is only read.
     refused("submit", |call| {
         assert!(!call.write(call.words[JOBS], &[1; 8]));
     });
@@ -163,7 +163,7 @@ fn memory_that_a_call_does_not_name_is_not_read() {
     refused("submit", |call| {
         let jobs = call.read(call.words[JOBS], 2 * JOB_BYTES).unwrap();
         let word = |at: usize| u64::from_le_bytes(jobs[at..at + 8].try_into().unwrap());
-        // Tasks and handles of both, and back again.
+        // Tasks and handles of both jobs, then the first tasks again.
         for at in [0, 16, 40, 56, 0] {
             let len = if at % 40 == 0 { TASK_BYTES } else { 4 };
             assert_eq!(call.read(word(at), len).unwrap(), vec![0; len as usize]);
@@ -186,7 +186,7 @@ fn an_argument_that_is_only_read_is_not_written_back() {
 fn descriptors_that_a_call_does_not_name_stay() {
     refused("version", |call| assert!(!call.ask(FrameKind::TakeFd, 1)));
     refused("import", |call| assert!(!call.ask(FrameKind::TakeFd, 2)));
-    // The program's own; one that is none.
+    // The program's own descriptors, and an invalid one.
     for number in [0, 2, u64::MAX] {
         refused("export", move |call| {
             assert!(!call.ask(FrameKind::CloseFd, number));
@@ -199,7 +199,7 @@ fn descriptors_that_a_call_does_not_name_stay() {
     refused("export", |call| {
         let installed = call.install();
         assert!(call.ask(FrameKind::CloseFd, installed));
-        // Not twice: it may be another one by now.
+        // Not twice: the number may belong to another descriptor by now.
         assert!(!call.ask(FrameKind::CloseFd, installed));
     });
 }

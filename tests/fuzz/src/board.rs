@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A core with a few buffer objects, and what a kick on it left.
+//! A core with a few buffer objects, and the results of its kicks.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -14,15 +14,15 @@ use rknpu_chip::{
 use rknpu_regcmd::Extent;
 use rknpu_regcmd::regs::{self, pc};
 
-/// Modelled time of a kick. A hostile program is computed as long as it is
-/// below the limit, so that this bounds the time of one input; what the
-/// program would do beyond is the same again.
+/// Modelled time limit of a kick. A hostile program is computed up to the
+/// limit, so this bounds the time of one input. A longer run would only repeat
+/// the same work.
 pub(crate) const TASK_LIMIT: Duration = Duration::from_micros(50);
 
 /// Interrupts DMA_READ_ERROR and DMA_WRITE_ERROR.
 const DMA_ERRORS: u32 = 0x3000;
 
-/// First and last byte, and how many bytes, that a master touched.
+/// Range of the bytes that a master touched, and their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Touched {
     pub(crate) start: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// Whether one of the extents has it: that of the engine which touched it.
+    /// Whether an extent of the engine that touched it contains it.
     pub(crate) fn is_within(
         &self,
         extents: &[Extent],
@@ -47,7 +47,7 @@ impl Touched {
     }
 }
 
-/// All accesses of a kick.
+/// All accesses of a kick, by master and whether it writes.
 pub(crate) type Accesses = BTreeMap<(Master, bool), Touched>;
 
 /// Memory of a few buffer objects; nothing is mapped between them.
@@ -59,8 +59,7 @@ pub(crate) struct ObjectMemory {
 }
 
 impl ObjectMemory {
-    /// Buffer objects of `len` bytes at `places`, filled with bytes that
-    /// `seed` decides.
+    /// Buffer objects of `len` bytes at `places`, with contents by `seed`.
     pub(crate) fn new(places: &[u32], len: usize, seed: u8) -> Self {
         let noise = noise();
         let fill = |index: usize| {
@@ -82,7 +81,7 @@ impl ObjectMemory {
         }
     }
 
-    /// Copies `data` to `iova` on.
+    /// Copies `data` to `iova`.
     pub(crate) fn place(&mut self, iova: u32, data: &[u8]) {
         let (object, at) = self.find(iova, data.len()).unwrap();
         self.objects[object].1[at..at + data.len()].copy_from_slice(data);
@@ -102,12 +101,12 @@ impl ObjectMemory {
             .collect()
     }
 
-    /// The accesses since the last call, and how many were refused.
+    /// The accesses since the last call, and the number of refused ones.
     pub(crate) fn take_accesses(&mut self) -> (Accesses, u32) {
         (take(&mut self.accesses), take(&mut self.faults))
     }
 
-    /// The object, by number, and the place in it.
+    /// Index of the object, and offset in it.
     fn find(&self, iova: u32, len: usize) -> Option<(usize, usize)> {
         let mut objects = self.objects.iter().enumerate();
         objects.find_map(|(index, (start, bytes))| {
@@ -147,12 +146,12 @@ impl ObjectMemory {
     }
 }
 
-/// Bytes before the contents of objects repeat: a prime.
+/// Period of the contents of objects, a prime.
 const NOISE_BYTES: usize = 16_381;
-/// By how many bytes the contents of two objects are apart.
+/// Offset between the contents of two objects.
 const OBJECT_SKEW: usize = 1009;
 
-/// Small numbers of either sign, which are finite in every format.
+/// Small numbers of either sign, finite in every format.
 fn noise() -> &'static [u8] {
     static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
     NOISE.get_or_init(|| {
@@ -179,7 +178,7 @@ impl Bus for ObjectMemory {
     }
 }
 
-/// What a kick left behind, as far as registers and the bus show it.
+/// The result of a kick, as registers and the bus show it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KickRecord {
     pub(crate) completed: bool,
@@ -189,7 +188,6 @@ pub(crate) struct KickRecord {
     pub(crate) registers: Vec<u32>,
 }
 
-/// One core.
 pub(crate) struct FuzzBoard {
     core: Core,
 }
@@ -205,7 +203,7 @@ impl FuzzBoard {
         }
     }
 
-    /// A register write, and what comes of the tasks that it starts.
+    /// Writes a register. Returns the result of the tasks that it starts.
     pub(crate) fn write(&mut self, offset: u32, value: u32, bus: &mut dyn Bus) -> Option<Ran> {
         let finished = self.core.mmio_write(offset, value)?.run(bus, TASK_LIMIT);
         self.core.complete(finished)
@@ -215,8 +213,8 @@ impl FuzzBoard {
         self.core.reset();
     }
 
-    /// Writes the registers that start a program, as the kernel driver does
-    /// on its core `index`, and returns what is then to be seen.
+    /// Starts a program with the register writes of the kernel driver on core
+    /// `index`. Returns the result.
     pub(crate) fn kick(
         &mut self,
         bus: &mut dyn Bus,

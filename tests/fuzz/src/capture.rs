@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of strangers: bytes as they are, and sections under right checksums.
+//! Untrusted capture files: raw bytes, and sections with right checksums.
 //!
 //! Any file gives an error or a capture. A capture equals itself; its contents, programs
 //! and jobs can be read, linted and run on the model.
@@ -13,22 +13,22 @@ use npu_model::{Level, Model, ModelOptions};
 
 /// Most sections of an input.
 const SECTIONS: usize = 24;
-/// Most bytes of buffer objects that are looked at or run.
+/// Most bytes of buffer objects that are read or run.
 const BYTES_MAX: u64 = 1 << 20;
-/// Most jobs that are run: a random program takes the model milliseconds.
+/// Most jobs to run: a random program takes the model milliseconds.
 const JOBS_MAX: usize = 4;
 /// Modelled time limit of a kick.
 const TASK_LIMIT: Duration = Duration::from_micros(50);
 
-/// Reads, walks through, compares and runs. The first byte says whether the
-/// rest is a file as it is, or choices.
+/// Reads, compares and runs a capture file. The first byte says whether the
+/// rest is the file (0), continues a valid start (1), or is choices for a file.
 pub fn capture(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else {
         return;
     };
     let bytes = match first {
         0 => rest.to_vec(),
-        // A file that is right as far as its first bytes go.
+        // A file whose first bytes are right.
         1 => [&empty()[..32], rest].concat(),
         _ => match file(&mut Unstructured::new(rest)) {
             Ok(bytes) => bytes,
@@ -57,7 +57,7 @@ fn empty() -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Everything that a command does with a capture.
+/// Does everything that a command does with a capture.
 fn look(capture: &Capture) {
     let bytes: u64 = capture.objects().iter().map(|object| object.bytes).sum();
     if bytes > BYTES_MAX {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary words through everything that looks at words.
+//! Passes arbitrary words to everything that reads words.
 //!
 //! The bytes are command words, or text. Decoding loses nothing, and the text assembles
-//! to the same words; other text assembles, or is an error with its place. `tasks`,
-//! `extents` and `lint` take any words.
+//! to the same words. Other text assembles, or gives an error with its place. `tasks`,
+//! `extents` and `lint` accept any words.
 
 use arbitrary::Unstructured;
 use rknpu_regcmd::{
@@ -13,9 +13,9 @@ use rknpu_regcmd::{
 
 use crate::words;
 
-/// Decodes, encodes, prints and assembles, takes apart, measures and lints. The
-/// first byte says whether the rest is words as they are, or choices, or (2)
-/// text for the assembler.
+/// Decodes, encodes, prints, assembles and lints words, and computes their
+/// extents. The first byte says whether the rest is words (0), text for the
+/// assembler (2), or choices for words.
 pub fn disassembly(data: &[u8]) {
     let words = match data.split_first() {
         Some((0, raw)) => raw
@@ -62,8 +62,7 @@ pub fn disassembly(data: &[u8]) {
     }
 }
 
-/// The disassembly gives back the words, and so do the statements without
-/// them.
+/// Checks that disassembly and statements assemble to the same words.
 fn text_says_all(words: &[Word]) {
     for text in [disassemble(words), statements(words)] {
         assert_eq!(text.lines().count(), words.len());
@@ -71,7 +70,7 @@ fn text_says_all(words: &[Word]) {
     }
 }
 
-/// Walks through the tasks; the registers at the end.
+/// Walks through the tasks. Returns the registers at the end.
 fn walk(words: &[Word]) -> RegisterFile {
     let mut end = 0;
     let mut last = RegisterFile::new();

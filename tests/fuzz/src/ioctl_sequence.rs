@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random calls on several files of one device, as the bytes say.
+//! Random calls on several files of one device.
 //!
 //! The bytes are up to 40 calls on three files: those of `rocket-fuzz`
 //! ([`rocket_hw_tests::fuzz`]), with programs of the known families, and raw requests
-//! with wild structures and pointers. What must hold:
+//! with invalid structures and pointers. These must hold:
 //!
-//! - nothing panics or fails inside the model, no wait never ends, and there are only
-//!   errors that the driver has a reason for;
-//! - another file's memory stays;
-//! - when all is closed no descriptor is left, handles, addresses and offsets are
-//!   given again, and a product is right.
+//! - nothing panics or fails inside the model, every wait ends, and the driver has a
+//!   reason for every error;
+//! - another file's memory stays the same;
+//! - when all files are closed, no descriptor is left, handles, addresses and offsets
+//!   are reused, and a matmul is right.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ const REQUESTS: [u32; 9] = [
     FINI_BO,
 ];
 
-/// Every error that the driver has a reason for.
+/// All errors that the driver has a reason for.
 const ERRORS: [Errno; 11] = [
     Errno::NOTTY,
     Errno::INVAL,
@@ -63,15 +63,15 @@ const OFFSETS: u64 = 1 << 32;
 const PAGE: u32 = 4096;
 /// Most calls of one input.
 const CALLS_MAX: u8 = 40;
-/// Files that the calls are on.
+/// Number of files that the calls use.
 const FILES: usize = 3;
-/// How long jobs in flight may keep the objects of closed files: far longer
-/// than any is computed.
+/// Time limit for jobs in flight, which keep the objects of closed files: far
+/// longer than any is computed.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Files of one device under random calls. No panic, no call that never
-/// returns, no error that the driver has no reason for, nothing left when all
-/// is closed, and another file's memory as it was.
+/// Makes random calls on files of one device. Panics after an error that the
+/// driver has no reason for, if anything is left when all files are closed, or
+/// if another file's memory has changed.
 pub fn ioctl_sequence(data: &[u8]) {
     let descriptors = open_descriptors();
     let mut u = Unstructured::new(data);
@@ -100,7 +100,7 @@ pub fn ioctl_sequence(data: &[u8]) {
     assert_eq!(open_descriptors(), descriptors, "descriptors are left");
 }
 
-/// Calls on files of their own, as long as there are bytes.
+/// Makes calls on separate files, as long as there are bytes.
 fn calls(model: &Model, u: Unstructured<'_>) -> Result<()> {
     let files: [_; FILES] = std::array::from_fn(|_| Arc::new(model.open_file()));
     let device = |file: &Arc<DrmFile>| Device::new(Arc::clone(file) as _);
@@ -126,7 +126,7 @@ fn calls(model: &Model, u: Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A fuzzer's bytes as numbers, and zeros behind their end.
+/// A fuzzer's bytes as numbers, then zeros.
 struct Bytes<'a>(Unstructured<'a>);
 
 impl CallChoices for Bytes<'_> {
@@ -141,7 +141,7 @@ impl CallChoices for Bytes<'_> {
             .unwrap_or(range.start)
     }
 
-    /// The product with a few places changed, or a program of any family.
+    /// The matmul with a few places changed, or a program of any family.
     fn program(&mut self, right: &[u64]) -> Vec<u64> {
         let mut words: Vec<_> = right.iter().map(|&bits| Word::from_bits(bits)).collect();
         let changed = if self.once_in(2) {
@@ -149,13 +149,13 @@ impl CallChoices for Bytes<'_> {
         } else {
             words::change(&mut words, &mut self.0)
         };
-        // Without bytes for it the program stays as far as it is changed.
+        // If the bytes end, the program keeps the changes so far.
         let _ = changed;
         words.iter().map(|word| word.bits()).collect()
     }
 }
 
-/// A kernel without its bugs, some of which end with the device gone.
+/// A kernel without its bugs: some of them end with the device gone.
 fn options(u: &mut Unstructured<'_>) -> Result<ModelOptions> {
     let profile = u.choose(&DriverProfile::ALL)?.clone();
     let driver = DriverProfile {
@@ -177,8 +177,8 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// The first object of a fresh file has the first handle and address, and the first
-/// offset too, once no job in flight keeps that.
+/// Checks that the first object of a fresh file gets the first handle and address,
+/// and also the first offset, once no job in flight keeps that.
 fn gives_again(file: &DrmFile) {
     let start = Instant::now();
     loop {
@@ -197,7 +197,7 @@ fn gives_again(file: &DrmFile) {
     }
 }
 
-/// Any request with any bytes, of which some may be addresses that exist.
+/// Makes any request with any bytes; some may be valid addresses.
 fn raw(file: &DrmFile, u: &mut Unstructured<'_>) -> Result<()> {
     let request = match u.int_in_range(0..=3)? {
         0 => u.arbitrary()?,
@@ -223,13 +223,13 @@ fn raw(file: &DrmFile, u: &mut Unstructured<'_>) -> Result<()> {
     let exports = request & 0xffff == HANDLE_TO_FD & 0xffff;
     let told =
         request >> 31 == 1 && (12..=arg.len()).contains(&((request >> 16 & 0x3fff) as usize));
-    // A descriptor whose number is not told would stay open, as on a kernel.
+    // A descriptor without a returned number would stay open, as on a kernel.
     if exports && !told {
         return Ok(());
     }
     let result = file.ioctl(request, &mut arg, &arena);
     if let Err(errno) = result {
-        // The timer of the fuzzer itself is a signal handler.
+        // The fuzzer's own timer is a signal handler.
         let waits = request & 0xff == PREP_BO & 0xff && errno == Errno::INTR;
         assert!(waits || ERRORS.contains(&errno), "{request:#x}: {errno:?}");
     } else if exports {

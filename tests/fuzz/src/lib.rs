@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fuzz targets do with their bytes.
+//! The fuzz targets: functions that take a fuzzer's bytes.
 //!
-//! `fuzz/` has the programs that a fuzzer drives; they need a nightly
-//! compiler and do nothing but call the functions here. `cargo test` replays
-//! the corpora and every input that once failed through the same functions.
+//! The programs in `fuzz/` only call these functions from a fuzzer, and need a
+//! nightly compiler. `cargo test` replays the corpora and every input that once
+//! failed through the same functions.
 //!
 //! A target panics if an invariant of the code under test is broken, and
-//! returns for any bytes otherwise.
+//! returns otherwise.
 
-// An invariant that does not hold is a panic: that is what fuzzers look for.
+// A broken invariant is a panic: fuzzers look for panics.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::missing_panics_doc)]
 
 mod board;
@@ -28,7 +28,7 @@ pub use pc_stream::pc_stream;
 /// A fuzz target.
 pub type FuzzTarget = fn(&[u8]);
 
-/// All targets by name, which is also that of their corpus.
+/// All targets by name. Their corpora have the same names.
 pub const TARGETS: [(&str, FuzzTarget); 5] = [
     ("pc_stream", pc_stream),
     ("ioctl_sequence", ioctl_sequence),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs with symbolic addresses: what links stays within its buffers,
+//! Programs with symbolic addresses: a linked program stays within its buffers,
 //! whatever a core held before.
 //!
-//! The bytes are products of any size, placed anywhere, and changed programs of the
-//! known families. Legal products in large enough buffers link, get no warning and run
-//! without a diagnosis. Whatever links stays within its extents on a core with any
-//! register values left over.
+//! The bytes are matmuls of any size, placed anywhere, and changed programs of the
+//! known families. Legal matmuls in large enough buffers link, get no warning and run
+//! without a diagnosis. Every linked program stays within its extents on a core with
+//! any old register values.
 
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Bus, Contested, Direction, Fault, Level, Master};
@@ -19,15 +19,15 @@ use crate::words;
 use families::bytes;
 use families::{A, B, C, D};
 
-/// Page of the IOMMU: where buffer objects begin.
+/// Page size of the IOMMU: buffer objects begin at its multiples.
 const PAGE: u32 = 4096;
 /// Largest M, K and N that are tried.
 const SIZE_MAX: u32 = 20_000;
-/// Most register writes by the CPU before a program.
+/// Most register writes before a program.
 const LEFTOVERS_MAX: u8 = 16;
 
-/// Links products and changed programs of the known families to buffers of
-/// any place and size, and runs what was linked.
+/// Links matmuls and changed programs of the known families to buffers of any
+/// place and size, and runs the linked programs.
 pub fn link(data: &[u8]) {
     let mut u = Unstructured::new(data);
     if u.arbitrary().unwrap_or(true) {
@@ -37,7 +37,7 @@ pub fn link(data: &[u8]) {
     }
 }
 
-/// A product: legal or not, and linked or not, as its own rules say.
+/// Checks a matmul: its own rules say whether it is legal and whether it links.
 fn product(u: &mut Unstructured<'_>) -> Result<()> {
     let ids = [BufferId(0), BufferId(1), BufferId(u.int_in_range(0..=2)?)];
     let task = MatmulTask {
@@ -115,7 +115,7 @@ fn page(u: &mut Unstructured<'_>) -> Result<u32> {
     Ok(u32::from(u.arbitrary::<u16>()?) * PAGE)
 }
 
-/// A changed program of a known family, its addresses as they are.
+/// Links a changed program of a known family, with unchanged addresses.
 fn replayed(u: &mut Unstructured<'_>) -> Result<()> {
     let words = words::program(u)?;
     let mut written = Vec::new();
@@ -171,7 +171,7 @@ fn run(
         );
     }
     let contested = words::contested(u)?;
-    // What is legal on the usual side of each fact need not be on the other.
+    // A legal program may break a rule on another side of a fact.
     let good = good && contested == Contested::default();
     let mut board = FuzzBoard::new(Level::Faithful, contested);
     let mut bus = Within {
@@ -181,7 +181,7 @@ fn run(
     };
     for _ in 0..u.int_in_range(0..=LEFTOVERS_MAX)? {
         let register = words::register(u)?;
-        // The driver's own registers are not what programs leave.
+        // Programs leave no values in the driver's registers.
         if register.block != Block::Pc && !register.is_pointer() {
             board.write(register.offset.into(), words::value(u)?, &mut bus);
         }
@@ -198,13 +198,12 @@ fn run(
     Ok(())
 }
 
-/// Where the PC fetches the program.
 const PROGRAM: u32 = 0xf000_0000;
-/// The diagnosis of a task that is not computed for its length.
+/// The diagnosis of a task that is too long to compute.
 const TOO_LONG: &str = "F02-too-long";
 
-/// A bus that has the program, zeros everywhere else, and a record of what
-/// lies outside the extents.
+/// A bus with the program and zeros everywhere else, which records accesses
+/// outside the extents.
 struct Within<'a> {
     program: Vec<u8>,
     extents: &'a [Extent],
@@ -219,7 +218,7 @@ impl Within<'_> {
             bytes: len as u64,
         };
         let known = touched.is_within(self.extents, master, direction);
-        // The first few say enough.
+        // The first few are enough.
         if !known && self.stray.len() < 4 {
             self.stray.push((master, direction, iova, len));
         }

@@ -3,15 +3,15 @@
 //!
 //! The bytes are up to four operations on a core: programs of the known families with
 //! a few words changed, programs of random words, register writes by the CPU, resets.
-//! What must hold:
+//! These must hold:
 //!
 //! - nothing panics; a kick moves a bounded number of bytes and ends within the
 //!   modelled limit, or hangs;
-//! - registers, diagnoses, accesses and memory are the same a second time;
-//! - `Silent` differs in the diagnoses only, and what `Strict` completes is what
-//!   `Faithful` gives without a complaint;
+//! - a second run gives the same registers, diagnoses, accesses and memory;
+//! - `Silent` differs only in the diagnoses, and what `Strict` completes equals
+//!   `Faithful`, with notes only;
 //! - a refused access is a DMA error, and accesses lie within `extents`;
-//! - afterwards a linked product is right.
+//! - afterwards a linked matmul is right.
 
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Contested, Direction, Effect, Level, Master};
@@ -25,22 +25,20 @@ use crate::words;
 use families::bytes;
 use families::{A, B, C, D};
 
-/// Buffer objects: where the families have theirs, where the first object of
-/// a file is, and the very end of all addresses.
+/// Addresses of buffer objects: those of the families, that of a file's first
+/// object, and the very end of all addresses.
 const PLACES: [u32; 6] = [0, A, B, C, D, u32::MAX - OBJECT_BYTES as u32 + 1];
-/// Bytes of each.
 const OBJECT_BYTES: usize = 64 << 10;
-/// Where programs are placed: over the tail of the first object, so that an
-/// output can overwrite the program that writes it.
+/// Address of programs: the tail of the first object, so that an output can
+/// overwrite the program that writes it.
 const PROGRAM: u32 = (OBJECT_BYTES - PROGRAM_BYTES) as u32;
-/// Room for a program.
 const PROGRAM_BYTES: usize = 16 << 10;
 /// Most operations of one input.
 const OPERATIONS_MAX: u8 = 4;
 
-/// Bytes that a kick may move: what the modelled DMA moves within the limit
-/// is 225 kB. The model may read some data more than once, and the bound is
-/// against work that is not accounted for at all.
+/// Bytes that a kick may move. The modelled DMA moves 225 kB within the time
+/// limit, and the model may read some data more than once. The bound catches
+/// work that is not accounted for at all.
 const TRAFFIC_MAX: u64 = 4 << 20;
 
 enum Operation {
@@ -82,9 +80,8 @@ fn operation(u: &mut Unstructured<'_>) -> Result<Operation> {
     })
 }
 
-/// Runs programs on a core. No panic; a hang or a result within bounded work;
-/// the same result each time; no access beyond what the registers say; and
-/// afterwards a core that computes rightly.
+/// Runs programs on a core. Panics if work is not bounded, a second result
+/// differs, an access leaves the extents, or the core is wrong afterwards.
 pub fn pc_stream(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let Ok(input) = parse(&mut u) else {
@@ -111,13 +108,13 @@ pub fn pc_stream(data: &[u8]) {
     }
 }
 
-/// What the bytes ask for.
+/// The decoded input.
 struct Input {
     operations: Vec<Operation>,
     /// The level of the second run.
     level: Level,
     contested: Contested,
-    /// What memory holds.
+    /// Seed of the contents of memory.
     seed: u8,
 }
 
@@ -135,7 +132,7 @@ fn parse(u: &mut Unstructured<'_>) -> Result<Input> {
     })
 }
 
-/// What a kick left, and what it touched.
+/// Result and accesses of a kick.
 type Kicked = (KickRecord, Accesses);
 
 fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
@@ -167,7 +164,7 @@ fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
             Operation::Reset => board.reset(),
         }
     }
-    // A core that hung starts nothing more. A write may have started it too.
+    // A core that hung starts nothing more. A write may also start a program.
     let ended_well = kicks.last().is_some_and(|(last, _)| last.completed);
     if !(ended_well && matches!(input.operations.last(), Some(Operation::Run { .. }))) {
         board.reset();
@@ -205,7 +202,7 @@ fn check(outcome: &KickRecord, accesses: &Accesses, refused: u32) {
     );
 }
 
-/// Compares what a kick left at two levels; false where they part.
+/// Compares a kick at two levels. Returns false if later results may differ.
 fn compare(faithful: &Kicked, other: &Kicked, level: Level) -> bool {
     let silenced = (
         KickRecord {
@@ -227,7 +224,7 @@ fn compare(faithful: &Kicked, other: &Kicked, level: Level) -> bool {
     true
 }
 
-/// The first program of a core: its registers are known.
+/// Checks the accesses of a core's first program: its registers are known.
 fn within_extents(words: &[Word], accesses: &Accesses) {
     let Some(task) = tasks(words).next() else {
         return;
@@ -253,7 +250,7 @@ fn within_extents(words: &[Word], accesses: &Accesses) {
     }
 }
 
-/// A linked product depends on nothing that earlier programs left.
+/// Checks that a linked matmul depends on nothing that earlier programs left.
 fn still_multiplies(board: &mut FuzzBoard) {
     const PAGE: u32 = 4096;
     let (a, b, c) = (BufferId(0), BufferId(1), BufferId(2));
@@ -271,7 +268,7 @@ fn still_multiplies(board: &mut FuzzBoard) {
         iova: Iova(page * PAGE),
         len: PAGE,
     };
-    // What runs on each side of contested facts about products.
+    // Runs on each side of the contested facts about matmuls.
     let proven = ProgramOptions {
         spare_data_bank: true,
         ..ProgramOptions::default()

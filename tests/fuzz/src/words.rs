@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes -> command words: mostly programs that are known to work, changed in
-//! a few places, and now and then anything.
+//! Turns bytes into command words: mostly known good programs with a few
+//! changes, sometimes anything.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,7 @@ use families::{self, Sample};
 
 /// Most changes to one program.
 const CHANGES_MAX: u8 = 8;
-/// Most words of a program that no family made.
+/// Most words of a program that belongs to no family.
 const RAW_WORDS_MAX: u16 = 300;
 
 /// The programs that sources measured on silicon.
@@ -31,13 +31,13 @@ pub(crate) fn register(u: &mut Unstructured<'_>) -> Result<&'static RegisterInfo
     u.choose(registers()).copied()
 }
 
-/// A value of a register: of the kinds that fields are made of.
+/// A register value, of the kinds that fields hold.
 pub(crate) fn value(u: &mut Unstructured<'_>) -> Result<u32> {
     Ok(match u.int_in_range(0..=5)? {
         0 => u.arbitrary()?,
         1 => u32::from(u.arbitrary::<u8>()?),
         2 => 1 << u.int_in_range(0..=31)?,
-        // Two small fields, as sizes come.
+        // Two small fields, like sizes.
         3 => u32::from(u.arbitrary::<u8>()?) << 16 | u32::from(u.arbitrary::<u8>()?),
         // An address of the board, or near the end of all addresses.
         4 => u32::from(u.arbitrary::<u8>()?) << 24 | u32::from(u.arbitrary::<u8>()?) << 8,
@@ -45,7 +45,7 @@ pub(crate) fn value(u: &mut Unstructured<'_>) -> Result<u32> {
     })
 }
 
-/// Any word, those that mean something more often.
+/// Any word, more often one with a meaning.
 fn word(u: &mut Unstructured<'_>) -> Result<Word> {
     Ok(match u.int_in_range(0..=7)? {
         0 => Word::from_bits(u.arbitrary()?),
@@ -104,7 +104,7 @@ pub(crate) fn contested(u: &mut Unstructured<'_>) -> Result<Contested> {
         for _ in 0..2 {
             let switch = u.choose(Contested::SWITCHES)?;
             let side = u.choose(switch.sides)?;
-            // On purpose this one reads where no register says.
+            // This side reads outside the extents on purpose.
             if switch.name == "over-read" {
                 continue;
             }
@@ -116,7 +116,7 @@ pub(crate) fn contested(u: &mut Unstructured<'_>) -> Result<Contested> {
     Ok(contested)
 }
 
-/// A program.
+/// A program of a known family or of random words, changed.
 pub(crate) fn program(u: &mut Unstructured<'_>) -> Result<Vec<Word>> {
     let mut words = if u.ratio(7, 8)? {
         u.choose(known())?.words.clone()

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the code makes of twenty thousand programs, and of the captures in the
-//! tree, as digests: a change that only moves code changes none of them.
+//! Compares digests of the results of twenty thousand programs, and of the
+//! captures in the tree, with recorded ones. Moving code changes none.
 //!
-//! `tests/baseline.txt` has a line for each program of a known family, with
-//! what becomes of it and of its mutations, so that a difference points to a
-//! kind of program and to what reads it. It also has the name of every test: one
-//! may come, but none may go unseen. `BLESS=1` writes the file.
-//! (The modelled times of products stand in generated pages, which
-//! `cargo xtask docs --check` holds.)
+//! `tests/baseline.txt` has a line for each program of a known family, with the
+//! results of it and of its mutations, so that a difference points to a kind of
+//! program and to the code that reads it. It also has the name of every test:
+//! new ones may come, but none may go unseen. `BLESS=1` writes the file.
+//! (Generated pages have the modelled times of matmuls;
+//! `cargo xtask docs --check` checks those.)
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 // Miri has no file access, and takes hours.
@@ -41,27 +41,25 @@ use twox_hash::xxhash3_128::Hasher;
 use board::{FuzzBoard, ObjectMemory};
 use families::{A, B, C, D, Sample};
 
-/// Programs in all.
+/// Programs in total.
 const PROGRAMS: usize = 20_000;
-/// Programs that run one after another on a core, the first as its family has
-/// it: they find its registers and what it left in CBUF.
+/// Programs that run one after another on a core, the first unchanged: later
+/// ones find its registers and the contents of CBUF.
 const IN_A_ROW: usize = 5;
-/// Bytes of each buffer object.
 const OBJECT_BYTES: usize = 128 << 10;
-/// Address of every program.
 const PROGRAM: u32 = 0xf000_0000;
-/// Most fields of a program that change.
+/// Most changed fields of a program.
 const FIELDS_MAX: usize = 3;
 /// Bytes of choices for other changes.
 const CHOICES: usize = 256;
-/// Places in an output whose elements are looked for.
+/// Places in an output whose elements are looked up.
 const PLACES: u64 = 8;
 
-/// The file, and what makes this test write it.
+/// The file, and the variable that makes this test write it.
 const FILE: &str = "tests/baseline.txt";
 const BLESS: &str = "BLESS";
 
-/// What is digested of a program.
+/// Kinds of digests of a program.
 const KINDS: [&str; 8] = [
     "extents",
     "elements",
@@ -73,7 +71,7 @@ const KINDS: [&str; 8] = [
     "memory",
 ];
 
-/// A digest of each kind, of all that was added in its order.
+/// A digest of each kind, of the data in the order in which it was added.
 #[derive(Default)]
 struct Digests([u64; KINDS.len()]);
 
@@ -93,7 +91,7 @@ impl Digests {
     }
 }
 
-/// What the words say, without running them.
+/// Adds what the words show without running.
 fn read(digests: &mut Digests, words: &[Word]) {
     for before in [Before::Unknown, Before::Reset] {
         let context = LintContext {
@@ -149,7 +147,7 @@ fn read(digests: &mut Digests, words: &[Word]) {
     }
 }
 
-/// What comes of running them on `board`.
+/// Runs the words on `board` and adds the results.
 fn run(digests: &mut Digests, board: &mut FuzzBoard, memory: &mut ObjectMemory, words: &[Word]) {
     let program = families::bytes(words);
     memory.place(PROGRAM, &program);
@@ -207,7 +205,7 @@ fn mutate(words: &mut Vec<Word>, rng: &mut Rng) {
     }
 }
 
-/// What becomes of `count` programs made of a sample.
+/// The line of `count` programs made from a sample.
 fn programs(sample: &Sample, count: usize) -> String {
     let mut digests = Digests::default();
     let places = [0, A, B, C, D, PROGRAM];
@@ -229,7 +227,7 @@ fn programs(sample: &Sample, count: usize) -> String {
     digests.line(&sample.name)
 }
 
-/// Every file below `folder` whose name ends so.
+/// Finds every file below `folder` whose name ends with `ending`.
 fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -241,7 +239,7 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The root of the work tree, and the files in it that end so.
+/// The root of the work tree, and its files whose names end with `ending`.
 fn all_files(ending: &str) -> (PathBuf, Vec<PathBuf>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = Vec::new();
@@ -252,7 +250,7 @@ fn all_files(ending: &str) -> (PathBuf, Vec<PathBuf>) {
     (root, found)
 }
 
-/// What becomes of each capture in the tree.
+/// A line for each capture in the tree.
 fn captures() -> Vec<String> {
     let (root, found) = all_files(".rkcap");
     assert!(!found.is_empty());
@@ -285,7 +283,7 @@ fn tests() -> Vec<String> {
     names
 }
 
-/// How often each line is there.
+/// Counts each line.
 fn count<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize> {
     let mut counts = BTreeMap::new();
     for line in lines {
@@ -321,7 +319,7 @@ fn everything_is_as_recorded() {
     let mut different = String::new();
     for (mark, these, others) in [('-', &before, &now), ('+', &now, &before)] {
         for (&line, &count) in these {
-            // A new test is welcome.
+            // New tests may come.
             let new_test = mark == '+' && line.starts_with("test ");
             if others.get(line).copied().unwrap_or(0) < count && !new_test {
                 writeln!(different, "{mark} {line}").unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The corpora and the inputs that once failed, on the stable compiler.
+//! Replays the corpora and once failing inputs, on the stable compiler.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 // Miri has no file access.
@@ -14,7 +14,7 @@ use fuzz_targets::TARGETS;
 /// One test at a time: a target counts the descriptors of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The inputs of `target`: name, if it has one, and bytes in hex on a line.
+/// The inputs of `target`, one on a line: optional name, and bytes in hex.
 fn inputs(kind: &str, target: &str) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(kind);
     let text = fs::read_to_string(folder.join(target).with_extension("txt")).unwrap();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The features of a task, by bands of lines.
+//! The features of a task, in bands of lines.
 //!
-//! A cube of up to [`BAND_BYTES`] is fetched before anything is computed. Of a
-//! larger one, which CBUF cannot hold at once either, as many lines as fit are
-//! fetched when a tile needs them.
+//! A cube of up to [`BAND_BYTES`] is fetched before anything is computed. CBUF
+//! cannot hold a larger cube at once either; its lines are fetched in bands of
+//! as many as fit, when a tile needs them.
 
 use std::ops::Range;
 
@@ -15,32 +15,32 @@ use super::super::pixels;
 use super::super::precision::{Precision, round_tf32};
 use super::super::trap::Stop;
 
-/// Bytes of features that are held at a time: ten times what CBUF holds.
+/// Most bytes of features that are held at a time: ten times what CBUF holds.
 pub(crate) const BAND_BYTES: usize = 4 << 20;
 
-/// Lines that show what CBUF holds in place of what was fetched.
+/// Lines that are replaced by other contents of CBUF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spilled {
-    /// Banks between the first one and where the lines are looked for.
+    /// Bank from which the places of the lines are counted.
     pub(super) bank: usize,
-    /// First of the lines.
+    /// First of these lines.
     pub(super) first: usize,
 }
 
-/// Where lines come from while a task runs.
+/// Source of lines while a task runs.
 pub(super) struct FeatureLines<'a, 'b> {
     pub(super) conv: &'a ConvConfig,
     pub(super) dma: Dma<'b>,
     pub(super) cbuf: &'a Cbuf,
     pub(super) spilled: Option<Spilled>,
-    /// tf32 operands are rounded, not cut.
+    /// Whether tf32 operands are rounded instead of cut.
     pub(super) nearest: bool,
 }
 
-/// Lines of a task that are held at a time, at least one.
+/// Number of lines of a task that are held at a time, at least one.
 ///
 /// # Errors
-/// [`Stop::HostMemory`] where a line is longer than [`BAND_BYTES`].
+/// [`Stop::HostMemory`] if a line is longer than [`BAND_BYTES`].
 pub(super) fn lines_held(conv: &ConvConfig) -> Result<usize, Stop> {
     match BAND_BYTES.checked_div(conv.source.shape().line_bytes()) {
         Some(0) => Err(Stop::HostMemory),
@@ -48,7 +48,7 @@ pub(super) fn lines_held(conv: &ConvConfig) -> Result<usize, Stop> {
     }
 }
 
-/// Lines as they come into CBUF, or out of it where they are reused.
+/// Reads lines as they arrive in CBUF, or from CBUF if the task reuses them.
 pub(super) fn fetch(
     conv: &ConvConfig,
     dma: &Dma<'_>,
@@ -74,15 +74,15 @@ pub(super) fn fetch(
 }
 
 impl FeatureLines<'_, '_> {
-    /// Some lines, as the MAC array gets them. They take the place of `memory`,
-    /// if there is enough.
+    /// Reads lines in the form that the MAC array gets. The result reuses
+    /// `memory` if that is large enough.
     pub(super) fn band(&self, lines: Range<usize>, memory: Vec<u8>) -> Result<FeatureCube, Stop> {
         let mut cube = fetch(self.conv, &self.dma, self.cbuf, lines, memory)?;
         self.finish(&mut cube);
         Ok(cube)
     }
 
-    /// From lines as they came into CBUF to what the MAC array gets.
+    /// Turns lines as they arrive in CBUF into those that the MAC array gets.
     pub(super) fn finish(&self, cube: &mut FeatureCube) {
         if let Some(Spilled { bank, first }) = self.spilled {
             self.cbuf

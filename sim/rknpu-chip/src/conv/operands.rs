@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a task computes from: its way into CBUF.
+//! Brings the operands of a task into CBUF.
 
 use std::ops::Range;
 
@@ -22,8 +22,8 @@ use super::super::weight_stream::{self, WeightSource};
 use super::features::{self, Spilled};
 use rknpu_regcmd::DmaEngine;
 
-/// Brings the features into CBUF. They are returned if all of them can be held
-/// at once, else a cube without lines.
+/// Brings the features into CBUF. Returns all of them if they can be held at
+/// once, else a cube without lines.
 pub(super) fn features(
     machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
@@ -58,7 +58,7 @@ pub(super) fn features(
         machine.cbuf.keep_lines(&conv.task.cbuf, &cube, kept);
         return Ok(cube);
     }
-    // A fault comes before the first result, however late its line is needed.
+    // Faults come before the first result, even if their line is needed late.
     match &conv.source {
         FeatureSource::Cube(source) => cna::check(source, &machine.dma)?,
         FeatureSource::Pixels(source) => source.check(&machine.dma)?,
@@ -120,7 +120,7 @@ pub(super) fn weights(
     })
 }
 
-/// What becomes of lines that the data banks cannot hold.
+/// Finds lines that read as other contents of CBUF, and reports the rule.
 pub(super) fn spill(
     machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
@@ -128,7 +128,7 @@ pub(super) fn spill(
     cube: &FeatureCube,
 ) -> Result<Option<Spilled>, Stop> {
     let spilled = |bank, first| Ok(Some(Spilled { bank, first }));
-    // Lines that are read too early, or not at all, show the weights.
+    // Lines that are not in CBUF when they are read show the weights.
     let bank_behind = conv.task.cbuf.data_banks;
     let bank = conv.task.cbuf.fc_data_bank as usize;
     if bank != 0 {
@@ -174,7 +174,7 @@ pub(super) fn spill(
         let last = cube.shape.height.saturating_sub(source.lines.group.max(1));
         return spilled(bank_behind, last);
     }
-    // With fewer grains than lines the rest streams through.
+    // Unless the grains exceed the height, lines stream through the banks.
     if conv.task.cbuf.grains > cube.shape.height {
         if fit < cube.shape.height {
             let values = format!("of {} lines {fit} fit", cube.shape.height);

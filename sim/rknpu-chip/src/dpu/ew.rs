@@ -17,10 +17,8 @@ use super::lut::{Lut, LutConfig};
 use super::stage::{AluOp, Relu};
 use super::tile::{DpuTile, Values};
 
-/// Registers of operands.
 const OPERAND_REGISTERS: usize = 8;
 
-/// Where the operand comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum EwSource {
     /// EW_OP_VALUE_0..7: channel modulo 8 (inferred).
@@ -29,11 +27,10 @@ pub(crate) enum EwSource {
     Memory(Delivered),
 }
 
-/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EwOperation {
     Alu(AluOp),
-    /// With PReLU: only negative values.
+    /// With PReLU, only negative values are multiplied.
     Mul {
         prelu: bool,
     },
@@ -113,9 +110,9 @@ impl Ew {
             Some(EwSource::Memory(Delivered::new(reads, layout, precision)))
         });
         let source = memory.unwrap_or_else(|| EwSource::Registers(operand_registers(regs)));
-        // librocketnpu's look-up programs leave the operation on, as a
-        // maximum with a register of 0, and yet negative numbers reach the
-        // table: with a register operand the look-up takes its place.
+        // librocketnpu's look-up programs leave the operation on, as a maximum
+        // with a register of 0. Negative numbers still reach the table, so the
+        // look-up replaces an operation with a register operand.
         let replaced = lut.is_some() && cfg.ew_op_src() == 0;
         // Behind CORE a float addition without the operand converter loses
         // its operand (measured by happyme531).
@@ -144,7 +141,6 @@ impl Ew {
         }
     }
 
-    /// A whole tile.
     pub(crate) fn apply(&self, dma: &Dma<'_>, lut: &Lut, tile: &mut DpuTile) -> Result<(), Stop> {
         let mut values = std::mem::take(&mut tile.values);
         match &mut values {
@@ -206,8 +202,8 @@ impl Ew {
             EwSource::Registers(values) => register_operands(values, tile, |word| word as i32)?,
             EwSource::Memory(delivered) => delivered.values(dma, tile, decode_int)?,
         };
-        // A 32-bit operand that goes through the converter comes out as if it had
-        // been made a float (measured as such garbage).
+        // The converter turns a 32-bit operand into the bits of a float (measured
+        // as such garbage).
         let spoilt = matches!(source, EwSource::Memory(of) if of.precision == Precision::Int32);
         if let Some(cvt) = &self.cvt {
             for b in &mut operands {
@@ -235,7 +231,7 @@ fn operand_registers(regs: &RegisterFile) -> [u32; OPERAND_REGISTERS] {
     std::array::from_fn(|i| regs.value(dpu::EwOpValue0::OFFSET + 4 * i as u16))
 }
 
-/// The register operands of a tile, one an element.
+/// The register operands of a tile, one for each element.
 fn register_operands<T: Copy + Default>(
     values: &[u32; OPERAND_REGISTERS],
     tile: &DpuTile,
@@ -250,8 +246,8 @@ fn register_operands<T: Copy + Default>(
     Ok(out)
 }
 
-/// Float operands. A multiplier takes fp16 also from 32-bit words, from their
-/// low half (happyme531's per-channel scales, proven on silicon).
+/// Float operands. For a multiplier, a 32-bit word holds fp16 in its low half
+/// (happyme531's per-channel scales, proven on silicon).
 fn float_operands(
     dma: &Dma<'_>,
     operation: EwOperation,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the atoms that a read engine brings to the values of a tile.
+//! Decodes the atoms of a read engine into the values of a tile.
 
 use rknpu_regcmd::task::Reads;
 
@@ -10,7 +10,7 @@ use super::super::trap::Stop;
 use super::tile::{DpuTile, Values};
 use rknpu_regcmd::DmaEngine;
 
-/// What a read engine delivers.
+/// Layout, precision and size of what a read engine delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivered {
     layout: EwLayout,
@@ -29,8 +29,8 @@ impl Delivered {
         }
     }
 
-    /// The values of a tile, decoded atom by atom. What the engine does not
-    /// deliver is 0.
+    /// The values of a tile, decoded atom by atom. Values that the engine does
+    /// not deliver are 0.
     pub(crate) fn values<T: Copy + Default>(
         &self,
         dma: &Dma<'_>,

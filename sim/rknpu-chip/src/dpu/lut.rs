@@ -2,18 +2,18 @@
 //! The look-up tables of the EW stage: two of 513 entries, with linear
 //! interpolation.
 //!
-//! Semantics: measured to within one output count on the sibling RK3576, and
-//! the same numbers are in librocketnpu's activations, proven on RK3588. The
-//! roundings, and what lies beyond the tables, are inferred from the accuracies
-//! that librocketnpu publishes of them (API.md, its notes on the tables). All
-//! but that of tanh come out to the last printed digit with these rules, and
-//! with none of their neighbours:
+//! Semantics: measured to within one output count on the sibling RK3576;
+//! librocketnpu's activations, proven on RK3588, have the same numbers. The
+//! roundings, and the values beyond the tables, are inferred from the
+//! accuracies that librocketnpu publishes (API.md, its notes on the tables).
+//! These rules, and no similar ones, give all accuracies but that of tanh to
+//! the last printed digit:
 //!
-//! * A float looks up the nearest integer. Ties go to even; whether they go
-//!   there, up, or away from zero, no figure tells.
-//! * Interpolated values go down to an integer, on falling tables too.
-//! * Beyond its end a table goes on in a line, but not below zero. What
-//!   becomes of a first or last entry that is negative itself, no figure tells.
+//! * A float looks up the nearest integer. Ties go to even; no figure shows
+//!   whether they go there, up, or away from zero.
+//! * Interpolated values are rounded down, on falling tables too.
+//! * Beyond its end a table continues as a line, but not below zero. No figure
+//!   shows what happens if the first or last entry is negative.
 //!
 //! LUT_CFG, LE_END and LO_START are ignored: in the known programs LE serves
 //! the negative numbers and LO the others.
@@ -28,7 +28,7 @@ use super::super::mac_array::saturate_i32;
 /// Entries of a table.
 pub(crate) const ENTRIES: usize = 513;
 
-/// The tables and where the next entry goes. They outlive tasks.
+/// The tables and the place of the next entry. They outlive tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Lut {
     /// LE and LO.
@@ -36,7 +36,7 @@ pub(crate) struct Lut {
     table: usize,
     next: usize,
     writing: bool,
-    /// An upload began anew before its table was full.
+    /// Whether an upload restarted before its table was full.
     restarted: bool,
 }
 
@@ -53,7 +53,7 @@ impl Default for Lut {
 }
 
 impl Lut {
-    /// A write to LUT_ACCESS_CFG: also between entries it sets the address.
+    /// A write to LUT_ACCESS_CFG. It sets the address, also between entries.
     pub(crate) fn access(&mut self, config: dpu::LutAccessCfg) {
         let within = self.writing && (1..ENTRIES).contains(&self.next);
         let same = self.table == config.lut_table_id() as usize;
@@ -63,13 +63,13 @@ impl Lut {
         self.writing = config.lut_access_type() == 1;
     }
 
-    /// Whether an upload was begun anew within its table since this was asked.
+    /// Whether an upload restarted within its table since the last call.
     pub(crate) fn take_restarted(&mut self) -> bool {
         std::mem::take(&mut self.restarted)
     }
 
     /// A write to LUT_ACCESS_DATA: one entry. Behind the last entry, and
-    /// without write access, nothing happens.
+    /// without write access, it does nothing.
     pub(crate) fn write(&mut self, data: dpu::LutAccessData) {
         if !self.writing {
             return;
@@ -89,7 +89,7 @@ impl Lut {
     }
 }
 
-/// How a table goes on beyond its first or last entry.
+/// The line that continues a table beyond its first or last entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slope {
     scale: i64,
@@ -98,8 +98,8 @@ struct Slope {
 }
 
 impl Slope {
-    /// The value `distance` behind `entry`: not below zero, or not below the
-    /// entry where that is negative.
+    /// The value `distance` behind `entry`: at least zero, or at least the
+    /// entry if that is negative.
     fn beyond(self, entry: i16, distance: i64) -> i64 {
         let entry = i64::from(entry);
         let line = entry + ((distance * self.scale) >> self.shift);
@@ -107,16 +107,16 @@ impl Slope {
     }
 }
 
-/// How a task uses the tables.
+/// Configuration of the tables for a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LutConfig {
     start: i64,
     end: i64,
-    /// log2 of the distance of entries, LE and LO.
+    /// log2 of the distance between entries, for LE and LO.
     steps: (u32, u32),
     underflow: Slope,
     overflow: Slope,
-    /// How a float becomes an index.
+    /// Rounding of a float to an index.
     index: LutIndex,
 }
 
@@ -156,7 +156,7 @@ impl LutConfig {
         self.look_up(lut, float_index(x, self.index)) as f32
     }
 
-    /// The value for `v`. The domain is open above: `v == end` overflows.
+    /// The value for `v`. The domain excludes its end: `v == end` overflows.
     pub(crate) fn look_up(&self, lut: &Lut, v: i32) -> i32 {
         let v = i64::from(v);
         let index = |distance: i64, step: u32| {
@@ -181,7 +181,7 @@ impl LutConfig {
 
 /// The integer that a float looks up.
 fn float_index(x: f32, index: LutIndex) -> i32 {
-    // `as` saturates, and takes NaN to 0.
+    // `as` saturates, and turns NaN into 0.
     match index {
         LutIndex::Nearest => x.round_ties_even() as i32,
         LutIndex::Floor => x.floor() as i32,
@@ -265,7 +265,7 @@ mod tests {
         lut.access(dpu::LutAccessCfg::from_bits(0x30000));
         lut.write(dpu::LutAccessData::from_bits(9));
         assert_eq!(config.look_up(&lut, 0), 9);
-        // Reading access writes nothing, and there is nothing behind the end.
+        // Writes with read access, or behind the end, do nothing.
         lut.access(dpu::LutAccessCfg::from_bits(0x10000));
         lut.write(dpu::LutAccessData::from_bits(1));
         assert_eq!(config.look_up(&lut, 0), 9);

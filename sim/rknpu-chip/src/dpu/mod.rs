@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! DPU: what happens to each element between CORE (or MRDMA) and memory, in
-//! the order BS, BN, EW, output conversion.
+//! DPU: processes each element between CORE (or MRDMA) and memory, in the order
+//! BS, BN, EW, output conversion.
 //!
-//! The weight zero point correction (CPEND), which the manual puts behind BS,
-//! is part of the accumulation in this model (see [`super::conv`]): it is a
-//! sum over the window, and what it adds is what a larger weight would.
+//! The manual puts the weight zero point correction (CPEND) behind BS. In this
+//! model it is part of the accumulation (see [`super::conv`]): it is a sum over
+//! the window, and acts like larger weights.
 
 pub(crate) mod ew;
 pub(crate) mod gather;
@@ -32,7 +32,7 @@ use tile::DpuTile;
 /// The stages of one task, with their per-channel operands.
 #[derive(Clone, Debug)]
 pub(crate) struct Dpu {
-    /// PROC_PRECISION is a float type.
+    /// Whether PROC_PRECISION is a float type.
     pub(crate) float: bool,
     /// Operand of the weight zero point correction; `None`: OD_BYPASS.
     pub(crate) cpend: Option<ChannelOperand>,
@@ -43,7 +43,7 @@ pub(crate) struct Dpu {
 }
 
 impl Dpu {
-    /// Decodes the registers and lets BRDMA and NRDMA fetch their operands.
+    /// Decodes the registers and fetches the operands of BRDMA and NRDMA.
     pub(crate) fn load(
         regs: &RegisterFile,
         reads: Option<&Reads>,
@@ -108,7 +108,7 @@ impl Dpu {
     }
 }
 
-/// The operand words that one of BRDMA and NRDMA delivers.
+/// The operand words that BRDMA or NRDMA delivers.
 struct Operands<'a, 'b> {
     dma: &'a Dma<'b>,
     /// `None` without DPU_RDMA.
@@ -116,8 +116,8 @@ struct Operands<'a, 'b> {
 }
 
 impl Operands<'_, '_> {
-    /// The operand of `consumer`: from the engine where `source` says so,
-    /// else the register's.
+    /// The operand of `consumer`: from the engine if `source` is not 0, else
+    /// from the register.
     fn operand(&self, consumer: u32, source: u32, register: u32) -> Result<ChannelOperand, Stop> {
         if source == 0 {
             return Ok(ChannelOperand::Scalar(register));
@@ -130,7 +130,7 @@ impl Operands<'_, '_> {
     }
 }
 
-/// The registers of BS or BN. They are laid out alike: BN's come as BS's.
+/// The registers of BS or BN. Both have the same layout: BN uses BS's types.
 struct StageRegisters {
     cfg: dpu::BsCfg,
     alu: dpu::BsAluCfg,
@@ -160,7 +160,7 @@ impl StageRegisters {
         }
     }
 
-    /// The stage, whose operands `engine` fetches.
+    /// Builds the stage; `engine` fetches its operands.
     fn stage(
         &self,
         engine: &Operands<'_, '_>,

@@ -15,15 +15,15 @@ use super::super::mac_array::{Ties, one_nan, saturate_i32, shift_right_rounded};
 use super::super::precision::{ATOM, Precision};
 use super::tile::Values;
 
-/// Bits of the exponent field of fp16, and where it starts.
+/// Mask of the exponent field of fp16, and its lowest bit.
 const FP16_EXPONENT: (u16, u16) = (0x1f, 10);
 
-/// What the values of a tile ran into on their way out.
+/// Faults of a tile's values in the output conversion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ValueFaults {
     /// An exponent wrapped around.
     pub(crate) wrapped: bool,
-    /// An int16 did not hold its value.
+    /// A value did not fit int16.
     pub(crate) saturated: bool,
 }
 
@@ -39,12 +39,12 @@ pub(crate) struct OutCvt {
     pub(crate) add_first: bool,
     /// Type in memory.
     pub(crate) precision: Precision,
-    /// Shifted integers go down instead of to the nearest.
+    /// Whether shifted integers are rounded down instead of to nearest.
     pub(crate) floor: bool,
-    /// MINUS_EXP wraps within the exponent field; else it stops at zero.
+    /// Whether MINUS_EXP wraps within the exponent field; else it gives zero.
     pub(crate) exponent_wraps: bool,
-    /// FP32TOFP16_EN, or a pipeline that holds 16-bit floats already: the
-    /// value is narrowed. Without it a 16-bit type gets the low half of fp32.
+    /// FP32TOFP16_EN, or a pipeline that already holds 16-bit floats: values
+    /// are narrowed. Without it a 16-bit type gets the low half of fp32.
     pub(crate) narrow: bool,
 }
 
@@ -79,7 +79,7 @@ impl OutCvt {
         }
     }
 
-    /// An integer, before it is cast.
+    /// Converts an integer, before the cast.
     fn int(&self, x: i32) -> i64 {
         let (x, offset) = (i64::from(x), i64::from(self.offset));
         let scaled = |x: i64| {
@@ -97,9 +97,9 @@ impl OutCvt {
         }
     }
 
-    /// A float, before it is narrowed: `x * SCALE + OFFSET`, or
-    /// `(x + OFFSET) * SCALE` with CVT_TYPE 1. The values that known programs
-    /// write where they want nothing (1 and 0) do nothing, to the bit.
+    /// Converts a float, before it is narrowed: `x * SCALE + OFFSET`, or
+    /// `(x + OFFSET) * SCALE` with CVT_TYPE 1. The neutral values of known
+    /// programs (1 and 0) leave every bit unchanged.
     fn float(&self, x: f32) -> f32 {
         let add = |x: f32| {
             if self.offset == 0 {
@@ -124,7 +124,7 @@ impl OutCvt {
 
     /// fp16, with MINUS_EXP subtracted from the exponent field.
     ///
-    /// The subtraction wraps within the five bits: of a zero it makes
+    /// The subtraction wraps within the five bits: a zero becomes
     /// 2^(17 - MINUS_EXP). Inferred; it gives all four anomalies that
     /// rockchip-npu-notes measured.
     fn fp16(&self, x: f32, faults: &mut ValueFaults) -> u16 {
@@ -143,7 +143,7 @@ impl OutCvt {
         bits & !(mask << at) | exponent << at
     }
 
-    /// Converts values and appends them to `out` as they lie in memory.
+    /// Converts values and appends their bytes to `out`.
     pub(crate) fn encode(&self, values: &Values, out: &mut Vec<u8>) -> ValueFaults {
         let mut faults = ValueFaults::default();
         match values {
@@ -190,8 +190,8 @@ impl OutCvt {
     fn encode_float(&self, values: &[f32], out: &mut Vec<u8>, faults: &mut ValueFaults) {
         let nearest = |x: f32| i64::from(saturate_i32(self.float(x).round_ties_even() as i64));
         match self.precision {
-            // A float that stays one of 32 bits is not converted: programs that
-            // write a scale of 0, or none, get their sums (allbilly).
+            // A 32-bit float is not converted: programs that write a scale of
+            // 0, or none, get their sums (allbilly).
             Precision::Fp32 | Precision::Tf32 => extend(out, values, f32::to_le_bytes),
             Precision::Fp16 if self.narrow => {
                 extend(out, values, |x| {
@@ -228,7 +228,7 @@ fn extend<T: Copy, const N: usize>(
     }
 }
 
-/// int4, saturated, the first of two in the low nibble.
+/// Encodes saturated int4, the first of two in the low nibble.
 fn encode_nibbles(out: &mut Vec<u8>, values: impl Iterator<Item = i64>) {
     let mut pending = None;
     for value in values {

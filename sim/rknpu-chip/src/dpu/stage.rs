@@ -2,21 +2,21 @@
 //! BS and BN: an ALU, a multiplier and a rectifier with an operand for each
 //! channel, or one for all.
 //!
-//! BS adds first (measured on the sibling RK3576, products saturate), BN
-//! multiplies first (measured by librocketnpu's look-up programs, which could
-//! not hit their index otherwise).
+//! BS adds first (measured on the sibling RK3576: products saturate). BN
+//! multiplies first (measured with librocketnpu's look-up programs, which
+//! otherwise could not hit their index).
 
 use super::super::Contested;
 use super::super::contested::NanCompare;
 use super::super::mac_array::{Ties, greater, lesser, one_nan, saturate_i32, shift_right_rounded};
 use super::tile::{DpuTile, Values};
 
-/// What the ALU does with its operand (codes: RK3588 TRM).
+/// Operation of the ALU (codes: RK3588 TRM).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AluOp {
     Max,
     Min,
-    /// As MAX and MIN, but of a number and a NaN they take the NaN.
+    /// Like MAX and MIN, but a NaN and a number give the NaN.
     MaxNan,
     MinNan,
     Add,
@@ -63,7 +63,7 @@ impl AluOp {
             Self::Div => wide
                 .checked_div(other)
                 .map_or(if x < 0 { i32::MIN } else { i32::MAX }, saturate_i32),
-            // The least number stays itself (measured by allbilly).
+            // The smallest integer stays unchanged (measured by allbilly).
             Self::Abs => x.wrapping_abs(),
             Self::Neg => x.wrapping_neg(),
             Self::Floor | Self::Ceil | Self::Unknown(_) => x,
@@ -99,7 +99,7 @@ pub(crate) enum Relu {
 }
 
 impl Relu {
-    /// From the bypass and enable bits and the compare register.
+    /// Decodes the bypass and enable bits and the compare register.
     pub(crate) fn new(bypass: u32, clip: u32, bound: u32) -> Self {
         match (bypass, clip) {
             (1, _) => Self::Off,
@@ -151,14 +151,14 @@ pub(crate) struct StageMultiplier {
     /// Right shift of integer products that are not negative, rounded half to
     /// even (rockchip-npu-notes, measured).
     pub(crate) shift: ChannelOperand,
-    /// That of negative products: DATA_FORMAT's *_MUL_SHIFT_VALUE_NEG.
+    /// Right shift of negative products: DATA_FORMAT's *_MUL_SHIFT_VALUE_NEG.
     pub(crate) negative_shift: u32,
-    /// Only negative values are multiplied.
+    /// Whether only negative values are multiplied.
     pub(crate) prelu: bool,
 }
 
 impl StageMultiplier {
-    /// Widest shift of the register's field.
+    /// Mask of the register's shift field.
     const SHIFT_MASK: u32 = 0x3f;
 
     fn int(&self, x: i32, channel: usize) -> i32 {
@@ -166,7 +166,7 @@ impl StageMultiplier {
             return x;
         }
         let operand = self.operand.at(channel) as i16;
-        // The product is held wide, and saturates behind the shift.
+        // The product keeps its full width and saturates after the shift.
         let product = i64::from(x) * i64::from(operand);
         let shift = if product < 0 {
             self.negative_shift
@@ -184,7 +184,7 @@ impl StageMultiplier {
     }
 }
 
-/// One of the two stages.
+/// BS or BN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DpuStage {
     pub(crate) alu: Option<(AluOp, ChannelOperand)>,
@@ -200,7 +200,7 @@ impl DpuStage {
         self.alu.is_none() && self.multiplier.is_none() && self.relu == Relu::Off
     }
 
-    /// One value, by what multiplier and ALU are for its type.
+    /// Computes one value with the multiplier and ALU functions of its type.
     #[inline(always)]
     fn value<T>(
         &self,
@@ -233,13 +233,12 @@ impl DpuStage {
             .float(self.value(x, channel, StageMultiplier::float, alu))
     }
 
-    /// A whole tile.
     pub(crate) fn apply(&self, tile: &mut DpuTile) {
         if self.is_idle() || tile.channels == 0 {
             return;
         }
         let (first, channels) = (tile.channel, tile.channels);
-        // A bias alone, as most convolutions have it, is worth its own loop.
+        // Most convolutions have only a bias, so that has a separate loop.
         if let (Values::Int(values), Some((AluOp::Add, operand)), None) =
             (&mut tile.values, &self.alu, &self.multiplier)
         {
@@ -325,7 +324,7 @@ mod tests {
         let multiplier = multiplier(0x4000, 14, 12);
         assert_eq!(multiplier.int(100, 0), 100);
         assert_eq!(multiplier.int(-100, 0), -400);
-        // Wide under the shift, saturated behind it.
+        // Full width before the shift, saturated after it.
         assert_eq!(multiplier.int(i32::MAX, 0), i32::MAX);
         assert_eq!(multiplier.int(i32::MIN, 0), i32::MIN);
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What flows through the DPU: some pixels of some channels.
+//! A tile in the DPU: some pixels and some channels.
 
 /// Values in the type of the pipeline, ordered (pixel, channel).
 ///
-/// The DPU has two pipelines: 32-bit integers, and floats. Which one a task
-/// uses is PROC_PRECISION of DPU.DATA_FORMAT.
+/// The DPU has two pipelines: 32-bit integers, and floats. PROC_PRECISION of
+/// DPU.DATA_FORMAT selects one for a task.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Values {
     Int(Vec<i32>),
     Float(Vec<f32>),
 }
 
-/// None yet.
+/// No values.
 impl Default for Values {
     fn default() -> Self {
         Self::Int(Vec::new())
@@ -34,8 +34,8 @@ pub(crate) struct DpuTile {
 }
 
 impl DpuTile {
-    /// The tile in the pipeline that the DPU is set to. A main input of the
-    /// other kind comes as its bits, as wires would carry it.
+    /// Moves the tile to the pipeline that the DPU is set to. A main input of
+    /// the other type keeps its bits.
     pub(crate) fn into_pipeline(mut self, float: bool) -> Self {
         self.values = match self.values {
             Values::Int(values) if float => Values::Float(

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Maximum and minimum of windows, as integers of 16 bits.
+//! Maximum and minimum of windows, as 16-bit integers.
 //!
-//! Integers are that as they are. The bits of an fp16 number, with all but the sign flipped where it is
-//! negative, are a signed integer of the same order. So both extremes are
-//! those of integers, first down the lines under a window, then along them.
-//! A NaN loses against any number: it becomes the integer that never wins.
+//! int8 and int16 are such integers. The bits of an fp16 number, with all but the sign flipped if
+//! it is negative, are a signed integer of the same order. So integers give both extremes, first
+//! down the lines under a window, then along them. A NaN loses against any number: its integer
+//! never wins.
 
 use half::f16;
 
@@ -13,7 +13,7 @@ use crate::dma::{self, Dma};
 use crate::precision::{Precision, each};
 use crate::trap::Stop;
 
-/// Bits of infinity: what is above, sign aside, is no number.
+/// Bits of infinity. Larger bits, without the sign, are NaNs.
 const INFINITY: u16 = f16::INFINITY.to_bits();
 
 impl Extreme {
@@ -51,13 +51,13 @@ impl Extreme {
     }
 }
 
-/// The integer of the same order as the bits, and the bits of such an integer.
+/// Converts fp16 bits to the integer of the same order, and back.
 fn flip(bits: i16) -> i16 {
     bits ^ (((bits >> 15) as u16) >> 1) as i16
 }
 
 impl Pooling {
-    /// Pools by maximum or minimum, of atoms of `LANES` elements: first down the
+    /// Pools by maximum or minimum, in atoms of `LANES` elements: first down the
     /// lines under a window, then along them.
     pub(super) fn run_extremes<const LANES: usize>(
         &self,

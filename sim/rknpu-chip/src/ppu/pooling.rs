@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pooling, and what its windows become.
+//! Configuration of a pooling, and the values of its windows.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,14 +17,14 @@ use crate::precision::{ATOM, Precision, decode_float, fp16_to_fp32};
 use crate::trap::Stop;
 use rknpu_regcmd::DmaEngine;
 
-/// Most elements of an atom that is pooled: bytes. fp16 has half of them.
+/// Most elements of a pooled atom: bytes. fp16 has half of them.
 const LANES: usize = 16;
 /// Scale of a reciprocal: it is 65536 / size.
 const RECIPROCAL_SCALE: f64 = 1.0 / 65_536.0;
 /// Fractional bits of two integer reciprocals together.
 const RECIPROCAL_BITS: u32 = 32;
 
-/// Type of what is pooled, by what the registers say, unless all is taken for fp16
+/// Type of the pooled elements: that of the registers, or always fp16
 /// (E-pooling-int8, E-pool-width).
 fn element(task: &PoolTask, contested: &Contested) -> Precision {
     match contested.byte_pooling {
@@ -33,19 +33,19 @@ fn element(task: &PoolTask, contested: &Contested) -> Precision {
     }
 }
 
-/// Order of fp16 as integers, for one of the two extremes.
+/// One of the two extremes of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extreme {
     Max,
     Min,
 }
 
-/// What a window becomes.
+/// Operation on a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     Average,
     Extreme(Extreme),
-    /// Code 3 has no known meaning; passes on the first element.
+    /// Code 3 has no known meaning; it gives the first element.
     Unknown,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Pooling {
     pub(super) element: Precision,
     /// RECIP_KERNEL_WIDTH and HEIGHT.
     pub(super) reciprocal: (u32, u32),
-    /// Rounded after each step instead of once.
+    /// Whether to round after each step instead of once.
     pub(super) rounds_each: bool,
 }
 
@@ -97,7 +97,7 @@ impl Pooling {
         }
     }
 
-    /// A line of a surface as numbers ordered (x, lane).
+    /// Decodes a line of a surface to numbers, in the order (x, lane).
     pub(super) fn line(&self, bytes: &[u8]) -> Result<Vec<f32>, Stop> {
         let mut values = dma::buffer::<f32>(self.source.width * LANES)?;
         for (values, atom) in values.chunks_exact_mut(LANES).zip(bytes.chunks_exact(ATOM)) {
@@ -106,7 +106,7 @@ impl Pooling {
         Ok(values)
     }
 
-    /// The value of an average, of the sum of a window.
+    /// The average of a window, from its sum.
     fn average(&self, sum: f64) -> f32 {
         let (width, height) = self.reciprocal;
         if self.element != Precision::Fp16 {
@@ -127,8 +127,7 @@ impl Pooling {
     /// Appends an atom to `out` as it lies in memory.
     pub(super) fn store(&self, values: [f32; LANES], out: &mut Vec<u8>) {
         for &value in &values[..self.element.per_atom()] {
-            // Integer values are whole; `as` saturates. There is one NaN, whatever the
-            // host makes of it.
+            // Integer values are whole; `as` saturates. All hosts write one NaN.
             match self.element {
                 Precision::Int8 => out.push(value as i8 as u8),
                 Precision::Int16 => out.extend_from_slice(&(value as i16).to_le_bytes()),
@@ -145,7 +144,7 @@ impl Pooling {
         within(start)..within(start + self.kernel.1)
     }
 
-    /// The atom of the window at (oy, ox), of an average or an unknown method.
+    /// The atom of the window at (oy, ox), for an average or an unknown method.
     /// `lines` are those under `oy`.
     pub(super) fn window(&self, lines: &VecDeque<Vec<f32>>, oy: usize, ox: usize) -> [f32; LANES] {
         let under = self.lines_under(oy);
@@ -171,8 +170,8 @@ impl Pooling {
         sums.map(|sum| self.average(sum))
     }
 
-    /// Writes what `pool` appends for each line of the output, of the lines under
-    /// it as `decode` has them.
+    /// Writes each line of the output. `decode` converts a line of the input;
+    /// `pool` appends a line of the output, from the lines under it.
     pub(super) fn each_line<T>(
         &self,
         dma: &Dma<'_>,

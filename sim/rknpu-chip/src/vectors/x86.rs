@@ -9,8 +9,8 @@ use std::arch::x86_64::{
 
 use zerocopy::transmute;
 
-/// The host has AVX2, FMA and F16C. Nobody but [`Self::detect`] makes one, so
-/// that a function that is given one may use them.
+/// Proof that the host has AVX2, FMA and F16C. Only [`Self::detect`] makes one,
+/// so functions that take one may use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Avx2(());
 
@@ -25,19 +25,19 @@ impl Avx2 {
     /// Adds the products of neighbours to each sum.
     #[inline(always)]
     pub(crate) fn madd(self, sums: &mut [i32; 8], a: &[i16; 16], b: &[i16; 16]) {
-        // SAFETY: an `Avx2` is made only where the host has what it says.
+        // SAFETY: an `Avx2` exists only on hosts with these features.
         *sums = unsafe { madd(*sums, *a, *b) };
     }
 
-    /// Of each of four the sums of both halves, neighbours added first: in
-    /// float32 within a half, in float64 of both.
+    /// The sum of both halves of each of the four. Neighbours are added first,
+    /// in float32 within a half, and the halves in float64.
     #[inline(always)]
     pub(crate) fn halves(self, lanes: &[[f32; 8]; 4]) -> [f64; 4] {
         // SAFETY: as above.
         unsafe { halves(*lanes) }
     }
 
-    /// fp16 as float32.
+    /// Converts fp16 to float32.
     #[inline(always)]
     pub(crate) fn widen(self, halves: &[u8; 16]) -> [f32; 8] {
         // SAFETY: as above.
@@ -62,7 +62,7 @@ fn widen(halves: [u8; 16]) -> [f32; 8] {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn halves(lanes: [[f32; 8]; 4]) -> [f64; 4] {
     let [w, x, y, z]: [__m256; 4] = transmute!(lanes);
-    // In each half one sum of four lanes of w, x, y and z.
+    // Each half has one sum of four lanes for each of w, x, y and z.
     let quads = neighbours(neighbours(w, x), neighbours(y, z));
     let low: __m256d = _mm256_cvtps_pd(_mm256_castps256_ps128(quads));
     let high = _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(quads));

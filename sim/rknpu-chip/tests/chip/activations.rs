@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Activations as exact as on silicon: librocketnpu publishes what its
-//! programs' results differ from the functions by (API.md and its notes on the
-//! tables, RK3588), over the arguments of its tests. The model's differ by the
-//! same, to the last digit that is printed. One figure does not come out: that
-//! of tanh, 0.0034 there and 0.0039 here, from where its table ends.
+//! Checks that activations are as exact as on silicon. librocketnpu publishes
+//! the errors of its programs over the arguments of its tests (API.md and its
+//! notes on the tables, RK3588). The model has the same errors, to the last
+//! printed digit. One figure differs: tanh, 0.0034 there and 0.0039 here, from
+//! where its table ends.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -42,7 +42,7 @@ fn times(arguments: &[f16], gates: &[f16]) -> Vec<f16> {
         .collect()
 }
 
-/// By how much each result is off.
+/// The error of each result.
 fn errors(arguments: &[f16], results: &[f16], f: impl Fn(f64) -> f64) -> Vec<f64> {
     let pairs = arguments.iter().zip(results);
     pairs
@@ -50,7 +50,7 @@ fn errors(arguments: &[f16], results: &[f16], f: impl Fn(f64) -> f64) -> Vec<f64
         .collect()
 }
 
-/// Off a CPU's fp16, in which some figures are given.
+/// Errors against a CPU's fp16, to which some figures refer.
 fn errors_in_fp16(arguments: &[f16], results: &[f16], f: impl Fn(f64) -> f64) -> Vec<f64> {
     errors(arguments, results, |x| f16::from_f64(f(x)).to_f64())
 }
@@ -78,9 +78,9 @@ fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// The normal distribution.
+/// The cumulative normal distribution.
 fn normal(x: f64) -> f64 {
-    // The series of erf whose terms are all of one sign; it is 1 from 9 on.
+    // The series of erf whose terms have one sign; erf is 1 from 9 on.
     let z = (x * FRAC_1_SQRT_2).clamp(-9.0, 9.0);
     let (mut term, mut sum, mut n) = (z, z, 0.0);
     while term.abs() > sum.abs() * f64::EPSILON {
@@ -106,7 +106,7 @@ const SELU: (f64, f64) = (1.673_263_242_354_377_2, 1.050_700_987_355_480_5);
 const LEAKY_RANGE: f64 = 16.0;
 const ELU_RANGE: f64 = 8.0;
 
-/// log2 of the least power of two that holds the values.
+/// log2 of the smallest power of two that is not below `values`.
 fn span(values: f64) -> i32 {
     values.log2().ceil() as i32
 }
@@ -122,7 +122,7 @@ fn elu_program(alpha: f64, lambda: f64) -> Activation {
     Activation::shifted(elu(alpha, lambda), -ELU_RANGE..ELU_RANGE, low, span)
 }
 
-/// Results with the band around zero that librocketnpu replaces on the CPU.
+/// Results whose band around zero is replaced on the CPU, as in librocketnpu.
 fn repaired(
     activation: &Activation,
     arguments: &[f16],
@@ -160,8 +160,8 @@ fn gates() {
         assert_eq!(format!("{error:.5}"), "0.00049");
         let hard_swish = times(&x, &hard);
         let error = worst(&errors_in_fp16(&x, &hard_swish, |x| x * hard_sigmoid(x)));
-        // Which count the figure is of is not said. Among many arguments there
-        // are some above 2 whose product rounds the other way, by 2^-9.
+        // The source does not give the count. With more arguments, some above 2
+        // have a product that rounds the other way, by 2^-9.
         let published = if count == 128 { "0.00098" } else { "0.00195" };
         assert_eq!(format!("{error:.5}"), published);
     }
@@ -281,7 +281,7 @@ fn rectifiers() {
     assert_eq!(format!("{error:.0e}"), "1e-3");
 }
 
-/// 4001 arguments within 0.02 of zero, as silicon was probed.
+/// 4001 arguments within 0.02 of zero, as in a measurement on silicon.
 #[test]
 fn close_to_zero() {
     let x = line(-0.02, 0.02, 4001);
@@ -327,7 +327,7 @@ fn spikes_of_signed_functions() {
     let near = spikes(&Activation::tanh(), &line(-3.0, 3.0, 6001), 8.0);
     assert_eq!(near, [0.0]);
 
-    // The knee of a hard swish alone: zeros below it, right within it.
+    // The knee of a hard swish alone: spikes below it, right results within it.
     let hard_swish = |x| x * hard_sigmoid(x);
     let knee = Activation::halves(hard_swish, 5461.0, -0.5, 2);
     let below = line(-8.0, -3.01, 500);
@@ -338,8 +338,8 @@ fn spikes_of_signed_functions() {
     assert!(error <= 0.02, "{error}");
 }
 
-/// Their clients replace them on the CPU: `Strict` lets such programs be, and no
-/// others whose values wrap.
+/// Clients replace these results on the CPU. So `Strict` accepts such programs,
+/// and no others whose values wrap.
 #[test]
 fn spikes_are_a_note() {
     const TRAP: &str = "T52-exponent-wraps";

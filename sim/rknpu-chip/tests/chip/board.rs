@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A core with memory: what stands in for driver and board.
+//! Cores with memory, in place of driver and board.
 
 use std::time::Duration;
 
@@ -12,19 +12,18 @@ use rknpu_regcmd::{Register, Word};
 
 pub(crate) use families::DPU_DONE;
 
-/// S_POINTER as the kernel writes it for core 0: tasks take turns with the groups.
+/// S_POINTER as the kernel writes it for core 0: tasks alternate groups.
 pub(crate) const PING_PONG: u32 = 0xe;
 
-/// Who touched which bytes.
+/// An access: master, direction, first byte and end.
 pub(crate) type Access = (Master, Direction, u64, u64);
 
-/// A program in memory that is zeros wherever anybody else looks.
+/// A program for the PC; all other reads give zeros.
 pub(crate) struct Zeros {
     program: Vec<u8>,
     pub(crate) accesses: Vec<Access>,
 }
 
-/// Address of the program.
 pub(crate) const PROGRAM: u32 = 0xf000_0000;
 
 impl Zeros {
@@ -62,7 +61,7 @@ impl Bus for Zeros {
     }
 }
 
-/// Memory from IOVA 0 on, and who touched it.
+/// Memory from IOVA 0 on, with a log of its accesses.
 pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
     pub(crate) accesses: Vec<Access>,
@@ -88,7 +87,7 @@ impl Bus for Memory {
     }
 }
 
-/// What a kick left behind.
+/// The result of a kick.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) raw_status: u32,
@@ -105,7 +104,7 @@ impl Outcome {
         self.diagnosis.iter().map(|d| d.trap).collect()
     }
 
-    /// Completed, and nothing to complain about.
+    /// Checks that the kick completed without a diagnosis.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
         assert!(self.completed(), "{:#?}", self.diagnosis);
@@ -122,10 +121,10 @@ pub(crate) struct Board {
 
 /// Cores of an RK3588.
 const CORES: usize = 3;
-/// Modelled time of a kick: as much as the mainline driver gives a job.
+/// Budget of a kick: the mainline driver's time limit for a job.
 const BUDGET: Duration = Duration::from_millis(500);
 
-/// What fresh memory holds, so that bytes nobody wrote are seen.
+/// Value of fresh memory, which shows bytes that nothing wrote.
 pub(crate) const SENTINEL: u8 = 0xaa;
 
 impl Board {
@@ -154,13 +153,12 @@ impl Board {
         }
     }
 
-    /// With so much modelled time for a kick.
+    /// Sets the budget of a kick.
     pub(crate) fn within(self, budget: Duration) -> Self {
         Self { budget, ..self }
     }
 
-    /// A place for `len` bytes. Like a first buffer object's, the first
-    /// address is 0.
+    /// A place for `len` bytes. The first is 0, like a first buffer object's.
     pub(crate) fn reserve(&mut self, len: usize) -> u32 {
         let at = self.next;
         self.next = (at + len).next_multiple_of(4096);
@@ -170,7 +168,7 @@ impl Board {
         at as u32
     }
 
-    /// Leaves the bytes below `at` to those who address them by hand.
+    /// Leaves the bytes below `at` to tests that address them directly.
     pub(crate) fn skip(&mut self, at: usize) {
         self.next = self.next.max(at);
     }
@@ -195,7 +193,7 @@ impl Board {
         self.place(&families::bytes(words))
     }
 
-    /// One kick of `tasks` chained tasks, the first of `words` words at `at`.
+    /// Runs `tasks` chained tasks, the first of `words` words at `at`.
     pub(crate) fn kick(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Outcome {
         let outcome = self.start(index, at, words, tasks);
         let core = &mut self.cores[index];
@@ -208,7 +206,7 @@ impl Board {
         outcome
     }
 
-    /// A kick of one task on core 0, whatever comes of it.
+    /// Runs a kick of one task on core 0, without a reset after a hang.
     pub(crate) fn kick_without_reset(&mut self, at: u32, words: usize) -> Outcome {
         self.start(0, at, words, 1)
     }
@@ -219,24 +217,24 @@ impl Board {
         self.end(index, finished).unwrap()
     }
 
-    /// Has the core started as [`prepare`] does.
+    /// Starts a core with [`prepare`].
     pub(crate) fn prepare(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Kick {
         prepare(&mut self.cores[index], index, (at, words), tasks)
     }
 
-    /// Gives a core back what came of a kick.
+    /// Completes a kick on its core.
     pub(crate) fn end(&mut self, index: usize, finished: FinishedKick) -> Option<Outcome> {
         end(&mut self.cores[index], finished)
     }
 }
 
-/// One kick of core 0, of one task of `words` words at `at`.
+/// Runs a kick of core 0, of one task of `words` words at `at`.
 pub(crate) fn run_on(core: &mut Core, bus: &mut dyn Bus, (at, words): (u32, usize)) -> Outcome {
     let finished = prepare(core, 0, (at, words), 1).run(bus, BUDGET);
     end(core, finished).unwrap()
 }
 
-/// Writes what starts a program as the mainline driver does.
+/// Starts a program with the register writes of the mainline driver.
 fn prepare(core: &mut Core, index: usize, (at, words): (u32, usize), tasks: u32) -> Kick {
     let writes = families::kick(index as u32, at, words, tasks);
     let [.., kick] = writes.map(|(offset, value)| core.mmio_write(offset, value));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Chains: one kick that runs several programs, each of which links to the
-//! next. Every segment has operands of its own, so that it shows whose were
-//! used.
+//! Chains: one kick runs several programs, each of which links to the next.
+//! Every segment has separate operands, so results show whose were used.
 
 use half::f16;
 use rknpu_chip::{ChipOptions, Effect, Level};
@@ -19,8 +18,8 @@ use families::{CONV, FLYING, POOLING, Words, amounts};
 
 const SEGMENTS: usize = 3;
 
-/// Places programs that link to each other. Where the first one is, and how
-/// many words it has.
+/// Places programs that link to each other. Returns the address of the first
+/// one, and its number of words.
 pub(crate) fn place(board: &mut Board, segments: Vec<(Words, u32)>) -> (u32, usize) {
     let mut next: Option<(u32, Vec<Word>)> = None;
     for (words, enable) in segments.into_iter().rev() {
@@ -32,7 +31,7 @@ pub(crate) fn place(board: &mut Board, segments: Vec<(Words, u32)>) -> (u32, usi
     (at, words.len())
 }
 
-/// Products of one shape, with operands, scales and results of their own.
+/// Matmuls of one shape, with separate operands, scales and results.
 pub(crate) struct Products {
     pub(crate) board: Board,
     pub(crate) tasks: [ConvProgram; SEGMENTS],
@@ -52,14 +51,14 @@ impl Products {
             if ty == INT8_INT32 {
                 conv.out_scale = scale;
             }
-            // Without the sums, the accumulators of a chain are not cleared.
+            // Results are the same without the sums (E-integer-chain-exact).
             conv.qd = 1;
             conv
         });
         Self { board, tasks, len }
     }
 
-    /// The products, each in a segment, changed by its number.
+    /// The matmuls, one in each segment, changed by segment number.
     pub(crate) fn segments(&self, change: impl Fn(usize, &mut Words)) -> Vec<(Words, u32)> {
         let tasks = self.tasks.iter().enumerate();
         tasks
@@ -81,8 +80,8 @@ impl Products {
         self.board.bytes(self.tasks[segment].c, self.len)
     }
 
-    /// The product of one segment's operands by another's DPU, by itself and
-    /// on another core.
+    /// The result of one segment's operands with another segment's DPU, run
+    /// alone on another core.
     fn alone(&mut self, operands: usize, dpu: usize) -> Vec<u8> {
         let c = self.board.reserve(self.len);
         let conv = ConvProgram {
@@ -98,7 +97,7 @@ impl Products {
     }
 }
 
-/// On a side of chain-pointer.
+/// Options with a side of `chain-pointer`.
 fn options(side: &str) -> ChipOptions {
     let mut options = ChipOptions::default();
     let fact = format!("chain-pointer={side}");
@@ -106,7 +105,8 @@ fn options(side: &str) -> ChipOptions {
     options
 }
 
-/// What a chain whose later segments write the DPU's S_POINTER only shows.
+/// Runs a chain whose later segments write only the DPU's S_POINTER. Returns
+/// the results of those segments.
 pub(crate) fn later_products(options: &ChipOptions) -> (Outcome, Vec<u8>) {
     let mut products = Products::new(INT8_INT32, options);
     let outcome = products.run(products.segments(|_, _| {}));
@@ -202,7 +202,7 @@ fn t08_chained_additions_without_pointers_repeat_the_first_sum() {
     }
 }
 
-/// CNA and CORE that have not run in this kick have the kernel's pointer still.
+/// CNA and CORE keep the kernel's pointer until they run in a kick.
 #[test]
 fn t08_the_kernels_pointer_counts_until_cna_and_core_have_run() {
     let run = |convs: usize| {
@@ -254,8 +254,8 @@ fn t05_a_block_that_starts_in_a_later_segment_needs_a_pointer() {
     assert!(pooled.iter().all(|&b| b == SENTINEL));
 }
 
-/// As the vendor's runtime does it (captured by allbilly): two whole segments,
-/// one for each register group of CNA and CORE, and then changes of addresses.
+/// Like the vendor's runtime (captured by allbilly): two whole segments, one
+/// for each register group of CNA and CORE, then changes of addresses.
 #[test]
 fn t08_two_whole_segments_fill_both_register_groups() {
     let options = options("follows");
@@ -309,7 +309,7 @@ fn t10_a_chain_needs_links_and_one_task_follows_none() {
     assert!(outcome.completed());
     assert_trap(&outcome, "T10-missing-link", Effect::NoWrite);
     assert!(!untouched(&products, 0) && untouched(&products, 1));
-    // As the mainline driver kicks: a link is not followed.
+    // With the mainline driver's kick, a link is not followed.
     let mut products = Products::new(INT8_INT32, &ChipOptions::default());
     let segments = products.segments(|_, _| {});
     let (at, words) = place(&mut products.board, segments);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of other people that ran on silicon, as they write them: few
-//! registers, packed pixels, partial groups, operands for each channel.
+//! Programs by others that ran on silicon, as written: few registers, packed
+//! pixels, partial groups, operands for each channel.
 
 use half::f16;
 use rknpu_chip::{Effect, Level};
@@ -17,7 +17,7 @@ use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32};
 use families::{CONV, CONV_RDMA, FLYING, Words};
 
 /// allbilly's element-wise program on 8 columns: no strides, no writer sizes,
-/// no BS, BN and converter; `pointers` or not.
+/// no BS, BN and converter. It writes S_POINTER only with `pointers`.
 pub(crate) fn allbilly(
     op: u32,
     mode: u32,
@@ -97,7 +97,7 @@ fn an_addition_without_pointers_and_converter_works_and_is_noted() {
     assert_added(&board, &a, &b, at.2);
 }
 
-/// What an addition of such operands gives, in memory.
+/// Checks the result of an addition of such operands.
 fn assert_added(board: &Board, a: &[f32], b: &[f32], at: u32) {
     let sums: Vec<f32> = a.iter().zip(b).map(|(a, b)| a + b).collect();
     assert_eq!(board.bytes(at, 128), halves(&sums));
@@ -259,7 +259,7 @@ fn flying_operands_that_silicon_was_measured_to_spoil() {
         let right = half_at(&got, i) == f16::from_f32(a[i] + b[i]).to_f32();
         assert_eq!(right, i % 8 == 0 || a[i] + b[i] == 0.0, "element {i}");
     }
-    // The trailer of a client that links to nowhere ends the task as any.
+    // A trailer that links to address 0 ends the task like any other.
     let words = Flying::fp16(8, 0x1080_03c4, at).words();
     board
         .run(&words.finish_linked(Some((0, 0)), FLYING))

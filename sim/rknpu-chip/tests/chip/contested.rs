@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Contested facts: each switch has a program that tells its sides apart, as
-//! one would run it on a board to settle the fact.
+//! Contested facts: each switch has a program whose result shows the side, as
+//! it would on a board.
 
 use half::f16;
 use rknpu_chip::{ChipOptions, Contested, Level};
@@ -16,7 +16,7 @@ use families::flying::Flying;
 use families::matmul::{FP16_FP32, INT8_INT32, INT16_INT32, ProductTypes, TF32_FP32};
 use families::pooling::PoolProgram;
 
-/// What a program showed: whether it completed, and bytes.
+/// Whether a program completed, then the bytes of its result.
 type Seen = Vec<u8>;
 
 fn options(contested: Contested) -> ChipOptions {
@@ -99,7 +99,7 @@ fn tf32(contested: Contested) -> Seen {
     })
 }
 
-/// A hang, the reset behind it, and a good program.
+/// A hang, the reset after it, and a good program.
 fn after_a_hang(contested: Contested) -> Seen {
     let mut product = product_with(INT8_INT32, (4, 32, 32), &options(contested));
     let words = product.conv.words().finish(0x05);
@@ -107,7 +107,7 @@ fn after_a_hang(contested: Contested) -> Seen {
     ran(product)
 }
 
-/// A task behind one that fetched the same features.
+/// A task after one that fetched the same features.
 fn reused(contested: Contested) -> Seen {
     let mut product = product_with(INT8_INT32, (4, 32, 32), &options(contested));
     assert!(product.run().completed());
@@ -129,7 +129,8 @@ fn show(switch: &str, facts: Contested) -> Seen {
             product.conv.data_banks -= 1;
         }),
         "weight-room" => {
-            // 16 kernels take 8 banks, 32 take 16; all of the other's, 20.
+            // Of the first, 16 kernels take 8 banks and 32 take 16. All of the
+            // second take 20.
             let mut seen = matmul(facts, FP16_FP32, (4, 8192, 32), |_| {});
             seen.extend(matmul(facts, FP16_FP32, (4, 2560, 128), |_| {}));
             seen
@@ -181,7 +182,7 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "int8-slack-bank" => matmul(facts, INT8_INT32, (32, 1024, 32), |_| {}),
         "program-at-zero" => {
             let mut product = product_with(INT8_INT32, (4, 32, 32), &options(facts));
-            // The first address was that of the features.
+            // The features were at address 0.
             let words = product.conv.task();
             let moved = product.board.place(&product.board.bytes(0, 128));
             product.conv.a = moved;

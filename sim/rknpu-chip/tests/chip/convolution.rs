@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Convolutions against their definition.
+//! Compares convolutions with their definition.
 
 use families::conv::ConvProgram;
 use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, ProductTypes};
@@ -10,7 +10,7 @@ use rknpu_regcmd::{LintContext, lint};
 use super::board::Board;
 use super::tensor::{Numbers, check, cube_index, half_at, per_atom, put, weight_index, word_at};
 
-/// Pairs are across and down.
+/// A convolution. Pairs are (across, down).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) input: (usize, usize, usize),
@@ -26,7 +26,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Windows at a distance of one, without padding.
+    /// Stride 1, without padding.
     pub(crate) fn plain(
         input: (usize, usize, usize),
         channels_out: usize,
@@ -69,7 +69,8 @@ impl Shape {
         self.kernel.0 * self.kernel.1
     }
 
-    /// Line and column of the input under a tap of a pixel; `None` is padding.
+    /// Line and column of the input under a tap of a pixel, or `None` for
+    /// padding and gaps.
     fn under(&self, pixel: usize, tap: usize) -> Option<(usize, usize)> {
         let place = |out: usize, tap: usize, stride: usize, dilation: usize, pad, size| {
             let at = (out * stride + tap * dilation).checked_sub(pad)?;
@@ -83,7 +84,7 @@ impl Shape {
     }
 }
 
-/// Random operands of a convolution, and where they are.
+/// Random operands of a convolution.
 pub(crate) struct Tensors {
     pub(crate) shape: Shape,
     pub(crate) depthwise: bool,
@@ -94,7 +95,8 @@ pub(crate) struct Tensors {
 }
 
 impl Tensors {
-    /// The operands, the program that convolves them, and the bytes of its result.
+    /// Places random operands. Returns them, the program that convolves them, and
+    /// the number of bytes of its result.
     pub(crate) fn place(
         board: &mut Board,
         shape: &Shape,
@@ -159,8 +161,8 @@ impl Tensors {
         (tensors, conv, len)
     }
 
-    /// The sum for one output, and that of magnitudes: with `pad` of a channel
-    /// where there is padding, and something added to each weight.
+    /// The sum for one output, and the sum of magnitudes. `pad` is the padding
+    /// of a channel; `offset` is added to each weight.
     pub(crate) fn sum(
         &self,
         n: usize,
@@ -189,7 +191,7 @@ impl Tensors {
         sums
     }
 
-    /// Element of the result that has channel `n` of a pixel, of so many bytes.
+    /// Index in the result of channel `n` of a pixel, for elements of `bytes`.
     pub(crate) fn place_of(&self, n: usize, pixel: usize, bytes: usize) -> usize {
         cube_index(16 / bytes, self.shape.pixels(), pixel, n)
     }
@@ -224,7 +226,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
     )
 }
 
-/// A direct convolution, every result of it.
+/// Checks every result of a direct convolution.
 fn assert_sums(shape: &Shape, ty: ProductTypes, pad: i8, seed: u64) {
     let mut board = Board::strict(2 << 20);
     let (tensors, mut conv, len) = Tensors::place(&mut board, shape, ty, false, seed);
@@ -266,8 +268,8 @@ proptest! {
     }
 }
 
-/// Whether an int8 convolution is right whose channels are padded with the two
-/// bytes of `pattern` in turn; `met` hears of padding.
+/// Checks an int8 convolution whose channels are padded with the two bytes of
+/// `pattern` in turn. Calls `met` for each padded tap.
 fn assert_padded(
     board: &Board,
     conv: &ConvProgram,
@@ -290,8 +292,8 @@ fn assert_padded(
     }
 }
 
-/// Stride 2, SAME: of an even size, padding is on the right and below only, and
-/// no register says so.
+/// Stride 2, SAME: an even size has padding only on the right and below, which
+/// no register holds.
 #[test]
 fn t50_padding_without_pad_registers_takes_the_pattern_too() {
     for (w, h) in [(8, 8), (8, 7), (7, 8), (7, 7)] {
@@ -312,7 +314,7 @@ fn t50_padding_without_pad_registers_takes_the_pattern_too() {
             let trap: &[&str] = if told { &["T50-pad-pattern"] } else { &[] };
             assert_eq!(outcome.traps(), trap, "{shape:?}, {value:#x}");
 
-            // What an earlier task left is the pad value of one that pads.
+            // Without PAD_CON1 a task pads with an earlier task's value.
             board.run(&conv.task());
             let mut words = conv.words();
             words.without::<cna::PadCon1>();

@@ -96,7 +96,7 @@ proptest! {
         let mut board = Board::strict(1 << 20);
         let words = [0x1082_02c0u32, 0x1080_03c4, 0x1080_02c0, 0x1081_02c0];
         let mut expected = vec![f16::ZERO; m * n];
-        // Two buffers take turns: in place the sums are garbage.
+        // Two buffers alternate: in place the sums are garbage.
         let buffers = [board.reserve(m * n * 2), board.reserve(m * n * 2)];
         for tile in 0..tiles {
             let mut values = |len: usize| -> Vec<f64> {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What rknpu-regcmd computes from register values against what the chip
-//! touches, where npu-model's `extents.rs` does not get to: geometries of
-//! convolution, flying tasks and pooling that are small but odd, on memory that
-//! never faults, so that no access goes unseen.
+//! Compares the extents of rknpu-regcmd with the chip's accesses where
+//! npu-model's `extents.rs` does not: small, odd geometries of convolution,
+//! flying tasks and pooling. Memory never faults, so no access goes unseen.
 
 use families::pooling::PoolProgram;
 use families::{A, C, CONV, CONV_RDMA, FLYING, POOLING, Words, matmul, write};
@@ -13,7 +12,7 @@ use rknpu_regcmd::{Word, extents, tasks};
 
 use super::board::{Access, PROGRAM, Zeros, run_on};
 
-/// What a program touches.
+/// The accesses of a program.
 fn run(words: &[Word]) -> Vec<Access> {
     let mut memory = Zeros::new(words);
     let mut core = Core::new(&ChipOptions::default());
@@ -21,7 +20,7 @@ fn run(words: &[Word]) -> Vec<Access> {
     memory.accesses
 }
 
-/// Every access lies in an extent of its engine, where those are known.
+/// Checks that accesses lie in extents of their engine, if those are known.
 pub(crate) fn assert_within(words: &[Word], accesses: &[Access]) -> Result<(), TestCaseError> {
     let Some(task) = tasks(words).next() else {
         return Ok(());
@@ -46,7 +45,7 @@ pub(crate) fn assert_within(words: &[Word], accesses: &[Access]) -> Result<(), T
     Ok(())
 }
 
-/// A legal product, with or without DPU_RDMA.
+/// A legal matmul, with or without DPU_RDMA.
 fn product() -> impl Strategy<Value = (Words, u32)> {
     let types = prop::sample::select(matmul::ALL.to_vec());
     (types, 1..12u32, 1..6u32, 1..4u32, any::<bool>()).prop_map(|(ty, m, k, n, with_rdma)| {
@@ -57,8 +56,8 @@ fn product() -> impl Strategy<Value = (Words, u32)> {
     })
 }
 
-/// A register whose value decides what is touched: a base, and what is added, as
-/// (at most, times) each. They keep a task small enough to run.
+/// A register that changes the accesses: offset, base value, and addends as
+/// (most, unit). They keep a task small enough to run.
 type Geometry = (u16, u32, &'static [(u32, u32)]);
 
 /// Two sizes of 16 bits; strides.
@@ -134,7 +133,7 @@ const GEOMETRY: [Geometry; 44] = [
     (dpu_rdma::SurfNotch::OFFSET, 0, STRIDE),
     (dpu_rdma::EwSurfNotch::OFFSET, 0, STRIDE),
     (dpu_rdma::SrcDmaCfg::OFFSET, 0, &[(39, 1 << 19)]),
-    // Stages that do nothing, and some that do.
+    // Idle and active stages.
     (dpu::EwCfg::OFFSET, 0x383, &[]),
     (dpu::EwCfg::OFFSET, 0x1082_02c0, &[]),
     (dpu::EwCfg::OFFSET, 0x1080_03c4, &[]),
@@ -196,7 +195,7 @@ fn pooling() -> impl Strategy<Value = Vec<Word>> {
 proptest! {
     #![proptest_config(test_support::cases(64))]
 
-    /// Both directions: of a product, the first and the last byte are touched.
+    /// A matmul also touches the first and the last byte of each extent.
     #[test]
     fn of_products_are_tight((words, enable) in product()) {
         let words = words.finish(enable);
@@ -219,7 +218,7 @@ proptest! {
 proptest! {
     #![proptest_config(test_support::cases(400))]
 
-    /// A product with some registers changed at random: convolutions, flying
+    /// A matmul with some registers changed at random: convolutions, flying
     /// tasks, odd strides, mostly nonsense.
     #[test]
     fn of_any_geometry_cover_all_accesses(

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one piece of captured silicon output that is public: a depthwise int8
-//! convolution, compared byte for byte.
+//! The only public capture of silicon output: a depthwise int8 convolution,
+//! compared byte for byte.
 //!
-//! `data/depthwise-64x8x8.txt` has bias, weights and outputs, and says where
-//! they come from.
+//! `data/depthwise-64x8x8.txt` has bias, weights, outputs and their source.
 
 use super::board::Board;
 use families::conv::{ConvProgram, Rdma, captured_depthwise};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is seen of a core while its tasks run.
+//! State of a core while its tasks run.
 
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::product::{Product, small};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A product, ready to run on core 0.
+/// A matmul, ready to run on core 0.
 fn started() -> (Product, Kick) {
     let mut product = small();
     let words = product.conv.task();
@@ -34,7 +34,7 @@ fn write<R: Register>(product: &mut Product, value: u32) -> Option<Kick> {
 fn an_rk3588_tells_its_version() {
     let mut product = small();
     assert!(write::<pc::Version>(&mut product, 7).is_none());
-    // As Linux's driver adds them up, and boards report.
+    // The sum that Linux's driver prints and boards report.
     let sum = read::<pc::Version>(&product) + (read::<pc::VersionNum>(&product) & 0xffff);
     assert_eq!(sum, 1_179_210_309);
 }
@@ -66,7 +66,7 @@ fn writes_while_a_kick_runs_are_the_pcs_or_lost() {
     assert!(write::<pc::OperationEnable>(&mut product, 1).is_none());
     assert!(write::<dpu::LutAccessCfg>(&mut product, 0x1234).is_none());
     assert_eq!(read::<dpu::LutAccessCfg>(&product), 0);
-    // Where the next program is does not move this one.
+    // The address of the next program does not move this one.
     assert!(write::<pc::BaseAddress>(&mut product, 0x10).is_none());
     assert!(write::<pc::InterruptMask>(&mut product, 0).is_none());
     let finished = kick.run(&mut product.board.memory, SECOND);
@@ -82,7 +82,7 @@ fn a_reset_ends_a_kick() {
     let finished = kick.run(&mut product.board.memory, SECOND);
     assert!(product.board.memory.accesses.is_empty());
     assert!(finished.outcome.diagnosis.is_empty());
-    // Another one runs by now: it is not that.
+    // Another kick runs by now, so this one cannot complete.
     let words = product.conv.task();
     let at = product.board.place_program(&words);
     let next = product.board.prepare(0, at, words.len(), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! int8 products whose operands are row-major, native or in panels: all
+//! int8 matmuls whose operands are row-major, native or in panels: all
 //! combinations that happyme531 measured.
 
 use families::happyme::{RowLayout, int8};
@@ -21,7 +21,7 @@ struct Matrix {
 }
 
 impl Matrix {
-    /// Where element (row, column) of the task lies.
+    /// Index of element (row, column) of the task.
     fn index(&self, row: usize, column: usize) -> usize {
         let (block, rest) = (column / self.per_atom, column % self.per_atom);
         let atom = match self.layout {
@@ -40,7 +40,7 @@ impl Matrix {
     }
 }
 
-/// Layouts of A and of the result, with the first row that the task takes.
+/// Checks a matmul with layouts, and first rows, of A and of the result.
 fn try_layouts(from: (RowLayout, usize), to: (RowLayout, usize), (m, k, n): Size) {
     let matrix = |(layout, first), columns, per_atom| Matrix {
         layout,

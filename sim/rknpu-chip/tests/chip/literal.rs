@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast ways of the model against the formulas they stand for: the same
+//! Compares the fast paths of the model with their defining formulas: the same
 //! programs on a chip that computes literally leave the same memory, status,
 //! diagnoses and device time.
 
@@ -18,11 +18,11 @@ use families::conv::{ConvProgram, Rdma, WriterWalk};
 use families::flying::Flying;
 use families::matmul::{self, FP16_FP32, INT8_INT32, ProductTypes};
 
-/// Memory of a board. Programs use its lower half.
+/// Memory of a board. Operands are in its lower half, programs in the upper.
 const MEMORY: usize = 1 << 20;
-/// Features, weights and results.
+/// Addresses of features, weights and results.
 const AT: (u32, u32, u32) = (0x1000, 0x20000, 0x40000);
-/// Programs of which most have to complete.
+/// Number of programs, most of which must complete.
 const PROGRAMS: usize = 40;
 
 /// A board whose memory holds numbers of `seed`.
@@ -30,7 +30,7 @@ fn board(literal: bool, seed: u64) -> Board {
     board_within(Duration::from_millis(1), literal, seed)
 }
 
-/// Likewise, with another time limit.
+/// Like [`board`], with another time limit.
 fn board_within(limit: Duration, literal: bool, seed: u64) -> Board {
     let options = ChipOptions {
         literal,
@@ -44,22 +44,22 @@ fn board_within(limit: Duration, literal: bool, seed: u64) -> Board {
     board
 }
 
-/// Where an access failed depends on how much one access covers.
+/// Whether an access failed. Which byte fails depends on the access length.
 fn faulted(outcome: &Outcome) -> bool {
     outcome.traps().contains(&"F01-iommu-fault")
 }
 
-/// Runs the programs one after the other on both boards.
+/// Runs the programs one after the other on both boards, and compares.
 pub(super) fn assert_same(programs: &[Vec<Word>], seed: u64) -> Result<(), TestCaseError> {
     let (mut fast, mut slow) = (board(false, seed), board(true, seed));
-    // Programs lie behind what tasks are likely to write.
+    // Tasks are unlikely to write where the programs lie.
     for board in [&mut fast, &mut slow] {
         board.skip(MEMORY / 2);
     }
     same_on(&mut fast, &mut slow, programs)
 }
 
-/// Likewise, on boards of equal memory.
+/// Like [`assert_same`], on two boards of equal memory.
 fn same_on(
     fast: &mut Board,
     slow: &mut Board,
@@ -81,13 +81,13 @@ fn same_on(
     Ok(())
 }
 
-/// A convolution of any geometry that the registers can say, whether or not
-/// it makes sense: windows, strides, padding, pitches, groups, reuse.
+/// A convolution of any geometry that the registers can hold, useful or not:
+/// windows, strides, padding, pitches, groups, reuse.
 pub(super) fn convolution() -> impl Strategy<Value = ConvProgram> {
     prop::sample::select(matmul::ALL.to_vec()).prop_flat_map(convolution_of)
 }
 
-/// Likewise, of one type.
+/// Like [`convolution`], of one type.
 pub(super) fn convolution_of(ty: ProductTypes) -> impl Strategy<Value = ConvProgram> {
     let geometry = (
         (1u32..14, 1u32..12, 1u32..5),
@@ -164,8 +164,8 @@ fn make_depthwise(conv: &mut ConvProgram, ty: ProductTypes) {
     conv.weight_bytes = held * taps * ty.bits / 8;
 }
 
-/// A depthwise convolution of int8 to int8, of whole groups of channels, of
-/// which the features may hold less: atoms overlap in memory, or they do not.
+/// An int8-to-int8 depthwise convolution of whole groups of channels. The
+/// features may have fewer channels. Atoms may overlap in memory.
 fn requantised() -> impl Strategy<Value = ConvProgram> {
     let groups = (1u32..3, 1u32..12, any::<bool>());
     let conv = convolution_of(INT8_INT32);
@@ -174,7 +174,7 @@ fn requantised() -> impl Strategy<Value = ConvProgram> {
         conv.po = 0;
         conv.size_e = 3;
         conv.output.2 = 64 * groups;
-        // Channels that end within an atom, too.
+        // Channels may end within an atom.
         conv.input.2 = 16 * atoms - odd;
         let pixels = conv.output.0 * conv.output.1;
         if apart {
@@ -190,7 +190,7 @@ fn requantised() -> impl Strategy<Value = ConvProgram> {
     })
 }
 
-/// The comparison is worth something only if most programs compute.
+/// The comparison is useful only if most programs complete.
 #[test]
 fn most_random_convolutions_complete() {
     assert_most_complete(&convolution().prop_map(|conv| conv.task()));
@@ -210,8 +210,8 @@ pub(super) fn assert_most_complete(programs: &impl Strategy<Value = Vec<Word>>) 
     assert!(completed > PROGRAMS / 2, "{completed} of {PROGRAMS}");
 }
 
-/// Features of which only a band is held at a time, and CBUF's contents
-/// behind them. Their lines overlap, so that the memory suffices.
+/// Features of which only a band is held at a time, then CBUF's contents. Their
+/// lines overlap, so that the memory suffices.
 #[test]
 fn features_larger_than_a_band() {
     for (ty, depthwise, stride) in [
@@ -243,7 +243,7 @@ fn features_larger_than_a_band() {
         for board in [&mut fast, &mut slow] {
             board.skip(MEMORY / 2);
         }
-        // A cube of this size is never all there to be used again.
+        // CBUF never holds all of a cube of this size for reuse.
         same_on(&mut fast, &mut slow, &programs).unwrap();
         let outcome = fast.run(&programs[1]);
         assert!(outcome.completed(), "{:#?}", outcome.diagnosis);
@@ -284,8 +284,8 @@ proptest! {
         assert_same(&[conv.task()], seed)?;
     }
 
-    /// What CBUF holds of features that went through it, whether or not the next
-    /// task writes the same places, shows in a task that reuses it.
+    /// A task that reuses CBUF shows which features stayed in it, whether or not
+    /// the task between wrote the same places.
     #[test]
     fn depthwise_features_that_stay(
         first in requantised(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! As [`super::literal`], at both ends of a convolution: images of packed
+//! Like [`super::literal`], for both ends of a convolution: images of packed
 //! pixels with their converter, and look-up tables.
 
 use proptest::prelude::*;
@@ -14,10 +14,9 @@ use families::matmul::{FP16_FP16, FP16_FP32, INT8_FP32, INT8_INT32};
 
 /// Enabled blocks: CNA, CORE and DPU.
 const BLOCKS: u32 = 0x0d;
-/// EW with look-up and nothing else, as librocketnpu's activations have it,
-/// and the same with its converter, or its rectifier.
+/// EW with look-up only, as in librocketnpu's activations; with its converter;
+/// with its rectifier.
 const LOOK_UPS: [u32; 3] = [0x300, 0x200, 0x100];
-/// Entries of a table.
 const ENTRIES: usize = 513;
 
 /// A convolution of bytes or halves whose features are pixels of 1 to 4
@@ -54,7 +53,7 @@ fn packed() -> impl Strategy<Value = Vec<Word>> {
     )
 }
 
-/// Registers of the tables, by which any value may be looked up.
+/// Registers of the tables, for look-ups of any value.
 #[derive(Clone, Debug)]
 struct Tables {
     info: (u32, u32),
@@ -78,8 +77,8 @@ fn tables() -> impl Strategy<Value = Tables> {
         })
 }
 
-/// A convolution whose results are looked up. Its program brings the entries,
-/// or those of an earlier program are there.
+/// A convolution whose results are looked up. Its program uploads the entries,
+/// or uses those of an earlier program.
 fn looked_up(conv: &ConvProgram, tables: &Tables, upload: Option<u64>) -> Vec<Word> {
     let mut words = Words::default();
     if let Some(seed) = upload {

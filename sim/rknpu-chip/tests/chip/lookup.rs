@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Activations by look-up on a board.
+//! Runs activations by look-up on a board.
 
 pub(crate) use families::lookup::{Activation, logistic};
 use half::f16;
@@ -11,7 +11,7 @@ const LANES: usize = 8;
 /// The widest task: wider ones lose values at their end (T30).
 const WIDEST: usize = 4096 * LANES;
 
-/// The results, and the traps on the way.
+/// The results of an activation, and the traps of its tasks.
 pub(crate) fn run(activation: &Activation, arguments: &[f16]) -> (Vec<f16>, Vec<&'static str>) {
     let (mut results, mut traps) = (Vec::new(), Vec::new());
     for part in arguments.chunks(WIDEST) {
@@ -22,14 +22,13 @@ pub(crate) fn run(activation: &Activation, arguments: &[f16]) -> (Vec<f16>, Vec<
     (results, traps)
 }
 
-/// One task.
 pub(crate) fn run_on(
     activation: &Activation,
     board: &mut Board,
     arguments: &[f16],
 ) -> (Vec<f16>, Outcome) {
     let cols = arguments.len().div_ceil(LANES);
-    // One, in what is left of the last atom, runs into no trap.
+    // 1, in the rest of the last atom, causes no trap.
     let mut padded = arguments.to_vec();
     padded.resize(cols * LANES, f16::ONE);
     let bytes: Vec<u8> = padded.into_iter().flat_map(f16::to_le_bytes).collect();

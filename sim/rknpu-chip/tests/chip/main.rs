@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The chip under the programs that are known from silicon, and under
-//! programs that nobody should write.
+//! Tests the chip with programs known from silicon, and with malformed ones.
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Matrix products of every type, native layouts.
+//! Matmuls of every type, in native layouts.
 
 use families::conv::Rdma;
 use families::matmul::{self, FP16_FP32, INT4_INT16, INT8_INT32};
@@ -23,7 +23,7 @@ proptest! {
     ) {
         let size = (m4 * 4, ks * ty.depth as usize, ns * ty.group as usize);
         let mut product = seeded(ty, size, &at(Level::Strict), seed);
-        // The form with DPU_RDMA, which then has nothing to do.
+        // Form B: DPU_RDMA starts, with nothing to do.
         product.conv.rdma = librocketnpu.then(Rdma::default);
         product.run().assert_clean();
         product.verify();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! int8 convolutions as Mesa's Teflon delegate asks for them: channels padded
-//! to 16, kernels to an even number, results to 32 channels, and weights whose
+//! int8 convolutions as Mesa's Teflon delegate makes them: channels padded to
+//! 16, kernels to an even number, results to 32 channels, and weights whose
 //! last groups are small.
 
 use families::CONV_RDMA;
@@ -12,7 +12,7 @@ use super::board::Board;
 use super::convolution::{Shape, Tensors};
 use super::tensor::{Numbers, cube_index};
 
-/// What uint8 tensors are shifted by to become int8.
+/// Difference of uint8 and int8 tensors.
 const CENTRE: i64 = 0x80;
 
 /// A layer with its tensors, as uint8.
@@ -82,7 +82,7 @@ impl Network {
         cube
     }
 
-    /// The bias buffer: what padding and zero points add is taken off.
+    /// The bias buffer, without what padding and zero points add.
     fn biases(&self) -> Vec<u8> {
         let bias = |n: usize| {
             let Some(bias) = self.bias.get(n) else {
@@ -98,7 +98,7 @@ impl Network {
             .collect()
     }
 
-    /// The layer as plain sums, of features without their zero point.
+    /// The layer as plain sums, with features without their zero point.
     fn tensors(&self) -> Tensors {
         let layer = &self.layer;
         let [width, height, channels, out, kernel, stride, pad] = [
@@ -219,7 +219,7 @@ proptest! {
             network(MesaLayer { width, height: (height, height), channels: 1, ..layer })
         }),
     ) {
-        // Other channels of the padded sixteen hold no pixels.
+        // The other channels of the padded sixteen hold no pixels.
         network.zero.0 = CENTRE;
         network.assert_right();
     }

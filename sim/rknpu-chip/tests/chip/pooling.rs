@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! fp16 pooling against its definition.
+//! Compares pooling with its definition.
 
 use half::f16;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ proptest! {
         nans in 2usize..40,
         seed: u64,
     ) {
-        // Windows may hang out on the far sides by more than the padding there.
+        // Windows may reach beyond the padding on the far sides.
         let out = |size: u32, near: u32, far: u32, k: u32, s: u32| (size + near + far - k) / s + 1;
         let ow = out(iw, left, right, kw, sx) + beyond.0;
         let oh = out(ih, top, bottom, kh, sy) + beyond.1;
@@ -66,7 +66,7 @@ proptest! {
             });
             let at = (((c / 8) * ow * oh + p) * 8 + c % 8) as usize;
             let got = half_at(&got, at);
-            // Of a NaN and a number both give the number.
+            // For a NaN and a number, both give the number.
             let want = match method {
                 0 => {
                     let mean = window.map(f64::from).sum::<f64>() / f64::from(kw * kh);
@@ -129,7 +129,7 @@ fn bytes_and_words_are_pooled_as_integers() {
             let want = match method {
                 0 => {
                     // rockchip-npu-notes: half away from zero, but an exact
-                    // half steps back where the reciprocal is not exact or the
+                    // half steps back if the reciprocal is not exact or the
                     // quotient odd.
                     let n = (kernel.0 * kernel.1) as i32;
                     let sum: i32 = window.iter().sum();

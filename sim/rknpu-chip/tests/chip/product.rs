@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products of random operands on a board.
+//! Matmuls of random operands on a board.
 
 use families::Words;
 use families::conv::ConvProgram;
@@ -12,7 +12,7 @@ use super::tensor::{Numbers, check, cube_index, dot, pack_a, pack_b};
 /// Rows, inner dimension and columns.
 pub(crate) type Size = (usize, usize, usize);
 
-/// A product, ready to run.
+/// A matmul, ready to run.
 pub(crate) struct Product {
     pub(crate) board: Board,
     pub(crate) conv: ConvProgram,
@@ -22,7 +22,7 @@ pub(crate) struct Product {
     b: Vec<f64>,
 }
 
-/// Puts operands on a board. The program, and the operands.
+/// Places operands on a board. Returns the program and the operands.
 pub(crate) fn place(
     board: &mut Board,
     numbers: &mut Numbers,
@@ -43,7 +43,7 @@ impl Product {
         product_with(ty, size, &at(level))
     }
 
-    /// What comes of it on a chip that tells of every trap.
+    /// The result at [`Level::Strict`], without a trap.
     pub(crate) fn right(ty: ProductTypes, size: Size) -> Vec<u8> {
         let mut product = Self::new(ty, size, Level::Strict);
         product.run().assert_clean();
@@ -54,7 +54,7 @@ impl Product {
         self.board.run(&self.conv.task())
     }
 
-    /// Runs the program with other words.
+    /// Runs the program with changed words.
     pub(crate) fn run_with(&mut self, change: impl FnOnce(&mut Words)) -> Outcome {
         let mut words = self.conv.words();
         change(&mut words);

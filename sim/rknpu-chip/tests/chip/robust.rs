@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that nobody should write: the model ends, does not panic, and
-//! touches nothing that the registers do not name.
+//! Malformed programs: the model ends, does not panic, and accesses only what
+//! the registers name.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use families::flying::Flying;
 use families::matmul::{self, FP16_FP16, INT8_INT32};
 use families::pooling::PoolProgram;
 
-/// Memory of a board for hostile programs, and a short limit on their time.
+/// A board for hostile programs, with a short time limit.
 fn board() -> Board {
     Board::new(1 << 20).within(Duration::from_millis(2))
 }
 
-/// A program of each family that is known to be good.
+/// Programs of each family that are known to be good.
 pub(crate) fn good_programs() -> Vec<Vec<Word>> {
     let at = (0x1000, 0x8000, 0x20000);
     let mut programs: Vec<_> = matmul::ALL
@@ -97,7 +97,7 @@ proptest! {
         board.reserve(0x80000);
         board.run(&words);
         assert_within(&words, &board.memory.accesses)?;
-        // The core is as good as new for the next one.
+        // The core still runs a good program.
         let outcome = board.run(&good_programs()[0]);
         prop_assert!(outcome.completed());
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of rules: programs that work, each with one thing broken. The lint
-//! tells of it, and the chip does what the row says.
+//! The table of rules: good programs, each with one change that breaks a rule.
+//! The lint reports it, and the chip has the rule's effect.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use rknpu_regcmd::{
 use super::board::{self, Outcome, PROGRAM, Zeros};
 use super::product;
 
-/// A program with changes.
+/// A changed program, and the rule that it breaks.
 #[derive(Clone)]
 struct Case {
     rule: &'static str,
@@ -51,7 +51,7 @@ impl Case {
         self
     }
 
-    /// With another value in every write of the register.
+    /// Changes the value in every write of the register.
     fn set(self, offset: u16, value: u32) -> Self {
         self.edit(|words| {
             words.change(offset, value);
@@ -64,7 +64,7 @@ impl Case {
         })
     }
 
-    /// With a word put in front.
+    /// Puts a word in front.
     fn first(mut self, word: Word) -> Self {
         self.words.insert(0, word);
         self
@@ -76,7 +76,7 @@ impl Case {
         self
     }
 
-    /// The chip, of which more is known, does not show what the row says.
+    /// Expects no effect on the chip, whose state is known.
     fn lint_only(mut self) -> Self {
         self.lint_only = true;
         self
@@ -92,8 +92,8 @@ impl Case {
         findings.iter().map(|finding| finding.rule).collect()
     }
 
-    /// Kicks the tasks off one by one, as one job, on a core that holds what was
-    /// there before. What comes of the last one, and whether it wrote.
+    /// Kicks the tasks one by one, as one job, on a core with the registers of
+    /// `context.before`. Returns the last result, and whether the task wrote.
     fn run(&self, level: Level) -> Option<(Outcome, bool)> {
         let mut core = Core::new(&product::at(level));
         let mut memory = Zeros::new(&self.words);
@@ -112,14 +112,14 @@ impl Case {
         all.last()
     }
 
-    /// What is wrong with how the chip takes the program.
+    /// How the chip's behaviour differs from the expected one.
     fn misses(&self, rule: &Rule) -> Option<String> {
         let effect = rule.effect?;
         let (outcome, wrote) = self.run(Level::Faithful)?;
         let mut found = outcome.diagnosis.iter();
         let told = found.any(|found| found.trap == rule.id && found.effect == effect);
         let ends = outcome.completed() == (effect != Effect::Hang);
-        // The first groups are there when the last one hangs.
+        // These write the first groups before the last one hangs.
         let late = ["H08-partial-group", "H08-transposed-group"].contains(&rule.id);
         let silent = !wrote || late || effect != Effect::Hang;
         let refused = effect == Effect::Note || !self.run(Level::Strict)?.0.completed();
@@ -146,7 +146,7 @@ fn form_a(rule: &'static str) -> Case {
     Case::new(rule, int8().program(false))
 }
 
-/// A product whose trailer links to `address`.
+/// A matmul whose trailer links to `address`.
 fn linked(rule: &'static str, address: u32) -> Case {
     let mut case = form_a(rule);
     let link = case.words.len() - 4;
@@ -154,7 +154,7 @@ fn linked(rule: &'static str, address: u32) -> Case {
     case
 }
 
-/// A product that links to another program.
+/// A matmul that links to another program.
 fn chain(rule: &'static str, second: Case) -> Case {
     let mut case = linked(rule, 0x1000);
     case.words.extend(second.words);
@@ -169,7 +169,7 @@ fn reusing((data, weight): (u32, u32)) -> ConvProgram {
     }
 }
 
-/// A product that reuses what `before` left.
+/// A matmul that reuses what `before` left in CBUF.
 fn reuse_after(reuse: (u32, u32), before: ConvProgram) -> Case {
     let mut words = before.program(false);
     words.extend(reusing(reuse).program(false));
@@ -291,7 +291,7 @@ fn registers() -> Vec<Case> {
         form_a("T14-stale-decompression")
             .without(0x1100)
             .before(Before::Known(compressed)),
-        // The chip's own are 0.
+        // The chip's registers are 0.
         form_a("T14-stale-decompression")
             .without(0x1100)
             .lint_only(),
@@ -318,7 +318,7 @@ fn convolution() -> Vec<Case> {
         data_banks,
         ..int8()
     };
-    // Clamped strides of one row, and the integer formula for six.
+    // A matmul of `m` rows with a given surface stride.
     let rows = |m: u32, surf_stride: i32| ConvProgram {
         surf_stride,
         ..product(FP16_FP32, m, 128, 32)
@@ -496,7 +496,7 @@ fn pooling() -> Vec<Case> {
     ]
 }
 
-/// Rules whose effect takes a chain, values, another core, or the other side of a
+/// Rules whose effect needs a chain, values, another core, or the other side of a
 /// contested fact: `chains.rs`, `contested.rs`, `robust.rs` and `traps*.rs` have
 /// programs for them.
 const ELSEWHERE: [&str; 17] = [
@@ -551,7 +551,7 @@ fn every_rule_is_told_and_has_its_effect() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Surfaces below each other are as good as above.
+/// Surfaces may lie in descending order.
 #[test]
 fn surfaces_may_go_downwards() {
     let down = form_a("T22-surface-pitch").set(0x1080, 0x0fff_ffbc);
@@ -559,15 +559,15 @@ fn surfaces_may_go_downwards() {
     down.run(Level::Strict).unwrap().0.assert_clean();
 }
 
-/// DATAIN_CHANNEL says what is multiplied, not DMA_CHANNEL; ARGB_IN below 8 packs
-/// no pixels; the groups of the writer are those of the DPU's mode, not of DW_EN.
+/// DATAIN_CHANNEL sets the multiplied channels, not DMA_CHANNEL; ARGB_IN below 8
+/// packs no pixels; the DPU's mode sets the groups of the writer, not DW_EN.
 #[test]
 fn registers_that_decide() {
     let fetched = form_a("T32-channels-not-padded").set(0x1088, 60);
     assert!(!fetched.rules().contains(fetched.rule));
     let unpacked = form_a("T20-entries").set(0x100c, 1 << 12).set(0x1044, 0);
     assert!(unpacked.rules().contains(unpacked.rule));
-    // 64 channels would be a whole group of a depthwise task, 32 are of this.
+    // A whole group has 64 channels in a depthwise task, 32 in this one.
     let direct = form_a("T33-size-e-small").set(0x3010, 2);
     assert!(!direct.rules().contains(direct.rule));
     assert!(direct.rules().contains("conv-mode"));
@@ -589,7 +589,7 @@ fn the_list_of_traps_has_every_rule() {
     }
 }
 
-/// Values that an earlier task of the same program left count, too.
+/// Values of an earlier task of the same program count too.
 #[test]
 fn a_task_that_relies_on_the_one_before_is_found() {
     let mut words = fp16().program(false);
@@ -621,8 +621,8 @@ fn a_flying_task_runs_without_pointers() {
     assert!(case.run(Level::Strict).unwrap().0.completed());
 }
 
-/// What a chain asks for is not asked of tasks that are kicked one by one, nor
-/// of its first task.
+/// Rules of chains apply neither to tasks that are kicked one by one, nor to
+/// the first task of a chain.
 #[test]
 fn tasks_of_a_chain_are_told_from_others() {
     let found = |case: &Case| -> Vec<(usize, &str)> {
@@ -644,7 +644,7 @@ fn tasks_of_a_chain_are_told_from_others() {
             (1, "T08-core-pointer-in-chain"),
         ]
     );
-    // A pointer of its own is none to miss.
+    // A task that writes its pointers breaks no rule.
     let own = form_a("")
         .first(write(0x3004, 0xe))
         .first(write(0x1004, 0xe));
@@ -655,7 +655,7 @@ fn tasks_of_a_chain_are_told_from_others() {
     addition.words[link] = write(0x0010, 0x1000);
     addition.words.extend(int8().program(false));
     assert_eq!(found(&addition), []);
-    // After the end of a chain there is none.
+    // A task after the end of a chain is not part of it.
     let mut behind = chain("", form_a(""));
     behind.words.extend(int8().program(false));
     assert!(found(&behind).iter().all(|(task, _)| *task < 2));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operands in the NPU's layouts, element by element from the formulas, and
-//! the arithmetic to compare with.
+//! Operands in the NPU's layouts, element by element from the formulas, and the
+//! expected results.
 
 use families::matmul::ProductTypes;
 use half::{bf16, f16};
@@ -27,7 +27,7 @@ impl Numbers {
         low + (self.next() >> 11) as i64 % (high - low + 1)
     }
 
-    /// Multiples of 2^-`fraction` that lie in `low..=high` of them.
+    /// Numbers `i * 2^-fraction`, with `i` in `low..=high`.
     pub(crate) fn fractions(
         &mut self,
         len: usize,
@@ -46,7 +46,7 @@ impl Numbers {
         values.into_iter().map(f16::from_f32).collect()
     }
 
-    /// Values that operands of a product hold exactly.
+    /// Values that the operands of a matmul hold exactly.
     pub(crate) fn values(&mut self, ty: ProductTypes, len: usize) -> Vec<f64> {
         let (low, high, fraction) = match operand(ty) {
             Precision::Fp16 => (-1024, 1023, 9),
@@ -61,13 +61,13 @@ impl Numbers {
     }
 }
 
-/// fp16 in memory.
+/// Encodes values as fp16.
 pub(crate) fn halves(values: &[f32]) -> Vec<u8> {
     let bytes = values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes());
     bytes.collect()
 }
 
-/// An element of fp16 in memory, and of 32-bit integers.
+/// An element of fp16 in memory.
 pub(crate) fn half_at(bytes: &[u8], index: usize) -> f32 {
     f16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]).to_f32()
 }
@@ -76,7 +76,6 @@ pub(crate) fn word_at(bytes: &[u8], index: usize) -> i32 {
     i32::from_le_bytes(bytes[4 * index..][..4].try_into().unwrap())
 }
 
-/// Type of the operands.
 fn operand(ty: ProductTypes) -> Precision {
     Precision::from_code(ty.codes.0)
 }
@@ -101,8 +100,8 @@ pub(crate) fn per_atom(ty: ProductTypes) -> usize {
     128 / ty.bits as usize
 }
 
-/// Element index of channel `c` of a pixel in a cube of so many pixels, of atoms
-/// of `per_atom` elements.
+/// Element index of channel `c` of a pixel in a cube of `pixels` pixels, with
+/// atoms of `per_atom` elements.
 pub(crate) fn cube_index(per_atom: usize, pixels: usize, pixel: usize, c: usize) -> usize {
     (c / per_atom * pixels + pixel) * per_atom + c % per_atom
 }
@@ -155,7 +154,7 @@ pub(crate) fn check(
     (sum, magnitude): (f64, f64),
     place: &str,
 ) {
-    // Floats may add in any order.
+    // Floats may be added in any order.
     let close = |got: f64, rounding: f64| {
         let bound = magnitude * (-20f64).exp2() + rounding;
         assert!((got - sum).abs() <= bound, "{place}: {got} for {sum}");

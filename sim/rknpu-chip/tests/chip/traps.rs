@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What silicon punishes: the symptoms of traps, where rules.rs has only that
-//! they are told, and traps that one program by itself does not show.
+//! The symptoms of traps, and traps that one program alone does not show.
+//! rules.rs checks only that traps are reported.
 
 use families::matmul::{FP16_FP32, INT4_INT16, INT8_INT32, INT16_INT32};
 use families::{CONV, Words, amounts};
@@ -21,8 +21,8 @@ fn t05_the_words_that_are_fetched_are_the_program() {
     let outcome = product.board.kick(0, at, words.len() - 4, 1);
     assert_trap(&outcome, "T05-no-enable-word", Effect::Hang);
 
-    // A missing marker is no trap, and an unknown word is ignored: the target of
-    // the CNA with an offset of the DPU.
+    // A missing marker is no trap. An unknown word is ignored: a target of the
+    // CNA with an offset of the DPU.
     let mut words = product.conv.words().0;
     let unknown = Word::new(Block::Cna.target(), dpu::DstBaseAddr::OFFSET, 0);
     let enable = Word::enable(EnableMask::from_bits_retain(CONV));
@@ -43,8 +43,8 @@ fn t06_a_program_at_an_address_that_is_no_multiple_of_16() {
         assert_trap(&outcome, trap, Effect::Hang);
         assert!(product.is_untouched());
 
-        // The same in the link of a chain: the first task still runs. Where
-        // one task is asked for, nobody follows the link.
+        // The same in the link of a chain: the first task still runs. With one
+        // task, nothing follows the link.
         let link = (at | 1 << bit, amounts(&words));
         let first = product.conv.words().finish_linked(Some(link), CONV);
         let at = product.board.place_program(&first);
@@ -55,8 +55,8 @@ fn t06_a_program_at_an_address_that_is_no_multiple_of_16() {
     }
 }
 
-/// What was measured of tasks that write addresses only (E-delta-in-group): `F` is
-/// a whole task, `S` one of half the channels, `D` one of addresses.
+/// Measurements of tasks that write only addresses (E-delta-in-group): `F` is a
+/// whole task, `S` one of half the channels, `D` one of addresses.
 #[test]
 fn t07_a_program_of_changed_registers_runs_with_those_of_its_group() {
     const ONE_GROUP: u32 = 0x30;
@@ -106,8 +106,8 @@ fn t07_a_program_of_changed_registers_runs_with_those_of_its_group() {
     }
 }
 
-/// The kernel's 0xE has the core's number on top. A program that writes another
-/// one hangs, which was measured with 0x30 (E-core-number).
+/// The kernel's 0xE has the core's number in its top bits. A program that
+/// writes another one hangs, as measured with 0x30 (E-core-number).
 #[test]
 fn another_cores_number_in_s_pointer_hangs() {
     for (core, pointer, right) in [
@@ -151,7 +151,7 @@ fn t12_a_core_that_hung_is_wedged_until_its_reset() {
     product.board.run(&good).assert_clean();
 }
 
-/// Registers that an earlier program left act, and are named.
+/// Registers of an earlier program act, and the diagnosis names them.
 #[test]
 fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
     let mut product = small();
@@ -161,7 +161,7 @@ fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
     let plain = product.out();
     type Change = fn(&mut Words);
     let cases: [(Change, Change, &str, (&str, u32)); 3] = [
-        // Raw weights are no stream, but decode to something.
+        // Raw weights are not a valid stream, but decode to some values.
         (
             |words| {
                 words.patch::<cna::DcompCtrl>(1);
@@ -184,8 +184,8 @@ fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
             "T07-stale-registers",
             ("BS_OW_OP", 5),
         ),
-        // The first program leaves a scale in BN; the second switches BN on and
-        // does not say by how much.
+        // The first program leaves a scale in BN; the second switches BN on
+        // without writing the scale.
         (
             |words| {
                 words.patch::<dpu::BnMulCfg>(3 << 16);
@@ -216,7 +216,7 @@ fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
         }
         assert_eq!(product.out(), plain);
     }
-    // A register that no stage uses may hold what it likes.
+    // A register that no stage uses may hold any value.
     for _ in 0..2 {
         let leave = product.run_with(|words| {
             words.patch::<dpu::BnMulCfg>(3 << 16);
@@ -231,8 +231,8 @@ fn t07_t14_t49_t51_registers_of_an_earlier_program_count() {
 
 #[test]
 fn t20_lines_that_do_not_fit_read_as_weights() {
-    // The measured cases: M = 144, K = 32 * 7, 21, 35 with the bank count of
-    // M * K bytes are wrong in the last rows, one bank more is right.
+    // The measured cases: M = 144, K = 32 * 7, 21, 35. With banks for only
+    // M * K bytes, the last rows are wrong; with one bank more, all are right.
     const M: usize = 144;
     for k in [7 * 32, 21 * 32, 35 * 32] {
         let size = (M, k, 32);
@@ -269,7 +269,7 @@ fn t26a_what_no_known_program_does_is_told_and_right() {
         let mut product = Product::new(FP16_FP32, (4, k, n), Level::Strict);
         product.conv.data_banks = 12 - weight_banks;
         let outcome = product.run();
-        // Nobody knows that it fails.
+        // No source shows a failure.
         match trap {
             Some(trap) => assert_trap(&outcome, trap, Effect::Note),
             None => outcome.assert_clean(),
@@ -286,7 +286,7 @@ fn t29_reuse_ends_with_the_job() {
     product.run().assert_clean();
     product.board.memory.attachment += 1;
     assert_trap(&product.run(), "T29-stale-cbuf", Effect::Garbage);
-    // Nobody ran in between: by luck the data is still there.
+    // No task ran in between, so the data is still there.
     product.verify();
 }
 
@@ -299,7 +299,7 @@ fn t30_values_that_their_fields_cut() {
     });
     assert_trap(&outcome, "T30-field-overflow", Effect::Note);
     product.verify();
-    // A negative stride with its sign in all 32 bits is none.
+    // A negative stride with its sign in all 32 bits does not overflow.
     let mut one = Product::new(INT8_INT32, (1, 64, 32), Level::Strict);
     let outcome = one.run_with(|words| {
         words.patch::<cna::DmaCon2>(-3i32 as u32);
@@ -384,8 +384,8 @@ fn t38_int4_sums_saturate() {
     );
 }
 
-/// A transposed int16 product of M x K x N, with SIZE_E: what its sums are and, by
-/// row and channel, which 16 bits were written, or `None`.
+/// Runs a transposed int16 matmul of M x K x N, with SIZE_E. Returns, by row and
+/// channel, the sum and the 16 bits that were written, or `None`.
 fn transposed((m, k, n): Size, size_e: u32, level: Level) -> (Outcome, Vec<(i32, Option<u16>)>) {
     const TP: u32 = 1 << 27;
     let bytes = 4 * 16 * m * 2;
@@ -409,8 +409,8 @@ fn transposed((m, k, n): Size, size_e: u32, level: Level) -> (Outcome, Vec<(i32,
     (outcome, elements)
 }
 
-/// What was measured (E-transposed-cut, E-transposed-hang, E-transposed-size): the
-/// low 16 bits of sums, a hang behind the last write of 16 channels, and half of
+/// The measurements (E-transposed-cut, E-transposed-hang, E-transposed-size): the
+/// low 16 bits of sums, a hang after the last write of 16 channels, and half of
 /// the channels with SIZE_E 3.
 #[test]
 fn t41_the_transposing_writer_cuts_its_results() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Traps of what DPU and PPU read: symptom and diagnosis.
+//! Traps of operands that DPU and PPU read: symptom and diagnosis.
 
 use families::conv::Rdma;
 use families::flying::Flying;
@@ -63,7 +63,7 @@ fn t42_to_t47_operands_behind_core() {
     assert_trap(&outcome, "T45-operand-as-bytes", Effect::Garbage);
     assert_ne!(bytes, accumulation(12, 12, ADD, MODE).1);
 
-    // With OP_CVT_BYPASS the operand is ignored: the bare product.
+    // With OP_CVT_BYPASS the operand is ignored: the plain matmul.
     let (outcome, ignored) = accumulation(12, 12, ADD | 0x100, MODE);
     assert_trap(&outcome, "T47-operand-ignored", Effect::Garbage);
     assert_eq!(ignored, Product::right(FP16_FP16, (12, 64, 48)));

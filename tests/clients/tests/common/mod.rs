@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What several of the tests do with clients, and servers that they play.
+//! Helpers of several tests: for clients, and for servers that a test emulates.
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -19,12 +19,12 @@ use serde_json::Value;
 /// What the clients share: the driver's structures, programs, references.
 pub(crate) const SHARED: [&str; 4] = ["c/npu.c", "c/rocket.c", "-lm", "-pthread"];
 
-/// Runs a client to its end; what `npu-probe run` reports of it.
+/// Runs a client to its end. Returns the report of `npu-probe run`.
 pub(crate) fn report(client: &Client, options: &[&str]) -> Value {
     let output = client.pass(&[&["--json"], options].concat(), &[]);
     assert_eq!(output.stdout, b"ok\n", "{}", text(&output));
-    // Before it the dynamic linker may complain of the library, to programs of
-    // another processor that an emulated client starts.
+    // The dynamic linker may complain of the library before the report, to
+    // programs of another processor that an emulated client starts.
     let all = String::from_utf8_lossy(&output.stderr);
     let start = all.find("{\n").unwrap_or(0);
     serde_json::from_str(&all[start..]).unwrap()
@@ -35,7 +35,7 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 
-/// Every job ran to its end, and nothing was wrong with any.
+/// Checks that every job completed without a trap.
 #[track_caller]
 pub(crate) fn all_ran(report: &Value, opens: u64, jobs: u64) {
     assert_eq!(report["opens"], opens, "{report:#}");
@@ -44,12 +44,12 @@ pub(crate) fn all_ran(report: &Value, opens: u64, jobs: u64) {
     assert_eq!(report["traps"], serde_json::json!({}), "{report:#}");
 }
 
-/// What a file holds.
+/// The JSON in a file.
 pub(crate) fn json_of(file: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// What a command says of a capture, and its exit code.
+/// Runs a command on a capture. Returns its exit code and output.
 pub(crate) fn json(arguments: &[&str], file: &Path) -> (i32, Value) {
     let output = probe(arguments).arg("--json").arg(file).output().unwrap();
     let value = serde_json::from_slice(&output.stdout);
@@ -57,7 +57,7 @@ pub(crate) fn json(arguments: &[&str], file: &Path) -> (i32, Value) {
     (output.status.code().unwrap(), value)
 }
 
-/// A capture replays as it was recorded; its jobs.
+/// Checks that a capture replays as it was recorded. Returns its jobs.
 #[track_caller]
 pub(crate) fn replayed(file: &Path) -> Vec<Value> {
     let (code, seen) = json(&["replay"], file);
@@ -73,7 +73,7 @@ pub(crate) fn programs(job: &str, file: &Path) -> Value {
     seen["jobs"][0]["programs"].clone()
 }
 
-/// A socket that listens by the server's name.
+/// A socket that listens under the server's name.
 pub(crate) fn listen(address: &Address, backlog: i32) -> OwnedFd {
     let socket = npu_wire::new_socket(SocketFlags::CLOEXEC).unwrap();
     rustix::net::bind(&socket, &address.socket().unwrap()).unwrap();
