@@ -24,7 +24,7 @@ pub(super) struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// For errors: quoted, and not longer than a line.
+    /// The token for an error: quoted, and shortened if it is long.
     fn quoted(&self) -> String {
         let mut shown: String = self.text.chars().take(EXCERPT_CHARS).collect();
         if shown.len() < self.text.len() {
@@ -33,7 +33,7 @@ impl Token<'_> {
         format!("`{}`", shown.escape_debug())
     }
 
-    /// Whether this is a number: they begin with a digit.
+    /// Whether this is a number, which begins with a digit.
     pub(super) fn is_number(&self) -> bool {
         self.text.starts_with(|c: char| c.is_ascii_digit())
     }
@@ -50,12 +50,12 @@ impl Token<'_> {
             || self.text.len() == WORD_DIGITS && self.text.bytes().all(|b| b.is_ascii_hexdigit())
     }
 
-    /// Whether this is a decimal number, which lines may begin with.
+    /// Whether this is a decimal number, with which a line may begin.
     pub(super) fn is_index(&self) -> bool {
         self.text.bytes().all(|b| b.is_ascii_digit())
     }
 
-    /// The number, decimal or after `0x` hexadecimal, up to `max`.
+    /// The number, up to `max`: decimal, or hexadecimal after `0x`.
     pub(super) fn number(&self, max: u64) -> Result<u64, LineError> {
         let (digits, radix) = match self.text.strip_prefix("0x") {
             Some(digits) => (digits, 16),
@@ -85,12 +85,12 @@ impl Token<'_> {
             })
     }
 
-    /// That something else should be here.
+    /// The error that something else is expected here.
     pub(super) fn expected(&self, expected: &str) -> LineError {
         self.wrong(format!("expected {expected}, found {}", self.quoted()))
     }
 
-    /// That it makes no sense here.
+    /// An error at this token.
     pub(super) fn wrong(&self, problem: impl Into<String>) -> LineError {
         (self.column, problem.into())
     }
@@ -112,7 +112,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The next token, which stays there.
+    /// The next token, without taking it.
     pub(super) fn peek(&self) -> Option<Token<'a>> {
         let mut rest = *self;
         rest.next()
@@ -137,7 +137,7 @@ impl<'a> Tokens<'a> {
         Err(token.expected(&expected))
     }
 
-    /// The next token, which must exist.
+    /// Takes the next token, which must exist.
     pub(super) fn some(&mut self, expected: &str) -> Result<Token<'a>, LineError> {
         let end = |column| {
             (
@@ -158,7 +158,7 @@ impl<'a> Tokens<'a> {
         Ok(self.number(u32::MAX.into())? as u32)
     }
 
-    /// Takes so many bytes, whole characters.
+    /// Takes `bytes` bytes, which are whole characters.
     fn cut(&mut self, bytes: usize) -> &'a str {
         let (text, rest) = self.rest.split_at(bytes);
         self.column += text.chars().count();
