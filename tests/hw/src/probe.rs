@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::raw::File;
 
-/// Bytes of the largest structure of a dma-buf's or a sync_file's requests.
+/// Bytes of the largest structure of the requests of dma-bufs and sync_files.
 const LARGEST: usize = size_of::<sys::SyncFileInfo>();
 
 /// SET_NAME with an address of 32 bits.
@@ -43,7 +43,7 @@ impl File {
 }
 
 /// Whether a dma-buf can be read and written at once, by poll. The model's
-/// descriptors do not know it by themselves.
+/// descriptors do not support poll, so the model answers.
 pub(crate) fn readiness(dma_buf: &OwnedFd) -> Result<[bool; 2], Errno> {
     let both = PollFlags::IN | PollFlags::OUT;
     let ready = match SharedFile::of(dma_buf.as_raw_fd())? {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! dma-bufs: how long they keep their objects, and what their descriptors say.
+//! dma-bufs: how long they keep their objects, and what their descriptors report.
 
 use std::os::fd::AsFd;
 

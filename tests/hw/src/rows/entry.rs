@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the DRM core does before the driver is asked.
+//! Calls that the DRM core handles before the driver.
 
 use rocket_uapi::Errno;
 
