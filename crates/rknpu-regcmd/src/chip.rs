@@ -21,23 +21,22 @@ pub struct ChipProfile {
     pub cbuf_banks: u32,
     /// Bytes of a CBUF bank.
     pub cbuf_bank_bytes: u32,
-    /// Minimum number of banks for the weights (E-one-weight-bank).
+    /// Minimum banks for the weights (E-one-weight-bank).
     pub weight_banks_min: u32,
-    /// Number of kernels that must fit the weight banks at the same time
-    /// (E-weight-room-block). For int4 it is a kernel group, which is larger. For
-    /// tf32 one kernel group was enough (E-weight-room-group).
+    /// Kernels that must fit the weight banks at the same time (E-weight-room-block);
+    /// a kernel group if that is larger (int4). For tf32 one kernel group was enough
+    /// (E-weight-room-group).
     pub resident_kernels: u32,
     /// Maximum bytes of one kernel: one bank (E-kernel-bytes).
     pub kernel_bytes_max: u32,
-    /// Number of lines that the feature fetch takes at a time.
+    /// Lines that the feature fetch takes at a time.
     pub line_group: u32,
-    /// Maximum number of lines that FEATURE_GRAINS holds (10 bits).
+    /// Maximum lines of FEATURE_GRAINS (10 bits).
     pub grains_max: u32,
-    /// Maximum number of input channels of a task: DATAIN_CHANNEL_REAL holds the
-    /// number less one in 14 bits.
+    /// Maximum input channels of a task: DATAIN_CHANNEL_REAL holds the number less
+    /// one in 14 bits.
     pub input_channels_max: u32,
-    /// Maximum number of output channels of a task: the DPU counts them, less one, in
-    /// 13 bits.
+    /// Maximum output channels of a task: the DPU counts them, less one, in 13 bits.
     pub output_channels_max: u32,
 }
 

@@ -26,8 +26,8 @@ pub fn disassemble(words: &[Word]) -> String {
     text
 }
 
-/// One line for each word, with its meaning only. Use it for text to edit by hand: no
-/// line repeats the bits of its word, which would have to agree.
+/// One line for each word, with its meaning only: text to edit by hand, in which
+/// nothing repeats the bits of the word.
 ///
 /// ```
 /// use rknpu_regcmd::{Word, statements};

@@ -31,7 +31,7 @@ impl FieldInfo {
         (self.msb - self.lsb + 1) as u32
     }
 
-    /// The largest unsigned value of the field: all its bits set, from bit 0 up.
+    /// All bits of the field set, from bit 0 up.
     #[must_use]
     pub const fn max(&self) -> u32 {
         u32::MAX >> (32 - self.width())
@@ -93,7 +93,7 @@ impl FieldInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{value} does not fit the register field {field}, which holds {min} to {max}")]
 pub struct FieldRangeError {
-    /// Name of the field, without its register.
+    /// Name of the field.
     pub field: &'static str,
     /// The value that was to be written.
     pub value: i64,
@@ -144,15 +144,15 @@ impl RegisterInfo {
         self.block != Block::Pc && self.offset & 0xfff == S_POINTER
     }
 
-    /// Whether this register is a parameter of a task: programs write it, and it is
-    /// no S_POINTER. A complete program writes all of them.
+    /// Whether this is a parameter of a task: programs write it, and it is no
+    /// S_POINTER. A complete program writes all of them.
     #[must_use]
     pub(crate) fn is_operand(&self) -> bool {
         self.block != Block::Pc && self.access == RegisterAccess::Program && !self.is_pointer()
     }
 
     /// The bits of `value` that belong to no field, which the hardware drops. The
-    /// sign extension of a negative number in a narrower field does not count.
+    /// sign of a negative number in a narrower field does not count.
     #[must_use]
     fn lost_bits(&self, value: u32) -> u32 {
         let lost = value & !self.declared_bits();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Linking: fills in addresses and proves that the program stays within its buffers.
 //!
-//! The proof needs more than ranges: the hardware must use exactly these register
-//! values. So the program must write every register that determines where it reads or
-//! writes, else the value of an earlier program would apply. It must write these
-//! registers into the register group that runs. It must not set a bit that no source
+//! The proof needs more than ranges: the hardware must use exactly these values. So
+//! the program must write every register that determines where it reads or writes,
+//! into the register group that runs, and must not set a bit that no source
 //! describes.
 
 use alloc::vec::Vec;
@@ -86,11 +85,10 @@ pub enum LinkError {
         register: &'static str,
     },
     /// A block's S_POINTER is missing, late, or not 0xE, or the program writes that
-    /// of CNA or CORE. The block may then run with other values than those written.
+    /// of CNA or CORE. The block may then run with other values.
     #[error("{0}: S_POINTER must be written first, and as 0xe")]
     RegisterGroup(Block),
-    /// The program does not write a register that determines addresses, so the value
-    /// of an earlier program would apply.
+    /// The program does not write a register that determines addresses.
     #[error("{block} {register} decides what is touched, and the program does not write it")]
     Unwritten {
         /// The block.
@@ -110,7 +108,7 @@ pub enum LinkError {
 }
 
 impl Program {
-    /// Fills in addresses and proves that the program touches only the bound buffers.
+    /// Fills in addresses and proves that the program touches only these buffers.
     ///
     /// # Errors
     /// [`LinkError`]: why the program cannot be linked.
@@ -157,8 +155,8 @@ impl LinkedProgram {
     }
 
     /// Address of the last 16-byte atom of the output, which a program that ran to
-    /// its end has written. `None` if it writes nothing to memory, or if the last
-    /// atom is in doubt.
+    /// its end has written. `None` if nothing is written to memory, or the atom is in
+    /// doubt.
     #[must_use]
     pub fn last_written_atom(&self) -> Option<Iova> {
         self.last_written

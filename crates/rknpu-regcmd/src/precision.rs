@@ -154,7 +154,7 @@ impl Precision {
     }
 
     /// Whether known programs show how many output channels CORE hands to the DPU at
-    /// a time. The input type is named as the DPU names it (inferred: E-writer).
+    /// a time, for this input type of the DPU (inferred: E-writer).
     pub(crate) const fn leaves_in_groups(self, depthwise: bool) -> bool {
         match self {
             Self::Int32 | Self::Tf32 => false,

@@ -46,8 +46,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Maximum number of words of a program. REGISTER_AMOUNTS holds the number of
-    /// pairs of words, less one, in 16 bits (Linux `rocket_job.c`).
+    /// Maximum words of a program. REGISTER_AMOUNTS holds the number of pairs of
+    /// words, less one, in 16 bits (Linux `rocket_job.c`).
     pub const WORDS_MAX: usize = 2 << 16;
 
     /// The program of `words`. `relocations` names the words whose values are
@@ -119,7 +119,7 @@ impl RegisterSet {
     /// The program that runs the blocks of `enable` with these registers.
     ///
     /// It writes every register of these blocks that programs write, in the order of
-    /// their offsets. A register that a program leaves out would keep the value of an
+    /// their offsets: a register that it leaves out would keep the value of an
     /// earlier program, of any process. S_POINTER comes first, except that of CNA and
     /// CORE, which the kernel writes.
     #[must_use]

@@ -6,8 +6,8 @@ use alloc::boxed::Box;
 use crate::field::Register;
 use crate::word::Block;
 
-/// Number of registers in the used part of a block's page, which ends below 0x200
-/// (the last register of CNA is at 0x1184).
+/// Registers in the used part of a block's page, which ends below 0x200 (the last
+/// register of CNA is at 0x1184).
 const REGISTERS_PER_PAGE: usize = 0x200 / 4;
 
 /// The register values of one core, with one register group for each block. Registers

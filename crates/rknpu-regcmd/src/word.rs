@@ -37,8 +37,8 @@ impl fmt::Display for Iova {
     }
 }
 
-/// A block of an NPU core whose registers programs write. It has one page of the
-/// core's register window.
+/// A block of an NPU core whose registers programs write: one page of its register
+/// window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Block {
     /// Program controller.
@@ -156,7 +156,7 @@ pub struct Word(u64);
 impl Word {
     /// Does nothing. It also fills the place of an absent link in a trailer.
     pub const NOP: Self = Self(0);
-    /// The marker, which stands directly before the enable word (E-marker).
+    /// The marker, directly before the enable word (E-marker).
     pub const MARKER: Self = Self::new(TARGET_MARKER, 0, 0);
 
     /// The word of `target`, `offset` and `value`.

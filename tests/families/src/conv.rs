@@ -203,7 +203,7 @@ impl ConvProgram {
             | self.data_banks
     }
 
-    /// The words without the trailer.
+    /// The words without trailer.
     #[must_use]
     pub fn words(&self) -> Words {
         self.body(self.rdma.is_some())
@@ -215,7 +215,6 @@ impl ConvProgram {
         self.program(self.rdma.is_some())
     }
 
-    /// The whole program, with or without DPU_RDMA.
     #[must_use]
     pub fn program(&self, with_rdma: bool) -> Vec<Word> {
         let enable = if with_rdma { CONV_RDMA } else { CONV };

@@ -19,7 +19,6 @@ pub mod pooling;
 
 use rknpu_regcmd::{Block, EnableMask, Register, Word};
 
-/// A program of a family.
 pub struct Sample {
     /// Family and shape, for messages.
     pub name: String,
@@ -102,7 +101,6 @@ pub fn write(offset: u16, value: u32) -> Word {
     Word::new(block.target(), offset, value)
 }
 
-/// A program under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Words(pub Vec<Word>);
 
@@ -118,7 +116,6 @@ impl Words {
         self
     }
 
-    /// Zeros for the registers from `first` to `last`.
     fn zeros(&mut self, first: u16, last: u16) -> &mut Self {
         let offsets = (first..=last).step_by(4);
         self.0.extend(offsets.map(|offset| write(offset, 0)));

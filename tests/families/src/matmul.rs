@@ -75,7 +75,6 @@ impl ProductTypes {
         elements * self.bits as usize / 8
     }
 
-    /// Bytes of an output element.
     #[must_use]
     pub const fn out_bytes(self) -> usize {
         if matches!(self.codes.2, 4 | 5) { 4 } else { 2 }

@@ -39,7 +39,6 @@ pub const LAYER: MesaLayer = MesaLayer {
     link: None,
 };
 
-/// One small convolution.
 #[must_use]
 pub fn smallest() -> Sample {
     Sample::new("Mesa 1x1 4x4x8", LAYER.program())
@@ -171,8 +170,8 @@ impl MesaLayer {
     }
 
     /// The words of `conv`, which is [`Self::conv`] with changes. They have the
-    /// unpadded numbers of channels. Images of one channel have packed pixels, which
-    /// are converted from uint8 on input.
+    /// unpadded numbers of channels. An image of one channel has packed pixels,
+    /// converted from uint8 on input.
     #[must_use]
     pub fn words(&self, conv: &ConvProgram) -> Words {
         let mut words = prefix(conv);

@@ -21,7 +21,6 @@ pub struct PoolProgram {
     pub dst: u32,
 }
 
-/// Pixels of padding around the input.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Padding {
     pub left: u32,

@@ -41,7 +41,6 @@ impl RowBench {
         })
     }
 
-    /// A page for a job.
     pub(crate) fn page(&mut self) -> Result<sys::CreateBo, NotPassed> {
         let page = self.file.create(PAGE_BYTES as u32).must("CREATE_BO")?;
         self.handles.push(page.handle);
@@ -94,7 +93,6 @@ impl RowBench {
         }
     }
 
-    /// Submits a job.
     pub(crate) fn submit(&self, job: JobArgs) -> RowOutcome {
         SubmitArgs::of(vec![job]).submit(&self.file).must("SUBMIT")
     }

@@ -157,7 +157,6 @@ impl Busy {
         Ok(value)
     }
 
-    /// The fence of the job.
     pub(crate) fn fence(&self) -> Result<SyncFile, NotPassed> {
         Ok(self.pending.fence()?)
     }

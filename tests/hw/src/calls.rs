@@ -31,7 +31,6 @@ impl Calls {
         Ok(calls)
     }
 
-    /// Number of calls that were counted.
     pub(crate) fn count(&self) -> Result<u64, NotPassed> {
         let profile = fs::read_to_string(Path::new(TRACING).join("kprobe_profile"));
         let profile = profile.must("the counts of the probes")?;

@@ -28,7 +28,6 @@ pub(crate) fn expect<T: PartialEq + fmt::Debug>(what: &str, got: T, want: T) -> 
     }
 }
 
-/// Fails unless `condition` holds.
 pub(crate) fn ensure(what: &str, condition: bool) -> RowOutcome {
     if condition {
         Ok(())

@@ -147,7 +147,6 @@ impl File {
         Ok(Some(unsafe { OwnedFd::from_raw_fd(arg.fd.cast_signed()) }))
     }
 
-    /// mmap of a dma-buf.
     pub(crate) fn map_dma_buf(
         &self,
         dma_buf: BorrowedFd<'_>,

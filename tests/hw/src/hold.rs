@@ -42,7 +42,6 @@ fn timeline(device: &Device) -> Result<Option<OwnedFd>, NotPassed> {
     Ok(opened.ok().map(OwnedFd::from))
 }
 
-/// Whether jobs can be held on this device.
 pub(crate) fn is_possible(device: &Device) -> bool {
     matches!(timeline(device), Ok(Some(_)))
 }
@@ -65,12 +64,10 @@ impl Hold {
         }))
     }
 
-    /// The buffer's handle.
     pub(crate) fn handle(&self) -> u32 {
         self.gate.handle().get()
     }
 
-    /// Releases the jobs.
     pub(crate) fn release(&self) -> Result<(), NotPassed> {
         let advanced = self.file.advance_timeline(self.timeline.as_fd(), 1);
         advanced.must("SW_SYNC_IOC_INC")

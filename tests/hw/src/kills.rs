@@ -25,8 +25,8 @@ const MOMENTS: u64 = 40_000;
 const SETTLED: Duration = Duration::from_millis(100);
 /// How long a client waits to be killed between two matmuls.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Time after which the kernel has freed what it frees late: a killed job after 500
-/// ms.
+/// Time after which the kernel has freed all that it frees late: a killed job after
+/// 500 ms.
 const LATE: Duration = Duration::from_millis(700);
 
 /// Options of a client that is killed: its device, and when it dies.

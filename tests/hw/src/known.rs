@@ -9,7 +9,6 @@ const LIST: &str = include_str!("../expected/rows.txt");
 /// Why a row is expected to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownBug {
-    /// Whether it fails always.
     pub(crate) always: bool,
     /// The file in `tests/hw/bugs`, without its ending.
     pub(crate) bug: &'static str,

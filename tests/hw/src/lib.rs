@@ -175,7 +175,7 @@ pub fn run(
     report.end()
 }
 
-/// Runs a row on a separate file, so that its addresses, handles and damage stay its
+/// Runs a row on a separate file, so that its addresses, handles and damage are its
 /// own.
 fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> RowOutcome {
     let context = RowContext {
@@ -190,7 +190,6 @@ fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> RowOutcome {
     outcome
 }
 
-/// The running kernel's release string.
 fn running_kernel() -> String {
     let names = rustix::system::uname();
     names.release().to_string_lossy().into_owned()

@@ -49,7 +49,6 @@ struct Arguments {
     names: Vec<String>,
 }
 
-/// The output cannot be written.
 const NO_OUTPUT: u8 = 4;
 
 fn main() -> ExitCode {

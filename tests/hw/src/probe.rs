@@ -17,7 +17,6 @@ const LARGEST: usize = size_of::<sys::SyncFileInfo>();
 const SET_NAME_A: u32 = sys::DMA_BUF_SET_NAME ^ (8 | 4) << 16;
 
 impl File {
-    /// Any request with NULL as its argument.
     pub(crate) fn null_on(&self, file: BorrowedFd<'_>, request: u32) -> Result<i32, Errno> {
         // SAFETY: nothing can be read or written at NULL.
         unsafe { self.file_ioctl(file, request, None) }

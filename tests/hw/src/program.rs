@@ -101,7 +101,6 @@ impl ProductProgram {
         }
     }
 
-    /// A task that runs it.
     pub(crate) fn task(&self) -> Task {
         Task {
             regcmd: self.bo.dma_address as u32 + PROGRAM,
@@ -118,7 +117,6 @@ impl ProductProgram {
         }
     }
 
-    /// The words of the program.
     pub(crate) fn words(&self) -> &[u64] {
         &self.words
     }
@@ -134,7 +132,6 @@ impl ProductProgram {
         }
     }
 
-    /// Fails unless its result is in its own object.
     pub(crate) fn check_own(&self) -> RowOutcome {
         self.check(&self.map, C, RESULT)
     }

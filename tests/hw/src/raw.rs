@@ -26,7 +26,6 @@ pub(crate) struct File {
     device: Device,
 }
 
-/// The driver's answer to VERSION.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct VersionTexts {
     pub(crate) version: (i32, i32, i32),
@@ -44,7 +43,6 @@ impl File {
         &self.device
     }
 
-    /// A second file of the same device.
     pub(crate) fn reopen(&self) -> Result<Self, NotPassed> {
         Ok(Self::new(&self.device.reopen()?))
     }
@@ -161,7 +159,6 @@ impl File {
         Ok(arg.0)
     }
 
-    /// A name for an object.
     pub(crate) fn flink(&self, handle: u32) -> Result<u32, Errno> {
         let mut arg = GemFlink([handle, 0]);
         self.call(&mut arg)?;
@@ -209,7 +206,6 @@ impl File {
         })
     }
 
-    /// A dma-buf of a buffer object of this file.
     pub(crate) fn export(&self, handle: u32) -> Result<OwnedFd, Errno> {
         self.export_with(handle, sys::DRM_CLOEXEC | sys::DRM_RDWR)
     }
@@ -226,7 +222,6 @@ impl File {
         Ok(unsafe { OwnedFd::from_raw_fd(arg.0.fd) })
     }
 
-    /// The handle of a dma-buf in this file.
     pub(crate) fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<u32, Errno> {
         self.import_number(dma_buf.as_raw_fd())
     }
@@ -265,7 +260,6 @@ impl File {
         Ok(Map(map))
     }
 
-    /// A shared mapping for reading and writing.
     pub(crate) fn map_shared(&self, offset: u64, len: usize) -> Result<Map, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         self.map(offset, len, prot, MapFlags::SHARED)
@@ -277,7 +271,6 @@ impl File {
 pub(crate) struct Map(Box<dyn MappedMemory>);
 
 impl Map {
-    /// A mapping that is readable.
     pub(crate) fn new(map: Box<dyn MappedMemory>) -> Self {
         Self(map)
     }

@@ -33,7 +33,6 @@ pub struct RowCounts {
     pub unexpected: usize,
 }
 
-/// A report that is being written, row by row.
 pub(crate) struct RowReport<'a> {
     out: &'a mut dyn Write,
     format: ReportFormat,
@@ -67,7 +66,6 @@ impl<'a> RowReport<'a> {
         })
     }
 
-    /// Adds a row.
     pub(crate) fn row(
         &mut self,
         row: &Row,

@@ -81,8 +81,8 @@ const WARNS: &str = "it makes the kernel warn, which ends one with panic_on_warn
 /// The danger of rows that make the kernel use freed memory.
 const CORRUPTS: &str = "it corrupts the kernel's memory: reboot afterwards";
 
-/// All rows. Those whose names begin with `bug-` are last, as rows after them on the
-/// same kernel prove little. The most harmful row is the last.
+/// All rows. Those named `bug-...` are last, as rows after them on the same kernel
+/// prove little. The most harmful is the last.
 pub const ROWS: &[Row] = &[
     row(
         "version",

@@ -10,7 +10,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use crate::check::{Must, NotPassed};
 
-/// The signal: one that has no other use here.
+/// A signal that has no other use here.
 const SIGNAL: Signal = Signal::SIGUSR1;
 
 /// Time between two signals, so that many of them fall into the wait.

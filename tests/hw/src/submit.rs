@@ -134,7 +134,7 @@ impl SubmitArgs {
         // SAFETY: SUBMIT only reads the data at its addresses, and each is that of an
         // array here, or invalid. If a count is too large, the kernel can read more
         // of this process, which changes nothing. Programs reach only objects of the
-        // file, to which there are no references, only volatile accesses.
+        // file, which have no references, only volatile accesses.
         let submitted = unsafe { file.ioctl(sys::SUBMIT, Some(arg.as_mut_bytes())) };
         submitted.map(drop)
     }

@@ -15,8 +15,8 @@ use std::process::Command;
 use proptest::test_runner::Config;
 use rustix::process::{Resource, Rlimit};
 
-/// The variable that names the program which runs tests built for the board's
-/// processor on another host.
+/// The variable with the program that runs tests for the board's processor on another
+/// host.
 const RUNNER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER";
 
 /// Whether an emulator of the board's processor (qemu-user) runs this test. It makes

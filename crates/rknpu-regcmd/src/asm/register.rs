@@ -130,7 +130,6 @@ impl Fields {
     }
 }
 
-/// The block of this name.
 pub(super) fn block(token: Token<'_>) -> Result<Block, LineError> {
     let found = Block::ALL
         .into_iter()
@@ -180,8 +179,8 @@ fn register(
     )))
 }
 
-/// Whether `given` may be a misspelt `name`: all characters of `given` but the last
-/// agree, in any case, and `name` is at most two characters longer.
+/// Whether `given` may be a misspelt `name`: it agrees, in any case, up to its last
+/// character, and `name` is at most two characters longer.
 fn is_similar(name: &str, given: &str) -> bool {
     let stem = |text: &str| text.len().saturating_sub(1);
     let shared = name

@@ -12,7 +12,6 @@ use crate::word::{EnableMask, Word};
 const STATEMENT: &str =
     "a register such as CNA.CBUF_CON0, `enable`, `marker`, `nop`, `unknown` or a word";
 
-/// Adds the words of a line to `words`.
 pub(super) fn line(text: &str, words: &mut Vec<Word>) -> Result<(), LineError> {
     let mut tokens = Tokens::new(text);
     // The disassembly numbers its lines; an edited text need not keep the numbers

@@ -17,7 +17,6 @@ const WORD_DIGITS: usize = 16;
 /// gap), or one other character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
-    /// The characters.
     pub(super) text: &'a str,
     /// Number of the first character in the line, from 1.
     pub(super) column: usize,
@@ -38,7 +37,6 @@ impl Token<'_> {
         self.text.starts_with(|c: char| c.is_ascii_digit())
     }
 
-    /// Whether this is a name.
     pub(super) fn is_name(&self) -> bool {
         self.text
             .starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -64,7 +62,6 @@ impl Token<'_> {
         self.radix(digits, radix, max)
     }
 
-    /// The bits of a word.
     pub(super) fn word(&self) -> Result<u64, LineError> {
         let digits = self.text.strip_prefix("0x").unwrap_or(self.text);
         self.radix(digits, 16, u64::MAX)
@@ -85,12 +82,10 @@ impl Token<'_> {
             })
     }
 
-    /// The error that something else is expected here.
     pub(super) fn expected(&self, expected: &str) -> LineError {
         self.wrong(format!("expected {expected}, found {}", self.quoted()))
     }
 
-    /// An error at this token.
     pub(super) fn wrong(&self, problem: impl Into<String>) -> LineError {
         (self.column, problem.into())
     }
@@ -100,7 +95,6 @@ impl Token<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Tokens<'a> {
     rest: &'a str,
-    /// Column of the next character.
     column: usize,
 }
 
@@ -112,13 +106,11 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The next token, without taking it.
     pub(super) fn peek(&self) -> Option<Token<'a>> {
         let mut rest = *self;
         rest.next()
     }
 
-    /// Takes the next token if it is `text`.
     pub(super) fn accept(&mut self, text: &str) -> bool {
         let found = self.peek().is_some_and(|token| token.text == text);
         if found {
@@ -148,12 +140,10 @@ impl<'a> Tokens<'a> {
         self.next().ok_or_else(|| end(self.column))
     }
 
-    /// Takes a number up to `max`.
     pub(super) fn number(&mut self, max: u64) -> Result<u64, LineError> {
         self.some("a number")?.number(max)
     }
 
-    /// Takes the value of a register.
     pub(super) fn value(&mut self) -> Result<u32, LineError> {
         Ok(self.number(u32::MAX.into())? as u32)
     }

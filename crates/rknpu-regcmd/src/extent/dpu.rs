@@ -92,9 +92,9 @@ fn output(reader: &Reader<'_>, enable: EnableMask) -> Result<Option<DpuOutput>, 
     Ok(Some(output))
 }
 
-/// Checks that writer and producer count the same pixels and channels. It is not
-/// known whether the writer stops at the end of its own cube or of the stream. The
-/// shapes may differ, and do in programs that combine layouts.
+/// Checks that writer and producer count the same pixels and channels: whether the
+/// writer stops at the end of its cube or of the stream is not known. The shapes may
+/// differ, and do in programs that combine layouts.
 fn convolution_agrees(
     reader: &Reader<'_>,
     enable: EnableMask,
@@ -119,8 +119,7 @@ fn convolution_agrees(
     Ok(())
 }
 
-/// Checks that programs show how many channels such a convolution hands over at a
-/// time.
+/// Checks that known programs show the group size of such a convolution.
 fn group_is_known(
     reader: &Reader<'_>,
     enable: EnableMask,

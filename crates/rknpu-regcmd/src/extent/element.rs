@@ -41,7 +41,6 @@ impl Written {
             .address(width, height, last / self.group * atoms + atom)
     }
 
-    /// The element at the byte `iova`.
     pub(super) fn element(&self, iova: i64) -> Option<WrittenElement> {
         let Self {
             cube,

@@ -2,10 +2,10 @@
 //! The memory that a task touches, computed from its register values.
 //!
 //! Each DMA engine that runs has one range, from the first to the last byte that it
-//! can reach. Safe execution of programs depends on these ranges, so they may be too
-//! large but never too small. If sources allow two interpretations of a register, the
-//! range covers both; a mode that no source describes is an error. The words of the
-//! program itself are not included.
+//! can reach. Safe execution depends on these ranges, so they may be too large but
+//! never too small. If sources allow two interpretations of a register, the range
+//! covers both; a mode that no source describes is an error. The program's own words
+//! are not included.
 
 mod cna;
 mod dpu;
@@ -38,8 +38,8 @@ pub fn extents(regs: &RegisterFile, enable: EnableMask) -> Result<Vec<Extent>, E
     compute(&Reader::new(regs), enable)
 }
 
-/// Like [`extents`], and returns the first register that was used without having been
-/// written. The value of such a register is that of another program.
+/// Like [`extents`], with the first register that was used without having been
+/// written: its value is that of another program.
 pub(crate) fn extents_and_unwritten(
     regs: &RegisterFile,
     enable: EnableMask,
@@ -52,9 +52,9 @@ pub(crate) fn extents_and_unwritten(
     (extents, reader.unwritten.get())
 }
 
-/// The last atom that a completed task has certainly written: the one at the largest
-/// counters of its writer. `None` if nothing is written to memory, or if the geometry
-/// is in doubt.
+/// The last atom that a completed task has certainly written, at the largest counters
+/// of its writer. `None` if nothing is written to memory, or the geometry is in
+/// doubt.
 pub(crate) fn last_written_atom(regs: &RegisterFile, enable: EnableMask) -> Option<Iova> {
     let pools = enable.contains(EnableMask::PPU);
     let written =
@@ -62,8 +62,8 @@ pub(crate) fn last_written_atom(regs: &RegisterFile, enable: EnableMask) -> Opti
     u32::try_from(written.last_atom()).ok().map(Iova)
 }
 
-/// The output element that a task writes at the byte `iova` when it runs with `regs`.
-/// `None` if it writes no element there, or if the geometry is in doubt.
+/// The output element that a task with `regs` writes at the byte `iova`. `None` if it
+/// writes none there, or the geometry is in doubt.
 #[must_use]
 pub fn written_element(
     regs: &RegisterFile,

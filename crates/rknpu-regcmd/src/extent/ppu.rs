@@ -16,7 +16,6 @@ use crate::word::EnableMask;
 
 /// The only type for which the touched memory is known.
 const TYPE: Precision = Precision::Fp16;
-/// The code of that type in the PPU.
 const FP16: u32 = TYPE.code();
 /// PPU_RDMA DATA_FORMAT.in_precision: 16-bit elements.
 const SIZE_16_BIT: u32 = 2;

@@ -24,7 +24,7 @@ const OPERANDS: [u16; 4] = [
 ];
 
 impl View<'_> {
-    /// Reports registers that the task uses and does not write. `zeroed`: whether
+    /// Reports registers that the task uses but does not write. `zeroed`: whether
     /// registers that no task here wrote hold 0.
     pub(super) fn check_unwritten(&mut self, zeroed: bool) {
         self.check_decompression(zeroed);
@@ -51,7 +51,7 @@ impl View<'_> {
         }
     }
 
-    /// Reports a task that leaves weight decompression as earlier programs set it.
+    /// Reports a task that inherits a mode of weight decompression.
     fn check_decompression(&mut self, zeroed: bool) {
         if !self.runs(EnableMask::CNA) || self.conv.cbuf.weight_reuse {
             return;

@@ -7,7 +7,7 @@
 //! - *Note*: information.
 //!
 //! No program family that is known to work gets an error or a warning; a test checks
-//! that. The rules are the rows of [`rules::TABLE`](crate::rules::TABLE).
+//! that. The rules are in [`rules::TABLE`](crate::rules::TABLE).
 
 mod delta;
 mod reuse;

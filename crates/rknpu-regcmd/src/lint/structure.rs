@@ -137,8 +137,7 @@ impl View<'_> {
         }
     }
 
-    /// Checks that every block that starts gets its data from a block that starts,
-    /// too.
+    /// Checks that every block that starts gets its data from one that starts.
     fn check_blocks(&mut self) {
         let enable = self.task.enable;
         let unknown = enable.bits() & !EnableMask::all().bits();
@@ -157,7 +156,6 @@ impl View<'_> {
         }
     }
 
-    /// The address of the program that the trailer links to.
     fn link(&self) -> Option<u32> {
         let info = pc::BaseAddress::INFO;
         let address = self.task.regs.value(info.offset);

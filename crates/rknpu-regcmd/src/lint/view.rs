@@ -15,7 +15,7 @@ use crate::word::{EnableMask, Word};
 pub struct Finding {
     /// The stable name of the rule that is broken.
     pub rule: &'static str,
-    /// How bad it is to break the rule.
+    /// The severity of the broken rule.
     pub severity: Severity,
     /// Index of the task.
     pub task: usize,
@@ -68,7 +68,6 @@ impl Finding {
 /// A task, its context, and the findings so far.
 pub(super) struct View<'a> {
     pub(super) index: usize,
-    /// The task's own words.
     pub(super) words: &'a [Word],
     pub(super) task: &'a TaskRegisters,
     pub(super) first_in_job: bool,

@@ -118,7 +118,7 @@ pub enum MatmulError {
         m: u32,
         /// Columns of A.
         k: u32,
-        /// Maximum number of rows that was measured.
+        /// Maximum rows that were measured.
         max: u32,
     },
     /// A value does not fit its register. On the known chips the rules above exclude

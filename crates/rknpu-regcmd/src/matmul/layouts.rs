@@ -91,7 +91,6 @@ impl LaidOutTask {
         Ok(split)
     }
 
-    /// How the task divides CBUF.
     pub(super) fn split(
         &self,
         options: &ProgramOptions,
@@ -142,7 +141,6 @@ impl LaidOutTask {
         })
     }
 
-    /// How the features are fetched.
     pub(super) const fn feature_walk(&self) -> FeatureWalk {
         match self.layouts.a {
             // Groups of four lines of one atom. SURF_STRIDE does not count the group:
@@ -196,8 +194,8 @@ pub(super) struct FeatureWalk {
     pub(super) group_line_off: u32,
 }
 
-/// Maximum number of rows of a tile whose A is row-major, as measured (E-row-major,
-/// E-deep-int8-rows). Floats need only the rules of all matmuls.
+/// Maximum rows of a tile whose A is row-major, as measured (E-row-major,
+/// E-deep-int8-rows). For floats the rules of all matmuls are enough.
 #[must_use]
 pub fn row_major_rows(ty: MatmulType, k: u32) -> u32 {
     /// Eight banks.

@@ -142,8 +142,7 @@ fn kernel_bytes(conv: &ConvTask) -> Option<u64> {
     (!conv.depthwise).then(|| counted.max(weights.kernel_bytes.into()))
 }
 
-/// The problem, if `together` kernels, or all if there are fewer, do not fit the
-/// weight banks.
+/// The problem if `together` kernels, or all there are, do not fit the weight banks.
 #[must_use]
 pub fn weights_without_room(conv: &ConvTask, together: usize) -> Found {
     let kernel = kernel_bytes(conv)?;
@@ -154,7 +153,7 @@ pub fn weights_without_room(conv: &ConvTask, together: usize) -> Found {
         .then(|| format!("{together} kernels of {kernel} bytes do not fit {banks} weight banks"))
 }
 
-/// Bytes of a line of the cube that is fetched; `None` for packed pixels.
+/// Bytes of a fetched line; `None` for packed pixels.
 fn line_bytes(conv: &ConvTask) -> Option<usize> {
     let cube = conv.features.cube()?;
     Some(cube.width * cube.surfaces.count * crate::ATOM_BYTES as usize)
@@ -174,7 +173,7 @@ fn lines_without_room(conv: &ConvTask, _: &crate::RegisterFile) -> Found {
     })
 }
 
-/// The lines that are in CBUF before computing starts, and those of a window.
+/// Lines in CBUF before computing starts, and lines of a window.
 struct Grains {
     present: usize,
     /// Lines of a window; `stride` is the distance to the next window.

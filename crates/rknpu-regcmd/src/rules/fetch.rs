@@ -11,13 +11,13 @@ use crate::task::{ConvTask, Cube};
 /// The longest line pitch that was measured to work, atoms. Twice this pitch failed
 /// (E-line-pitch).
 const LINE_PITCH_KNOWN: i64 = 4096;
-/// Numbers of channels with which row-major int8 matrices failed, if they had more
-/// than [`ROW_MAJOR_GAP_ROWS`] rows (E-deep-int8-rows).
+/// Channels of row-major int8 matrices that failed, if they had more than
+/// [`ROW_MAJOR_GAP_ROWS`] rows (E-deep-int8-rows).
 const ROW_MAJOR_GAP: core::ops::Range<usize> = 3073..4096;
 const ROW_MAJOR_GAP_ROWS: usize = 4;
-/// Number of data banks beyond which row-major int8 tiles failed.
+/// Data banks beyond which row-major int8 tiles failed.
 const ROW_MAJOR_BANKS: usize = 8;
-/// Number of channels with which a tf32 matmul timed out (E-deep-tf32).
+/// Channels with which a tf32 matmul timed out (E-deep-tf32).
 const TF32_CHANNELS_FAILED: usize = 5120;
 
 const STRIDES: Shows = shows![cna::ConvCon1, cna::DmaCon1, cna::DmaCon2, cna::FcDataSize0];

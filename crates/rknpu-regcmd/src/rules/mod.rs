@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rules of register programs: one table.
 //!
-//! A row is a rule. It has a check of a task's registers, the effect on silicon, the
+//! A row is a rule: a check of a task's registers, the effect on silicon, the
 //! evidence and the fix. [`lint`](crate::lint()) reports a broken rule before a
-//! program runs, and the software model reproduces the effect. Some rules depend on
-//! data, or on what ran before: the code that knows these checks them, and their rows
-//! have only the text.
+//! program runs, and the software model reproduces the effect. Rules about data, or
+//! about what ran before, are checked where these are known; their rows have only the
+//! text.
 //!
 //! Ids: `T` and a number is a trap of the list in docs/chip.md; `H` is a hang or a
 //! wrong result that is not in that list; `F` is a failure outside the core; others

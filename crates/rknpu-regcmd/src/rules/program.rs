@@ -7,10 +7,9 @@ use crate::regs::{cna, dpu, pc};
 use crate::task::FLYING;
 use crate::word::{Block, EnableMask};
 
-/// The rule that a task of the blocks in `enable` breaks if it starts `block` and its
-/// program does not write the S_POINTER of `block`. Earlier tasks of the same chain
-/// started `chained`. For the first task the kernel writes the S_POINTER of CNA and
-/// CORE.
+/// The rule that a task of the blocks in `enable` breaks if it starts `block` without
+/// writing its S_POINTER. Earlier tasks of the same chain started `chained`. For the
+/// first task the kernel writes that of CNA and CORE.
 #[must_use]
 pub fn without_pointer(block: Block, enable: EnableMask, chained: EnableMask) -> &'static Rule {
     let again = chained.contains(block.enable());
@@ -27,23 +26,23 @@ rules! { pub,
     NO_ENABLE "T05-no-enable-word" ["E-program-end"] [pc::BaseAddress, pc::RegisterAmounts] Error Hang:
         "no enable word is among the words that are fetched: nothing starts, and the core hangs (stated)",
         "end the program with marker and enable word, and count all words";
-    /// A word whose target is unknown or does not match its offset.
+    /// A word whose target is unknown or contradicts its offset.
     UNKNOWN_WORD "T05-unknown-word" ["E-word", "E-noop-target"] [] Error Note:
         "the word has a target that no source describes, or one of another block than its offset; the model ignores it",
         "make target and offset name the same block";
-    /// A block that starts without an S_POINTER write.
+    /// A block that starts without an S_POINTER.
     NO_POINTER "T05-no-pointer" ["E-registers-persist"] [] Error Hang:
         "nothing says which of its two register groups the block runs: the core hangs (inferred)",
         "write 0xe to the block's S_POINTER before its other registers";
-    /// A flying task without S_POINTER writes, which is known to work.
+    /// A flying task without S_POINTER, which is known to work.
     NO_POINTER_FLYING "T05-no-pointer-flying" ["E-lone-pointer"] [] Warning Note:
         "a flying task without S_POINTER runs the register group last written (measured)",
         "write 0xe to the block's S_POINTER before its other registers";
-    /// A block that runs again in a chain without an S_POINTER write.
+    /// A block that runs again in a chain without S_POINTER.
     NO_POINTER_IN_CHAIN "T08-no-pointer-in-chain" ["E-chain-repeats"] [] Error Garbage:
         "in a later task of a chain DPU, DPU_RDMA or PPU without S_POINTER run with the registers of the first, but for the address of the DPU's output (measured; for the PPU inferred)",
         "write 0xe to S_POINTER of every enabled block in each segment";
-    /// CNA or CORE that runs again in a chain without an S_POINTER write.
+    /// CNA or CORE that runs again in a chain without S_POINTER.
     CORE_POINTER_IN_CHAIN "T08-core-pointer-in-chain" ["E-chain-follows", "E-chain-repeats"] [] Note Note, contested ChainPointer:
         "the kernel writes the S_POINTER of CNA and CORE once a kick, for the first task of a chain: measured chains are right so",
         "submit the tasks one by one, as the mainline driver runs them";
@@ -51,7 +50,7 @@ rules! { pub,
     CORE_NUMBER "H07-core-number" ["E-driver-writes", "E-core-number"] [cna::SPointer] Warning Hang:
         "the kernel writes the core's number into the S_POINTER of CNA and CORE; with another number there the core hangs (measured), and a program cannot know its core",
         "leave S_POINTER of CNA and CORE to the kernel";
-    /// A program whose address is not a multiple of 16.
+    /// A program at no multiple of 16.
     PROGRAM_ADDRESS "T06-program-address" ["E-program-alignment"] [pc::BaseAddress] Error Hang:
         "bit 0 of BASE_ADDRESS stops the fetch (slave mode), bits 3..1 are not part of the address: the core hangs, when it follows a link, too",
         "place programs at multiples of 16";
@@ -83,7 +82,7 @@ rules! { pub,
     TOO_LONG "F02-too-long" [] [] Error Hang:
         "a task beyond the time limit is killed (that it takes so long is inferred), and the model does not compute it",
         "split the task";
-    /// A task that needs more memory than the host of the model has.
+    /// A task that needs more memory than the model's host has.
     HOST_MEMORY "F03-host-memory" [] [] Error:
         "the task reads more data than the machine that runs the model has memory for",
         "split the task";

@@ -95,7 +95,7 @@ rules! { pub,
             let flying = task.conv.is_some() && task.reads?.flying;
             flying.then(|| "FLYING_MODE is 0 in the DPU, 1 in DPU_RDMA".into())
         };
-    /// A flying task with two operands that MRDMA and ERDMA share by surfaces.
+    /// A flying task with two operands and COMB_USE 5.
     FLYING_DUAL "T48-comb-use-flying" ["E-flying-dual-zeros", "E-flying-dual-hangs"] [dpu_rdma::FeatureModeCfg] Error Garbage, contested FlyingDual:
         "a flying operation on two operands with COMB_USE 5 writes zeros or never ends (both measured)",
         "set COMB_USE to 0",
@@ -163,7 +163,7 @@ impl<'a> DpuPart<'a> {
         self.takes() && self.ew().ew_op_type() == ty
     }
 
-    /// The reads of a flying task; `None` behind CORE.
+    /// The reads of a flying task.
     pub(super) fn flying(&self) -> Option<&'a Reads> {
         self.reads.filter(|_| self.conv.is_none())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows that need more than a task's register values: what ran before, what CBUF
-//! holds, which values result. The code that knows these checks them.
+//! Rows that need more than a task's registers to check: what ran before, what CBUF
+//! holds, which values result. Code that knows these checks them.
 
 use crate::regs::{cna, dpu, dpu_rdma};
 

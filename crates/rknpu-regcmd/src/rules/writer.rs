@@ -8,12 +8,11 @@ use crate::precision::Precision;
 use crate::regs::dpu;
 use crate::task::{TO_MEMORY, surfaces};
 
-/// Maximum number of atoms of a group: SIZE_E has three bits.
+/// Maximum atoms of a group: SIZE_E has three bits.
 pub const GROUP_ATOMS_MAX: usize = 8;
-/// Number of channels that the transposing writer was measured to place right.
+/// Channels that the transposing writer was measured to place right.
 const TRANSPOSED_CHANNELS_KNOWN: usize = 32;
-/// Number of pixels from which on the transposing writer hangs, if groups are too
-/// small.
+/// Pixels from which on it hangs, if groups are too small.
 const TRANSPOSED_PIXELS_HANG: usize = 16;
 
 const GROUP: Shows = shows![
@@ -142,7 +141,7 @@ impl Group {
     }
 }
 
-/// A counter of the writer: its number of steps, and their distance in atoms.
+/// A counter of the writer: number and distance of its steps.
 #[derive(Clone, Copy)]
 struct Step {
     count: usize,
@@ -173,8 +172,8 @@ impl Steps {
         })
     }
 
-    /// Whether parts of the output overlap: a step is then shorter than the range
-    /// that all smaller steps cover.
+    /// Whether parts of the output overlap: a step is shorter than the range that all
+    /// smaller steps cover.
     fn overlap(&self) -> bool {
         let mut steps = [self.lines, self.surfaces, self.groups];
         steps.sort_unstable_by_key(|step| step.stride);
@@ -199,13 +198,12 @@ impl Steps {
 }
 
 impl DpuPart<'_> {
-    /// Channels that are written.
     pub(super) fn channels(&self) -> usize {
         self.output.channels(self.conv.is_none())
     }
 }
 
-/// Whether this is the transposing writer, in the one form that is known.
+/// Whether this is the transposing writer, in the one known form.
 fn transposes(task: &DpuPart<'_>) -> bool {
     task.regs.get::<dpu::BsOwCfg>().tp_org_en() == 1
         && task.regs.get::<dpu::WdmaSize0>().tp_precision() == 1

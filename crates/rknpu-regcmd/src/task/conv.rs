@@ -48,7 +48,6 @@ pub fn compressed_lanes(regs: &RegisterFile) -> Option<[u64; DECOMPRESSOR_LANES]
 }
 
 impl ConvWeights {
-    /// Decodes the registers. Every value has a meaning.
     pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let size = regs.get::<cna::WeightSize2>();
         Self {
@@ -155,7 +154,6 @@ pub struct ConvTask {
 }
 
 impl ConvTask {
-    /// Decodes the registers. Every value has a meaning.
     pub(crate) fn decode(regs: &impl ReadRegisters, with_reads: bool) -> Self {
         let misc = regs.get::<core_regs::MiscCfg>();
         let size = regs.get::<core_regs::DataoutSize0>();

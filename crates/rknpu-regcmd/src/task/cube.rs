@@ -71,8 +71,7 @@ pub struct Cube {
 }
 
 impl Cube {
-    /// A cube of `size`: pixels of a line, lines, surfaces. Lines are `line` atoms
-    /// apart, surfaces `surface` atoms.
+    /// A cube of `size` (pixels of a line, lines, surfaces). Distances are in atoms.
     #[must_use]
     pub const fn plain(base: u32, size: [usize; 3], line: i64, surface: i64) -> Self {
         let [width, height, surfaces] = size;
@@ -94,8 +93,7 @@ impl Cube {
         self.base as i64 + ATOM_BYTES as i64 * atoms
     }
 
-    /// Address of the atom of surface `c1` at a pixel, which is counted along the
-    /// lines.
+    /// Address of the atom of surface `c1` at a pixel, counted along the lines.
     #[must_use]
     pub const fn pixel_address(&self, pixel: usize, c1: usize) -> i64 {
         self.address(pixel % self.width, pixel / self.width, c1)

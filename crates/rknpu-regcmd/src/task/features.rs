@@ -14,8 +14,7 @@ use crate::chip::ChipProfile;
 use crate::precision::Precision;
 use crate::regs::cna;
 
-/// ARGB_IN of packed pixels with one channel. Each further channel adds 1, up to four
-/// channels.
+/// ARGB_IN of packed pixels with one channel; each further one adds 1, up to four.
 const ARGB_FIRST: u32 = 8;
 
 /// The features that CNA fetches.
@@ -25,12 +24,12 @@ pub struct FeatureFetch {
     pub base: u32,
     /// Width, height and channels of the cube that is fetched.
     pub fetched: [usize; 3],
-    /// Width, height and channels of the cube that the window moves over. Nearly all
+    /// Width, height and channels of the cube that the window moves over; nearly all
     /// programs write them equal to `fetched` (E-narrow-image).
     pub window: [usize; 3],
     /// The type of the elements.
     pub precision: Precision,
-    /// Channels of a packed pixel; `None` if pixels are not packed (ARGB_IN).
+    /// Channels of a packed pixel; `None` if not packed (ARGB_IN).
     pub packed: Option<usize>,
     /// Lines are fetched in groups of four.
     pub grouped: bool,
@@ -41,7 +40,6 @@ pub struct FeatureFetch {
 }
 
 impl FeatureFetch {
-    /// Decodes the registers. Every value has a meaning.
     pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
         let (fetch, fetch1) = (
@@ -74,7 +72,7 @@ impl FeatureFetch {
         self.packed.is_none().then(|| self.atoms(self.fetched))
     }
 
-    /// The atoms of a cube with this width, height and number of channels.
+    /// The atoms of a cube of this size.
     #[must_use]
     pub fn atoms(&self, [width, height, channels]: [usize; 3]) -> Cube {
         let group = if self.grouped {

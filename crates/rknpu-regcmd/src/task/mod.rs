@@ -88,8 +88,8 @@ pub enum TaskError {
 }
 
 impl Task {
-    /// What the blocks of `enable` do with `regs`, in the order in which they do it.
-    /// Nothing follows an error. Bits that name no block do nothing.
+    /// What the blocks of `enable` do with `regs`, in order. Nothing follows an
+    /// error. Bits that name no block do nothing.
     pub fn all(
         regs: &RegisterFile,
         enable: EnableMask,

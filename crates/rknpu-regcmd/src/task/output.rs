@@ -47,7 +47,6 @@ pub struct DpuOutput {
 }
 
 impl DpuOutput {
-    /// Decodes the registers. Every value has a meaning.
     pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let format = regs.get::<dpu::DataFormat>();
         let mode = regs.get::<dpu::FeatureModeCfg>();
@@ -83,9 +82,8 @@ impl DpuOutput {
         }
     }
 
-    /// The atoms of a cube with this width, height and number of channels. They
-    /// include the atoms of a group that hold no channel: whether these are written
-    /// is not known.
+    /// The atoms of a cube of this size, with those of a group that hold no channel:
+    /// whether these are written is not known.
     #[must_use]
     pub fn atoms(&self, [width, height, channels]: [usize; 3]) -> Cube {
         Cube {

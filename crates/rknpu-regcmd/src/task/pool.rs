@@ -99,7 +99,6 @@ pub struct PoolTask {
 }
 
 impl PoolTask {
-    /// Decodes the registers. Every value has a meaning.
     pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         Self {
@@ -119,7 +118,7 @@ impl PoolTask {
 
     /// The type that is pooled, given by the PPU's precision. The element width in
     /// PPU_RDMA matters little: rockchip-npu-notes measured int8 as exact with 8 and
-    /// 16 bits, and wrong with 4 bits. All other combinations are pooled as fp16.
+    /// 16 bits, wrong with 4. All other combinations are pooled as fp16.
     #[must_use]
     pub const fn element(&self) -> Precision {
         match self.precision {

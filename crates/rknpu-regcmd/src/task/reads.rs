@@ -10,9 +10,9 @@
 //! BRDMA, NRDMA: four bytes for each channel
 //! ```
 //!
-//! (E-rdma-address.) It is not known whether a line notch also adds to the distance
-//! of surfaces, nor what an EW operand's own notch adds to: [`Read::far`] has the
-//! larger interpretation.
+//! (E-rdma-address.) Whether a line notch also adds to the distance of surfaces is
+//! not known, nor what an EW operand's own notch adds to: [`Read::far`] is the larger
+//! interpretation.
 
 use super::cube::Cube;
 use super::registers::{ReadRegisters, sizes, surfaces};
@@ -59,8 +59,7 @@ pub struct MainRead {
 pub struct ElementRead {
     /// EW_BASE_ADDR.
     pub base: u32,
-    /// ERDMA_DATA_MODE: 0 one value for each channel, 1 one for each pixel and
-    /// channel.
+    /// ERDMA_DATA_MODE: 0 a value for each channel, 1 for each pixel and channel.
     pub mode: u32,
     /// Bits of an element.
     pub bits: u32,
@@ -97,8 +96,7 @@ impl ChannelRead {
         (uses != 0).then(|| Self { base: base(), uses })
     }
 
-    /// Bytes that are read for `channels` channels: four for each channel and
-    /// consumer.
+    /// Bytes read for `channels` channels: four for each channel and consumer.
     #[must_use]
     pub fn bytes(&self, channels: usize) -> usize {
         channels * size_of::<u32>() * self.uses.count_ones() as usize
@@ -138,7 +136,6 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Decodes the registers. Every value has a meaning.
     pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let height = regs.get::<dpu_rdma::DataCubeHeight>();
         let mode = regs.get::<dpu_rdma::FeatureModeCfg>();

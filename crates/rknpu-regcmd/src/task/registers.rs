@@ -8,7 +8,6 @@ use crate::regfile::RegisterFile;
 /// A source of register values: a register file, or a reader that notes unwritten
 /// registers.
 pub(crate) trait ReadRegisters {
-    /// The register `R`.
     fn get<R: Register>(&self) -> R;
 }
 

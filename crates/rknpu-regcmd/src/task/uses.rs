@@ -64,9 +64,8 @@ fn use_of(regs: &RegisterFile, enable: EnableMask, info: &RegisterInfo) -> Regis
     }
 }
 
-/// The registers that a task of the blocks in `enable` uses, or may use, and that its
-/// program does not write, each with its use. They have the values of an earlier
-/// program.
+/// The registers that a task of the blocks in `enable` uses, or may use, and does not
+/// write, each with its use. They have the values of an earlier program.
 pub fn unwritten(
     regs: &RegisterFile,
     enable: EnableMask,

@@ -27,7 +27,6 @@ pub struct WindowSteps {
 }
 
 impl WindowSteps {
-    /// Decodes the registers. Every value has a meaning.
     pub(super) fn decode(regs: &impl ReadRegisters) -> Self {
         let con3 = regs.get::<cna::ConvCon3>();
         let pad = regs.get::<cna::PadCon0>();
@@ -51,9 +50,8 @@ impl WindowSteps {
         }
     }
 
-    /// Whether a tap is outside the input of `size` pixels, in the windows of the
-    /// first `pixels` results with a kernel of `kernel` taps. Checks the first window
-    /// and those that reach furthest.
+    /// Whether a tap of the first `pixels` windows is outside the input of `size`
+    /// pixels. Checks the first window and those that reach furthest.
     pub(super) fn pads(&self, size: [usize; 2], kernel: [usize; 2], pixels: usize) -> bool {
         let Some(last) = pixels.checked_sub(1).filter(|_| !kernel.contains(&0)) else {
             return false;

@@ -28,10 +28,9 @@ pub fn tasks(words: &[Word]) -> impl Iterator<Item = TaskRegisters> {
 /// The tasks in `words`, on a core whose registers hold `regs`. Registers keep their
 /// values from task to task.
 ///
-/// A core has two register groups, and tasks alternate between them
-/// (E-groups-alternate). This function has one group: a register that a task does not
-/// write has the value of the task before. On a core it has that of the task before
-/// the last.
+/// A core has two register groups, which tasks use in turn (E-groups-alternate). This
+/// function has one: a register that a task does not write has the value of the task
+/// before. On a core it has that of the task before the last.
 pub fn tasks_after(words: &[Word], mut regs: RegisterFile) -> impl Iterator<Item = TaskRegisters> {
     let mut start = 0;
     core::iter::from_fn(move || {

@@ -10,7 +10,6 @@ use alloc::string::String;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Picoseconds of the format's unit.
 const PS_PER_US: f64 = 1e6;
 
 /// A track: a process and a thread of the format. Viewers treat process and thread 0

@@ -65,7 +65,6 @@ pub(super) fn features(conv: &ConvTask) -> (u64, u64) {
 /// The cost of the weight fetch.
 #[derive(Default)]
 pub(super) struct Fetch {
-    /// Bytes read.
     pub(super) read: u64,
     /// Clocks of the decompressor.
     pub(super) clocks: u64,

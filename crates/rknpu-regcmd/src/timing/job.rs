@@ -25,8 +25,8 @@ pub struct ScheduledJob {
     /// Whether its tasks run in one kick, linked by the words of their programs.
     /// Mainline Linux does not run them so.
     pub chained: bool,
-    /// How long it keeps its core after its tasks, picoseconds: the rest of
-    /// the driver's time limit, if the task after them hung.
+    /// How long it keeps its core after its tasks, picoseconds: the rest of the
+    /// driver's time limit, if a further task hung.
     pub hold_ps: u64,
 }
 

@@ -6,9 +6,7 @@
 
 use crate::chip::ChipProfile;
 
-/// Picoseconds of a second.
 pub(super) const PS_PER_SECOND: u128 = 1_000_000_000_000;
-/// Picoseconds of a microsecond.
 const PS_PER_US: u64 = 1_000_000;
 
 /// How fast data move between DRAM and the cores.
@@ -71,10 +69,10 @@ pub struct DriverCosts {
 impl DriverCosts {
     /// Mainline `rocket` with its default settings, and its interrupts on an A55.
     ///
-    /// * The median time to submit a tiny job (8x64x16; E-time-submit) and wait for
-    ///   it is 51 to 54 us. With the IOMMU kept attached it is 34 us, so attaching
-    ///   takes 18 us (17 to 18 us there by a second way). That leaves 33 us for
-    ///   submit, kick and wake.
+    /// * The median time of submit and wait for a tiny job (8x64x16; E-time-submit)
+    ///   is 51 to 54 us; 34 with the IOMMU kept attached, so attaching takes 18 us
+    ///   (17 to 18 there by a second way). That leaves 33 us for submit, kick and
+    ///   wake.
     /// * A job of 64 small tasks takes 768 us (E-time-cores), hence 10 us for a
     ///   kick: the driver starts the next task in the interrupt's thread, and wakes no
     ///   client.
@@ -140,7 +138,6 @@ impl Machine {
         self
     }
 
-    /// Bytes per second of one core while `cores` of them move data.
     pub(super) fn rate(&self, cores: u64) -> u64 {
         self.dram.rate(self.clock_hz, cores)
     }

@@ -8,9 +8,8 @@
 //! ```
 //!
 //! Everything here is *modelled*: no figure is measured. The parameters of a
-//! [`Machine`] name the measurements that they come from. `docs/timing-figures.md`
-//! compares the model with every published figure that it can express, and says where
-//! it fails.
+//! [`Machine`] name their measurements. `docs/timing-figures.md` compares the model
+//! with every published figure that it can express, and says where it fails.
 
 #[cfg(feature = "chrome")]
 mod chrome;

@@ -8,12 +8,11 @@ use alloc::vec::Vec;
 use super::job::ScheduledJob;
 use super::machine::DriverCosts;
 
-/// The state of a job.
 #[derive(Clone, Debug, Default)]
 struct State {
     /// Number of jobs that its client still waits for.
     waits_for: usize,
-    /// When the last of those jobs that ended woke the client.
+    /// When the last of those jobs to end woke the client.
     awake_ps: u64,
     /// The jobs whose client waits for it.
     waiters: Vec<usize>,
@@ -35,7 +34,8 @@ struct File {
     active: usize,
     /// Whether it counts towards its core's score: from its first job on.
     attached: bool,
-    /// The client submits nothing earlier: it submits one job after the other.
+    /// The client submits nothing before this time: it submits one job after the
+    /// other.
     submitting_ps: u64,
 }
 
@@ -46,8 +46,7 @@ pub(super) struct Queues<'a> {
     costs: DriverCosts,
     states: Vec<State>,
     /// Jobs that arrive later: time, file and index. At the same time the lower file
-    /// comes first, so the order of the list, in which jobs of several files may
-    /// stand by chance, has no effect.
+    /// comes first, so the order of the list between files has no effect.
     arrivals: BTreeSet<(u64, u32, usize)>,
     files: BTreeMap<u32, File>,
     queued: usize,
@@ -104,7 +103,6 @@ impl<'a> Queues<'a> {
         self.arrivals.insert((queued, self.jobs[job].file, job));
     }
 
-    /// When `job` was submitted.
     pub(super) fn submitted(&self, job: usize) -> u64 {
         self.states[job].submit_ps
     }
@@ -134,7 +132,6 @@ impl<'a> Queues<'a> {
         }
     }
 
-    /// The core for `job`.
     fn choose(&self, job: usize) -> usize {
         if let Some(file) = self.files.get(&self.jobs[job].file)
             && file.active > 0

@@ -12,11 +12,9 @@ enum At {
     Attach,
     /// The driver kicks the task.
     Kick,
-    /// A phase of the task.
     Phase(usize),
     /// The core waits for a task that hangs.
     Hold,
-    /// The job is over.
     Over,
 }
 
@@ -53,7 +51,6 @@ impl Running {
         }
     }
 
-    /// Whether it moves data.
     pub(super) fn moves(&self) -> bool {
         self.data > 0
     }
@@ -75,12 +72,10 @@ impl Running {
         self.fixed_ps = self.fixed_ps.saturating_sub(ps);
     }
 
-    /// Whether the phase has nothing left.
     pub(super) fn phase_is_over(&self) -> bool {
         self.data == 0 && self.fixed_ps == 0
     }
 
-    /// Whether the job has nothing left.
     pub(super) fn is_over(&self) -> bool {
         self.at == At::Over
     }

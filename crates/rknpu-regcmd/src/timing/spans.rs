@@ -35,7 +35,6 @@ impl TaskWork {
             .max(self.ppu_clocks)
     }
 
-    /// Fetch, fill, flow, drain.
     pub(super) fn phases(&self, machine: &Machine) -> [Phase; 4] {
         let moved = |bytes| Phase {
             bytes,

@@ -120,7 +120,6 @@ impl TaskWork {
         ]
     }
 
-    /// The work of the writer.
     fn writing(output: &DpuOutput) -> Self {
         let atoms = groups(output) * atoms_of_group(output);
         let mut work = Self {

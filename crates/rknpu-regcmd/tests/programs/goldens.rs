@@ -10,7 +10,6 @@ use rknpu_regcmd::{MatmulForm, MatmulType, assemble, disassemble};
 
 use crate::product::{CHIP, bind, lengths, task};
 
-/// Set to bless.
 const BLESS: &str = "BLESS";
 
 /// Shapes by type: the smallest, a common one, one whose lines end within a CBUF

@@ -32,7 +32,7 @@ const EVERYWHERE: Binding = Binding {
     len: u32::MAX - 4095,
 };
 
-/// The program of these words, after `edit`. It is not completed or put in order.
+/// The program of these words, after `edit` and not completed.
 fn rebuild(words: &[Word], edit: impl Fn(&'static RegisterInfo, u32) -> Option<u32>) -> Program {
     let mut written = Vec::new();
     let mut enable = EnableMask::empty();
@@ -194,8 +194,7 @@ fn registers_of_the_kernel_and_unknown_bits_are_refused() {
     ));
 }
 
-/// The last atom shows that a job ran, so a completed task must have certainly
-/// written it.
+/// The last atom shows that a job ran, so a task must have certainly written it.
 #[test]
 fn the_last_atom_is_one_that_is_surely_written() {
     let words = program(&task()).link(&bindings()).unwrap().words().to_vec();

@@ -54,9 +54,9 @@ fn a_task_reuses_what_the_one_before_left() {
             moved(task(ty, 192, 256, 64), 64, 0),
             reuse(false, false),
         ),
-        // As many banks, other rows.
+        // The same number of banks, other rows.
         (small, task(ty, 60, 256, 64), reuse(false, true)),
-        // Another depth at the same address.
+        // Another K at the same address.
         (small, task(ty, 64, 224, 64), reuse(false, false)),
         (
             small,

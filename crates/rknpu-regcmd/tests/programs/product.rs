@@ -8,7 +8,6 @@ use rknpu_regcmd::{
 };
 
 pub(crate) const CHIP: ChipProfile = ChipProfile::RK3588;
-/// The buffers of A, B and C.
 pub(crate) const IDS: [BufferId; 3] = [BufferId(10), BufferId(11), BufferId(12)];
 
 /// A matmul whose operands begin at the start of their buffers.
@@ -25,7 +24,6 @@ pub(crate) fn task(ty: MatmulType, m: u32, k: u32, n: u32) -> MatmulTask {
     }
 }
 
-/// Buffers of these lengths at `places`.
 pub(crate) fn bind(places: [u32; 3], lengths: [u64; 3]) -> [Binding; 3] {
     [0, 1, 2].map(|i| Binding {
         id: IDS[i],

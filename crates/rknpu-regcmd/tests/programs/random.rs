@@ -24,7 +24,6 @@ pub(crate) fn any_word() -> impl Strategy<Value = Word> {
     ]
 }
 
-/// The known programs, made once.
 pub(crate) static KNOWN: LazyLock<Vec<families::Sample>> = LazyLock::new(families::all);
 
 fn try_all(words: &[Word]) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests extents against the address formulas, atom by atom.
 //!
-//! The formulas are written here a second time, independent of those of the crate and
-//! of its table of precisions, as plain loops over the atoms. The extents must
-//! contain whatever the loops reach. They must be no larger, unless they have to
-//! cover a second interpretation of the registers.
+//! The formulas are written here a second time, independent of the crate and of its
+//! table of precisions, as plain loops over the atoms. The extents must contain
+//! whatever the loops reach, and be no larger, unless they cover a second
+//! interpretation of the registers.
 
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
@@ -174,7 +174,6 @@ fn pooling(regs: &RegisterFile) -> [(DmaEngine, Reached); 2] {
     [(DmaEngine::PpuRead, read), (DmaEngine::PpuWrite, written)]
 }
 
-/// What the formulas reach, by engine.
 fn reached(task: &TaskRegisters) -> Vec<(DmaEngine, Reached)> {
     let regs = &task.regs;
     let mut all = Vec::new();

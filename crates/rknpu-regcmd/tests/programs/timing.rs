@@ -21,8 +21,8 @@ fn known_programs_move_what_their_ranges_hold() {
                 let moved = work.bytes.of(engine);
                 let range = extents.iter().find(|extent| extent.engine == engine);
                 let range = range.map_or(0, |extent| extent.end - extent.start);
-                // Packed pixels are counted by the byte; their range is that of the
-                // larger of two interpretations of their stride.
+                // Packed pixels are counted by the byte; their range is the larger of
+                // two interpretations of their stride.
                 assert!(moved <= range, "{}: {engine} {moved} {range}", sample.name);
                 assert_eq!(moved > 0, range > 0, "{}: {engine}", sample.name);
             }
@@ -51,7 +51,7 @@ fn a_product_moves_its_matrices_and_pads_its_groups() {
         assert_eq!(work.weight_fill_bytes, task.b_bytes() * group / 128);
         assert_eq!(work.drain_bytes, task.c_bytes() * group / 128);
         assert_eq!(work.macs, 64 * 256 * 128);
-        // RK3588 TRM: products of a clock.
+        // RK3588 TRM: multiplications of a clock.
         let rate = match ty {
             MatmulType::Int4ToInt16 => 2048,
             MatmulType::Int8ToInt32 => 1024,

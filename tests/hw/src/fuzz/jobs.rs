@@ -11,7 +11,7 @@ use crate::submit::{JobArgs, SubmitArgs, Task};
 /// is not canonical.
 const ADDRESSES: [u64; 4] = [0, 16, 0xffff_8000_0000_0000, 0x00ff_ff00_0000_0001];
 
-/// A count whose arrays are larger than 2 GiB, of which kernels warn.
+/// A count whose array is larger than 2 GiB, of which kernels warn.
 const ABSURD: u32 = u32::MAX;
 
 /// The objects that random jobs are made of.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random calls on the driver, from several files and threads. Whatever the calls,
-//! errors must be documented ones, the memory of other files must stay, and the NPU
-//! must compute afterwards.
+//! Random calls on the driver, from several files and threads. Errors must be
+//! documented ones, the memory of other files must stay, and the NPU must compute
+//! afterwards.
 //!
 //! The calls come in rounds. Each begins with new files and a new seed. The seed
 //! alone repeats the calls; their results also depend on the timing of the threads.

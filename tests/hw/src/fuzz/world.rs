@@ -19,11 +19,10 @@ use crate::raw::{File, Map};
 use crate::request::{NotDrm, SyncobjCreate, UnknownDriverIoctl};
 use crate::submit::SubmitArgs;
 
-/// Maximum number of things of each kind that a thread keeps.
+/// How many things of each kind a thread keeps.
 const KEPT: usize = 24;
 
-/// Upper bound of the handles that are closed in the end: several threads have no
-/// more.
+/// Handles that are closed in the end are lower: several threads have no more.
 const HANDLES: u32 = 512;
 
 /// A file, a program in it, and the objects that the thread made there.
@@ -96,8 +95,8 @@ impl Slot {
 }
 
 impl<C: CallChoices> World<C> {
-    /// A world with these files, of which other threads may share the first, and a
-    /// program in each.
+    /// A world with these files, each with a program. Other threads may share the
+    /// first.
     ///
     /// # Errors
     /// If a program cannot be placed.
@@ -256,7 +255,6 @@ impl<C: CallChoices> World<C> {
         Ok(())
     }
 
-    /// Gives up a mapping, a dma-buf or a fence.
     fn drop_one(&mut self) -> RowOutcome {
         match self.rng.within(0..3) {
             0 => drop(self.maps.pop()),
@@ -283,8 +281,8 @@ impl<C: CallChoices> World<C> {
         ensure(&format!("a child ends well: {ended:?}"), well)
     }
 
-    /// Closes a file with a job in flight, whose only object belongs to another file,
-    /// which stays open.
+    /// Closes a file with a job in flight, whose only object is another file's, which
+    /// stays.
     fn visitor(&mut self) -> RowOutcome {
         let file = File::new(&self.device.reopen()?);
         if self.limits.known_bugs && self.rng.once_in(2) {
@@ -329,10 +327,10 @@ impl<C: CallChoices> World<C> {
         Ok(())
     }
 
-    /// Waits for all jobs and releases everything except the files.
+    /// Waits for all jobs, and releases all but the files.
     pub(super) fn settle(&mut self) -> RowOutcome {
         for slot in &self.slots {
-            // Jobs that the file submitted earlier end before this one.
+            // Earlier jobs of the file end before this one.
             let last = ProductProgram::new(&slot.file, 0)?;
             let handle = last.bo.handle;
             SubmitArgs::of(vec![last.job(handle)])

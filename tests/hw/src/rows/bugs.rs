@@ -103,7 +103,6 @@ pub(super) fn huge(context: &RowContext) -> RowOutcome {
         .must("CREATE_BO after one of 2 GiB")
 }
 
-/// The cores' directories in sysfs.
 fn cores() -> Result<Vec<PathBuf>, NotPassed> {
     let entries = fs::read_dir(CORES);
     let entries = entries.map_err(|error| NotPassed::Skip(format!("{CORES}: {error}")))?;

@@ -13,7 +13,6 @@ use crate::hold;
 use crate::program::RESULT;
 use crate::raw::File;
 
-/// Cores of an RK3588.
 const CORES: usize = 3;
 
 /// Number of attempts to see jobs that run at the same time. If the machine stops for
@@ -28,8 +27,8 @@ fn core(fence: &SyncFile) -> Result<String, NotPassed> {
     Ok(fences[0].timeline.clone())
 }
 
-/// Skips the row if jobs cannot be held: jobs that are just long may be over before
-/// the row reads their core.
+/// Skips the row if jobs cannot be held: a long job may be over before the row reads
+/// its core.
 fn can_hold(context: &RowContext) -> RowOutcome {
     if hold::is_possible(&context.device) {
         return Ok(());
@@ -102,7 +101,7 @@ fn benches<const COUNT: usize>(context: &RowContext) -> Result<[RowBench; COUNT]
 }
 
 /// Runs jobs that hang on some files, and one that computes on another. Returns which
-/// of the former were not over when the latter was.
+/// of the former outlasted it.
 fn hang_and_compute<const HANGING: usize>(
     hanging: &mut [RowBench; HANGING],
     computing: &mut RowBench,

@@ -9,7 +9,6 @@ use crate::RowContext;
 use crate::check::{self, Must, NotPassed, RowOutcome, ensure, expect};
 use crate::raw::File;
 
-/// 1 GiB in bytes.
 const GIB: u32 = 1 << 30;
 
 /// Memory that a board must have to spare before a row takes 1 GiB of it, in

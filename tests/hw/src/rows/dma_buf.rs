@@ -14,7 +14,6 @@ use crate::raw::File;
 
 const PAGE: u32 = PAGE_BYTES as u32;
 
-/// No deadline.
 const FOREVER: i64 = i64::MAX;
 
 pub(super) fn keeps(context: &RowContext) -> RowOutcome {

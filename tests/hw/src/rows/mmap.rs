@@ -10,7 +10,6 @@ use crate::RowContext;
 use crate::check::{Must, RowOutcome, ensure, expect};
 use crate::raw::File;
 
-/// Pages of the buffer objects here.
 const PAGES: usize = 3;
 
 const SIZE: usize = PAGES * PAGE_BYTES;

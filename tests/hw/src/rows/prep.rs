@@ -12,7 +12,6 @@ use crate::check::{Must, RowOutcome, ensure, expect, nothing};
 use crate::raw::File;
 use crate::signal::under_signals;
 
-/// No deadline.
 const FOREVER: i64 = i64::MAX;
 
 /// Deadlines that have passed whenever this runs.

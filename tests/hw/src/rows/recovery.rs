@@ -23,11 +23,11 @@ const NOWHERE: u32 = 0xf000_0000;
 /// The kernel's folder of the cores, each a folder with the name of its device.
 const CORES: &str = "/sys/bus/platform/drivers/rocket";
 
-/// Longer than the idle time after which a core sleeps, 50 ms (docs/driver.md). No
-/// result depends on it.
+/// Longer than the 50 ms after which an idle core sleeps (docs/driver.md). No result
+/// depends on it.
 const SLEEPS_AFTER: Duration = Duration::from_millis(100);
 
-/// Number of checks whether the cores sleep.
+/// Number of checks.
 const LOOKS: u32 = 20;
 
 /// Number of jobs, so that each of two cores runs one after it slept.
@@ -114,8 +114,8 @@ pub(super) fn after_sleep(context: &RowContext) -> RowOutcome {
     bench.close()
 }
 
-/// Waits until all cores sleep, but not for ever: after a job that was killed a core
-/// stays awake until it ends another one.
+/// Waits until all cores sleep, but not for ever: after a killed job a core stays
+/// awake until it ends another one.
 fn sleep() {
     thread::sleep(SLEEPS_AFTER);
     for _ in 0..LOOKS {

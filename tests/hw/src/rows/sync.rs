@@ -206,7 +206,6 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
     bench.close()
 }
 
-/// What a job does with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Reads,
