@@ -9,8 +9,8 @@
 //! - A core takes the job submitted first among those whose fences have signalled.
 //!   Its tasks run one after another.
 //!
-//! Cores share the memory bandwidth in equal parts: when a core starts or stops to
-//! move data, the rates of all change. All arithmetic is on integers, so the same
+//! Cores share the memory bandwidth in equal parts: when a core starts or stops
+//! moving data, the rates of all change. All arithmetic is on integers, so the same
 //! jobs give the same picoseconds everywhere.
 
 use alloc::vec::Vec;
