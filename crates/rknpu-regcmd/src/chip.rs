@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a chip of the family can hold and count: the numbers that programs
-//! must respect.
+//! Limits of the chips that programs must respect.
 
-/// Bytes of an atom: what one pixel holds in one surface, and the unit of all
-/// strides (E-atom).
+/// Bytes of an atom: the data of one pixel in one surface. All strides count atoms
+/// (E-atom).
 pub const ATOM_BYTES: u32 = 16;
 
-/// Bytes of the unit in which DATA_ENTRIES counts the CBUF space of a line:
-/// the value that all known matrix programs write is `ceil(bytes / 64)`
-/// (E-entries).
+/// Bytes of an entry, in which DATA_ENTRIES counts the CBUF space of a line. All
+/// known matmul programs write `ceil(bytes / 64)` to it (E-entries).
 pub const CBUF_ENTRY_BYTES: u32 = 64;
 
 /// Limits of one chip.
@@ -23,23 +21,22 @@ pub struct ChipProfile {
     pub cbuf_banks: u32,
     /// Bytes of a CBUF bank.
     pub cbuf_bank_bytes: u32,
-    /// Fewest banks that the weights get (E-one-weight-bank).
+    /// Minimum banks for the weights (E-one-weight-bank).
     pub weight_banks_min: u32,
-    /// Kernels that must fit the weight banks together, or a kernel group where
-    /// that is more (int4). E-weight-room-block; one kernel group was enough for
-    /// tf32 (E-weight-room-group).
+    /// Kernels that must fit the weight banks at the same time (E-weight-room-block);
+    /// a kernel group if that is larger (int4). For tf32 one kernel group was enough
+    /// (E-weight-room-group).
     pub resident_kernels: u32,
-    /// Most bytes of one kernel: one bank (E-kernel-bytes).
+    /// Maximum bytes of one kernel: one bank (E-kernel-bytes).
     pub kernel_bytes_max: u32,
-    /// The feature fetch takes lines in groups of so many.
+    /// Lines that the feature fetch takes at a time.
     pub line_group: u32,
-    /// Most lines that FEATURE_GRAINS can ask for (10 bits).
+    /// Maximum lines of FEATURE_GRAINS (10 bits).
     pub grains_max: u32,
-    /// Most input channels of a task: DATAIN_CHANNEL_REAL holds the number
-    /// less one in 14 bits.
+    /// Maximum input channels of a task: DATAIN_CHANNEL_REAL holds the number less
+    /// one in 14 bits.
     pub input_channels_max: u32,
-    /// Most output channels of a task: the DPU counts them, less one, in 13
-    /// bits.
+    /// Maximum output channels of a task: the DPU counts them, less one, in 13 bits.
     pub output_channels_max: u32,
 }
 

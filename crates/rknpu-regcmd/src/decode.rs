@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Words -> what they mean. Total: any word has a meaning, if only "unknown",
-//! and every meaning gives back its word.
+//! Decodes words. Every word has a meaning, if only "unknown", and every meaning
+//! converts back to its word.
 
 use crate::field::RegisterInfo;
 use crate::regs;
 use crate::word::{Block, EnableMask, Word};
 
-/// What a word means.
+/// The meaning of a word.
 #[derive(Clone, Copy, Debug)]
 pub enum Item {
     /// Writes a declared register.
@@ -29,15 +29,15 @@ pub enum Item {
     Enable(EnableMask),
     /// The marker before the enable word.
     Marker,
-    /// Nothing; the whole word is kept.
+    /// Does nothing; the whole word is kept.
     Nop(Word),
-    /// A word of no known meaning, among them those whose target and offset
-    /// name different blocks.
+    /// A word without a known meaning, for example if its target and offset name
+    /// different blocks.
     Unknown(Word),
 }
 
 impl Item {
-    /// What `word` means.
+    /// The meaning of `word`.
     #[must_use]
     pub fn of(word: Word) -> Self {
         let (offset, value) = (word.offset(), word.value());
@@ -64,7 +64,7 @@ impl Item {
         }
     }
 
-    /// The word that means this.
+    /// The word with this meaning.
     #[must_use]
     pub fn word(&self) -> Word {
         match *self {
@@ -83,7 +83,7 @@ impl Item {
     }
 }
 
-/// What each word means.
+/// The meaning of each word.
 pub fn decode(words: &[Word]) -> impl DoubleEndedIterator<Item = Item> + ExactSizeIterator + '_ {
     words.iter().map(|&word| Item::of(word))
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Words as text, for people and for golden files: stable from version to
-//! version but for changes in the register table.
+//! Words as text, for people and for golden files. The text changes only if the
+//! register table changes.
 //!
 //! ```text
 //!   12  0201000000b11040  CNA.CBUF_CON0 = 0x000000b1  data_bank=1 weight_bank=11
 //! ```
 //!
-//! Fields that are 0 are left out. [`assemble`](crate::assemble) reads it back.
+//! Fields that are 0 are left out. [`assemble`](crate::assemble) reads the text back.
 
 use alloc::string::String;
 use core::fmt::{self, Write};
@@ -26,8 +26,8 @@ pub fn disassemble(words: &[Word]) -> String {
     text
 }
 
-/// One line for each word, with its meaning only: to be changed by hand, as
-/// nothing but the line itself says what the word is.
+/// One line for each word, with its meaning only: text to edit by hand, in which
+/// nothing repeats the bits of the word.
 ///
 /// ```
 /// use rknpu_regcmd::{Word, statements};
@@ -37,13 +37,13 @@ pub fn disassemble(words: &[Word]) -> String {
 pub fn statements(words: &[Word]) -> String {
     let mut text = String::new();
     for item in decode(words) {
-        // As above.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{item}");
     }
     text
 }
 
-/// What the bits of a register that belong to no field are called.
+/// Name in the text of the bits of a register that belong to no field.
 pub(crate) const UNDECLARED_BITS: &str = "undeclared_bits";
 
 impl fmt::Display for Item {
@@ -76,7 +76,7 @@ impl fmt::Display for Item {
     }
 }
 
-/// The fields that are not 0, and bits that belong to none.
+/// Writes the fields that are not 0, and the bits that belong to no field.
 fn fields(f: &mut fmt::Formatter<'_>, register: &RegisterInfo, value: u32) -> fmt::Result {
     let mut gap = "  ";
     // The value of an undivided register has been printed already.

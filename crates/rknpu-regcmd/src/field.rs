@@ -31,19 +31,19 @@ impl FieldInfo {
         (self.msb - self.lsb + 1) as u32
     }
 
-    /// All bits of the field, from bit 0 up.
+    /// All bits of the field set, from bit 0 up.
     #[must_use]
     pub const fn max(&self) -> u32 {
         u32::MAX >> (32 - self.width())
     }
 
-    /// The field's bits in the register.
+    /// The mask of the field's bits in the register.
     #[must_use]
     pub const fn mask(&self) -> u32 {
         self.max() << self.lsb
     }
 
-    /// The field's bits, from bit 0 up.
+    /// The field's bits of `register`, shifted down to bit 0.
     #[must_use]
     pub const fn extract(&self, register: u32) -> u32 {
         (register >> self.lsb) & self.max()
@@ -74,7 +74,7 @@ impl FieldInfo {
     ///
     /// # Errors
     /// When `value` is outside the field's range. The hardware would drop the upper
-    /// bits without a word.
+    /// bits without an error.
     pub const fn insert(&self, register: u32, value: i64) -> Result<u32, FieldRangeError> {
         let (min, max) = self.range();
         if value < min || value > max {
@@ -93,7 +93,7 @@ impl FieldInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{value} does not fit the register field {field}, which holds {min} to {max}")]
 pub struct FieldRangeError {
-    /// Name of the field, with its register.
+    /// Name of the field.
     pub field: &'static str,
     /// The value that was to be written.
     pub value: i64,
@@ -103,13 +103,13 @@ pub struct FieldRangeError {
     pub max: i64,
 }
 
-/// Who may touch a register.
+/// Who may write a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterAccess {
     /// Written by programs.
     Program,
-    /// Not written by any known program: the kernel driver's, by MMIO, if
-    /// anybody's.
+    /// Not written by any known program. If anything writes it, the kernel driver
+    /// does, by MMIO.
     Driver,
     /// Read only.
     ReadOnly,
@@ -128,7 +128,7 @@ pub struct RegisterInfo {
     pub fields: &'static [FieldInfo],
     /// Meaning, and source where it is not the register database.
     pub doc: &'static str,
-    /// Who may touch it.
+    /// Who may write it.
     pub access: RegisterAccess,
     /// Whether it holds a DMA base address: an IOVA, 16-byte aligned.
     pub is_address: bool,
@@ -144,15 +144,15 @@ impl RegisterInfo {
         self.block != Block::Pc && self.offset & 0xfff == S_POINTER
     }
 
-    /// Whether this is a register of a task: one that programs write, that
-    /// says what a block is to do. A complete program writes them all.
+    /// Whether this is a parameter of a task: programs write it, and it is no
+    /// S_POINTER. A complete program writes all of them.
     #[must_use]
     pub(crate) fn is_operand(&self) -> bool {
         self.block != Block::Pc && self.access == RegisterAccess::Program && !self.is_pointer()
     }
 
-    /// Bits of `value` that belong to no field, which are lost. The sign of a
-    /// negative number in a narrower field is none.
+    /// The bits of `value` that belong to no field, which the hardware drops. The
+    /// sign of a negative number in a narrower field does not count.
     #[must_use]
     fn lost_bits(&self, value: u32) -> u32 {
         let lost = value & !self.declared_bits();
@@ -166,14 +166,14 @@ impl RegisterInfo {
         }
     }
 
-    /// What `value` loses of its bits, if any.
+    /// Describes the bits of `value` that the hardware drops, if any.
     #[must_use]
     pub fn overflow(&self, value: u32) -> Option<String> {
         let lost = self.lost_bits(value);
         (lost != 0).then(|| format!("bits {lost:#010x} of {value:#010x} are in no field"))
     }
 
-    /// The bits that belong to some field. What the others do is not known.
+    /// The bits that belong to a field. What the other bits do is not known.
     #[must_use]
     pub(crate) fn declared_bits(&self) -> u32 {
         self.fields
@@ -189,7 +189,7 @@ impl fmt::Display for RegisterInfo {
     }
 }
 
-/// A register as a type: the value it holds.
+/// A register value whose type names the register.
 pub trait Register: Copy {
     /// Block, name, offset and fields.
     const INFO: &'static RegisterInfo;
@@ -202,9 +202,8 @@ pub trait Register: Copy {
 /// A register that holds a DMA base address.
 pub trait AddressRegister: Register {}
 
-/// Declares the registers of a block, each once: the type with its getters and
-/// range-checked setters, its [`RegisterInfo`], and the block's table
-/// `REGISTERS`.
+/// Declares the registers of a block. Each gets a type with getters and range-checked
+/// setters, and its [`RegisterInfo`]. The block gets the table `REGISTERS`.
 macro_rules! registers {
     (@signed) => { false };
     (@signed signed) => { true };
@@ -243,8 +242,9 @@ macro_rules! registers {
         registers!(@accessors $index + 1; $($rest)*);
     };
 
-    // The three registers that every block but PC begins with: their offsets,
-    // the meaning of S_POINTER, and fields that only some blocks have.
+    // The three registers with which every block except PC begins. The arguments are
+    // their offsets, the meaning of S_POINTER, and its fields that only some blocks
+    // have.
     (
         block $block:ident;
         common $status:literal $pointer:literal $enable:literal $meaning:literal { $($extra:tt)* }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Register command programs of the RK3588 NPU.
 //!
-//! The NPU has no instructions: a *task* is a set of register values, given as
-//! an array of 64-bit command words. This crate declares every register once
-//! ([`regs`]) and builds on that table: typed registers, programs with symbolic
-//! addresses, decoding and disassembly, what a task touches in memory, and a
-//! lint that knows the traps of the hardware.
+//! The NPU has no instructions: a *task* is a set of register values, given as an
+//! array of 64-bit command words. This crate declares every register once ([`regs`])
+//! and builds on that table: typed registers, programs with symbolic addresses,
+//! decoding and disassembly, the memory that a task touches, and a lint that checks
+//! for the traps of the hardware.
 //!
 //! ```text
 //! MatmulTask --check, program--> Program --link--> LinkedProgram --words--> NPU
-//! words --decode--> items;  words --tasks--> register values --task--> what they ask for
+//! words --decode--> items
+//! words --tasks--> register values --task--> convolution, flying task or pooling
 //! register values --extents--> ranges;  register values --timing--> work
 //! words --disassemble--> text --assemble--> words;  words --lint--> findings
 //! ```

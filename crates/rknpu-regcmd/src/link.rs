@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Linking: addresses filled in, and the proof that the program stays within
-//! its buffers.
+//! Linking: fills in addresses and proves that the program stays within its buffers.
 //!
-//! The proof needs more than ranges: the values must be those that the
-//! hardware uses. So the program must write every register that decides where
-//! it reads or writes (otherwise an earlier program's value would count), must
-//! write it into the register group that runs, and may set no bit that no
-//! source describes.
+//! The proof needs more than ranges: the hardware must use exactly these values. So
+//! the program must write every register that determines where it reads or writes,
+//! into the register group that runs, and must not set a bit that no source
+//! describes.
 
 use alloc::vec::Vec;
 
@@ -20,7 +18,7 @@ use crate::regs::pc;
 use crate::task::tasks;
 use crate::word::{Block, EnableMask, Iova, Word};
 
-/// Where a buffer of a program lies.
+/// The address range of a buffer of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The buffer.
@@ -68,7 +66,8 @@ pub enum LinkError {
         /// Length in bytes.
         len: u32,
     },
-    /// A word that writes no known register, or an unknown bit.
+    /// A word has no known meaning, writes an undeclared register, or sets an
+    /// undeclared bit.
     #[error("word {word} ({bits:#018x}) is not known to be harmless")]
     UnknownWord {
         /// Index of the word.
@@ -76,8 +75,8 @@ pub enum LinkError {
         /// Bits of the word.
         bits: u64,
     },
-    /// The program writes a register of the kernel driver, or a link to a
-    /// further program.
+    /// The program writes a register of the kernel driver, or a link to another
+    /// program.
     #[error("word {word} writes {register}, which belongs to the kernel driver")]
     ForeignRegister {
         /// Index of the word.
@@ -85,11 +84,11 @@ pub enum LinkError {
         /// The register.
         register: &'static str,
     },
-    /// A block's S_POINTER is missing, late, or not 0xE, so that other values
-    /// than those written may be used.
+    /// A block's S_POINTER is missing, late, or not 0xE, or the program writes that
+    /// of CNA or CORE. The block may then run with other values.
     #[error("{0}: S_POINTER must be written first, and as 0xe")]
     RegisterGroup(Block),
-    /// A register that decides about addresses is left to earlier programs.
+    /// The program does not write a register that determines addresses.
     #[error("{block} {register} decides what is touched, and the program does not write it")]
     Unwritten {
         /// The block.
@@ -97,23 +96,22 @@ pub enum LinkError {
         /// The register.
         register: &'static str,
     },
-    /// The words do not hold exactly one task that ends with them.
+    /// The words are not exactly one task that ends with the last word.
     #[error("a program is one task that ends with its enable word; this has {0}")]
     NotOneTask(usize),
-    /// What the program touches cannot be told.
+    /// The memory that the program touches is not known.
     #[error(transparent)]
     Extent(#[from] ExtentError),
-    /// An engine would leave the buffers.
+    /// The range of an engine does not lie within one buffer.
     #[error("{0} is not within any bound buffer; check sizes and strides")]
     OutsideBuffers(Extent),
 }
 
 impl Program {
-    /// Fills in addresses and proves that all the program touches lies in the
-    /// bound buffers.
+    /// Fills in addresses and proves that the program touches only these buffers.
     ///
     /// # Errors
-    /// [`LinkError`]; nothing is linked then.
+    /// [`LinkError`]: why the program cannot be linked.
     pub fn link(&self, bindings: &[Binding]) -> Result<LinkedProgram, LinkError> {
         check_bindings(bindings)?;
         let mut words = self.words().to_vec();
@@ -150,14 +148,15 @@ impl LinkedProgram {
         self.enable
     }
 
-    /// All that it touches besides its own words.
+    /// The memory that it touches besides its own words.
     #[must_use]
     pub fn extents(&self) -> &[Extent] {
         &self.extents
     }
 
-    /// Address of the last 16-byte atom of the output. A program that ran to
-    /// its end has written it; `None` if it writes nothing to memory.
+    /// Address of the last 16-byte atom of the output, which a program that ran to
+    /// its end has written. `None` if nothing is written to memory, or the atom is in
+    /// doubt.
     #[must_use]
     pub fn last_written_atom(&self) -> Option<Iova> {
         self.last_written
@@ -229,13 +228,13 @@ fn prove(words: Vec<Word>, bindings: &[Binding]) -> Result<LinkedProgram, LinkEr
     })
 }
 
-/// Every word does what this crate knows it to do.
+/// Checks that the effect of every word is known.
 fn check_words(words: &[Word]) -> Result<(), LinkError> {
     for (word, item) in decode(words).enumerate() {
         match item {
             Item::Write { register, value } => {
                 let foreign = match register.block {
-                    // The trailer's length of the next program: there is none.
+                    // The trailer's length of the next program is 0: there is none.
                     Block::Pc => register.offset != pc::RegisterAmounts::OFFSET || value != 0,
                     _ => !register.is_operand() && !register.is_pointer(),
                 };
@@ -258,10 +257,10 @@ fn check_words(words: &[Word]) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// All values go into the register group that the enable word starts.
+/// Checks that all values go into the register group that the enable word starts.
 ///
-/// The kernel writes the S_POINTER of CNA and CORE, with the core's number in
-/// it, so that a program must not (Linux `drivers/accel/rocket`).
+/// The kernel writes the S_POINTER of CNA and CORE, with the core's number in it, so
+/// a program must not write it (Linux `drivers/accel/rocket`).
 fn check_groups(words: &[Word], enable: EnableMask) -> Result<(), LinkError> {
     let by_kernel = EnableMask::CNA | EnableMask::CORE;
     // Blocks whose group is known, or does not matter.

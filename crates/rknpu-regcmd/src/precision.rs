@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The types that the NPU computes with, and what follows from each: one table.
+//! The data types of the NPU, and the properties of each, in one table.
 //!
 //! Codes: E-precision-codes. Groups: E-weight-groups.
 
@@ -7,7 +7,7 @@ use core::fmt;
 
 use crate::chip::ATOM_BYTES;
 
-/// The type of elements, by the three-bit codes of CNA, CORE, DPU and DPU_RDMA.
+/// A data type. CNA, CORE, DPU and DPU_RDMA select it with a three-bit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Precision {
     /// int8.
@@ -28,7 +28,7 @@ pub enum Precision {
     Tf32,
 }
 
-/// What defines a precision.
+/// The properties of a data type.
 struct Definition {
     precision: Precision,
     name: &'static str,
@@ -38,8 +38,8 @@ struct Definition {
     accumulator: Precision,
 }
 
-/// By code. As inputs of CORE int32 and fp32 are in no known program; their
-/// groups are those of tf32, which the DPU calls fp32.
+/// By code. No known program has int32 or fp32 as inputs of CORE. Their groups are
+/// those of tf32, which the DPU calls fp32.
 const TABLE: [Definition; 8] = {
     use Precision::{Bf16, Fp16, Fp32, Int4, Int8, Int16, Int32, Tf32};
     const fn row(
@@ -75,7 +75,7 @@ impl Precision {
         &TABLE[self as usize]
     }
 
-    /// The type that a three-bit field selects; all eight codes are taken.
+    /// The type that a three-bit field selects; every code is a type.
     #[must_use]
     pub const fn from_code(code: u32) -> Self {
         TABLE[code as usize & 7].precision
@@ -133,7 +133,7 @@ impl Precision {
         (self.kernel_group() * self.channel_group()) as u64
     }
 
-    /// The type of sums of products.
+    /// The type of the sums in the accumulators.
     #[must_use]
     pub const fn accumulator(self) -> Self {
         self.definition().accumulator
@@ -145,7 +145,7 @@ impl Precision {
         matches!(self.accumulator(), Self::Fp32)
     }
 
-    /// The name that the DPU has for what CORE calls this.
+    /// The DPU's name for this type of CORE.
     pub(crate) const fn in_dpu(self) -> Self {
         match self {
             Self::Tf32 => Self::Fp32,
@@ -153,8 +153,8 @@ impl Precision {
         }
     }
 
-    /// Whether programs show how many output channels CORE hands to the DPU at a
-    /// time, for inputs as the DPU names them (inferred: E-writer).
+    /// Whether known programs show how many output channels CORE hands to the DPU at
+    /// a time, for this input type of the DPU (inferred: E-writer).
     pub(crate) const fn leaves_in_groups(self, depthwise: bool) -> bool {
         match self {
             Self::Int32 | Self::Tf32 => false,
@@ -170,7 +170,7 @@ impl fmt::Display for Precision {
     }
 }
 
-/// Bits of an element by the two-bit size codes of ERDMA, EW and PPU_RDMA.
+/// Bits of an element, from the two-bit size code of ERDMA, EW and PPU_RDMA.
 pub(crate) const fn size_bits(code: u32) -> u32 {
     4 << (code & 3)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs whose addresses are not known yet.
+//! Register programs with symbolic addresses.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,11 @@ use crate::regfile::RegisterFile;
 use crate::regs::{self, pc};
 use crate::word::{Block, EnableMask, Word};
 
-/// The only value of S_POINTER in programs: both pointers toggle, writes go to
-/// the group that the enable word starts.
+/// The value that all programs write to S_POINTER: both pointers toggle, and writes
+/// go to the group that the enable word starts.
 pub(crate) const POINTER_VALUE: u32 = 0xe;
 
-/// A buffer of a program, by a number that its author chooses.
+/// A buffer of a program, named by a number that the program's author chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferId(pub u32);
 
@@ -30,7 +30,7 @@ impl BufferId {
 /// A place in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferRef {
-    /// The buffer, by the name that the task gave it.
+    /// The buffer.
     pub buffer: BufferId,
     /// Bytes from its beginning.
     pub offset: u32,
@@ -46,16 +46,16 @@ pub struct Program {
 }
 
 impl Program {
-    /// Most words of a program. REGISTER_AMOUNTS holds the number of pairs of words, less
-    /// one, in 16 bits (Linux `rocket_job.c`).
+    /// Maximum words of a program. REGISTER_AMOUNTS holds the number of pairs of
+    /// words, less one, in 16 bits (Linux `rocket_job.c`).
     pub const WORDS_MAX: usize = 2 << 16;
 
-    /// The program of `words`, whose values at the places of `relocations`, by rising
-    /// index, are addresses. It ends with its trailer: no link to a next program, the
-    /// marker, and the word that starts the blocks of `enable`.
+    /// The program of `words`. `relocations` names the words whose values are
+    /// addresses, by rising index. The program ends with its trailer: no link to a
+    /// next program, the marker, and the word that starts the blocks of `enable`.
     ///
-    /// PC fetches words in pairs, so that a program of odd length would run
-    /// into whatever follows it in memory; such a one gets one more NOP.
+    /// PC fetches words in pairs, so a program of odd length would run into the word
+    /// that follows it in memory. Such a program gets one more NOP.
     #[must_use]
     pub fn of_words(
         mut words: Vec<Word>,
@@ -70,14 +70,14 @@ impl Program {
         Self { words, relocations }
     }
 
-    /// The words, with 0 where addresses belong.
+    /// The words, with 0 in place of addresses.
     #[must_use]
     pub fn words(&self) -> &[Word] {
         &self.words
     }
 
-    /// The words whose values are addresses that linking fills in, by rising index,
-    /// and what they point to.
+    /// The index of each word whose address linking fills in, and the place that it
+    /// points to, by rising index.
     #[must_use]
     pub fn relocations(&self) -> &[(usize, BufferRef)] {
         &self.relocations
@@ -88,7 +88,7 @@ const fn write(info: &RegisterInfo, value: u32) -> Word {
     Word::new(info.block.target(), info.offset, value)
 }
 
-/// Register values and addresses, in no order; what it does not mention is 0.
+/// A set of register values and addresses. Registers that are not set are 0.
 #[derive(Clone, Debug, Default)]
 pub struct RegisterSet {
     values: RegisterFile,
@@ -118,10 +118,10 @@ impl RegisterSet {
 
     /// The program that runs the blocks of `enable` with these registers.
     ///
-    /// It writes every register of them that programs write, in the order of their
-    /// offsets: a program that leaves one out runs with what an earlier one, of any
-    /// process, left there. S_POINTER comes first, but that of CNA and CORE, which is
-    /// the kernel's.
+    /// It writes every register of these blocks that programs write, in the order of
+    /// their offsets: a register that it leaves out would keep the value of an
+    /// earlier program, of any process. S_POINTER comes first, except that of CNA and
+    /// CORE, which the kernel writes.
     #[must_use]
     pub fn program(&self, enable: EnableMask) -> Program {
         let blocks = Block::ALL.into_iter();
@@ -142,7 +142,7 @@ impl RegisterSet {
     }
 }
 
-/// Sets registers field by field; fields that it does not mention are 0.
+/// Sets registers field by field. Fields that are not named are 0.
 macro_rules! set {
     ($set:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
         pastey::paste! {

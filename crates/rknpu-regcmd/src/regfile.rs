@@ -6,12 +6,12 @@ use alloc::boxed::Box;
 use crate::field::Register;
 use crate::word::Block;
 
-/// Registers per block page that anything writes: the pages' used part ends
-/// below 0x200 (the last register of CNA is at 0x1184).
+/// Registers in the used part of a block's page, which ends below 0x200 (the last
+/// register of CNA is at 0x1184).
 const REGISTERS_PER_PAGE: usize = 0x200 / 4;
 
-/// The registers of one core as one register group of each block holds them.
-/// Registers start at 0, as after power-up.
+/// The register values of one core, with one register group for each block. Registers
+/// start at 0, as after power-up.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RegisterFile {
     pages: Box<[[u32; REGISTERS_PER_PAGE]; Block::ALL.len()]>,
@@ -40,8 +40,9 @@ impl RegisterFile {
         place(offset).map_or(0, |(page, index)| self.pages[page][index])
     }
 
-    /// Writes the register at `offset`. Returns false where no register can
-    /// be: in the hole at page 2, beyond the last page, or unaligned.
+    /// Writes the register at `offset`. Returns false where no register can be: in
+    /// the hole at page 2, beyond the last page or the used part of a page, or
+    /// unaligned.
     pub fn set(&mut self, offset: u16, value: u32) -> bool {
         let Some((page, index)) = place(offset) else {
             return false;
@@ -53,7 +54,7 @@ impl RegisterFile {
 
     /// Writes a register.
     pub fn put<R: Register>(&mut self, register: R) {
-        // Every declared register has a place; a test holds that.
+        // Every declared register has a place; a test checks that.
         self.set(R::INFO.offset, register.bits());
     }
 
@@ -63,8 +64,8 @@ impl RegisterFile {
         place(offset).is_some_and(|(page, index)| self.written[page][index])
     }
 
-    /// Takes the values as they are and forgets that they were written: what a
-    /// following task finds.
+    /// Marks all registers as not written and keeps their values, as the next task
+    /// finds them.
     pub fn forget_writes(&mut self) {
         *self.written = [[false; REGISTERS_PER_PAGE]; Block::ALL.len()];
     }

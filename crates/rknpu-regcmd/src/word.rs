@@ -21,8 +21,8 @@ const TARGET_MARKER: u16 = 0x0041;
 /// The offset that the enable word carries: PC OPERATION_ENABLE.
 const OFFSET_ENABLE: u16 = 0x0008;
 
-/// An IO virtual address: where the NPU sees a byte, in the 4 GiB space of one
-/// DRM file. 0 is a normal address.
+/// An IO virtual address: the NPU's address of a byte, in the 4 GiB address space of
+/// one open DRM file. 0 is a valid address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Iova(pub u32);
 
@@ -37,7 +37,7 @@ impl fmt::Display for Iova {
     }
 }
 
-/// A block of an NPU core that programs address: one page of its register
+/// A block of an NPU core whose registers programs write: one page of its register
 /// window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Block {
@@ -69,7 +69,7 @@ impl Block {
         Self::PpuRdma,
     ];
 
-    /// Page and name, as the register database has it.
+    /// Page and name, from the register database.
     const fn definition(self) -> (u16, &'static str) {
         match self {
             Self::Pc => (0, "PC"),
@@ -115,7 +115,7 @@ impl Block {
         Self::ALL.into_iter().find(|block| block.target() == target)
     }
 
-    /// The block's bit of the enable mask; the PC has none.
+    /// The block's bit of the enable mask; empty for the PC.
     #[must_use]
     pub const fn enable(self) -> EnableMask {
         EnableMask::from_bits_truncate(1 << self.page() >> 1)
@@ -154,12 +154,12 @@ bitflags! {
 pub struct Word(u64);
 
 impl Word {
-    /// Does nothing; also the place of an absent link in a trailer.
+    /// Does nothing. It also fills the place of an absent link in a trailer.
     pub const NOP: Self = Self(0);
-    /// Must stand directly before the enable word.
+    /// The marker, directly before the enable word (E-marker).
     pub const MARKER: Self = Self::new(TARGET_MARKER, 0, 0);
 
-    /// The word `target`, `value`, `offset`.
+    /// The word of `target`, `offset` and `value`.
     #[must_use]
     pub const fn new(target: u16, offset: u16, value: u32) -> Self {
         Self((target as u64) << 48 | (value as u64) << 16 | offset as u64)
@@ -207,7 +207,7 @@ impl Word {
         self.target() == TARGET_ENABLE
     }
 
-    /// Whether this does nothing, by its target (E-noop-target).
+    /// Whether the target makes this word do nothing (E-noop-target).
     #[must_use]
     pub const fn is_nop(self) -> bool {
         matches!(self.target(), 0x0000 | 0x0001)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The complete convolution program, whose registers mtx512/rk3588-npu (without
-//! DPU_RDMA), librocketnpu (with it), Mesa and happyme531 write in one order, and
-//! the convolutions of librocketnpu.
+//! The complete convolution program, and the convolutions of librocketnpu.
+//! mtx512/rk3588-npu (without DPU_RDMA), librocketnpu (with it), Mesa and happyme531
+//! write its registers in one order.
 
 use super::{A, B, C, CONV, CONV_RDMA, D, Sample, Words, stride28};
 use rknpu_regcmd::Word;
@@ -27,7 +27,7 @@ pub struct ConvProgram {
     pub kernels: u32,
     pub weight_bytes: u32,
     pub kernel_bytes: u32,
-    /// The weights have the other banks.
+    /// Banks of the features; the weights have the others.
     pub data_banks: u32,
     pub data_reuse: bool,
     pub weight_reuse: bool,
@@ -73,7 +73,7 @@ pub struct Rdma {
     pub erdma: u32,
     pub ew: u32,
     pub ew_stride: u32,
-    /// FEATURE_MODE_CFG; `None`: nothing is read but the bias.
+    /// FEATURE_MODE_CFG; with `None` only the bias is read.
     pub mode: Option<u32>,
     pub notch: u32,
 }
@@ -94,8 +94,8 @@ impl Default for Rdma {
 }
 
 impl Rdma {
-    /// fp16: a cube at `src` as the operand of EW, of `rows` rows, shared by
-    /// MRDMA and ERDMA.
+    /// The operand of EW: a cube of fp16 at `src`, of `rows` rows, which MRDMA and
+    /// ERDMA share.
     #[must_use]
     pub fn operand(src: u32, rows: u32, notch: u32) -> Self {
         Self {
@@ -121,8 +121,8 @@ impl Rdma {
 }
 
 impl ConvProgram {
-    /// The convolution of `input` by kernels of so many pixels, of one group of
-    /// int8, with dense strides. It fits CBUF as it may.
+    /// An int8 convolution of `input` with kernels of `kernel` pixels, in one group,
+    /// with dense strides. It may exceed CBUF.
     #[must_use]
     pub fn new(input: (u32, u32, u32), output: (u32, u32, u32), kernel: (u32, u32)) -> Self {
         let (iw, ih, _) = input;
@@ -203,19 +203,18 @@ impl ConvProgram {
             | self.data_banks
     }
 
-    /// The words without the trailer.
+    /// The words without trailer.
     #[must_use]
     pub fn words(&self) -> Words {
         self.body(self.rdma.is_some())
     }
 
-    /// The whole program; DPU_RDMA is enabled where it is set up.
+    /// The whole program; DPU_RDMA is enabled if `rdma` is set.
     #[must_use]
     pub fn task(&self) -> Vec<Word> {
         self.program(self.rdma.is_some())
     }
 
-    /// The whole program, with or without DPU_RDMA.
     #[must_use]
     pub fn program(&self, with_rdma: bool) -> Vec<Word> {
         let enable = if with_rdma { CONV_RDMA } else { CONV };

@@ -120,7 +120,8 @@ impl Flying {
         }
     }
 
-    /// A vector of `channels` int8 into a row of a cube of `rows` (happyme531).
+    /// Copies a vector of `channels` int8 into a row of a cube of `rows`
+    /// (happyme531).
     #[must_use]
     pub fn copy_row(rows: u32, channels: u32, a: u32, d: u32) -> Self {
         Self {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products of happyme531/rknpu2_matmul_open: other layouts of A and C than
-//! the packed cubes, and chains of products and additions.
+//! Matmuls of happyme531/rknpu2_matmul_open: layouts of A and C other than packed
+//! cubes, and chains of matmuls and additions.
 
 use super::conv::{ConvProgram, Rdma, WriterWalk};
 use super::{CONV, CONV_RDMA, D, Sample, Words, align, flying, mesa};
 use rknpu_regcmd::Word;
 
-/// Where the rows of a matrix lie.
+/// The layout of the rows of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLayout {
     RowMajor,
-    /// A cube of so many rows, of which the task takes some.
+    /// A cube of this number of rows, of which the task takes some.
     Native(u32),
     Panel(u32),
 }
@@ -76,7 +76,7 @@ fn even(x: u32) -> u32 {
     (x + 1) & !1
 }
 
-/// The product of `m` rows of `bytes`, padded, with CNA and CORE walking A.
+/// The matmul of `m` padded rows of `bytes` bytes, with CNA and CORE walking A.
 fn walk(layout: RowLayout, (m, k, n): (u32, u32, u32), bytes: u32) -> ConvProgram {
     let (group_line_off, width, height, line_stride, surf_stride) = match layout {
         RowLayout::RowMajor => (true, 1, m, bytes / 16, 0),
@@ -96,7 +96,7 @@ fn walk(layout: RowLayout, (m, k, n): (u32, u32, u32), bytes: u32) -> ConvProgra
     }
 }
 
-/// How the DPU writes C; `row` atoms are a row.
+/// How the DPU writes C, whose rows have `row` atoms.
 fn output(layout: RowLayout, m: u32, row: u32, group: u32) -> WriterWalk {
     match layout {
         RowLayout::RowMajor => WriterWalk {
@@ -141,7 +141,7 @@ pub fn int8((m, k, n): (u32, u32, u32), a: RowLayout, c: RowLayout) -> ConvProgr
     }
 }
 
-/// Registers that int8 programs leave out.
+/// Ranges of registers that int8 programs leave out.
 const LEFT_OUT: [(u16, u16); 12] = [
     (0x1060, 0x1068),
     (0x1074, 0x1074),
@@ -157,7 +157,7 @@ const LEFT_OUT: [(u16, u16); 12] = [
     (0x4100, 0x412c),
 ];
 
-/// The stream of int8 programs.
+/// The words of int8 programs.
 fn short(conv: &ConvProgram, link: Option<(u32, u32)>) -> Vec<Word> {
     let mut words = Words::default();
     words.extend(&[(0x1104, 0), (0x1100, 0)]);
@@ -169,14 +169,15 @@ fn short(conv: &ConvProgram, link: Option<(u32, u32)>) -> Vec<Word> {
     words.finish_linked(link, CONV)
 }
 
-/// The stream of all others.
+/// The words of all other programs.
 fn long(conv: &ConvProgram) -> Words {
     let mut words = mesa::prefix(conv);
     words.0.extend(conv.words().0);
     words
 }
 
-/// Floats of `bytes` bytes, and precision codes, from and to one layout.
+/// A matmul of floats of `bytes` bytes, with these precision codes, and one layout of
+/// A and C.
 #[must_use]
 pub fn float(
     bytes: u32,
@@ -201,14 +202,14 @@ pub fn float(
     }
 }
 
-/// The product combined with a cube; the output has gaps of two atoms after
-/// every two.
+/// A matmul whose result is combined with a cube. The output has gaps of two atoms
+/// after every two.
 fn fused((m, k, n): (u32, u32, u32), ew_cfg: u32) -> ConvProgram {
     let (k, n) = (align(k, 32).max(align(n, 32)), align(n, 32));
     ConvProgram {
         qd: 1,
         grains: even(65536u32.div_ceil(2 * k)).max(80),
-        // Rows as long as the groups with their gaps.
+        // The rows are as long as the groups with their gaps.
         writer: output(RowLayout::RowMajor, m, n / 4, 4),
         ew_cfg,
         rdma: Some(Rdma {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The families of programs that sources measured on silicon, as generators:
-//! what the lint must let pass, what extents must be known for, and what the chip
-//! must compute. They write plain numbers at plain offsets: an independent witness
-//! that shares nothing with the encoder under test.
+//! Generators of the program families that sources measured on silicon. The lint must
+//! accept their programs, extents must cover them, and the chip must compute them.
+//! They write plain numbers to plain offsets, and share nothing with the encoder
+//! under test.
 
 #![allow(
     missing_docs,
@@ -19,7 +19,6 @@ pub mod pooling;
 
 use rknpu_regcmd::{Block, EnableMask, Register, Word};
 
-/// A program of a family.
 pub struct Sample {
     /// Family and shape, for messages.
     pub name: String,
@@ -33,7 +32,7 @@ impl Sample {
     }
 }
 
-/// One sample at least of every family.
+/// At least one sample of every family.
 #[must_use]
 pub fn all() -> Vec<Sample> {
     let mut samples = Vec::new();
@@ -53,20 +52,20 @@ pub const CONV_RDMA: u32 = 0x1d;
 pub const FLYING: u32 = 0x18;
 pub const POOLING: u32 = 0x60;
 
-/// Where samples have their buffers: far apart, so that nothing overlaps.
+/// Addresses of the samples' buffers: far apart, so that nothing overlaps.
 pub const A: u32 = 0x1000_0000;
 pub const B: u32 = 0x4000_0000;
 pub const C: u32 = 0x8000_0000;
 pub const D: u32 = 0xb000_0000;
 
-/// S_POINTER as all programs and the kernel driver write it.
+/// The S_POINTER that all programs and the kernel driver write.
 const PING_PONG: u32 = 0xe;
 /// Interrupts DPU_0 and DPU_1: what the kernel driver waits for.
 pub const DPU_DONE: u32 = 0x300;
 
-/// Offsets and values of what the mainline driver writes to start `tasks` tasks
-/// on its core number `core`, the first of `words` words at `at`
-/// (drivers/accel/rocket). The last write starts them.
+/// Offsets and values that the mainline driver writes to start `tasks` tasks on its
+/// core number `core` (drivers/accel/rocket). The first task has `words` words at
+/// `at`. The last write starts them.
 #[must_use]
 pub fn kick(core: u32, at: u32, words: usize, tasks: u32) -> [(u32, u32); 10] {
     let pointer = PING_PONG | core << 28;
@@ -95,14 +94,13 @@ pub fn bytes(words: &[Word]) -> Vec<u8> {
 /// A write of the register at `offset`.
 ///
 /// # Panics
-/// Where no register can be.
+/// If no register can be at `offset`.
 #[must_use]
 pub fn write(offset: u16, value: u32) -> Word {
     let block = Block::of_offset(offset).expect("a register's offset");
     Word::new(block.target(), offset, value)
 }
 
-/// A program under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Words(pub Vec<Word>);
 
@@ -118,7 +116,6 @@ impl Words {
         self
     }
 
-    /// Zeros for the registers from `first` to `last`.
     fn zeros(&mut self, first: u16, last: u16) -> &mut Self {
         let offsets = (first..=last).step_by(4);
         self.0.extend(offsets.map(|offset| write(offset, 0)));
@@ -130,7 +127,7 @@ impl Words {
         self
     }
 
-    /// Another value in every write of the register.
+    /// Changes the value in every write of the register.
     ///
     /// # Panics
     /// If the program does not write it.
@@ -141,7 +138,7 @@ impl Words {
     /// [`Self::patch`], by offset.
     ///
     /// # Panics
-    /// Likewise.
+    /// If the program does not write it.
     pub fn change(&mut self, offset: u16, value: u32) -> &mut Self {
         let new = write(offset, value);
         let mut found = false;
@@ -176,8 +173,7 @@ impl Words {
         self.finish_linked(None, enable)
     }
 
-    /// The program, which goes on with that at BASE_ADDRESS, of so many
-    /// REGISTER_AMOUNTS.
+    /// The program, linked to the next one by its BASE_ADDRESS and REGISTER_AMOUNTS.
     #[must_use]
     pub fn finish_linked(mut self, link: Option<(u32, u32)>, enable: u32) -> Vec<Word> {
         let (address, amounts) = link.unwrap_or_default();

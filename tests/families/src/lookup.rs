@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Activations by look-up: the program form of librocketnpu, which does not write
-//! every register, with the tables of each kind of function that it knows.
+//! every register, with the tables of each kind of function that it has.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::{FLYING, Words};
 use half::f16;
 use rknpu_regcmd::Word;
 
-/// Entries of a table less one, and what lies between two of them.
+/// Entries of a table less one, and index steps between two of them.
 const SEGMENTS: i32 = 512;
 const STEP: i32 = 32;
 /// Index of the ends of both tables.
@@ -18,13 +18,13 @@ const FRACTION_BITS: i32 = 15;
 /// LE_SLOPE_SCALE and LE_SLOPE_SHIFT of functions with a tail.
 const TAIL: (u32, u32) = (23107, 22);
 
-/// A function as registers and tables have it.
+/// A function as register values and tables.
 pub struct Activation {
     /// Index steps of one unit of the argument.
     scale: f32,
     /// Index of the argument 0.
     origin: f32,
-    /// LE and LO.
+    /// The tables LE and LO.
     tables: [Vec<u16>; 2],
     offset: i32,
     minus_exp: u32,
@@ -78,7 +78,7 @@ impl Activation {
         }
     }
 
-    /// Functions of `range`, which LO has as a whole; no entry is 0.
+    /// Functions over `range`, all of which is in LO; no entry is 0.
     pub fn shifted(f: impl Fn(f64) -> f64, range: Range<f64>, low: f64, span: i32) -> Self {
         let width = range.end - range.start;
         let scale = f64::from(END) / width;
@@ -94,7 +94,7 @@ impl Activation {
         }
     }
 
-    /// The function of `cols` atoms of fp16 at `a`, to `d`.
+    /// The program that writes the function of `cols` atoms of fp16 at `a` to `d`.
     #[must_use]
     pub fn program(&self, cols: u32, (a, d): (u32, u32)) -> Vec<Word> {
         let mut words = Words::default();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products of matrices: mtx512/rk3588-npu (form A), librocketnpu (form B), and
-//! the latter's products that add to an earlier result.
+//! Matmuls of mtx512/rk3588-npu (form A) and of librocketnpu (form B), and
+//! librocketnpu's matmuls that are combined with an earlier result.
 
 use super::conv::{ConvProgram, Rdma};
 use super::{A, B, C, D, Sample};
 
-/// Types of a product: operands and results.
+/// Types of a matmul: operands and results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProductTypes {
     pub name: &'static str,
@@ -69,27 +69,26 @@ pub const ALL: [ProductTypes; 8] = [
 ];
 
 impl ProductTypes {
-    /// Bytes of so many elements of an operand.
+    /// Bytes of `elements` elements of an operand.
     #[must_use]
     pub const fn bytes(self, elements: usize) -> usize {
         elements * self.bits as usize / 8
     }
 
-    /// Bytes of an output element.
     #[must_use]
     pub const fn out_bytes(self) -> usize {
         if matches!(self.codes.2, 4 | 5) { 4 } else { 2 }
     }
 
-    /// [`product`] of `at`: A, B and the result.
+    /// [`product`] with A, B and the result at these addresses.
     #[must_use]
     pub fn matmul(self, m: u32, k: u32, n: u32, at: (u32, u32, u32)) -> ConvProgram {
         self.conv((1, m, k), (1, m, n), (1, 1), at)
     }
 
-    /// The convolution of what is at `at.0` by the kernels at `at.1`. The banks
-    /// are those of the exact rule, by which every line begins at an entry of its
-    /// own; the original generators' agree or are known to lose lines.
+    /// The convolution of the features at `a` by the kernels at `b`. The banks follow
+    /// the exact rule, by which every line begins at a new entry. The original
+    /// generators agree with it, or are known to lose lines.
     #[must_use]
     pub fn conv(
         self,
@@ -121,7 +120,7 @@ impl ProductTypes {
     }
 }
 
-/// The product of `m` rows: a 1x1 convolution.
+/// The matmul of `m` rows: a 1x1 convolution.
 #[must_use]
 pub fn product(types: ProductTypes, m: u32, k: u32, n: u32) -> ConvProgram {
     types.matmul(m, k, n, (A, B, C))
@@ -156,7 +155,7 @@ pub(crate) fn all() -> Vec<Sample> {
             samples.push(Sample::new(name, accumulating(ew, m, k, n).task()));
         }
     }
-    // Reuse of what CBUF holds is for the tasks after the first.
+    // Only tasks after the first may reuse the data in CBUF.
     let mut reuse = product(FP16_FP16, 64, 64, 32).task();
     let second = ConvProgram {
         data_reuse: true,
@@ -168,7 +167,7 @@ pub(crate) fn all() -> Vec<Sample> {
     samples
 }
 
-/// fp16: the product combined with a cube at D.
+/// An fp16 matmul whose result is combined with a cube at D.
 #[must_use]
 pub fn accumulating(ew: u32, m: u32, k: u32, n: u32) -> ConvProgram {
     ConvProgram {

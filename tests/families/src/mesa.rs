@@ -39,7 +39,6 @@ pub const LAYER: MesaLayer = MesaLayer {
     link: None,
 };
 
-/// One small convolution.
 #[must_use]
 pub fn smallest() -> Sample {
     Sample::new("Mesa 1x1 4x4x8", LAYER.program())
@@ -102,13 +101,13 @@ impl MesaLayer {
         )
     }
 
-    /// Pixels that come of so many.
+    /// Output pixels for `size` input pixels.
     #[must_use]
     pub fn output(&self, size: u32) -> u32 {
         (size + 2 * self.pad - self.kernel) / self.stride + 1
     }
 
-    /// What the registers have in common with everybody's convolutions.
+    /// The registers that Mesa has in common with other convolutions.
     #[must_use]
     pub fn conv(&self) -> ConvProgram {
         let (w, h) = (self.width, self.height.1);
@@ -170,9 +169,9 @@ impl MesaLayer {
         }
     }
 
-    /// The words of `conv`, which is [`Self::conv`] with changes: with the
-    /// numbers of channels that exist, and packed pixels of one channel, which
-    /// are converted from uint8 on the way in.
+    /// The words of `conv`, which is [`Self::conv`] with changes. They have the
+    /// unpadded numbers of channels. An image of one channel has packed pixels,
+    /// converted from uint8 on input.
     #[must_use]
     pub fn words(&self, conv: &ConvProgram) -> Words {
         let mut words = prefix(conv);
@@ -209,7 +208,7 @@ impl MesaLayer {
     }
 }
 
-/// What Mesa and happyme531 write before anything else.
+/// The registers that Mesa and happyme531 write first.
 pub(crate) fn prefix(conv: &ConvProgram) -> Words {
     let mut words = Words::default();
     words.extend(&[

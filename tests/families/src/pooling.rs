@@ -4,7 +4,7 @@
 use super::{A, C, POOLING, Sample, Words};
 use rknpu_regcmd::Word;
 
-/// Windows over a cube of fp16.
+/// A pooling of a cube of fp16.
 #[derive(Clone, Debug)]
 pub struct PoolProgram {
     /// Width and height.
@@ -21,7 +21,6 @@ pub struct PoolProgram {
     pub dst: u32,
 }
 
-/// Pixels of padding around the input.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Padding {
     pub left: u32,
@@ -31,7 +30,7 @@ pub struct Padding {
 }
 
 impl PoolProgram {
-    /// Windows at a distance of one, of one surface, without padding.
+    /// A pooling of one surface, with stride 1 and without padding.
     #[must_use]
     pub fn new(method: u32, input: (u32, u32), kernel: (u32, u32), at: (u32, u32)) -> Self {
         let out = |size: u32, kernel| size.saturating_sub(kernel) + 1;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file with jobs that compute, and jobs that hang if they run at all, so that
-//! the driver kills them.
+//! A file whose jobs compute, or hang so that the driver kills them.
 
 use std::thread;
 
@@ -12,12 +11,12 @@ use crate::program::ProductProgram;
 use crate::raw::{File, Map};
 use crate::submit::{IDLE_WORDS, JobArgs, SubmitArgs, Task};
 
-/// Parts of the wait below.
+/// Number of sleeps in [`settle`].
 const NAPS: u32 = 5;
 
-/// Waits until the driver's workers have let go of the last job, before which today's
-/// kernels must not close its file. The workers run while this sleeps, in one nap if not
-/// in the other: a machine may stop for as long as one lasts.
+/// Waits until the driver's workers have released the last job. Before that, today's
+/// kernels must not close its file. The workers run while this sleeps. It sleeps
+/// several times, as the machine may stop for as long as one sleep lasts.
 pub(crate) fn settle() {
     for _ in 0..NAPS {
         thread::sleep(SETTLE / NAPS);
@@ -42,33 +41,32 @@ impl RowBench {
         })
     }
 
-    /// A page for a job.
     pub(crate) fn page(&mut self) -> Result<sys::CreateBo, NotPassed> {
         let page = self.file.create(PAGE_BYTES as u32).must("CREATE_BO")?;
         self.handles.push(page.handle);
         Ok(page)
     }
 
-    /// A page for a job, and the CPU's view of it.
+    /// A page for a job, and a CPU mapping of it.
     pub(crate) fn seen_page(&mut self) -> Result<(sys::CreateBo, Map), NotPassed> {
         let page = self.page()?;
         let map = self.file.map_shared(page.offset, PAGE_BYTES);
         Ok((page, map.must("mmap")?))
     }
 
-    /// A program that writes its product to the address `to`.
+    /// A program that writes its result to the address `to`.
     pub(crate) fn program(&mut self, value: u8, to: u32) -> Result<ProductProgram, NotPassed> {
         let program = ProductProgram::writing(&self.file, value, to)?;
         self.keep(program.bo.handle);
         Ok(program)
     }
 
-    /// The handles so far, in order, but for the file's first.
+    /// The handles so far, in order, without the file's first.
     pub(crate) fn pages(&self) -> &[u32] {
         &self.handles[1..]
     }
 
-    /// Closes a handle in the end.
+    /// Makes [`Self::close`] close this handle.
     pub(crate) fn keep(&mut self, handle: u32) {
         self.handles.push(handle);
     }
@@ -78,7 +76,7 @@ impl RowBench {
         self.handles.retain(|&own| own != handle);
     }
 
-    /// A task whose program, which is zeros, never starts the NPU.
+    /// A task whose program is zeros, so it never starts the NPU.
     pub(crate) fn task(&self) -> Task {
         Task {
             regcmd: self.zeros.dma_address as u32,
@@ -86,7 +84,7 @@ impl RowBench {
         }
     }
 
-    /// A job of it that is said to write an object.
+    /// A job of [`Self::task`] that lists an object as its output.
     pub(crate) fn job(&self, writes: u32) -> JobArgs {
         JobArgs {
             tasks: vec![self.task()],
@@ -95,21 +93,19 @@ impl RowBench {
         }
     }
 
-    /// Submits a job.
     pub(crate) fn submit(&self, job: JobArgs) -> RowOutcome {
         SubmitArgs::of(vec![job]).submit(&self.file).must("SUBMIT")
     }
 
-    /// Waits for the end of the job that writes this, which may be that the driver
-    /// kills it.
+    /// Waits until the job that writes this object ends, or the driver has killed it.
     pub(crate) fn wait(&self, handle: u32) -> RowOutcome {
         let until = Deadline::after(PATIENCE).as_nanos();
         let waited = self.file.prep(handle, until).map(drop);
         waited.must("PREP_BO until the job's end")
     }
 
-    /// Closes all handles and waits until the driver has let go of the jobs, in
-    /// the way that keeps today's kernels alive.
+    /// Closes all handles and waits until the driver has released the jobs, in the
+    /// order that keeps today's kernels alive.
     pub(crate) fn close(self) -> RowOutcome {
         for handle in self.handles {
             self.file.close(handle).must("GEM_CLOSE")?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job that has not ended, so that its buffers are busy.
+//! A job that has not ended, so its buffers are busy.
 //!
-//! It is a harmless one, one matrix product, so that rows about busy buffers
-//! can run on any board. Where jobs can be held ([`Hold`]) it waits until the
-//! row lets it go. On other kernels it does the product again and again, for
-//! longer than a row needs to look; how often is measured first.
+//! It is harmless, one matmul, so rows about busy buffers can run on any board. Where
+//! jobs can be held ([`Hold`]), it waits until the row releases it. On other kernels
+//! it repeats the matmul for longer than a row needs to look; the number of
+//! repetitions is measured first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,17 +22,17 @@ use crate::hold::Hold;
 /// look, and well below the 500 ms after which the driver kills it.
 const DURATION: Duration = Duration::from_millis(200);
 
-/// How often the last sample is taken. The fastest counts: a sample that had to
-/// wait for a processor would make the job too short.
+/// Number of measurements of the last sample. The fastest counts: a sample that had
+/// to wait for a processor would make the job too short.
 const SAMPLES: usize = 4;
 
-/// Tasks of the job that is timed first; the next have twice as many each.
+/// Tasks of the first job that is timed; each next one has twice as many.
 const SAMPLE_TASKS: usize = 4;
 
-/// A timed job must take so long that what submitting it costs hardly counts.
+/// Minimum duration of a timed job, so that the cost of submitting it hardly counts.
 const SAMPLE: Duration = Duration::from_millis(20);
 
-/// Most tasks of a job here: more are not needed for any device.
+/// Maximum number of tasks of a job here: no device needs more.
 const MAX_TASKS: usize = 8192;
 
 /// How long to wait for any of these jobs.
@@ -41,7 +41,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A wait that ends before a job of [`Busy`] does.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
-/// A job to be started.
+/// A job that is ready to start.
 pub(crate) struct Ready {
     product: RepeatableProduct,
     output: Bo,
@@ -52,7 +52,7 @@ pub(crate) struct Ready {
 /// A job on the device that has not ended.
 #[derive(Debug)]
 pub(crate) struct Busy {
-    // Dropped first: what it holds ends before it is waited for.
+    // Dropped first, so that the job ends before it is waited for.
     hold: Option<Hold>,
     pending: PendingJob,
     /// Handle of the buffer that it writes.
@@ -61,7 +61,7 @@ pub(crate) struct Busy {
     pub(crate) input: u32,
 }
 
-/// Submits a job of one product, with something added.
+/// Submits a job of one matmul, to which `add` may add something.
 pub(crate) fn quick(
     device: &Device,
     add: impl FnOnce(JobBuilder) -> JobBuilder,
@@ -70,7 +70,7 @@ pub(crate) fn quick(
     product.submit(output, 1, add)
 }
 
-/// A matrix product, to be computed as often as one likes.
+/// A matmul that can be computed repeatedly.
 pub(crate) struct RepeatableProduct {
     device: Device,
     programs: ProgramBo,
@@ -79,8 +79,8 @@ pub(crate) struct RepeatableProduct {
 }
 
 impl Ready {
-    /// All that takes time is done here, so that several jobs can be started
-    /// one right after the other.
+    /// Does everything that takes time, so that several jobs can be started right
+    /// after each other.
     pub(crate) fn new(device: &Device) -> Result<Self, NotPassed> {
         let (product, output) = RepeatableProduct::new(device)?;
         let hold = Hold::new(device)?;
@@ -96,7 +96,7 @@ impl Ready {
         })
     }
 
-    /// Starts it, with something added to the job.
+    /// Starts the job, to which `add` may add something.
     pub(crate) fn start(
         self,
         add: impl FnOnce(JobBuilder) -> JobBuilder,
@@ -127,22 +127,23 @@ impl Busy {
         Ready::new(device)?.start(|builder| builder)
     }
 
-    /// Whether it runs until it is let go, and not just for a while.
+    /// Whether the job runs until it is released, and not just for a while.
     pub(crate) fn is_held(&self) -> bool {
         self.hold.is_some()
     }
 
-    /// Lets it run to its end.
+    /// Releases the job, which then runs to its end.
     pub(crate) fn let_go(&self) -> Result<(), NotPassed> {
         self.hold.as_ref().map_or(Ok(()), Hold::release)
     }
 
-    /// Lets it go while `call` waits for its end, which it must.
+    /// Releases the job while `call` waits for its end. Fails if `call` does not
+    /// wait.
     pub(crate) fn let_go_during<T>(&self, call: impl FnOnce() -> T) -> Result<T, NotPassed> {
         let released = AtomicBool::new(!self.is_held());
         let (value, waited, let_go) = thread::scope(|scope| {
             let releaser = scope.spawn(|| {
-                // For a call that does not wait to be caught at it.
+                // Gives a call that does not wait the time to return.
                 thread::sleep(SHORT);
                 released.store(true, Ordering::SeqCst);
                 self.let_go()
@@ -156,7 +157,6 @@ impl Busy {
         Ok(value)
     }
 
-    /// The fence of the job.
     pub(crate) fn fence(&self) -> Result<SyncFile, NotPassed> {
         Ok(self.pending.fence()?)
     }
@@ -170,7 +170,7 @@ impl Busy {
 }
 
 impl RepeatableProduct {
-    /// The product, and what it writes.
+    /// The matmul, and its output.
     pub(crate) fn new(device: &Device) -> Result<(Self, Bo), NotPassed> {
         let [a, b, c] = [0, 1, 2].map(BufferId);
         let task = MatmulTask {
@@ -228,7 +228,7 @@ impl RepeatableProduct {
         pending.ok_or_else(|| NotPassed::Fail("SUBMIT of a job gave none".to_owned()))
     }
 
-    /// How many tasks take so long at least.
+    /// Number of tasks that take at least `duration`.
     fn tasks_for(&self, duration: Duration, mut output: Bo) -> Result<(usize, Bo), NotPassed> {
         let mut count = SAMPLE_TASKS;
         let mut samples = 0;
@@ -248,7 +248,7 @@ impl RepeatableProduct {
         Ok((tasks.clamp(1, MAX_TASKS), output))
     }
 
-    /// Runs it so often in a job, and waits.
+    /// Runs the matmul `tasks` times in one job, and waits.
     pub(crate) fn run(&self, output: Bo, tasks: usize, until: Deadline) -> Result<Bo, NotPassed> {
         let pending = self.submit(output, tasks, |builder| builder)?;
         let output = pending.wait(until)?.writes.pop();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How often a function of the kernel is called (Linux,
-//! Documentation/trace/kprobetrace.rst).
+//! Counts calls of kernel functions (Linux, Documentation/trace/kprobetrace.rst).
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -10,19 +9,19 @@ use crate::check::{Must, NotPassed, RowOutcome, ensure};
 
 const TRACING: &str = "/sys/kernel/tracing";
 
-/// The group of the probes, and how their names begin.
+/// The group of the probes, with which their names begin.
 const GROUP: &str = "rocket_conformance";
 
-/// Counts the calls of a function, as long as it lives.
+/// Counts the calls of a kernel function until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Calls {
     function: &'static str,
 }
 
 impl Calls {
-    /// From now on. A skip for those who may not.
+    /// Counts from now on. Skips the row if the process may not.
     pub(crate) fn of(function: &'static str) -> Result<Self, NotPassed> {
-        // One that an earlier run has left.
+        // Removes a probe that an earlier run has left.
         let _ = remove(function);
         let place = format!("{TRACING}/kprobe_events");
         let added = write(&place, &format!("p:{GROUP}/{function} {function}"));
@@ -32,7 +31,6 @@ impl Calls {
         Ok(calls)
     }
 
-    /// Number of calls that were counted.
     pub(crate) fn count(&self) -> Result<u64, NotPassed> {
         let profile = fs::read_to_string(Path::new(TRACING).join("kprobe_profile"));
         let profile = profile.must("the counts of the probes")?;
@@ -46,7 +44,7 @@ impl Calls {
 
 impl Drop for Calls {
     fn drop(&mut self) {
-        // What cannot be removed only costs time.
+        // A probe that cannot be removed only costs time.
         let _ = remove(self.function);
     }
 }
@@ -61,7 +59,7 @@ fn remove(function: &str) -> io::Result<()> {
     write(&place, &format!("-:{GROUP}/{function}"))
 }
 
-/// Writes a line at the end, at once, as tracefs wants it: what is there stays.
+/// Appends a line in one write, as tracefs requires. Earlier lines stay.
 fn write(path: &str, line: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().append(true).open(path)?;
     file.write_all(format!("{line}\n").as_bytes())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a row ends, and checks that end it.
+//! The outcome of a row, and the checks that decide it.
 
 use std::fmt;
 
@@ -28,7 +28,6 @@ pub(crate) fn expect<T: PartialEq + fmt::Debug>(what: &str, got: T, want: T) -> 
     }
 }
 
-/// Fails unless `condition` holds.
 pub(crate) fn ensure(what: &str, condition: bool) -> RowOutcome {
     if condition {
         Ok(())
@@ -37,7 +36,7 @@ pub(crate) fn ensure(what: &str, condition: bool) -> RowOutcome {
     }
 }
 
-/// What an ioctl that returns nothing but success says.
+/// The result of an ioctl whose value does not matter.
 pub(crate) fn nothing(result: Result<i32, Errno>) -> Result<(), Errno> {
     result.map(drop)
 }

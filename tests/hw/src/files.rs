@@ -12,7 +12,7 @@ use crate::check::{Must, NotPassed};
 use crate::raw::{File, Map};
 use crate::request::{Advance, HeapAllocation, Request, SetDeadline};
 
-/// Where the kernel gives memory that is not the driver's.
+/// The kernel's source of memory that is not the driver's.
 const DMA_HEAP: &str = "/dev/dma_heap/system";
 
 impl File {
@@ -29,7 +29,7 @@ impl File {
     ) -> Result<OwnedFd, Errno> {
         let mut arg = sys::ExportSyncFile { flags, fd: -1 };
         self.call_on(dma_buf, &mut arg)?;
-        // SAFETY: the kernel has put a new descriptor there, which nobody else
+        // SAFETY: the kernel has put a new descriptor there, which no other code
         // knows.
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fd) })
     }
@@ -74,7 +74,7 @@ impl File {
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fence) })
     }
 
-    /// FILE_INFO without room for single fences: status and number.
+    /// FILE_INFO without room for fences: the status and the number of fences.
     pub(crate) fn fence_info(
         &self,
         sync_file: BorrowedFd<'_>,
@@ -88,7 +88,7 @@ impl File {
         Ok((info.status, info.num_fences))
     }
 
-    /// FILE_INFO with room for so many fences, and the status of each.
+    /// FILE_INFO with room for `room` fences, and the status of each.
     pub(crate) fn fence_infos(
         &self,
         sync_file: BorrowedFd<'_>,
@@ -111,7 +111,7 @@ impl File {
         self.call_on(fence, &mut SetDeadline([0, pad]))
     }
 
-    /// A fence that is signalled when the timeline comes to `value`.
+    /// A fence that is signalled when the timeline reaches `value`.
     pub(crate) fn timeline_fence(
         &self,
         timeline: BorrowedFd<'_>,
@@ -147,7 +147,6 @@ impl File {
         Ok(Some(unsafe { OwnedFd::from_raw_fd(arg.fd.cast_signed()) }))
     }
 
-    /// mmap of a dma-buf.
     pub(crate) fn map_dma_buf(
         &self,
         dma_buf: BorrowedFd<'_>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A child that has all files and mappings of its parent, and ends.
+//! A child process with all files and mappings of its parent.
 
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
@@ -13,11 +13,11 @@ pub(crate) enum Child {
     Nothing,
     /// Waits for a buffer object and closes its handle, which is the parent's too.
     Close(u32),
-    /// The known bug `get-unique`, which kills it.
+    /// Triggers the known bug `get-unique`, which kills the child.
     GetUnique,
 }
 
-/// Forks, and waits for the child; how it ended.
+/// Forks, waits for the child, and returns how it ended.
 pub(crate) fn run(file: &File, child: Child) -> Result<WaitStatus, NotPassed> {
     // SAFETY: the child makes system calls and ends; it neither allocates nor takes
     // a lock. (The model takes locks: there the child does nothing.)
@@ -34,7 +34,7 @@ pub(crate) fn run(file: &File, child: Child) -> Result<WaitStatus, NotPassed> {
                     let _ = file.get_unique();
                 }
             }
-            // SAFETY: ends the process without running anything of the parent's.
+            // SAFETY: ends the process without running any code of the parent.
             unsafe { nix::libc::_exit(0) }
         }
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A fence that a row signals itself: jobs that wait for it are held until the
-//! row lets them go, however fast or busy the machine is.
+//! A fence that a row signals itself. Jobs that wait for it are held until the row
+//! releases them, however fast or busy the machine is.
 //!
-//! The kernel has such fences in a file of debugfs, for root, if it was built
-//! with CONFIG_SW_SYNC; the model has them always.
+//! The kernel offers such fences to root in a file of debugfs, if it was built with
+//! CONFIG_SW_SYNC; the model always does.
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,16 +14,16 @@ use rocket_uapi::{BufferAccess, ByteLen, Device, DmaBuf, PAGE_BYTES};
 use crate::check::{Must, NotPassed};
 use crate::raw::File;
 
-/// The kernel's file.
+/// The kernel's file for such fences.
 const SW_SYNC: &str = "/sys/kernel/debug/sync/sw_sync";
 
 /// Holds the jobs that read its buffer.
 #[derive(Debug)]
 pub(crate) struct Hold {
     file: File,
-    // Closed before the buffer, which lets go of what still waits.
+    // Closed before the buffer, which releases jobs that still wait.
     timeline: OwnedFd,
-    /// For jobs to read. No program does.
+    /// The buffer that held jobs list as an input. No program reads it.
     pub(crate) gate: DmaBuf,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn exported_page(device: &Device) -> Result<DmaBuf, NotPassed> {
     page.export().map_err(|(error, _)| error.into())
 }
 
-/// A timeline of the row's own, if this device's kernel gives any.
+/// A timeline for this row, if the device's kernel offers one.
 fn timeline(device: &Device) -> Result<Option<OwnedFd>, NotPassed> {
     if device.info().is_model {
         return Ok(Some(SharedFile::open_sw_sync().must("a timeline")?));
@@ -42,7 +42,6 @@ fn timeline(device: &Device) -> Result<Option<OwnedFd>, NotPassed> {
     Ok(opened.ok().map(OwnedFd::from))
 }
 
-/// Whether jobs can be held on this device.
 pub(crate) fn is_possible(device: &Device) -> bool {
     matches!(timeline(device), Ok(Some(_)))
 }
@@ -65,12 +64,10 @@ impl Hold {
         }))
     }
 
-    /// The buffer's handle.
     pub(crate) fn handle(&self) -> u32 {
         self.gate.handle().get()
     }
 
-    /// Lets the jobs go.
     pub(crate) fn release(&self) -> Result<(), NotPassed> {
         let advanced = self.file.advance_timeline(self.timeline.as_fd(), 1);
         advanced.must("SW_SYNC_IOC_INC")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kills clients in the middle of their work and listens to the kernel.
+//! Kills clients in the middle of their work and reads the kernel's log.
 //!
-//! Bug `use-after-close` (see tests/hw/bugs) is one of the driver, and every client
-//! that is killed may meet it. This tells which of its causes did. After a complaint
-//! the kernel's memory is not to be trusted, so that it ends there.
+//! A client that is killed may trigger bug `use-after-close` of the driver (see
+//! tests/hw/bugs). This program shows which of its causes occurred. After a complaint
+//! the kernel's memory cannot be trusted, so the program ends there.
 
 use std::convert::Infallible;
 use std::io::{self, BufRead, BufReader, Write};
@@ -19,13 +19,14 @@ use crate::check::{Must, NotPassed};
 use crate::hold::exported_page;
 use crate::kmsg::{Kmsg, is_complaint};
 
-/// A client is killed within so many microseconds after its first product.
+/// A client is killed within so many microseconds after its first matmul.
 const MOMENTS: u64 = 40_000;
 /// The driver drops a finished job's references within 20 ms (docs/driver.md).
 const SETTLED: Duration = Duration::from_millis(100);
-/// A client that waits to be killed between products does so this long.
+/// How long a client waits to be killed between two matmuls.
 const PAUSE: Duration = Duration::from_secs(60);
-/// What the kernel frees late is freed then: a killed job after 500 ms.
+/// Time after which the kernel has freed all that it frees late: a killed job after
+/// 500 ms.
 const LATE: Duration = Duration::from_millis(700);
 
 /// Options of a client that is killed: its device, and when it dies.
@@ -44,7 +45,7 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// Multiplies the same matrices until killed; says so after the first time.
+    /// Repeats one matmul until killed, and prints a line after the first.
     ///
     /// # Errors
     /// When the device or its first job fails.
@@ -66,7 +67,7 @@ impl ClientOptions {
         }
     }
 
-    /// One in a process of its own, after its first product.
+    /// Starts a client in a separate process, and waits for its first matmul.
     fn spawn(&self) -> Result<Child, NotPassed> {
         let program = std::env::current_exe().must("the path of this program")?;
         let mut command = Command::new(program);
@@ -87,9 +88,10 @@ impl ClientOptions {
         Ok(client)
     }
 
-    /// Kills `count` of them, one after the other, at moments that `seed` gives, until
-    /// the kernel complains: how many, and of what it did, `exported` (an exported object
-    /// outlived its file) or `late` (a job's reference did, or a job).
+    /// Kills `count` clients, one after the other, at moments that `seed` gives,
+    /// until the kernel complains. Returns their number, and the cause of the
+    /// complaint: `exported` (an exported object outlived its file) or `late` (a
+    /// job's reference did, or a job).
     ///
     /// # Errors
     /// If a client ends by itself, or the kernel's log cannot be read.
@@ -108,7 +110,7 @@ impl ClientOptions {
             thread::sleep(LATE);
             let messages = log.messages()?;
             if messages.iter().any(|message| is_complaint(message)) {
-                // The stack tells whether a dma-buf's end was the cause.
+                // The stack shows whether a dma-buf's end was the cause.
                 let is_exported = |message: &String| message.contains("dma_buf_release");
                 let exported = messages.iter().any(is_exported);
                 let cause = if exported { "exported" } else { "late" };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel says meanwhile.
+//! The kernel's messages while a row runs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -9,27 +9,28 @@ use std::time::Duration;
 
 use crate::check::{Must, NotPassed, RowOutcome};
 
-/// What a complaint has in it; see there.
+/// Texts that mark a message as a complaint; see the file.
 const COMPLAINTS: &str = include_str!("../expected/complaints.txt");
 
-/// A record is shorter, in bytes (CONSOLE_EXT_LOG_MAX, 8192).
+/// Upper bound of a record, bytes (CONSOLE_EXT_LOG_MAX, 8192).
 const RECORD: usize = 8192;
 
-/// What is freed late is freed then: a killed job after 500 ms.
+/// Time after which the kernel has freed what it frees late: a killed job after 500
+/// ms.
 const LATE: Duration = Duration::from_millis(1500);
 
 /// The kernel's log, from some moment on.
 #[derive(Debug)]
 pub(crate) struct Kmsg(File);
 
-/// Whether the kernel says there that something is wrong.
+/// Whether a message of the kernel is a complaint.
 pub(crate) fn is_complaint(message: &str) -> bool {
     let mut words = COMPLAINTS.lines().filter(|line| !line.starts_with('#'));
     words.any(|word| message.contains(word))
 }
 
 impl Kmsg {
-    /// From now on. A skip for those who may not read it.
+    /// The log from now on. Skips the row if the process may not read it.
     pub(crate) fn from_now() -> Result<Self, NotPassed> {
         let mut options = OpenOptions::new();
         options.read(true);
@@ -40,7 +41,7 @@ impl Kmsg {
         Ok(Self(file))
     }
 
-    /// What it has said since it was asked last, line by line.
+    /// The messages since the last call.
     pub(crate) fn messages(&mut self) -> Result<Vec<String>, NotPassed> {
         let mut messages = Vec::new();
         let mut record = [0; RECORD];
@@ -48,13 +49,13 @@ impl Kmsg {
             match self.0.read(&mut record) {
                 Ok(length) => {
                     let text = String::from_utf8_lossy(&record[..length]);
-                    // After the prefix, before what goes on in further lines.
+                    // The message is after the prefix; further lines are left out.
                     let text = text.lines().next().unwrap_or_default();
                     let text = text.split_once(';').map_or(text, |(_, message)| message);
                     messages.push(text.to_owned());
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(messages),
-                // Records that were lost meanwhile.
+                // Records were lost meanwhile.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(error) => return Err(error).must("/dev/kmsg"),
             }

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which rows are known to fail, on which kernels, and why: data.
+//! The rows that are known to fail, with the kernels and the reasons.
 
 use npu_model::driver::DriverProfile;
 
-/// The lines of the list; see there.
+/// The list; its first lines explain it.
 const LIST: &str = include_str!("../expected/rows.txt");
 
 /// Why a row is expected to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownBug {
-    /// Whether it fails always.
     pub(crate) always: bool,
     /// The file in `tests/hw/bugs`, without its ending.
     pub(crate) bug: &'static str,
 }
 
-/// What is known of a row on a kernel.
+/// The known bug of a row on a kernel, if there is one.
 pub(crate) fn known(row: &str, kernel: &DriverProfile) -> Option<KnownBug> {
     lines().find_map(|[kernels, name, how, bug]| {
         let (first, last) = kernels.split_once("..")?;

@@ -2,15 +2,14 @@
 //! Driver regression tests: what `rocket` answers to each call, row by row,
 //! on a board or on the software model.
 //!
-//! Each row is a fact observed on the unmodified driver of Linux 7.2, run in
-//! QEMU with a modelled NPU behind it. A row that passes on the model and
-//! fails on a board has found an error of the model, or a change of the
-//! kernel; what is known to differ between kernels is in [`DriverProfile`].
+//! Each row is a fact observed on the unmodified driver of Linux 7.2, run in QEMU
+//! with a modelled NPU behind it. A row that passes on the model and fails on a board
+//! has found an error of the model, or a change of the kernel; known differences
+//! between kernels are in [`DriverProfile`].
 //!
-//! Rows send raw ioctls, through the door that `rocket_uapi` has for such
-//! tests, so that they can send what a correct client never would. Rows that
-//! may leave a kernel damaged are *destructive* and run on a board only when
-//! asked for.
+//! Rows send raw ioctls, through an interface of `rocket_uapi` for such tests, so
+//! they can make calls that a correct client never makes. Rows that may leave a
+//! kernel damaged are *destructive* and run on a board only when asked for.
 #![deny(unsafe_code)]
 
 mod bench;
@@ -57,13 +56,13 @@ pub use scenario::Scenario;
 use known::known;
 use report::RowReport;
 
-/// Exit status where the device that was asked for cannot be used.
+/// Exit status if the requested device cannot be used.
 pub const NO_DEVICE: u8 = 3;
 
-/// Opens the device that `selector` means, else what `$ROCKET_DEVICE` does.
+/// Opens the device of `selector`, else that of `$ROCKET_DEVICE`.
 ///
 /// # Errors
-/// The exit status where it cannot be used; why is on standard error.
+/// The exit status if it cannot be used; the reason is on standard error.
 pub fn open_or_exit(selector: Option<Selector>) -> Result<Opened, ExitCode> {
     let selector = selector.unwrap_or_else(Selector::from_env);
     npu_model::open(&selector).map_err(|error| {
@@ -72,7 +71,7 @@ pub fn open_or_exit(selector: Option<Selector>) -> Result<Opened, ExitCode> {
     })
 }
 
-/// The device of a row, and the files that it opens besides.
+/// The device of a row, and the other files that the row opens.
 #[derive(Debug)]
 pub struct RowContext {
     device: Device,
@@ -96,7 +95,7 @@ pub struct Choice {
     pub names: Vec<String>,
     /// Parts of names of rows to leave out.
     pub except: Vec<String>,
-    /// Whether rows run on a board that may damage its kernel.
+    /// Whether rows that may damage a kernel run on a board.
     pub destructive: bool,
 }
 
@@ -108,8 +107,7 @@ impl Choice {
         (self.names.is_empty() || is_in(&self.names)) && !is_in(&self.except)
     }
 
-    /// A name that no row has, if there is one: more likely a slip than a wish
-    /// to run nothing.
+    /// A chosen name that no row has, if there is one: probably a typing error.
     #[must_use]
     pub fn unknown_name(&self) -> Option<&str> {
         let known = |name: &String| ROWS.iter().any(|row| row.name.contains(name.as_str()));
@@ -117,14 +115,14 @@ impl Choice {
         names.find(|name| !known(name)).map(String::as_str)
     }
 
-    /// Why not to run the row on this device.
+    /// The reason not to run the row on this device, if there is one.
     fn refuses(&self, row: &Row, info: &DeviceInfo) -> Option<String> {
         let danger = row.danger.filter(|_| !self.destructive && !info.is_model);
         danger.map(|danger| format!("{danger}; --destructive runs it all the same"))
     }
 }
 
-/// Runs the chosen rows on `device` and reports, in the end with sums.
+/// Runs the chosen rows on `device` and writes a report that ends with sums.
 ///
 /// # Errors
 /// When `out` cannot be written.
@@ -177,8 +175,8 @@ pub fn run(
     report.end()
 }
 
-/// Runs a row on a file of its own, so that addresses, handles and whatever
-/// the row breaks are its own.
+/// Runs a row on a separate file, so that its addresses, handles and damage are its
+/// own.
 fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> RowOutcome {
     let context = RowContext {
         device: device.reopen()?,
@@ -192,7 +190,6 @@ fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> RowOutcome {
     outcome
 }
 
-/// The running kernel's release string.
 fn running_kernel() -> String {
     let names = rustix::system::uname();
     names.release().to_string_lossy().into_owned()

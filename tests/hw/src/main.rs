@@ -49,13 +49,12 @@ struct Arguments {
     names: Vec<String>,
 }
 
-/// The output cannot be written.
 const NO_OUTPUT: u8 = 4;
 
 fn main() -> ExitCode {
     match execute(Arguments::parse(), &mut io::stdout().lock()) {
         Ok(code) => code,
-        // Whoever reads has read enough.
+        // The reader has closed the output.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cannot write the results: {error}");
@@ -102,7 +101,7 @@ fn execute(arguments: Arguments, out: &mut dyn Write) -> io::Result<ExitCode> {
                 1
             }
         };
-        // The device stays open: its end is the kernel's.
+        // The device stays open: the kernel closes it.
         std::process::exit(code);
     }
     let format = if arguments.ktap {

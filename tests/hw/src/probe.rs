@@ -10,14 +10,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::raw::File;
 
-/// Bytes of the largest structure of a dma-buf's or a sync_file's requests.
+/// Bytes of the largest structure of the requests of dma-bufs and sync_files.
 const LARGEST: usize = size_of::<sys::SyncFileInfo>();
 
 /// SET_NAME with an address of 32 bits.
 const SET_NAME_A: u32 = sys::DMA_BUF_SET_NAME ^ (8 | 4) << 16;
 
 impl File {
-    /// Any request with NULL as its argument.
     pub(crate) fn null_on(&self, file: BorrowedFd<'_>, request: u32) -> Result<i32, Errno> {
         // SAFETY: nothing can be read or written at NULL.
         unsafe { self.file_ioctl(file, request, None) }
@@ -43,7 +42,7 @@ impl File {
 }
 
 /// Whether a dma-buf can be read and written at once, by poll. The model's
-/// descriptors do not know it by themselves.
+/// descriptors do not support poll, so the model answers.
 pub(crate) fn readiness(dma_buf: &OwnedFd) -> Result<[bool; 2], Errno> {
     let both = PollFlags::IN | PollFlags::OUT;
     let ready = match SharedFile::of(dma_buf.as_raw_fd())? {

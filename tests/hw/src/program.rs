@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that is right, in a buffer object with all that it reads.
+//! A correct program, in a buffer object with all that it reads.
 
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word};
 use rocket_uapi::{PAGE_BYTES, sys};
@@ -10,8 +10,8 @@ use crate::submit::{JobArgs, Task};
 
 const PAGE: u32 = PAGE_BYTES as u32;
 
-/// What the pages of the object hold: both factors, room for the product, the
-/// program, and one of its kind that was changed.
+/// The pages of the object: both operands, room for the result, the program, and a
+/// changed program.
 const A: u32 = 0;
 const B: u32 = PAGE;
 const C: u32 = 2 * PAGE;
@@ -19,16 +19,16 @@ const PROGRAM: u32 = 3 * PAGE;
 const CHANGED: u32 = 4 * PAGE;
 const BYTES: u32 = 5 * PAGE;
 
-/// Rows of A, columns of both, rows of B: all elements are the same, so that no
-/// layout matters.
+/// Rows of A, columns of both, rows of B. All elements of a matrix are the same, so
+/// no layout matters.
 const M: u32 = 4;
 const K: u32 = 32;
 const N: u32 = 32;
 
-/// Bytes of the product.
+/// Bytes of the result.
 pub(crate) const RESULT: u32 = M * N * size_of::<i32>() as u32;
 
-/// The product of two matrices, one of a value, one of ones.
+/// A matmul of two matrices, one of a value, one of ones.
 #[derive(Debug)]
 pub(crate) struct ProductProgram {
     pub(crate) bo: sys::CreateBo,
@@ -38,13 +38,13 @@ pub(crate) struct ProductProgram {
 }
 
 impl ProductProgram {
-    /// One of `value`, which it writes into its own object.
+    /// The matmul of `value`, which writes into its own object.
     pub(crate) fn new(file: &File, value: u8) -> Result<Self, NotPassed> {
         let bo = file.create(BYTES).must("CREATE_BO")?;
         Self::place(file, bo, value, bo.dma_address as u32 + C)
     }
 
-    /// One of `value`, which writes [`RESULT`] bytes at the address `to`.
+    /// The matmul of `value`, which writes [`RESULT`] bytes at the address `to`.
     pub(crate) fn writing(file: &File, value: u8, to: u32) -> Result<Self, NotPassed> {
         let bo = file.create(BYTES).must("CREATE_BO")?;
         Self::place(file, bo, value, to)
@@ -101,7 +101,6 @@ impl ProductProgram {
         }
     }
 
-    /// A task that runs it.
     pub(crate) fn task(&self) -> Task {
         Task {
             regcmd: self.bo.dma_address as u32 + PROGRAM,
@@ -109,7 +108,7 @@ impl ProductProgram {
         }
     }
 
-    /// A job that runs it, and is said to write an object.
+    /// A job that runs it, and lists an object as its output.
     pub(crate) fn job(&self, writes: u32) -> JobArgs {
         JobArgs {
             tasks: vec![self.task()],
@@ -118,13 +117,12 @@ impl ProductProgram {
         }
     }
 
-    /// The words of the program.
     pub(crate) fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// A task that runs these words, or as many as have a place, which may hang or
-    /// write anywhere in the file's address space.
+    /// A task that runs these words, or as many as fit. It may hang, or write
+    /// anywhere in the file's address space.
     pub(crate) fn changed(&self, words: &[u64]) -> Task {
         let words = &words[..words.len().min(PAGE_BYTES / size_of::<u64>())];
         self.write(CHANGED, words);
@@ -134,12 +132,11 @@ impl ProductProgram {
         }
     }
 
-    /// Fails unless its product is in its own object.
     pub(crate) fn check_own(&self) -> RowOutcome {
         self.check(&self.map, C, RESULT)
     }
 
-    /// Fails unless its product is there: in `len` bytes from `at` on.
+    /// Fails unless its result is in `len` bytes from `at` on.
     pub(crate) fn check(&self, map: &Map, at: u32, len: u32) -> RowOutcome {
         let element = (u32::from(self.value) * K).to_le_bytes();
         let mut bytes = (at as usize..).zip(element.into_iter().cycle().take(len as usize));

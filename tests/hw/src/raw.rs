@@ -20,13 +20,12 @@ const GET_UNIQUE: u32 = 0xc010_6401;
 /// Room for each text of VERSION, bytes.
 const TEXT_BYTES: usize = 64;
 
-/// One open file, seen by its system calls.
+/// An open file, with its raw system calls.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     device: Device,
 }
 
-/// The driver's answer to VERSION.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct VersionTexts {
     pub(crate) version: (i32, i32, i32),
@@ -44,7 +43,6 @@ impl File {
         &self.device
     }
 
-    /// A second file of the same device.
     pub(crate) fn reopen(&self) -> Result<Self, NotPassed> {
         Ok(Self::new(&self.device.reopen()?))
     }
@@ -52,19 +50,19 @@ impl File {
     /// ioctl with an argument of `arg.len()` bytes; `None` passes NULL.
     ///
     /// # Safety
-    /// Addresses inside `arg`, and inside what they lead to, must be ones that
-    /// the driver may read or write as the ioctl defines, or invalid. The
+    /// Addresses inside `arg`, and inside the data that they point to, must be
+    /// invalid, or ones that the driver may read or write as the ioctl defines. The
     /// request must not make the driver touch more than `arg` at `arg`.
     pub(crate) unsafe fn ioctl(&self, request: u32, arg: Option<&mut [u8]>) -> Result<i32, Errno> {
-        // SAFETY: the addresses that it is asked for are those for which the
-        // caller vouches. It lives for this call.
+        // SAFETY: it is asked only for addresses for which the caller vouches. It
+        // lives for this call.
         let user = unsafe { OwnProcess::new() };
         let file = self.device.raw_file();
         // SAFETY: what the caller promises.
         unsafe { file.ioctl(request, arg.unwrap_or_default(), &user) }
     }
 
-    /// As [`File::ioctl`], on a dma-buf or a sync_file that came from this device.
+    /// Like [`File::ioctl`], on a dma-buf or a sync_file that came from this device.
     ///
     /// # Safety
     /// As for [`File::ioctl`].
@@ -125,7 +123,7 @@ impl File {
 
     /// FINI_BO of `handle` with a structure of another size, 4 bytes at least.
     pub(crate) fn fini_sized(&self, handle: u32, size: usize) -> Result<i32, Errno> {
-        // What is behind the real structure must not matter.
+        // The bytes after the real structure must not matter.
         let mut arg = vec![0xff; size];
         for (byte, value) in arg
             .iter_mut()
@@ -153,22 +151,21 @@ impl File {
         Ok(arg.value)
     }
 
-    /// CREATE_BO whose request tells 8 bytes: size, handle, and what was behind them,
-    /// where the address would be.
+    /// CREATE_BO whose request has 8 bytes. Returns size, handle, and the word after
+    /// them, where the address would be.
     pub(crate) fn create_short(&self, size: u32, behind: u32) -> Result<[u32; 3], Errno> {
         let mut arg = ShortCreateBo([size, 0, behind]);
         self.call(&mut arg)?;
         Ok(arg.0)
     }
 
-    /// A name for an object.
     pub(crate) fn flink(&self, handle: u32) -> Result<u32, Errno> {
         let mut arg = GemFlink([handle, 0]);
         self.call(&mut arg)?;
         Ok(arg.0[1])
     }
 
-    /// Asks for a name, with room for none.
+    /// Asks for a name, with no room for it.
     pub(crate) fn get_unique(&self) -> Result<i32, Errno> {
         let mut arg = [0_u8; 16];
         // SAFETY: the size in the request is 16; with room for no bytes the
@@ -176,7 +173,7 @@ impl File {
         unsafe { self.ioctl(GET_UNIQUE, Some(&mut arg)) }
     }
 
-    /// VERSION with these rooms for the name, the description and the date.
+    /// VERSION with these buffers for the name, the description and the date.
     pub(crate) fn version_in(&self, rooms: [&mut [u8]; 3]) -> Result<sys::Version, Errno> {
         let [name_len, desc_len, date_len] = rooms.each_ref().map(|room| room.len() as u64);
         let [name, desc, date] = rooms.map(|room| room.as_mut_ptr().expose_provenance() as u64);
@@ -209,7 +206,6 @@ impl File {
         })
     }
 
-    /// A dma-buf of a buffer object of this file.
     pub(crate) fn export(&self, handle: u32) -> Result<OwnedFd, Errno> {
         self.export_with(handle, sys::DRM_CLOEXEC | sys::DRM_RDWR)
     }
@@ -221,12 +217,11 @@ impl File {
             fd: -1,
         });
         self.call(&mut arg)?;
-        // SAFETY: the driver has put a new descriptor there, which nobody else
+        // SAFETY: the driver has put a new descriptor there, which no other code
         // knows.
         Ok(unsafe { OwnedFd::from_raw_fd(arg.0.fd) })
     }
 
-    /// The handle of a dma-buf in this file.
     pub(crate) fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<u32, Errno> {
         self.import_number(dma_buf.as_raw_fd())
     }
@@ -265,7 +260,6 @@ impl File {
         Ok(Map(map))
     }
 
-    /// A shared mapping for reading and writing.
     pub(crate) fn map_shared(&self, offset: u64, len: usize) -> Result<Map, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         self.map(offset, len, prot, MapFlags::SHARED)
@@ -277,7 +271,6 @@ impl File {
 pub(crate) struct Map(Box<dyn MappedMemory>);
 
 impl Map {
-    /// One that is readable.
     pub(crate) fn new(map: Box<dyn MappedMemory>) -> Self {
         Self(map)
     }

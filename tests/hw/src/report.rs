@@ -7,7 +7,7 @@ use crate::check::{NotPassed, RowOutcome};
 use crate::known::KnownBug;
 use crate::rows::Row;
 
-/// The form of a report, by its readers.
+/// The format of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReportFormat {
     /// Lines for people.
@@ -27,13 +27,12 @@ pub struct RowCounts {
     pub failed: usize,
     /// Rows that could not run here.
     pub skipped: usize,
-    /// A known bug of this kernel.
+    /// Rows that fail because of a known bug of this kernel.
     pub known: usize,
-    /// A known bug of this kernel, which this one has not.
+    /// Rows that pass, although a known bug of this kernel should make them fail.
     pub unexpected: usize,
 }
 
-/// A report that is being written, row by row.
 pub(crate) struct RowReport<'a> {
     out: &'a mut dyn Write,
     format: ReportFormat,
@@ -42,7 +41,7 @@ pub(crate) struct RowReport<'a> {
 }
 
 impl<'a> RowReport<'a> {
-    /// Begins it, for so many rows; `remarks` are for people.
+    /// Begins a report of `rows` rows; `remarks` are for people.
     pub(crate) fn new(
         out: &'a mut dyn Write,
         format: ReportFormat,
@@ -67,7 +66,6 @@ impl<'a> RowReport<'a> {
         })
     }
 
-    /// Adds a row.
     pub(crate) fn row(
         &mut self,
         row: &Row,
@@ -103,7 +101,7 @@ impl<'a> RowReport<'a> {
         }
     }
 
-    /// Ends it with the sums.
+    /// Ends the report with the sums.
     pub(crate) fn end(self) -> io::Result<RowCounts> {
         let RowCounts {
             passed,

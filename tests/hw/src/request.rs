@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which request takes which argument: what makes most raw ioctls safe calls.
+//! The argument type of each request, which makes most raw ioctls safe calls.
 
 use rocket_uapi::sys;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -13,7 +13,7 @@ pub(crate) unsafe trait Request: FromBytes + IntoBytes + Immutable {
     const NR: u32;
 }
 
-/// Declares what the kernel's headers say.
+/// Declares the arguments of requests, as in the kernel's headers.
 macro_rules! requests {
     ($($argument:ty: $request:expr;)*) => {$(
         const _: () = assert!(sys::arg_len($request) <= size_of::<$argument>());
@@ -54,9 +54,9 @@ requests! {
 arguments! {
     HandleToFd(sys::PrimeHandle): sys::PRIME_HANDLE_TO_FD;
     FdToHandle(sys::PrimeHandle): sys::PRIME_FD_TO_HANDLE;
-    /// How far a timeline goes on (sw_sync.c).
+    /// How far to advance a timeline (sw_sync.c).
     Advance(u32): sys::SW_SYNC_INC;
-    /// CREATE_BO that passes 8 bytes: size, handle, and what is behind them.
+    /// CREATE_BO that passes 8 bytes: size, handle, and the word after them.
     ShortCreateBo([u32; 3]): sys::CREATE_BO ^ (24 ^ 8) << 16;
     /// SYNCOBJ_CREATE (drm.h): a handle and flags.
     SyncobjCreate([u32; 2]): 0xc008_64bf;

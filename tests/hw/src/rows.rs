@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows, in the order of what they are about.
+//! The rows, by topic.
 //!
-//! A row is a function of `RowContext`, which fails by returning `NotPassed`, and a line here
-//! with its name and its fact. It must hold on the model, on the real driver and on a slow
-//! board, and measures no time.
+//! A row is a function of `RowContext`, which fails by returning `NotPassed`, and a
+//! line here with its name and its fact. It must pass on the model, on the real
+//! driver and on a slow board, and measures no time.
 //!
-//! - `Busy` gives a job that is not over for as long as the row wants.
-//! - A `RowBench` has raw jobs that hang, and `ProductProgram`s, whose products tell by value and
-//!   place which ran, and which ran last. A job's fence names its core.
-//! - What takes another process is `with_processes`, and left out on the model.
-//! - A row that fails on released kernels because they are wrong is named `bug-...`, with
-//!   a line in `expected/rows.txt` and a file in `bugs`.
+//! - `Busy` is a job that runs for as long as the row needs.
+//! - `RowBench` makes raw jobs that hang, and `ProductProgram`s. The value and place
+//!   of their results show which ran, and which ran last. A job's fence names its
+//!   core.
+//! - A row that needs another process is `with_processes`, and left out on the model.
+//! - A row that fails on released kernels because of a bug is named `bug-...`, with a
+//!   line in `expected/rows.txt` and a file in `bugs`.
 
 mod bugs;
 mod cores;
@@ -37,13 +38,14 @@ use crate::check::RowOutcome;
 /// One fact about the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
     /// The fact about the driver, as a sentence.
     pub what: &'static str,
     /// How it may damage the kernel that it runs on, if it may.
     pub danger: Option<&'static str>,
-    /// Whether it is about several processes, which a model within one has not.
+    /// Whether it needs several processes, which a model within one process does not
+    /// have.
     pub needs_kernel: bool,
     /// Checks the fact on a device.
     pub(crate) run: fn(&RowContext) -> RowOutcome,
@@ -79,8 +81,8 @@ const WARNS: &str = "it makes the kernel warn, which ends one with panic_on_warn
 /// The danger of rows that make the kernel use freed memory.
 const CORRUPTS: &str = "it corrupts the kernel's memory: reboot afterwards";
 
-/// All rows. Those whose names begin with `bug-` are last, for what comes after
-/// them on the same kernel means little, and the worst is the last of them.
+/// All rows. Those named `bug-...` are last, as rows after them on the same kernel
+/// prove little. The most harmful is the last.
 pub const ROWS: &[Row] = &[
     row(
         "version",
@@ -526,7 +528,7 @@ pub const ROWS: &[Row] = &[
             bugs::count,
         ),
     ),
-    // After the one above: the kernel warns once.
+    // Must follow the row above: the kernel warns once.
     dangerous(
         WARNS,
         row(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What only a process of its own can do: ending, and not coming back.
+//! Scenarios that need a separate process, as it ends in them.
 
 use std::io;
 use std::mem;
@@ -17,7 +17,7 @@ use crate::check::{Must, NotPassed, RowOutcome};
 use crate::raw::File;
 use crate::submit::{IDLE_WORDS, JobArgs, SubmitArgs, Task};
 
-/// Jobs of a process that is killed with them.
+/// Number of jobs in the queue of a process that is killed.
 const QUEUE: usize = 4;
 
 /// One of them, which the program's option `--scenario` runs.
@@ -47,10 +47,10 @@ impl Scenario {
         }
     }
 
-    /// Does it, in this process, whose end is part of it.
+    /// Runs the scenario in this process, whose end is part of it.
     ///
     /// # Errors
-    /// If it does not come to that.
+    /// If a step before the end fails.
     pub fn run(self, device: &Device) -> RowOutcome {
         match self {
             Self::ExitAfterWait => {
@@ -61,7 +61,7 @@ impl Scenario {
                 let mut bench = RowBench::new(File::new(device))?;
                 let page = bench.page()?.handle;
                 bench.submit(bench.job(page))?;
-                // A moment for the scheduler to hand it over.
+                // Gives the scheduler a moment to hand the job over.
                 std::thread::sleep(Duration::from_millis(20));
             }
             Self::ExitExported => {
@@ -71,7 +71,7 @@ impl Scenario {
             }
             Self::GetUnique => {
                 let file = File::new(device);
-                // Any answer will do.
+                // The result does not matter.
                 let _ = file.get_unique();
             }
             Self::DieQueued => {
@@ -93,7 +93,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Does it in a process of its own; how that ended.
+    /// Runs the scenario in a separate process, and returns how that ended.
     pub(crate) fn spawn(self, context: &RowContext, input: Stdio) -> Result<ExitStatus, NotPassed> {
         let program = std::env::current_exe().must("the path of this program")?;
         let mut command = Command::new(program);

@@ -10,20 +10,20 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use crate::check::{Must, NotPassed};
 
-/// The signal: one that has no other use here.
+/// A signal that has no other use here.
 const SIGNAL: Signal = Signal::SIGUSR1;
 
-/// Between two signals: many of them fall into the wait.
+/// Time between two signals, so that many of them fall into the wait.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// The disposition of a signal is one for the whole process.
+/// A lock, as the disposition of a signal is one for the whole process.
 static IN_USE: Mutex<()> = Mutex::new(());
 
 extern "C" fn ignore(_: i32) {}
 
-/// Runs `call` in a thread of its own that gets a signal every few
-/// milliseconds, whose handler does nothing, until it returns. `after` is told
-/// how many there were.
+/// Runs `call` in a separate thread that gets a signal every few milliseconds until
+/// it returns. The signal's handler does nothing. `after` gets the number of signals
+/// so far.
 pub(crate) fn under_signals<T: Send>(
     restart: bool,
     call: impl FnOnce() -> T + Send,
@@ -41,8 +41,8 @@ pub(crate) fn under_signals<T: Send>(
     let result = thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let caller = scope.spawn(move || {
-            // A send fails only if the receiver has given up. As a number, for
-            // musl's is a pointer.
+            // A send fails only if the receiver has given up. The id is sent as a
+            // number, as musl's is a pointer.
             let _ = tell.send(pthread_self() as usize);
             call()
         });
@@ -59,7 +59,7 @@ pub(crate) fn under_signals<T: Send>(
             .join()
             .map_err(|_| NotPassed::Fail("the thread panicked".to_owned()))
     });
-    // SAFETY: puts back what was there.
+    // SAFETY: restores the earlier disposition.
     unsafe { sigaction(SIGNAL, &before) }.must("sigaction")?;
     result
 }

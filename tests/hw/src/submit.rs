@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SUBMIT of jobs as a test wants them, with anything wrong that can be.
+//! SUBMIT of jobs with any error that a test needs.
 
 pub(crate) use rocket_uapi::sys::Task;
 use rocket_uapi::{Errno, sys};
@@ -7,18 +7,18 @@ use zerocopy::IntoBytes;
 
 use crate::raw::File;
 
-/// Words of a program that does nothing, which are zeros. Two are fetched at
-/// once.
+/// Number of words of a program that does nothing, which are zeros. The PC fetches
+/// two at a time.
 pub(crate) const IDLE_WORDS: u32 = 2;
 
-/// Bytes that each array has at least, so that a count or a stride that is too
-/// large reads the same each time.
+/// Minimum bytes of each array, so that a count or a stride that is too large reads
+/// the same each time.
 const ROOM: usize = 8192;
 
-/// The largest structure of a job or a task that any kernel might have.
+/// Bytes of the largest structure of a job or a task that any kernel might have.
 const STRIDE: usize = 64;
 
-/// What is between two jobs, where nobody looks.
+/// The bytes between two jobs, which no kernel reads.
 const FILLER: u8 = 0xee;
 
 /// Index of one of a job's arrays.
@@ -26,34 +26,34 @@ pub(crate) const TASKS: usize = 0;
 pub(crate) const READS: usize = 1;
 pub(crate) const WRITES: usize = 2;
 
-/// One job. What is `None` is as it should be.
+/// One job. `None` stands for the correct value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobArgs {
     pub(crate) tasks: Vec<Task>,
     pub(crate) reads: Vec<u32>,
     pub(crate) writes: Vec<u32>,
     pub(crate) task_struct_size: Option<u32>,
-    /// Counts that are told, of tasks, reads and writes.
+    /// Counts to pass, of tasks, reads and writes.
     pub(crate) counts: [Option<u32>; 3],
-    /// Addresses that are told, which must be invalid ones.
+    /// Addresses to pass, which must be invalid.
     pub(crate) addresses: [Option<u64>; 3],
 }
 
-/// All of a SUBMIT.
+/// The arguments of a SUBMIT.
 #[derive(Debug)]
 pub(crate) struct SubmitArgs {
     pub(crate) jobs: Vec<JobArgs>,
     pub(crate) job_struct_size: u32,
     pub(crate) job_count: Option<u32>,
-    /// Of the jobs, if told: an invalid one.
+    /// Address to pass for the jobs, which must be invalid.
     pub(crate) address: Option<u64>,
     pub(crate) reserved: u64,
 }
 
-/// What a job's addresses lead to.
+/// The arrays that a job's addresses point to.
 struct Arrays([Vec<u8>; 3]);
 
-/// Structures as far apart as is told, if any kernel might have them so large.
+/// Structures that are `told` bytes apart, if any kernel might have them so large.
 fn spread<T: IntoBytes + zerocopy::Immutable>(all: &[T], told: u32, filler: u8) -> Vec<u8> {
     let size = size_of::<T>();
     let stride = match told as usize {
@@ -85,7 +85,7 @@ impl JobArgs {
     fn arrays(&self) -> Arrays {
         let handles = |handles: &[u32]| room(handles.as_bytes().to_vec());
         Arrays([
-            // What is between two would be refused as a task.
+            // Zeros between two tasks would be refused as a task.
             spread(&self.tasks, self.task_struct_size(), 0),
             handles(&self.reads),
             handles(&self.writes),
@@ -109,7 +109,7 @@ impl JobArgs {
 }
 
 impl SubmitArgs {
-    /// One that is right.
+    /// A correct SUBMIT of `jobs`.
     pub(crate) fn of(jobs: Vec<JobArgs>) -> Self {
         Self {
             jobs,
@@ -131,10 +131,10 @@ impl SubmitArgs {
             job_struct_size: self.job_struct_size,
             reserved: self.reserved,
         };
-        // SAFETY: SUBMIT only reads what addresses lead to, and each is that of an
-        // array here, or invalid; where a count says more, the kernel can read more
-        // of this process, which changes nothing. Programs reach objects of the
-        // file alone, of which there are no references, but volatile accesses.
+        // SAFETY: SUBMIT only reads the data at its addresses, and each is that of an
+        // array here, or invalid. If a count is too large, the kernel can read more
+        // of this process, which changes nothing. Programs reach only objects of the
+        // file, which have no references, only volatile accesses.
         let submitted = unsafe { file.ioctl(sys::SUBMIT, Some(arg.as_mut_bytes())) };
         submitted.map(drop)
     }

@@ -12,7 +12,7 @@ fn the_model_does_what_the_driver_does() {
     let summary = run(&device, &Choice::default(), ReportFormat::Text, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     println!("{text}");
-    // What its kernel must not have is not for a model.
+    // Rows about bugs of a kernel are not for a model.
     let skipped = ROWS.iter().filter(|row| row.name.starts_with("bug-"));
     let skipped = skipped.count();
     let elsewhere = ROWS.iter().filter(|row| row.needs_kernel).count();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Open files of a server, with ioctls of a test's own.
+//! Open files of a server, whose ioctls a test handles.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use npu_server::{MapOf, OpenFile};
 use rocket_uapi::{Caller, Errno, FileLayer, MapRequest};
 
-/// Does an ioctl, perhaps by the file below.
+/// Handles an ioctl, perhaps with the file below.
 type Hook = dyn Fn(&dyn OpenFile, u32, &mut [u8], &dyn Caller) -> Result<i32, Errno> + Send + Sync;
 
 /// An open file whose ioctls go through a hook.
@@ -22,7 +22,7 @@ impl fmt::Debug for Hooked {
     }
 }
 
-/// What puts `hook` in front of a server's files: each ioctl goes through it.
+/// Puts `hook` in front of a server's files: each ioctl goes through it.
 pub fn hooked(
     hook: impl Fn(&dyn OpenFile, u32, &mut [u8], &dyn Caller) -> Result<i32, Errno>
     + Send

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tests of several members need: how many cases a property test
-//! runs, how a program of this workspace is started, few descriptors, and, with the
+//! Helpers for tests of several members: the number of cases of a property test,
+//! starting a program of this workspace, a limit of descriptors, and, with the
 //! feature `server`, servers whose ioctls go through a hook.
 
 #[cfg(feature = "server")]
@@ -15,13 +15,13 @@ use std::process::Command;
 use proptest::test_runner::Config;
 use rustix::process::{Resource, Rlimit};
 
-/// Where cargo looks for the program that runs tests built for the board's
-/// processor on a host of another kind.
+/// The variable with the program that runs tests for the board's processor on another
+/// host.
 const RUNNER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER";
 
-/// Whether an emulator of the board's processor runs this test (qemu-user). It
-/// makes forks of vforks, so a program that could not be started seems to have
-/// been and to have ended, and programs do not start others of another kind.
+/// Whether an emulator of the board's processor (qemu-user) runs this test. It makes
+/// forks of vforks, so a program that cannot start seems to start and end. And
+/// programs cannot start programs for another processor.
 #[must_use]
 pub fn emulated() -> bool {
     cfg!(target_arch = "aarch64") && std::env::var_os(RUNNER).is_some()
@@ -44,7 +44,7 @@ pub fn program(binary: impl AsRef<Path>) -> Command {
     }
 }
 
-/// Lets this process have so many file descriptors from now on.
+/// Limits this process to `most` file descriptors from now on.
 ///
 /// # Panics
 /// If the system refuses.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Text -> words: the inverse of [`disassemble`](crate::disassemble), and a
-//! language to write programs in by hand.
+//! An assembler: the inverse of [`disassemble`](crate::disassemble), and a language
+//! to write programs in by hand.
 //!
 //! ```text
 //! # Comments begin with `#` or `;`. One statement a line.
@@ -13,8 +13,8 @@
 //! 0201000000b11040                        a word as it is
 //! ```
 //!
-//! The grammar is in `docs/asm.md`. What a line says twice (the word and
-//! the statement, the value and its fields) must agree.
+//! The grammar is in `docs/asm.md`. If a line says something twice (the word and the
+//! statement, the value and its fields), both must agree.
 
 mod register;
 mod statement;
@@ -27,7 +27,7 @@ use thiserror::Error;
 
 use crate::word::Word;
 
-/// A place in assembler text at which it makes no sense.
+/// An error at one place of assembler text.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}, column {column}: {problem}")]
 pub struct AsmError {
@@ -35,14 +35,14 @@ pub struct AsmError {
     pub line: usize,
     /// Number of the character in the line, from 1.
     pub column: usize,
-    /// What is wrong there, and what would be right.
+    /// What is wrong there, and what is expected.
     pub problem: String,
 }
 
-/// The words that `text` says.
+/// Assembles `text` into words.
 ///
 /// # Errors
-/// The first place where `text` is no assembler text, or contradicts itself.
+/// The first place where `text` is not assembler text, or contradicts itself.
 ///
 /// # Example
 /// ```

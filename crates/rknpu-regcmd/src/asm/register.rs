@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `BLOCK.REGISTER = value field=value ...`, and its other forms.
+//! Register statements: `BLOCK.REGISTER = value field=value ...`, and other forms.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -11,7 +11,7 @@ use crate::field::RegisterInfo;
 use crate::regs;
 use crate::word::{Block, Word};
 
-/// The word of the statement behind `name.`.
+/// Reads the register statement after `name.`, and returns its word.
 pub(super) fn write(name: Token<'_>, tokens: &mut Tokens<'_>) -> Result<Word, LineError> {
     const FORM: &str = "`=`, or a field and its value";
     let block = block(name)?;
@@ -36,7 +36,7 @@ pub(super) fn write(name: Token<'_>, tokens: &mut Tokens<'_>) -> Result<Word, Li
         return Err(tokens.some(FORM)?.expected(FORM));
     }
     while tokens.peek().is_some() {
-        // Commas between fields may be there.
+        // Commas between fields are optional.
         tokens.accept(",");
         fields.read(tokens)?;
     }
@@ -46,11 +46,11 @@ pub(super) fn write(name: Token<'_>, tokens: &mut Tokens<'_>) -> Result<Word, Li
 
 /// The fields of a register statement, as far as they were read.
 struct Fields {
-    /// None where none is declared.
+    /// `None` if no register is declared at the offset.
     register: Option<&'static RegisterInfo>,
     /// The value of the whole register, if it was given.
     value: Option<u32>,
-    /// The bits that fields gave.
+    /// The values of the fields that were given, in place.
     bits: u32,
     /// The bits of the fields that were given.
     given: u32,
@@ -103,8 +103,8 @@ impl Fields {
         self.give((name, column), field.mask(), bits, number, in_value)
     }
 
-    /// Takes note that the bits of `mask` are `bits`: `number`, which stands at the
-    /// column, of the field `name`. `in_value` is what the field is in a value.
+    /// Notes that the bits of `mask` are `bits`. The text has `number` at the column,
+    /// for the field `name`. `in_value` extracts the field from a value.
     fn give(
         &mut self,
         (name, column): (Token<'_>, usize),
@@ -130,7 +130,6 @@ impl Fields {
     }
 }
 
-/// The block of this name.
 pub(super) fn block(token: Token<'_>) -> Result<Block, LineError> {
     let found = Block::ALL
         .into_iter()
@@ -144,7 +143,8 @@ pub(super) fn block(token: Token<'_>) -> Result<Block, LineError> {
     })
 }
 
-/// The register of this name or offset; an offset may have none.
+/// The offset and the register of this name or offset; an offset may have no
+/// register.
 fn register(
     block: Block,
     token: Token<'_>,
@@ -179,8 +179,8 @@ fn register(
     )))
 }
 
-/// Whether somebody who wrote `given` may have meant `name`: they are the same
-/// but for case, or for what follows the last but one character.
+/// Whether `given` may be a misspelt `name`: it agrees, in any case, up to its last
+/// character, and `name` is at most two characters longer.
 fn is_similar(name: &str, given: &str) -> bool {
     let stem = |text: &str| text.len().saturating_sub(1);
     let shared = name

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One line: an index that means nothing, words as they are, a statement, which is
-//! what one word means, as the disassembly says it.
+//! One line: an optional index, which is ignored, then words as numbers, or a
+//! statement as the disassembly writes it, or one word and its statement.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -12,10 +12,10 @@ use crate::word::{EnableMask, Word};
 const STATEMENT: &str =
     "a register such as CNA.CBUF_CON0, `enable`, `marker`, `nop`, `unknown` or a word";
 
-/// Adds the words of a line to `words`.
 pub(super) fn line(text: &str, words: &mut Vec<Word>) -> Result<(), LineError> {
     let mut tokens = Tokens::new(text);
-    // The disassembly numbers its lines; whoever edits it would not.
+    // The disassembly numbers its lines; an edited text need not keep the numbers
+    // right.
     let numbered = tokens
         .peek()
         .is_some_and(|token| token.is_index() && !token.is_word());
@@ -50,7 +50,7 @@ pub(super) fn line(text: &str, words: &mut Vec<Word>) -> Result<(), LineError> {
     Ok(())
 }
 
-/// The word of the statement that the rest of the line is.
+/// Reads the rest of the line as a statement, and returns its word.
 fn statement(tokens: &mut Tokens<'_>) -> Result<Word, LineError> {
     let first = tokens.some(STATEMENT)?;
     let word = match first.text {
@@ -105,7 +105,7 @@ fn mask(tokens: &mut Tokens<'_>) -> Result<EnableMask, LineError> {
             token.number(u32::MAX.into())? as u32
         } else if token.is_name() {
             match register::block(token)?.enable() {
-                // PC, which is never enabled by a program.
+                // PC, which no program enables.
                 mask if mask.is_empty() => return Err(token.expected(BLOCK)),
                 mask => mask.bits(),
             }

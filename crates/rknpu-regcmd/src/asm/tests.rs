@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The assembler against the disassembler, its grammar, and its errors.
+//! Tests the assembler against the disassembler, its grammar, and its errors.
 
 use std::string::{String, ToString};
 use std::vec;
@@ -12,7 +12,7 @@ use crate::field::Register;
 use crate::regs::{cna, dpu};
 use crate::{disassemble, regs, statements};
 
-/// Words of every meaning: random ones are nearly all unknown.
+/// Words of every meaning, as random words are nearly all unknown.
 fn any_word() -> impl Strategy<Value = Word> {
     let registers: Vec<_> = regs::all().collect();
     let targets = vec![
@@ -61,8 +61,8 @@ proptest! {
         }
     }
 
-    /// Lines of the language with a few characters changed, which get further
-    /// into the parser than any text would.
+    /// Lines of the language with a few characters changed, which get further into
+    /// the parser than random text.
     #[test]
     fn any_text_is_words_or_an_error(
         words in prop::collection::vec(any_word(), 1..4),
@@ -164,7 +164,7 @@ fn words_without_a_register() {
     }
 }
 
-/// Texts, `\n` for the end of a line, and below each what is wrong with it.
+/// Texts, with `\n` for the end of a line, each with its error below it.
 const ERRORS: &str = r"
 nop\n12
     line 2, column 3: expected a word (16 hexadecimal digits, or 0x and up to 16) or a statement, found the end of the line

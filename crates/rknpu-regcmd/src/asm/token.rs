@@ -17,14 +17,13 @@ const WORD_DIGITS: usize = 16;
 /// gap), or one other character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
-    /// The characters.
     pub(super) text: &'a str,
     /// Number of the first character in the line, from 1.
     pub(super) column: usize,
 }
 
 impl Token<'_> {
-    /// For errors: quoted, and not longer than a line.
+    /// The token for an error: quoted, and shortened if it is long.
     fn quoted(&self) -> String {
         let mut shown: String = self.text.chars().take(EXCERPT_CHARS).collect();
         if shown.len() < self.text.len() {
@@ -33,12 +32,11 @@ impl Token<'_> {
         format!("`{}`", shown.escape_debug())
     }
 
-    /// Whether this is a number: they begin with a digit.
+    /// Whether this is a number, which begins with a digit.
     pub(super) fn is_number(&self) -> bool {
         self.text.starts_with(|c: char| c.is_ascii_digit())
     }
 
-    /// Whether this is a name.
     pub(super) fn is_name(&self) -> bool {
         self.text
             .starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -50,12 +48,12 @@ impl Token<'_> {
             || self.text.len() == WORD_DIGITS && self.text.bytes().all(|b| b.is_ascii_hexdigit())
     }
 
-    /// Whether this is a decimal number, which lines may begin with.
+    /// Whether this is a decimal number, with which a line may begin.
     pub(super) fn is_index(&self) -> bool {
         self.text.bytes().all(|b| b.is_ascii_digit())
     }
 
-    /// The number, decimal or after `0x` hexadecimal, up to `max`.
+    /// The number, up to `max`: decimal, or hexadecimal after `0x`.
     pub(super) fn number(&self, max: u64) -> Result<u64, LineError> {
         let (digits, radix) = match self.text.strip_prefix("0x") {
             Some(digits) => (digits, 16),
@@ -64,7 +62,6 @@ impl Token<'_> {
         self.radix(digits, radix, max)
     }
 
-    /// The bits of a word.
     pub(super) fn word(&self) -> Result<u64, LineError> {
         let digits = self.text.strip_prefix("0x").unwrap_or(self.text);
         self.radix(digits, 16, u64::MAX)
@@ -85,12 +82,10 @@ impl Token<'_> {
             })
     }
 
-    /// That something else should be here.
     pub(super) fn expected(&self, expected: &str) -> LineError {
         self.wrong(format!("expected {expected}, found {}", self.quoted()))
     }
 
-    /// That it makes no sense here.
     pub(super) fn wrong(&self, problem: impl Into<String>) -> LineError {
         (self.column, problem.into())
     }
@@ -100,7 +95,6 @@ impl Token<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Tokens<'a> {
     rest: &'a str,
-    /// Column of the next character.
     column: usize,
 }
 
@@ -112,13 +106,11 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The next token, which stays there.
     pub(super) fn peek(&self) -> Option<Token<'a>> {
         let mut rest = *self;
         rest.next()
     }
 
-    /// Takes the next token if it is `text`.
     pub(super) fn accept(&mut self, text: &str) -> bool {
         let found = self.peek().is_some_and(|token| token.text == text);
         if found {
@@ -137,7 +129,7 @@ impl<'a> Tokens<'a> {
         Err(token.expected(&expected))
     }
 
-    /// The next token, which must exist.
+    /// Takes the next token, which must exist.
     pub(super) fn some(&mut self, expected: &str) -> Result<Token<'a>, LineError> {
         let end = |column| {
             (
@@ -148,17 +140,15 @@ impl<'a> Tokens<'a> {
         self.next().ok_or_else(|| end(self.column))
     }
 
-    /// Takes a number up to `max`.
     pub(super) fn number(&mut self, max: u64) -> Result<u64, LineError> {
         self.some("a number")?.number(max)
     }
 
-    /// Takes the value of a register.
     pub(super) fn value(&mut self) -> Result<u32, LineError> {
         Ok(self.number(u32::MAX.into())? as u32)
     }
 
-    /// Takes so many bytes, whole characters.
+    /// Takes `bytes` bytes, which are whole characters.
     fn cut(&mut self, bytes: usize) -> &'a str {
         let (text, rest) = self.rest.split_at(bytes);
         self.column += text.chars().count();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Features and weights.
+//! CNA: features and weights.
 
 use alloc::vec::Vec;
 
@@ -35,16 +35,15 @@ fn features(reader: &Reader<'_>) -> Result<Extent, ExtentError> {
     if reader.get::<cna::ConvCon1>().argb_in() == 0 {
         known! { reader; cna::ConvCon1 { nonalign_dma: 0 } }
     } else {
-        // Packed pixels: 8 + channels - 1. Sources leave open whether strides
-        // count pixels or atoms; atoms are the larger. No program packs lines in
-        // groups.
+        // Packed pixels: 8 + channels - 1. Sources do not say whether strides count
+        // pixels or atoms; atoms are larger. No program packs lines in groups.
         known! { reader; cna::ConvCon1 { argb_in: 8..=11, group_line_off: 1 } }
     }
     // No program fetches int32 or fp32 (codes 4 and 5).
     known! { reader; cna::ConvCon1 { in_precision: 0..=3 | 6 | 7 } }
     reader.aligned::<cna::FeatureDataAddr>()?;
-    // The fetch goes by FC_DATA_SIZE, the window by DATA_SIZE; the range covers
-    // both.
+    // FC_DATA_SIZE is the size of the fetch, DATA_SIZE that of the window; the range
+    // covers both.
     let features = FeatureFetch::decode(reader);
     let ([fetched, lines_fetched, channels], [width, height, more]) =
         (features.fetched, features.window);
@@ -70,7 +69,7 @@ fn weights(reader: &Reader<'_>) -> Result<Extent, ExtentError> {
     reader.aligned::<cna::DcompAddr0>()?;
     let weights = ConvWeights::decode(reader);
     non_zero::<cna::WeightSize0>("weight_bytes", weights.bytes as usize)?;
-    // Equal in every program but depthwise ones, where the total counts.
+    // Both are equal in every program except depthwise ones, where the total applies.
     let kernels = u64::from(weights.kernel_bytes) * weights.kernels as u64;
     let total = u64::from(weights.bytes).max(kernels);
     let start = i64::from(weights.base);

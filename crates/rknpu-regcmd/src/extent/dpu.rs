@@ -25,7 +25,7 @@ pub(super) fn extents(
     Ok(())
 }
 
-/// What is written, where all registers say the same of it.
+/// The output, if all registers agree about it.
 pub(super) fn written(reader: &Reader<'_>, enable: EnableMask) -> Option<Written> {
     let output = output(reader, enable).ok()??;
     (output.written == output.cube).then(|| Written {
@@ -36,8 +36,8 @@ pub(super) fn written(reader: &Reader<'_>, enable: EnableMask) -> Option<Written
     })
 }
 
-/// With QD_EN = 0 an int16 convolution writes its first channels only
-/// (E-int16-first-16).
+/// Whether the task writes its first channels only: an int16 convolution with QD_EN =
+/// 0 does (E-int16-first-16).
 pub(super) fn stops_early(reader: &Reader<'_>, enable: EnableMask) -> bool {
     let misc = reader.get::<core::MiscCfg>();
     enable.contains(EnableMask::CORE)
@@ -45,7 +45,7 @@ pub(super) fn stops_early(reader: &Reader<'_>, enable: EnableMask) -> bool {
         && misc.qd_en() == 0
 }
 
-/// What is written; `None` if the output does not go to memory.
+/// The output; `None` if it does not go to memory.
 fn output(reader: &Reader<'_>, enable: EnableMask) -> Result<Option<DpuOutput>, ExtentError> {
     let mode = reader.get::<dpu::FeatureModeCfg>();
     if mode.output_mode() & TO_MEMORY == 0 {
@@ -92,9 +92,9 @@ fn output(reader: &Reader<'_>, enable: EnableMask) -> Result<Option<DpuOutput>, 
     Ok(Some(output))
 }
 
-/// Writer and producer count the same pixels and channels: whether the writer
-/// stops where its own cube ends or where the stream does is not known. The
-/// shapes may differ, and do in programs that combine layouts.
+/// Checks that writer and producer count the same pixels and channels: whether the
+/// writer stops at the end of its cube or of the stream is not known. The shapes may
+/// differ, and do in programs that combine layouts.
 fn convolution_agrees(
     reader: &Reader<'_>,
     enable: EnableMask,
@@ -119,7 +119,7 @@ fn convolution_agrees(
     Ok(())
 }
 
-/// Programs show how many channels such a convolution hands over at a time.
+/// Checks that known programs show the group size of such a convolution.
 fn group_is_known(
     reader: &Reader<'_>,
     enable: EnableMask,
@@ -133,8 +133,8 @@ fn group_is_known(
         if Precision::from_code(core).in_dpu() != output.input {
             return Err(ExtentError::PrecisionMismatch { core, dpu: input });
         }
-        // Groups of CORE's kind, counted by the DPU as the other: what is
-        // written then is not known.
+        // If CORE and the DPU disagree about depthwise, their groups differ, and the
+        // output is not known.
         let depthwise = u32::from(mode == DEPTHWISE);
         must_agree::<core::MiscCfg, dpu::FeatureModeCfg>("depthwise", [misc.dw_en(), depthwise])?;
         if enable.contains(EnableMask::CNA) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a completed task writes, and the places in it.
+//! The output of a completed task, and its elements.
 
 use crate::chip::ATOM_BYTES;
 use crate::precision::Precision;
@@ -20,9 +20,9 @@ pub struct WrittenElement {
     pub ty: Precision,
 }
 
-/// An output whose geometry leaves no doubt.
+/// An output whose geometry is not in doubt.
 pub(super) struct Written {
-    /// Its atoms; `group` channels lie in those of a group of surfaces.
+    /// Its atoms. Each group of surfaces holds `group` channels.
     pub(super) cube: Cube,
     /// Width, height and channels.
     pub(super) size: [usize; 3],
@@ -31,8 +31,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Address of the atom of the last channel, where SIZE_E lets it be written.
-    /// Atoms of the same group beyond it are written too, or not: not known.
+    /// Address of the atom of the last channel, or of the last atom of its group that
+    /// SIZE_E allows. Whether atoms of the group beyond it are written is not known.
     pub(super) fn last_atom(&self) -> i64 {
         let [width, height, last] = self.size.map(|size| size - 1);
         let atoms = self.cube.surfaces.group;
@@ -41,7 +41,6 @@ impl Written {
             .address(width, height, last / self.group * atoms + atom)
     }
 
-    /// The element at the byte `iova`.
     pub(super) fn element(&self, iova: i64) -> Option<WrittenElement> {
         let Self {
             cube,

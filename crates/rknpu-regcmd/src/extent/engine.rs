@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The engines that touch memory, and what is said of each.
+//! The engines that touch memory, and their extents.
 
 use core::fmt;
 
@@ -89,7 +89,7 @@ pub enum Direction {
     Write,
 }
 
-/// The bytes between the first and the last that an engine can touch.
+/// The range from the first to the last byte that an engine can touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// The engine that touches them.
@@ -115,7 +115,7 @@ impl fmt::Display for Extent {
     }
 }
 
-/// Why it cannot be told what a task touches.
+/// Why the memory that a task touches is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ExtentError {
@@ -132,7 +132,7 @@ pub enum ExtentError {
         /// Value of the field.
         value: u32,
     },
-    /// A size that is written as it is, not less one, is 0.
+    /// A size is 0, in a field that holds the size itself, not size - 1.
     #[error("{register}.{field} is 0, and what an empty fetch touches is not known")]
     Empty {
         /// The register.
@@ -148,8 +148,8 @@ pub enum ExtentError {
         /// DPU DATA_FORMAT.in_precision.
         dpu: u32,
     },
-    /// Two registers that all known programs write alike differ, and which of
-    /// them decides is not known.
+    /// Two registers differ that all known programs write alike. Which of them
+    /// applies is not known.
     #[error("{first} and {second} disagree about {what}; what is touched is then not known")]
     Disagreement {
         /// Name of one register.
@@ -173,7 +173,7 @@ pub enum ExtentError {
     /// The range leaves the 4 GiB of IO virtual addresses.
     #[error("the {engine} would touch {start:#x} to {end:#x}, outside of 32-bit addresses")]
     OutOfRange {
-        /// The engine that would.
+        /// The engine.
         engine: DmaEngine,
         /// First byte.
         start: i64,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a task touches in memory, computed from its register values.
+//! The memory that a task touches, computed from its register values.
 //!
-//! For each DMA engine that runs: the range from the first to the last byte
-//! that it can reach. The safety of running a program rests on it, so it errs
-//! on one side only: where sources leave two readings of a register, the range
-//! covers both, and a mode that no source describes is an error. The words of
-//! the program itself are not part of it.
+//! Each DMA engine that runs has one range, from the first to the last byte that it
+//! can reach. Safe execution depends on these ranges, so they may be too large but
+//! never too small. If sources allow two interpretations of a register, the range
+//! covers both; a mode that no source describes is an error. The program's own words
+//! are not included.
 
 mod cna;
 mod dpu;
@@ -27,10 +27,10 @@ pub use element::WrittenElement;
 pub use engine::{Direction, DmaEngine, Extent, ExtentError};
 use reader::Reader;
 
-/// What the blocks of `enable` touch, run with `regs`.
+/// The memory that the blocks of `enable` touch when they run with `regs`.
 ///
-/// Engines that do not run have no extent: those of blocks that are not
-/// enabled, read engines that are turned off, fetches that a reuse bit skips.
+/// Engines that do not run have no extent: engines of blocks that are not enabled,
+/// read engines that are turned off, and fetches that a reuse bit skips.
 ///
 /// # Errors
 /// [`ExtentError`]: an unknown mode, or addresses that leave 32 bits.
@@ -38,8 +38,8 @@ pub fn extents(regs: &RegisterFile, enable: EnableMask) -> Result<Vec<Extent>, E
     compute(&Reader::new(regs), enable)
 }
 
-/// As [`extents`], and the first register that was consulted without having
-/// been written: the value of such a one is somebody else's.
+/// Like [`extents`], with the first register that was used without having been
+/// written: its value is that of another program.
 pub(crate) fn extents_and_unwritten(
     regs: &RegisterFile,
     enable: EnableMask,
@@ -52,9 +52,9 @@ pub(crate) fn extents_and_unwritten(
     (extents, reader.unwritten.get())
 }
 
-/// The last atom that a completed task has surely written, by the largest
-/// counters of its writer: `None` where nothing is written to memory, or where
-/// the geometry leaves doubt.
+/// The last atom that a completed task has certainly written, at the largest counters
+/// of its writer. `None` if nothing is written to memory, or the geometry is in
+/// doubt.
 pub(crate) fn last_written_atom(regs: &RegisterFile, enable: EnableMask) -> Option<Iova> {
     let pools = enable.contains(EnableMask::PPU);
     let written =
@@ -62,9 +62,8 @@ pub(crate) fn last_written_atom(regs: &RegisterFile, enable: EnableMask) -> Opti
     u32::try_from(written.last_atom()).ok().map(Iova)
 }
 
-/// The element of its output that a task writes at the byte `iova`, run with
-/// `regs`: `None` where it writes none there, or where the geometry leaves
-/// doubt.
+/// The output element that a task with `regs` writes at the byte `iova`. `None` if it
+/// writes none there, or the geometry is in doubt.
 #[must_use]
 pub fn written_element(
     regs: &RegisterFile,
@@ -74,7 +73,7 @@ pub fn written_element(
     written(regs, enable)?.element(i64::try_from(iova).ok()?)
 }
 
-/// What a task writes, where that is beyond doubt.
+/// The output of a task; `None` if there is none or its geometry is in doubt.
 fn written(regs: &RegisterFile, enable: EnableMask) -> Option<Written> {
     let reader = Reader::new(regs);
     if enable.contains(EnableMask::PPU) {
@@ -91,7 +90,7 @@ fn compute(reader: &Reader<'_>, enable: EnableMask) -> Result<Vec<Extent>, Exten
     if unknown != 0 {
         return Err(ExtentError::UnknownBlocks(unknown));
     }
-    // Not a register of programs: the kernel writes 0 before each task.
+    // Programs do not write this register: the kernel writes 0 before each task.
     let base = reader.regs.value(pc::TaskDmaBaseAddr::OFFSET);
     if base != 0 {
         return Err(ExtentError::DmaBase(base));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pooling: input and output.
 //!
-//! Pooling of other types was tried and did not work (E-pool-fp16-only), so that
-//! nobody knows what it touches.
+//! Only fp16 is accepted. Pooling of other types was tried and did not work
+//! (E-pool-fp16-only), so the memory that it touches is not known.
 
 use alloc::vec::Vec;
 
@@ -14,9 +14,8 @@ use crate::regs::{ppu, ppu_rdma};
 use crate::task::{PoolCube, ReadRegisters};
 use crate::word::EnableMask;
 
-/// The one type of which it is known what is touched.
+/// The only type for which the touched memory is known.
 const TYPE: Precision = Precision::Fp16;
-/// The code of that type in the PPU.
 const FP16: u32 = TYPE.code();
 /// PPU_RDMA DATA_FORMAT.in_precision: 16-bit elements.
 const SIZE_16_BIT: u32 = 2;
@@ -41,7 +40,7 @@ pub(super) fn extents(
     Ok(())
 }
 
-/// The sizes that both blocks are told.
+/// Checks that PPU and PPU_RDMA have the same sizes.
 fn sizes_agree(reader: &Reader<'_>) -> Result<(), ExtentError> {
     let width = reader.get::<ppu::DataCubeInWidth>().cube_in_width();
     let height = reader.get::<ppu::DataCubeInHeight>().cube_in_height();
@@ -65,7 +64,7 @@ fn sizes_agree(reader: &Reader<'_>) -> Result<(), ExtentError> {
     )
 }
 
-/// What the PPU writes.
+/// The output of the PPU.
 pub(super) fn written(reader: &Reader<'_>) -> Result<Written, ExtentError> {
     reader.aligned::<ppu::DstBaseAddr>()?;
     known! { reader;

@@ -56,7 +56,7 @@ pub(super) fn extents(reader: &Reader<'_>, out: &mut Vec<Extent>) -> Result<(), 
     Ok(())
 }
 
-/// An error unless one consumer takes what is read.
+/// Returns an error unless exactly one consumer takes the operands.
 fn single<R: Register>(field: &'static str, read: ChannelRead) -> Result<(), ExtentError> {
     if read.uses.is_power_of_two() {
         Ok(())

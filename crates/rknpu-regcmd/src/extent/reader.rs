@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Registers -> extents: what the engines have in common.
+//! Functions that the extents of all engines share.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -11,7 +11,7 @@ use crate::regfile::RegisterFile;
 use crate::task::{Cube, ReadRegisters};
 use crate::word::Iova;
 
-/// Reads registers and remembers whether one of them was not written.
+/// Reads registers and notes the first one that was not written.
 pub(super) struct Reader<'a> {
     pub(super) regs: &'a RegisterFile,
     pub(super) unwritten: Cell<Option<&'static RegisterInfo>>,
@@ -25,7 +25,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An error unless the base address in `R` is that of an atom.
+    /// Returns an error unless the base address in `R` is that of an atom.
     pub(super) fn aligned<R: AddressRegister>(&self) -> Result<(), ExtentError> {
         let value = self.get::<R>().bits();
         if !value.is_multiple_of(ATOM_BYTES) {
@@ -47,7 +47,7 @@ impl ReadRegisters for Reader<'_> {
     }
 }
 
-/// An error unless the registers `A` and `B` say the same of `what`.
+/// Returns an error unless the registers `A` and `B` agree about `what`.
 pub(super) fn must_agree<A: Register, B: Register>(
     what: &'static str,
     [a, b]: [impl PartialEq; 2],
@@ -62,8 +62,8 @@ pub(super) fn must_agree<A: Register, B: Register>(
     })
 }
 
-/// Returns an error unless each field has one of the values of which it is known
-/// what they touch: those of the known programs.
+/// Returns an error unless each field has one of the given values: those of known
+/// programs, for which the touched memory is known.
 macro_rules! known {
     ($reader:expr; $($block:ident::$register:ident { $($field:ident: $values:pat),+ })+) => {
         $($(
@@ -87,7 +87,7 @@ pub(super) fn unknown<R: Register>(field: &'static str, value: u32) -> ExtentErr
     }
 }
 
-/// The extent of `engine`, which walks one of `cubes`.
+/// The extent of `engine`, which walks one of `cubes`: it covers all of them.
 pub(super) fn touched(engine: DmaEngine, cubes: &[Cube]) -> Result<Extent, ExtentError> {
     let all = cubes.iter().filter_map(Cube::bounds);
     let union = all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));

@@ -15,7 +15,7 @@ use crate::rules::{STALE_DECOMPRESSION, STALE_REGISTERS, words as rules};
 use crate::task::unwritten;
 use crate::word::EnableMask;
 
-/// Operands of stages that are taken from registers.
+/// Registers that hold operands of stages.
 const OPERANDS: [u16; 4] = [
     dpu::BsAluCfg::OFFSET,
     dpu::BsMulCfg::OFFSET,
@@ -24,11 +24,12 @@ const OPERANDS: [u16; 4] = [
 ];
 
 impl View<'_> {
-    /// `zeroed`: whether registers that no task here wrote hold 0.
+    /// Reports registers that the task uses but does not write. `zeroed`: whether
+    /// registers that no task here wrote hold 0.
     pub(super) fn check_unwritten(&mut self, zeroed: bool) {
         self.check_decompression(zeroed);
         let mut alone = Vec::new();
-        // Have a rule of their own.
+        // These have a separate rule.
         let decompression = [cna::DcompCtrl::OFFSET, cna::DcompRegnum::OFFSET];
         let unwritten = unwritten(&self.task.regs, self.task.enable).map(|(info, _)| info);
         for info in unwritten.filter(|info| !decompression.contains(&info.offset)) {
@@ -50,7 +51,7 @@ impl View<'_> {
         }
     }
 
-    /// Weights are raw only if the program says so.
+    /// Reports a task that inherits a mode of weight decompression.
     fn check_decompression(&mut self, zeroed: bool) {
         if !self.runs(EnableMask::CNA) || self.conv.cbuf.weight_reuse {
             return;

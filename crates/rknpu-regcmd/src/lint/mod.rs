@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is wrong with a program, found in its words.
+//! Finds problems of a program in its words.
 //!
-//! - An *error* is a program that must not run: it would hang, write rubbish,
-//!   or not write.
-//! - A *warning* is one that works only under conditions that the words do not
-//!   show.
-//! - A *note* is worth knowing.
+//! - *Error*: the program must not run. It would hang, write wrong results, or not
+//!   write.
+//! - *Warning*: the program works only under conditions that the words do not show.
+//! - *Note*: information.
 //!
-//! No program family that is known to work gets an error or a warning; the
-//! tests hold the rules to that. The rules themselves, with what is known
-//! about each, are [`RULES`](crate::rules::TABLE).
+//! No program family that is known to work gets an error or a warning; a test checks
+//! that. The rules are in [`rules::TABLE`](crate::rules::TABLE).
 
 mod delta;
 mod reuse;
@@ -41,7 +39,7 @@ pub enum Before {
     Known(RegisterFile),
 }
 
-/// What the words do not tell.
+/// Conditions that the words do not show.
 #[derive(Clone, Debug, Default)]
 pub struct LintContext {
     /// What the registers hold before the first word.
@@ -49,11 +47,11 @@ pub struct LintContext {
     /// Whether earlier tasks of the same job ran on the core, so that CBUF
     /// holds their data.
     pub continues_job: bool,
-    /// Where the first word lies, if that is known.
+    /// Address of the first word, if it is known.
     pub address: Option<Iova>,
 }
 
-/// What is wrong with `words`, by task and then by rule. Any words give an answer.
+/// The findings about `words`, in the order of the tasks. Accepts any words.
 #[must_use]
 pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -99,7 +97,7 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
 }
 
 impl View<'_> {
-    /// The rows of the table that the registers show.
+    /// Reports the rows of the table that the registers break.
     fn check_registers(&mut self) {
         let TaskRegisters { regs, enable, .. } = self.task;
         for task in Task::all(regs, *enable).flatten() {
@@ -109,13 +107,13 @@ impl View<'_> {
         }
     }
 
-    /// Where no source says what a task touches, or it would leave 32 bits.
+    /// Reports a task whose touched memory is not known, or would leave 32 bits.
     fn check_extents(&mut self) {
         let Err(error) = extent::extents(&self.task.regs, self.task.enable) else {
             return;
         };
         let rule = match error {
-            // Each has a rule of its own.
+            // Each has a separate rule.
             ExtentError::UnknownBlocks(_)
             | ExtentError::PrecisionMismatch { .. }
             | ExtentError::Unaligned { .. }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reuse of what CBUF holds.
+//! Checks the reuse of data in CBUF.
 
 use alloc::format;
 
@@ -42,7 +42,7 @@ impl View<'_> {
     }
 }
 
-/// Where features lie, and how many: the split, entries of a line, the cube.
+/// The place and size of the features: the split, entries of a line, the cube.
 fn features(conv: &ConvTask) -> impl PartialEq + use<> {
     let ConvTask { cbuf, features, .. } = conv;
     (
@@ -53,7 +53,7 @@ fn features(conv: &ConvTask) -> impl PartialEq + use<> {
     )
 }
 
-/// Where weights lie, and how many.
+/// The place and size of the weights.
 fn weights(conv: &ConvTask) -> impl PartialEq + use<> {
     let ConvTask { cbuf, weights, .. } = conv;
     (
@@ -64,7 +64,7 @@ fn weights(conv: &ConvTask) -> impl PartialEq + use<> {
     )
 }
 
-/// Whether all weights are there: more would have streamed through.
+/// Whether CBUF holds all weights. If they do not fit, they streamed through it.
 fn weights_fit(conv: &ConvTask) -> bool {
     let room = conv.cbuf.weight_banks as u64 * u64::from(ChipProfile::RK3588.cbuf_bank_bytes);
     u64::from(conv.weights.bytes) <= room

@@ -16,7 +16,7 @@ use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, Rule, program, words as rules};
 use crate::task::Task;
 use crate::word::{Block, EnableMask, Iova, Word};
 
-/// The address at which PC is told to fetch must be that of an atom.
+/// Checks that the program's address is that of an atom.
 pub(super) fn check_address(address: Option<Iova>, findings: &mut Vec<Finding>) {
     if let Some(address) = address.filter(|address| !address.0.is_multiple_of(ATOM_BYTES)) {
         let message = format!("the program lies at {address}");
@@ -30,11 +30,11 @@ pub(super) fn check_address(address: Option<Iova>, findings: &mut Vec<Finding>) 
     }
 }
 
-/// What stands behind the last task.
+/// Checks the words after the last task.
 pub(super) fn check_rest(words: &[Word], tasks: usize, end: usize, findings: &mut Vec<Finding>) {
     let mut report = |rule: &Rule, message: String| {
         findings.push(Finding {
-            // Where the tasks end, if there is a word at all.
+            // The first word after the tasks, if there is one.
             word: (end < words.len()).then_some(end),
             ..Finding::of(rule, tasks.saturating_sub(1), &[], message)
         });
@@ -102,7 +102,7 @@ impl View<'_> {
         }
     }
 
-    /// S_POINTER of a block: there, first, and as always.
+    /// Checks that a block's S_POINTER is written, first, and with the usual value.
     fn check_pointer(&mut self, block: Block, pointer: &'static RegisterInfo) {
         let written = self.writes(pointer);
         let runs = self.runs(block.enable());
@@ -137,7 +137,7 @@ impl View<'_> {
         }
     }
 
-    /// Every block that is started gets its data from one that is, too.
+    /// Checks that every block that starts gets its data from one that starts.
     fn check_blocks(&mut self) {
         let enable = self.task.enable;
         let unknown = enable.bits() & !EnableMask::all().bits();
@@ -156,14 +156,13 @@ impl View<'_> {
         }
     }
 
-    /// The program that the trailer links to.
     fn link(&self) -> Option<u32> {
         let info = pc::BaseAddress::INFO;
         let address = self.task.regs.value(info.offset);
         (self.writes(info) && address != 0).then_some(address)
     }
 
-    /// What the next task finds started by those before it in a chain.
+    /// The blocks that this task, and those before it in a chain, have started.
     pub(super) fn chained_after(&self) -> EnableMask {
         match self.link() {
             Some(_) => self.chained | self.task.enable,
@@ -171,7 +170,7 @@ impl View<'_> {
         }
     }
 
-    /// The address at which a chain goes on, likewise.
+    /// Checks that the address of a chain's next program is that of an atom.
     fn check_link(&mut self) {
         if let Some(link) = self.link().filter(|link| !link.is_multiple_of(ATOM_BYTES)) {
             let message = format!("the link is {link:#010x}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One task among its neighbours, and what is found wrong.
+//! A task with its context, and the findings about it.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,22 +10,22 @@ use crate::rules::{Rule, Severity};
 use crate::task::{ConvTask, TaskRegisters};
 use crate::word::{EnableMask, Word};
 
-/// One thing that is wrong with a program.
+/// A problem of a program.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The stable name of the rule that is broken.
     pub rule: &'static str,
-    /// How bad it is to break the rule.
+    /// The severity of the broken rule.
     pub severity: Severity,
     /// Index of the task.
     pub task: usize,
-    /// Index of the word, where it is about one.
+    /// Index of the word, if the finding is about one.
     pub word: Option<usize>,
-    /// The registers that show it.
+    /// The registers that show the problem.
     pub registers: Vec<&'static RegisterInfo>,
     /// What is wrong, with the values.
     pub message: String,
-    /// The change of the program that avoids it.
+    /// The change that fixes the program.
     pub remedy: &'static str,
 }
 
@@ -65,18 +65,17 @@ impl Finding {
     }
 }
 
-/// A task, what surrounds it, and what is wrong with it.
+/// A task, its context, and the findings so far.
 pub(super) struct View<'a> {
     pub(super) index: usize,
-    /// The task's own words.
     pub(super) words: &'a [Word],
     pub(super) task: &'a TaskRegisters,
     pub(super) first_in_job: bool,
-    /// What filled CBUF before it in the same job.
+    /// The task that filled CBUF before this one in the same job.
     pub(super) left: Option<ConvTask>,
     /// Blocks that earlier tasks of the same chain started.
     pub(super) chained: EnableMask,
-    /// What the task asks for, if it is a convolution, with DPU_RDMA.
+    /// The task as a convolution with DPU_RDMA, if it is one.
     pub(super) conv: ConvTask,
     pub(super) findings: &'a mut Vec<Finding>,
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The register values of a product.
+//! The register values of a matmul.
 //!
-//! Everything is written, also what is 0: registers keep the values of earlier
-//! programs of any process. Which values were chosen by sources without a
-//! stated reason is said at the constant.
+//! The program writes every register, also those that are 0, because registers keep
+//! the values of earlier programs of any process. A comment marks values that the
+//! sources chose without a stated reason.
 
 use super::error::MatmulError;
 use super::layouts::{LaidOutTask, Layouts};
@@ -26,15 +26,15 @@ impl MatmulTask {
     /// The register program, in the form that ran on the mainline driver.
     ///
     /// # Errors
-    /// The rule of legality that the task breaks.
+    /// The rule that the task breaks.
     pub fn program(&self, chip: &ChipProfile) -> Result<Program, MatmulError> {
         self.program_in(MatmulForm::default(), chip)
     }
 
-    /// The register program, in a form of choice.
+    /// The register program, in the given form.
     ///
     /// # Errors
-    /// The rule of legality that the task breaks.
+    /// The rule that the task breaks.
     pub fn program_in(&self, form: MatmulForm, chip: &ChipProfile) -> Result<Program, MatmulError> {
         let options = ProgramOptions {
             form,
@@ -48,7 +48,7 @@ impl LaidOutTask {
     /// The register program.
     ///
     /// # Errors
-    /// The rule of legality that the task breaks.
+    /// The rule that the task breaks.
     pub fn program(
         &self,
         options: &ProgramOptions,
@@ -58,11 +58,12 @@ impl LaidOutTask {
         program(self, options.form, split, Reuse::default())
     }
 
-    /// The register program of the task that follows `before` in its job: what that one
-    /// left in CBUF, and [`ProgramOptions::reuse`] allows to use, is not fetched again.
+    /// The register program of this task, if it follows `before` in its job. It does
+    /// not fetch the operands again that `before` left in CBUF, if
+    /// [`ProgramOptions::reuse`] allows that.
     ///
     /// # Errors
-    /// The rule of legality that one of the tasks breaks.
+    /// The rule that one of the tasks breaks.
     pub fn program_after(
         &self,
         before: &Self,
@@ -120,7 +121,7 @@ fn set_cna(
             data_reuse: reuse.features.into(), weight_reuse: reuse.weights.into()
         }
         cna::CbufCon1 { data_entries: task.entries() }
-        // Input conversion off, its settings as known programs leave them.
+        // Input conversion is off. Its settings are those of known programs.
         cna::CvtCon0 { cvt_bypass: 1, cvt_type: 1, data_sign: 1 }
         cna::CvtCon1 { cvt_scale: SCALE_ONE }
         cna::CvtCon2 { cvt_scale: SCALE_ONE }
@@ -138,8 +139,8 @@ fn set_cna(
 }
 
 fn set_core(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeError> {
-    // As the programs do that were measured: the sum of the input window,
-    // which nothing uses here, with fp16 but not with integers.
+    // The measured programs sum the input window with fp16 but not with integers.
+    // Nothing uses that sum here.
     let qd = match task.ty {
         MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => 1,
         MatmulType::Int8ToInt32 | MatmulType::Int4ToInt16 => 0,
@@ -152,7 +153,7 @@ fn set_core(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeEr
     Ok(())
 }
 
-/// All stages bypassed, the output a cube or matrix of N channels.
+/// Bypasses all stages. The output is a cube or matrix of N channels.
 fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRangeError> {
     let task = &laid_out.task;
     let (surf_stride, notch) = laid_out.writer_walk();
@@ -162,8 +163,8 @@ fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRan
     let group_atoms = ty.n_multiple() * ty.out_bytes() / crate::chip::ATOM_BYTES;
     let size_e = group_atoms - 1;
     set! { set;
-        // BS and BN let everything through, operands are not converted, and no read
-        // engine comes before another.
+        // BS and BN pass everything through, operands are not converted, and all read
+        // engines have equal shares of the memory bus.
         dpu::BsCfg { bs_bypass: 1, bs_alu_bypass: 1, bs_mul_bypass: 1, bs_relu_bypass: 1 }
         dpu::BnCfg { bn_bypass: 1, bn_alu_bypass: 1, bn_mul_bypass: 1, bn_relu_bypass: 1 }
         dpu::EwCvtScaleValue { ew_op_cvt_scale: SCALE_ONE }
@@ -190,7 +191,7 @@ fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRan
     Ok(())
 }
 
-/// The cube of the output, every engine off.
+/// Sets the cube of the output, and turns every engine off.
 fn set_dpu_rdma(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeError> {
     set! { set;
         dpu_rdma::DataCubeHeight { height: task.m - 1 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rules of legality of a product, each as the error that names it.
+//! The rules of a matmul, each as the error that names it.
 
 use thiserror::Error;
 
 use super::types::MatmulType;
 use crate::field::FieldRangeError;
 
-/// The rule that a product breaks.
+/// The rule that a matmul breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MatmulError {
-    /// A size is not a whole number of what is computed together. M: the feature
-    /// fetch takes four lines at a time; other heights gave wrong results, and the
-    /// surface stride of known generators is wrong for them (E-surface-pitch). K:
-    /// channel groups. N: kernel groups.
+    /// A size is not a multiple of the group that is computed together. M: the
+    /// feature fetch takes four lines at a time; other heights gave wrong results,
+    /// and the surface stride of known generators is wrong for them
+    /// (E-surface-pitch). K: channel groups. N: kernel groups.
     #[error(
         "{size} = {value} is not a positive multiple of {multiple} ({ty:?}); {}",
         padding(size)
@@ -21,16 +21,16 @@ pub enum MatmulError {
     Multiple {
         /// "M", "K" or "N".
         size: &'static str,
-        /// The size as it was given.
+        /// The given size.
         value: u32,
         /// What the size must be a multiple of.
         multiple: u32,
-        /// Types of the product.
+        /// Types of the matmul.
         ty: MatmulType,
     },
-    /// A size does not fit its counter. M + 1 lines in FEATURE_GRAINS, 10 bits:
-    /// fewer corrupt deep products (E-grains). K in DATAIN_CHANNEL_REAL, 14 bits. N
-    /// in the channel counters of the DPU, 13 bits.
+    /// A size does not fit its counter. FEATURE_GRAINS holds M + 1 lines, 10 bits;
+    /// fewer corrupt matmuls of large K (E-grains). DATAIN_CHANNEL_REAL holds K, 14
+    /// bits. The channel counters of the DPU hold N, 13 bits.
     #[error(
         "{size} = {value} is more than the {max} {}; split {size}",
         counted(size)
@@ -38,9 +38,9 @@ pub enum MatmulError {
     TooMany {
         /// "M", "K" or "N".
         size: &'static str,
-        /// The size as it was given.
+        /// The given size.
         value: u32,
-        /// Most that the counter holds.
+        /// Maximum of the counter.
         max: u32,
     },
     /// One kernel, a row of B, is larger than a CBUF bank.
@@ -64,7 +64,7 @@ pub enum MatmulError {
         k: u32,
         /// Banks that the rows take.
         needed: u32,
-        /// Banks that there are for them.
+        /// Banks that are available for them.
         max: u32,
     },
     /// The banks that the rows of A leave cannot hold a block of kernels.
@@ -88,11 +88,11 @@ pub enum MatmulError {
         /// Bytes from the beginning of the buffer.
         offset: u32,
     },
-    /// A row-major operand of INT4: nobody has measured such a program.
+    /// An INT4 operand is row-major: nobody has measured such a program.
     #[error("{0} is row-major, which is not known to work with int4; use cubes")]
     RowMajorInt4(&'static str),
-    /// Rows that are not whole atoms apart, overlap, or are further apart than
-    /// was measured (A) or the notch can say (C).
+    /// The rows overlap, are not whole atoms apart, or are further apart than was
+    /// measured (A) or than the notch can hold (C).
     #[error(
         "the rows of {operand} are {pitch} bytes apart; it must be a multiple of 16 from {row} \
          to {max}"
@@ -104,10 +104,10 @@ pub enum MatmulError {
         pitch: u32,
         /// Bytes of a row.
         row: u32,
-        /// Longest pitch that is known to work, or can be said.
+        /// Longest pitch that is known to work (A) or that the notch can hold (C).
         max: u32,
     },
-    /// More rows of a row-major A than were measured to work; see
+    /// A row-major A has more rows than were measured to work; see
     /// [`row_major_rows`](crate::row_major_rows).
     #[error(
         "{m} rows of a row-major A with K = {k} are more than the {max} that are known to work; \
@@ -118,11 +118,11 @@ pub enum MatmulError {
         m: u32,
         /// Columns of A.
         k: u32,
-        /// Most rows that were measured.
+        /// Maximum rows that were measured.
         max: u32,
     },
-    /// A value does not fit its register. The rules above exclude it on the
-    /// chips that are known.
+    /// A value does not fit its register. On the known chips the rules above exclude
+    /// this.
     #[error("the product does not fit the registers: {0}")]
     Register(#[from] FieldRangeError),
 }

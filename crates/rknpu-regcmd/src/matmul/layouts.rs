@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products whose A or C is a row-major matrix.
+//! Matmuls whose A or C is a row-major matrix.
 //!
 //! The feature fetch walks A line by line (GROUP_LINE_OFF): a line is a row, its
-//! atoms follow each other, and LINE_STRIDE is the pitch of rows. The writer puts
-//! the atoms of a row one behind the other, and its notch is what lies between the
-//! end of a pixel's atom and the next row:
+//! atoms follow each other, and LINE_STRIDE is the pitch of rows. The writer puts the
+//! atoms of a row next to each other. Its notch is the distance from the end of a
+//! pixel's atom to the next row:
 //!
 //! ```text
 //! A: atom (row, i) at  row * pitch + 16 * i          LINE_STRIDE = pitch / 16
 //! C: atom (row, i) at  row * pitch + 16 * i          NOTCH = pitch / 16 - 1
 //! ```
 //!
-//! Sources: E-row-major, for INT8 and 16-bit floats; E-line-pitch. Cubes there are
-//! lines where ours are columns; what the DPU gets is the same stream of pixels.
+//! Sources: E-row-major, for INT8 and 16-bit floats; E-line-pitch. In these sources a
+//! cube is a line of pixels, here it is a column. The DPU gets the same stream of
+//! pixels.
 
 use super::error::MatmulError;
 use super::options::{ProgramOptions, Reuse, ReuseRule};
@@ -30,10 +31,10 @@ pub const ROW_PITCH_MAX: u32 = (1 << 13) * ATOM_BYTES;
 /// How the rows of A or C follow each other in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MatrixLayout {
-    /// A cube: atom (row, i) behind atom (row - 1, i).
+    /// A cube: atom (row, i) follows atom (row - 1, i).
     #[default]
     Cube,
-    /// Each row whole, behind the row before it.
+    /// Row-major: each row is contiguous and follows the row before it.
     RowMajor {
         /// Bytes from one row to the next: whole atoms.
         pitch: u32,
@@ -49,17 +50,17 @@ pub struct Layouts {
     pub c: MatrixLayout,
 }
 
-/// A product with the layouts of its operands.
+/// A matmul with the layouts of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaidOutTask {
-    /// Sizes, type and buffers of the product.
+    /// Sizes, type and buffers of the matmul.
     pub task: MatmulTask,
     /// The layouts of A and C.
     pub layouts: Layouts,
 }
 
 impl MatmulTask {
-    /// This product with operands in these layouts.
+    /// This matmul with operands in these layouts.
     #[must_use]
     pub const fn laid_out(self, layouts: Layouts) -> LaidOutTask {
         LaidOutTask {
@@ -70,7 +71,7 @@ impl MatmulTask {
 }
 
 impl LaidOutTask {
-    /// Checks every rule of legality, and divides CBUF.
+    /// Checks every rule, and divides CBUF.
     ///
     /// # Errors
     /// The first rule that is broken.
@@ -90,7 +91,6 @@ impl LaidOutTask {
         Ok(split)
     }
 
-    /// How the task divides CBUF.
     pub(super) fn split(
         &self,
         options: &ProgramOptions,
@@ -104,16 +104,16 @@ impl LaidOutTask {
         })
     }
 
-    /// What this task finds in CBUF if `before` is the task before it, in the
-    /// same job and so on the same core, and may use.
+    /// The operands that this task may use from CBUF if it follows `before` in the
+    /// same job, and so on the same core.
     ///
-    /// CBUF must be divided alike, else the operand lies elsewhere, and what lies
-    /// there is used without a word (E-reuse). A always stays as a whole, if it is
-    /// fetched in the same layout, B only if it fits its banks: with one to spare
-    /// (E-reuse-spare-bank).
+    /// Both tasks must divide CBUF alike. Otherwise the operand lies elsewhere, and
+    /// the task uses what lies in its place, without an error (E-reuse). CBUF keeps
+    /// all of A, if both fetch it in the same layout. It keeps B only if B fits its
+    /// banks with one to spare (E-reuse-spare-bank).
     ///
     /// # Errors
-    /// The rule of legality that one of the tasks breaks.
+    /// The rule that one of the tasks breaks.
     pub fn reuse_after(
         &self,
         before: &Self,
@@ -141,11 +141,10 @@ impl LaidOutTask {
         })
     }
 
-    /// How the features are fetched.
     pub(super) const fn feature_walk(&self) -> FeatureWalk {
         match self.layouts.a {
-            // Groups of four lines of one atom; between surfaces what the group
-            // does not count: M atoms less four. M is at most 1020 here.
+            // Groups of four lines of one atom. SURF_STRIDE does not count the group:
+            // it is M atoms less four. M is at most 1020 here.
             MatrixLayout::Cube => FeatureWalk {
                 line_stride: 4,
                 surf_stride: self.task.m as i32 - 4,
@@ -159,11 +158,11 @@ impl LaidOutTask {
         }
     }
 
-    /// Lines that must be there before computing starts.
+    /// Lines that must be in CBUF before computing starts.
     pub(super) fn grains(&self) -> u32 {
         let MatmulTask { ty, m, k, .. } = self.task;
         match self.layouts.a {
-            // As the programs do with which row-major INT8 was measured.
+            // The values of the programs with which row-major INT8 was measured.
             MatrixLayout::RowMajor { .. } if ty == MatmulType::Int8ToInt32 => {
                 const DEEP: u32 = 4096;
                 const LINES_IF_DEEP: u32 = 30;
@@ -174,7 +173,7 @@ impl LaidOutTask {
                     BYTES_AHEAD.div_ceil(k).next_multiple_of(2).min(m + 1)
                 }
             }
-            // One line more than there are: all must be resident.
+            // One line more than A has: all must be resident.
             _ => m + 1,
         }
     }
@@ -195,8 +194,8 @@ pub(super) struct FeatureWalk {
     pub(super) group_line_off: u32,
 }
 
-/// Most rows of a tile whose A is row-major, as measured (E-row-major,
-/// E-deep-int8-rows); of the floats the rules of all products are enough.
+/// Maximum rows of a tile whose A is row-major, as measured (E-row-major,
+/// E-deep-int8-rows). For floats the rules of all matmuls are enough.
 #[must_use]
 pub fn row_major_rows(ty: MatmulType, k: u32) -> u32 {
     /// Eight banks.
@@ -207,7 +206,7 @@ pub fn row_major_rows(ty: MatmulType, k: u32) -> u32 {
         (MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16, _) => u32::MAX,
         (MatmulType::Int8ToInt32, 3073..4096) => 4,
         (MatmulType::Int8ToInt32, 0..=4096) => {
-            // Each line begins at an entry of its own.
+            // Each line begins at a new entry.
             let line = k.next_multiple_of(CBUF_ENTRY_BYTES).max(1);
             (BYTES / line).min(ROWS)
         }

@@ -10,9 +10,9 @@
 //! C   cube: element (m, n) in surface n / C2', atom m       C2' = output elements of an atom
 //! ```
 //!
-//! Register values: of two generators, for forms A and B (E-form-a-vendor, E-form-b-mainline). Their
-//! streams agree with these programs but for the number of feature banks, for which
-//! see [`MatmulError::DataBanks`].
+//! The register values are those of two generators, for forms A and B
+//! (E-form-a-vendor, E-form-b-mainline). Their words agree with these programs except
+//! in the number of feature banks; see [`MatmulError::DataBanks`].
 
 mod emit;
 mod error;

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What of a matmul's program is a choice: the result is the same wherever the silicon
-//! does what its sources say.
+//! Options of a matmul's program. They do not change the result, if the silicon does
+//! what its sources say.
 
 /// The two forms of the program that ran on silicon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum MatmulForm {
-    /// CNA, CORE and DPU. With DPU_RDMA not started, it cannot wait for data that
-    /// nobody sends (E-mrdma-unfed). It ran with the vendor's driver (E-form-a-vendor);
-    /// whether it runs on mainline is contested (E-form-a-mainline, E-form-a-hangs).
+    /// Starts CNA, CORE and DPU. DPU_RDMA does not start, so it cannot wait for data
+    /// that no block sends (E-mrdma-unfed). This form ran with the vendor's driver
+    /// (E-form-a-vendor); whether it runs on mainline is contested
+    /// (E-form-a-mainline, E-form-a-hangs).
     A,
-    /// DPU_RDMA started too, with its engines off. It ran on mainline
+    /// Starts DPU_RDMA too, with its engines off. This form ran on mainline
     /// (E-form-b-mainline).
     #[default]
     B,
 }
 
-/// What a task finds in CBUF of the task before it, and does not fetch.
+/// The operands that a task does not fetch, because the task before it left them in
+/// CBUF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reuse {
     /// The rows of A (DATA_REUSE).
@@ -25,7 +27,7 @@ pub struct Reuse {
     pub weights: bool,
 }
 
-/// Which tasks use what the task before them left in CBUF.
+/// Which tasks reuse the operands that the task before them left in CBUF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -33,24 +35,24 @@ pub enum ReuseRule {
     /// None: each task fetches both operands.
     #[default]
     Never,
-    /// Those of the same M, K and N as the task before, whose weights all fit CBUF
+    /// Tasks of the same M, K and N as the task before, whose weights all fit CBUF
     /// (E-reuse-equal).
     EqualResident,
-    /// All for which CBUF still holds the operand.
+    /// All tasks whose operand CBUF still holds.
     Always,
 }
 
-/// How the program of a matmul is made. The default is what ran on the mainline driver
-/// in every precision.
+/// Options of a matmul's program. The default ran on the mainline driver in every
+/// precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ProgramOptions {
-    /// The blocks that it starts.
+    /// The form, which selects the blocks that start.
     pub form: MatmulForm,
-    /// Whether features get one bank more than they fill, where the weights keep what
-    /// they need (E-spare-data-bank).
+    /// Whether features get one bank more than they fill, if the weights keep the
+    /// banks that they need (E-spare-data-bank).
     pub spare_data_bank: bool,
-    /// What a task may find in CBUF.
+    /// Which tasks reuse operands in CBUF.
     pub reuse: ReuseRule,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A product with packed operands: whether it is legal, and what it takes of CBUF.
+//! A matmul with packed operands: its rules, and the CBUF banks that it needs.
 
 use super::error::MatmulError;
 use super::types::MatmulType;
@@ -15,7 +15,7 @@ pub struct CbufSplit {
     pub weight_banks: u32,
 }
 
-/// A product with packed and padded operands.
+/// A matmul with packed and padded operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatmulTask {
     /// Types of operands and results.
@@ -35,13 +35,13 @@ pub struct MatmulTask {
 }
 
 impl MatmulTask {
-    /// Checks every rule of legality, and divides CBUF.
+    /// Checks every rule, and divides CBUF.
     ///
     /// # Errors
     /// The first rule that is broken.
     pub fn check(&self, chip: &ChipProfile) -> Result<CbufSplit, MatmulError> {
         let &Self { ty, m, k, n, .. } = self;
-        // All rows and one more are to be resident before computing starts.
+        // FEATURE_GRAINS asks for all rows and one more before computing starts.
         let rows_max = (chip.grains_max - 1) / chip.line_group * chip.line_group;
         for (size, value, multiple, max) in [
             ("M", m, chip.line_group, rows_max),
@@ -73,25 +73,26 @@ impl MatmulTask {
         self.split(chip)
     }
 
-    /// Bytes of A as packed; for sizes beyond all legality the largest number.
+    /// Bytes of A as packed; saturates for sizes far beyond the rules.
     #[must_use]
     pub fn a_bytes(&self) -> u64 {
         elements(self.m, self.k).saturating_mul(self.ty.operand().bits().into()) / 8
     }
 
-    /// Bytes of B as packed; for sizes beyond all legality the largest number.
+    /// Bytes of B as packed; saturates for sizes far beyond the rules.
     #[must_use]
     pub fn b_bytes(&self) -> u64 {
         elements(self.n, self.k).saturating_mul(self.ty.operand().bits().into()) / 8
     }
 
-    /// Bytes of C as written; for sizes beyond all legality the largest number.
+    /// Bytes of C as written; saturates for sizes far beyond the rules.
     #[must_use]
     pub fn c_bytes(&self) -> u64 {
         elements(self.m, self.n).saturating_mul(self.ty.out_bytes().into())
     }
 
-    /// Bytes of one row of A, or one kernel. K is bounded before this counts.
+    /// Bytes of one row of A, or one kernel. [`Self::check`] limits K before it uses
+    /// this.
     pub(super) fn kernel_bytes(&self) -> u32 {
         (u64::from(self.k) * u64::from(self.ty.operand().bits()) / 8) as u32
     }
@@ -102,10 +103,10 @@ impl MatmulTask {
     }
 
     fn split(&self, chip: &ChipProfile) -> Result<CbufSplit, MatmulError> {
-        // Each line begins at an entry of its own.
+        // Each line begins at a new entry.
         let lines = u64::from(self.m) * u64::from(self.entries() * CBUF_ENTRY_BYTES);
         let data_banks = lines.div_ceil(chip.cbuf_bank_bytes.into()) as u32;
-        // At least one bank must remain.
+        // At least one bank must remain for the weights.
         let max = chip.cbuf_banks - 1;
         if data_banks > max {
             let (m, k, needed) = (self.m, self.k, data_banks);
@@ -134,21 +135,21 @@ impl MatmulTask {
             .max(chip.weight_banks_min)
     }
 
-    /// Whether A and B are in CBUF as a whole while the task runs, with a bank to spare
-    /// if `spare`; of a task that is not legal, they are not.
+    /// Whether CBUF holds all of A and B while the task runs, with a bank to spare if
+    /// `spare`. False for a task that breaks a rule.
     #[must_use]
     pub fn fits_cbuf(&self, spare: bool, chip: &ChipProfile) -> bool {
         self.check(chip)
             .is_ok_and(|split| self.weights_fit(split.weight_banks - u32::from(spare), chip))
     }
 
-    /// Whether all of B fits so many banks.
+    /// Whether all of B fits `banks` banks.
     pub(super) fn weights_fit(&self, banks: u32, chip: &ChipProfile) -> bool {
         self.b_bytes() <= u64::from(banks) * u64::from(chip.cbuf_bank_bytes)
     }
 
-    /// `split` with one bank more for features, where the weights keep what they need:
-    /// all that they fill if they stay in CBUF, else what streaming takes.
+    /// `split` with one bank more for features, if the weights keep what they need:
+    /// all that they fill if they stay in CBUF, else what streaming needs.
     pub(super) fn with_spare_data_bank(&self, split: CbufSplit, chip: &ChipProfile) -> CbufSplit {
         let left = split.weight_banks - 1;
         let streams = !self.weights_fit(split.weight_banks, chip);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Types of products.
+//! Operand and result types of matmuls.
 
 use crate::precision::Precision;
 
-/// Operand and result types of a product.
+/// The operand and result types of a matmul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MatmulType {
     /// int8 operands, exact int32 sums.
@@ -18,7 +18,7 @@ pub enum MatmulType {
 }
 
 impl MatmulType {
-    /// All types of products.
+    /// All types.
     pub const ALL: [Self; 4] = [
         Self::Int8ToInt32,
         Self::Fp16ToFp32,

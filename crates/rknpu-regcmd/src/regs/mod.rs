@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every register that a program or the kernel driver writes, each declared
-//! once: one module a block.
+//! Every register that a program or the kernel driver writes, each declared once,
+//! with one module for each block.
 
 pub mod cna;
 pub mod core;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CBUF: its division, and what must fit.
+//! CBUF: its division, and the data that must fit it.
 
 use alloc::format;
 
@@ -42,7 +42,7 @@ rules! { pub,
             let kernel = kernel_bytes(conv)?;
             (kernel > CHIP.kernel_bytes_max.into()).then(|| format!("a kernel has {kernel} bytes"))
         };
-    /// Weights that must be in CBUF together; see [`weights_without_room`].
+    /// Weights that must be in CBUF at the same time; see [`weights_without_room`].
     WEIGHT_ROOM "T26a-weight-banks" ["E-weight-room-group", "E-deep-tf32"] [..WEIGHTS] Error Hang, contested WeightRoom:
         "not even one kernel group fits the weight banks: no known program does that, and tf32 with K = 5120, whose groups take 10 of 12 banks, timed out already (inferred)",
         "give the weights more banks, or split the channels",
@@ -110,7 +110,7 @@ rules! { pub,
             let (needed, entries) = (line_bytes(conv)?.div_ceil(ENTRY), conv.cbuf.entries);
             (entries < needed).then(|| format!("a line takes {needed} entries, DATA_ENTRIES is {entries}"))
         };
-    /// Lines beyond the data banks.
+    /// Lines that do not fit the data banks.
     LINE_ROUNDING "T20-line-rounding" ["E-line-rounding"] [..LINES] Error Garbage, contested LineRounding:
         "lines that do not fit the data banks read as weights: the last rows are rubbish (measured)",
         "use ceil(lines x DATA_ENTRIES x 64 / 32768) data banks, or smaller tiles",
@@ -134,8 +134,7 @@ const DCOMP_KNOWN_MODE: u32 = 0x5555_5555;
 
 const ENTRY: usize = CBUF_ENTRY_BYTES as usize;
 
-/// Bytes of a kernel, by the larger of what registers say; a depthwise task
-/// has none.
+/// Bytes of a kernel, by the larger of two registers; `None` for a depthwise task.
 fn kernel_bytes(conv: &ConvTask) -> Option<u64> {
     let weights = &conv.weights;
     let elements = weights.taps() * conv.features.window[2];
@@ -143,7 +142,7 @@ fn kernel_bytes(conv: &ConvTask) -> Option<u64> {
     (!conv.depthwise).then(|| counted.max(weights.kernel_bytes.into()))
 }
 
-/// Whether `together` kernels, or all there are, do not fit the weight banks.
+/// The problem if `together` kernels, or all there are, do not fit the weight banks.
 #[must_use]
 pub fn weights_without_room(conv: &ConvTask, together: usize) -> Found {
     let kernel = kernel_bytes(conv)?;
@@ -154,7 +153,7 @@ pub fn weights_without_room(conv: &ConvTask, together: usize) -> Found {
         .then(|| format!("{together} kernels of {kernel} bytes do not fit {banks} weight banks"))
 }
 
-/// Bytes of a line of the cube that is fetched.
+/// Bytes of a fetched line; `None` for packed pixels.
 fn line_bytes(conv: &ConvTask) -> Option<usize> {
     let cube = conv.features.cube()?;
     Some(cube.width * cube.surfaces.count * crate::ATOM_BYTES as usize)
@@ -163,7 +162,7 @@ fn line_bytes(conv: &ConvTask) -> Option<usize> {
 fn lines_without_room(conv: &ConvTask, _: &crate::RegisterFile) -> Found {
     let bytes = line_bytes(conv)?;
     let (height, cbuf) = (conv.features.fetched[1], &conv.cbuf);
-    // With fewer grains than lines they stream through.
+    // With no more grains than lines, the lines stream through CBUF.
     if cbuf.data_reuse || cbuf.fc_data_bank != 0 || cbuf.grains <= height {
         return None;
     }
@@ -174,10 +173,10 @@ fn lines_without_room(conv: &ConvTask, _: &crate::RegisterFile) -> Found {
     })
 }
 
-/// Lines that are there before computing starts.
+/// Lines in CBUF before computing starts, and lines of a window.
 struct Grains {
     present: usize,
-    /// Lines of a window, and from it to the next one.
+    /// Lines of a window; `stride` is the distance to the next window.
     lines: usize,
     stride: usize,
     /// Lines of all features.

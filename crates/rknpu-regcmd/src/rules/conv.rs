@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Convolutions: what the blocks must agree about.
+//! Convolutions: settings on which the blocks must agree.
 
 use alloc::format;
 
@@ -54,7 +54,8 @@ rules! { pub,
         Conv |conv, _| {
             let ([width, height, channels], [across, down, _]) =
                 (conv.features.fetched, conv.features.window);
-            // Packed pixels make an atom at least, and take the window's width.
+            // Packed pixels fill one atom at least, and their lines have at least the
+            // window's width.
             let packed = conv.features.packed.is_some();
             let fetched = if packed { width.max(across) } else { width };
             let empty = fetched == 0 || channels == 0 && !packed;
@@ -75,7 +76,7 @@ rules! { pub,
         Conv |conv, _| {
             let (fetched, window) = (conv.features.fetched, conv.features.window);
             let atoms = |channels: usize| channels.div_ceil(conv.features.precision.per_atom());
-            // A window wider than the fetch is Mesa's way with narrow images.
+            // Mesa writes a window wider than the fetch for narrow images.
             let differs = window[1] != fetched[1]
                 || atoms(window[2]) != atoms(fetched[2])
                 || window[0] < fetched[0];
@@ -105,7 +106,7 @@ rules! { pub,
                 format!("CNA {} and {}, CORE {core}, DPU {} and {}", cna[0], cna[1], dpu[0], dpu[1])
             })
         };
-    /// int16 sums without QD_EN.
+    /// int16 convolutions without QD_EN.
     INT16_WITHOUT_SUM "T37-int16-without-sum" ["E-int16-first-16"] [core::MiscCfg, dpu::WdmaSize0] Error NoWrite, contested Int16WithoutSum:
         "int16 with QD_EN = 0 writes its first 16 channels only (measured)",
         "set QD_EN",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The operand of EW: its type, its place, its conversion.
+//! The operand of EW: its type, place and conversion.
 
 use alloc::format;
 
@@ -116,7 +116,7 @@ impl DpuPart<'_> {
     }
 }
 
-/// An operand in the surfaces of two engines.
+/// An operand whose surfaces two engines share.
 struct Pair {
     main: MainRead,
     element: ElementRead,

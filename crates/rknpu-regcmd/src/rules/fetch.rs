@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The feature fetch: strides that silicon takes as they are, and that are
-//! hardly meant.
+//! The feature fetch: strides that silicon accepts, but that are probably mistakes.
 
 use alloc::format;
 
@@ -9,21 +8,21 @@ use crate::precision::Precision;
 use crate::regs::cna;
 use crate::task::{ConvTask, Cube};
 
-/// The longest line pitch that was measured to work, atoms; twice of it failed
+/// The longest line pitch that was measured to work, atoms. Twice this pitch failed
 /// (E-line-pitch).
 const LINE_PITCH_KNOWN: i64 = 4096;
-/// Channels of row-major int8 matrices that failed, both ends excluded, for
-/// matrices of more rows than this (E-deep-int8-rows).
+/// Channels of row-major int8 matrices that failed, if they had more than
+/// [`ROW_MAJOR_GAP_ROWS`] rows (E-deep-int8-rows).
 const ROW_MAJOR_GAP: core::ops::Range<usize> = 3073..4096;
 const ROW_MAJOR_GAP_ROWS: usize = 4;
-/// Data banks beyond which its row-major tiles failed.
+/// Data banks beyond which row-major int8 tiles failed.
 const ROW_MAJOR_BANKS: usize = 8;
-/// Channels at which a tf32 product timed out (E-deep-tf32).
+/// Channels with which a tf32 matmul timed out (E-deep-tf32).
 const TF32_CHANNELS_FAILED: usize = 5120;
 
 const STRIDES: Shows = shows![cna::ConvCon1, cna::DmaCon1, cna::DmaCon2, cna::FcDataSize0];
 
-/// The pitch of surfaces that are right, in groups of lines.
+/// The fix of the surface pitch, for lines that are fetched in groups.
 const SURFACE: &str = "write width x (height - 4), signed, to SURF_STRIDE, or pad to four lines";
 
 rules! { pub,
@@ -58,7 +57,7 @@ rules! { pub,
         Conv |conv, _| {
             let cube = fetched(conv)?;
             let (width, height) = (cube.width as i64, cube.lines.count as i64);
-            // Without the line that the pitch counts.
+            // The pitch includes one line, SURF_STRIDE does not.
             let surface = cube.surfaces.group_step - width;
             let line = cube.lines.group_step;
             let of_groups = line == 4 * width && surface == width * (height - 4);
@@ -90,7 +89,7 @@ rules! { pub,
         };
 }
 
-/// The cube that is fetched, unless it is in CBUF.
+/// The cube that is fetched; `None` if CBUF holds it already, or for packed pixels.
 fn fetched(conv: &ConvTask) -> Option<Cube> {
     conv.features.cube().filter(|_| !conv.cbuf.data_reuse)
 }
@@ -99,13 +98,13 @@ const fn grouped(cube: &Cube) -> bool {
     cube.lines.group > 1
 }
 
-/// Whether groups of lines do not follow each other.
+/// Whether groups of lines are not adjacent.
 const fn strays(cube: &Cube) -> bool {
     cube.lines.count > cube.lines.group
         && cube.lines.group_step != (cube.lines.group * cube.width) as i64
 }
 
-/// Surfaces may follow each other upwards or downwards: SURF_STRIDE is signed.
+/// Checks that surfaces do not overlap. They may rise or fall: SURF_STRIDE is signed.
 fn surface_pitch(conv: &ConvTask, _: &crate::RegisterFile) -> Found {
     let cube = fetched(conv)?;
     let (width, height, surfaces) = (cube.width, cube.lines.count, cube.surfaces.count);
@@ -120,14 +119,14 @@ fn surface_pitch(conv: &ConvTask, _: &crate::RegisterFile) -> Found {
         .then(|| format!("{surfaces} surfaces {pitch} atoms apart of {height} lines {line} apart"))
 }
 
-/// Whether lines of `width` atoms, `line` apart in each of some surfaces that are
-/// `pitch` apart, share an atom.
+/// Whether two lines share an atom. Lines have `width` atoms and are `line` atoms
+/// apart in each surface; surfaces are `pitch` atoms apart.
 fn lines_meet([width, lines, surfaces]: [usize; 3], line: i64, pitch: i64) -> bool {
     let (width, lines) = (width as i64, lines as i64);
     if lines > 1 && (line == 0 || line < width) {
         return true;
     }
-    // Every distance of surfaces against the nearest distances of lines.
+    // Compares every distance of surfaces with the nearest distances of lines.
     (1..surfaces as i64).any(|surface| {
         let distance = surface * pitch;
         if lines < 2 {

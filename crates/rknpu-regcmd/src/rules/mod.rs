@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes wrong with register programs: one table.
+//! The rules of register programs: one table.
 //!
-//! A row says how to see it in a task's registers, what silicon does, from which
-//! evidence, and what to change. [`lint`](crate::lint()) tells of it before a program
-//! runs; the software model does what the row says silicon does. What depends on
-//! data, or on what ran before, is seen where it is known; its row has the text.
+//! A row is a rule: a check of a task's registers, the effect on silicon, the
+//! evidence and the fix. [`lint`](crate::lint()) reports a broken rule before a
+//! program runs, and the software model reproduces the effect. Rules about data, or
+//! about what ran before, are checked where these are known; their rows have only the
+//! text.
 //!
-//! Ids: `T` and a number, a trap of the list in docs/chip.md; `H`, what hangs or garbles
-//! beyond that list; `F`, a failure outside the core; none, advice of the lint.
+//! Ids: `T` and a number is a trap of the list in docs/chip.md; `H` is a hang or a
+//! wrong result that is not in that list; `F` is a failure outside the core; others
+//! are advice of the lint.
 
 #[macro_use]
 mod row;
@@ -39,8 +41,8 @@ pub use running::{
 };
 pub use writer::{GROUP_ATOMS_MAX, PARTIAL_GROUP, TRANSPOSED_HANG};
 
-/// The table, by what it is about. Of the rules that a task breaks the first
-/// that hangs is the one that counts.
+/// The table, by topic. If a task breaks several rules, the first one that hangs
+/// applies.
 pub const TABLE: &[&[&Rule]] = &[
     running::RULES,
     rdma::RULES,
@@ -54,7 +56,8 @@ pub const TABLE: &[&[&Rule]] = &[
     words::RULES,
 ];
 
-/// The rules that `task` of `regs` breaks, each with the values that show it.
+/// The rules that `task`, decoded from `regs`, breaks, each with the values that show
+/// it.
 pub fn broken<'a>(
     task: &'a Task,
     regs: &'a RegisterFile,

@@ -7,7 +7,7 @@ use crate::precision::Precision;
 use crate::regs::{ppu, ppu_rdma};
 use crate::task::{POOL_AVERAGE, POOL_MAX, PoolTask};
 
-/// Lines and columns below which a pooled cube is misread by another pooling
+/// Lines or columns below which a cube from one pooling is misread by another pooling
 /// (E-small-pool).
 const SMALL: usize = 4;
 
@@ -23,7 +23,7 @@ rules! { pub,
         "PPU and PPU_RDMA disagree about the input's size",
         "write CUBE_IN_* alike in both",
         Pool |pool, _| (pool.input != pool.read.size && !short(pool)).then(|| sizes(pool));
-    /// Types that are not pooled as what they are.
+    /// Types that are pooled as another type.
     POOLING_PRECISION "T58-pooling-precision" ["E-pool-width", "E-pooling-int8"] [ppu::DataFormat, ppu_rdma::DataFormat] Error Garbage, contested BytePooling:
         "with these two precisions the cube is read as fp16 (int8 with a width of 4 bits was measured to be wrong, with 8 and 16 bits right)",
         "fp16: 2 in both DATA_FORMAT registers; int8: 0 in the PPU's, 1 in PPU_RDMA's",
@@ -74,10 +74,10 @@ rules! { pub,
         };
 }
 
-/// Bits of fp16's.
+/// fp16 bits of minus infinity.
 const NEGATIVE_INFINITY: u16 = 0xfc00;
 
-/// Whether less is read than taken.
+/// Whether PPU_RDMA reads less than the PPU takes.
 fn short(pool: &PoolTask) -> bool {
     let (read, [width, height, _]) = (pool.read.size, pool.input);
     read[0] < width || read[1] < height || read[2] < pool.written.size[2]

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows of what PC runs: words, addresses and links of programs, the S_POINTER of
-//! blocks, and what a kick meets.
+//! Rows about programs: words, addresses and links, the S_POINTER of blocks, and the
+//! state of the core at a kick.
 
 use super::Rule;
 use crate::regs::{cna, dpu, pc};
 use crate::task::FLYING;
 use crate::word::{Block, EnableMask};
 
-/// The rule that a task of the blocks in `enable` breaks where its program does not
-/// write the S_POINTER of `block`, which it starts; earlier tasks of the same chain
-/// started `chained`. The kernel writes that of CNA and CORE for the first task.
+/// The rule that a task of the blocks in `enable` breaks if it starts `block` without
+/// writing its S_POINTER. Earlier tasks of the same chain started `chained`. For the
+/// first task the kernel writes that of CNA and CORE.
 #[must_use]
 pub fn without_pointer(block: Block, enable: EnableMask, chained: EnableMask) -> &'static Rule {
     let again = chained.contains(block.enable());
@@ -22,35 +22,35 @@ pub fn without_pointer(block: Block, enable: EnableMask, chained: EnableMask) ->
 }
 
 rules! { pub,
-    /// A program without an end.
+    /// A program without an enable word.
     NO_ENABLE "T05-no-enable-word" ["E-program-end"] [pc::BaseAddress, pc::RegisterAmounts] Error Hang:
         "no enable word is among the words that are fetched: nothing starts, and the core hangs (stated)",
         "end the program with marker and enable word, and count all words";
-    /// A word that writes nothing.
+    /// A word whose target is unknown or contradicts its offset.
     UNKNOWN_WORD "T05-unknown-word" ["E-word", "E-noop-target"] [] Error Note:
         "the word has a target that no source describes, or one of another block than its offset; the model ignores it",
         "make target and offset name the same block";
-    /// A block that was not told its register group.
+    /// A block that starts without an S_POINTER.
     NO_POINTER "T05-no-pointer" ["E-registers-persist"] [] Error Hang:
         "nothing says which of its two register groups the block runs: the core hangs (inferred)",
         "write 0xe to the block's S_POINTER before its other registers";
-    /// Likewise, where that is known to work.
+    /// A flying task without S_POINTER, which is known to work.
     NO_POINTER_FLYING "T05-no-pointer-flying" ["E-lone-pointer"] [] Warning Note:
         "a flying task without S_POINTER runs the register group last written (measured)",
         "write 0xe to the block's S_POINTER before its other registers";
-    /// A block that runs again in a chain without being told its group.
+    /// A block that runs again in a chain without S_POINTER.
     NO_POINTER_IN_CHAIN "T08-no-pointer-in-chain" ["E-chain-repeats"] [] Error Garbage:
         "in a later task of a chain DPU, DPU_RDMA or PPU without S_POINTER run with the registers of the first, but for the address of the DPU's output (measured; for the PPU inferred)",
         "write 0xe to S_POINTER of every enabled block in each segment";
-    /// CNA and CORE that run again in a chain.
+    /// CNA or CORE that runs again in a chain without S_POINTER.
     CORE_POINTER_IN_CHAIN "T08-core-pointer-in-chain" ["E-chain-follows", "E-chain-repeats"] [] Note Note, contested ChainPointer:
         "the kernel writes the S_POINTER of CNA and CORE once a kick, for the first task of a chain: measured chains are right so",
         "submit the tasks one by one, as the mainline driver runs them";
-    /// The core's number, overwritten.
+    /// A program that overwrites the core's number.
     CORE_NUMBER "H07-core-number" ["E-driver-writes", "E-core-number"] [cna::SPointer] Warning Hang:
         "the kernel writes the core's number into the S_POINTER of CNA and CORE; with another number there the core hangs (measured), and a program cannot know its core",
         "leave S_POINTER of CNA and CORE to the kernel";
-    /// A program where none can be.
+    /// A program at no multiple of 16.
     PROGRAM_ADDRESS "T06-program-address" ["E-program-alignment"] [pc::BaseAddress] Error Hang:
         "bit 0 of BASE_ADDRESS stops the fetch (slave mode), bits 3..1 are not part of the address: the core hangs, when it follows a link, too",
         "place programs at multiples of 16";
@@ -62,7 +62,7 @@ rules! { pub,
     CORE_IDLE "H09-core-idle" ["E-form-a-mainline", "E-form-a-hangs"] [] Note Hang, contested CoreIdleMainline:
         "under the mainline driver a product that leaves DPU_RDMA out was told to hang, and was measured to run: on this side of the fact it hangs",
         "use form B: start DPU_RDMA with its engines off";
-    /// A program at the first address.
+    /// A program at IOVA 0.
     PROGRAM_AT_ZERO "H09-program-at-zero" ["E-guard-page"] [pc::BaseAddress] Note Hang, contested ProgramAtZero:
         "a library keeps the first page of each file free, lest BASE_ADDRESS 0 be no program: on this side of the fact nothing starts",
         "allocate a page first that nothing uses";
@@ -70,19 +70,19 @@ rules! { pub,
     WEDGED "T12-wedged" ["E-wedge"] [] Error Hang, contested Wedge:
         "an earlier task hung, and the core was not reset since: nothing starts (measured)",
         "reset the core; the mainline driver does so after its time limit";
-    /// A table that begins anew.
+    /// An upload of a look-up table that begins again.
     UPLOAD_RESTARTED "T55-upload-restarted" ["E-lut-restart"] [dpu::LutAccessCfg] Note Note:
         "LUT_ACCESS_CFG between the entries of a table begins the upload anew (measured)",
         "write LUT_ACCESS_CFG once, then all 513 entries";
-    /// An access without translation.
+    /// An access to an address that is not mapped.
     IOMMU_FAULT "F01-iommu-fault" [] [] Error Hang:
         "the access fails, and the core waits for it (inferred)",
         "list every buffer that the program addresses in the job";
-    /// A task beyond its time.
+    /// A task that exceeds the time limit.
     TOO_LONG "F02-too-long" [] [] Error Hang:
         "a task beyond the time limit is killed (that it takes so long is inferred), and the model does not compute it",
         "split the task";
-    /// A task beyond the host.
+    /// A task that needs more memory than the model's host has.
     HOST_MEMORY "F03-host-memory" [] [] Error:
         "the task reads more data than the machine that runs the model has memory for",
         "split the task";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operands of the DPU: who reads them, and who takes them.
+//! Operands of the DPU: the engines that read them, and the stages that take them.
 
 use alloc::format;
 
@@ -95,7 +95,7 @@ rules! { pub,
             let flying = task.conv.is_some() && task.reads?.flying;
             flying.then(|| "FLYING_MODE is 0 in the DPU, 1 in DPU_RDMA".into())
         };
-    /// Two operands of a flying task, surface by surface.
+    /// A flying task with two operands and COMB_USE 5.
     FLYING_DUAL "T48-comb-use-flying" ["E-flying-dual-zeros", "E-flying-dual-hangs"] [dpu_rdma::FeatureModeCfg] Error Garbage, contested FlyingDual:
         "a flying operation on two operands with COMB_USE 5 writes zeros or never ends (both measured)",
         "set COMB_USE to 0",
@@ -103,7 +103,7 @@ rules! { pub,
             let comb = task.flying().filter(|_| task.takes())?.comb_use;
             (comb == crate::task::COMB_SHARED).then(|| format!("COMB_USE is {comb}"))
         };
-    /// Lanes of an atom beyond the channels.
+    /// A flying task with ORIG_CHANNEL 0.
     ORIG_CHANNEL "T48-orig-channel" ["E-orig-channel"] [dpu::DataCubeChannel] Error Garbage:
         "with ORIG_CHANNEL 0 only the first lane of each atom is right (measured); the others are 0 here",
         "write the number of channels less one to both halves of DATA_CUBE_CHANNEL",
@@ -113,7 +113,7 @@ rules! { pub,
             let wrong = cube.orig_channel() == 0 && cube.channel() != 0 && task.takes();
             wrong.then(|| format!("ORIG_CHANNEL is 0, CHANNEL {}", cube.channel()))
         };
-    /// The ends of the widest lines.
+    /// A flying task whose lines are too wide.
     FLYING_WIDTH "T30-width" ["E-width-limit"] [dpu::DataCubeWidth, dpu_rdma::DataCubeWidth] Error Garbage:
         "fed from memory, some 54 elements at the end of the widest lines are wrong (measured); here they read as 0",
         "keep the width at 4096 atoms or below",
@@ -163,7 +163,7 @@ impl<'a> DpuPart<'a> {
         self.takes() && self.ew().ew_op_type() == ty
     }
 
-    /// What is read, of a task that is fed from memory.
+    /// The reads of a flying task.
     pub(super) fn flying(&self) -> Option<&'a Reads> {
         self.reads.filter(|_| self.conv.is_none())
     }
@@ -181,7 +181,7 @@ impl<'a> DpuPart<'a> {
         Precision::from_code(format.proc_precision()).is_float()
     }
 
-    /// Whether MRDMA and ERDMA are to share EW's operand behind CORE.
+    /// Whether MRDMA and ERDMA share EW's operand behind CORE.
     pub(super) fn shares(&self) -> bool {
         self.takes()
             && self
@@ -190,14 +190,14 @@ impl<'a> DpuPart<'a> {
     }
 }
 
-/// The operands of a stage, as bits of DATA_USE.
+/// The operands that a stage takes and that are read for it, as bits of DATA_USE.
 struct Stage {
     wanted: u32,
     read: u32,
 }
 
 impl Stage {
-    /// BS and BN.
+    /// The stages BS and BN.
     fn of(task: &DpuPart<'_>) -> [Self; 2] {
         let (bs, bs_mul) = (
             task.regs.get::<dpu::BsCfg>(),
@@ -208,7 +208,7 @@ impl Stage {
             task.regs.get::<dpu::BnMulCfg>(),
         );
         let ow = task.regs.get::<dpu::BsOwCfg>();
-        // The correction belongs to the sums of a convolution.
+        // The weight correction applies only to the sums of a convolution.
         let corrects = task.conv.is_some() && ow.od_bypass() == 0 && ow.ow_src() == 1;
         let wanted = |on: bool, [alu, alu_src]: [u32; 2], [mul, mul_src, shift_src]: [u32; 3]| {
             let takes = |bypass, source| u32::from(on && bypass == 0 && source == 1);

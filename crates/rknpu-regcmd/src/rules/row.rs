@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A row of the table, and how it is written down.
+//! A row of the table, and the macro that declares rows.
 
 use alloc::string::String;
 use core::fmt;
@@ -8,21 +8,22 @@ use crate::field::RegisterInfo;
 use crate::regfile::RegisterFile;
 use crate::task::{ConvTask, DpuOutput, PoolTask, Reads, Task};
 
-/// The registers that show it.
+/// The registers that show the problem.
 macro_rules! shows {
     ($($register:path),*) => { &[$(<$register as $crate::field::Register>::INFO),*] };
 }
 
-/// Declares the rows of a module, in their order, and of some of them a static
-/// by its name, which other code tells of:
+/// Declares the rows of a module, in their order. A row with a name also becomes a
+/// static, which other code uses:
 ///
 /// ```text
 /// NAME "id" [evidence] [registers that show it] Severity Effect, contested Fact:
 ///     why, remedy, kind of task |task, registers| what is wrong;
 /// ```
 ///
-/// Registers may be `..SHARED`, a list of several rows. A row without an effect is
-/// advice, one without a check is judged where more than registers is known.
+/// Registers may be `..SHARED`, a list that several rows share. A row without an
+/// effect is advice. A row without a check is checked by code that knows more than
+/// registers.
 macro_rules! rules {
     (@shows [..$shared:ident]) => { $shared };
     (@shows [$($register:path),*]) => { shows![$($register),*] };
@@ -78,13 +79,11 @@ pub enum Effect {
     Garbage,
     /// The task completes, but part of the output keeps its old bytes.
     NoWrite,
-    /// Goes wrong in some shapes only, or where a program may well mean it:
-    /// worth a look.
+    /// The task goes wrong in some shapes only, or the program may intend this.
     Note,
 }
 
-/// A fact that sources contradict each other on, which a rule depends on: a switch of
-/// the software model.
+/// A contested fact that a rule depends on: a switch of the software model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleFact {
     /// Cubes of one to three lines, fetched in groups of four.
@@ -93,13 +92,13 @@ pub enum RuleFact {
     LineRounding,
     /// Weights that must fit the weight banks together.
     WeightRoom,
-    /// CNA and CORE in a chain that leaves their S_POINTER alone.
+    /// CNA and CORE in a chain whose programs do not write their S_POINTER.
     ChainPointer,
-    /// int16 products with QD_EN 0.
+    /// int16 convolutions with QD_EN 0.
     Int16WithoutSum,
     /// int8 results whose channels end within a group.
     PartialGroup,
-    /// MINUS_EXP taken off a smaller exponent.
+    /// MINUS_EXP subtracted from a smaller exponent.
     SmallExponent,
     /// A flying operation on two operands with COMB_USE 5.
     FlyingDual,
@@ -107,7 +106,7 @@ pub enum RuleFact {
     BytePooling,
     /// FEATURE_GRAINS below the height of the cube.
     FewGrains,
-    /// Products without DPU_RDMA under the mainline driver.
+    /// Convolutions without DPU_RDMA under the mainline driver.
     CoreIdleMainline,
     /// A program at IOVA 0.
     ProgramAtZero,
@@ -115,14 +114,14 @@ pub enum RuleFact {
     Wedge,
 }
 
-/// How bad it is to break a rule.
+/// The severity of a broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information.
     Note,
-    /// Works only under conditions that the words do not show.
+    /// The program works only under conditions that the words do not show.
     Warning,
-    /// Must not run.
+    /// The program must not run.
     Error,
 }
 
@@ -136,36 +135,37 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A row of the table.
+/// A rule: one row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// The stable name of the rule. A number is that of the list in docs/chip.md.
+    /// The stable name of the rule. The number of a `T` id is that of the list in
+    /// docs/chip.md.
     pub id: &'static str,
-    /// The facts that it rests on, by their ids in docs/evidence.md. Where there
-    /// are none and the row has an effect, `why` says so.
+    /// The facts that it depends on, by their ids in docs/evidence.md. If there are
+    /// none and the row has an effect, `why` says so.
     pub evidence: &'static [&'static str],
-    /// What silicon does; `None` for advice, and where nobody knows.
+    /// What silicon does; `None` for advice, or if that is not known.
     pub effect: Option<Effect>,
-    /// How bad it is to break the rule.
+    /// The severity of a broken rule.
     pub severity: Severity,
-    /// The registers that show it.
+    /// The registers that show the problem.
     pub shows: &'static [&'static RegisterInfo],
-    /// What happens where the rule is broken.
+    /// What happens if the rule is broken.
     pub why: &'static str,
-    /// The change of a program that keeps the rule.
+    /// The change that makes a program keep the rule.
     pub remedy: &'static str,
     /// The contested fact that it depends on.
     pub contested: Option<RuleFact>,
     pub(super) check: Check,
 }
 
-/// What is wrong, with its values, if anything is.
+/// The problem with its values, if there is one.
 pub(super) type Found = Option<String>;
 
-/// How to see it, by kind of task.
+/// The check of a rule, by kind of task.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Check {
-    /// Where more than registers is known.
+    /// Code that knows more than registers checks the rule.
     Elsewhere,
     Conv(fn(&ConvTask, &RegisterFile) -> Found),
     /// A convolution or a flying task.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows of what takes more than a task's registers to see: what ran before, what
-//! CBUF holds, what values come out. They are judged where that is known.
+//! Rows that need more than a task's registers to check: what ran before, what CBUF
+//! holds, which values result. Code that knows these checks them.
 
 use crate::regs::{cna, dpu, dpu_rdma};
 
@@ -18,23 +18,23 @@ rules! { pub,
             let whole = written(size) && written(dpu::DstBaseAddr::OFFSET) && precisions;
             (!whole).then(|| "sizes, output address or precisions are not written".into())
         };
-    /// Blocks that wait for each other.
+    /// Blocks that wait for a block that does not start.
     ENABLE_MASK "H05-enable-mask" ["E-enable-mask"] [] Error Hang:
         "a block waits for another that is not started, or none is: no interrupt comes",
         "start every block that the data pass through: 0x0D convolution, 0x1D with DPU_RDMA, 0x18 flying, 0x60 pooling";
-    /// Registers of an earlier program.
+    /// Registers that keep the value of an earlier program.
     STALE_REGISTERS "T07-stale-registers" ["E-registers-persist", "E-stale-operand"] [] Error Garbage:
         "the task uses what it does not write and an earlier program left behind (measured; for operands on the RK3576)",
         "write every register that the task uses in every program";
-    /// Raw weights that are decoded.
+    /// Raw weights that are decoded as compressed ones.
     STALE_DECOMPRESSION "T14-stale-decompression" ["E-dcomp-left"] [cna::DcompCtrl, cna::DcompRegnum] Warning Garbage:
         "after a task with compressed weights raw ones are decoded as a compressed stream (measured)",
         "write 0 to DCOMP_CTRL and DCOMP_REGNUM in every program";
-    /// Reuse of what CBUF does not hold.
+    /// Reuse of data that CBUF does not hold.
     STALE_CBUF "T29-stale-cbuf" ["E-reuse"] [cna::CbufCon0] Error Garbage:
         "what CBUF holds is used without a word, whatever it is (measured)",
         "fetch in the first task of a job, and reuse only what the task before fetched as a whole, with the same banks and sizes";
-    /// Groups of four lines that are not whole.
+    /// Fewer than four lines, fetched in groups of four.
     SHORT_GROUP "T21-short-group" ["E-short-height-garbage"] [cna::FcDataSize0, cna::DmaCon2] Error Garbage, contested ShortHeight:
         "a cube of fewer than four lines, fetched in groups of four (measured)",
         "pad to four lines";
@@ -42,7 +42,7 @@ rules! { pub,
     LINES_NOT_AWAITED "T23-lines-not-awaited" ["E-grains", "E-grains-stream"] [cna::ConvCon2, cna::FcDataSize0] Error Garbage, contested FewGrains:
         "fewer grains than lines: with fp16 some of these were measured to be garbage",
         "use the input height + 1, at most 1023";
-    /// Values that their fields cut.
+    /// Values that do not fit their fields.
     FIELD_OVERFLOW "T30-field-overflow" ["E-field-overflow"] [] Warning Note:
         "bits beyond all fields: a value too large for its field, which the hardware cuts without a word (stated)",
         "keep sizes below 8192 (CNA widths and heights below 2048), strides within 28 bits";
@@ -50,7 +50,7 @@ rules! { pub,
     INT16_SATURATES "T38-int16-saturates" ["E-int4-saturates"] [dpu::DataFormat] Note Note:
         "a sum did not fit the int16 of the output and was cut to its limit (measured)",
         "keep K of int4 products at 511 or below (668 for operands of -7 to 7)";
-    /// Zeros that wrap.
+    /// Exponents below MINUS_EXP, which wrap.
     EXPONENT_WRAPS "T52-exponent-wraps" ["E-zero-wraps"] [dpu::OutCvtShift, dpu::OutCvtOffset, dpu::DataFormat] Error Garbage, contested SmallExponent:
         "the exponent of a value is below MINUS_EXP and wraps: a zero becomes 2^(17 - MINUS_EXP) (measured values; the wrap is inferred)",
         "choose table entries and OUT_CVT_OFFSET so that their sum is never 0 or tiny, or replace the results where the function is about 0 on the CPU";

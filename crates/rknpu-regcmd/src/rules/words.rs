@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows of what shows in words, in programs that follow each other, and in the
-//! registers that a program does not write.
+//! Rows about words, about programs that follow each other, and about registers that
+//! a program does not write.
 
 rules! { pub(crate),
     // The shape of a program.
@@ -38,7 +38,7 @@ rules! { pub(crate),
         "an engine would leave 32-bit addresses",
         "check base address, sizes and strides";
 
-    // Registers left alone.
+    // Registers that the program does not write.
     LEFT_TO_CHANCE "register-left-alone" ["E-registers-persist"] [] Note:
         "the task uses registers that it does not write; they are 0 after a reset, else what an earlier program of any process left",
         "write them";

@@ -8,11 +8,11 @@ use crate::precision::Precision;
 use crate::regs::dpu;
 use crate::task::{TO_MEMORY, surfaces};
 
-/// Most atoms of a group: SIZE_E has three bits.
+/// Maximum atoms of a group: SIZE_E has three bits.
 pub const GROUP_ATOMS_MAX: usize = 8;
 /// Channels that the transposing writer was measured to place right.
 const TRANSPOSED_CHANNELS_KNOWN: usize = 32;
-/// Pixels from which on it hangs with groups that are too small.
+/// Pixels from which on it hangs, if groups are too small.
 const TRANSPOSED_PIXELS_HANG: usize = 16;
 
 const GROUP: Shows = shows![
@@ -70,7 +70,7 @@ rules! { pub,
         "the last group of an int8 result is not written, and the task never ends (measured)",
         "program whole groups of 32 kernels (64 channels of a depthwise task), with zeros",
         Dpu partial_group;
-    /// A transposed result that is no whole group.
+    /// A transposed result that is not a whole group.
     TRANSPOSED_HANG "H08-transposed-group" ["E-transposed-hang", "E-transposed-size"] [..TRANSPOSER] Error Hang:
         "the transposing writer does not end behind its last write with 16 channels, or with SIZE_E 3 and 16 pixels (measured; for all below 32 channels, and other SIZE_E, inferred)",
         "transpose on the host",
@@ -97,18 +97,19 @@ rules! { pub,
 
 /// A group of channels as CORE hands it to the writer.
 struct Group {
-    /// Its channels, and all that are written.
+    /// Channels of the group (`width`), and all channels that are written.
     width: usize,
     channels: usize,
-    /// Atoms of a pixel that it takes, that SIZE_E says, and that hold as many
-    /// channels as there are.
+    /// Atoms of a pixel: those that the group needs, those that SIZE_E gives, and
+    /// those that all written channels fill.
     needed: usize,
     atoms: usize,
     all: usize,
 }
 
 impl Group {
-    /// Behind a convolution; the transposing writer has none.
+    /// The group of a convolution; `None` in a flying task and for the transposing
+    /// writer.
     fn of(task: &DpuPart<'_>) -> Option<Self> {
         let output = task.conv.map(|_| task.output)?;
         let bits = output.precision.bits();
@@ -140,7 +141,7 @@ impl Group {
     }
 }
 
-/// A counter of the writer: how often it counts, and how far it steps.
+/// A counter of the writer: number and distance of its steps.
 #[derive(Clone, Copy)]
 struct Step {
     count: usize,
@@ -165,13 +166,14 @@ impl Steps {
         (!transposes(task)).then(|| Self {
             width,
             lines: step(height, (width + output.notch) as i64),
-            // Of a group that is not full only the atoms with channels count.
+            // In a group that is not full, only the atoms with channels count.
             surfaces: step(used.clamp(1, output.group_atoms), output.surface),
             groups: step(channels.div_ceil(output.group), output.surface_add),
         })
     }
 
-    /// Without overlap each step goes beyond all that smaller ones cover.
+    /// Whether parts of the output overlap: a step is shorter than the range that all
+    /// smaller steps cover.
     fn overlap(&self) -> bool {
         let mut steps = [self.lines, self.surfaces, self.groups];
         steps.sort_unstable_by_key(|step| step.stride);
@@ -196,13 +198,12 @@ impl Steps {
 }
 
 impl DpuPart<'_> {
-    /// Channels that are written.
     pub(super) fn channels(&self) -> usize {
         self.output.channels(self.conv.is_none())
     }
 }
 
-/// The transposing writer, in the one form that is known.
+/// Whether this is the transposing writer, in the one known form.
 fn transposes(task: &DpuPart<'_>) -> bool {
     task.regs.get::<dpu::BsOwCfg>().tp_org_en() == 1
         && task.regs.get::<dpu::WdmaSize0>().tp_precision() == 1

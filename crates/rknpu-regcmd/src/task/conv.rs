@@ -12,7 +12,7 @@ use crate::precision::Precision;
 use crate::regfile::RegisterFile;
 use crate::regs::{cna, core as core_regs};
 
-/// The weights as the MAC array gets them.
+/// The weights of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvWeights {
     /// DCOMP_ADDR0.
@@ -32,14 +32,14 @@ pub struct ConvWeights {
 /// Lanes of the weight decompressor.
 pub const DECOMPRESSOR_LANES: usize = 16;
 
-/// Bytes of each lane of compressed weights; `None` of raw ones.
+/// Bytes of each lane of compressed weights; `None` for raw weights.
 #[must_use]
 pub fn compressed_lanes(regs: &RegisterFile) -> Option<[u64; DECOMPRESSOR_LANES]> {
     let control = regs.get::<cna::DcompCtrl>();
     if control.decomp_control() == 0 || control.wt_dec_bypass() == 1 {
         return None;
     }
-    // The registers of all lanes are alike and follow each other.
+    // The registers of the lanes have one layout and follow each other.
     Some(core::array::from_fn(|lane| {
         let amount = regs.value(cna::DcompAmount0::OFFSET + 4 * lane as u16);
         let amount = cna::DcompAmount0::from_bits(amount).amount();
@@ -48,7 +48,6 @@ pub fn compressed_lanes(regs: &RegisterFile) -> Option<[u64; DECOMPRESSOR_LANES]
 }
 
 impl ConvWeights {
-    /// Reads the registers; every value means something.
     pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let size = regs.get::<cna::WeightSize2>();
         Self {
@@ -61,14 +60,14 @@ impl ConvWeights {
         }
     }
 
-    /// Pixels under a kernel.
+    /// Pixels that a kernel covers.
     #[must_use]
     pub const fn taps(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 }
 
-/// How CBUF is divided, and what is in it already.
+/// The division of CBUF, and the operands that it holds already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffering {
     /// Banks of features.
@@ -113,8 +112,8 @@ impl Buffering {
         self.entries * CBUF_ENTRY_BYTES as usize
     }
 
-    /// Lines of `bytes` that the data banks hold. The last one takes its own
-    /// bytes, not the entries up to the next.
+    /// Number of lines of `bytes` bytes that the data banks hold. The last line takes
+    /// only its own bytes, not the space up to a next line.
     #[must_use]
     pub fn lines_that_fit(&self, bytes: usize) -> usize {
         let room = self.data_banks * ChipProfile::RK3588.cbuf_bank_bytes as usize;
@@ -146,16 +145,15 @@ pub struct ConvTask {
     pub pixels: usize,
     /// Width, height and channels that CORE computes.
     pub computed: [usize; 3],
-    /// QD_EN: the features are summed, too.
+    /// QD_EN: CORE also sums the features.
     pub sums_features: bool,
-    /// What the DPU takes beside the sums, if DPU_RDMA runs.
+    /// The operands that DPU_RDMA reads, if it runs.
     pub reads: Option<Reads>,
     /// What the DPU writes.
     pub output: DpuOutput,
 }
 
 impl ConvTask {
-    /// Reads the registers; every value means something.
     pub(crate) fn decode(regs: &impl ReadRegisters, with_reads: bool) -> Self {
         let misc = regs.get::<core_regs::MiscCfg>();
         let size = regs.get::<core_regs::DataoutSize0>();
@@ -178,7 +176,7 @@ impl ConvTask {
         }
     }
 
-    /// Whether any tap of a window that is computed is outside of the input.
+    /// Whether any tap of a computed window is outside the input.
     #[must_use]
     pub fn pads(&self) -> bool {
         let [width, height, _] = self.features.window;

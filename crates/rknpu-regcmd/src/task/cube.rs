@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the atoms of a cube lie.
+//! The addresses of a cube's atoms.
 
 use core::ops::Range;
 
 use crate::chip::ATOM_BYTES;
 
-/// A counter whose steps come in groups: lines, or surfaces.
+/// A counter of lines or surfaces, whose steps come in groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walk {
     /// Number of steps.
     pub count: usize,
-    /// Steps of a group.
+    /// Number of steps in a group.
     pub group: usize,
     /// Distance from step to step in a group, atoms.
     pub step: i64,
@@ -19,7 +19,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Steps of one distance.
+    /// `count` steps at equal distances.
     #[must_use]
     pub const fn plain(count: usize, step: i64) -> Self {
         Self {
@@ -36,12 +36,13 @@ impl Walk {
         (index / self.group) as i64 * self.group_step + (index % self.group) as i64 * self.step
     }
 
-    /// The least and the largest of where it goes, if it goes anywhere.
+    /// The smallest and the largest distance of a step from step 0; `None` without
+    /// steps.
     fn ends(&self) -> Option<(i64, i64)> {
         let last = self.count.checked_sub(1)?;
         let of_last_group = last / self.group * self.group;
-        // Both distances being constant, the corners: of all whole groups, and
-        // of the last one.
+        // Both distances are constant, so the extremes are at the corners: of all
+        // whole groups, and of the last group.
         let corners = [
             0,
             last.min(self.group - 1),
@@ -55,13 +56,13 @@ impl Walk {
     }
 }
 
-/// A cube of pixels in memory as one engine walks it: every atom of every
-/// pixel is touched, and nothing else.
+/// A cube of pixels in memory, as one engine walks it. The engine touches every atom
+/// of every pixel, and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cube {
     /// Address of its first atom.
     pub base: u32,
-    /// Pixels of a line, which lie one behind the other.
+    /// Pixels of a line, which are adjacent in memory.
     pub width: usize,
     /// Number and distance of the lines.
     pub lines: Walk,
@@ -70,8 +71,7 @@ pub struct Cube {
 }
 
 impl Cube {
-    /// So many pixels of a line, lines and surfaces, by constant distances of
-    /// lines and of surfaces.
+    /// A cube of `size` (pixels of a line, lines, surfaces). Distances are in atoms.
     #[must_use]
     pub const fn plain(base: u32, size: [usize; 3], line: i64, surface: i64) -> Self {
         let [width, height, surfaces] = size;
@@ -85,8 +85,8 @@ impl Cube {
 
     /// Address of an atom.
     ///
-    /// Strides and addresses have at most 28 bits of atoms and counts at most
-    /// 16 bits, so that every sum stays far below 2^63.
+    /// Strides and addresses have at most 28 bits of atoms and counts at most 16
+    /// bits, so every sum stays far below 2^63.
     #[must_use]
     pub const fn address(&self, x: usize, y: usize, c1: usize) -> i64 {
         let atoms = x as i64 + self.lines.at(y) + self.surfaces.at(c1);
@@ -99,8 +99,8 @@ impl Cube {
         self.address(pixel % self.width, pixel / self.width, c1)
     }
 
-    /// Some pixels as runs that lie together: all at once, or line by line where
-    /// something lies between lines. Lines must not lie in groups.
+    /// Splits `pixels` into runs that are contiguous in memory: one run if lines are
+    /// adjacent, else one for each line. Lines must not be in groups.
     pub fn runs(&self, pixels: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let (width, dense) = (self.width, self.lines.group_step == self.width as i64);
         let Range { mut start, end } = pixels;
@@ -121,7 +121,7 @@ impl Cube {
         self.width as u64 * self.lines.count as u64 * self.surfaces.count as u64
     }
 
-    /// The bytes from the first to the last that are touched; none of an empty
+    /// The range from the first to the last byte that is touched; `None` for an empty
     /// cube.
     #[must_use]
     pub fn bounds(&self) -> Option<Range<i64>> {
@@ -131,8 +131,8 @@ impl Cube {
         Some(at(top + front)..at(bottom + across + back + 1))
     }
 
-    /// Whether `iova` is in an atom of surface `c1`: the pixel, as x and y.
-    /// Lines must not lie in groups.
+    /// The pixel (x, y) whose atom of surface `c1` contains the byte `iova`. Lines
+    /// must not be in groups.
     #[must_use]
     pub(crate) fn pixel(&self, iova: i64, c1: usize) -> Option<(usize, usize)> {
         let atoms = iova.checked_sub(self.address(0, 0, c1))?;

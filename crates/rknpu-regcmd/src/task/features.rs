@@ -14,22 +14,22 @@ use crate::chip::ChipProfile;
 use crate::precision::Precision;
 use crate::regs::cna;
 
-/// ARGB_IN of packed pixels of one channel; up to three more for more.
+/// ARGB_IN of packed pixels with one channel; each further one adds 1, up to four.
 const ARGB_FIRST: u32 = 8;
 
-/// What CNA fetches as features.
+/// The features that CNA fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureFetch {
     /// FEATURE_DATA_ADDR.
     pub base: u32,
-    /// Width, height and channels of what is fetched.
+    /// Width, height and channels of the cube that is fetched.
     pub fetched: [usize; 3],
-    /// The same of what the window moves over: nearly all programs write them
-    /// equal (E-narrow-image).
+    /// Width, height and channels of the cube that the window moves over; nearly all
+    /// programs write them equal to `fetched` (E-narrow-image).
     pub window: [usize; 3],
     /// The type of the elements.
     pub precision: Precision,
-    /// Channels of a packed pixel, where pixels are packed (ARGB_IN).
+    /// Channels of a packed pixel; `None` if not packed (ARGB_IN).
     pub packed: Option<usize>,
     /// Lines are fetched in groups of four.
     pub grouped: bool,
@@ -40,7 +40,6 @@ pub struct FeatureFetch {
 }
 
 impl FeatureFetch {
-    /// Reads the registers; every value means something.
     pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
         let (fetch, fetch1) = (
@@ -67,13 +66,13 @@ impl FeatureFetch {
         }
     }
 
-    /// What is fetched, if it is a cube of atoms.
+    /// The cube that is fetched; `None` if pixels are packed.
     #[must_use]
     pub fn cube(&self) -> Option<Cube> {
         self.packed.is_none().then(|| self.atoms(self.fetched))
     }
 
-    /// The atoms of so many pixels and channels.
+    /// The atoms of a cube of this size.
     #[must_use]
     pub fn atoms(&self, [width, height, channels]: [usize; 3]) -> Cube {
         let group = if self.grouped {

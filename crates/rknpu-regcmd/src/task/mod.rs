@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Register values and blocks to start -> what they ask for, worked out once.
+//! Decodes register values and an enable mask into a convolution, a flying task or a
+//! pooling.
 //!
-//! Total: every value of a register means something here, as it does to
-//! silicon. Which values no known program has is for [`extents`](crate::extents())
-//! and the lint to say.
+//! Every value of a register has a meaning here, as in silicon.
+//! [`extents`](crate::extents()) and the lint report values that no known program
+//! has.
 
 mod conv;
 mod cube;
@@ -47,7 +48,7 @@ pub const FLYING: EnableMask = EnableMask::DPU.union(EnableMask::DPU_RDMA);
 /// The blocks of pooling.
 pub const POOLING: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
 
-/// What one pipeline of blocks does, from memory to memory.
+/// The work of one pipeline of blocks, from memory to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(
     clippy::large_enum_variant,
@@ -67,28 +68,28 @@ pub enum Task {
     Pool(PoolTask),
 }
 
-/// Blocks that wait for one that does not start, or none starts: the task does
-/// not end.
+/// Why a task cannot end: a block waits for one that does not start, or no block
+/// starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TaskError {
-    /// The DPU takes its input from memory, and nothing reads it.
+    /// The DPU takes its input from memory, but DPU_RDMA is not enabled.
     #[error("the DPU is flying, but DPU_RDMA is not enabled")]
     NotRead,
-    /// CNA, CORE, DPU or DPU_RDMA.
+    /// CNA, CORE, DPU or DPU_RDMA waits for a block that is not enabled.
     #[error("a block waits for one that is not enabled")]
     Waiting,
-    /// One of the two.
+    /// Only one of PPU and PPU_RDMA is enabled.
     #[error("PPU and PPU_RDMA work together")]
     HalfPooling,
-    /// No block.
+    /// No block is enabled.
     #[error("no block is enabled")]
     Nothing,
 }
 
 impl Task {
-    /// What the blocks of `enable` do with `regs`, in the order in which they do
-    /// it; an error ends it. Bits that name no block do nothing.
+    /// What the blocks of `enable` do with `regs`, in order. Nothing follows an
+    /// error. Bits that name no block do nothing.
     pub fn all(
         regs: &RegisterFile,
         enable: EnableMask,
@@ -123,7 +124,7 @@ impl Task {
     }
 }
 
-/// One line: what is computed, from which cube to which.
+/// One line: the operation, its input cube and its output cube.
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = |[width, height, channels]: [usize; 3]| format!("{width}x{height}x{channels}");
@@ -197,7 +198,8 @@ mod tests {
             headings(product.program(&ChipProfile::RK3588).unwrap().words()),
             ["convolution: 1x8x64 of int8 under 1x1 to 1x8x32 of int32"]
         );
-        // That crate's words are of the library that it was built with.
+        // `families` uses another build of this crate, so its words have another
+        // type.
         let sum = families::flying::int32_add(8, 32, 4, None).into_iter();
         let sum: Vec<_> = sum
             .map(|word| crate::Word::from_bits(word.bits()))

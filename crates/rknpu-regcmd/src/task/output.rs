@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The DPU's writer.
 //!
-//! Channels leave in groups; a group has SIZE_E + 1 atoms for each pixel:
+//! The DPU writes channels in groups. A group has SIZE_E + 1 atoms for each pixel:
 //!
 //! ```text
 //! addr(g, a, y, x) = base + 16 * (y*(W + NOTCH) + x + a*DST_SURF_STRIDE + g*SURF_ADD)
 //! ```
 //!
-//! (E-writer.) A group is the kernel group of the convolution, and as many
-//! channels as its atoms hold where the DPU is fed from memory.
+//! (E-writer.) Behind a convolution a group is the kernel group. If the DPU is fed
+//! from memory, a group is as many channels as its atoms hold.
 
 use super::cube::{Cube, Walk};
 use super::registers::{ReadRegisters, sizes};
@@ -17,7 +17,7 @@ use crate::regs::dpu;
 
 /// CONV_MODE of a depthwise convolution (E-field-widths).
 pub const DEPTHWISE: u32 = 3;
-/// OUTPUT_MODE: to memory, and to nothing else. A bit of its own.
+/// OUTPUT_MODE: the output goes to memory only. Bit 1 of the field is memory.
 pub const TO_MEMORY: u32 = 2;
 
 /// What the DPU writes. Distances are in atoms.
@@ -27,8 +27,8 @@ pub struct DpuOutput {
     pub base: u32,
     /// Width, height and channels of the DPU's cube.
     pub cube: [usize; 3],
-    /// The same by the registers of the writer: equal in all programs but
-    /// those that leave them to chance.
+    /// Width, height and channels in the writer's own registers. All programs that
+    /// write them write them equal to `cube`.
     pub written: [usize; 3],
     /// Atoms skipped after each line.
     pub notch: usize,
@@ -36,7 +36,7 @@ pub struct DpuOutput {
     pub surface: i64,
     /// SURF_ADD.
     pub surface_add: i64,
-    /// Atoms of a pixel and group: SIZE_E + 1.
+    /// Atoms of one pixel in one group: SIZE_E + 1.
     pub group_atoms: usize,
     /// Channels of a group.
     pub group: usize,
@@ -47,7 +47,6 @@ pub struct DpuOutput {
 }
 
 impl DpuOutput {
-    /// Reads the registers; every value means something.
     pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let format = regs.get::<dpu::DataFormat>();
         let mode = regs.get::<dpu::FeatureModeCfg>();
@@ -83,8 +82,8 @@ impl DpuOutput {
         }
     }
 
-    /// The atoms of so many pixels and channels, those included that hold no
-    /// channel of a group: whether they are written is not known.
+    /// The atoms of a cube of this size, with those of a group that hold no channel:
+    /// whether these are written is not known.
     #[must_use]
     pub fn atoms(&self, [width, height, channels]: [usize; 3]) -> Cube {
         Cube {
@@ -100,16 +99,16 @@ impl DpuOutput {
         }
     }
 
-    /// Channels that are written. A flying task has no more than
-    /// DATA_CUBE_CHANNEL says: allbilly's additions leave the writer's own
-    /// number as a convolution before them left it (E-writer-width).
+    /// Channels that are written. In a flying task DATA_CUBE_CHANNEL limits them:
+    /// allbilly's additions leave the writer's own number as an earlier convolution
+    /// wrote it (E-writer-width).
     #[must_use]
     pub fn channels(&self, flying: bool) -> usize {
         let ([_, _, cube], [_, _, written]) = (self.cube, self.written);
         if flying { written.min(cube) } else { written }
     }
 
-    /// Pixels.
+    /// Pixels of the cube.
     #[must_use]
     pub const fn pixels(&self) -> usize {
         self.cube[0] * self.cube[1]

@@ -84,7 +84,7 @@ impl PoolCube {
 pub struct PoolTask {
     /// What PPU_RDMA reads.
     pub read: PoolCube,
-    /// The size code of what it reads.
+    /// The size code of the elements that PPU_RDMA reads.
     pub read_size: u32,
     /// Width, height and channels that the PPU takes.
     pub input: [usize; 3],
@@ -99,7 +99,6 @@ pub struct PoolTask {
 }
 
 impl PoolTask {
-    /// Reads the registers; every value means something.
     pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         Self {
@@ -117,9 +116,9 @@ impl PoolTask {
         }
     }
 
-    /// The type that is pooled: by the PPU's precision. The width that PPU_RDMA is
-    /// told matters little (rockchip-npu-notes measured 8 and 16 bits exact for
-    /// int8, 4 bits wrong); all else is taken for fp16.
+    /// The type that is pooled, given by the PPU's precision. The element width in
+    /// PPU_RDMA matters little: rockchip-npu-notes measured int8 as exact with 8 and
+    /// 16 bits, wrong with 4. All other combinations are pooled as fp16.
     #[must_use]
     pub const fn element(&self) -> Precision {
         match self.precision {
@@ -128,14 +127,14 @@ impl PoolTask {
         }
     }
 
-    /// Bits of an element of input and output. By the manual's codes an atom
-    /// that is read holds 32, 16, 8 or 4 channels; one that is written, those of
-    /// the PPU's precision; the more of both count.
+    /// Bits of an element of input and output. By the manual's codes an atom of the
+    /// input holds 32, 16, 8 or 4 channels. An atom of the output holds those of the
+    /// PPU's precision. The larger number applies to both.
     fn bits(&self) -> u32 {
         size_bits(self.read_size).min(self.precision.bits())
     }
 
-    /// What is read of the input.
+    /// The part of the input that is read.
     #[must_use]
     pub fn source(&self) -> Cube {
         let ([width, height, _], [_, _, channels]) = (self.input, self.written.size);

@@ -5,14 +5,14 @@
 //! MRDMA  SRC_BASE + 16 * (c1*(W*H + SURF_NOTCH) + y*(W + LINE_NOTCH) + x)
 //! ERDMA  EW_BASE  + 16 * (c1*EW_SURF_STRIDE + y*(W + EW_LINE_NOTCH) + x), per pixel
 //!        EW_BASE  + 16 * c1, per channel
-//! COMB_USE = 5: MRDMA takes the even surfaces, ERDMA the odd ones, each
-//!        advancing W*H and its notch from one to the next
+//! COMB_USE = 5: MRDMA takes the even surfaces, ERDMA the odd ones; each
+//!        advances by W*H and its notch from one surface to its next
 //! BRDMA, NRDMA: four bytes for each channel
 //! ```
 //!
-//! (E-rdma-address.) Whether a line notch also adds to the distance of surfaces
-//! is open, and so is what an EW operand's own notch adds to: [`Read::far`] has
-//! the larger reading.
+//! (E-rdma-address.) Whether a line notch also adds to the distance of surfaces is
+//! not known, nor what an EW operand's own notch adds to: [`Read::far`] is the larger
+//! interpretation.
 
 use super::cube::Cube;
 use super::registers::{ReadRegisters, sizes, surfaces};
@@ -20,7 +20,7 @@ use crate::chip::ATOM_BYTES;
 use crate::precision::{Precision, size_bits};
 use crate::regs::{dpu, dpu_rdma};
 
-/// COMB_USE: MRDMA and ERDMA share one operand, surface by surface.
+/// COMB_USE: MRDMA and ERDMA share one operand: surfaces alternate.
 pub const COMB_SHARED: u32 = 5;
 /// ERDMA_DATA_MODE: one value for each channel.
 pub const PER_CHANNEL: u32 = 0;
@@ -33,12 +33,13 @@ pub(crate) fn takes_operand(regs: &impl ReadRegisters) -> bool {
     ew.ew_bypass() == 0 && ew.ew_op_bypass() == 0 && ew.ew_op_src() == 1
 }
 
-/// A cube that an engine reads, by the two readings of its notches.
+/// A cube that an engine reads, by the two interpretations of its notches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// The nearer one, which the programs that ran on silicon bear out.
+    /// The interpretation that reaches less far. Programs that ran on silicon agree
+    /// with it.
     pub near: Cube,
-    /// The one that reaches farther.
+    /// The interpretation that reaches farther.
     pub far: Cube,
 }
 
@@ -58,7 +59,7 @@ pub struct MainRead {
 pub struct ElementRead {
     /// EW_BASE_ADDR.
     pub base: u32,
-    /// ERDMA_DATA_MODE: 0 a value for each channel, 1 for each pixel too.
+    /// ERDMA_DATA_MODE: 0 a value for each channel, 1 for each pixel and channel.
     pub mode: u32,
     /// Bits of an element.
     pub bits: u32,
@@ -75,7 +76,7 @@ pub struct ElementRead {
 pub struct ChannelRead {
     /// The base address.
     pub base: u32,
-    /// DATA_USE: its consumers, a bit each.
+    /// DATA_USE: one bit for each consumer of the operands.
     pub uses: u32,
 }
 
@@ -90,19 +91,18 @@ impl ChannelRead {
     /// The shift of the multiplier's products.
     pub const SHIFT: u32 = 8;
 
-    /// None where nothing takes operands.
+    /// `None` if no consumer takes operands.
     fn new(uses: u32, base: impl FnOnce() -> u32) -> Option<Self> {
         (uses != 0).then(|| Self { base: base(), uses })
     }
 
-    /// What is read for so many channels: four bytes for each and for each
-    /// consumer.
+    /// Bytes read for `channels` channels: four for each channel and consumer.
     #[must_use]
     pub fn bytes(&self, channels: usize) -> usize {
         channels * size_of::<u32>() * self.uses.count_ones() as usize
     }
 
-    /// The atoms that hold them.
+    /// The atoms that hold these bytes.
     #[must_use]
     pub fn atoms(&self, channels: usize) -> Cube {
         let width = self.bytes(channels).div_ceil(ATOM_BYTES as usize);
@@ -131,12 +131,11 @@ pub struct Reads {
     pub element: Option<ElementRead>,
     /// BRDMA, if anything takes its operands.
     pub bs: Option<ChannelRead>,
-    /// NRDMA, likewise.
+    /// NRDMA, if anything takes its operands.
     pub bn: Option<ChannelRead>,
 }
 
 impl Reads {
-    /// Reads the registers; every value means something.
     pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let height = regs.get::<dpu_rdma::DataCubeHeight>();
         let mode = regs.get::<dpu_rdma::FeatureModeCfg>();
@@ -174,9 +173,9 @@ impl Reads {
         }
     }
 
-    /// Type of an element of EW's operand, for a DPU that computes with floats
-    /// or not. An operand of 16 bits is read as bytes where PROC_PRECISION says
-    /// int8 (measured). `None` where none is read.
+    /// Type of an element of EW's operand. `float` says whether the DPU computes with
+    /// floats. A 16-bit operand is read as int8 if PROC_PRECISION is int8 (measured).
+    /// `None` if no operand is read.
     #[must_use]
     pub fn operand_precision(&self, float: bool) -> Option<Precision> {
         Some(match (self.element?.bits, self.proc_precision) {
@@ -196,8 +195,8 @@ impl Reads {
         self.cube[0] * self.cube[1]
     }
 
-    /// Whether MRDMA and ERDMA share one operand in a task that is fed from
-    /// memory or is not.
+    /// Whether MRDMA and ERDMA share one operand. `flying` says whether the DPU is
+    /// fed from memory.
     #[must_use]
     pub const fn shares(&self, flying: bool) -> bool {
         !flying && self.comb_use == COMB_SHARED
@@ -242,7 +241,7 @@ impl Reads {
         })
     }
 
-    /// Surfaces of the cube in elements of `bits` bits: an engine's share.
+    /// Number of surfaces that one engine reads, of elements of `bits` bits.
     fn surfaces(&self, bits: u32, flying: bool) -> usize {
         let all = surfaces(self.cube[2], bits);
         if self.shares(flying) {

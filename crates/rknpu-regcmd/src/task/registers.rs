@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How registers are read, and what sizes in them say.
+//! Access to registers and to the sizes in them.
 
 use crate::chip::ATOM_BYTES;
 use crate::field::Register;
 use crate::regfile::RegisterFile;
 
-/// A source of register values: a file of them, or one that takes note.
+/// A source of register values: a register file, or a reader that notes unwritten
+/// registers.
 pub(crate) trait ReadRegisters {
-    /// The register `R`.
     fn get<R: Register>(&self) -> R;
 }
 
@@ -17,7 +17,7 @@ impl ReadRegisters for RegisterFile {
     }
 }
 
-/// Sizes that registers hold less one.
+/// Sizes, from registers that hold size - 1.
 pub(super) fn sizes<const N: usize>(less_one: [u32; N]) -> [usize; N] {
     less_one.map(|size| size as usize + 1)
 }

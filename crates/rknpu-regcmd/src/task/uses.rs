@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a task makes of each register: registers keep their values from task to
-//! task, so that one which is used and not written is somebody else's.
+//! How a task uses each register. Registers keep their values from task to task, so a
+//! register that a task uses and does not write has the value of another program.
 
 use super::{ConvTask, DpuOutput, POOL_AVERAGE, Reads, takes_operand};
 use crate::field::{Register, RegisterInfo};
@@ -9,15 +9,15 @@ use crate::regfile::RegisterFile;
 use crate::regs::{self, cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
 use crate::word::{Block, EnableMask};
 
-/// What a task makes of a register.
+/// How a task uses a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterUse {
     /// Results depend on it.
     Computed,
-    /// Nobody knows.
+    /// Whether results depend on it is not known.
     Unknown,
-    /// Nothing, in the modes that the task selects: bypassed stages use none of
-    /// their operands.
+    /// Results do not depend on it in the modes that the task selects: bypassed
+    /// stages use none of their operands.
     Unused,
 }
 
@@ -28,18 +28,18 @@ macro_rules! offsets {
     ($block:ident: $($register:ident),+) => { $($block::$register::OFFSET)|+ };
 }
 
-/// `Computed` where that is so, else nothing is made of it.
+/// `Computed` if `so`, else `Unused`.
 const fn or_unused(so: bool) -> RegisterUse {
     if so { Computed } else { Unused }
 }
 
-/// `Computed` where that is so, else nobody knows.
+/// `Computed` if `so`, else `Unknown`.
 const fn or_unknown(so: bool) -> RegisterUse {
     if so { Computed } else { Unknown }
 }
 
-/// What tasks of the blocks in `enable` make of the register `info`, with the
-/// values in `regs`.
+/// How tasks of the blocks in `enable` use the register `info`, with the values in
+/// `regs`.
 fn use_of(regs: &RegisterFile, enable: EnableMask, info: &RegisterInfo) -> RegisterUse {
     if !info.is_operand() || !enable.contains(info.block.enable()) {
         return Unused;
@@ -64,8 +64,8 @@ fn use_of(regs: &RegisterFile, enable: EnableMask, info: &RegisterInfo) -> Regis
     }
 }
 
-/// The registers that a task of the blocks in `enable` uses and its program does not
-/// write, and what it makes of each: what an earlier program left there counts.
+/// The registers that a task of the blocks in `enable` uses, or may use, and does not
+/// write, each with its use. They have the values of an earlier program.
 pub fn unwritten(
     regs: &RegisterFile,
     enable: EnableMask,
@@ -121,8 +121,8 @@ fn of_dpu(regs: &RegisterFile, offset: u16) -> RegisterUse {
         dpu::DataCubeNotchAddr::OFFSET => {
             or_unknown(regs.get::<dpu::DataCubeHeight>().height() > 0)
         }
-        // One atom a pixel needs neither strides nor the writer's own number of
-        // channels: allbilly's flying programs write none of them.
+        // Output of one atom a pixel needs neither strides nor the writer's own
+        // number of channels: allbilly's flying programs write none of them.
         offsets!(dpu: DstSurfStride, SurfaceAdd) => or_unknown(!one_atom(regs)),
         offsets!(dpu: BsOwCfg, WdmaSize0) => or_unknown(!(one_atom(regs) && flying(regs))),
         dpu::BsAluCfg::OFFSET => {
@@ -154,7 +154,7 @@ fn flying(regs: &RegisterFile) -> bool {
     regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1
 }
 
-/// Whether what the DPU writes of a pixel fits an atom.
+/// Whether the DPU's output of one pixel fits one atom.
 fn one_atom(regs: &RegisterFile) -> bool {
     let output = DpuOutput::decode(regs);
     output.channels(flying(regs)) <= output.precision.per_atom()

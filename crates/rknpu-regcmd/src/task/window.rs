@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The window of a convolution: which input pixels meet which taps.
+//! The window of a convolution: the input pixel that each tap reads.
 //!
-//! Output pixel (oy, ox) and tap (ky, kx) meet the place
-//! `(oy*SY - PAD_TOP + ky*DY, ox*SX - PAD_LEFT + kx*DX)`. There are no registers
-//! for padding right and below: it follows from the number of output pixels.
-//! (E-window; outside of the input is the pad value.)
+//! For output pixel (oy, ox), tap (ky, kx) is at the place `(oy*SY - PAD_TOP + ky*DY,
+//! ox*SX - PAD_LEFT + kx*DX)`. There are no registers for padding right and below: it
+//! follows from the number of output pixels. (E-window; outside the input a tap reads
+//! the pad value.)
 
 use super::registers::ReadRegisters;
 use crate::regs::cna;
@@ -14,11 +14,11 @@ use crate::regs::cna;
 pub struct WindowSteps {
     /// DATAOUT_WIDTH, at least 1.
     pub out_width: usize,
-    /// Places from output pixel to output pixel.
+    /// Places from one output pixel to the next.
     pub stride: (usize, usize),
-    /// Places from tap to tap.
+    /// Places from one tap to the next.
     pub dilation: (usize, usize),
-    /// DECONV: pixels of the input lie so far apart, with zeros between them.
+    /// DECONV: the distance of the input's pixels, with zeros between them.
     pub spread: (usize, usize),
     /// PAD_LEFT and PAD_TOP.
     pub pad: (usize, usize),
@@ -27,7 +27,6 @@ pub struct WindowSteps {
 }
 
 impl WindowSteps {
-    /// Reads the registers; every value means something.
     pub(super) fn decode(regs: &impl ReadRegisters) -> Self {
         let con3 = regs.get::<cna::ConvCon3>();
         let pad = regs.get::<cna::PadCon0>();
@@ -51,9 +50,8 @@ impl WindowSteps {
         }
     }
 
-    /// Whether a tap of the windows of the first `pixels` results, under a
-    /// kernel of so many taps, is outside of an input of `size` pixels: one of
-    /// the first window, or one of the windows that reach furthest.
+    /// Whether a tap of the first `pixels` windows is outside the input of `size`
+    /// pixels. Checks the first window and those that reach furthest.
     pub(super) fn pads(&self, size: [usize; 2], kernel: [usize; 2], pixels: usize) -> bool {
         let Some(last) = pixels.checked_sub(1).filter(|_| !kernel.contains(&0)) else {
             return false;
@@ -73,8 +71,8 @@ impl WindowSteps {
     }
 }
 
-/// Distance that DECONV_X/Y_STRIDE ask for: less one, and powers of two only;
-/// other values do nothing (measured by rockchip-npu-notes).
+/// The distance that a DECONV_X/Y_STRIDE field selects. The field holds a power of
+/// two, less one; other values have no effect (measured by rockchip-npu-notes).
 const fn spread(field: u32) -> usize {
     match field {
         1 | 3 | 7 => field as usize + 1,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From words to what they ask for: register values and blocks to start.
+//! Decodes words into register values and the blocks to start.
 
 use core::ops::Range;
 
 use crate::regfile::RegisterFile;
 use crate::word::{Block, EnableMask, Word};
 
-/// What a program asks for when its enable word is reached.
+/// The state at an enable word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRegisters {
     /// The registers; those that the task itself wrote are marked as written.
@@ -17,20 +17,20 @@ pub struct TaskRegisters {
     pub words: Range<usize>,
 }
 
-/// The tasks in `words`, of a core whose registers are 0.
+/// The tasks in `words`, on a core whose registers are 0.
 ///
-/// Total: words that write no register are passed over (see
-/// [`decode`](crate::decode())), and so are words after the last enable word.
+/// Words that write no register are skipped (see [`decode`](crate::decode())), and so
+/// are words after the last enable word.
 pub fn tasks(words: &[Word]) -> impl Iterator<Item = TaskRegisters> {
     tasks_after(words, RegisterFile::new())
 }
 
-/// The tasks in `words`, of a core whose registers hold what `regs` says: they keep
-/// their values from task to task.
+/// The tasks in `words`, on a core whose registers hold `regs`. Registers keep their
+/// values from task to task.
 ///
-/// A core has two groups of registers, which tasks take turns with
-/// (E-groups-alternate). Here is one: what a task leaves out is what the task
-/// before it wrote, on a core what the one before that did.
+/// A core has two register groups, which tasks use in turn (E-groups-alternate). This
+/// function has one: a register that a task does not write has the value of the task
+/// before. On a core it has that of the task before the last.
 pub fn tasks_after(words: &[Word], mut regs: RegisterFile) -> impl Iterator<Item = TaskRegisters> {
     let mut start = 0;
     core::iter::from_fn(move || {

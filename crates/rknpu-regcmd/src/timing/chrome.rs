@@ -10,11 +10,10 @@ use alloc::string::String;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Picoseconds of the format's unit.
 const PS_PER_US: f64 = 1e6;
 
-/// A track: process and thread of the format. Viewers take process and thread
-/// 0 for an idle CPU.
+/// A track: a process and a thread of the format. Viewers treat process and thread 0
+/// as an idle CPU.
 pub type Track = (u32, u64);
 
 /// One event of the format.
@@ -31,7 +30,7 @@ pub struct ChromeEvent {
     cat: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
-    /// Where an arrow ends: at the slice around it, not at the next one.
+    /// The binding of an arrow's end: to the slice around it, not to the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     bp: Option<&'static str>,
     args: Value,
@@ -53,7 +52,7 @@ impl ChromeEvent {
         }
     }
 
-    /// Something that took time, in picoseconds from a start common to all.
+    /// A slice between two times, in picoseconds from a start common to all events.
     #[must_use]
     pub fn slice(
         name: impl Into<String>,
@@ -68,7 +67,7 @@ impl ChromeEvent {
         }
     }
 
-    /// The same event in a category, by which viewers select.
+    /// The same event in a category, which viewers can filter by.
     #[must_use]
     pub fn in_category(self, category: &'static str) -> Self {
         Self {
@@ -95,7 +94,7 @@ impl ChromeEvent {
         }
     }
 
-    /// The ends of arrow number `id` of a category, at slices of two tracks.
+    /// The two ends of arrow number `id` of a category, at slices of two tracks.
     #[must_use]
     pub fn arrow(
         category: &'static str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes that a task asks the engines for.
+//! Bytes that the engines move for a task.
 
 use crate::chip::ATOM_BYTES;
 use crate::extent::DmaEngine;
@@ -43,12 +43,12 @@ pub(super) fn groups(output: &DpuOutput) -> u64 {
     output.written[2].div_ceil(output.group) as u64
 }
 
-/// Atoms of each.
+/// Atoms of one group.
 pub(super) fn atoms_of_group(output: &DpuOutput) -> u64 {
     (output.pixels() * output.group_atoms) as u64
 }
 
-/// Bytes of the features, and of those that must be there at the start.
+/// Bytes of the features, and those that must be in CBUF at the start.
 pub(super) fn features(conv: &ConvTask) -> (u64, u64) {
     if conv.cbuf.data_reuse {
         return (0, 0);
@@ -62,10 +62,9 @@ pub(super) fn features(conv: &ConvTask) -> (u64, u64) {
     (lines(height), lines(conv.cbuf.grains.min(height)))
 }
 
-/// What the fetch of the weights costs.
+/// The cost of the weight fetch.
 #[derive(Default)]
 pub(super) struct Fetch {
-    /// Bytes read.
     pub(super) read: u64,
     /// Clocks of the decompressor.
     pub(super) clocks: u64,

@@ -10,23 +10,23 @@ use super::work::TaskWork;
 /// A job as the client submits it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScheduledJob {
-    /// The file descriptor that submits it, by a number of the caller's choice.
+    /// The open file that submits it: a number that the caller chooses.
     pub file: u32,
     /// The work of its tasks, in order.
     pub tasks: Vec<TaskWork>,
-    /// The jobs that the client waits for before it submits this one: indices
-    /// below this job's own. It submits the jobs of a file in their order.
+    /// The jobs that the client waits for before it submits this one: indices below
+    /// this job's own. The client submits the jobs of a file in their order.
     pub after: Vec<usize>,
     /// How long the client then works before it submits, picoseconds.
     pub host_ps: u64,
-    /// Jobs that write what this one reads or writes: the driver holds it
+    /// Jobs that write data which this one reads or writes: the driver holds this job
     /// back until they are done. Indices below this job's own.
     pub fences: Vec<usize>,
-    /// Whether its tasks run in one kick, linked by the words of their
-    /// programs. Not so in mainline Linux.
+    /// Whether its tasks run in one kick, linked by the words of their programs.
+    /// Mainline Linux does not run them so.
     pub chained: bool,
-    /// How long it keeps its core after its tasks, picoseconds: the rest of
-    /// the driver's time limit, if the task after them hung.
+    /// How long it keeps its core after its tasks, picoseconds: the rest of the
+    /// driver's time limit, if a further task hung.
     pub hold_ps: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct JobTime {
     pub core: u32,
     /// Time of the SUBMIT call.
     pub submit_ps: u64,
-    /// Time at which the hardware gets it.
+    /// Time at which a core gets it.
     pub start_ps: u64,
     /// Time of its completion.
     pub end_ps: u64,
@@ -52,7 +52,7 @@ pub struct TaskTime {
     pub task: usize,
     /// Number of the core that ran it.
     pub core: u32,
-    /// Start of what the driver does for it.
+    /// Start of the driver's work for it.
     pub kick_ps: u64,
     /// Start of the fetch.
     pub start_ps: u64,
@@ -67,14 +67,14 @@ impl TaskTime {
         self.ends_ps[3]
     }
 
-    /// When each engine worked. `work` is what the task was scheduled with.
+    /// When each engine worked. `work` is the work with which the task was scheduled.
     #[must_use]
     pub fn spans(&self, work: &TaskWork, machine: &Machine) -> Vec<Span> {
         between(work, machine, self.start_ps, self.ends_ps)
     }
 }
 
-/// When jobs and tasks run, by [`schedule`](super::schedule()).
+/// The times at which jobs and tasks run, from [`schedule`](super::schedule()).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// For each job, in the order given.

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parameters of the timing model, each with the measurement it is from.
+//! The parameters of the timing model, each with the measurement that it comes from.
 //!
-//! They were fixed before anything was planned with them. `docs/timing-figures.md`
-//! says which published figures they were fitted to; all others are
-//! predictions.
+//! They were fixed before the planner used them. `docs/timing-figures.md` says which
+//! published figures they were fitted to; all others are predictions.
 
 use crate::chip::ChipProfile;
 
-/// Picoseconds of a second.
 pub(super) const PS_PER_SECOND: u128 = 1_000_000_000_000;
-/// Picoseconds of a microsecond.
 const PS_PER_US: u64 = 1_000_000;
 
 /// How fast data move between DRAM and the cores.
@@ -19,7 +16,7 @@ const PS_PER_US: u64 = 1_000_000;
 pub struct Dram {
     /// Bytes that one core moves in each of its clocks, all engines together.
     pub core_bytes_per_clock: u32,
-    /// Bytes per second that one core moves however fast its clock is.
+    /// Bytes per second that one core moves at most, at any clock.
     pub core_bytes_per_second: u64,
     /// Bytes per second that all cores move together.
     pub shared_bytes_per_second: u64,
@@ -28,15 +25,14 @@ pub struct Dram {
 impl Dram {
     /// LPDDR of an RK3588 board.
     ///
-    /// * A core: 8 bytes a clock, the whole number with the least squared
-    ///   relative error over four single-core figures at 600 MHz: tile
-    ///   256x384x256 fp16 in a chain (150 us) and kicked by itself (194 us;
-    ///   E-time-tiles), a submit of 64x256x512 (109 us; E-time-submit), a job
-    ///   of 16 tasks 256x512x256 (3 ms; E-time-job16).
-    /// * No more than at 600 MHz: the same tiles take as long at 900 MHz
-    ///   (E-time-tiles).
-    /// * All together: 17 GB/s, what the board's LPDDR gives
-    ///   (E-time-lpddr).
+    /// * A core: 8 bytes a clock, the whole number with the least squared relative
+    ///   error over four single-core figures at 600 MHz: tile 256x384x256 fp16 in a
+    ///   chain (150 us) and kicked separately (194 us; E-time-tiles), a submit of
+    ///   64x256x512 (109 us; E-time-submit), a job of 16 tasks 256x512x256 (3 ms;
+    ///   E-time-job16).
+    /// * Upper bound of a core: its rate at 600 MHz, as the same tiles take as long
+    ///   at 900 MHz (E-time-tiles).
+    /// * All cores: 17 GB/s, the bandwidth of the board's LPDDR (E-time-lpddr).
     pub const RK3588: Self = Self {
         core_bytes_per_clock: 8,
         core_bytes_per_second: 4_800_000_000,
@@ -60,8 +56,8 @@ impl Dram {
 pub struct DriverCosts {
     /// From the SUBMIT call until the job is queued.
     pub submit_ps: u64,
-    /// Attaching the file's address space to the core's IOMMU and detaching
-    /// it, once a job.
+    /// Attaching the file's address space to the core's IOMMU and detaching it, once
+    /// for each job.
     pub attach_ps: u64,
     /// Each kick: the register writes before it, the interrupt and its thread
     /// after it.
@@ -71,15 +67,16 @@ pub struct DriverCosts {
 }
 
 impl DriverCosts {
-    /// Mainline `rocket` as it is set up by default, its interrupts on an A55.
+    /// Mainline `rocket` with its default settings, and its interrupts on an A55.
     ///
-    /// * Medians of a submit and wait of a tiny job (8x64x16; E-time-submit): 51 to
-    ///   54 us; 34 with the IOMMU kept attached, hence 18 us for attaching (17 to 18
-    ///   there by a second way). That leaves 33 us for submitting, kick and waking.
+    /// * The median time of submit and wait for a tiny job (8x64x16; E-time-submit)
+    ///   is 51 to 54 us; 34 with the IOMMU kept attached, so attaching takes 18 us
+    ///   (17 to 18 there by a second way). That leaves 33 us for submit, kick and
+    ///   wake.
     /// * A job of 64 small tasks takes 768 us (E-time-cores), hence 10 us for a
     ///   kick: the driver starts the next task in the interrupt's thread, and wakes no
     ///   client.
-    /// * How the rest divides was not measured: 2 us to submit are chosen.
+    /// * The division of the rest was not measured: 2 us to submit are chosen.
     pub const MAINLINE: Self = Self {
         submit_ps: 2 * PS_PER_US,
         attach_ps: 18 * PS_PER_US,
@@ -87,7 +84,7 @@ impl DriverCosts {
         wake_ps: 21 * PS_PER_US,
     };
 
-    /// Nothing but the device.
+    /// No driver costs.
     pub const NONE: Self = Self {
         submit_ps: 0,
         attach_ps: 0,
@@ -101,14 +98,14 @@ impl DriverCosts {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Machine {
-    /// The chip: its number of cores counts here.
+    /// The chip; only its number of cores matters here.
     #[cfg_attr(feature = "serde", serde(with = "chip_name"))]
     pub chip: ChipProfile,
     /// Clock of the NPU, Hz. Shared by the cores.
     pub clock_hz: u64,
     /// How fast its memory is.
     pub dram: Dram,
-    /// What its kernel driver costs.
+    /// The costs of its kernel driver.
     pub driver: DriverCosts,
 }
 
@@ -141,7 +138,6 @@ impl Machine {
         self
     }
 
-    /// Bytes per second of one core while `cores` of them move data.
     pub(super) fn rate(&self, cores: u64) -> u64 {
         self.dram.rate(self.clock_hz, cores)
     }
@@ -153,7 +149,7 @@ impl Machine {
     }
 }
 
-/// A chip as its name.
+/// Serializes a chip as its name.
 #[cfg(feature = "serde")]
 mod chip_name {
     use alloc::string::String;
@@ -189,7 +185,7 @@ pub(super) fn bytes_ps(bytes: u64, rate: u64) -> u64 {
     u64::try_from(ps).unwrap_or(u64::MAX)
 }
 
-/// Seconds of a number of picoseconds.
+/// Converts picoseconds to seconds.
 #[must_use]
 pub fn seconds(ps: u64) -> f64 {
     ps as f64 / PS_PER_SECOND as f64

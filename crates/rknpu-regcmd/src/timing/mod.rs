@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long tasks take on the device, computed from their register values.
+//! Modelled run times of tasks, computed from their register values.
 //!
 //! ```text
 //! registers, enable mask --TaskWork::of--> bytes and clocks (integers)
@@ -7,10 +7,9 @@
 //! Jobs + Machine         --schedule------> several jobs on several cores
 //! ```
 //!
-//! Everything here is *modelled*: no figure comes from a clock. The parameters
-//! of a [`Machine`] say from which measurement each was taken;
-//! `docs/timing-figures.md` holds them against every published figure that the model
-//! can express, and says where it fails.
+//! Everything here is *modelled*: no figure is measured. The parameters of a
+//! [`Machine`] name their measurements. `docs/timing-figures.md` compares the model
+//! with every published figure that it can express, and says where it fails.
 
 #[cfg(feature = "chrome")]
 mod chrome;

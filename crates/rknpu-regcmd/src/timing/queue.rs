@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which job a core takes next: the clients, and the driver's scheduler.
+//! The clients and the driver's scheduler: which job a core takes next.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
@@ -8,26 +8,25 @@ use alloc::vec::Vec;
 use super::job::ScheduledJob;
 use super::machine::DriverCosts;
 
-/// What is known of a job.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// How many jobs its client waits for.
+    /// Number of jobs that its client still waits for.
     waits_for: usize,
-    /// When the last of those that have ended woke it.
+    /// When the last of those jobs to end woke the client.
     awake_ps: u64,
     /// The jobs whose client waits for it.
     waiters: Vec<usize>,
     submit_ps: u64,
-    /// Its place in the order in which jobs were queued, and the core.
+    /// Its place in the order in which jobs were queued; `core` is its core.
     position: usize,
     core: usize,
     done: bool,
 }
 
-/// A file's queue.
+/// An open file and its jobs.
 #[derive(Debug, Default)]
 struct File {
-    /// Those that are not submitted yet, in order.
+    /// Jobs that are not submitted yet, in order.
     held: VecDeque<usize>,
     queue: VecDeque<usize>,
     core: usize,
@@ -35,19 +34,19 @@ struct File {
     active: usize,
     /// Whether it counts towards its core's score: from its first job on.
     attached: bool,
-    /// Its client submits nothing before: it submits one job after the other.
+    /// The client submits nothing before this time: it submits one job after the
+    /// other.
     submitting_ps: u64,
 }
 
-/// All jobs that do not run.
+/// All jobs, and the order in which cores take them.
 #[derive(Debug)]
 pub(super) struct Queues<'a> {
     jobs: &'a [ScheduledJob],
     costs: DriverCosts,
     states: Vec<State>,
-    /// When a job is queued, its file, and which one it is: of those at the same
-    /// time the first file's first. The order of the list, in which the jobs of
-    /// several files may stand by chance, decides nothing.
+    /// Jobs that arrive later: time, file and index. At the same time the lower file
+    /// comes first, so the order of the list between files has no effect.
     arrivals: BTreeSet<(u64, u32, usize)>,
     files: BTreeMap<u32, File>,
     queued: usize,
@@ -81,8 +80,8 @@ impl<'a> Queues<'a> {
         queues
     }
 
-    /// Submits what the client of `file` waits for nothing any more with, in
-    /// order: nothing overtakes a job of the same file.
+    /// Submits the jobs of `file` whose client waits for nothing any more, in order:
+    /// no job overtakes another one of the same file.
     fn submit_held(&mut self, file: u32) {
         while let Some(held) = self.files.get_mut(&file).map(|file| &mut file.held)
             && let Some(&job) = held.front()
@@ -93,7 +92,7 @@ impl<'a> Queues<'a> {
         }
     }
 
-    /// The client of `job` begins to prepare it at `now`.
+    /// Submits `job`, which its client begins to prepare at `now`.
     fn submit(&mut self, job: usize, now: u64) {
         let file = self.files.entry(self.jobs[job].file).or_default();
         let free = file.submitting_ps.max(now);
@@ -104,7 +103,6 @@ impl<'a> Queues<'a> {
         self.arrivals.insert((queued, self.jobs[job].file, job));
     }
 
-    /// When `job` was submitted.
     pub(super) fn submitted(&self, job: usize) -> u64 {
         self.states[job].submit_ps
     }
@@ -134,7 +132,6 @@ impl<'a> Queues<'a> {
         }
     }
 
-    /// The core for `job`.
     fn choose(&self, job: usize) -> usize {
         if let Some(file) = self.files.get(&self.jobs[job].file)
             && file.active > 0
@@ -166,7 +163,7 @@ impl<'a> Queues<'a> {
         Some(job)
     }
 
-    /// `job` has ended at `now`: clients that wait for it wake.
+    /// Ends `job` at `now`, and wakes the clients that wait for it.
     pub(super) fn finished(&mut self, job: usize, now: u64) {
         self.states[job].done = true;
         if let Some(file) = self.files.get_mut(&self.jobs[job].file) {

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job on a core: which phase it is in, and how much of it is left.
+//! A job on a core: its phase, and what is left of it.
 
 use super::job::{ScheduledJob, TaskTime};
 use super::machine::{Machine, PS_PER_SECOND};
 use super::spans::Phase;
 
-/// Where in its life a job is.
+/// The progress of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     /// The driver attaches the address space.
     Attach,
     /// The driver kicks the task.
     Kick,
-    /// A phase of the task.
     Phase(usize),
     /// The core waits for a task that hangs.
     Hold,
-    /// Nothing is left.
     Over,
 }
 
-/// A job that a core has.
+/// A job that runs on a core.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) job: usize,
@@ -37,7 +35,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// The job as the driver takes it up.
+    /// The job when the driver starts it.
     pub(super) fn new(index: usize, job: &ScheduledJob, machine: &Machine) -> Self {
         let first = job.tasks.first().copied().unwrap_or_default();
         Self {
@@ -53,7 +51,6 @@ impl Running {
         }
     }
 
-    /// Whether it moves data.
     pub(super) fn moves(&self) -> bool {
         self.data > 0
     }
@@ -64,7 +61,7 @@ impl Running {
         moving.max(self.fixed_ps)
     }
 
-    /// Lets time pass. The longest time that there is ends everything.
+    /// Lets `ps` picoseconds pass. `u64::MAX` ends the phase.
     pub(super) fn pass(&mut self, ps: u64, rate: u64) {
         if ps == u64::MAX {
             (self.data, self.fixed_ps) = (0, 0);
@@ -75,17 +72,15 @@ impl Running {
         self.fixed_ps = self.fixed_ps.saturating_sub(ps);
     }
 
-    /// Whether the phase has nothing left.
     pub(super) fn phase_is_over(&self) -> bool {
         self.data == 0 && self.fixed_ps == 0
     }
 
-    /// Whether the job has nothing left.
     pub(super) fn is_over(&self) -> bool {
         self.at == At::Over
     }
 
-    /// Goes on to the next phase. Gives the task that has ended with this one.
+    /// Goes on to the next phase. Returns the task that has ended, if one has.
     pub(super) fn next_phase(
         &mut self,
         now: u64,

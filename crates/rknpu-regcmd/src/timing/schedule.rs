@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several jobs of several files on the cores of one chip.
 //!
-//! The driver's rules, as observed on Linux 7.2: the jobs of a file run in
-//! order, and while one of them is queued or running the next goes to the same
-//! core; an idle file takes the core with the lowest score, the first of
-//! equals, where the score counts the jobs given to the core and the files
-//! that used it last; a core takes the job submitted first among those whose
-//! fences have signalled; its tasks run one after another.
+//! The driver's rules, as observed on Linux 7.2:
+//! - The jobs of a file run in order. While one of them is queued or running, the
+//!   next goes to the same core.
+//! - An idle file takes the core with the lowest score, the first of equals. The
+//!   score counts the jobs given to the core and the files that used it last.
+//! - A core takes the job submitted first among those whose fences have signalled.
+//!   Its tasks run one after another.
 //!
-//! Memory is shared in equal parts: whenever a core starts or stops to move
-//! data the rates of all change. All arithmetic is on integers, so that the
-//! same jobs give the same picoseconds everywhere.
+//! Cores share the memory bandwidth in equal parts: when a core starts or stops
+//! moving data, the rates of all change. All arithmetic is on integers, so the same
+//! jobs give the same picoseconds everywhere.
 
 use alloc::vec::Vec;
 
@@ -21,7 +22,7 @@ use super::machine::Machine;
 use super::queue::Queues;
 use super::running::Running;
 
-/// What is wrong with a list of jobs.
+/// An error in a list of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -35,9 +36,9 @@ pub enum ScheduleError {
     },
 }
 
-/// Runs `jobs` on the machine. Of things that happen at the same time those of
-/// the lower file, and the lower core, come first; else the order of the list
-/// is that of the jobs of a file, and means nothing between files.
+/// Computes when `jobs` run on the machine. The order of the list is that of the jobs
+/// of each file; between files it has no effect. Of events at the same time, those of
+/// the lower file, and the lower core, come first.
 ///
 /// # Errors
 /// [`ScheduleError`] where a job waits for one that does not come before it.
@@ -84,7 +85,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Goes on to the next event. False when there is none.
+    /// Goes on to the next event. Returns false if there is none.
     fn step(&mut self) -> bool {
         self.queues.accept(self.now);
         for core in 0..self.cores.len() {

@@ -9,9 +9,9 @@
 //! drain   the output of the last group
 //! ```
 //!
-//! All engines of a core share its path to memory, so that within a phase only
-//! the sum of their bytes counts. That tasks follow each other without overlap
-//! is how the mainline driver runs them; within a chain it is an assumption.
+//! All engines of a core share its path to memory, so within a phase only the sum of
+//! their bytes counts. Tasks follow each other without overlap. The mainline driver
+//! runs them so; within a chain it is an assumption.
 
 use alloc::vec::Vec;
 
@@ -27,7 +27,7 @@ pub(super) struct Phase {
 }
 
 impl TaskWork {
-    /// The longest of the blocks that compute.
+    /// Clocks of the slowest block that computes.
     fn compute_clocks(&self) -> u64 {
         self.mac_clocks
             .max(self.decompress_clocks)
@@ -35,7 +35,6 @@ impl TaskWork {
             .max(self.ppu_clocks)
     }
 
-    /// Fetch, fill, flow, drain.
     pub(super) fn phases(&self, machine: &Machine) -> [Phase; 4] {
         let moved = |bytes| Phase {
             bytes,
@@ -63,7 +62,7 @@ impl TaskWork {
         self.ends(machine)[3]
     }
 
-    /// What that time is made of.
+    /// The parts of [`Self::duration_ps`].
     #[must_use]
     pub fn parts(&self, machine: &Machine) -> Parts {
         let rate = machine.rate(1);
@@ -77,7 +76,7 @@ impl TaskWork {
         }
     }
 
-    /// When each phase ends, the memory being the core's own.
+    /// When each phase ends, on a core that has the memory for itself.
     fn ends(&self, machine: &Machine) -> [u64; 4] {
         let rate = machine.rate(1);
         let mut now = 0u64;
@@ -96,15 +95,15 @@ impl TaskWork {
     }
 }
 
-/// What the modelled time of a task is made of, picoseconds.
+/// The parts of the modelled time of a task, picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// Moving what nothing is computed beside: command words, the first
-    /// operands, the last results.
+    /// Moving data while nothing computes: command words, the first operands, the
+    /// last results.
     pub edges_ps: u64,
     /// Computing.
     pub computing_ps: u64,
-    /// Moving that takes longer than the computing beside it: by so much.
+    /// Time by which moving data takes longer than the computing meanwhile.
     pub memory_ps: u64,
 }
 
@@ -117,7 +116,7 @@ impl Parts {
             .saturating_add(self.memory_ps)
     }
 
-    /// Adds those of another task.
+    /// Adds the parts of another task.
     pub fn add(&mut self, other: &Self) {
         for (mine, more) in [
             (&mut self.edges_ps, other.edges_ps),
@@ -129,7 +128,7 @@ impl Parts {
     }
 }
 
-/// What a [`Span`] is about.
+/// The engine or block of a [`Span`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// PC: fetch of the command words.
@@ -145,7 +144,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All of them, in the order of the data.
+    /// All stages, in the order of the data flow.
     pub const ALL: [Self; 13] = [
         Self::Fetch,
         Self::Dma(DmaEngine::Feature),
@@ -175,7 +174,7 @@ impl core::fmt::Display for Stage {
     }
 }
 
-/// A time in which an engine works, if not all of the time.
+/// A time in which an engine works, all of the time or part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The engine or block.
@@ -190,8 +189,8 @@ pub struct Span {
     pub busy_ps: u64,
 }
 
-/// When each engine that has something to do works on `work`, in the order of the
-/// data. Its phases end at `ends`.
+/// When each engine that has something to do works, in the order of the data flow.
+/// The phases of `work` end at `ends`.
 pub(super) fn between(work: &TaskWork, machine: &Machine, start: u64, ends: [u64; 4]) -> Vec<Span> {
     let [fetched, filled, flowed, drained] = ends;
     let mut spans = Vec::new();
@@ -200,7 +199,8 @@ pub(super) fn between(work: &TaskWork, machine: &Machine, start: u64, ends: [u64
             Stage::Fetch => (work.command_bytes, 0, start, fetched),
             Stage::Dma(engine) => {
                 let bytes = work.bytes.of(engine);
-                // What is all there before the first MAC ends with it.
+                // An operand that is complete before the first MAC ends with the
+                // fill.
                 let loaded = |first| if first == bytes { filled } else { flowed };
                 let (from, to) = match engine {
                     DmaEngine::Feature => (fetched, loaded(work.feature_fill_bytes)),

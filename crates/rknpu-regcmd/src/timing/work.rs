@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a task has to move and to compute: integers, independent of any clock.
+//! The work of a task: what it moves and computes, as integers that do not depend on
+//! a clock.
 //!
 //! Counts follow the formulas by which the engines address memory (see
-//! [`extents`](crate::extents())); a MAC clock is one step of the array: one
-//! pixel, one tap, one group of channels and one group of kernels (E-mac-rate; the
-//! groups are those of the weight layout).
+//! [`extents`](crate::extents())). A MAC clock is one step of the array: one pixel,
+//! one tap, one group of channels and one group of kernels (E-mac-rate; the groups
+//! are those of the weight layout).
 
 use thiserror::Error;
 
@@ -15,14 +16,14 @@ use crate::regfile::RegisterFile;
 use crate::task::{ConvTask, DpuOutput, PoolTask, Reads, Task};
 use crate::word::EnableMask;
 
-/// Why it cannot be told what a task does.
+/// Why the work of a task is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WorkError {
     /// The mask starts blocks that no source describes.
     #[error("the enable mask starts unknown blocks: bits {0:#x}")]
     UnknownBlocks(u32),
-    /// Blocks start that wait for one that does not, or none starts.
+    /// A block waits for one that does not start, or no block starts.
     #[error(
         "the blocks of enable mask {0:#x} cannot end a task; start CNA, CORE and DPU, \
          or DPU and DPU_RDMA with flying_mode 1, or PPU and PPU_RDMA"
@@ -40,28 +41,28 @@ pub struct TaskWork {
     /// Bytes of features that must be in CBUF before the first MAC: the first
     /// FEATURE_GRAINS lines.
     pub feature_fill_bytes: u64,
-    /// Bytes of weights that must be there: the first group of kernels.
+    /// Bytes of weights that must be in CBUF by then: the first group of kernels.
     pub weight_fill_bytes: u64,
     /// Bytes that leave after the last MAC: the output of one group.
     pub drain_bytes: u64,
     /// Clocks of the MAC array.
     pub mac_clocks: u64,
-    /// Multiplications that the task is about, without those that pad groups.
+    /// Multiplications of the task, without those that pad groups.
     pub macs: u64,
-    /// Clocks of the weight decompressor: a byte of each of its 16 lanes
-    /// (assumed; no source tells).
+    /// Clocks of the weight decompressor: a byte of each of its 16 lanes per clock
+    /// (assumed; no source says).
     pub decompress_clocks: u64,
-    /// Clocks of the DPU: an atom of output each (assumed; no source tells,
-    /// and no known program is bound by it).
+    /// Clocks of the DPU: an atom of output per clock (assumed; no source says, and
+    /// it limits no known program).
     pub dpu_clocks: u64,
-    /// Clocks of the PPU: an atom and tap each (assumed, likewise).
+    /// Clocks of the PPU: an atom and tap per clock (assumed, likewise).
     pub ppu_clocks: u64,
 }
 
 impl TaskWork {
     /// The work of the blocks of `enable`, run with `regs`.
     ///
-    /// Total in the registers: nothing overflows.
+    /// Accepts any register values: nothing overflows.
     ///
     /// # Errors
     /// [`WorkError`]: the mask starts no set of blocks that can end.
@@ -82,7 +83,7 @@ impl TaskWork {
         Ok(work)
     }
 
-    /// The same work with the fetch of a program of `words` command words.
+    /// The same work, with the fetch of a program of `words` command words.
     #[must_use]
     pub fn fetching(mut self, words: u64) -> Self {
         self.command_bytes = words.saturating_mul(size_of::<u64>() as u64);
@@ -95,7 +96,7 @@ impl TaskWork {
         self.bytes.total().saturating_add(self.command_bytes)
     }
 
-    /// Adds the work of another task, as if one did both.
+    /// Adds the work of another task, as if one task did both.
     pub fn add(&mut self, other: &Self) {
         self.bytes.add(&other.bytes);
         let mut other = *other;
@@ -119,7 +120,6 @@ impl TaskWork {
         ]
     }
 
-    /// The work of the writer.
     fn writing(output: &DpuOutput) -> Self {
         let atoms = groups(output) * atoms_of_group(output);
         let mut work = Self {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Golden programs: the words of products of matrices, hex and meaning side by
-//! side, under `goldens/`. A difference is a changed program, so it is shown
-//! in full; `BLESS=1` takes what is made now as right.
+//! Golden programs: the words of matmuls, hex and meaning side by side, under
+//! `goldens/`. A difference means that a program changed, so the test prints it in
+//! full. `BLESS=1` accepts the new programs.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,10 @@ use rknpu_regcmd::{MatmulForm, MatmulType, assemble, disassemble};
 
 use crate::product::{CHIP, bind, lengths, task};
 
-/// Set to bless.
 const BLESS: &str = "BLESS";
 
-/// Shapes by type: the least, a common one, one whose lines end within a CBUF
-/// entry where the type allows it, a deep one, a wide one.
+/// Shapes by type: the smallest, a common one, one whose lines end within a CBUF
+/// entry where the type allows it, one of large K, one of large N.
 fn shapes(ty: MatmulType) -> [(u32, u32, u32); 5] {
     match ty {
         MatmulType::Int8ToInt32 => [
@@ -50,7 +49,7 @@ fn name(ty: MatmulType) -> &'static str {
     }
 }
 
-/// The program with A from 16 MiB on, B from 1 GiB, C from 2 GiB.
+/// The program with A at 16 MiB, B at 1 GiB, C at 2 GiB.
 fn golden(ty: MatmulType, (m, k, n): (u32, u32, u32), form: MatmulForm) -> String {
     let task = task(ty, m, k, n);
     let program = task.program_in(form, &CHIP).unwrap();
@@ -63,7 +62,7 @@ fn golden(ty: MatmulType, (m, k, n): (u32, u32, u32), form: MatmulForm) -> Strin
     let last = linked.last_written_atom().unwrap();
     writeln!(text, "# last atom written: {last}").unwrap();
     text += &disassemble(linked.words());
-    // Comments and all, it is assembler text.
+    // The text, with its comments, is assembler text.
     assert_eq!(assemble(&text).unwrap(), linked.words());
     text
 }
@@ -93,7 +92,7 @@ fn programs_are_as_they_were() {
     );
 }
 
-/// Notes every line of `file` that is not as in `text`; or writes the file.
+/// Notes every line of `file` that differs from `text`, or writes the file.
 fn compare(file: &PathBuf, text: &str, differences: &mut String) {
     if std::env::var_os(BLESS).is_some_and(|value| value == "1") {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What holds for every program that was measured to work.
+//! Tests of every program that was measured to work.
 
 use std::fmt::Write;
 
 use rknpu_regcmd::{Before, LintContext, Severity, lint};
 
-/// A lint that cries wolf is not read.
+/// Users ignore a lint with false alarms.
 #[test]
 fn no_known_program_gets_a_warning_or_an_error() {
     let mut false_alarms = String::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What linking refuses.
+//! Tests of what linking refuses.
 
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
@@ -32,7 +32,7 @@ const EVERYWHERE: Binding = Binding {
     len: u32::MAX - 4095,
 };
 
-/// The program of these words, written as they are.
+/// The program of these words, after `edit` and not completed.
 fn rebuild(words: &[Word], edit: impl Fn(&'static RegisterInfo, u32) -> Option<u32>) -> Program {
     let mut written = Vec::new();
     let mut enable = EnableMask::empty();
@@ -115,7 +115,7 @@ fn buffers_are_bound_once_aligned_and_large_enough() {
         beyond_buffer,
         Err(LinkError::OffsetBeyondBuffer { offset: 4096, .. })
     ));
-    // The end of the address space is a place like any other.
+    // A buffer may lie at the end of the address space.
     let last = Binding {
         len: 4096,
         ..beyond
@@ -123,7 +123,7 @@ fn buffers_are_bound_once_aligned_and_large_enough() {
     assert!(at(0).link(&[last, b, c]).is_ok());
 }
 
-/// Every register that decides about addresses must be written.
+/// A program must write every register that determines addresses.
 #[test]
 fn nothing_that_matters_is_left_to_earlier_programs() {
     for offset in [
@@ -147,7 +147,7 @@ fn nothing_that_matters_is_left_to_earlier_programs() {
             "{offset:#x}: {result:?}"
         );
     }
-    // What only changes numbers may stay away.
+    // Registers that only change results need not be written.
     let result = link_edited(|r, v| (r.offset != dpu::OutCvtShift::OFFSET).then_some(v));
     assert_eq!(result, Ok(()));
 }
@@ -158,7 +158,7 @@ fn values_go_to_the_register_group_that_runs() {
     assert_eq!(link_edited(set(dpu::SPointer::OFFSET, 0xf)), Err(group));
     let gone = |r: &'static RegisterInfo, v| (r.offset != dpu::SPointer::OFFSET).then_some(v);
     assert_eq!(link_edited(gone), Err(group));
-    // The kernel wrote that of CNA, with the number of the core.
+    // The kernel writes the S_POINTER of CNA, with the number of the core.
     let kernels = linked(&[write(cna::SPointer::OFFSET, 0xe)], EnableMask::empty());
     assert_eq!(kernels, Err(LinkError::RegisterGroup(Block::Cna)));
     let late = [
@@ -194,7 +194,7 @@ fn registers_of_the_kernel_and_unknown_bits_are_refused() {
     ));
 }
 
-/// That a job ran is read where its completed last task has surely written.
+/// The last atom shows that a job ran, so a task must have certainly written it.
 #[test]
 fn the_last_atom_is_one_that_is_surely_written() {
     let words = program(&task()).link(&bindings()).unwrap().words().to_vec();
@@ -233,8 +233,8 @@ fn single_task(sample: &&Sample) -> bool {
     sample.words.iter().filter(|word| word.is_enable()).count() == 1
 }
 
-/// The known programs that write all that matters can be linked; happyme's and
-/// the look-up programs leave registers to chance.
+/// Known programs that write every register that matters can be linked. Those of
+/// happyme and the look-up programs leave registers unwritten.
 #[test]
 fn complete_known_programs_link() {
     let (mut linked, mut left) = (0, 0);
@@ -258,7 +258,8 @@ fn complete_known_programs_link() {
 proptest! {
     #![proptest_config(test_support::cases(256))]
 
-    /// What passes stays within its buffers, and ends within what it writes.
+    /// A program that links stays within its buffers, and its last atom is within its
+    /// output.
     #[test]
     fn what_is_linked_is_proven(
         sample in any::<prop::sample::Index>(),

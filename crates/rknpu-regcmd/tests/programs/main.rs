@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whole programs: our own, those of the known generators, and random ones.
+//! Tests of whole programs: our own, those of the known generators, and random ones.
 
-// A helper that unwraps is a test that fails.
+// A panic in a helper fails the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod goldens;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of products: the values of the known generators, the rules, the
+//! Tests of matmul programs: the values of the known generators, the rules, the
 //! buffers.
 
 use proptest::prelude::*;
@@ -21,15 +21,14 @@ fn types(ty: MatmulType) -> ProductTypes {
     }
 }
 
-/// Everything that CBUF still holds.
+/// Reuses every operand that CBUF still holds.
 const ALWAYS: ProgramOptions = ProgramOptions {
     form: MatmulForm::A,
     spare_data_bank: false,
     reuse: ReuseRule::Always,
 };
 
-/// What a task may find of the one before it, and that its program fetches the
-/// rest.
+/// A task reuses what it may of the task before it, and its program fetches the rest.
 #[test]
 fn a_task_reuses_what_the_one_before_left() {
     let ty = MatmulType::Int8ToInt32;
@@ -55,9 +54,9 @@ fn a_task_reuses_what_the_one_before_left() {
             moved(task(ty, 192, 256, 64), 64, 0),
             reuse(false, false),
         ),
-        // As many banks, other rows.
+        // The same number of banks, other rows.
         (small, task(ty, 60, 256, 64), reuse(false, true)),
-        // Another depth at the same address.
+        // Another K at the same address.
         (small, task(ty, 64, 224, 64), reuse(false, false)),
         (
             small,
@@ -79,7 +78,7 @@ fn a_task_reuses_what_the_one_before_left() {
         plain.insert((0x0201, 0x1040), cbuf);
         assert_eq!(values(program.words()), plain);
     }
-    // A program that fits nine banks but leaves none to spare.
+    // Weights of 8 and of 9 banks: in nine banks only the first leave one to spare.
     for (n, stays) in [(256, true), (288, false)] {
         let full = task(ty, 96, 1024, n).laid_out(Layouts::default());
         assert_eq!(full.check(&CHIP).unwrap().weight_banks, 9);
@@ -90,7 +89,7 @@ fn a_task_reuses_what_the_one_before_left() {
     }
 }
 
-/// Reuse of different operands, of other sizes or while weights stream ran nowhere.
+/// No known program reused different operands, other sizes, or weights that stream.
 #[test]
 fn only_equal_tasks_with_resident_weights_reuse_by_default_rules() {
     let equal = ProgramOptions {
@@ -115,8 +114,8 @@ fn only_equal_tasks_with_resident_weights_reuse_by_default_rules() {
     assert!(reused(streamed, streamed, &ALWAYS));
 }
 
-/// One bank more for features, unless the weights would have to stream for it or would
-/// not get through.
+/// Features get one bank more, unless the weights would then have to stream or not
+/// get through.
 #[test]
 fn a_spare_data_bank_leaves_the_weights_theirs() {
     let spare = ProgramOptions {
@@ -129,9 +128,9 @@ fn a_spare_data_bank_leaves_the_weights_theirs() {
         // 8 data banks hold all rows; the weights fill 4 banks, or 3.
         (256, 1024, 128, (8, 4)),
         (256, 1024, 96, (9, 3)),
-        // They stream either way.
+        // The weights stream either way.
         (256, 1024, 2048, (9, 3)),
-        // As mtx512 ran it, with the least that streaming needs.
+        // As mtx512 ran it, with the minimum of banks that streaming needs.
         (544, 544, 4096, (10, 2)),
     ] {
         let program = task(ty, m, k, n).laid_out(Layouts::default());
@@ -155,7 +154,7 @@ fn legal_task() -> impl Strategy<Value = MatmulTask> {
 proptest! {
     #![proptest_config(test_support::cases(64))]
 
-    /// Both forms hold the words of the known generators, no more, no less.
+    /// Both forms have exactly the words of the known generators.
     #[test]
     fn programs_are_those_of_the_known_generators(task in legal_task(), with_rdma: bool) {
         let form = if with_rdma { MatmulForm::B } else { MatmulForm::A };
@@ -169,7 +168,7 @@ proptest! {
         prop_assert_eq!(values(linked.words()), values(&known));
     }
 
-    /// A product touches its three buffers, each from end to end.
+    /// A matmul touches its three buffers, each from end to end.
     #[test]
     fn products_touch_their_buffers_and_nothing_else(task in legal_task()) {
         let bindings = bind([0, B, C], lengths(&task));
@@ -186,7 +185,7 @@ proptest! {
         prop_assert_eq!(warnings(linked.words()), [""; 0]);
     }
 
-    /// Any sizes give a program or the name of a rule.
+    /// Any sizes give a program or the error of a rule.
     #[test]
     fn illegal_sizes_are_refused(
         ty in prop::sample::select(&MatmulType::ALL[..]),
@@ -252,7 +251,7 @@ fn each_rule_has_its_error() {
     assert_eq!(unaligned.check(&CHIP), Err(error));
 }
 
-/// The deepest products of four rows, and the line rounding of int8.
+/// The largest K with four rows, and the line rounding of int8.
 #[test]
 fn cbuf_is_divided_by_the_exact_rule() {
     use MatmulType::{Fp16ToFp32, Int8ToInt32};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tasks, buffers and words as the tests ask for them.
+//! Helpers of the tests: tasks, buffers and words.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,9 @@ use rknpu_regcmd::{
 };
 
 pub(crate) const CHIP: ChipProfile = ChipProfile::RK3588;
-/// The buffers of A, B and C.
 pub(crate) const IDS: [BufferId; 3] = [BufferId(10), BufferId(11), BufferId(12)];
 
-/// A product whose operands begin with their buffers.
+/// A matmul whose operands begin at the start of their buffers.
 pub(crate) fn task(ty: MatmulType, m: u32, k: u32, n: u32) -> MatmulTask {
     let [a, b, c] = IDS.map(|id| id.at(0));
     MatmulTask {
@@ -25,7 +24,6 @@ pub(crate) fn task(ty: MatmulType, m: u32, k: u32, n: u32) -> MatmulTask {
     }
 }
 
-/// Buffers of these lengths at `places`.
 pub(crate) fn bind(places: [u32; 3], lengths: [u64; 3]) -> [Binding; 3] {
     [0, 1, 2].map(|i| Binding {
         id: IDS[i],
@@ -34,18 +32,18 @@ pub(crate) fn bind(places: [u32; 3], lengths: [u64; 3]) -> [Binding; 3] {
     })
 }
 
-/// The lengths of the buffers that fit a product exactly.
+/// The lengths of buffers that fit a matmul exactly.
 pub(crate) fn lengths(task: &MatmulTask) -> [u64; 3] {
     [task.a_bytes(), task.b_bytes(), task.c_bytes()]
 }
 
-/// Values by target and offset, whatever the order.
+/// Values by target and offset, in any order of the words.
 pub(crate) fn values(words: &[Word]) -> BTreeMap<(u16, u16), u32> {
     let places = words.iter().map(|w| ((w.target(), w.offset()), w.value()));
     places.collect()
 }
 
-/// What is worse than a note, as text.
+/// The findings above a note, as text.
 pub(crate) fn warnings(words: &[Word]) -> Vec<String> {
     let findings = lint(words, &LintContext::default()).into_iter();
     let worse = findings.filter(|finding| finding.severity > Severity::Note);

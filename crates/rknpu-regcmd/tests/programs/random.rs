@@ -8,7 +8,7 @@ use rknpu_regcmd::{
     Before, EnableMask, Iova, LintContext, Word, decode, disassemble, extents, lint, regs, tasks,
 };
 
-/// Words of known targets and registers more often than chance has them.
+/// Words that write known registers more often than random bits do.
 pub(crate) fn any_word() -> impl Strategy<Value = Word> {
     let registers: Vec<_> = regs::all().collect();
     let enable = prop_oneof![
@@ -24,7 +24,6 @@ pub(crate) fn any_word() -> impl Strategy<Value = Word> {
     ]
 }
 
-/// The known programs, made once.
 pub(crate) static KNOWN: LazyLock<Vec<families::Sample>> = LazyLock::new(families::all);
 
 fn try_all(words: &[Word]) {
@@ -62,7 +61,8 @@ proptest! {
         try_all(&words);
     }
 
-    /// Programs that work, with some words changed: closer to the edges.
+    /// Programs that work, with some words changed, which reach more of the code than
+    /// random ones.
     #[test]
     fn mutated_programs_do_no_harm(
         sample in any::<prop::sample::Index>(),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Extents against the address formulas, atom by atom.
+//! Tests extents against the address formulas, atom by atom.
 //!
-//! The formulas are written down here a second time, an independent witness of
-//! those of the crate and of its table of precisions, as plain loops over every
-//! atom; whatever they reach must lie in the extents. Where the extents do not
-//! have to cover a second reading of the registers they are also no larger.
+//! The formulas are written here a second time, independent of the crate and of its
+//! table of precisions, as plain loops over the atoms. The extents must contain
+//! whatever the loops reach, and be no larger, unless they cover a second
+//! interpretation of the registers.
 
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
@@ -12,7 +12,7 @@ use rknpu_regcmd::{DmaEngine, EnableMask, Extent, RegisterFile, TaskRegisters, e
 
 use families::matmul;
 
-/// Bits of a channel by precision code, as CNA and DPU_RDMA have them.
+/// Bits of a channel, by the precision code of CNA and DPU_RDMA.
 fn bits(code: u32) -> i64 {
     [8, 16, 16, 16, 32, 32, 4, 32][code as usize]
 }
@@ -94,7 +94,7 @@ fn output(task: &TaskRegisters) -> Reached {
     reached
 }
 
-/// MRDMA and ERDMA, as far as they run.
+/// MRDMA and ERDMA, if they run.
 fn operands(regs: &RegisterFile) -> Vec<(DmaEngine, Reached)> {
     let mode = regs.get::<dpu_rdma::FeatureModeCfg>();
     let ew = regs.get::<dpu_rdma::ErdmaCfg>();
@@ -174,7 +174,6 @@ fn pooling(regs: &RegisterFile) -> [(DmaEngine, Reached); 2] {
     [(DmaEngine::PpuRead, read), (DmaEngine::PpuWrite, written)]
 }
 
-/// What the formulas reach, by engine.
 fn reached(task: &TaskRegisters) -> Vec<(DmaEngine, Reached)> {
     let regs = &task.regs;
     let mut all = Vec::new();
@@ -203,7 +202,7 @@ fn extent_of(extents: &[Extent], engine: DmaEngine) -> (i64, i64) {
     (extent.start as i64, extent.end as i64)
 }
 
-/// The known programs have one reading only.
+/// The known programs have only one interpretation.
 #[test]
 fn extents_of_known_programs_are_what_the_formulas_reach() {
     for sample in families::all() {
@@ -257,7 +256,7 @@ fn what_does_not_run_touches_nothing() {
 proptest! {
     #![proptest_config(test_support::cases(128))]
 
-    /// Whatever the values, the extents cover what the formulas reach.
+    /// The extents cover what the formulas reach, for any values.
     #[test]
     fn extents_cover_random_geometry(
         flying: bool,
@@ -314,7 +313,7 @@ proptest! {
         set(0x506c, rdma.3 << 4);
         let extents = extents(&task.regs, task.enable).unwrap();
         for (engine, reached) in reached(&task) {
-            // One surface of a shared operand is MRDMA's alone.
+            // If a shared operand has one surface, only MRDMA reads it.
             let Some(_) = reached.0 else { continue };
             let (start, end) = extent_of(&extents, engine);
             let (first, past) = reached.range();

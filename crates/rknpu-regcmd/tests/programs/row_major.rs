@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products whose A or C is row-major: the known values, and the rules.
+//! Tests of matmuls whose A or C is row-major: the known values, and the rules.
 
 use proptest::prelude::*;
 use rknpu_regcmd::{
@@ -23,8 +23,8 @@ fn row_major(task: MatmulTask, a: u32, c: u32) -> LaidOutTask {
     })
 }
 
-/// The values of happyme531's generator, into rows that may be wider; but for QD_EN
-/// and OD_BYPASS, by which it makes sums that nothing uses.
+/// The values of happyme531's generator, with rows that may be wider, except QD_EN
+/// and OD_BYPASS, with which it makes sums that nothing uses.
 #[test]
 fn row_major_products_have_the_values_of_the_known_generator() {
     let layout = RowLayout::RowMajor;
@@ -54,7 +54,7 @@ fn row_major_products_have_the_values_of_the_known_generator() {
     }
 }
 
-/// The tiles that were measured, and one row group more.
+/// The tiles that were measured are legal, and four rows more are not.
 #[test]
 fn rows_end_where_measurements_do() {
     let ty = MatmulType::Int8ToInt32;
@@ -80,7 +80,7 @@ fn rows_end_where_measurements_do() {
         }
         let (m, max) = (legal + 4, rows);
         let expected = MatmulError::RowMajorRows { m, k, max };
-        // From 4096 on the weights leave no bank for more rows, either.
+        // From K = 4096 on, the weights leave no bank for more rows either.
         let refused = check(m).unwrap_err();
         let of_banks = matches!(refused, MatmulError::WeightBanks { .. });
         assert!(refused == expected || of_banks && k >= 4096, "{refused}");
@@ -143,7 +143,7 @@ fn rows_fetched_in_another_layout_are_not_reused() {
 proptest! {
     #![proptest_config(test_support::cases(64))]
 
-    /// What is legal has no finding but notes.
+    /// A legal matmul has no finding above a note.
     #[test]
     fn legal_row_major_products_pass_the_lint(
         ty in prop::sample::select(vec![

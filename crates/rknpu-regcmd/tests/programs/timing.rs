@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the timing model says programs move and compute.
+//! Tests of the bytes and clocks of the timing model.
 
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{self, cna};
@@ -8,8 +8,8 @@ use rknpu_regcmd::{DmaEngine, EnableMask, MatmulType, RegisterFile, extents, tas
 
 use crate::product::{CHIP, task};
 
-/// Bytes that a task moves and the range it moves them in come from the same
-/// registers by different formulas.
+/// The bytes that a task moves and the range of its memory come from the same
+/// registers, by different formulas.
 #[test]
 fn known_programs_move_what_their_ranges_hold() {
     for sample in families::all() {
@@ -21,8 +21,8 @@ fn known_programs_move_what_their_ranges_hold() {
                 let moved = work.bytes.of(engine);
                 let range = extents.iter().find(|extent| extent.engine == engine);
                 let range = range.map_or(0, |extent| extent.end - extent.start);
-                // Packed pixels are counted by the byte; the range is that of
-                // the larger of two readings of their stride.
+                // Packed pixels are counted by the byte; their range is the larger of
+                // two interpretations of their stride.
                 assert!(moved <= range, "{}: {engine} {moved} {range}", sample.name);
                 assert_eq!(moved > 0, range > 0, "{}: {engine}", sample.name);
             }
@@ -51,7 +51,7 @@ fn a_product_moves_its_matrices_and_pads_its_groups() {
         assert_eq!(work.weight_fill_bytes, task.b_bytes() * group / 128);
         assert_eq!(work.drain_bytes, task.c_bytes() * group / 128);
         assert_eq!(work.macs, 64 * 256 * 128);
-        // RK3588 TRM: products of a clock.
+        // RK3588 TRM: multiplications of a clock.
         let rate = match ty {
             MatmulType::Int4ToInt16 => 2048,
             MatmulType::Int8ToInt32 => 1024,
@@ -70,7 +70,7 @@ fn a_product_moves_its_matrices_and_pads_its_groups() {
         for work in [work, reusing] {
             assert_eq!(work.parts(&machine).total_ps(), work.duration_ps(&machine));
         }
-        // Nothing of a matrix product pools.
+        // A matmul does not pool.
         let stages = work.spans(&machine);
         assert!(stages.iter().all(|span| span.stage != Stage::Ppu));
     }
@@ -90,8 +90,8 @@ fn blocks_that_cannot_end_are_refused() {
 proptest! {
     #![proptest_config(test_support::cases(512))]
 
-    /// Whatever the registers hold: no panic, no overflow, and spans that lie
-    /// within the task.
+    /// With any registers there is no panic and no overflow, and spans lie within the
+    /// task.
     #[test]
     fn any_registers_have_a_time(
         values in prop::collection::vec(any::<u32>(), regs::all().count()),

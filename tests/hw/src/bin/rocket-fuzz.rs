@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random calls on the rocket driver, of a board's, a guest's or the model's.
+//! Random calls on the rocket driver of a board, a virtual machine or the model.
 //!
-//! It makes calls in rounds of 200, by two threads with two files each and one that they
-//! share: objects of all sizes, handles of others or of nobody, mappings, waits, jobs with
-//! wrong addresses, counts and strides, programs with a few changed words or of random
-//! ones, dma-bufs, sync_files, forks, a file that closes with a job in flight. At most
-//! three tasks of a thread in a round may hang, since each costs 500 ms.
+//! It makes calls in rounds of 200, from two threads with two files each and one that
+//! they share: objects of all sizes, handles of other files or of none, mappings,
+//! waits, jobs with wrong addresses, counts and strides, programs with a few changed
+//! words or of random words, dma-bufs, sync_files, forks, a file that closes with a
+//! job in flight. At most three tasks of a thread in a round may hang, since each
+//! costs 500 ms.
 //!
-//! What must hold: a call fails only with an error that docs/driver.md has for it; the
-//! memory of a file that nobody names stays; a new object is zeros; a child ends well; a
-//! product completes afterwards; the kernel complains of nothing but what
+//! What must hold: a call fails only with an error that docs/driver.md lists for it;
+//! the memory of a file that no call names is unchanged; a new object is zeros; a
+//! child ends well; a matmul completes afterwards; the kernel complains only of what
 //! `expected/console.txt` lists.
 
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kills clients in the middle of their work and counts what the kernel says.
+//! Kills clients in the middle of their work until the kernel complains.
 //!
 //! For a kernel with KASAN in a virtual machine; it ends with the
 //! kernel's first complaint (tests/hw/bugs/use-after-close.md).

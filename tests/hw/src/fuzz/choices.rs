@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What decides which calls are made.
+//! The choices that decide which calls are made.
 
 use std::ops::Range;
 
-/// Words of a product's program that name a place in memory or a size are among the
-/// first ones; the last four start it.
+/// The last words of a matmul's program, which start it. The words before them have
+/// the places in memory and the sizes.
 const TRAILER: usize = 4;
 
-/// Numbers: those that a seed gives, or those that a fuzzer's bytes are.
+/// A source of numbers: a generator with a seed, or a fuzzer's bytes.
 pub trait CallChoices {
     /// Any number.
     fn any(&mut self) -> u64;
 
-    /// A number of a range; of an empty one its start.
+    /// A number in `range`; its start if it is empty.
     fn within(&mut self, range: Range<u64>) -> u64;
 
     /// True once in `times`.
@@ -35,7 +35,7 @@ pub trait CallChoices {
         }
     }
 
-    /// A program to run in the place of `right`: one with a few words changed, or of
+    /// A program to run instead of `right`: `right` with a few words changed, or
     /// random words.
     fn program(&mut self, right: &[u64]) -> Vec<u64> {
         let mut words = right.to_vec();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs, of which most have something wrong.
+//! Random jobs, most of them with an error.
 
 use rocket_uapi::PAGE_BYTES;
 
@@ -7,11 +7,11 @@ use super::choices::CallChoices;
 use crate::program::ProductProgram;
 use crate::submit::{JobArgs, SubmitArgs, Task};
 
-/// Invalid addresses: none, a page that nobody maps, one of the kernel's, one that is
-/// no address at all.
+/// Invalid addresses: NULL, one that is not mapped, one of the kernel, and one that
+/// is not canonical.
 const ADDRESSES: [u64; 4] = [0, 16, 0xffff_8000_0000_0000, 0x00ff_ff00_0000_0001];
 
-/// Counts whose arrays are larger than 2 GiB, of which kernels warn.
+/// A count whose array is larger than 2 GiB, of which kernels warn.
 const ABSURD: u32 = u32::MAX;
 
 /// The objects that random jobs are made of.
@@ -19,7 +19,7 @@ pub(super) struct Jobs<'a, C> {
     pub(super) rng: &'a mut C,
     pub(super) program: &'a ProductProgram,
     pub(super) handles: &'a [u32],
-    /// How many tasks may hang yet; each costs 500 ms.
+    /// Number of tasks that may still hang; each costs 500 ms.
     pub(super) hangs: &'a mut u32,
     pub(super) known_bugs: bool,
 }
@@ -106,7 +106,7 @@ impl<C: CallChoices> Jobs<'_, C> {
     }
 }
 
-/// Mostly one of those; else a number that may be another's, or nobody's.
+/// Mostly one of `of`, else a number that may be another object's handle, or none.
 pub(super) fn handle(rng: &mut impl CallChoices, of: &[u32]) -> u32 {
     match rng.within(0..16) {
         0 => rng.within(0..24) as u32,

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random calls on the driver, by several files and threads, and what must hold
-//! whatever they are: the errors are documented ones, the memory of other files
-//! stays, and afterwards the NPU computes.
+//! Random calls on the driver, from several files and threads. Errors must be
+//! documented ones, the memory of other files must stay, and the NPU must compute
+//! afterwards.
 //!
-//! The calls come in rounds. Each begins with new files and a seed of its own,
-//! which is all that it takes to have the same calls again; what they meet is also
-//! up to the threads' timing.
+//! The calls come in rounds. Each begins with new files and a new seed. The seed
+//! alone repeats the calls; their results also depend on the timing of the threads.
 //!
-//! `tests/fuzz` makes the same calls as a fuzzer's bytes say.
+//! `tests/fuzz` makes such calls from a fuzzer's bytes.
 
 mod choices;
 mod jobs;
@@ -30,24 +29,24 @@ pub use world::{Limits, World};
 /// Length and seed of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Of the first round; the next has the next number.
+    /// Seed of the first round; each next round adds 1.
     pub seed: u64,
-    /// Calls in all, at least.
+    /// Minimum number of calls.
     pub steps: u64,
-    /// Whether to do what triggers the bugs of docs/driver.md too.
+    /// Whether to make calls that trigger the bugs of docs/driver.md, too.
     pub known_bugs: bool,
 }
 
 /// Threads of a round, and calls of each.
 const THREADS: u64 = 2;
 const STEPS: u64 = 100;
-/// Tasks of a thread in a round that may hang.
+/// Number of tasks of a thread in a round that may hang.
 const HANGS: u32 = 3;
 
-/// Makes random calls on `device`; how many.
+/// Makes random calls on `device`, and returns their number.
 ///
 /// # Errors
-/// What does not hold, with the seed of its round.
+/// The check that failed, with the seed of its round.
 pub fn run(device: &Device, options: Options) -> Result<u64, NotPassed> {
     let mut steps = 0;
     let mut seed = options.seed;
@@ -66,7 +65,7 @@ pub fn run(device: &Device, options: Options) -> Result<u64, NotPassed> {
 
 fn round(device: &Device, seed: u64, known_bugs: bool) -> RowOutcome {
     let canary = Canary::new(device)?;
-    // Each thread has files of its own, and one that it shares with the others.
+    // Each thread has two files, and one that it shares with the others.
     let shared = device.reopen()?;
     let worlds = (0..THREADS).map(|thread| {
         let files = [shared.clone(), device.reopen()?, device.reopen()?];
@@ -98,7 +97,7 @@ fn round(device: &Device, seed: u64, known_bugs: bool) -> RowOutcome {
     };
     canary.check()?;
     if !known_bugs {
-        // What keeps today's kernels alive: nothing that is freed after its file.
+        // Keeps today's kernels alive: nothing is freed after its file.
         settle();
         settle();
     }
@@ -121,7 +120,7 @@ fn steps(world: &mut World<fastrand::Rng>) -> RowOutcome {
     Ok(())
 }
 
-/// Memory of a file that nobody names.
+/// Memory of a file that no random call names.
 #[derive(Debug)]
 pub struct Canary {
     file: File,
@@ -129,7 +128,7 @@ pub struct Canary {
     map: Map,
 }
 
-/// Four pages: at the addresses that the first objects of all files have.
+/// Bytes of it: four pages, at the addresses of the first objects of all files.
 const CANARY: usize = 4 * PAGE_BYTES;
 
 fn canary(at: usize) -> u8 {
@@ -137,10 +136,10 @@ fn canary(at: usize) -> u8 {
 }
 
 impl Canary {
-    /// A file of its own, with memory in it.
+    /// A separate file, with memory in it.
     ///
     /// # Errors
-    /// What there is no memory for.
+    /// If the file or its memory cannot be made.
     pub fn new(device: &Device) -> Result<Self, NotPassed> {
         let file = File::new(&device.reopen()?);
         let bo = file.create(CANARY as u32).must("CREATE_BO")?;
@@ -152,11 +151,11 @@ impl Canary {
     /// Fails unless the memory is as it was, and new memory is zeros.
     ///
     /// # Errors
-    /// What does not hold.
+    /// The check that failed.
     pub fn check(self) -> RowOutcome {
         let same = (0..CANARY).all(|at| self.map.get(at) == canary(at));
         ensure("the memory of another file stays", same)?;
-        // Pages that others had come here too.
+        // This object may get pages of other files.
         let fresh = self.file.create(CANARY as u32).must("CREATE_BO")?;
         let map = self.file.map_shared(fresh.offset, CANARY).must("mmap")?;
         ensure("a new object is zeros", map.is_zero())?;
@@ -166,11 +165,11 @@ impl Canary {
     }
 }
 
-/// Fails unless a product is right on a file, which is closed at once: not for
-/// today's kernels, which may come to harm by that.
+/// Fails unless a matmul is right on a file, which is closed at once. Not for today's
+/// kernels, which may be damaged by that.
 ///
 /// # Errors
-/// What does not hold.
+/// The check that failed.
 pub fn multiplies(device: &Device) -> RowOutcome {
     let file = File::new(&device.reopen()?);
     let product = ProductProgram::new(&file, 3)?;

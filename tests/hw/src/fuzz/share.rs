@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls on what files share: dma-bufs and sync_files.
+//! Calls on objects that files share: dma-bufs and sync_files.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -24,7 +24,7 @@ impl<C: CallChoices> World<C> {
         Ok(())
     }
 
-    /// A dma-buf or, for the wrong kind of file, a fence.
+    /// A dma-buf, or a fence as the wrong kind of file, and whether it is wrong.
     fn any_fd(&mut self) -> Option<(BorrowedFd<'_>, bool)> {
         let wrong = self.rng.once_in(12);
         let of = if wrong { &self.fences } else { &self.dma_bufs };
@@ -45,7 +45,7 @@ impl<C: CallChoices> World<C> {
         };
         let got = file.import(fd);
         if let Some(handle) = only("import", got, &[Errno::INVAL])? {
-            // Without an address or an offset, which an import does not tell.
+            // An import returns no address and no offset.
             let bo = sys::CreateBo {
                 handle,
                 ..sys::CreateBo::default()
@@ -55,7 +55,7 @@ impl<C: CallChoices> World<C> {
         Ok(())
     }
 
-    /// Fences: out of objects, into them, merged, asked.
+    /// Exports, imports, merges or queries a fence.
     pub(super) fn fences(&mut self) -> RowOutcome {
         let at = self.slot();
         let file = self.slots[at].file.clone();

@@ -19,10 +19,10 @@ use crate::raw::{File, Map};
 use crate::request::{NotDrm, SyncobjCreate, UnknownDriverIoctl};
 use crate::submit::SubmitArgs;
 
-/// Most that a thread keeps of each kind.
+/// How many things of each kind a thread keeps.
 const KEPT: usize = 24;
 
-/// Handles that are closed in the end are below: what several threads can have.
+/// Handles that are closed in the end are lower: several threads have no more.
 const HANDLES: u32 = 512;
 
 /// A file, a program in it, and the objects that the thread made there.
@@ -33,12 +33,12 @@ pub(super) struct Slot {
     pub(super) bos: Vec<sys::CreateBo>,
 }
 
-/// What calls a [`World`] may make.
+/// Limits of the calls of a [`World`].
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Tasks that may hang: on a kernel each costs 500 ms.
+    /// Number of tasks that may hang: on a kernel each costs 500 ms.
     pub hangs: u32,
-    /// Whether to do what triggers the bugs of docs/driver.md too.
+    /// Whether to make calls that trigger the bugs of docs/driver.md, too.
     pub known_bugs: bool,
     /// Whether to fork this process.
     pub forks: bool,
@@ -53,12 +53,12 @@ pub struct World<C> {
     maps: Vec<Map>,
     pub(super) dma_bufs: Vec<OwnedFd>,
     pub(super) fences: Vec<OwnedFd>,
-    /// What jobs of files that are closed may still have.
+    /// dma-bufs that jobs of closed files may still use.
     visited: Vec<OwnedFd>,
     limits: Limits,
 }
 
-/// The value, `None` for an error that the driver has a reason for.
+/// The value; `None` for an expected error.
 pub(super) fn only<T>(
     what: &str,
     got: Result<T, Errno>,
@@ -71,7 +71,7 @@ pub(super) fn only<T>(
     }
 }
 
-/// Adds one; who has many already forgets one of them.
+/// Adds `one`. If there are many already, drops one of them first.
 pub(super) fn keep<T>(rng: &mut impl CallChoices, all: &mut Vec<T>, one: T) {
     if all.len() >= KEPT {
         let at = rng.within(0..all.len() as u64) as usize;
@@ -95,11 +95,11 @@ impl Slot {
 }
 
 impl<C: CallChoices> World<C> {
-    /// Nothing but these files, of which the first may be other threads' too, and a
-    /// program in each.
+    /// A world with these files, each with a program. Other threads may share the
+    /// first.
     ///
     /// # Errors
-    /// What a program cannot be placed for.
+    /// If a program cannot be placed.
     pub fn new(files: &[Device], rng: C, limits: Limits) -> Result<Self, NotPassed> {
         let slots = files.iter().map(|file| Slot::new(File::new(file)));
         let slots: Vec<_> = slots.collect::<Result<_, _>>()?;
@@ -116,15 +116,15 @@ impl<C: CallChoices> World<C> {
         })
     }
 
-    /// What decides.
+    /// The source of the choices.
     pub fn choices(&mut self) -> &mut C {
         &mut self.rng
     }
 
-    /// One call.
+    /// Makes one call.
     ///
     /// # Errors
-    /// What does not hold.
+    /// The check that failed.
     pub fn step(&mut self) -> RowOutcome {
         match self.rng.within(0..40) {
             0..6 => self.create(),
@@ -148,7 +148,7 @@ impl<C: CallChoices> World<C> {
         self.rng.within(0..self.slots.len() as u64) as usize
     }
 
-    /// A file and a handle that may be one of its.
+    /// A file, and a handle that may belong to it.
     pub(super) fn named(&mut self) -> (File, u32) {
         let at = self.slot();
         let slot = &self.slots[at];
@@ -221,7 +221,7 @@ impl<C: CallChoices> World<C> {
             _ => self.rng.pick(&past).unwrap_or(0),
         };
         let reserved = self.rng.mostly(0, &[1, u32::MAX]);
-        // A fuzzer's own timer is a signal.
+        // A fuzzer's own timer interrupts the call with a signal.
         let prep = || file.prep_reserved(handle, reserved, deadline);
         let got = iter::repeat_with(prep).find(|got| *got != Err(Errno::INTR));
         let got = got.unwrap_or(Err(Errno::INTR));
@@ -255,7 +255,6 @@ impl<C: CallChoices> World<C> {
         Ok(())
     }
 
-    /// Gives up a mapping, a dma-buf or a fence.
     fn drop_one(&mut self) -> RowOutcome {
         match self.rng.within(0..3) {
             0 => drop(self.maps.pop()),
@@ -282,12 +281,12 @@ impl<C: CallChoices> World<C> {
         ensure(&format!("a child ends well: {ended:?}"), well)
     }
 
-    /// A file that closes with a job in flight, whose only object is another
-    /// file's, which stays.
+    /// Closes a file with a job in flight, whose only object is another file's, which
+    /// stays.
     fn visitor(&mut self) -> RowOutcome {
         let file = File::new(&self.device.reopen()?);
         if self.limits.known_bugs && self.rng.once_in(2) {
-            // Objects of its own are freed after it.
+            // Its own objects are freed after the file.
             let slot = Slot::new(file)?;
             let job = slot.program.job(slot.program.bo.handle);
             return SubmitArgs::of(vec![job]).submit(&slot.file).must("SUBMIT");
@@ -299,12 +298,12 @@ impl<C: CallChoices> World<C> {
         self.limits.hangs -= 1;
         let import = file.import(dma_buf.as_fd()).must("import")?;
         self.visited.push(dma_buf.try_clone().must("dup")?);
-        // At an address that it has not mapped.
+        // The program is at an address that this file has not mapped.
         let job = self.slots[0].program.job(import);
         SubmitArgs::of(vec![job]).submit(&file).must("SUBMIT")
     }
 
-    /// What is no call of rocket's, or one of another size.
+    /// Makes a call that rocket does not have, or one of another size.
     fn entry(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         match self.rng.within(0..6) {
@@ -328,10 +327,10 @@ impl<C: CallChoices> World<C> {
         Ok(())
     }
 
-    /// Waits for all jobs and gives back all but the files.
+    /// Waits for all jobs, and releases all but the files.
     pub(super) fn settle(&mut self) -> RowOutcome {
         for slot in &self.slots {
-            // What it has submitted comes before this.
+            // Earlier jobs of the file end before this one.
             let last = ProductProgram::new(&slot.file, 0)?;
             let handle = last.bo.handle;
             SubmitArgs::of(vec![last.job(handle)])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a kernel without its known bugs does. See `tests/hw/bugs`.
+//! Rows that pass on a kernel without its known bugs. See `tests/hw/bugs`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::raw::File;
 use crate::scenario::Scenario;
 use crate::submit::{SubmitArgs, TASKS};
 
-/// How often to race with the scheduler, which wins most of the time.
+/// Number of races with the scheduler, which wins most of the time.
 const RACES: usize = 20;
 
 /// How long an idle core may stay powered; the driver waits 50 ms.
@@ -29,13 +29,13 @@ const REST: Duration = Duration::from_secs(3);
 /// Where the kernel lists the cores, by their device tree nodes.
 const CORES: &str = "/sys/bus/platform/drivers/rocket";
 
-/// What a core's clocks are called (Linux, rockchip,rk3588-rknn-core.yaml).
+/// Names of a core's clocks (Linux, rockchip,rk3588-rknn-core.yaml).
 const CLOCKS: [&str; 4] = ["aclk", "hclk", "npu", "pclk"];
 
-/// More words than those of a job's pages: 32 KiB.
+/// More words than fit a job's pages: 32 KiB.
 const BEYOND: u32 = 4096;
 
-/// Neither does the model do what the bugs do, nor does it keep a log.
+/// Skips the row on the model, which has neither the bugs nor a log.
 fn on_a_kernel(context: &RowContext) -> RowOutcome {
     if context.info.is_model {
         return Err(NotPassed::Skip("the model is no kernel".to_owned()));
@@ -43,7 +43,8 @@ fn on_a_kernel(context: &RowContext) -> RowOutcome {
     Ok(())
 }
 
-/// The scenario ends well, `times` times, and the kernel has no complaint.
+/// Fails unless the scenario ends well, `times` times, and the kernel does not
+/// complain.
 fn harmless(context: &RowContext, scenario: Scenario, times: usize) -> RowOutcome {
     on_a_kernel(context)?;
     let log = Kmsg::from_now()?;
@@ -102,7 +103,6 @@ pub(super) fn huge(context: &RowContext) -> RowOutcome {
         .must("CREATE_BO after one of 2 GiB")
 }
 
-/// The cores' directories in sysfs.
 fn cores() -> Result<Vec<PathBuf>, NotPassed> {
     let entries = fs::read_dir(CORES);
     let entries = entries.map_err(|error| NotPassed::Skip(format!("{CORES}: {error}")))?;
@@ -121,7 +121,7 @@ pub(super) fn clocks(context: &RowContext) -> RowOutcome {
     let summary = summary.map_err(|error| NotPassed::Skip(format!("{SUMMARY}: {error}")))?;
     for core in cores()? {
         let core = core.file_name().unwrap_or_default().to_string_lossy();
-        // The last columns are who has the clock, and under which name.
+        // The last columns are the owner of the clock, and its name there.
         let names: BTreeSet<_> = summary
             .lines()
             .filter_map(|line| line.trim_end().rsplit_once(char::is_whitespace))
@@ -167,9 +167,9 @@ pub(super) fn group(context: &RowContext) -> RowOutcome {
     })
 }
 
-/// Pages of tables that the kernel has for IOMMUs.
+/// Number of pages that the kernel has for IOMMU tables.
 fn iommu_pages() -> Result<u64, NotPassed> {
-    // Has each processor's share added up; only root may.
+    // Makes the kernel add up each processor's share; only root may.
     let _ = fs::read("/proc/sys/vm/stat_refresh");
     let all = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let pages = all.lines().find_map(|line| {
@@ -190,7 +190,7 @@ pub(super) fn domain(context: &RowContext) -> RowOutcome {
         }
     }
     let more = iommu_pages()?.saturating_sub(before);
-    // Other devices may take one meanwhile.
+    // Other devices may take a page meanwhile.
     ensure(
         &format!("two files left nothing, but there are {more} more pages of IOMMU tables"),
         more < 2,

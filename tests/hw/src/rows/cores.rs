@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which core runs a job, which its fence tells by the name of its timeline.
+//! Which core runs a job. The name of its fence's timeline shows it.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,13 @@ use crate::hold;
 use crate::program::RESULT;
 use crate::raw::File;
 
-/// Cores of an RK3588.
 const CORES: usize = 3;
 
-/// How often to look for jobs that run at once: a machine that stops for half a
-/// second at the wrong moment has let them hang to their end.
+/// Number of attempts to see jobs that run at the same time. If the machine stops for
+/// half a second at the wrong moment, the jobs that hang end unseen.
 const TRIES: usize = 5;
 
-/// The core that has the job of this fence, which is not over.
+/// The core that has the job of this fence. The job must not be over.
 fn core(fence: &SyncFile) -> Result<String, NotPassed> {
     let fences = fence.info()?.fences;
     expect("fences of a job", fences.len(), 1)?;
@@ -28,7 +27,8 @@ fn core(fence: &SyncFile) -> Result<String, NotPassed> {
     Ok(fences[0].timeline.clone())
 }
 
-/// Jobs that are just long may be over before one has asked for their core.
+/// Skips the row if jobs cannot be held: a long job may be over before the row reads
+/// its core.
 fn can_hold(context: &RowContext) -> RowOutcome {
     if hold::is_possible(&context.device) {
         return Ok(());
@@ -100,8 +100,8 @@ fn benches<const COUNT: usize>(context: &RowContext) -> Result<[RowBench; COUNT]
         .map_err(|_| NotPassed::Fail("fewer files than asked for".to_owned()))
 }
 
-/// Has jobs hang on some files and another one's compute. Returns which of the jobs
-/// that hang were not over when that was.
+/// Runs jobs that hang on some files, and one that computes on another. Returns which
+/// of the former outlasted it.
 fn hang_and_compute<const HANGING: usize>(
     hanging: &mut [RowBench; HANGING],
     computing: &mut RowBench,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffer objects: making and closing.
+//! Creating and closing buffer objects.
 
 use std::fs;
 
@@ -9,7 +9,6 @@ use crate::RowContext;
 use crate::check::{self, Must, NotPassed, RowOutcome, ensure, expect};
 use crate::raw::File;
 
-/// 1 GiB in bytes.
 const GIB: u32 = 1 << 30;
 
 /// Memory that a board must have to spare before a row takes 1 GiB of it, in
@@ -56,8 +55,8 @@ pub(super) fn one_gib(context: &RowContext) -> RowOutcome {
     Ok(())
 }
 
-/// After it, every CREATE_BO of this file fails, unless the kernel is without the
-/// bug `huge-bo`; then there may be so much memory.
+/// Afterwards every CREATE_BO of this file fails, if the kernel has the bug
+/// `huge-bo`. Without the bug there may be enough memory.
 pub(super) fn too_large(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device);
     for size in [2 * GIB, u32::MAX] {
@@ -96,7 +95,7 @@ pub(super) fn addresses(context: &RowContext) -> RowOutcome {
         let bo = file.create(size).must(&what)?;
         expect(&what, (bo.handle, bo.dma_address), (handle, next))?;
         ensure("mmap offsets begin at 4 GiB", bo.offset >= 1 << 32)?;
-        // The node has the size, the next one whole pages.
+        // The address range has the size, the next one begins at a page.
         next += u64::from(size).next_multiple_of(PAGE_BYTES as u64);
         handle += 1;
         bos.push(bo);
@@ -104,7 +103,7 @@ pub(super) fn addresses(context: &RowContext) -> RowOutcome {
     for handle in [5, 2] {
         file.close(handle).must("GEM_CLOSE")?;
     }
-    // The smallest hole that is large enough, the lowest handle.
+    // An object gets the smallest hole that is large enough, and the lowest handle.
     for (size, place, handle) in [(8192, 4, 2), (100, 1, 5)] {
         let bo = file.create(size).must("CREATE_BO")?;
         let wanted = (handle, bos[place].dma_address);
@@ -115,7 +114,7 @@ pub(super) fn addresses(context: &RowContext) -> RowOutcome {
     expect("another file", (other.handle, other.dma_address), wanted)
 }
 
-/// What /proc/meminfo calls available.
+/// The available memory of /proc/meminfo.
 fn spare_memory_kib() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     text.lines()

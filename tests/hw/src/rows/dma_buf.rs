@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! dma-bufs: how long they keep their objects, and what their descriptors say.
+//! dma-bufs: how long they keep their objects, and what their descriptors report.
 
 use std::os::fd::AsFd;
 
@@ -14,7 +14,6 @@ use crate::raw::File;
 
 const PAGE: u32 = PAGE_BYTES as u32;
 
-/// No deadline.
 const FOREVER: i64 = i64::MAX;
 
 pub(super) fn keeps(context: &RowContext) -> RowOutcome {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the DRM core does before the driver is asked.
+//! Calls that the DRM core handles before the driver.
 
 use rocket_uapi::Errno;
 
@@ -12,11 +12,8 @@ use crate::request::{NotDrm, SyncobjCreate, UnknownDriverIoctl};
 const CAP_PRIME: u64 = 0x5;
 /// DRM_PRIME_CAP_IMPORT and DRM_PRIME_CAP_EXPORT.
 const PRIME_BOTH_WAYS: u64 = 3;
-/// DRM_CAP_TIMESTAMP_MONOTONIC.
 const CAP_TIMESTAMP_MONOTONIC: u64 = 0x6;
-/// DRM_CAP_SYNCOBJ.
 const CAP_SYNCOBJ: u64 = 0x13;
-/// DRM_CAP_SYNCOBJ_TIMELINE.
 const CAP_SYNCOBJ_TIMELINE: u64 = 0x14;
 
 pub(super) fn version(context: &RowContext) -> RowOutcome {

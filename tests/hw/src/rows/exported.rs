@@ -16,7 +16,7 @@ const SIZE: usize = PAGES * PAGE_BYTES;
 
 pub(super) fn mmap(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device);
-    // Not whole pages: the pages are what counts.
+    // The size is not whole pages, but mmap counts whole pages.
     let bo = file.create(SIZE as u32 - 100).must("CREATE_BO")?;
     let own = file.map_shared(bo.offset, SIZE).must("mmap")?;
     let dma_buf = file.export(bo.handle).must("export")?;

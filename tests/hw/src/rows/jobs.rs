@@ -47,11 +47,11 @@ pub(super) fn strides(context: &RowContext) -> RowOutcome {
     bench.close()
 }
 
-/// Puts one mistake into a job that is right.
+/// Puts one error into a correct job.
 type Spoil = fn(&mut JobArgs);
 
-/// Has each spoil make bad jobs, and puts them into one SUBMIT with a good one at
-/// the end.
+/// Puts one bad job from each spoil into one SUBMIT with a good job at the end. Only
+/// the good one may run.
 fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
     let mut bench = RowBench::new(File::new(&context.device))?;
     let mut jobs = Vec::new();
@@ -61,7 +61,7 @@ fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
         spoil(&mut job);
         jobs.push(job);
     }
-    // Before the bad ones changed what they write.
+    // The objects of the bad jobs, whatever the spoils made of their lists.
     let pages: Vec<u32> = bench.pages().to_vec();
     let good = bench.page()?.handle;
     jobs.push(bench.job(good));
@@ -77,7 +77,7 @@ fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
     bench.close()
 }
 
-/// The job that writes this will run, or does.
+/// Checks that the job that writes this runs, or will run.
 fn accepted(bench: &RowBench, page: u32) -> RowOutcome {
     let prep = nothing(bench.file.prep(page, 0));
     expect("PREP_BO of what a good job writes", prep, Err(Errno::BUSY))

@@ -10,7 +10,6 @@ use crate::RowContext;
 use crate::check::{Must, RowOutcome, ensure, expect};
 use crate::raw::File;
 
-/// Pages of the buffer objects here.
 const PAGES: usize = 3;
 
 const SIZE: usize = PAGES * PAGE_BYTES;
@@ -43,7 +42,7 @@ pub(super) fn parts(context: &RowContext) -> RowOutcome {
 
 pub(super) fn out_of_range(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device);
-    // Not whole pages: the pages are what counts.
+    // The size is not whole pages, but mmap counts whole pages.
     let bo = file.create(SIZE as u32 - 100).must("CREATE_BO")?;
     let map = |offset, len| file.map_shared(offset, len).map(drop);
     expect("mmap of all pages", map(bo.offset, SIZE), Ok(()))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! GEM names, which are root's.
+//! GEM names, which only root may use.
 
 use rocket_uapi::{Errno, PAGE_BYTES};
 

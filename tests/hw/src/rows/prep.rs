@@ -12,7 +12,6 @@ use crate::check::{Must, RowOutcome, ensure, expect, nothing};
 use crate::raw::File;
 use crate::signal::under_signals;
 
-/// No deadline.
 const FOREVER: i64 = i64::MAX;
 
 /// Deadlines that have passed whenever this runs.
@@ -138,8 +137,7 @@ pub(super) fn interrupted(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device);
     for (restart, want) in [(false, Err(Errno::INTR)), (true, Ok(()))] {
         let busy = Busy::start(&context.device)?;
-        // Not for ever: a wait that no signal ends must not take the suite
-        // with it.
+        // Not for ever: a wait that no signal ends must not block the suite.
         let until = Deadline::after(PATIENCE).as_nanos();
         let wait = || nothing(file.prep(busy.output, until));
         let prep = under_signals(restart, wait, |count| match restart {
@@ -153,7 +151,7 @@ pub(super) fn interrupted(context: &RowContext) -> RowOutcome {
     Ok(())
 }
 
-/// The job runs on; else what was seen before means nothing.
+/// Checks that the job still runs, else the earlier checks prove nothing.
 fn still_busy(file: &File, busy: &Busy) -> RowOutcome {
     let prep = nothing(file.prep(busy.output, 0));
     expect("PREP_BO while the job runs", prep, Err(Errno::BUSY))

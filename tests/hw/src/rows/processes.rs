@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of processes that share them, or that end with jobs under way.
+//! Files that processes share, and processes that end with jobs under way.
 
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -18,10 +18,10 @@ use crate::raw::File;
 use crate::scenario::Scenario;
 use crate::submit::{IDLE_WORDS, JobArgs, SubmitArgs, Task};
 
-/// How a process ends that is killed: by SIGKILL.
+/// The signal that ends a process that is killed.
 const SIGKILL: i32 = 9;
 
-/// Objects that are made until one has an offset that was given before.
+/// Maximum number of objects until one has an offset that was used before.
 const HOLES: usize = 16;
 
 pub(super) fn forked(context: &RowContext) -> RowOutcome {
@@ -45,14 +45,15 @@ pub(super) fn forked(context: &RowContext) -> RowOutcome {
     Ok(())
 }
 
-/// What holds jobs, else a skip: they would be over before their fences are asked for.
+/// A hold for jobs. Skips the row without one: the jobs would be over before the row
+/// has their fences.
 fn held(context: &RowContext) -> Result<Hold, NotPassed> {
     let hold = Hold::new(&context.device)?;
     hold.ok_or_else(|| NotPassed::Skip("no job can be held".to_owned()))
 }
 
-/// A process that is killed with jobs in its queue. What they write is this one's,
-/// and they have nothing else, so that nothing is freed after its file.
+/// Kills a process with jobs in its queue. They use only an object of this process,
+/// so nothing is freed after its file.
 pub(super) fn killed(context: &RowContext) -> RowOutcome {
     let hold = held(context)?;
     let gate = hold.gate.as_fd().try_clone_to_owned().must("dup")?;
@@ -72,7 +73,7 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
     ensure(&what, fences.iter().any(|fence| fence.status == dropped))
 }
 
-/// A file that is closed with jobs in its queue, of which, again, it has nothing else.
+/// Closes a file with jobs in its queue. Again they use only objects of another file.
 pub(super) fn closed(context: &RowContext) -> RowOutcome {
     let hold = held(context)?;
     let mut owner = RowBench::new(File::new(&context.device))?;
@@ -83,7 +84,7 @@ pub(super) fn closed(context: &RowContext) -> RowOutcome {
         let page = owner.page()?.handle;
         let dma_buf = owner.file.export(page).must("export")?;
         let job = JobArgs {
-            // What is at this address of the visitor is nothing.
+            // The visitor has nothing at this address.
             tasks: vec![Task {
                 regcmd: 0,
                 regcmd_count: IDLE_WORDS,
@@ -119,7 +120,7 @@ pub(super) fn closed_mapped(context: &RowContext) -> RowOutcome {
     let other = bench.page()?;
     ensure("its offset stays taken", other.offset != bo.offset)?;
     drop(map);
-    // Others may have left holes too.
+    // Other files may have left holes too.
     let mut given = false;
     for _ in 0..HOLES {
         given |= bench.page()?.offset == bo.offset;

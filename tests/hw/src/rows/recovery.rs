@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes on after a job was killed, or the cores slept.
+//! Jobs that run after another job was killed, or after the cores slept.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -17,19 +17,20 @@ use crate::program::RESULT;
 use crate::raw::File;
 use crate::submit::{JobArgs, SubmitArgs, Task};
 
-/// Where none of these files has anything.
+/// An address at which none of these files has anything.
 const NOWHERE: u32 = 0xf000_0000;
 
-/// Where the kernel has the cores, each a folder with the name of its device.
+/// The kernel's folder of the cores, each a folder with the name of its device.
 const CORES: &str = "/sys/bus/platform/drivers/rocket";
 
-/// How long a core sleeps after, of which nothing depends: 50 ms (docs/driver.md).
+/// Longer than the 50 ms after which an idle core sleeps (docs/driver.md). No result
+/// depends on it.
 const SLEEPS_AFTER: Duration = Duration::from_millis(100);
 
-/// Looks at whether it sleeps.
+/// Number of checks.
 const LOOKS: u32 = 20;
 
-/// Jobs, so that each of two cores runs one after it slept.
+/// Number of jobs, so that each of two cores runs one after it slept.
 const ROUNDS: u8 = 4;
 
 pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
@@ -56,7 +57,8 @@ pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
     killed.close()
 }
 
-/// A job with this task, which reaches nowhere, and a good one behind it.
+/// Submits a job with this task, which accesses an unmapped address, and a good job
+/// after it.
 fn fault(context: &RowContext, task: fn(&mut RowBench) -> Result<Task, NotPassed>) -> RowOutcome {
     let mut bench = RowBench::new(File::new(&context.device))?;
     let (output, map) = bench.seen_page()?;
@@ -112,8 +114,8 @@ pub(super) fn after_sleep(context: &RowContext) -> RowOutcome {
     bench.close()
 }
 
-/// Waits until all cores sleep. That is waited for, not asked: after a job that was
-/// killed a core stays awake until it ends another one.
+/// Waits until all cores sleep, but not for ever: after a killed job a core stays
+/// awake until it ends another one.
 fn sleep() {
     thread::sleep(SLEEPS_AFTER);
     for _ in 0..LOOKS {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes back from calls of the DRM core, and where objects are mapped.
+//! Replies to calls of the DRM core, and where objects are mapped.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::RowContext;
 use crate::check::{Must, RowOutcome, ensure, expect};
 use crate::raw::File;
 
-/// DRM_CAP_DUMB_BUFFER (drm.h), of which only drivers with screens know.
+/// DRM_CAP_DUMB_BUFFER (drm.h), which only drivers with screens have.
 const CAP_DUMB_BUFFER: u64 = 1;
 
 const PAGE: u32 = PAGE_BYTES as u32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs that compute: which of them do, and in which order.
+//! Jobs that compute: which of them run, and in which order.
 
 use rocket_uapi::Errno;
 
@@ -11,13 +11,13 @@ use crate::program::{ProductProgram, RESULT};
 use crate::raw::{File, Map};
 use crate::submit::{JobArgs, SubmitArgs};
 
-/// What programs have that run one after another.
+/// Values of the programs that run one after another.
 const VALUES: [u8; 3] = [1, 2, 3];
 
-/// Each writes over the second half of what the one before it wrote.
+/// Distance of their results: each overwrites the second half of the one before it.
 const STEP: u32 = RESULT / 2;
 
-/// The programs, which write to the address `to` and on.
+/// The programs, which write to addresses from `to` on, `step` bytes apart.
 fn programs(bench: &mut RowBench, step: u32, to: u64) -> Result<Vec<ProductProgram>, NotPassed> {
     let places = (to as u32..).step_by(step as usize);
     let mut all = VALUES.iter().zip(places);
@@ -27,7 +27,8 @@ fn programs(bench: &mut RowBench, step: u32, to: u64) -> Result<Vec<ProductProgr
     })
 }
 
-/// They ran in their order: whatever two of them wrote is the later one's.
+/// Checks that the programs ran in order: bytes that two of them write are the later
+/// one's.
 fn ran_in_order(programs: &[ProductProgram], map: &Map) -> RowOutcome {
     for (program, at) in programs.iter().zip((0..).step_by(STEP as usize)) {
         program.check(map, at, STEP)?;
@@ -43,7 +44,7 @@ pub(super) fn without_lists(context: &RowContext) -> RowOutcome {
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, RESULT, page.dma_address)?;
     for (nth, program) in programs.iter().enumerate() {
-        // Only the last can be waited for; it is behind the others.
+        // Only the last job can be waited for; it runs after the others.
         let (reads, writes) = match nth {
             0 => (vec![program.bo.handle], vec![]),
             1 => (vec![], vec![]),
@@ -75,8 +76,8 @@ pub(super) fn tasks_in_order(context: &RowContext) -> RowOutcome {
     bench.close()
 }
 
-/// Three jobs of a file, of which nothing but the file orders them. Where jobs can
-/// be held the first is, so that the others could overtake it.
+/// Runs three jobs of a file, which nothing but the file orders. If jobs can be held,
+/// the first one is, so that the others could overtake it.
 fn in_order(context: &RowContext, submit: fn(&RowBench, Vec<JobArgs>) -> RowOutcome) -> RowOutcome {
     let mut bench = RowBench::new(File::new(&context.device))?;
     let (page, map) = bench.seen_page()?;

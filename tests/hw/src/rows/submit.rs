@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SUBMIT calls that are refused, or hold nothing.
+//! SUBMIT calls that are refused, or that have no jobs.
 
 use rocket_uapi::{Errno, sys};
 
@@ -27,7 +27,7 @@ pub(super) fn no_jobs(context: &RowContext) -> RowOutcome {
 pub(super) fn malformed(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device);
     for (job_struct_size, reserved) in [(0, 0), (8, 0), (JOB - 1, 0), (JOB, 1)] {
-        // Without a task it would not run.
+        // A job without a task would not run.
         let malformed = SubmitArgs {
             job_struct_size,
             reserved,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! dma-bufs and fences: what their files answer, and what waits for them.
+//! dma-bufs and fences: the answers of their files, and what waits for them.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -22,7 +22,7 @@ const WRITE: u32 = sys::DMA_BUF_SYNC_WRITE;
 /// Bits that no flag has.
 const NO_FLAG: u32 = 1 << 3;
 
-/// What FILE_INFO says of a fence.
+/// Status of a fence in FILE_INFO.
 const ACTIVE: i32 = 0;
 const SIGNALED: i32 = 1;
 /// -ECANCELED.
@@ -32,7 +32,7 @@ fn null() -> Result<OwnedFd, NotPassed> {
     Ok(std::fs::File::open("/dev/null").must("/dev/null")?.into())
 }
 
-/// A fence of an object that nobody uses, and the object's dma-buf.
+/// The dma-buf, the fence and the handle of an object that nobody uses.
 fn idle(file: &File) -> Result<(OwnedFd, OwnedFd, u32), NotPassed> {
     let bo = file.create(PAGE_BYTES as u32 + 1).must("CREATE_BO")?;
     let dma_buf = file.export(bo.handle).must("export")?;
@@ -40,8 +40,8 @@ fn idle(file: &File) -> Result<(OwnedFd, OwnedFd, u32), NotPassed> {
     Ok((dma_buf, fence.must("EXPORT_SYNC_FILE")?, bo.handle))
 }
 
-/// The fence of the job that runs: it must not be over, else what was seen
-/// before means nothing.
+/// Checks that the job of this fence still runs, else the earlier checks prove
+/// nothing.
 fn still_active(fence: &SyncFile) -> RowOutcome {
     expect("the fence of the job", fence.status()?, FenceStatus::Active)
 }
@@ -206,7 +206,6 @@ pub(super) fn killed(context: &RowContext) -> RowOutcome {
     bench.close()
 }
 
-/// What a job does with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Reads,
@@ -222,8 +221,8 @@ impl Use {
     }
 }
 
-/// A job that uses a shared object for a good while, and one of another file
-/// that then uses it, and waits or does not.
+/// Runs a job that uses a shared object for a good while, and one of another file
+/// that then uses it. Checks whether the second one waits.
 fn one_after_another(context: &RowContext, first: Use, second: Use, kind: Order) -> RowOutcome {
     let other = context.reopen()?;
     let shared = exported_page(&context.device)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What sync_files say of their fences, and what MERGE keeps.
+//! What sync_files report of their fences, and what MERGE keeps.
 
 use std::os::fd::AsFd;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the driver's rules and shared memory make of jobs.
+//! Tests of the driver's rules and of shared memory.
 
 use super::super::{Dram, DriverCosts, TaskWork};
 use super::*;
@@ -8,7 +8,7 @@ use std::vec;
 
 const MS: u64 = 1_000_000_000;
 
-/// A task that computes for so many milliseconds at 600 MHz.
+/// A task that computes for `ms` milliseconds at 600 MHz.
 fn computing(ms: u64) -> TaskWork {
     TaskWork {
         mac_clocks: ms * 600_000,
@@ -16,7 +16,7 @@ fn computing(ms: u64) -> TaskWork {
     }
 }
 
-/// A task that writes for so many milliseconds on a core of its own.
+/// A task that moves data for `ms` milliseconds, if no other core does.
 fn moving(ms: u64) -> TaskWork {
     TaskWork {
         command_bytes: ms * 4_800_000,
@@ -152,7 +152,7 @@ fn cores_share_what_memory_gives() {
         },
         ..bare()
     };
-    // Two move data: each at half the rate, until the shorter has ended.
+    // Two cores move data: each at half the rate, until the shorter task has ended.
     let jobs = [
         job(0, moving(10)),
         job(1, moving(30)),
@@ -241,7 +241,7 @@ proptest! {
         jobs in (0..8).map(any_job).collect::<Vec<_>>(),
         keys in prop::collection::vec(any::<u32>(), 8),
     ) {
-        // Another order that keeps files and what jobs wait for.
+        // Another order, which keeps the order of each file and what jobs wait for.
         let waits = |job: usize, other: usize| {
             other < job && jobs[other].file == jobs[job].file
                 || jobs[job].after.contains(&other)
