@@ -12,11 +12,10 @@ use crate::error::CaptureError;
 use crate::format::PAGE;
 use crate::source::CaptureBytes;
 
-/// A capture that was read and found whole.
+/// A capture file that was read and checked.
 ///
-/// Page contents stay in the file, compressed, until they are asked for: what
-/// is in memory is proportional to the length of the file, whatever the file
-/// claims.
+/// Page contents stay in the file, compressed, until they are read. Memory use is
+/// proportional to the length of the file, whatever the file claims.
 #[derive(Debug)]
 pub struct Capture {
     pub(crate) device: RecordedDevice,
@@ -31,47 +30,47 @@ pub struct Capture {
     pub(crate) unpacked: Mutex<Vec<(usize, Arc<[u8]>)>>,
 }
 
-/// Unpacked sections that are kept, of at most 1 MiB each: contents are mostly
-/// read in order.
+/// Number of unpacked sections that are kept, of at most 1 MiB each. Contents are
+/// mostly read in order.
 const UNPACKED_KEPT: usize = 8;
 
 /// The device that a capture was made on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedDevice {
-    /// The device's own answers: name, driver, version, number of cores.
+    /// Name, driver, version and number of cores, as the device gave them.
     pub info: DeviceInfo,
     /// The name of its chip.
     pub chip: String,
-    /// What the recorder knew of the chip: names and values.
+    /// The chip profile of the recorder: names and values.
     pub profile: Vec<(String, u32)>,
     /// The program that recorded.
     pub recorder: String,
 }
 
-/// A buffer object. One whose handle was closed and given again, with another
-/// address or length, is another object.
+/// A buffer object. If a handle is closed and given again with another address or
+/// length, that is another object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturedObject {
     /// The open file that it belongs to, counted from 0.
     pub file: u32,
     /// Its GEM handle in that file.
     pub handle: u32,
-    /// Where the NPU saw it; `None` for one that was imported, which has no
-    /// address and no contents here.
+    /// Its NPU address; `None` for an imported object, which has no contents here
+    /// either.
     pub iova: Option<Iova>,
     /// Its length in bytes, whole pages.
     pub bytes: u64,
 }
 
 impl CapturedObject {
-    /// The addresses that are its own.
+    /// Its NPU addresses; `None` without an address.
     #[must_use]
     pub fn range(&self) -> Option<Range<u64>> {
         let start = u64::from(self.iova?.0);
         Some(start..start + self.bytes)
     }
 
-    /// Why no object can have its address and length, if none can.
+    /// What is wrong with its address and length, if anything.
     pub(crate) fn wrong(&self) -> Option<&'static str> {
         let Self { iova, bytes, .. } = *self;
         let start = u64::from(iova.unwrap_or_default().0);
@@ -85,12 +84,12 @@ impl CapturedObject {
     }
 }
 
-/// How a job came to use an object.
+/// How a job uses an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// It is in the list of what the job reads.
+    /// It is in the list of objects that the job reads.
     In,
-    /// It is in the list of what the job writes.
+    /// It is in the list of objects that the job writes.
     Out,
     /// It is in no list, but the job's programs reach it.
     Reached,
@@ -111,24 +110,25 @@ impl fmt::Display for Role {
 pub struct ObjectUse {
     /// The handle that was given.
     pub handle: u32,
-    /// The object that it named; `None` if it named none.
+    /// The object behind the handle; `None` if there is none.
     pub object: Option<usize>,
-    /// In which of the job's lists it is.
+    /// How the job uses the object.
     pub role: Role,
 }
 
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobOutcome {
-    /// It ended well.
+    /// It completed without an error.
     Completed,
     /// The driver killed it, with this error in its fence.
     Killed(Errno),
-    /// SUBMIT succeeded, but the driver did not take the job.
+    /// SUBMIT succeeded, but the driver did not accept the job.
     Dropped,
     /// SUBMIT failed.
     Refused(Errno),
-    /// Nobody knows: the recorder, its program or the machine died.
+    /// Its end was not seen: the wait failed, or the recorder, its program or the
+    /// machine died.
     Unknown,
 }
 
@@ -144,31 +144,30 @@ impl fmt::Display for JobOutcome {
     }
 }
 
-/// A job as it was handed to the driver, and how it ended.
+/// A job as it was submitted, and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapturedJob {
     /// The open file that it came from.
     pub file: u32,
     /// Its register programs: NPU address and length of each.
     pub tasks: Vec<RawTask>,
-    /// The objects that it named, in the order of its lists, and those that it
-    /// reaches.
+    /// The objects in its lists, in order, and those that only its programs reach.
     pub uses: Vec<ObjectUse>,
-    /// When it was handed over, nanoseconds after recording began.
+    /// When it was submitted, nanoseconds after recording began.
     pub started_ns: u64,
-    /// When it was seen to end, nanoseconds after recording began; `None` if it was
+    /// When its end was seen, nanoseconds after recording began; `None` if it was
     /// not.
     pub ended_ns: Option<u64>,
-    /// Whether it completed, was killed or dropped, or is not known.
+    /// How it ended.
     pub outcome: JobOutcome,
-    /// Chunks that were recorded since the job before it ended.
+    /// Chunks that were recorded after the end of the job before it.
     pub(crate) before: Range<usize>,
-    /// Chunks of what it changed.
+    /// Chunks of the pages that it changed.
     pub(crate) after: Range<usize>,
 }
 
 impl CapturedJob {
-    /// The objects that it named or reaches, each once.
+    /// The objects that it lists or reaches, each once.
     #[must_use]
     pub fn objects(&self) -> Vec<usize> {
         let mut objects: Vec<usize> = self.uses.iter().filter_map(|used| used.object).collect();
@@ -192,14 +191,14 @@ pub(crate) struct PageRun {
 pub(crate) struct Chunk {
     pub(crate) object: usize,
     pub(crate) runs: Vec<PageRun>,
-    /// Where the compressed data is in the file.
+    /// Offset of the compressed data in the file.
     pub(crate) offset: u64,
     pub(crate) packed_bytes: usize,
     pub(crate) raw_bytes: usize,
 }
 
 impl Capture {
-    /// Whether `start`, the first bytes of a file, is that of a capture.
+    /// Whether `start`, the first bytes of a file, begins a capture file.
     #[must_use]
     pub fn begins(start: &[u8]) -> bool {
         start.starts_with(&crate::format::MAGIC)
@@ -223,7 +222,7 @@ impl Capture {
         self.zero_data
     }
 
-    /// Whether the recorder came to its end.
+    /// Whether the recorder finished the file.
     #[must_use]
     pub fn finished(&self) -> bool {
         self.finished
@@ -247,8 +246,8 @@ impl Capture {
         &self.jobs
     }
 
-    /// The object of `job` that holds the bytes from `iova` to `end`, and the
-    /// place of the first in it.
+    /// The object of `job` that contains the bytes from `iova` to `end`, and the
+    /// offset of `iova` in it.
     #[must_use]
     pub fn holder(&self, job: &CapturedJob, iova: u64, end: u64) -> Option<(usize, u64)> {
         job.uses.iter().find_map(|used| {
@@ -259,7 +258,7 @@ impl Capture {
         })
     }
 
-    /// The data pages of a chunk.
+    /// Unpacks the data pages of a chunk.
     pub(crate) fn unpack(&self, index: usize) -> Result<Arc<[u8]>, CaptureError> {
         let mut kept = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = kept.iter().position(|(chunk, _)| *chunk == index) {
@@ -274,7 +273,7 @@ impl Capture {
             offset: chunk.offset,
             message,
         };
-        // As much as the runs need, at most 1 MiB: checked when parsed.
+        // The parser has checked that the runs need this much, at most 1 MiB.
         let mut raw = vec![0; chunk.raw_bytes];
         let len = zstd::bulk::decompress_to_buffer(&packed, &mut raw)
             .map_err(|error| refused(error.to_string()))?;

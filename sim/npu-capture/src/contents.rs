@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the buffer objects hold at a point of a capture.
+//! Contents of the buffer objects at one moment of a capture.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,28 +12,28 @@ use crate::programs::Programs;
 /// A moment of a capture: before or after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// Before the job of this index was handed over.
+    /// Before the job with this index was submitted.
     Before(usize),
-    /// After it has ended.
+    /// After the job with this index has ended.
     After(usize),
 }
 
 /// The contents of all objects at one moment.
 ///
-/// Going forward costs what changed; going back starts over.
+/// Going forward applies only what changed; going back starts over.
 #[derive(Debug)]
 pub struct Contents<'a> {
     capture: &'a Capture,
-    /// Chunks that are in `objects`.
+    /// Number of chunks that are in `objects`.
     applied: usize,
     objects: Vec<PageMap>,
 }
 
-/// Which run of which chunk holds a page; pages that are in none are zero.
+/// The chunk that holds each page. Pages in no chunk are zero.
 #[derive(Clone, Debug, Default)]
 struct PageMap(BTreeMap<u32, Span>);
 
-/// Pages from the key on.
+/// A range of pages, which starts at its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     /// One past the last page.
@@ -43,7 +43,7 @@ struct Span {
 }
 
 impl Span {
-    /// What is left of the span, which begins at `start`, from `at` on.
+    /// The part from page `at` on of this span, which begins at page `start`.
     fn from(self, start: u32, at: u32) -> Self {
         let data = self
             .data
@@ -55,7 +55,7 @@ impl Span {
 impl PageMap {
     fn apply(&mut self, chunk: usize, run: &PageRun) {
         let (start, end) = (run.first, run.first + run.count);
-        // What begins before the run and reaches into it.
+        // Cut a span that begins before the run and reaches into it.
         if let Some((&first, &span)) = self.0.range(..start).next_back()
             && span.end > start
         {
@@ -72,7 +72,8 @@ impl PageMap {
         self.0.insert(start, Span { end, data });
     }
 
-    /// Where page `page` is, and how many pages from it on are there in a row.
+    /// The place of page `page`, and the number of consecutive pages from it
+    /// on.
     fn find(&self, page: u32) -> (Option<(usize, u32)>, u32) {
         if let Some((&first, span)) = self.0.range(..=page).next_back()
             && span.end > page
@@ -85,13 +86,13 @@ impl PageMap {
 }
 
 impl Capture {
-    /// The programs of `job`, as `contents` has them.
+    /// The programs of `job`, read from `contents`.
     pub fn programs<'a>(
         &'a self,
         job: &'a CapturedJob,
         contents: &'a Contents<'_>,
     ) -> Programs<'a, impl FnMut(u64, &mut [u8]) -> bool + 'a> {
-        // Once for all programs, of which there may be many: by address.
+        // Sort the objects by address once, since there may be many programs.
         let ranges = job.objects().into_iter().filter_map(|object| {
             let range = self.objects.get(object)?.range()?;
             Some((range.start, range.end, object))
@@ -121,7 +122,7 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// Goes to a moment; to the end where there is no such job.
+    /// Goes to a moment, or to the end if there is no such job.
     pub fn go(&mut self, moment: Moment) {
         let jobs = &self.capture.jobs;
         let all = self.capture.chunks.len();
@@ -141,8 +142,7 @@ impl<'a> Contents<'a> {
         self.applied = upto;
     }
 
-    /// Copies bytes of an object. What lies beyond its end is not there and
-    /// reads as zero.
+    /// Copies bytes of an object. Bytes beyond its end read as zero.
     ///
     /// # Errors
     /// When the file can no longer be read, or its data cannot be unpacked.
@@ -167,7 +167,8 @@ impl<'a> Contents<'a> {
                 Some((chunk, first)) => {
                     let raw = self.capture.unpack(chunk)?;
                     let start = first as usize * PAGE as usize + within;
-                    // Runs have the pages that they count: checked when parsed.
+                    // The parser has checked that the data has all pages of the
+                    // run.
                     rest[..span].copy_from_slice(&raw[start..start + span]);
                 }
             }
@@ -176,7 +177,7 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// Ranges of an object that may hold other bytes than zero, ascending.
+    /// Ranges of an object that may contain nonzero bytes, ascending.
     pub fn data_ranges(&self, object: usize) -> impl Iterator<Item = Range<u64>> + '_ {
         let spans = self.objects.get(object).into_iter().flat_map(|map| &map.0);
         spans

@@ -10,9 +10,9 @@ use crate::error::RecordError;
 use crate::format::{CHUNK_BYTES, PAGE};
 use crate::sections::PagesEncoder;
 
-/// Bytes of a buffer object.
+/// Access to the bytes of a buffer object.
 pub trait BoBytes {
-    /// Fills `into` from `offset` on, which lies in the object.
+    /// Fills `into` with the bytes from `offset` on, which lies in the object.
     fn read(&self, offset: u64, into: &mut [u8]);
 }
 
@@ -32,8 +32,8 @@ impl BoBytes for Vec<u8> {
     }
 }
 
-/// What of an object is in the file, by a hash of each page: two states of a
-/// page have the same one with a probability of 2^-128.
+/// Hashes of an object's pages as they are in the file. Two states of a page have
+/// the same hash with a probability of 2^-128.
 #[derive(Debug)]
 pub(crate) struct StoredPages {
     pages: Vec<u128>,
@@ -43,7 +43,7 @@ pub(crate) struct StoredPages {
 const ZERO: u128 = 0;
 
 impl StoredPages {
-    /// An object of `bytes` bytes of which nothing is stored: zeroes.
+    /// An object of `bytes` bytes with nothing stored yet: zeroes.
     pub(crate) fn new(bytes: u64) -> Self {
         Self {
             pages: vec![ZERO; (bytes / PAGE) as usize],
@@ -54,14 +54,12 @@ impl StoredPages {
 /// Which bytes of an object may be stored.
 #[derive(Clone, Debug)]
 pub(crate) enum Keep {
-    /// Every byte of the object.
     All,
     /// Only these: start to end, disjoint.
     Only(BTreeMap<u64, u64>),
 }
 
 impl Keep {
-    /// Adds a range.
     pub(crate) fn add(&mut self, range: Range<u64>) {
         let Self::Only(ranges) = self else {
             return;
@@ -78,7 +76,7 @@ impl Keep {
         ranges.insert(start, end);
     }
 
-    /// Whether anything in `range` is kept.
+    /// Whether any byte of `range` is kept.
     fn touches(&self, range: &Range<u64>) -> bool {
         match self {
             Self::All => true,
@@ -89,7 +87,7 @@ impl Keep {
         }
     }
 
-    /// Zeroes what is not kept of `bytes`, which begin at `offset`.
+    /// Zeroes the bytes that are not kept. `bytes` begin at `offset`.
     fn mask(&self, offset: u64, bytes: &mut [u8]) {
         let Self::Only(ranges) = self else {
             return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What differs between two captures.
+//! Compares two captures.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,10 +14,10 @@ use crate::format::PAGE;
 /// Bytes that are compared at a time.
 const PIECE: u64 = 256 * PAGE;
 
-/// One thing that differs: what the first capture has and what the second.
+/// One difference between two captures.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CaptureDifference {
-    /// Something about the devices, or the recordings as a whole.
+    /// A difference of the devices, or of the recordings as a whole.
     Whole {
         /// The field that differs.
         what: String,
@@ -26,7 +26,7 @@ pub enum CaptureDifference {
         /// What the second capture has.
         second: String,
     },
-    /// Something about a job.
+    /// A difference of a job.
     Job {
         /// Index of the job in both captures.
         job: usize,
@@ -37,7 +37,7 @@ pub enum CaptureDifference {
         /// What the second capture has.
         second: String,
     },
-    /// A command word.
+    /// A different command word.
     Word {
         /// Index of the job in both captures.
         job: usize,
@@ -50,9 +50,9 @@ pub enum CaptureDifference {
         /// What the second capture has.
         second: Option<Word>,
     },
-    /// Contents of a buffer object.
+    /// Different contents of a buffer object.
     Contents {
-        /// Before or after which job.
+        /// The moment, before or after a job.
         moment: Moment,
         /// The number of the object in the first.
         object: usize,
@@ -125,9 +125,10 @@ impl fmt::Display for CaptureDifference {
     }
 }
 
-/// Tells `each` what differs between `first` and `second`, in order. Jobs are
-/// compared by their place, objects by theirs in the lists of a job; contents
-/// that differ are told when they are recorded, not again for later jobs.
+/// Calls `each` for each difference of `first` and `second`, in order. Jobs are
+/// compared by index, objects by their position in the lists of a job.
+/// Different contents are reported when they were recorded, not again for later
+/// jobs.
 ///
 /// # Errors
 /// When a capture can no longer be read.
@@ -315,7 +316,7 @@ impl<'a> Diff<'a, '_> {
         let (mut ours, mut theirs) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
         let mut found = None;
         let mut bytes = 0;
-        // Only where either has anything.
+        // Compare only where either has data.
         let ranges = first.data_ranges(object).chain(second.data_ranges(other));
         let pieces: BTreeSet<u64> = ranges
             .flat_map(|range| range.start / PIECE..range.end.div_ceil(PIECE))

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use rocket_uapi::RawTask;
 
-/// Why the driver returns 0 for a SUBMIT with such a job and never runs it (observed on
-/// Linux 7.2); `None` if it runs. `exists` returns whether the file has a handle.
+/// The reason why the driver never runs such a job although SUBMIT returns 0 (observed
+/// on Linux 7.2); `None` if it runs. `exists` returns whether the file has a handle.
 #[must_use]
 pub fn why_dropped(
     tasks: &[RawTask],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a capture cannot be written or read.
+//! Errors of writing and reading captures.
 
 use std::io;
 
@@ -12,7 +12,7 @@ pub enum CaptureError {
     /// The file could not be read.
     #[error("cannot read the file: {0}")]
     Io(#[from] io::Error),
-    /// It does not begin as a capture does.
+    /// It does not begin like a capture.
     #[error("this is no capture file: it does not begin as one")]
     NotACapture,
     /// It was made by a later version of this program.
@@ -27,21 +27,21 @@ pub enum CaptureError {
         /// The bits of the header's flags that are not known here.
         flags: u32,
     },
-    /// The trailer is missing, with which a finished file ends.
+    /// The trailer that ends a finished file is missing.
     #[error(
         "the capture has no end: its recorder died, or the file was cut off; \
          what is whole can be read as an unfinished capture"
     )]
     Unfinished,
-    /// A checksum does not fit.
+    /// A checksum does not match.
     #[error("the capture is damaged at byte {offset}: the checksum of the {what} does not fit")]
     Checksum {
-        /// Where, in bytes from the start of the file.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// The part of the file that the checksum is of.
+        /// The part of the file that the checksum covers.
         what: &'static str,
     },
-    /// A section is longer than any can be.
+    /// A section is longer than allowed.
     #[error(
         "the section {kind} at byte {offset} claims {bytes} bytes; at most {PAYLOAD_MAX} \
          are possible"
@@ -64,13 +64,13 @@ pub enum CaptureError {
         /// The contradiction, in words.
         what: &'static str,
     },
-    /// The table of sections is not that of this file.
+    /// The table of sections does not match the file.
     #[error("the capture's table of sections does not describe the file: {what}")]
     Table {
         /// The contradiction, in words.
         what: &'static str,
     },
-    /// There is no device in it.
+    /// The file contains no device.
     #[error("the capture does not say from which device it is")]
     NoDevice,
     /// Compressed pages could not be unpacked.
@@ -78,7 +78,7 @@ pub enum CaptureError {
     Compression {
         /// Where their section begins, bytes from the start of the file.
         offset: u64,
-        /// What zstd says, or what is wrong with the length.
+        /// The message of zstd, or what is wrong with the length.
         message: String,
     },
 }
@@ -93,19 +93,19 @@ pub enum RecordError {
         /// The system's message.
         message: String,
     },
-    /// More than the format can count.
+    /// The recording exceeds a limit of the format.
     #[error("the capture is full: {what}; make several")]
     Full {
-        /// The thing of which there is too much, in words.
+        /// What exceeds the limit, in words.
         what: &'static str,
     },
-    /// A buffer object that cannot be.
+    /// A buffer object has an impossible length or address.
     #[error("the buffer object {handle} has a length or an address that none can have")]
     Object {
         /// Its GEM handle in its file.
         handle: u32,
     },
-    /// The driver did something that the recorder knows nothing of.
+    /// The program made an ioctl that the recorder does not know.
     #[error(
         "the program made the ioctl {request:#010x}, which the recorder does not know: it may be \
          a job or a buffer object that is missing here"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fields of a payload, one after another.
+//! Reads the fields of a payload in order.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::CaptureError;
 use crate::format::{Record, SectionKind};
 
-/// What is left of a payload.
+/// The rest of a payload.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
     kind: SectionKind,
@@ -24,7 +24,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The error that the section makes no sense because of `what`.
+    /// The error for a section that makes no sense because of `what`.
     pub(crate) fn malformed(&self, what: &'static str) -> CaptureError {
         CaptureError::Malformed {
             kind: self.kind,
@@ -40,7 +40,7 @@ impl<'a> Fields<'a> {
         Ok(record)
     }
 
-    /// `count` records. Allocates no more than the payload has bytes for.
+    /// Reads `count` records in place.
     pub(crate) fn records<T: Record>(&mut self, count: u32) -> Result<&'a [T], CaptureError> {
         let too_short = self.malformed("it is too short for what it counts");
         match <[T]>::ref_from_prefix_with_elems(self.rest, count as usize) {
@@ -52,7 +52,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A length of 16 bits and as many bytes of UTF-8.
+    /// Reads a text: a length of 16 bits and as many bytes of UTF-8.
     pub(crate) fn text(&mut self) -> Result<String, CaptureError> {
         let len = usize::from(self.record::<U16>()?.get());
         let (bytes, rest) = self
@@ -72,7 +72,7 @@ impl<'a> Fields<'a> {
         self.rest
     }
 
-    /// The end: nothing may be left.
+    /// Checks that nothing is left.
     pub(crate) fn finish(self) -> Result<(), CaptureError> {
         if self.rest.is_empty() {
             Ok(())
@@ -82,11 +82,11 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends a text as [`Fields::text`] reads it; what is longer than a text can
-/// be is cut off between two characters.
+/// Appends a text as [`Fields::text`] reads it. A text that is too long is cut
+/// between two characters.
 pub(crate) fn push_text(payload: &mut Vec<u8>, text: &str) {
     let mut end = text.len().min(usize::from(u16::MAX));
-    // `str::floor_char_boundary` is of Rust 1.91.
+    // `str::floor_char_boundary` needs Rust 1.91.
     while !text.is_char_boundary(end) {
         end -= 1;
     }

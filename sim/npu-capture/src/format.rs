@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bytes of a capture file, version 1, as docs/capture.md has them: all
-//! numbers little endian, no padding.
+//! The bytes of a capture file, version 1, as in docs/capture.md: all numbers
+//! little endian, no padding.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -10,22 +10,22 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const MAGIC: [u8; 8] = *b"\x89RKCAP\n\x1a";
 /// Last bytes of a finished file.
 pub(crate) const END_MAGIC: [u8; 8] = *b"RKCAPEND";
-/// The version that is written, and the only one so far.
+/// The version that is written, so far the only one.
 pub(crate) const VERSION: u16 = 1;
 /// Bytes of a page, the unit of contents.
 pub const PAGE: u64 = 4096;
-/// Most bytes of data pages of one PAGE section.
+/// Maximum bytes of data pages of one PAGE section.
 pub(crate) const CHUNK_BYTES: u64 = 256 * PAGE;
-/// Longest payload of a section of a known kind, bytes: far more than a job of
+/// Maximum payload of a section of a known kind, bytes: far more than a job of
 /// 65536 tasks needs.
 pub(crate) const PAYLOAD_MAX: u64 = 16 << 20;
-/// Most sections of a file.
+/// Maximum number of sections of a file.
 pub(crate) const SECTIONS_MAX: u32 = 1 << 24;
 
 /// File flag: contents are 0 except for command words.
 pub const FLAG_ZERO_DATA: u32 = 1;
 
-/// The kind of a section: four letters that say what it holds.
+/// The kind of a section: four letters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SectionKind(pub [u8; 4]);
 
@@ -38,7 +38,7 @@ impl SectionKind {
     pub const OBJECT: Self = Self(*b"BOBJ");
     /// Pages of an object.
     pub const PAGES: Self = Self(*b"PAGE");
-    /// A job, as it was handed over.
+    /// A job, as it was submitted.
     pub const JOB: Self = Self(*b"JOBS");
     /// The end of a job.
     pub const DONE: Self = Self(*b"DONE");
@@ -110,7 +110,7 @@ pub(crate) struct Trailer {
     pub(crate) magic: [u8; 8],
 }
 
-/// Pages as PAGE sections have them: one zstd frame, or nothing.
+/// Packs pages for a PAGE section: one zstd frame, or nothing for no pages.
 ///
 /// # Errors
 /// When zstd fails.
@@ -121,8 +121,8 @@ pub fn pack(pages: &[u8]) -> std::io::Result<Vec<u8>> {
     zstd::bulk::compress(pages, LEVEL)
 }
 
-/// Level of zstd: the fastest. What is worth compressing are programs and
-/// sparse data; weights hardly shrink at any level.
+/// Level of zstd: the fastest. Programs and sparse data shrink with it; weights
+/// hardly shrink at any level.
 const LEVEL: i32 = 1;
 
 /// The checksum of a record that ends in its own checksum.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Capture files: jobs of the NPU with the memory that they touched.
 //!
-//! One file holds a job that failed on a board: the device, the buffer objects with
-//! their contents before and after each job, the jobs with their programs, and how they
-//! ended. [`Recorder`] makes such a
-//! file, [`Capture`] reads it, [`replay()`] runs it again,
-//! [`diff()`] compares two. docs/capture.md describes the format field by field.
+//! A job that failed on a board can be run again from its file. The file has the device,
+//! the buffer objects with their contents before and after each job, the jobs with their
+//! programs, and how they ended. [`Recorder`] writes such a file, [`Capture`] reads it,
+//! [`replay()`] runs it again, [`diff()`] compares two. docs/capture.md describes the
+//! format field by field.
 //!
-//! A capture may come from a stranger: whatever its bytes are, reading ends in
-//! a [`CaptureError`] or in a capture, and takes no more memory than a small
-//! multiple of the file's length.
+//! A capture may come from a stranger. Whatever its bytes are, reading returns a
+//! [`CaptureError`] or a capture, and takes at most a small multiple of the file's
+//! length as memory.
 //!
 //! ```
 //! use npu_capture::{Capture, Recorder, RecorderOptions, ReplayOptions, replay};
@@ -22,7 +22,7 @@
 //! let device = npu_model::Model::new(npu_model::ModelOptions::default()).open_device();
 //! let recorder = Recorder::create(&path, RecorderOptions::default())?;
 //! let recorded = recorder.open(&device)?;
-//! // Whatever is done there goes into the file.
+//! // All jobs of this device go into the file.
 //! let engine = Engine::open(DevicePool::open(&recorded, 1)?)?;
 //! let weights = engine.load(Weights::i8(1, 2, &[3, 4]))?;
 //! engine.prepare(&weights, 1, Output::I32)?.run(&[1_i8, 2], &mut [0_i32])?;

@@ -9,16 +9,16 @@ use rocket_uapi::{MappedMemory, PAGE_BYTES, sys, words};
 use crate::delta::BoBytes;
 use crate::recorder::BoView;
 
-/// Maps an object to be read.
+/// Function that maps an object for reading.
 type Map<'a> = &'a dyn Fn(&sys::CreateBo) -> Option<Box<dyn MappedMemory>>;
 
-/// The pages of an object.
 pub(crate) struct ObjectPages<'a> {
     handle: u32,
-    /// None of one that came from elsewhere.
+    /// `None` for an object that the NPU cannot see, such as an imported one.
     bo: Option<&'a sys::CreateBo>,
     map: Map<'a>,
-    /// Mapped when first read, and unmapped with the job: it keeps the object.
+    /// Mapped at the first read, and unmapped with the job, since it keeps the
+    /// object.
     memory: OnceLock<Option<Box<dyn MappedMemory>>>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> ObjectPages<'a> {
         let len = |bo: &sys::CreateBo| u64::from(bo.size).next_multiple_of(PAGE_BYTES as u64);
         BoView {
             handle: self.handle,
-            // Only those that the NPU can see are here.
+            // `bo` is set only if the NPU can see the object.
             iova: self.bo.map(|bo| Iova(bo.dma_address as u32)),
             len: self.bo.map_or(0, len),
             bytes: self,
@@ -56,8 +56,8 @@ impl BoBytes for ObjectPages<'_> {
         let start = usize::try_from(offset).map_or(memory.len(), |at| at.min(memory.len()));
         let len = into.len().min(memory.len() - start);
         let (copied, beyond) = into.split_at_mut(len);
-        // The program, other processes and the NPU may change them meanwhile. They
-        // are only loaded, which reads pages that cannot be written too.
+        // The program, other processes and the NPU may change the bytes meanwhile.
+        // Loading words is allowed then, and works for read-only pages too.
         words::load(memory.words(), start, copied);
         beyond.fill(0);
     }

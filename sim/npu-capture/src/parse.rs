@@ -25,8 +25,8 @@ impl Capture {
         finished(CaptureBytes::file(File::open(path)?)?)
     }
 
-    /// Reads the whole sections of a capture that has no end, because its recorder died or
-    /// the file was cut off. Reads a finished one as [`Capture::open`] does.
+    /// Reads the whole sections of a capture without an end, because its recorder died or
+    /// the file was cut off. Reads a finished capture like [`Capture::open`].
     ///
     /// # Errors
     /// The device is missing, or a section is malformed.
@@ -34,7 +34,7 @@ impl Capture {
         unfinished(CaptureBytes::file(File::open(path)?)?)
     }
 
-    /// As [`Capture::open`], of bytes in memory.
+    /// Like [`Capture::open`], from bytes in memory.
     ///
     /// # Errors
     /// As [`Capture::open`].
@@ -42,7 +42,7 @@ impl Capture {
         finished(CaptureBytes::Bytes(bytes))
     }
 
-    /// As [`Capture::open_unfinished`], of bytes in memory.
+    /// Like [`Capture::open_unfinished`], from bytes in memory.
     ///
     /// # Errors
     /// As [`Capture::open_unfinished`].
@@ -76,7 +76,7 @@ fn finished(source: CaptureBytes) -> Result<Capture, CaptureError> {
 
 /// Reads the whole sections of a capture, whether it has an end or not.
 fn unfinished(source: CaptureBytes) -> Result<Capture, CaptureError> {
-    // A file with an end is not excused from being whole.
+    // A file with an end must be whole.
     if trailer(&source).is_ok() {
         return finished(source);
     }
@@ -84,7 +84,7 @@ fn unfinished(source: CaptureBytes) -> Result<Capture, CaptureError> {
     let mut parser = Parser::default();
     let mut at = size_of::<FileHeader>() as u64;
     while at < source.len() {
-        // The first that is not whole is where the recorder stopped.
+        // The recorder stopped at the first section that is not whole.
         match FoundSection::read(&source, at, source.len()) {
             Ok(section) if section.kind == SectionKind::TABLE => break,
             Ok(section) => match parser.section(&source, &section) {
@@ -107,7 +107,7 @@ struct Parser {
     objects: Vec<CapturedObject>,
     jobs: Vec<CapturedJob>,
     chunks: Vec<Chunk>,
-    /// The first chunk of the next job.
+    /// Index of the first chunk of the next job.
     first: usize,
     /// Whether the last job has not ended.
     running: bool,
@@ -188,7 +188,7 @@ impl Parser {
         source: CaptureBytes,
     ) -> Result<Capture, CaptureError> {
         if self.running {
-            // It never ended: what was seen of it still counts.
+            // The job never ended. Its changes so far still count.
             if let Some(job) = self.jobs.last_mut() {
                 job.after = self.first..self.chunks.len();
             }

@@ -21,28 +21,28 @@ pub(crate) fn words_range(task: &RawTask) -> std::ops::Range<u64> {
 pub struct CapturedProgram {
     /// Its index in the job.
     pub index: usize,
-    /// Where it lies in the job's memory, and how long it is.
+    /// Its address in the job's memory, and its length.
     pub task: RawTask,
-    /// Its words; `None` where they are not in any buffer object, or are more
-    /// than the NPU can fetch.
+    /// Its words; `None` if no buffer object contains them, or if there are none or
+    /// more than the NPU can fetch.
     pub words: Option<Vec<Word>>,
     before: RegisterFile,
 }
 
 impl CapturedProgram {
-    /// Its words; an empty list where they could not be read.
+    /// Its words; an empty list if they could not be read.
     #[must_use]
     pub fn words(&self) -> &[Word] {
         self.words.as_deref().unwrap_or_default()
     }
 
-    /// What it makes the core do, with the registers that the programs before
-    /// it left.
+    /// The tasks that it starts, with the registers that the programs before it
+    /// left.
     pub fn tasks(&self) -> impl Iterator<Item = TaskRegisters> {
         tasks_after(self.words(), self.before.clone())
     }
 
-    /// What each of [`CapturedProgram::tasks`] touches.
+    /// The ranges that each of [`CapturedProgram::tasks`] touches.
     pub fn extents(
         &self,
     ) -> impl Iterator<Item = (TaskRegisters, Result<Vec<Extent>, ExtentError>)> + '_ {
@@ -52,10 +52,10 @@ impl CapturedProgram {
         })
     }
 
-    /// The rules of the lint that it breaks.
+    /// The lint's findings.
     #[must_use]
     pub fn lint(&self) -> Vec<Finding> {
-        // What ran on the core before the job is not known.
+        // The state of the core before the job is not known.
         let context = LintContext {
             before: if self.index == 0 {
                 Before::Unknown
@@ -78,8 +78,8 @@ pub struct Programs<'a, R> {
 }
 
 impl<'a, R: FnMut(u64, &mut [u8]) -> bool> Programs<'a, R> {
-    /// The programs of `tasks`. `memory` reads NPU memory from an address on, and says
-    /// whether there is any.
+    /// The programs of `tasks`. `memory` reads NPU memory from an address on, and
+    /// returns whether that exists.
     pub fn new(tasks: &'a [RawTask], memory: R) -> Self {
         Self {
             tasks: tasks.iter().enumerate(),
@@ -114,7 +114,6 @@ impl<R: FnMut(u64, &mut [u8]) -> bool> Iterator for Programs<'_, R> {
     }
 }
 
-/// The words in `bytes`.
 fn words_of(bytes: &[u8]) -> Vec<Word> {
     let (words, _) = bytes.as_chunks();
     let words = words.iter().map(|word| u64::from_le_bytes(*word));

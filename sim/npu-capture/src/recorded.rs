@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorder in front of an open file, whoever calls it.
+//! Records the jobs of an open file, for any caller.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,18 +19,17 @@ use crate::error::RecordError;
 use crate::object_pages::ObjectPages;
 use crate::recorder::{JobToken, JobView, Recorder};
 
-/// How long a job is waited for: the driver kills it after half a second, but
-/// it may have to wait for fences and for a core, and a large one takes the
-/// model longer.
+/// How long to wait for a job. The driver kills it after half a second, but it may
+/// first wait for fences and for a core, and a large job takes the model longer.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// After this a job that still runs may be one to be killed, which the sync_file
-/// of an object tells that is exported before: of jobs that have ended the
-/// kernel's tell nothing. Not of every job: a process that is killed must not
-/// leave a dma-buf behind (docs/uapi.md).
+/// A job that still runs after this may be killed later. A sync_file shows a kill
+/// only if it was exported before the job's end, so one is exported then. It is not
+/// exported for every job: a process that is killed must not leave a dma-buf behind
+/// (docs/uapi.md).
 const SOON: Duration = Duration::from_millis(350);
 
-/// Requests that say nothing which a recording needs.
+/// Requests that a recording does not need.
 const OF_NO_INTEREST: [u32; 5] = [
     sys::VERSION,
     sys::GET_CAP,
@@ -41,26 +40,25 @@ const OF_NO_INTEREST: [u32; 5] = [
 
 /// An open file whose jobs are recorded.
 ///
-/// SUBMIT hands its jobs over one by one and returns when the last of them has
-/// ended: the order of a program's jobs stays, but nothing runs beside anything
-/// else.
+/// SUBMIT passes its jobs on one by one and returns when the last of them has
+/// ended. The order of a program's jobs stays, but no two run at the same time.
 pub struct RecordedFile<F> {
     inner: F,
     recorder: Recorder,
     file: u32,
     bos: Mutex<BTreeMap<u32, Known>>,
-    /// How the last job that lists an object as written ended.
+    /// The end of the last job that lists an object as written, by handle.
     ends: Mutex<BTreeMap<u32, End>>,
 }
 
-/// A buffer object of a file: `None` for one that came from elsewhere.
+/// A buffer object of a file; `None` if the NPU cannot see it, as if imported.
 type Known = Option<sys::CreateBo>;
 
-/// How a job ended, as far as it was seen.
+/// How a job ended, as far as that was seen.
 #[derive(Clone, Copy, Debug)]
 struct End {
     was_accepted: bool,
-    /// With what the driver put into its fence.
+    /// `None` if not known, `Some(None)` if not killed, else its fence's error.
     was_killed: Option<Option<Errno>>,
 }
 
@@ -75,16 +73,16 @@ impl<F: fmt::Debug> fmt::Debug for RecordedFile<F> {
 }
 
 impl Recorder {
-    /// Opens a device of this process once more, with its jobs recorded.
+    /// Opens a device of this process once more, to record its jobs.
     ///
     /// # Errors
-    /// As opening it the first time.
+    /// Those of opening it the first time.
     pub fn open(&self, device: &Device) -> Result<Device, Error> {
         self.device(&device.info());
         device.reopen_through(|file| Arc::new(self.of(file)))
     }
 
-    /// An open file of [`Recorder::device`], whose jobs are recorded.
+    /// Wraps an open file of [`Recorder::device`], to record its jobs.
     pub fn of<F: Deref<Target: FileOperations>>(&self, inner: F) -> RecordedFile<F> {
         RecordedFile {
             inner,
@@ -112,7 +110,7 @@ impl<F> RecordedFile<F> {
 }
 
 impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
-    /// Hands one job over, waits for its end, and records it.
+    /// Submits one job, waits for its end, and records it.
     ///
     /// # Safety
     /// As for SUBMIT of the job.
@@ -151,9 +149,8 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         let arena = Arena::new();
         let submit = job.submit_alone(&waited, &arena);
         let submitted = submit.and_then(|mut submit| {
-            // SAFETY: the programs and objects are those of the job, and which
-            // of them it lists as written adds a fence only; addresses are
-            // `arena`'s.
+            // SAFETY: the programs and objects are those of the job. Listing other
+            // objects as written only adds a fence. All addresses are `arena`'s.
             unsafe { ioctl(&*self.inner, sys::SUBMIT, &mut submit, &arena) }
         });
         let value = match submitted {
@@ -173,13 +170,13 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
             },
             None => JobOutcome::Unknown,
         };
-        // One that may still run is not looked at.
+        // Objects of a job that may still run are not read.
         let changed = if end.is_some() { &views[..] } else { &[] };
         token.finish(outcome, changed);
         Ok(value)
     }
 
-    /// Waits for a job that lists `written`, handed over after `since`. `None`
+    /// Waits for a job that lists `written` and was submitted after `since`. `None`
     /// if its end was not seen.
     fn end(&self, written: &[u32], since: Instant) -> Option<End> {
         let &first = written.first()?;
@@ -187,8 +184,8 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
             .wait(first, since)
             .inspect_err(|error| tracing::warn!(%error, "how a recorded job ended is not known"))
             .ok();
-        // The others are read too, which takes what the NPU wrote out of the way
-        // of the CPU's caches. They have the same fence.
+        // PREP_BO of the other objects too, since they are read: it drops old lines
+        // from the CPU's caches. They have the same fence.
         for &handle in &written[1..] {
             let _ = prep_bo(&*self.inner, handle, Deadline::NOW);
         }
@@ -228,15 +225,15 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
     }
 }
 
-/// What a job is waited for by: the driver attaches its fence to what it lists
-/// as written.
+/// The objects by which to wait for a job, which are listed as written. The driver
+/// attaches the job's fence only to those.
 fn waited(job: &ClientJob, token: &JobToken) -> Vec<u32> {
     if !job.writes.is_empty() {
         job.writes.clone()
     } else if !job.reads.is_empty() {
         job.reads.clone()
     } else {
-        // What holds its programs.
+        // An object that contains its programs.
         token.handles().into_iter().take(1).collect()
     }
 }
@@ -246,9 +243,8 @@ fn len(bo: &sys::CreateBo) -> usize {
     (bo.size as usize).next_multiple_of(PAGE_BYTES)
 }
 
-// SAFETY: handles, addresses, memory and waits are those of the inner file,
-// which keeps the promises. That a job has ended before SUBMIT returns breaks
-// none.
+// SAFETY: handles, addresses, memory and waits are those of the inner file, which
+// keeps the promises. A SUBMIT that returns after its jobs' end breaks none.
 unsafe impl<F> FileLayer for RecordedFile<F>
 where
     F: Deref<Target: FileOperations> + fmt::Debug + Send + Sync,
@@ -271,7 +267,7 @@ where
             match ClientJob::read_all(arg, caller) {
                 // SAFETY: what the caller promises for all of them.
                 Ok(jobs) => return jobs.iter().try_fold(0, |_, job| unsafe { self.run(job) }),
-                // The driver says why it takes none.
+                // The driver refuses these too, with its errno.
                 Err(NotRead::Head(_) | NotRead::Fault) => is_known = true,
                 Err(NotRead::TooMany) => (),
             }
@@ -280,13 +276,13 @@ where
             // SAFETY: what the caller promises.
             let value = unsafe { self.inner.ioctl(request, arg, caller) }?;
             if !is_known {
-                // What it does is not known here.
+                // The effect of this ioctl is not known here.
                 self.recorder.fail(RecordError::Request { request });
             }
             return Ok(value);
         }
-        // One at a time: a number that one thread gives back is at once another
-        // one's, and what is noted last must be what happened last.
+        // Lock the table first. A handle that one thread closes may go to another
+        // at once, and the table must change in the driver's order.
         let mut bos = self.bos();
         // SAFETY: what the caller promises.
         let value = unsafe { self.inner.ioctl(request, arg, caller) }?;
@@ -299,7 +295,7 @@ where
                 bos.remove(&handle);
                 self.ends().remove(&handle);
             }
-            // Not over one of its own that comes back.
+            // An import that returns an object of this file does not replace it.
             Some(HandleChange::Imported(handle)) => {
                 bos.entry(handle).or_default();
             }
@@ -313,7 +309,7 @@ where
     }
 
     fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
-        // The job is over: what was seen of it counts.
+        // The job has ended: use what was seen of its end.
         let ends = self.ends();
         Ok(ends.get(&handle).is_some_and(|end| end.was_accepted))
     }

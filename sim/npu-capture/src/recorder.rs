@@ -25,10 +25,10 @@ use crate::writer::CaptureWriter;
 pub use input::{BoView, JobView, RecorderOptions};
 pub use state::Outcomes;
 
-/// Records jobs into a file. Clones record into the same one.
+/// Records jobs into a file. Clones record into the same file.
 ///
-/// Nothing here fails while a program runs: the first error ends the
-/// recording, and [`Recorder::finish`] returns it.
+/// No call here fails while a program runs: the first error ends the recording, and
+/// [`Recorder::finish`] returns it.
 #[derive(Clone, Debug)]
 pub struct Recorder(Arc<Inner>);
 
@@ -55,10 +55,10 @@ struct Inner {
 }
 
 impl Recorder {
-    /// Begins a file; one that is there is replaced.
+    /// Creates the file at `path`, or replaces it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn create(path: &Path, options: RecorderOptions) -> Result<Self, RecordError> {
         let flags = if options.zero_data { FLAG_ZERO_DATA } else { 0 };
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -118,13 +118,12 @@ impl Recorder {
         }
     }
 
-    /// The outcomes of the jobs so far.
+    /// Numbers of the jobs so far, by outcome.
     #[must_use]
     pub fn outcomes(&self) -> Outcomes {
         self.0.lock().outcomes
     }
 
-    /// A number for another open file.
     pub(crate) fn next_file(&self) -> u32 {
         self.0.files.fetch_add(1, Ordering::Relaxed)
     }
@@ -137,7 +136,7 @@ impl Recorder {
     /// Writes the end of the file. Jobs that still run have no outcome in it.
     ///
     /// # Errors
-    /// The first thing that went wrong since recording began.
+    /// The first error since recording began.
     pub fn finish(&self) -> Result<RecordingSummary, RecordError> {
         let mut state = self.0.lock();
         if let Some(error) = &state.error {
@@ -197,7 +196,7 @@ impl JobToken {
             .collect()
     }
 
-    /// Records the end of the job, and the changes in its objects that are in `bos`.
+    /// Records the end of the job, and the changes of its objects that are in `bos`.
     pub fn finish(mut self, outcome: JobOutcome, bos: &[BoView<'_>]) {
         self.end(outcome, bos);
     }

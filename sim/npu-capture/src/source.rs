@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the bytes of a capture come from.
+//! The bytes of a capture, in a file or in memory.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sections into a file, with checksums and the table at the end.
+//! Writes sections into a file, with checksums, and the table at the end.
 
 use std::io::Write;
 
@@ -24,8 +24,8 @@ pub struct CaptureWriter<W: Write> {
 }
 
 impl<W: Write> CaptureWriter<W> {
-    /// Begins a file: `flags` as [`crate::format::FLAG_ZERO_DATA`], `unix_ns`
-    /// the time of day.
+    /// Begins a file. `flags` is 0 or [`crate::format::FLAG_ZERO_DATA`], `unix_ns` is the
+    /// time in nanoseconds since 1970.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -48,7 +48,7 @@ impl<W: Write> CaptureWriter<W> {
         })
     }
 
-    /// Adds a section. Readers pass over kinds that they do not know.
+    /// Adds a section. Readers skip unknown kinds.
     ///
     /// # Errors
     /// When it cannot be written, or is longer than a section can be.
@@ -57,7 +57,7 @@ impl<W: Write> CaptureWriter<W> {
             let what = "a section would be too long";
             return Err(RecordError::Full { what });
         }
-        // The table is a section of its own.
+        // The table is a section too.
         if self.table.len() as u32 >= SECTIONS_MAX - 1 {
             let what = "it has too many sections";
             return Err(RecordError::Full { what });
@@ -88,7 +88,7 @@ impl<W: Write> CaptureWriter<W> {
         Ok(entry)
     }
 
-    /// Hands what was written to the system.
+    /// Passes what was written to the system.
     ///
     /// # Errors
     /// When that fails.
@@ -118,7 +118,7 @@ impl<W: Write> CaptureWriter<W> {
     }
 }
 
-/// The checksum of a trailer: of its two fields.
+/// The checksum of a trailer's first two fields.
 pub(crate) fn trailer_crc(trailer: &Trailer) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(trailer.table.as_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any recording is read back as it was made; a file that is not whole is
+//! A recording is read back as it was made; a file that is not whole is
 //! refused.
 
 #![allow(missing_docs, clippy::unwrap_used)]
@@ -27,7 +27,7 @@ fn info() -> DeviceInfo {
     }
 }
 
-/// Writes to byte `at` of an object before a job and after it.
+/// A write to an object: byte offset and value.
 type Poke = (u16, u8);
 
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ struct PlannedJob {
     outcome: JobOutcome,
 }
 
-/// Objects of each file: pages.
+/// Pages of the objects of each file.
 const OBJECTS: [u64; 3] = [1, 3, 2];
 
 fn outcomes() -> impl Strategy<Value = JobOutcome> {
@@ -82,7 +82,6 @@ fn handle(object: usize) -> u32 {
     object as u32 + 1
 }
 
-/// The memory of one file.
 type Memory = Vec<Vec<u8>>;
 
 fn views(memory: &Memory) -> Vec<BoView<'_>> {
@@ -116,7 +115,7 @@ fn fresh() -> [Memory; 2] {
     [memory(), memory()]
 }
 
-/// Records; the memory before and after each job.
+/// Records the jobs. Returns the memory before and after each.
 fn record(path: &Path, jobs: &[PlannedJob], zero_data: bool) -> Vec<[Memory; 2]> {
     let options = RecorderOptions {
         zero_data,
@@ -214,7 +213,7 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         let mut moments = record(&path, &jobs, true);
-        // What was ever a program of the file stays from then on.
+        // Words that were once a program of the file stay from then on.
         let mut words = [(); 2].map(|()| vec![false; OBJECTS.iter().sum::<u64>() as usize * 4096]);
         for (job, moment) in jobs.iter().zip(&mut moments) {
             let kept = &mut words[job.file as usize];
@@ -275,7 +274,7 @@ fn a_file_without_its_end_is_refused_and_what_is_whole_can_be_had() {
         if let Ok(capture) = Capture::from_unfinished_bytes(cut) {
             assert!(!capture.finished());
             let count = capture.jobs().len();
-            // The last one may not have ended in what is left.
+            // The last job may have no end in the rest.
             let ended = capture.jobs().iter().filter(|job| job.ended_ns.is_some());
             let ended = ended.count();
             assert!(ended + 1 >= count);
@@ -314,13 +313,13 @@ fn a_changed_bit_is_seen() {
             changed[at] ^= 1 << bit;
             let read = Capture::from_bytes(changed.clone());
             assert!(read.is_err(), "bit {bit} of byte {at} is not covered");
-            // Either is right here; it must end.
+            // Either result is right here; reading must end.
             let _ = Capture::from_unfinished_bytes(changed);
         }
     }
 }
 
-/// A file of these sections, which says what it wants with right checksums.
+/// A file of these sections with correct checksums, whatever they claim.
 fn forged(sections: &[(SectionKind, Vec<u8>)]) -> Result<Capture, CaptureError> {
     let mut writer = CaptureWriter::new(Vec::new(), 0, 0).unwrap();
     for (kind, payload) in sections {
@@ -357,7 +356,8 @@ fn sections_that_are_not_known_are_passed_over() {
 
 #[test]
 fn lies_are_refused() {
-    // Number, file, handle, address, length (64 bits), has an address, nothing.
+    // Number, file, handle, address, length (64 bits), has an address,
+    // reserved.
     let good = object(&[0, 0, 1, 0x1000, 0x2000, 0, 1, 0]);
     assert!(forged(&[device(), good.clone()]).is_ok());
     for wrong in [
@@ -372,7 +372,7 @@ fn lies_are_refused() {
         let error = forged(&[device(), object(&wrong)]).unwrap_err();
         assert!(matches!(error, CaptureError::Malformed { .. }), "{wrong:?}");
     }
-    // Object, runs, length, nothing; then first, count, kind for each run.
+    // Object, runs, length, reserved; then first, count, kind for each run.
     assert!(forged(&[device(), good.clone(), pages(&[0, 1, 0, 0, 0, 2, 0], &[])]).is_ok());
     for (fields, data) in [
         (&[1, 0, 0, 0][..], &[][..]),
@@ -430,7 +430,7 @@ fn lies_are_refused() {
 
 #[test]
 fn pages_that_unpack_to_something_else_are_refused() {
-    // Object of 256 pages, so that a bomb would find room.
+    // An object of 256 pages, in which a decompression bomb would fit.
     let object = object(&[0, 0, 1, 0, 0x10_0000, 0, 1, 0]);
     let read = |raw: &[u8]| {
         let packed = zstd::bulk::compress(raw, 19).unwrap();

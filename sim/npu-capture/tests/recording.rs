@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Products on the model, recorded within the process.
+//! Records matmuls on the model, within the process.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -58,7 +58,7 @@ fn a_recording_has_programs_and_results() {
             assert!(program.lint().is_empty(), "{:?}", program.lint());
         }
     }
-    // The products differ in A only: the second stores little.
+    // The matmuls differ only in A: the second stores little.
     let [m, k, n] = SIZES;
     assert!(m * k < 4096 && n * k < 4096);
     let first = &capture.jobs()[0];

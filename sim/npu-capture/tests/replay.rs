@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was recorded comes out again, and what does not is found.
+//! A recording replays with the same results, and differences are found.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -33,7 +33,7 @@ fn options() -> ReplayOptions {
     ReplayOptions::default()
 }
 
-/// The capture again, with other bytes after its jobs, or another outcome.
+/// The capture with other bytes after its jobs, or other outcomes.
 fn changed(
     capture: &Capture,
     change: impl Fn(usize, usize, &mut [u8]),
@@ -220,7 +220,8 @@ fn element_coordinates_are_those_of_the_product() {
     assert_eq!(found, m * n);
 }
 
-/// A job whose program starts nothing, and so never ends.
+/// Submits jobs whose program starts nothing and so never ends, and two that the
+/// driver drops.
 fn hang(device: &Device) {
     let mut bo = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
     bo.write(Deadline::FOREVER).unwrap()[..8].fill(0);
@@ -274,7 +275,7 @@ fn jobs_that_did_not_run_do_not_run_again() {
     let lied = changed(&capture, |_, _, _| (), |_| JobOutcome::Completed);
     let report = replay(&lied, &model(), &options()).unwrap();
     assert!(report.jobs.iter().all(|job| !job.matches()));
-    // Where nobody saw the end, any is right.
+    // If the recorded end was not seen, any end is right.
     let unknown = changed(&capture, |_, _, _| (), |_| JobOutcome::Unknown);
     assert!(replay(&unknown, &model(), &options()).unwrap().matches());
 }
@@ -290,9 +291,9 @@ fn memory_is_limited() {
     assert!(matches!(error, ReplayError::TooLarge { .. }), "{error}");
 }
 
-/// A capture of few bytes whose `jobs` jobs, of a file each if that is wanted,
-/// list an object of `pages` pages at `first` that holds zeroes. None of them
-/// has a program, so the driver drops them.
+/// A small capture of `jobs` jobs, each of another file if `file_each`. They list
+/// an object of `pages` pages of zeroes at page `first`. They have no program, so
+/// the driver drops them.
 fn claims(jobs: u32, file_each: bool, first: u32, pages: u32) -> Capture {
     const DROPPED: u32 = 2;
     const NO_PROGRAM: u32 = 0;
@@ -323,11 +324,12 @@ fn claims(jobs: u32, file_each: bool, first: u32, pages: u32) -> Capture {
 
 #[test]
 fn claims_of_a_small_file_are_refused_before_any_work() {
-    // Of a device that has memory for one page: nothing else may be asked of it.
+    // The device has memory for one page, so a replay that begins would fail
+    // otherwise.
     let mut tiny = quick();
     tiny.memory = Some(4096);
     let device = Model::new(tiny).open_device();
-    // Gaps count as objects do: fillers lie there.
+    // Gaps count like objects, since fillers lie there.
     for (first, pages) in [(0, 0x7_ffff), (0x7_ffff, 0x7_ffff), (0xf_0000, 1)] {
         let bytes = u64::from(first + pages) * 4096;
         match replay(&claims(1, false, first, pages), &device, &options()).unwrap_err() {
@@ -345,7 +347,7 @@ fn claims_of_a_small_file_are_refused_before_any_work() {
         ReplayError::TooMuchWork { bytes, .. } => assert_eq!(bytes, 200 << 29),
         other => panic!("{other}"),
     }
-    // What is claimed can be had where it is allowed.
+    // With a higher limit the claim is accepted.
     let far = ReplayOptions {
         bytes_max: 4 << 30,
         ..options()
@@ -394,7 +396,7 @@ fn what_differs_is_told_by_name() {
     let (object, at) = capture
         .holder(&capture.jobs()[0], words.0.into(), u64::from(words.0) + 8)
         .unwrap();
-    // The jobs end otherwise, and the first one changes its own program.
+    // The jobs end differently, and the first one changes its own program.
     let other = changed(
         &capture,
         |job, changed, bytes| {

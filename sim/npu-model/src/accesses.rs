@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a task really touched, for a comparison with what was computed beforehand
-//! from the register values.
+//! Records the bytes that a task really touched. Tests compare them with the
+//! extents that were computed from the register values.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,15 +19,15 @@ pub struct DmaAccess {
     pub range: Range<u64>,
 }
 
-/// Collects the accesses of the task that runs, for a [`Bus`](rknpu_chip::Bus).
+/// Recorder of the accesses of one task, for a [`Bus`](rknpu_chip::Bus).
 #[derive(Debug, Default)]
 pub struct AccessRecorder {
-    /// Start to end, for each master (reads and writes apart).
+    /// Start to end of each range, by master and by whether it is written.
     ranges: BTreeMap<(Master, bool), BTreeMap<u64, u64>>,
 }
 
 impl AccessRecorder {
-    /// Takes down an access to a range of IOVAs, bytes.
+    /// Records an access to a range of IOVAs, bytes.
     pub fn note(&mut self, master: Master, direction: Direction, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -37,7 +37,7 @@ impl AccessRecorder {
             .entry((master, direction == Direction::Write))
             .or_default();
         let Range { mut start, mut end } = range;
-        // All that overlaps or adjoins becomes one range.
+        // Merge all ranges that overlap or adjoin.
         while let Some((&other, &other_end)) = set.range(..=end).next_back() {
             if other_end < start {
                 break;
@@ -49,8 +49,8 @@ impl AccessRecorder {
         set.insert(start, end);
     }
 
-    /// Every byte touched, by master; ranges of one master and direction are
-    /// disjoint, not adjacent, and in ascending order.
+    /// All ranges, by master. Ranges of one master and direction are disjoint, not
+    /// adjacent, and in ascending order.
     #[must_use]
     pub fn finish(self) -> Vec<DmaAccess> {
         self.ranges

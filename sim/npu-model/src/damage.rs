@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cores of a board on which something is broken: they start tasks that never end.
+//! Broken cores of a board: they start tasks that never end.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 
 use rknpu_chip::{Core, FinishedKick, Kick, KickOutcome, NpuCore};
 
-/// Which cores do not work, whatever runs on them.
+/// The cores that do not work, whatever runs on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// Whether no core gets power. Kernels up to 7.0 then answer with a job that never
-    /// ends, as if it hung.
+    /// Whether no core gets power. On kernels up to 7.0 a job then never ends, as if it
+    /// hung.
     pub power_fails: bool,
     /// Cores that are wedged from the start.
     pub wedged: BTreeSet<u32>,
-    /// A file with the numbers of cores that are wedged until power is cycled: a model
-    /// begins with these, and adds those that it wedges. Whoever cycles power removes it.
+    /// File with the numbers of cores that are wedged until a power cycle. A model starts
+    /// with these, and adds those that it wedges. To cycle power, remove the file.
     pub memory: Option<PathBuf>,
 }
 
 impl Damage {
-    /// A core of such a board.
+    /// Applies the damage to `core`, which has number `index`.
     pub(crate) fn core(&self, index: u32, core: Core) -> Box<dyn NpuCore> {
         let memory = self.memory.clone().map(WedgeMemory);
         let is_remembered = memory.as_ref().is_some_and(|memory| memory.has(index));
@@ -40,7 +40,7 @@ impl Damage {
     }
 }
 
-/// A core of which a file says when it does not work any more.
+/// A core that adds its number to a file when it needs a power cycle.
 #[derive(Debug)]
 struct RememberedCore {
     core: Core,
@@ -70,7 +70,7 @@ impl NpuCore for RememberedCore {
     }
 }
 
-/// Numbers of cores, one a line.
+/// File of core numbers, one per line.
 #[derive(Debug)]
 struct WedgeMemory(PathBuf);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the model noticed while it ran: kills, faults, silent drops.
+//! Events of the model: kills, faults, silent drops.
 //!
-//! The real driver keeps such things to itself or writes them to the kernel
-//! log. Here they can be read back, and go to `tracing` as well.
+//! The real driver does not report them, or only in the kernel log. The model keeps
+//! them for clients, and sends them to `tracing` too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::driver::Bug;
 use crate::lock::lock;
 use rknpu_chip::{Diagnosis, Fault};
 
-/// Which task of which job on which core.
+/// The place of a task: its job and its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskPlace {
     /// Number of the job, from 1 on, in the order in which the driver
@@ -40,14 +40,14 @@ impl fmt::Display for TaskPlace {
 pub enum KillCause {
     /// The task never raised its interrupt.
     Hang,
-    /// All tasks so far together take longer on the device than the driver
-    /// allows for a job.
+    /// The tasks so far together take longer on the device than the driver allows
+    /// for a job.
     TooLong {
-        /// Modelled time up to and including the task, of the whole job.
+        /// Modelled time of the job, up to and including the task.
         device_time: Duration,
     },
-    /// The process of its file ended while it was queued or running, and its
-    /// memory went with that: nothing is said of its programs.
+    /// Its process ended while the job was queued or running, and its memory with
+    /// it. This says nothing about its programs.
     ClientDied,
     /// The model itself failed. Please report it with the program.
     ModelFailure,
@@ -66,17 +66,18 @@ impl fmt::Display for KillCause {
     }
 }
 
-/// A call that a client forgot and needs on a board, where the NPU does not
-/// see the CPU's caches.
+/// A call that a client forgot. A board needs it, because the NPU does not see the
+/// CPU's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissedCall {
-    /// FINI_BO between writing and SUBMIT: the job reads old bytes, and what
-    /// is in the cache may fall over what it writes.
+    /// FINI_BO between the CPU's writing and SUBMIT. Without it the job reads old
+    /// bytes, and cached bytes may overwrite its results.
     FiniBeforeSubmit,
-    /// FINI_BO between writing and PREP_BO, which threw away what was written.
+    /// FINI_BO between the CPU's writing and PREP_BO. Without it PREP_BO discards
+    /// the written bytes.
     FiniBeforePrep,
     /// PREP_BO between the end of a job that wrote the object and the CPU's
-    /// writing: whole cache lines of old bytes went over the job's.
+    /// writing. Without it whole cache lines of old bytes replace the job's.
     PrepBeforeWrite,
 }
 
@@ -96,19 +97,19 @@ impl fmt::Display for MissedCall {
     }
 }
 
-/// Something that happened in the driver or on the chip, of which no ioctl tells.
+/// An event in the driver or on the chip that no ioctl reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// SUBMIT returned 0 and this job will never run.
+    /// SUBMIT returned 0, but this job will never run.
     JobDropped {
         /// Position in the job array of that SUBMIT.
         index: usize,
-        /// What the kernel found, and kept to itself.
+        /// The error that the kernel found and did not report.
         reason: String,
     },
-    /// A job ended in the driver's timeout path; its fence has an error,
-    /// PREP_BO returns 0 all the same.
+    /// A job ended in the driver's timeout path. Its fence has an error, but
+    /// PREP_BO returns 0.
     JobKilled {
         /// The task on which the job stopped.
         place: TaskPlace,
@@ -117,14 +118,14 @@ pub enum Event {
         /// What the chip found wrong with the task.
         diagnosis: Vec<Diagnosis>,
     },
-    /// A task did something that silicon punishes, but raised its interrupt.
+    /// A task broke a rule of the silicon, but raised its interrupt.
     Diagnosed {
         /// The task that was diagnosed.
         place: TaskPlace,
         /// What the chip found wrong with the task.
         diagnosis: Vec<Diagnosis>,
     },
-    /// A DMA access went where nothing is mapped.
+    /// A DMA access to an address that is not mapped.
     Fault {
         /// The task whose access it was.
         place: TaskPlace,
@@ -139,7 +140,7 @@ pub enum Event {
         /// PC.INTERRUPT_RAW_STATUS.
         raw_status: u32,
     },
-    /// The client ran into a bug of the real kernel.
+    /// The client triggered a bug of the real kernel.
     KernelBug {
         /// The bug; docs/driver.md has the list.
         bug: Bug,
@@ -200,33 +201,33 @@ impl fmt::Display for Event {
     }
 }
 
-/// How many events are kept; older ones are forgotten.
+/// Number of events that are kept; older ones are forgotten.
 const EVENTS_KEPT: usize = 4096;
 
-/// What happened since the device came to be, counted: of all events, those
-/// that are forgotten or were taken included.
+/// Counts of all events since the device was created, also of those that were
+/// forgotten or taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventTally {
-    /// [`Event::JobDropped`].
+    /// Number of [`Event::JobDropped`].
     pub jobs_dropped: u64,
-    /// [`Diagnosis::trap`] to how often it was met.
+    /// Counts by [`Diagnosis::trap`].
     pub traps: BTreeMap<&'static str, TrapTally>,
-    /// [`Event::KernelBug`], each bug and how often clients ran into it.
+    /// Counts of [`Event::KernelBug`] by bug.
     pub bugs: BTreeMap<Bug, BugTally>,
     /// Events that [`Model::events`](crate::Model::events) has forgotten.
     pub forgotten: u64,
 }
 
-/// How many tasks met a trap, and what the chip said first.
+/// Number of tasks that met a trap, and the first diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrapTally {
     /// Number of tasks that met it.
     pub tasks: u64,
-    /// What the chip said of the first.
+    /// The diagnosis of the first.
     pub first: Diagnosis,
 }
 
-/// How often clients ran into a bug of the kernel.
+/// How often clients triggered a bug of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BugTally {
     /// Number of times.
@@ -264,7 +265,7 @@ impl EventTally {
     }
 }
 
-/// The latest events of one device, and how many there were.
+/// The latest events of one device, and the counts of all.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     kept: Mutex<Kept>,

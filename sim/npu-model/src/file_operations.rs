@@ -13,14 +13,14 @@ use rustix::fs::SeekFrom;
 
 use crate::driver::{Bug, DrmFile, Mapping, SharedFile};
 
-/// What [`DeviceInfo::name`] says of the model.
+/// [`DeviceInfo::name`] of the model.
 const MODEL_NAME: &str = "software model";
 
 // SAFETY: the driver half gives each handle and address once while the BO lives,
-// and translates an address to the BO's own pages, which are zeroed when made;
-// PREP_BO waits for the fences of the jobs that write it, which are signalled
-// when the core has ended the job. A mapping keeps its object; within this
-// process the model writes it only on behalf of jobs, that is as the NPU.
+// and translates an address to the BO's own pages, which are zeroed when made.
+// PREP_BO waits for the fences of the jobs that write the BO; they are signalled
+// after the core has ended the job. A mapping keeps its object. Within this process
+// the model writes it only for jobs, that is as the NPU.
 unsafe impl FileOperations for DrmFile {
     fn info(&self) -> DeviceInfo {
         device_info(self, MODEL_NAME.to_owned(), true, self.cores())
@@ -48,7 +48,8 @@ unsafe impl FileOperations for DrmFile {
         Ok(Box::new(self.mmap(request)?))
     }
 
-    /// The pages that the NPU side uses too: the host's tables are filled once.
+    /// Maps the pages that the NPU side uses too, so the host fills its page tables
+    /// once.
     fn map_bo(&self, bo: &sys::CreateBo, _: usize) -> Result<Box<dyn MappedMemory>, Errno> {
         Ok(Box::new(self.map_handle(bo.handle)?))
     }
@@ -70,7 +71,7 @@ unsafe impl FileOperations for DrmFile {
     }
 
     fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
-        // A job that has ended by now was taken all the same: this device knows.
+        // This device knows it also for a job that has ended by now.
         self.was_accepted(handle)
     }
 
@@ -80,9 +81,9 @@ unsafe impl FileOperations for DrmFile {
     }
 }
 
-// SAFETY: of all pages of an object or of the first of them, which are zeroed when
-// made; at a fixed place (a mapping or a boxed slice) as long as the mapping keeps
-// the object: pages that move into a memfd do so at their place.
+// SAFETY: the memory is all pages of an object or the first of them, zeroed when
+// made. The address (a mapping or a boxed slice) is fixed while the mapping keeps
+// the object: pages that move into a memfd keep theirs.
 unsafe impl MappedMemory for Mapping {
     fn as_ptr(&self) -> *mut u8 {
         self.as_ptr()
@@ -93,12 +94,12 @@ unsafe impl MappedMemory for Mapping {
     }
 }
 
-/// What the model's dma-bufs and sync_files answer.
+/// The operations on the model's dma-bufs and sync_files.
 #[derive(Debug)]
 struct ModelFiles;
 
-/// The file of the model behind a descriptor, or what the host says to a call
-/// that other files do not know.
+/// The model's file behind a descriptor, else the error `otherwise`, which the host
+/// returns for other files.
 fn file(fd: BorrowedFd<'_>, otherwise: Errno) -> Result<SharedFile, Errno> {
     SharedFile::of(fd.as_raw_fd())?.ok_or(otherwise)
 }

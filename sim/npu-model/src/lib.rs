@@ -2,12 +2,11 @@
 //! The RK3588 NPU's kernel driver in software, over the silicon of
 //! [`rknpu_chip`].
 //!
-//! Two layers, the lower usable without the upper:
+//! Two layers; the lower one works without the upper:
 //!
 //! * [`driver`]: the `rocket` kernel driver. Raw ioctls in, errno out.
-//! * [`Model`]: both as one device behind `rocket-uapi`'s
-//!   `FileOperations`, and
-//!   [`open`](open()), the one way to choose between it and a real device.
+//! * [`Model`]: driver and chip as one device behind `rocket-uapi`'s
+//!   `FileOperations`. [`open`](open()) chooses between it and a real device.
 //!
 //! ```
 //! use npu_model::open;

@@ -3,8 +3,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, also after a panic of another thread: everything below a mutex of
-/// this crate is consistent between statements.
+/// Locks a mutex, also after a panic of another thread: the data of all mutexes
+/// of this crate is consistent between statements.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opens the device that a [`Selector`] leads to.
+//! Opens the device that a [`Selector`] selects.
 
 use std::sync::Arc;
 
@@ -14,24 +14,24 @@ use crate::options::{ModelOptions, OptionError};
 pub struct Opened {
     /// The open device, of a kernel or of the model.
     pub device: Device,
-    /// The model behind it, if it is one. Its events show what a kernel does not report:
+    /// The model, if the device is one. Its events show what a kernel does not report:
     /// why a job was dropped or killed.
     pub model: Option<Arc<Model>>,
     /// The reasons for the choice, one line each, for humans.
     pub why: Vec<String>,
 }
 
-/// The device that was asked for cannot be used.
+/// The requested device cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A node was named, and it is not a usable NPU.
+    /// The named node is not a usable NPU.
     #[error("no NPU at {node}. `auto` or `model` as the device would use the software model")]
     NoDevice {
         /// The node, and what is wrong with it.
         node: RefusedNode,
     },
-    /// The model was asked for, with options that it does not have.
+    /// The model has no such option, or the option no such value.
     #[error(transparent)]
     Options(#[from] OptionError),
 }
@@ -39,15 +39,14 @@ pub enum OpenError {
 /// Opens the device that `selector` names.
 ///
 /// # Errors
-/// [`OpenError::NoDevice`] if a node was named that cannot be used,
-/// [`OpenError::Options`] for wrong options of the model. The other two
-/// choices always lead to a device.
+/// [`OpenError::NoDevice`] if the named node cannot be used, [`OpenError::Options`] for
+/// wrong options of the model. Other selectors always lead to a device.
 pub fn open(selector: &Selector) -> Result<Opened, OpenError> {
     open_with(selector, |_| ())
 }
 
-/// Opens the device that `selector` names; if that is the model, one whose
-/// options were given to `adjust` before.
+/// Opens the device that `selector` names. If that is the model, `adjust` can change its
+/// options first.
 ///
 /// # Errors
 /// As [`open`].

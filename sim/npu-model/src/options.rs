@@ -11,15 +11,15 @@ use rknpu_regcmd::timing::Machine;
 use crate::damage::Damage;
 use crate::driver::{Backing, Bug, Caches, DriverBugs, DriverProfile, Iommu};
 
-/// What can be chosen about a [`Model`](crate::Model).
+/// Options of a [`Model`](crate::Model).
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
     /// Number of cores, 1 to 16 (values outside count as the nearest).
     /// RK3588: 3.
     pub cores: u32,
-    /// What happens when a program does what silicon punishes.
+    /// What happens when a program breaks a rule of the silicon.
     pub level: Level,
-    /// Sides of the facts about the chip that the sources disagree on.
+    /// The chosen side of each contested fact about the chip.
     pub contested: Contested,
     /// How long a hung job holds its core, wall clock. 500 ms in the real
     /// driver; tests shorten it. [`Level::Strict`] does not wait at all.
@@ -27,27 +27,27 @@ pub struct ModelOptions {
     /// The kernel and its IOMMU. A task that alone takes longer than
     /// [`DriverProfile::job_limit`] is not computed but hangs.
     pub driver: DriverProfile,
-    /// Which bugs of the kernel take effect. Running into any is an
+    /// The enabled bugs of the kernel. A trigger of any bug is an
     /// [`Event::KernelBug`](crate::event::Event::KernelBug).
     pub bugs: DriverBugs,
-    /// Whether a core loses its registers when it was without a job for
+    /// Whether a core loses its registers after it had no job for
     /// [`DriverProfile::autosuspend`], by the clock of the host.
     pub registers_lost: bool,
-    /// Whether the CPU's view of buffer objects is the NPU's. It is not on a
-    /// board: [`Caches::Manual`] finds forgotten PREP_BO and FINI_BO.
+    /// Whether CPU and NPU see the same bytes of buffer objects. They do not on a board:
+    /// [`Caches::Manual`] shows forgotten PREP_BO and FINI_BO.
     pub caches: Caches,
-    /// Memory of the board for buffer objects, bytes. `None`: what the host
-    /// gives, page by page as they are touched.
+    /// Memory of the board for buffer objects, bytes. `None`: no limit; the host gives
+    /// pages as they are touched.
     pub memory: Option<u64>,
     /// Cores that do not work.
     pub damage: Damage,
-    /// What buffer objects are made of.
+    /// The host memory of buffer objects.
     pub backing: Backing,
     /// Whether jobs are recorded for [`Model::timeline`](crate::Model::timeline).
     pub timeline: bool,
-    /// What modelled times depend on: clock (by default the one that boards boot with
-    /// and mainline keeps), memory, and what the driver adds.
-    /// Its number of cores is [`Self::cores`].
+    /// The constants of modelled time: clock (by default the one that boards boot with
+    /// and mainline keeps), memory, and the driver's costs. Its number of cores is
+    /// [`Self::cores`].
     pub machine: Machine,
 }
 
@@ -75,14 +75,14 @@ impl Default for ModelOptions {
     }
 }
 
-/// A text does not describe a model.
+/// The error of a text that does not describe a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
     /// No option has that name.
     #[error("the model has no option `{name}`. It has: {known}")]
     Unknown {
-        /// The name that was asked for.
+        /// The name that was given.
         name: String,
         /// The names of all options, with commas between them.
         known: String,
@@ -102,8 +102,8 @@ pub enum OptionError {
     Side(#[from] UnknownSwitch),
 }
 
-/// An option: how to set it (`None` for a value that it does not take), and
-/// what it takes.
+/// An option: its setter (`None` for a value that it does not take), and the values that
+/// it takes.
 struct Entry {
     name: &'static str,
     set: fn(&mut ModelOptions, &str) -> Option<()>,
@@ -114,7 +114,7 @@ const OPTIONS: &[Entry] = &[
     Entry {
         name: "driver",
         set: |options, value| {
-            // What was said of parts of a profile stays.
+            // Keep the fields that other options set.
             let old = &options.driver;
             options.driver = DriverProfile {
                 iommu: old.iommu,
@@ -262,9 +262,9 @@ fn list(names: impl Iterator<Item = &'static str>) -> String {
 impl FromStr for ModelOptions {
     type Err = OptionError;
 
-    /// Options as `name=value`, with commas between them; the names of
-    /// contested facts ([`Contested::SWITCHES`]) are options too. What is not
-    /// said stays as [`ModelOptions::default`] has it.
+    /// Parses options as `name=value`, separated by commas. The names of contested facts
+    /// ([`Contested::SWITCHES`]) are options too. Unnamed options keep the value of
+    /// [`ModelOptions::default`].
     ///
     /// ```
     /// use npu_model::ModelOptions;

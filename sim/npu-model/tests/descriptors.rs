@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model where the process has few descriptors. Alone in its process, whose
-//! limit it changes.
+//! The model in a process with few descriptors. It has its own process, because
+//! it changes the limit.
 #![cfg(not(miri))] // needs a limit of descriptors
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
@@ -9,10 +9,9 @@ use std::fs::File;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{ByteLen, Call, Deadline, Errno, Error, MapRequest, PAGE_BYTES, sys};
 
-/// Descriptors of the process.
 const DESCRIPTORS: u64 = 64;
 
-/// More buffer objects than descriptors of an ordinary login (1,024).
+/// More buffer objects than an ordinary login has descriptors (1,024).
 const OBJECTS: usize = 2000;
 
 #[test]
@@ -28,7 +27,8 @@ fn buffer_objects_take_no_descriptors() {
         bytes[..8].copy_from_slice(&index.to_le_bytes());
     }
 
-    // With none left, what needs one says so, and keeps the object.
+    // Without a free descriptor, a call that needs one fails, and the object
+    // stays.
     let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     let (error, last) = objects.pop().unwrap().export().unwrap_err();
     let call = Call::PrimeExport;
@@ -42,7 +42,7 @@ fn buffer_objects_take_no_descriptors() {
     let map = || raw.mmap(&MapRequest::shared(bo.offset, 1));
     assert_eq!(map().err(), Some(Errno::MFILE));
 
-    // And does it as soon as there are two: the object's and the dma-buf's.
+    // It succeeds as soon as two are free: the object's and the dma-buf's.
     taken.truncate(taken.len() - 2);
     let exported = last.export().map_err(|(error, _)| error).unwrap();
     let mut bytes = [0; 8];

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-/// Whether nobody has the other end of a socket any more.
+/// Whether the other end of a socket is closed everywhere.
 pub(crate) fn has_hung_up(socket: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
     let at_once = Timespec {
@@ -29,7 +29,7 @@ pub(crate) struct Channel {
     interrupted: Cell<bool>,
     /// Whether the client did not answer and is gone.
     gone: Cell<bool>,
-    /// Room for an answer; made when there is one.
+    /// Room for an answer, allocated for the first one.
     buffer: RefCell<Vec<u8>>,
 }
 
@@ -51,7 +51,7 @@ impl Channel {
         }
     }
 
-    /// Asks something of the client.
+    /// Sends a question to the client and waits for its answer.
     fn ask(
         &self,
         frame: Frame,
@@ -65,7 +65,6 @@ impl Channel {
         answer
     }
 
-    /// Waits for an answer.
     fn answer(&self) -> Result<Answer, WireError> {
         let mut buffer = self.buffer.borrow_mut();
         buffer.resize(size_of::<Frame>() + DATA_BYTES, 0);
@@ -93,13 +92,13 @@ impl Channel {
         }
     }
 
-    /// Waits until the client has done what it said it would. An error if it
-    /// has not, and is gone.
+    /// Waits until the client has done what it announced. Fails if the client is
+    /// gone before.
     pub(crate) fn wait_for_client(&self) -> Result<(), WireError> {
         self.answer().map(drop)
     }
 
-    /// Whether the client is gone, or at least does not wait any more.
+    /// Whether the client is gone, or does not wait any more.
     pub(crate) fn has_hung_up(&self) -> bool {
         has_hung_up(&self.socket)
     }
@@ -119,8 +118,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Ends the call: what of the argument goes back. Returns whether the client
-    /// was there to hear it.
+    /// Ends the call with its result, and with the argument if it goes back.
+    /// Returns whether the client was there.
     pub(crate) fn done(&self, result: Result<i32, Errno>, arg: &[u8]) -> bool {
         let frame = Frame {
             len: arg.len() as u64,
@@ -129,7 +128,8 @@ impl Channel {
         self.end(frame, arg)
     }
 
-    /// Ends an ioctl of another file, of the device's if that is said.
+    /// Ends an ioctl of a file other than the node. `Ok(None)`: it is not the
+    /// device's.
     pub(crate) fn done_file(&self, result: Result<Option<i32>, Errno>) {
         let is_ours = !matches!(result, Ok(None));
         let frame = Frame {
@@ -142,20 +142,20 @@ impl Channel {
         self.end(frame, &[]);
     }
 
-    /// Ends a call whose result is a file, of an mmap also the place in it.
+    /// Ends a call whose result is a file. `offset` is that of an mmap in it.
     pub(crate) fn give(&self, file: OwnedFd, offset: u64) {
         let head = Frame::new(FrameKind::File);
         if let Err(error) = send(&self.socket, [head.as_bytes(), &[]], &[file.as_fd()]) {
             tracing::debug!(%error, "a client does not take its file");
         }
-        // Before the client hears that it is done: what it unmaps then is
-        // unmapped, as nobody else has the file.
+        // Close the file before the client gets its result. Then only the client
+        // has it, so its munmap ends the mapping.
         drop(file);
         self.end(Frame::with_value(FrameKind::Done, offset), &[]);
     }
 
     fn end(&self, frame: Frame, data: &[u8]) -> bool {
-        // A client that is gone does not want to know.
+        // An error means that the client is gone.
         let sent = send(&self.socket, [frame.as_bytes(), data], &[]);
         if let Err(error) = &sent {
             tracing::debug!(%error, "a client does not take its result");
@@ -164,8 +164,8 @@ impl Channel {
     }
 }
 
-/// The part of an address space `at` bytes behind `addr`; a pointer may wrap,
-/// which the client then finds unmapped.
+/// Address of a chunk from `addr` on. It may wrap; the client then finds it
+/// unmapped.
 fn chunk_address(addr: u64, chunk: usize) -> u64 {
     addr.wrapping_add((chunk * DATA_BYTES) as u64)
 }
@@ -196,7 +196,7 @@ impl UserMemory for Channel {
 fn errno(error: WireError) -> Errno {
     match error {
         WireError::Os(errno) => errno,
-        // The client is about to hear nothing at all.
+        // The client is gone and gets no result.
         WireError::Closed => Errno::SRCH,
         WireError::Malformed(_) => Errno::PROTO,
     }
@@ -204,7 +204,7 @@ fn errno(error: WireError) -> Errno {
 
 impl Caller for Channel {
     fn descriptor(&self, number: RawFd) -> Result<Descriptor, Errno> {
-        // Sign and all, as the client will read it.
+        // With the sign extended, as the client reads it.
         let frame = Frame::with_value(FrameKind::TakeFd, i64::from(number).cast_unsigned());
         let answer = self.ask(frame, &[], &[]).map_err(errno)?;
         answer.frame.result()?;
@@ -222,7 +222,7 @@ impl Caller for Channel {
         let number = answer.frame.result()?;
         tell(number).inspect_err(|_| {
             let close = Frame::with_value(FrameKind::CloseFd, i64::from(number).cast_unsigned());
-            // One that cannot be asked has no descriptors.
+            // A client that does not answer has no descriptors.
             let _ = self.ask(close, &[], &[]);
         })
     }

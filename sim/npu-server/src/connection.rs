@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection: an open file, or someone who asks.
+//! One connection: an open file of the device, or calls without one.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,17 +21,17 @@ use crate::process;
 use crate::service::{AddLayer, MapOf, OpenFile, Service, ioctl_for};
 use crate::shadow::Shadow;
 
-/// Most calls of one connection at the same time; more wait for their turn.
+/// Maximum number of concurrent calls of one connection; more wait.
 const CALLS: usize = 512;
 
-/// How often is looked whether a closed file is still mapped.
+/// How often the server checks whether a closed file is still mapped.
 const LOOK_FOR_MAPPINGS: Duration = Duration::from_millis(200);
 
-/// What all connections of a server have to work with.
+/// State that all connections of a server share.
 pub(crate) struct Served {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) add_layer: Box<AddLayer>,
-    /// The place where a device is shown that this system lacks.
+    /// The shadow directory, if this system lacks the device.
     pub(crate) shadow: Option<Shadow>,
     pub(crate) counts: Mutex<Counts>,
     pub(crate) pool: ThreadPool,
@@ -47,26 +47,26 @@ impl Served {
 struct Connection {
     socket: OwnedFd,
     served: Arc<Served>,
-    /// Once it is an open file, until its end.
+    /// The open file, from its open to its end.
     file: RwLock<Option<Box<dyn OpenFile>>>,
-    /// The process that called last, by its own word.
+    /// The process that called last, as its client claims.
     process: AtomicU32,
-    /// Whether a client was gone when its SUBMIT ended, which may have come to
-    /// nothing for that, or have taken long, as one that is recorded does.
+    /// Whether a client was gone when its SUBMIT ended. The SUBMIT may have failed
+    /// for that reason, or taken long, like a recorded one.
     gone_in_submit: AtomicBool,
-    /// Of clients that wait for the file's release.
+    /// Channels of the clients that wait for the file's release.
     closers: Mutex<Vec<Channel>>,
     calls: Mutex<Calls>,
     fewer_calls: Condvar,
 }
 
-/// Numbers of calls under way.
+/// Numbers of current calls.
 #[derive(Default)]
 struct Calls {
     all: usize,
     /// Those of them that close a descriptor.
     closing: usize,
-    /// Threads of calls, of which some may have ended already.
+    /// Threads of calls. A thread may outlive its call.
     threads: usize,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn serve(socket: OwnedFd, served: Arc<Served>) {
     loop {
         let received = match receive(&connection.socket, &mut message) {
             Ok(received) => received,
-            // Whoever has the descriptor may write to it.
+            // Any process with the descriptor may write to it.
             Err(WireError::Malformed(_) | WireError::Os(Errno::INTR)) => continue,
             Err(error) => {
                 tracing::warn!(%error, "a connection breaks");
@@ -111,7 +111,6 @@ pub(crate) fn serve(socket: OwnedFd, served: Arc<Served>) {
     connection.end();
 }
 
-/// A call to be answered.
 struct Call {
     request: Request,
     ask: Ask,
@@ -125,7 +124,7 @@ impl Connection {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until at most so many calls are under way.
+    /// Waits until at most `most` calls are under way.
     fn wait_for_calls(&self, most: usize) -> MutexGuard<'_, Calls> {
         self.fewer_calls
             .wait_while(self.lock(), |calls| calls.all > most)
@@ -136,7 +135,6 @@ impl Connection {
         self.file.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a call in.
     fn take(
         self: &Arc<Self>,
         request: Request,
@@ -178,23 +176,23 @@ impl Connection {
         if self.file().is_some() {
             return Err(Errno::BUSY);
         }
-        // This thread alone takes requests in: nobody else opens it meanwhile.
+        // Only this thread receives requests, so nothing else opens it meanwhile.
         let file = (self.served.add_layer)(self.served.service.open()?);
         self.served.counts().opens += 1;
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = Some(file);
         Ok(0)
     }
 
-    /// Does a call. Its end is counted before its client hears of it: that may
-    /// close the file then.
+    /// Does a call. It counts as ended before its client gets the result, because
+    /// the client may then close the file.
     fn answer(&self, mut call: Call, under_way: UnderWay<'_>) {
         let channel = &call.channel;
         match call.ask {
             Ask::Open => (),
             Ask::Ioctl => {
                 let result = self.ioctl(call.request.number, &mut call.arg, channel);
-                // To an argument that is only read nothing goes back: it may
-                // lie in memory that cannot be written.
+                // An argument that is only read does not go back: it may lie in
+                // memory that cannot be written.
                 let back = if sys::writes_arg(call.request.number) {
                     &call.arg[..]
                 } else {
@@ -235,7 +233,7 @@ impl Connection {
             }
             Ask::Close => self.close(call.channel),
             Ask::Shadow => {
-                // None, where the system itself shows the device.
+                // Empty if the system itself shows the device.
                 let path = self.served.shadow.as_ref().map(Shadow::path);
                 channel.done(Ok(0), path.map_or(&[], |path| path.as_os_str().as_bytes()));
             }
@@ -252,7 +250,7 @@ impl Connection {
         let file = self.file();
         let file = file.as_ref().ok_or(Errno::BADF)?;
         self.served.counts().ioctls += 1;
-        // Before the call: another thread may close the handle meanwhile.
+        // Look this up before the call, since another thread may close the handle.
         let sync = CacheSync::of(number, arg, |handle| file.bo_bytes(handle));
         let result = ioctl_for(&**file, number, arg, channel);
         if let Some(sync) = sync {
@@ -281,8 +279,8 @@ impl Connection {
         if channel.wait_for_client().is_err() {
             return;
         }
-        // The kernel knows at once whether it was the last one. A call of another
-        // thread has the file still.
+        // The socket shows at once whether it was the last one. A call of another
+        // thread still has the file.
         let calls = self.lock();
         let is_last = calls.all == calls.closing && has_hung_up(&self.socket);
         drop(calls);
@@ -294,10 +292,10 @@ impl Connection {
         }
     }
 
-    /// The last descriptor is closed.
+    /// Releases the file after its last descriptor is closed.
     fn end(&self) {
-        // Those that wait have been woken: their channels have hung up too, or
-        // their thread is still to hear the result.
+        // Waiting calls have been woken: their channels have hung up too, or their
+        // client thread still has to read the result.
         let ended = self
             .fewer_calls
             .wait_while(self.lock(), |calls| calls.threads > 0);
@@ -312,7 +310,7 @@ impl Connection {
             .take();
         if let Some(file) = file {
             if file.is_mapped() {
-                // So it is not the last close that releases it.
+                // So the last close does not release it.
                 all_done(closers.drain(..));
                 wait_until_unmapped(&*file, process);
             }
@@ -339,7 +337,7 @@ fn all_done(closers: impl Iterator<Item = Channel>) {
     }
 }
 
-/// Waits while a closed file is mapped. That its process has ended is seen at
+/// Waits while a closed file is mapped. It notices the end of the file's process at
 /// once, an munmap a little later.
 fn wait_until_unmapped(file: &dyn OpenFile, process: u32) {
     let mut process = process::handle(process);
@@ -352,13 +350,13 @@ fn wait_until_unmapped(file: &dyn OpenFile, process: u32) {
             }
         };
         if ended {
-            // What is mapped still is another process's.
+            // Remaining mappings belong to another process.
             process = None;
         }
     }
 }
 
-/// Counts a call until it ends, however it does.
+/// Counts a call until it ends, also by a panic.
 struct UnderWay<'a> {
     connection: &'a Connection,
     closing: usize,

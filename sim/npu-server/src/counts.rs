@@ -5,7 +5,7 @@ use rocket_uapi::sys;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
-/// The calls of a server's clients so far.
+/// Counts of the calls of a server's clients so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Opens of the device.
@@ -14,15 +14,15 @@ pub struct Counts {
     pub died: u64,
     /// Buffer objects made.
     pub bos: u64,
-    /// Their bytes, as asked for.
+    /// Their bytes, as requested.
     pub bo_bytes: u64,
     /// SUBMIT calls that returned 0.
     pub submits: u64,
-    /// Jobs in them, those that the driver dropped included.
+    /// Jobs in them, including those that the driver dropped.
     pub jobs: u64,
-    /// Calls of PREP_BO that passed an object through the CPU's caches.
+    /// Calls of PREP_BO that maintained an object's caches.
     pub preps: u64,
-    /// The bytes of these objects, by whole pages.
+    /// The bytes of these objects, in whole pages.
     pub prep_bytes: u64,
     /// Calls of FINI_BO.
     pub finis: u64,
@@ -34,19 +34,20 @@ pub struct Counts {
     pub mmaps: u64,
 }
 
-/// A call that passes an object through the CPU's caches.
+/// A call that maintains an object's caches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CacheSync {
-    /// PREP_BO of so many bytes.
+    /// PREP_BO, with the object's bytes.
     Prep(u64),
-    /// FINI_BO of so many bytes.
+    /// FINI_BO, with the object's bytes.
     Fini(u64),
 }
 
 impl CacheSync {
-    /// What an ioctl is, with what tells the bytes behind a handle.
+    /// The cache maintenance of an ioctl, if any. `bytes` returns the bytes behind
+    /// a handle.
     pub(crate) fn of(number: u32, arg: &[u8], bytes: impl Fn(u32) -> Option<u64>) -> Option<Self> {
-        // A client may know no more of either structure.
+        // A client's structure may end after the handle.
         let handle = || arg.first_chunk().map(|handle| u32::from_ne_bytes(*handle));
         if sys::is_call(number, sys::PREP_BO) {
             bytes(handle()?).map(Self::Prep)
@@ -62,7 +63,7 @@ impl Counts {
     /// Counts a call that has ended with `result`.
     pub(crate) fn synced(&mut self, sync: CacheSync, result: Result<i32, Errno>) {
         match (sync, result) {
-            // The driver does it whatever came of the wait.
+            // The driver does it whatever the result of the wait.
             (CacheSync::Prep(bytes), Ok(_) | Err(Errno::BUSY | Errno::TIMEDOUT | Errno::INTR)) => {
                 self.preps += 1;
                 self.prep_bytes += bytes;

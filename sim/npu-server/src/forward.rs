@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A real device as what is served: each open file of a client is one of the
-//! node, and what the client does there is done here, by this process.
+//! Serves a real device: each open file of a client is one of the node in this
+//! process, which makes the client's calls there.
 //!
-//! What is in the client's memory is copied to this process's and back;
-//! descriptors are handed across; buffer objects are mapped by the client, from
-//! the node itself. dma-bufs and sync_files are the kernel's own, and the
-//! client's ioctls of them go to the kernel without a way round.
+//! The server copies structures from the client's memory and back, and passes
+//! descriptors on. The client maps buffer objects itself, from the node.
+//! dma-bufs and sync_files are the kernel's own, and the client's ioctls on
+//! them go directly to the kernel.
 
 #[allow(unsafe_code)]
 mod file;
@@ -39,7 +39,8 @@ impl ForwardService {
     /// Serves the node at `path`, if it is an NPU's.
     ///
     /// # Errors
-    /// [`NodeError`] if it is not there, not to be opened, or another driver's.
+    /// [`NodeError`] if it does not exist, cannot be opened, or is another
+    /// driver's.
     pub fn new(path: &Path) -> Result<Self, NodeError> {
         let path = path.to_owned();
         match Device::open(&path) {
@@ -52,14 +53,14 @@ impl ForwardService {
         }
     }
 
-    /// What the device says of itself.
+    /// The description of the device.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// Programs that were submitted, and their command words, those of jobs
-    /// that the driver dropped included.
+    /// Numbers of programs that were submitted and of their command words,
+    /// including jobs that the driver dropped.
     #[must_use]
     pub fn tasks_and_words(&self) -> (u64, u64) {
         self.work.tasks_and_words()

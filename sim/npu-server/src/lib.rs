@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server behind `librocket_preload.so`: one device for many processes.
 //!
-//! Each connection is an open file of the device; see [`npu_wire`] for what is
-//! said on it. A connection has a thread that takes calls in, and each call
-//! that may have to ask its client something, or to wait, runs on a thread of
-//! a pool, so that no client's call waits for another's.
+//! Each connection is an open file of the device; [`npu_wire`] has the
+//! protocol. A connection has a thread that receives calls. Each call that may
+//! ask its client something, or wait, runs on a thread of a pool, so no
+//! client's call waits for another's.
 //!
-//! Nothing a client sends is trusted: wrong messages are answered with `EPROTO`
-//! or dropped, and what is allocated for a client is bounded before it is.
+//! Nothing that a client sends is trusted: wrong messages get `EPROTO` or are
+//! dropped, and allocations for a client are bounded beforehand.
 #![deny(unsafe_code)]
 
 mod channel;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server: takes connections, and knows how many there are.
+//! The server: accepts connections and counts them.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -22,16 +22,16 @@ use crate::pool::ThreadPool;
 use crate::service::{AddLayer, OpenFile, Service};
 use crate::shadow::{NO_DESCRIPTOR_REMEDY, Shadow, ShadowError};
 
-/// How often is looked for what nobody uses any more.
+/// How often the server releases what is not used any more.
 const COLLECT_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause when there is no descriptor for a new connection.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections that may wait to be taken; the kernel cuts it to its limit.
+/// Connections that may wait for accept; the kernel limits it further.
 const BACKLOG: i32 = 4096;
 
-/// What to do about what the kernel refuses.
+/// Advice for an error of the kernel.
 fn advice(errno: &Errno) -> &'static str {
     match *errno {
         Errno::MFILE => NO_DESCRIPTOR_REMEDY,
@@ -46,10 +46,10 @@ pub enum ServerError {
     /// Another server has the name.
     #[error("another server listens at {0} already")]
     InUse(String),
-    /// The kernel refuses.
+    /// The kernel refused a socket.
     #[error("no socket to listen at: {0}{advice}", advice = advice(.0))]
     Socket(#[from] Errno),
-    /// There is no place for the shadow directory.
+    /// The shadow directory cannot be made.
     #[error(transparent)]
     Shadow(#[from] ShadowError),
     /// The hard limit of descriptors is too low to serve several programs.
@@ -58,12 +58,12 @@ pub enum ServerError {
          of a user share: raise it, or start the program by `npu-probe run`"
     )]
     TooFewDescriptors(u64),
-    /// No thread to be had.
+    /// No thread could be started.
     #[error("no thread could be started for the server: {0}; {NO_THREAD_REMEDY}")]
     Thread(std::io::Error),
 }
 
-/// What the threads of a server share.
+/// State that the threads of a server share.
 struct ServerShared {
     served: Arc<Served>,
     clients: Mutex<Clients>,
@@ -74,11 +74,11 @@ struct ServerShared {
 struct Clients {
     /// Connections that are open now.
     now: usize,
-    /// Since when there is none; at first, since the start.
+    /// When the last connection ended; at first, the start.
     idle_since: Instant,
 }
 
-/// A server that runs; it stops when this is dropped.
+/// A running server; dropping it stops it.
 pub struct Server {
     address: Address,
     shared: Arc<ServerShared>,
@@ -99,7 +99,7 @@ impl fmt::Debug for Server {
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Server {
-    /// Starts to serve at an address of its own.
+    /// Starts to serve at a new address.
     ///
     /// # Errors
     /// [`ServerError`]
@@ -107,8 +107,8 @@ impl Server {
         Self::start_through(service, |file| file)
     }
 
-    /// As [`Server::start`], with what `add_layer` puts in front of each open file: a
-    /// [`Recorder`](npu_capture::Recorder), for one.
+    /// Like [`Server::start`], but `add_layer` puts a layer in front of each open
+    /// file, for example a [`Recorder`](npu_capture::Recorder).
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -124,7 +124,7 @@ impl Server {
     /// Starts to serve at `address`.
     ///
     /// # Errors
-    /// [`ServerError::InUse`] if a server is there, and the others.
+    /// [`ServerError::InUse`] if a server is there, and other [`ServerError`]s.
     pub fn start_at(service: Arc<dyn Service>, address: Address) -> Result<Self, ServerError> {
         Self::listen_at(service, address, Box::new(|file| file))
     }
@@ -168,7 +168,8 @@ impl Server {
         let thread = {
             let (shared, stopping) = (Arc::clone(&shared), Arc::clone(&stopping));
             let wake = rustix::io::fcntl_dupfd_cloexec(&wake, 0)?;
-            // Without it a server that is full could not even refuse.
+            // With it, a server without a free descriptor can still refuse a
+            // client.
             let spare = rustix::io::fcntl_dupfd_cloexec(&listener, 0)?;
             thread::Builder::new()
                 .name("npu-server".to_owned())
@@ -184,20 +185,20 @@ impl Server {
         })
     }
 
-    /// Its name, as [`npu_wire::ENVIRONMENT`] has it.
+    /// Its address, the value of [`npu_wire::ENVIRONMENT`].
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// What its clients did so far.
+    /// Counts of its clients' calls so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         *self.shared.served.counts()
     }
 
-    /// Waits until there has been no client for so long, or `ended` says so,
-    /// which is asked every second.
+    /// Waits until there has been no client for `so_long`, or until `ended`, which
+    /// is called every second, returns true.
     pub fn wait_until_idle(&self, so_long: Duration, ended: impl Fn() -> bool) {
         let mut clients = self.shared.lock();
         loop {
@@ -208,7 +209,7 @@ impl Server {
             let left = if clients.now == 0 {
                 COLLECT_EVERY.min(so_long - idle)
             } else {
-                // Told when the last one goes.
+                // The last client notifies when it goes.
                 COLLECT_EVERY
             };
             let waited = self.shared.changed.wait_timeout(clients, left);
@@ -216,8 +217,8 @@ impl Server {
         }
     }
 
-    /// Waits until there is no client, but not longer than so long. Returns
-    /// whether there is none.
+    /// Waits until there is no client, at most `at_most`. Returns whether there is
+    /// none.
     pub fn wait_for_clients(&self, at_most: Duration) -> bool {
         let clients = self.shared.lock();
         let waited = self
@@ -248,7 +249,7 @@ impl ServerShared {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes connections until `stopping`. `spare` is a descriptor to be had where
+    /// Accepts connections until `stopping`. `spare` is a descriptor to free when
     /// there is no other.
     fn listen(
         self: &Arc<Self>,
@@ -257,7 +258,6 @@ impl ServerShared {
         spare: OwnedFd,
         stopping: &AtomicBool,
     ) {
-        // A second, in the kernel's words.
         let every = Timespec {
             tv_sec: COLLECT_EVERY.as_secs() as i64,
             tv_nsec: 0,
@@ -292,8 +292,8 @@ impl ServerShared {
                 Err(errno @ (Errno::MFILE | Errno::NFILE)) if spare.take().is_some() => {
                     refuse(listener, errno);
                     *spare = rustix::io::fcntl_dupfd_cloexec(listener, 0).ok();
-                    // The next accept would fail again, whether or not a client
-                    // waits: poll knows, and the server may have to stop.
+                    // The next accept would fail again, even without a client. poll
+                    // shows whether one waits, and whether to stop.
                     return;
                 }
                 Err(errno) => {
@@ -313,7 +313,7 @@ impl ServerShared {
         }
         self.lock().now += 1;
         let shared = Arc::clone(self);
-        // It stays here if there is no thread.
+        // The socket stays here if there is no thread.
         let socket = Arc::new(Mutex::new(Some(socket)));
         let taken = Arc::clone(&socket);
         let take = |socket: &Mutex<Option<OwnedFd>>| {
@@ -354,10 +354,9 @@ fn is_client(peer: Result<u32, Errno>, own: u32) -> bool {
     peer.is_ok_and(|uid| uid == own || uid == ROOT || own == ROOT)
 }
 
-/// Takes a client, if one waits, which then hears only that there is no
-/// descriptor for it.
+/// Accepts a client, if one waits, and only sends it the error.
 fn refuse(listener: &OwnedFd, errno: Errno) {
-    // Without a free descriptor accept fails in the same way where nobody waits.
+    // Without a free descriptor accept fails in the same way if no client waits.
     let taken = rustix::net::accept_with(listener, SocketFlags::CLOEXEC);
     if let Ok(socket) = taken {
         tracing::warn!(%errno, "a client cannot be taken");
@@ -365,7 +364,7 @@ fn refuse(listener: &OwnedFd, errno: Errno) {
     }
 }
 
-/// Tells a client, on its connection, why it is not served.
+/// Sends a client the reason why it is not served.
 fn say_why_not(socket: &OwnedFd, errno: Errno) {
     let frame = Frame::with_status(FrameKind::Done, status_of(Err(errno)));
     if let Err(error) = send(socket, [frame.as_bytes(), &[]], &[]) {
@@ -373,9 +372,9 @@ fn say_why_not(socket: &OwnedFd, errno: Errno) {
     }
 }
 
-/// Raises the limit of this process's descriptors as far as it may: each buffer
-/// object that a client maps takes one in the server. Children started later have
-/// the limit too, so who runs a program starts that first.
+/// Raises this process's limit of descriptors as far as allowed: each buffer object
+/// that a client maps takes one in the server. Children inherit the limit, so start
+/// a program before this call.
 pub fn raise_descriptor_limit() {
     raise(Resource::Nofile);
 }
@@ -391,19 +390,19 @@ fn raise(resource: Resource) {
     }
 }
 
-/// Fewest descriptors with which a shared server is of use.
+/// Minimum number of descriptors for a useful shared server.
 const SHARED_DESCRIPTORS: u64 = 256;
 
-/// Gives this process limits for serving all programs of a user, whatever those
-/// of the program are that started it: each limit becomes the highest that the
+/// Gives this process limits for serving all programs of a user, whatever the
+/// limits of the program that started it. Each limit becomes the highest that the
 /// process may set.
 ///
 /// # Errors
-/// [`ServerError::TooFewDescriptors`] where that is not enough: programs with
-/// higher limits would meet this server too.
+/// [`ServerError::TooFewDescriptors`] if that is not enough, since programs with
+/// higher limits would use this server too.
 pub fn shared_server_limits() -> Result<(), ServerError> {
     if let Some(least) = too_few(rustix::process::getrlimit(Resource::Nofile)) {
-        // Only a privileged process may.
+        // Only a privileged process may raise it.
         let limit = Rlimit {
             current: Some(SHARED_DESCRIPTORS),
             maximum: Some(SHARED_DESCRIPTORS),
@@ -423,7 +422,7 @@ pub fn shared_server_limits() -> Result<(), ServerError> {
     Ok(())
 }
 
-/// The hard limit, where it is below what a shared server needs.
+/// The hard limit, if it is below what a shared server needs.
 fn too_few(limit: Rlimit) -> Option<u64> {
     limit.maximum.filter(|&most| most < SHARED_DESCRIPTORS)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The software model as what is served.
+//! Serves the software model.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,7 @@ impl ModelService {
 }
 
 impl fmt::Debug for ModelService {
-    /// Not the chip, which prints CBUF and all.
+    /// Leaves out the chip, which would print the whole CBUF.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ModelService").finish_non_exhaustive()
     }

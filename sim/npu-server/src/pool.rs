@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads for calls: one each, kept for a while for the next.
+//! Threads for calls, one for each. A thread waits a while for another call.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ const LINGER: Duration = Duration::from_secs(5);
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// A pool that always has a thread for one more task, if the host has.
+/// A pool that starts a thread for a task when none is idle, if the host can.
 #[derive(Clone, Default)]
 pub(crate) struct ThreadPool {
     shared: Arc<Shared>,
@@ -32,7 +32,6 @@ struct Shared {
 #[derive(Default)]
 struct State {
     tasks: VecDeque<Task>,
-    /// Threads that wait for a task.
     idle: usize,
 }
 
@@ -41,7 +40,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs tasks until there has been none for a while: the life of a thread.
+    /// The loop of a thread: runs tasks until there has been none for a while.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -65,7 +64,7 @@ impl Shared {
 }
 
 impl ThreadPool {
-    /// Runs `task` on a thread of its own; here, if there is none to be had.
+    /// Runs `task` on another thread, or on this one if none can be started.
     pub(crate) fn run(&self, task: Task) {
         let mut state = self.shared.lock();
         state.tasks.push_back(task);
@@ -112,7 +111,7 @@ mod tests {
             gates[number].send(()).unwrap();
             assert_eq!(results.recv().unwrap(), number);
         }
-        // Threads that have come free are used again.
+        // Idle threads are used again.
         for number in 100..200 {
             let done = done.clone();
             pool.run(Box::new(move || done.send(number).unwrap()));

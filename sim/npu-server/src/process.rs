@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether a process is at its end.
+//! Checks whether a process is ending.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -28,17 +28,17 @@ pub(crate) fn handle(pid: u32) -> Option<OwnedFd> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Waits for the end of a process, but not longer than so long. Returns whether
-/// it has ended.
+/// Waits for the end of a process, at most `at_most`. Returns whether it has
+/// ended.
 pub(crate) fn wait_for_end(process: &OwnedFd, at_most: Duration) -> bool {
     let mut fds = [PollFd::new(process, PollFlags::IN)];
     let at_most = Timespec::try_from(at_most).ok();
-    // A signal ends the wait early, and does no harm.
+    // A signal ends the wait early, which does no harm.
     rustix::event::poll(&mut fds, at_most.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 fn flags(stat: &str) -> Option<u64> {
-    // The name may hold anything, parentheses and blanks too.
+    // The name may contain anything, also parentheses and blanks.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(FLAGS_FIELD)?.parse().ok()
 }
@@ -59,7 +59,7 @@ mod tests {
         assert!(!is_dying(std::process::id()));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let id = child.id();
-        // Not waited for yet: a zombie in the end.
+        // Nobody has waited for it yet, so it becomes a zombie.
         while !is_dying(id) {
             std::thread::yield_now();
         }

@@ -18,8 +18,8 @@ pub trait Service: fmt::Debug + Send + Sync {
     /// The errno of open(2) for the client.
     fn open(&self) -> Result<Box<dyn OpenFile>, Errno>;
 
-    /// Opens the kernel's file of fences that a program signals itself. By default the
-    /// client opens that of its system.
+    /// Opens sw_sync, the kernel's file of fences that a program signals itself. By default
+    /// the client opens that of its system.
     ///
     /// # Errors
     /// The errno of open(2) for the client.
@@ -28,7 +28,8 @@ pub trait Service: fmt::Debug + Send + Sync {
     }
 
     /// An ioctl of a dma-buf, a sync_file or a timeline of the device. `Ok(None)` if `file`
-    /// is another one; by default all files are the kernel's, which the client has.
+    /// is another one. That is the default: all files are then the kernel's, and the client
+    /// has them.
     ///
     /// # Errors
     /// The errno of ioctl(2) for the client.
@@ -42,8 +43,8 @@ pub trait Service: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Checks whether a dma-buf of the device may be mapped so, from its start. `Ok(None)` if
-    /// `file` is another one, as by default.
+    /// Checks whether a dma-buf of the device may be mapped like this, from its start.
+    /// `Ok(None)` if `file` is another one, and by default.
     ///
     /// # Errors
     /// The errno of mmap(2) for the client.
@@ -51,33 +52,33 @@ pub trait Service: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Releases what nobody uses any more. Called now and then.
+    /// Releases what is not used any more. Called now and then.
     fn collect(&self) {}
 
-    /// Whether this system lacks the device, so that clients must be shown
-    /// elsewhere what a system with one has in its directories.
+    /// Whether this system lacks the device. Clients then need another directory with the
+    /// files by which a system describes it.
     fn is_emulated(&self) -> bool;
 }
 
 /// An open file of the device, for clients in other processes.
 pub trait OpenFile: FileOperations {
-    /// The file that a client has to map to get its mapping.
+    /// The file that a client has to map for this request.
     ///
     /// # Errors
     /// The errno of mmap(2) for the client.
     fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno>;
 
-    /// Bytes of the buffer object behind a handle, by whole pages; `None` for an
-    /// unknown one.
+    /// Bytes of the buffer object behind a handle, in whole pages; `None` for an unknown
+    /// handle.
     fn bo_bytes(&self, handle: u32) -> Option<u64>;
 
     /// Whether something of it is mapped, which keeps it open.
     fn is_mapped(&self) -> bool;
 
-    /// The last descriptor is closed, and the last mapping gone: releases the
-    /// file, which waits for its queue. `is_ending` tells whether its process is
-    /// at its end, or has come to it meanwhile. Calls `died`, once, if that was in
-    /// the middle of a job: as soon as it is known, for the queue may take long.
+    /// Releases the file after its last descriptor and its last mapping are gone. This waits
+    /// for its queue. `is_ending` returns whether its process is ending or has ended. If that
+    /// was in the middle of a job, this calls `died` once, as soon as it is known, since the
+    /// queue may take long.
     fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn());
 }
 
@@ -102,7 +103,6 @@ impl OpenFile for RecordedFile<Box<dyn OpenFile>> {
 /// Puts a layer in front of an open file.
 pub(crate) type AddLayer = dyn Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync;
 
-/// An ioctl for a client.
 #[allow(unsafe_code)]
 pub(crate) fn ioctl_for(
     file: &dyn OpenFile,
@@ -110,13 +110,13 @@ pub(crate) fn ioctl_for(
     arg: &mut [u8],
     client: &Channel,
 ) -> Result<i32, Errno> {
-    // SAFETY: the client is another process: what it names is memory of its own,
-    // which it is asked for. What its jobs write is in objects of its file, of
-    // which this process has no references.
+    // SAFETY: the client is another process. The memory that it names is its own, and is read
+    // and written through it. Its jobs write to objects of its file, to which this process
+    // has no references.
     unsafe { file.ioctl(request, arg, client) }
 }
 
-/// What to map in the place of the device.
+/// The file to map instead of the device.
 #[derive(Debug)]
 pub struct MapOf {
     /// The file to map.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shadow directory: what a client sees where the system tells of the
-//! device, as on an RK3588 board with `rocket`.
+//! The shadow directory: the files by which a system describes the device, as on an
+//! RK3588 board with `rocket`.
 //!
-//! The preload library redirects these paths here. The node itself is only a
-//! name here: opening it connects to the server.
+//! The preload library redirects these paths here. The node itself is only a name:
+//! opening it connects to the server.
 //!
 //! Contents: the sysfs of an accel device under a platform device (Linux,
-//! drivers/accel/drm_accel.c: class `accel`, no `drm` directory; the parent is
-//! the device `rknn` that drivers/accel/rocket/rocket_drv.c registers), and of
-//! the device tree what names the chip and its NPU cores
+//! drivers/accel/drm_accel.c: class `accel`, no `drm` directory; the parent is the
+//! device `rknn` that drivers/accel/rocket/rocket_drv.c registers), and the parts
+//! of the device tree that name the chip and its NPU cores
 //! (arch/arm64/boot/dts/rockchip/rk3588-base.dtsi).
 
 use std::env;
@@ -31,7 +31,7 @@ pub struct ShadowError {
     error: io::Error,
 }
 
-/// What to do about an error: not everything is the directory's fault.
+/// Advice for an error, which may have another cause than the directory.
 fn advice(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => NO_DESCRIPTOR_REMEDY,
@@ -40,14 +40,14 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// What helps where this process has no descriptor left, behind what the system says.
+/// Advice for a process without a free descriptor, to follow the system's message.
 pub(crate) const NO_DESCRIPTOR_REMEDY: &str = "; raise `ulimit -n`";
 
-/// What the names of all begin with.
+/// Prefix of all their names.
 const PREFIX: &str = "rocket-npu-";
 
-/// How often one is made, if another server takes it for one that was left
-/// behind, in the moment before it is locked.
+/// How many times to try to make one. Before it is locked, another server may take
+/// it for left behind and remove it.
 const TRIES: usize = 4;
 
 /// A shadow directory; removed when this is dropped.
@@ -56,15 +56,15 @@ pub struct Shadow {
     _root: TempDir,
     /// The directory, locked as long as its server lives.
     _lock: OwnedFd,
-    /// Where it is, without links on the way.
+    /// Its path, without links.
     path: PathBuf,
 }
 
-/// The directory at `path` with a lock on it; `None` if there is none of this
-/// user's there, or somebody has the lock.
+/// Locks the directory at `path`; `None` if this user has none there, or another
+/// process has the lock.
 ///
 /// # Errors
-/// `EMFILE`, `ENFILE`: nobody knows.
+/// `EMFILE`, `ENFILE`: the answer is unknown.
 fn lock(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     match try_lock(path) {
         Err(errno @ (Errno::MFILE | Errno::NFILE)) => Err(errno),
@@ -102,7 +102,6 @@ fn remove_left_behind(folder: &Path) {
     }
 }
 
-/// Files and what is in them.
 const FILES: &[(&str, &[u8])] = &[
     // A name only: see above.
     ("dev/accel/accel0", b""),
@@ -127,7 +126,6 @@ const FILES: &[(&str, &[u8])] = &[
 /// The platform devices of the cores.
 const CORES: [&str; 3] = ["fdab0000", "fdac0000", "fdad0000"];
 
-/// Links and where they lead.
 const LINKS: &[(&str, &str)] = &[
     (
         "sys/class/accel/accel0",
@@ -172,7 +170,7 @@ impl Shadow {
             let root = tempfile::Builder::new()
                 .prefix(PREFIX)
                 .tempdir_in(folder)
-                // Without the path, which the error has already.
+                // Leave out the path, which the error has already.
                 .map_err(|error| failed(error.kind().into()))?;
             let locked = lock(root.path()).map_err(|errno| failed(errno.into()))?;
             if let Some(lock) = locked {
@@ -263,7 +261,6 @@ mod tests {
         let shadow = Shadow::create().unwrap();
         for (path, _) in LINKS {
             let file = shadow.path().join(path);
-            // The bus's own directory has nothing but drivers.
             assert!(file.exists(), "{path}");
         }
         let chip = shadow

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What closing a file waits for, and who does not wait for it.
+//! Closing a file: what it waits for, and when it does not wait.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -19,8 +19,8 @@ use rustix::io::Errno;
 use rustix::mm::MapFlags;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Closes a descriptor as the library does; the end of the call comes on what
-/// is returned.
+/// Closes a descriptor as the library does. Returns the channel on which the
+/// call ends.
 fn close(client: OwnedFd, request: &Request) -> OwnedFd {
     let channel = begin(&client, request.as_bytes(), &[]);
     drop(client);
@@ -36,7 +36,7 @@ fn ends(channel: &OwnedFd) {
     assert_eq!((kind, frame.result()), (Some(FrameKind::Done), Ok(0)));
 }
 
-/// Waits until nobody has a file, however long its release takes.
+/// Waits until no client has a file, however long its release takes.
 fn wait_for_clients(server: &Server) {
     assert!(server.wait_for_clients(Duration::MAX));
 }
@@ -56,7 +56,7 @@ fn closing_waits_for_the_queue() {
     assert_eq!(server.counts().died, 0);
 }
 
-/// No job ever ends here: who waited for one would wait for ever.
+/// No job ever ends here: a wait for one would not end.
 #[test]
 fn only_the_last_close_waits() {
     let server = server();
@@ -67,7 +67,7 @@ fn only_the_last_close_waits() {
     ends(&close(copy, &request(Ask::Close)));
     // The file is still there.
     hang(&client);
-    // One that is no file is nobody's to wait for.
+    // A connection without an open file has nothing to wait for.
     ends(&close(common::connect(&server), &request(Ask::Close)));
 }
 
@@ -85,8 +85,8 @@ fn who_is_killed_in_close_leaves_no_queue() {
     assert_eq!(server.counts().died, 1);
 }
 
-/// A mapping keeps the file: close returns, and what is left is in nobody's
-/// way, as long as the process lives.
+/// A mapping keeps the file. close returns, and the file blocks nothing else
+/// while the process lives.
 #[test]
 fn a_mapping_keeps_the_file() {
     let server = server();
@@ -105,7 +105,7 @@ fn a_mapping_keeps_the_file() {
         ..of_process(Ask::Mmap)
     };
     let channel = begin(&client, map.as_bytes(), &[]);
-    // A frame with the file comes ahead of the result.
+    // A frame with the file comes before the result.
     let mut frame = [0; size_of::<Frame>()];
     let [mapped, _] = receive(&channel, &mut frame).unwrap().descriptors;
     assert_eq!(next(&channel).1, Some(FrameKind::Done));
@@ -120,8 +120,8 @@ fn a_mapping_keeps_the_file() {
     assert_eq!(server.counts().died, 1);
 }
 
-/// A job that is read no further is neither accepted nor dropped, as if there
-/// were a mistake in it.
+/// If a client dies while its job is read, the job is neither accepted nor
+/// reported as dropped for a mistake.
 #[test]
 fn who_dies_in_a_submit_has_made_no_mistake() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ fn who_dies_in_a_submit_has_made_no_mistake() {
             job_struct_size: size_of::<sys::Job>() as u32,
             reserved: 0,
         };
-        // Of a process that is none.
+        // The process does not exist.
         let request = Request {
             number: sys::SUBMIT,
             process: u32::MAX,
@@ -169,7 +169,7 @@ fn who_dies_in_a_submit_has_made_no_mistake() {
     }
 }
 
-/// A call of another thread has the file, as in the kernel.
+/// A call of another thread keeps the file, as in the kernel.
 #[test]
 fn a_call_under_way_keeps_the_file() {
     let server = server();
@@ -184,11 +184,12 @@ fn a_call_under_way_keeps_the_file() {
     let number = common::ioctl(sys::PREP_BO);
     let waiting = begin(&client, number.as_bytes(), prep.as_bytes());
     ends(&close(client, &request(Ask::Close)));
-    // And has its result when it is interrupted.
+    // The call ends when it is interrupted.
     let interrupt = Frame::new(FrameKind::Interrupt);
     send(waiting.as_fd(), [interrupt.as_bytes(), &[]], &[]).unwrap();
     let result = std::iter::repeat_with(|| next(&waiting))
-        // The server has hung up, with that unread: told ahead of the result.
+        // The server hangs up with that unread, so a reset comes before the
+        // result.
         .find(|(_, kind)| kind.is_some());
     assert_eq!(result.unwrap().0.result(), Err(Errno::INTR));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a server counts of its clients' calls.
+//! A server's counts of its clients' calls.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -45,7 +45,7 @@ fn what_goes_through_the_caches_is_counted() {
     assert_eq!(prep(&client, 3, 0), Err(Errno::NOENT));
     assert_eq!(fini(&client, 2), Ok(0));
     assert_eq!(fini(&client, 3), Err(Errno::NOENT));
-    // A FINI_BO of a client that knows the handle only.
+    // A FINI_BO whose structure has only the handle.
     let short = ioctl(sys::FINI_BO & 0xc000_ffff | 4 << 16);
     assert_eq!(call(&client, &short, 1_u32.as_bytes()), Ok(0));
     let counts = server.counts();
@@ -54,7 +54,7 @@ fn what_goes_through_the_caches_is_counted() {
     assert_eq!((counts.finis, counts.fini_bytes), (2, 3 * 4096 + 4096));
 }
 
-/// The driver does it, whatever comes of the wait.
+/// The driver does it whatever the result of the wait.
 #[test]
 fn a_wait_in_vain_goes_through_the_caches_too() {
     let server = server();

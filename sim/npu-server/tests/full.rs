@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server without a free descriptor. Alone in its process, whose limit it
-//! changes.
+//! A server without a free descriptor. It has its own process, because it
+//! changes the limit.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -15,21 +15,19 @@ use npu_wire::{FrameKind, new_socket};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-/// Descriptors of the process.
 const DESCRIPTORS: u64 = 64;
 
-/// A server that hangs never stops: this says how long the failing test takes.
+/// How long the server may take to stop; a hung one never stops.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// Without a free descriptor accept fails where nobody waits too: the server
-/// must not try again and again, but refuse who is there, and stop when told.
+/// Without a free descriptor accept fails even if no client waits. The server
+/// must not retry at once, but refuse clients that wait, and stop when asked.
 #[test]
 fn a_server_without_descriptors_refuses_and_stops() {
     test_support::limit_descriptors(DESCRIPTORS);
     let server = server();
-    // Has the server take its spare descriptor.
     let client = open(&server);
-    // The server may still close its end of a channel: more than that.
+    // The server may still free a few descriptors, so connect more clients.
     let late = [(); 8].map(|()| new_socket(SocketFlags::CLOEXEC).unwrap());
     let taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     for socket in &late {

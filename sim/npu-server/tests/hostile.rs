@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients that do not keep to the protocol harm nobody but themselves.
+//! Clients that break the protocol harm only themselves.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -13,7 +13,7 @@ use rocket_uapi::sys;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-/// Begins a SUBMIT of jobs that the client does not have.
+/// Begins a SUBMIT of jobs that the client does not provide.
 fn begin_submit(connection: &OwnedFd, jobs: u32) -> OwnedFd {
     let submit = sys::Submit {
         jobs: 4096,
@@ -52,7 +52,7 @@ fn calls_in_the_wrong_order_have_an_errno() {
         ..Request::new(Ask::Mmap)
     };
     assert_eq!(call(&connection, &absurd, &[]), Err(Errno::INVAL));
-    // Shorter than its number says: what a client cannot read.
+    // An argument that is shorter than the request's number says.
     let short = call(&connection, &ioctl(sys::CREATE_BO), &[0; 3]);
     assert_eq!(short, Err(Errno::FAULT));
     assert_eq!(server.counts().opens, 1);
@@ -79,12 +79,12 @@ fn who_never_answers_waits_alone() {
         assert!(frame.len <= DATA_BYTES as u64, "{frame:?}");
     }
     assert_serves(&server);
-    // Nor does it hold anything when it is gone.
+    // When it is gone, it holds nothing.
     drop((silent, channels));
     assert!(server.wait_for_clients(std::time::Duration::MAX));
 }
 
-/// Answers that are none end the call, with `EFAULT` for the memory asked for.
+/// Wrong answers end the call, with `EFAULT` for requested memory.
 #[test]
 fn wrong_answers_end_the_call() {
     let server = server();
@@ -110,8 +110,7 @@ fn wrong_answers_end_the_call() {
     assert_serves(&server);
 }
 
-/// An interrupt that comes before a wait is not lost, and one that comes to no
-/// wait does nothing.
+/// An interrupt before a wait is not lost, and one without a wait does nothing.
 #[test]
 fn interrupts_between_answers_are_kept_apart() {
     let server = server();
@@ -122,7 +121,7 @@ fn interrupts_between_answers_are_kept_apart() {
         let interrupt = Frame::new(FrameKind::Interrupt);
         send(&channel, [interrupt.as_bytes(), &[]], &[]).unwrap();
     }
-    // A job without tasks, which the driver drops without a word.
+    // A job without tasks, which the driver drops silently.
     let answer = Frame::new(FrameKind::Answer);
     send(&channel, [answer.as_bytes(), &[0; 40]], &[]).unwrap();
     assert_eq!(next(&channel).0.result(), Ok(0));

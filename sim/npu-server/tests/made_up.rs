@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An ioctl that nobody here knows: whatever stands between a client and its
-//! driver carries it, or says loudly that it does not.
+//! An ioctl that this project does not know: each layer between a client and
+//! its driver passes it on, or reports that it does not.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -15,12 +15,12 @@ use rustix::io::Errno;
 use test_support::hooked;
 use zerocopy::IntoBytes;
 
-/// Number 8 of the driver's own, with 8 bytes that come back.
+/// Number 8 of a driver's requests, with 8 bytes that are copied back.
 const MADE_UP: u32 = 0xc008_6448;
 /// Number 9, which no driver has.
 const UNKNOWN: u32 = 0xc008_6449;
 
-/// A driver of which the project knows all ioctls but one, which adds one.
+/// A driver with one ioctl that the project does not know. It adds one.
 fn driver() -> impl Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync {
     hooked(|inner, request, arg, caller| {
         if request == MADE_UP {
@@ -32,7 +32,7 @@ fn driver() -> impl Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync {
     })
 }
 
-/// Makes the ioctl on a file behind `layers`, and one that the driver refuses.
+/// Makes that ioctl on a file behind `layers`, and one that the driver refuses.
 fn client(layers: impl Fn(Box<dyn OpenFile>) -> Box<dyn OpenFile> + Send + Sync + 'static) {
     let service = Arc::new(ModelService::new(model(Duration::ZERO)));
     let server = Server::start_through(service, layers).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever a client submits, a recorded device answers as the plain one does.
+//! Whatever a client submits, a recorded device answers like a plain one.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -25,8 +25,8 @@ fn model() -> Arc<Model> {
 
 /// An ioctl, of a client in this process.
 fn ioctl(file: &dyn OpenFile, request: u32, arg: &mut [u8], arena: &Arena) -> Result<i32, Errno> {
-    // SAFETY: an arena has no memory but its own, and no test has a reference to
-    // what the model's jobs write.
+    // SAFETY: an arena has only its own memory, and no test has a reference to what
+    // the model's jobs write.
     unsafe { file.ioctl(request, arg, arena) }
 }
 
@@ -39,13 +39,13 @@ fn create(file: &dyn OpenFile, size: u32) -> sys::CreateBo {
     bo
 }
 
-/// An address at which there is nothing.
+/// An address without memory.
 const NOWHERE: u64 = 0xdead_0000_0000;
 
-/// What a client puts together wrongly, or oddly.
+/// Mistakes and oddities of a client's SUBMIT.
 #[derive(Clone, Copy, Default)]
 struct Odd {
-    /// Bytes between structures beyond their own.
+    /// Extra bytes behind each structure.
     job_tail: usize,
     task_tail: usize,
     wild_tasks: bool,
@@ -97,7 +97,7 @@ fn submit(
     ioctl(file, sys::SUBMIT, submit.as_mut_bytes(), &arena)
 }
 
-/// Does odd things; what came back.
+/// Makes odd calls. Returns their results.
 fn client(file: &dyn OpenFile) -> Vec<Result<i32, Errno>> {
     let (a, b) = (create(file, 4096), create(file, 100));
     let iova = a.dma_address as u32;
@@ -169,11 +169,11 @@ fn a_recorded_device_answers_as_any() {
     assert_eq!(capture.jobs()[2].tasks.len(), 2);
 }
 
-/// Long enough for another thread to do something meanwhile.
+/// Long enough for another thread to act meanwhile.
 const CLOSE: Duration = Duration::from_millis(60);
 
-/// A number that one thread gives back is the next one's at once: the recorder
-/// must not take the new object for the old one, which is gone.
+/// A handle that one thread closes goes to the next object at once. The recorder
+/// must not take the new object for the old one.
 #[test]
 fn handles_go_from_thread_to_thread() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,12 +181,12 @@ fn handles_go_from_thread_to_thread() {
     let model = model();
     recorder.device(&model.open_device().info());
     let (gone, is_gone) = mpsc::sync_channel(1);
-    // Takes its time to say that an object is gone, but tells `gone` at once.
+    // Returns late from GEM_CLOSE, but sends to `gone` at once.
     let slow = hooked(move |inner, request, arg, caller| {
         // SAFETY: what the caller promises.
         let value = unsafe { inner.ioctl(request, arg, caller) };
         if request == sys::GEM_CLOSE {
-            // Nobody listens any more where the test has failed already.
+            // Nobody listens any more if the test has failed already.
             let _ = gone.send(());
             thread::sleep(CLOSE);
         }

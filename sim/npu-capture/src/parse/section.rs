@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Header, sections and end of a capture: what lies where, and that it is whole.
+//! Finds and checks the header, the sections and the end of a capture.
 
 use zerocopy::IntoBytes;
 
@@ -20,7 +20,7 @@ fn read<T: Record>(source: &CaptureBytes, offset: u64) -> Result<T, CaptureError
     Ok(record)
 }
 
-/// The header of the file.
+/// Reads and checks the header of the file.
 pub(super) fn file_header(source: &CaptureBytes) -> Result<FileHeader, CaptureError> {
     if source.len() < size_of::<FileHeader>() as u64 {
         return Err(CaptureError::NotACapture);
@@ -45,7 +45,7 @@ pub(super) fn file_header(source: &CaptureBytes) -> Result<FileHeader, CaptureEr
     }
 }
 
-/// The end of the file.
+/// Reads and checks the end of the file.
 pub(super) fn trailer(source: &CaptureBytes) -> Result<Trailer, CaptureError> {
     let offset = source
         .len()
@@ -86,7 +86,7 @@ pub(super) fn check_table(
     Ok(())
 }
 
-/// A section whose header is right and whose payload lies in the file.
+/// A section with a correct header and a payload within the file.
 pub(super) struct FoundSection {
     pub(super) kind: SectionKind,
     pub(super) offset: u64,
@@ -95,7 +95,8 @@ pub(super) struct FoundSection {
 }
 
 impl FoundSection {
-    /// The section at `offset`, which ends at `end` or before.
+    /// Reads the header of the section at `offset`, which must end at `end` or
+    /// before.
     fn header(source: &CaptureBytes, offset: u64, end: u64) -> Result<Self, CaptureError> {
         let header_bytes = size_of::<SectionHeader>() as u64;
         let damaged = |what| CaptureError::Checksum { offset, what };
@@ -122,7 +123,7 @@ impl FoundSection {
         })
     }
 
-    /// As `header`, of a section that is not longer than its kind can be.
+    /// Like `header`, but refuses a section that is longer than its kind allows.
     pub(super) fn read(source: &CaptureBytes, offset: u64, end: u64) -> Result<Self, CaptureError> {
         let section = Self::header(source, offset, end)?;
         let Self { kind, bytes, .. } = section;
@@ -167,7 +168,7 @@ impl FoundSection {
         })
     }
 
-    /// All of it; the caller has checked its length.
+    /// Reads and checks the payload. The caller has checked its length.
     pub(super) fn payload(&self, source: &CaptureBytes) -> Result<Vec<u8>, CaptureError> {
         let mut payload = vec![0; self.bytes as usize];
         source.read(self.start(), &mut payload)?;
@@ -175,7 +176,7 @@ impl FoundSection {
         Ok(payload)
     }
 
-    /// Reads it only to check it.
+    /// Reads the payload only to check it.
     pub(super) fn skip(&self, source: &CaptureBytes) -> Result<(), CaptureError> {
         let mut crc = crc32fast::Hasher::new();
         let mut piece = [0; SKIP_BYTES];

@@ -9,12 +9,12 @@ use crate::delta::BoBytes;
 /// Options of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct RecorderOptions {
-    /// Records no contents but command words.
+    /// Records no contents except command words.
     pub zero_data: bool,
     /// Writes the file to the disk before each job runs, so that it survives a crash of the
     /// machine. Slow.
     pub durable: bool,
-    /// Texts to put into the file: names and values.
+    /// Texts for the file: names and values.
     pub notes: Vec<(String, String)>,
 }
 
@@ -23,8 +23,7 @@ pub struct RecorderOptions {
 pub struct BoView<'a> {
     /// Its GEM handle.
     pub handle: u32,
-    /// Where the NPU sees it; `None` for one that was imported, whose contents
-    /// are not recorded.
+    /// Its NPU address; `None` for an imported object, whose contents are not recorded.
     pub iova: Option<Iova>,
     /// Its length in bytes, whole pages.
     pub len: u64,
@@ -32,16 +31,16 @@ pub struct BoView<'a> {
     pub bytes: &'a dyn BoBytes,
 }
 
-/// A job as it is handed over.
+/// A job as it is submitted.
 #[derive(Clone, Copy)]
 pub struct JobView<'a> {
-    /// Its register programs: where each lies, and how long it is.
+    /// Its register programs: address and length of each.
     pub tasks: &'a [RawTask],
-    /// The handles that it only reads, as they were given.
+    /// The handles that it only reads, as the client gave them.
     pub reads: &'a [u32],
-    /// The handles that it writes, as they were given.
+    /// The handles that it writes, as the client gave them.
     pub writes: &'a [u32],
-    /// All buffer objects of its file. Those are recorded that the job names
-    /// or its programs reach.
+    /// All buffer objects of its file. Those that the job lists or its programs reach are
+    /// recorded.
     pub bos: &'a [BoView<'a>],
 }

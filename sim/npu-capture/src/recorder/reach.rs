@@ -8,8 +8,8 @@ use rknpu_regcmd::Iova;
 use super::input::JobView;
 use crate::programs::{Programs, words_range};
 
-/// Handles of the objects that hold the programs or that these can touch; all of them
-/// where that is not known.
+/// Handles of the objects that contain the programs or that these can touch; all
+/// handles if that is not known.
 pub(super) fn reached(job: &JobView<'_>) -> BTreeSet<u32> {
     let inside = |start: u64, end: u64| {
         job.bos.iter().filter(move |bo| {

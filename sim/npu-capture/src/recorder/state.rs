@@ -43,16 +43,16 @@ impl Outcomes {
     }
 }
 
-/// The contents of the file so far, and its writer.
+/// State of a recording: what is in the file so far, and its writer.
 #[derive(Debug)]
 pub(super) struct State {
-    /// None after the end or an error.
+    /// `None` after the end or an error.
     pub(super) writer: Option<CaptureWriter<BufWriter<File>>>,
     pub(super) error: Option<RecordError>,
     pub(super) has_device: bool,
     pub(super) running: bool,
     pub(super) jobs: u32,
-    /// The object that a handle of a file stands for.
+    /// The object of each handle of each file.
     pub(super) current: BTreeMap<(u32, u32), u32>,
     pub(super) objects: Vec<WrittenObject>,
     pub(super) outcomes: Outcomes,
@@ -77,7 +77,8 @@ pub(super) struct WrittenObject {
 }
 
 impl State {
-    /// Notes an error, which ends the recording.
+    /// Returns the value of `result`. An error ends the recording; this then returns a
+    /// default.
     pub(super) fn keep_going<T: Default>(&mut self, result: Result<T, RecordError>) -> T {
         result.unwrap_or_else(|error| {
             tracing::error!(%error, "recording has ended");
@@ -124,7 +125,7 @@ impl State {
         Ok(objects)
     }
 
-    /// The number of the object behind `bo`. Writes new ones.
+    /// The number of the object behind `bo`. Writes a section for a new object.
     fn object(&mut self, file: u32, bo: &BoView<'_>, zero: bool) -> Result<u32, RecordError> {
         if let Some(&object) = self.current.get(&(file, bo.handle)) {
             let known = &self.objects[object as usize];
@@ -172,8 +173,8 @@ impl State {
         Some((object, &mut self.objects[object as usize]))
     }
 
-    /// Lets the words of `tasks` that are in `bo` be stored, whatever else is
-    /// left out.
+    /// Marks the words of `tasks` that are in `bo` to be stored, even if other data is left
+    /// out.
     fn keep_words(&mut self, file: u32, bo: &BoView<'_>, tasks: &[RawTask]) {
         let Some((_, known)) = self.known(file, bo.handle) else {
             return;
@@ -259,7 +260,7 @@ impl State {
         }
         for bo in bos {
             let known = self.known(begun.file, bo.handle);
-            // The handle may have been closed and given again meanwhile.
+            // The handle may have been closed and reused meanwhile.
             let same = known.is_some_and(|(object, known)| {
                 begun.objects.contains(&object) && known.iova == bo.iova && known.len == bo.len
             });

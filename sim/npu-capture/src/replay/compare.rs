@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What objects hold now against what they held then.
+//! Compares the contents of objects after a replay with the recorded ones.
 
 use half::{bf16, f16};
 use rknpu_regcmd::{Precision, WrittenElement, written_element};
@@ -50,8 +50,8 @@ pub(super) fn object(
     Ok(())
 }
 
-/// The element that `difference` lies in, by the programs that `before` has, and which
-/// of them it is.
+/// The element at `difference`, and the index of the program that writes it, by the
+/// programs in `before`.
 pub(super) fn place(
     capture: &Capture,
     job: &CapturedJob,
@@ -70,7 +70,7 @@ pub(super) fn place(
     found
 }
 
-/// The place of a difference with the values then and now.
+/// The place of a difference with the recorded and the replayed value.
 pub(super) fn valued(
     (program, element): (usize, WrittenElement),
     difference: &ByteDifference,
@@ -101,7 +101,7 @@ fn value(ty: Precision, bytes: &[u8]) -> Option<Value> {
         Precision::Fp16 => Value::Float(f16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
         Precision::Bf16 => Value::Float(bf16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
         Precision::Fp32 => Value::Float(f32::from_le_bytes(bytes.try_into().ok()?)),
-        // No output has these.
+        // No output has these precisions.
         Precision::Int4 | Precision::Tf32 => return None,
     })
 }

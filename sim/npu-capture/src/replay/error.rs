@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why there is no report of a replay.
+//! Errors of a replay.
 
 use rknpu_regcmd::Iova;
 use rocket_uapi::LengthError;
@@ -13,10 +13,10 @@ pub enum ReplayError {
     /// The capture cannot be read.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// A call of the device failed, which no job is to blame for.
+    /// A call of the device failed, and no job caused it.
     #[error("the device failed: {0}")]
     Device(#[from] rocket_uapi::Error),
-    /// An object that no device can have.
+    /// No device can have an object of this length.
     #[error("object {object}: {error}")]
     Length {
         /// The object's number in the capture.
@@ -24,7 +24,7 @@ pub enum ReplayError {
         /// What is wrong with its length.
         error: LengthError,
     },
-    /// Two objects of one job at one address.
+    /// Two objects of one job overlap.
     #[error("the objects {first} and {second} of one job lie at the same addresses")]
     Overlap {
         /// Number of one of them in the capture.
@@ -32,7 +32,7 @@ pub enum ReplayError {
         /// Number of the other.
         second: usize,
     },
-    /// The device gives no such address.
+    /// The device gave another address than the recorded one.
     #[error(
         "object {object} was at {wanted}, and this device places it at {got}: its driver gives \
          addresses in another order"
@@ -45,7 +45,7 @@ pub enum ReplayError {
         /// The NPU address that the device gave it here.
         got: Iova,
     },
-    /// More memory than allowed.
+    /// The capture needs more memory than allowed.
     #[error(
         "job {job} needs {bytes} bytes of memory for its buffer objects and the gaps between \
          them, more than the limit of {max}"
@@ -58,7 +58,7 @@ pub enum ReplayError {
         /// The limit, [`crate::ReplayOptions::bytes_max`].
         max: u64,
     },
-    /// More work than allowed.
+    /// The capture needs more work than allowed.
     #[error("all jobs together load and compare {bytes} bytes, more than the limit of {max}")]
     TooMuchWork {
         /// Bytes of the objects of each job, added up.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Running a capture again, on the model or on a board, and comparing.
+//! Runs a capture again, on the model or on a board, and compares the results.
 //!
-//! Each job finds what it found when it was recorded, whatever the one before
-//! it made of it this time: every job is judged for itself. Buffer objects lie
-//! at their recorded addresses, so that the words are those of the recording.
+//! Each job starts from its recorded state, whatever the job before it did this time, so
+//! each job is judged by itself. Buffer objects lie at their recorded addresses, so the
+//! command words stay unchanged.
 
 mod compare;
 mod error;
@@ -22,18 +22,18 @@ pub use report::{
     ByteDifference, ContentsComparison, ElementDifference, ReplayReport, ReplayedJob, Value,
 };
 
-/// Runs all jobs of `capture` on files of their own of `device`, in order,
-/// and compares what comes out.
+/// Runs all jobs of `capture` in order, on new files of `device`, and compares the
+/// results.
 ///
-/// The programs run as they were recorded. On a board that is as safe as the
-/// program that was recorded: the NPU reaches nothing but the files' own
-/// objects, but a program may hang a core until the driver resets it.
+/// The programs run as they were recorded. On a board that is as safe as the recorded
+/// program: the NPU reaches only the files' own objects, but a program may hang a core
+/// until the driver resets it.
 ///
 /// # Errors
-/// [`ReplayError`]: when the capture needs more than `options` allow, which is
-/// found before the device is used; when the capture cannot be read or the device
-/// cannot be brought into the recorded state. That a job ends otherwise than recorded is
-/// in the report.
+/// [`ReplayError`] if the capture needs more than `options` allow, which is checked
+/// before the device is used; if the capture cannot be read; or if the device cannot be
+/// brought into the recorded state. A job that ends otherwise than recorded is not an
+/// error: the report shows it.
 pub fn replay(
     capture: &Capture,
     device: &Device,

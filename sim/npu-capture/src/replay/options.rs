@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a replay may take.
+//! Limits of a replay.
 
 use std::time::Duration;
 
-/// What can be chosen about a replay.
+/// Options of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayOptions {
-    /// How long a job is waited for.
+    /// How long to wait for a job.
     pub wait: Duration,
-    /// Most bytes of buffer objects at a time. The gaps between the addresses of
-    /// a job's objects count too: they are allocated for a moment.
+    /// Maximum bytes of buffer objects at a time. The gaps between the addresses of
+    /// a job's objects count too, since they are allocated for a moment.
     pub bytes_max: u64,
-    /// Most bytes that all jobs together load and compare.
+    /// Maximum bytes that all jobs together load and compare.
     pub work_max: u64,
 }
 

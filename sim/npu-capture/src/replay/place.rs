@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffer objects at recorded addresses.
+//! Places buffer objects at their recorded addresses.
 //!
-//! The driver has no way to ask for an address: it takes the smallest hole
-//! that fits, and there the lowest address (`drm_mm`, best fit). In a fresh
-//! file there is one hole, so that objects come one behind the other: in the
-//! order of their addresses, with fillers in the gaps, each comes to lie where
-//! it was. The fillers are closed afterwards, and what was not mapped when the
-//! job was recorded is not mapped now. On a board a filler takes memory while it
-//! is there, so a file needs as many bytes as its highest address says.
+//! The driver accepts no request for an address. It takes the smallest hole that
+//! fits, and in it the lowest address (`drm_mm`, best fit). A fresh file has one
+//! hole, so objects lie one behind the other. Made in the order of their addresses,
+//! with fillers in the gaps, each gets its recorded address. The fillers are closed
+//! afterwards, so unmapped addresses of the recording are unmapped again. On a
+//! board a filler takes memory while it exists, so a file needs as many bytes as
+//! its highest address.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use rocket_uapi::{Bo, ByteLen, Device};
 use super::error::ReplayError;
 use crate::capture::{Capture, CapturedJob};
 
-/// An open file with objects where they were recorded.
+/// An open file with objects at their recorded addresses.
 #[derive(Debug)]
 pub(super) struct PlacedFile {
     device: Device,
@@ -25,9 +25,9 @@ pub(super) struct PlacedFile {
 }
 
 impl PlacedFile {
-    /// A new file of `device` with the objects that job `from` and as many of
-    /// those after it of the same file use, as can lie side by side in
-    /// `bytes_max` bytes. The objects of job `from` do.
+    /// Opens a new file of `device` with the objects of job `from`, and those of
+    /// later jobs of the same file as far as they fit beside these in `bytes_max`
+    /// bytes. The objects of job `from` fit.
     pub(super) fn new(
         capture: &Capture,
         device: &Device,
@@ -133,7 +133,7 @@ fn choose(
                         second: object,
                     });
                 }
-                // A later job, which gets a file of its own when it comes.
+                // A later job, which gets a new file at its turn.
                 Some(_) => return Ok(chosen),
                 None => {}
             }

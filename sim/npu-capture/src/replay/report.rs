@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the jobs went, and what their objects hold.
+//! The results of a replay.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use rknpu_regcmd::WrittenElement;
 
 use crate::capture::JobOutcome;
 
-/// What came of running a capture again.
+/// The results of replaying a capture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplayReport {
     /// The jobs, in the order of the capture.
@@ -15,27 +15,27 @@ pub struct ReplayReport {
 }
 
 impl ReplayReport {
-    /// Whether all went as it was recorded.
+    /// Whether all jobs match the recording.
     #[must_use]
     pub fn matches(&self) -> bool {
         self.jobs.iter().all(ReplayedJob::matches)
     }
 }
 
-/// How one job went when it ran again.
+/// The result of one replayed job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplayedJob {
-    /// How it ended when it was recorded.
+    /// How it ended in the recording.
     pub recorded: JobOutcome,
-    /// How it ended now.
+    /// How it ended in the replay.
     pub replayed: JobOutcome,
-    /// What its objects hold now; `None` where the capture has no contents
-    /// that could be compared.
+    /// The comparison of its objects' contents; `None` if the capture has none
+    /// to compare.
     pub comparison: Option<ContentsComparison>,
 }
 
 impl ReplayedJob {
-    /// Whether it went as it was recorded, as far as is known.
+    /// Whether it matches the recording, as far as that is known.
     #[must_use]
     pub fn matches(&self) -> bool {
         let same = self.recorded == JobOutcome::Unknown || self.recorded == self.replayed;
@@ -44,7 +44,7 @@ impl ReplayedJob {
     }
 }
 
-/// The contents of a job's objects, then and now.
+/// The result of comparing the contents of a job's objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContentsComparison {
     /// Bytes that were compared.
@@ -68,7 +68,7 @@ pub struct ByteDifference {
     pub recorded: u8,
     /// The byte after the replay.
     pub replayed: u8,
-    /// The output element that it belongs to, where a program tells.
+    /// The output element that it belongs to, if a program writes one there.
     pub place: Option<ElementDifference>,
 }
 
@@ -77,7 +77,7 @@ pub struct ByteDifference {
 pub struct ElementDifference {
     /// Index of the program in the job.
     pub program: usize,
-    /// Where in the output tensor it lies, and its precision.
+    /// Its place in the output tensor, and its precision.
     pub element: WrittenElement,
     /// Its value in the recording.
     pub recorded: Value,

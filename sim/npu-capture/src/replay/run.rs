@@ -14,14 +14,13 @@ use crate::capture::{Capture, CapturedJob, JobOutcome, Role};
 use crate::contents::{Contents, Moment};
 use crate::drops::why_dropped;
 
-/// A replay under way.
 pub(super) struct Replay<'a> {
     capture: &'a Capture,
     device: &'a Device,
     options: ReplayOptions,
-    /// By recorded file.
+    /// Open files, by the number of the recorded file.
     files: BTreeMap<u32, PlacedFile>,
-    /// Before the job that runs, and after it.
+    /// Contents before the job that runs, and after it.
     before: Contents<'a>,
     after: Contents<'a>,
 }
@@ -46,8 +45,8 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Finds at once what a file of few bytes may claim: all that follows takes
-    /// memory and time by the lengths of objects.
+    /// Checks the claims of the file first: all that follows takes memory and
+    /// time by the lengths of objects, and a small file may claim much.
     fn check_limits(&self) -> Result<(), ReplayError> {
         let ReplayOptions {
             bytes_max,
@@ -80,11 +79,12 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Opens a file with the objects of job `index`. The limit is of all files
-    /// together: if need be the others go.
+    /// Opens a file with the objects of job `index`. The limit is for all files
+    /// together, so the others are closed if necessary.
     fn place(&mut self, index: usize) -> Result<PlacedFile, ReplayError> {
         let job = &self.capture.jobs()[index];
-        // Of one file at a time: its memory first goes back.
+        // Close the older file of the same recorded file first, to free its
+        // memory.
         self.files.remove(&job.file);
         let needed = bytes_needed(self.capture, job);
         let mut left = self.options.bytes_max;
@@ -123,8 +123,8 @@ impl<'a> Replay<'a> {
             }
         }
         let replayed = run(job, placed, &objects, &self.options)?;
-        // Of a job that may have ended somehow there is nothing to compare to;
-        // one that may still run must not be looked at.
+        // If the recorded end is unknown, there is nothing to compare with.
+        // Objects of a job that may still run must not be read.
         let known = job.outcome != JobOutcome::Unknown && replayed != JobOutcome::Unknown;
         let comparison = if known && !self.capture.zero_data() {
             Some(self.compare(index, &objects)?)
@@ -132,7 +132,7 @@ impl<'a> Replay<'a> {
             None
         };
         if replayed == JobOutcome::Unknown {
-            // Nobody knows what it will still do to its objects.
+            // The job may still change its objects.
             self.files.remove(&job.file);
         }
         Ok(ReplayedJob {
@@ -166,7 +166,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Makes `bo` hold what `contents` says.
+/// Fills `bo` with its bytes in `contents`.
 fn load(
     contents: &Contents<'_>,
     object: usize,
@@ -186,7 +186,6 @@ fn load(
     Ok(())
 }
 
-/// Runs `job` to its end.
 fn run(
     job: &CapturedJob,
     placed: &PlacedFile,
@@ -207,13 +206,13 @@ fn run(
     let handle = |object| placed.bo(object).map(Bo::handle);
     let handles = |role| {
         let list = job.uses.iter().filter(move |used| used.role == role);
-        // Imported objects, which order jobs only, are not there.
+        // Imported objects only order jobs, so they are left out.
         list.filter_map(|used| handle(used.object?))
             .collect::<Vec<Handle>>()
     };
     let (mut reads, mut writes) = (handles(Role::In), handles(Role::Out));
     if writes.is_empty() {
-        // The driver tells the end of a job by what it lists as written.
+        // Only objects that a job lists as written show its end.
         reads.clear();
         writes = objects
             .iter()
@@ -232,10 +231,10 @@ fn run(
         reads: &reads,
         writes: &writes,
     };
-    // SAFETY: the NPU reaches only objects of this file, which are all its
-    // own: it lives past the wait below, and no guard of any of
-    // them exists here. If the end of the job is not seen, the file is dropped
-    // whole, and the driver keeps the objects of a job until it has ended.
+    // SAFETY: the NPU reaches only objects of this file, which all belong to
+    // it. The file lives past the wait below, and no guard of any of them
+    // exists here. If the end of the job is not seen, the whole file is
+    // dropped, and the driver keeps the objects of a job until it has ended.
     if let Err(error) = unsafe { placed.device().submit_raw(&[raw]) } {
         return match error {
             Error::Refused { errno, .. } => Ok(JobOutcome::Refused(errno)),

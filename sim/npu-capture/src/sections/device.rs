@@ -10,10 +10,10 @@ use crate::capture::RecordedDevice;
 use crate::error::CaptureError;
 use crate::fields::{Fields, push_text};
 
-/// Flag: it is a model.
+/// Flag: the device is a software model.
 const DEVICE_IS_MODEL: u32 = 1;
 
-/// Followed by five texts and `profile` times a text and a U32.
+/// Fixed fields, followed by five texts and `profile` times a text and a U32.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct DeviceRecord {

@@ -19,7 +19,6 @@ struct DoneRecord {
     ended_ns: U64,
 }
 
-/// The end of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndedJob {
     pub(crate) outcome: JobOutcome,
@@ -54,7 +53,7 @@ pub(crate) fn decode(mut fields: Fields<'_>, jobs: usize) -> Result<EndedJob, Ca
     Ok(end)
 }
 
-/// `outcome` and `errno`.
+/// The fields `outcome` and `errno` for an outcome.
 fn encode_outcome(outcome: JobOutcome) -> (u32, u32) {
     let number = |errno: Errno| errno.raw_os_error().unsigned_abs();
     match outcome {
@@ -66,7 +65,7 @@ fn encode_outcome(outcome: JobOutcome) -> (u32, u32) {
     }
 }
 
-/// The outcome that `outcome` and `errno` mean.
+/// The outcome for the fields `outcome` and `errno`.
 fn decode_outcome(code: u32, errno: u32) -> Option<JobOutcome> {
     let number = || rocket_uapi::errno(errno.cast_signed());
     match (code, errno) {

@@ -10,14 +10,15 @@ use crate::capture::{CapturedObject, ObjectUse, Role};
 use crate::error::{CaptureError, RecordError};
 use crate::fields::Fields;
 
-/// Most programs of a job (docs/capture.md).
+/// Maximum number of programs of a job (docs/capture.md).
 const TASKS_MAX: u32 = 1 << 16;
-/// Most entries of a job's lists, all together (docs/capture.md).
+/// Maximum number of entries of a job's lists together (docs/capture.md).
 const USES_MAX: u32 = 1 << 17;
-/// In place of an object's number: none.
+/// The number that means no object.
 const NO_OBJECT: u32 = u32::MAX;
 
-/// Followed by `tasks` times [`TaskRecord`] and `bos` times [`UseRecord`].
+/// Fixed fields, followed by `tasks` times [`TaskRecord`] and `bos` times
+/// [`UseRecord`].
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct JobRecord {
@@ -43,7 +44,6 @@ struct UseRecord {
     role: U32,
 }
 
-/// A job, as it was submitted.
 #[derive(Debug)]
 pub(crate) struct JobSection {
     pub(crate) file: u32,
@@ -130,7 +130,7 @@ pub(crate) fn decode(
     Ok(job)
 }
 
-/// A role as a number of the file.
+/// The number of a role in the file.
 fn encode_role(role: Role) -> u32 {
     match role {
         Role::In => 0,
@@ -139,7 +139,7 @@ fn encode_role(role: Role) -> u32 {
     }
 }
 
-/// The role that the number means.
+/// The role for a number.
 fn decode_role(code: u32) -> Option<Role> {
     let roles = [Role::In, Role::Out, Role::Reached];
     roles.into_iter().find(|&role| encode_role(role) == code)

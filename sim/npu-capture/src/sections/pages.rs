@@ -13,11 +13,11 @@ use crate::format::{CHUNK_BYTES, PAGE, pack};
 const RUN_ZERO: u32 = 0;
 /// Kind of a run: pages in the section's data.
 const RUN_DATA: u32 = 1;
-/// Most runs of a section that is written: 65536 times 12 bytes and [`CHUNK_BYTES`] of data
-/// stay far below [`PAYLOAD_MAX`](crate::format::PAYLOAD_MAX).
+/// Maximum number of runs of a written section: 65536 times 12 bytes and [`CHUNK_BYTES`] of
+/// data stay far below [`PAYLOAD_MAX`](crate::format::PAYLOAD_MAX).
 const RUNS_MAX: usize = 1 << 16;
 
-/// Followed by `runs` times [`RunRecord`] and one zstd frame.
+/// Fixed fields, followed by `runs` times [`RunRecord`] and one zstd frame.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct PagesRecord {
@@ -36,7 +36,7 @@ struct RunRecord {
     kind: U32,
 }
 
-/// A PAGE section in the making.
+/// Builds a PAGE section.
 pub(crate) struct PagesEncoder {
     object: u32,
     runs: Vec<RunRecord>,
@@ -114,7 +114,7 @@ pub(crate) fn decode(
         let data = match run.kind.get() {
             RUN_ZERO => None,
             RUN_DATA => {
-                // Below 2^32: a chunk that exceeds its limit is refused.
+                // It fits: a chunk that exceeds its limit is refused.
                 let place = data_pages as u32;
                 data_pages += count;
                 Some(place)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recordings to look at.
+//! Helpers that make recordings.
 
 #![allow(dead_code, reason = "each test file uses some")]
 
@@ -17,7 +17,7 @@ pub(crate) fn recorded_model(path: &Path, options: RecorderOptions) -> (Device, 
     (recorder.open(&device).unwrap(), recorder)
 }
 
-/// Sizes of the products below.
+/// Sizes M, K and N of the matmuls below.
 pub(crate) const SIZES: [usize; 3] = [5, 40, 70];
 
 /// Small numbers that differ from element to element.
@@ -27,7 +27,7 @@ pub(crate) fn numbers(len: usize, seed: usize) -> Vec<i8> {
         .collect()
 }
 
-/// Multiplies `times` times on `device`; the last result.
+/// Runs `times` matmuls on `device`. Returns the last result.
 pub(crate) fn multiply(device: &Device, times: usize) -> Vec<i32> {
     let [m, k, n] = SIZES;
     let engine = Engine::open(DevicePool::open(device, 1).unwrap()).unwrap();
@@ -41,7 +41,7 @@ pub(crate) fn multiply(device: &Device, times: usize) -> Vec<i32> {
     c
 }
 
-/// What comes out of recording `times` products.
+/// Records `times` matmuls.
 pub(crate) fn recorded_products(times: usize, options: RecorderOptions) -> Capture {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("products.rkcap");

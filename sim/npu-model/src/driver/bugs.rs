@@ -1,52 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bugs of the real driver that a client can run into.
+//! Bugs of the real driver that a client can trigger.
 //!
-//! Each is noticed always, as an [`Event::KernelBug`](crate::event::Event::KernelBug) (an interrupt with a DMA
-//! error has an event of its own already). What it does to a kernel happens only
-//! where its switch is on, because a model that falls over is of use only to tests
-//! of clients that must not.
+//! Each trigger causes an [`Event::KernelBug`](crate::event::Event::KernelBug) (an interrupt with a
+//! DMA error already causes another event). The bug has its effect only if it is enabled: only
+//! tests of clients that must avoid the bug need a model that goes down.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A bug of the kernel, by what triggers it.
+/// A bug of the kernel. Each variant describes its trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Bug {
-    /// A buffer object is freed after the file that made it was closed:
-    /// `rocket_gem_bo_free` then uses the freed `rocket_file_priv`. Three ways
-    /// lead there: closing within [`free_delay`] of a job's end or before it,
-    /// closing with an exported object whose handle is still open, and a
-    /// dma-buf that outlives the file. Observed with KASAN on 7.2.
+    /// A buffer object is freed after the file that created it was closed: `rocket_gem_bo_free`
+    /// then uses the freed `rocket_file_priv`. Three ways lead there: closing the file before a
+    /// job's end or within [`free_delay`] after it, closing it while an exported object still has a
+    /// handle, and a dma-buf that outlives the file. Observed with KASAN on 7.2.
     ///
-    /// Stay clear of it: munmap, GEM_CLOSE, close dma-bufs, wait, close.
+    /// To avoid it: munmap, GEM_CLOSE, close dma-bufs, wait, close.
     ///
     /// [`free_delay`]: super::DriverProfile::free_delay
     UseAfterClose,
-    /// CREATE_BO of 2 GiB and more: the `int` that takes the result of
-    /// `iommu_map_sgtable` overflows, the call fails, but the pages, which are
-    /// freed, stay mapped. Later objects of the file land on that range and
-    /// fail with `ENOMEM`. Observed on 7.2 with 2 GiB, above from source.
+    /// CREATE_BO of 2 GiB and more: the `int` that takes the result of `iommu_map_sgtable`
+    /// overflows and the call fails. The pages are freed but stay mapped. Later objects of the file
+    /// that land on that range fail with `ENOMEM`. Observed on 7.2 with 2 GiB; larger sizes from
+    /// source.
     ///
-    /// Switched on, the range stays taken. (That the NPU could still reach
-    /// the freed pages is not modelled: it faults.)
+    /// If enabled, the range stays taken. Access of the NPU to the freed pages is not modelled: it
+    /// faults.
     HugeBo,
-    /// A failed CREATE_BO leaves a handle to freed memory, in kernels without
-    /// [`create_unwinds`]. Source.
+    /// A failed CREATE_BO leaves a handle to freed memory, in kernels without [`create_unwinds`].
+    /// From source.
     ///
-    /// Switched on, the handle stays taken, and any use of it, closing the
-    /// file included, brings the kernel down.
+    /// If enabled, the handle stays in use. Any call that uses it takes the kernel down, and so
+    /// does closing the file.
     ///
     /// [`create_unwinds`]: super::DriverProfile::create_unwinds
     DanglingHandle,
     /// `DRM_IOCTL_GET_UNIQUE` on any accel node follows a null pointer.
     /// Observed on 7.2.
     GetUnique,
-    /// A count whose array would be above `INT_MAX` bytes: a warning with a
-    /// stack trace from `kvmalloc`. Observed on 7.2 for `task_count`, from
-    /// source for the other counts of SUBMIT.
+    /// SUBMIT with a count whose array exceeds `INT_MAX` bytes: `kvmalloc` prints a warning with a
+    /// stack trace. Observed on 7.2 for `task_count`, from source for the other counts.
     CountWarning,
-    /// An interrupt with a DMA error bit: a warning with a stack trace each.
+    /// An interrupt with a DMA error bit: the driver prints a warning with a stack trace each time.
     /// Observed on 7.2.
     DmaWarning,
 }
@@ -62,7 +59,7 @@ impl Bug {
         Self::DmaWarning,
     ];
 
-    /// Short name, as the option `bugs` takes it.
+    /// Short name, as in the option `bugs`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -81,8 +78,8 @@ impl Bug {
         Self::ALL.into_iter().find(|bug| bug.name() == name)
     }
 
-    /// Whether running into it brings the kernel down at once. Warnings do,
-    /// as on a kernel with `panic_on_warn`: otherwise a client could not tell.
+    /// Whether triggering it takes the kernel down at once. Warnings do too, as with
+    /// `panic_on_warn`, since a client would not notice them otherwise.
     pub(super) const fn is_fatal(self) -> bool {
         !matches!(self, Self::HugeBo)
     }
@@ -94,12 +91,12 @@ impl fmt::Display for Bug {
     }
 }
 
-/// The bugs that take effect.
+/// The set of enabled bugs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverBugs(BTreeSet<Bug>);
 
 impl DriverBugs {
-    /// None: running into one is an event and nothing else.
+    /// No bug is enabled: a trigger causes an event and has no other effect.
     pub const NONE: Self = Self(BTreeSet::new());
 
     /// The set of all bugs.
@@ -108,7 +105,7 @@ impl DriverBugs {
         Bug::ALL.into_iter().collect()
     }
 
-    /// Whether this one takes effect.
+    /// Whether `bug` is enabled.
     #[must_use]
     pub fn contains(&self, bug: Bug) -> bool {
         self.0.contains(&bug)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPU's caches over the memory of a buffer object, at their worst.
+//! The CPU's caches over the memory of a buffer object, in the worst case.
 //!
 //! On the board the NPU does not see the CPU's caches. PREP_BO invalidates the
 //! object's lines (`dma_sync_sgtable_for_cpu`), FINI_BO writes them back
-//! (`dma_sync_sgtable_for_device`), and what happens in between by eviction is
-//! luck. Here it never does: the CPU goes on seeing what it saw at the last
-//! call, and nothing it wrote reaches the NPU before the next FINI_BO. So a
-//! client that forgets one of the calls fails each time instead of rarely.
+//! (`dma_sync_sgtable_for_device`). Between these calls lines may be evicted at
+//! any time. Here none is: the CPU sees nothing new from the NPU before the
+//! next PREP_BO, and the NPU sees nothing new from the CPU before the next
+//! FINI_BO. So a client that forgets one of the calls fails each time instead
+//! of rarely.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,35 +17,36 @@ use rustix::io::Errno;
 use super::memory::{Backing, PAGE_BYTES, Pages};
 use crate::lock::lock;
 
-/// Whether the CPU's view of buffer objects is the NPU's.
+/// Whether CPU and NPU see the same bytes of buffer objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caches {
-    /// Both see the same bytes at all times: no forgotten call is noticed.
+    /// Both always see the same bytes, so a forgotten call has no effect.
     #[default]
     Coherent,
-    /// Bytes pass only by PREP_BO and FINI_BO, as they may on a board. Takes
-    /// three times the memory of the objects, all of it at CREATE_BO, and two
-    /// passes over an object for each call.
+    /// Bytes pass only at PREP_BO and FINI_BO, the worst case of a board. This
+    /// takes three times the memory of the objects, all of it at CREATE_BO, and
+    /// two passes over an object for each call.
     Manual,
 }
 
 /// Bytes of a cache line (Cortex-A55 and A76).
 const LINE_BYTES: usize = 64;
 
-/// What is behind the caches of one object, whose pages are the CPU's view.
+/// The memory behind the caches of one object. The object's pages are the CPU's
+/// view.
 #[derive(Debug)]
 pub(super) struct Cache {
     /// The bytes that the NPU sees.
     device: Arc<Pages>,
-    /// What the CPU saw at the last call: where it differs from what it sees
-    /// now, the CPU has written.
+    /// The CPU's view at the last call. The CPU has written the bytes that
+    /// differ now.
     synced: Mutex<Pages>,
     /// Whether a job that writes the object has ended since the last PREP_BO.
     written_by_npu: AtomicBool,
 }
 
 impl Cache {
-    /// In front of `len` bytes of zeroes.
+    /// A cache in front of `len` zero bytes.
     pub(super) fn new(len: usize) -> Result<Self, Errno> {
         Ok(Self {
             device: Arc::new(Pages::new(len, Backing::Heap)?),
@@ -57,12 +59,12 @@ impl Cache {
         &self.device
     }
 
-    /// A job that writes the object has ended.
+    /// Records that a job that writes the object has ended.
     pub(super) fn note_write(&self) {
         self.written_by_npu.store(true, Ordering::Release);
     }
 
-    /// PREP_BO. Returns whether that lost bytes that the CPU had written.
+    /// PREP_BO. Returns whether it discarded bytes that the CPU had written.
     pub(super) fn invalidate(&self, cpu: &Pages) -> bool {
         let synced = lock(&self.synced);
         self.written_by_npu.store(false, Ordering::Release);
@@ -83,8 +85,8 @@ impl Cache {
         lost
     }
 
-    /// FINI_BO: writes the lines back that the CPU has written. Returns
-    /// whether there was any although the CPU has not seen what the NPU wrote.
+    /// FINI_BO: writes back the lines that the CPU has written. Returns whether
+    /// there were any although the CPU has not seen what the NPU wrote.
     pub(super) fn write_back(&self, cpu: &Pages) -> bool {
         let synced = lock(&self.synced);
         let mut dirty = false;
@@ -105,7 +107,7 @@ impl Cache {
         dirty && self.written_by_npu.load(Ordering::Acquire)
     }
 
-    /// Whether the CPU has written what the NPU cannot see.
+    /// Whether the CPU has written bytes that the NPU cannot see.
     pub(super) fn is_dirty(&self, cpu: &Pages) -> bool {
         let synced = lock(&self.synced);
         let [mut seen, mut old] = [[0; PAGE_BYTES]; 2];

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! mmap of the device node for clients in other processes: a file to map.
+//! mmap of the device node by other processes: the model gives them a file to map.
 //!
-//! On the kernel a mapping keeps its object and its open file. The model sees
-//! neither munmap nor the end of another process. But the file that it hands
-//! out holds a lock, which ends when the last descriptor and the last mapping
-//! of it, in whatever process, are gone; and the model looks for that lock.
+//! In the kernel a mapping keeps its object and its open file alive. The model sees
+//! neither munmap nor the end of another process. So the file that it gives away
+//! holds a lock, which ends when the last descriptor and the last mapping of that
+//! file are gone, in any process. The model tests the lock.
 //!
-//! It is a lock of the open file (`F_OFD_SETLK`) on one byte, whose position
-//! says by which open file of the device the object is mapped. (The lock of a
-//! dma-buf is of another kind, so that the two do not meet.)
+//! It is a lock of the open file (`F_OFD_SETLK`) on one byte. The position of the
+//! byte identifies the open file of the device by which the object is mapped. (A
+//! dma-buf has a lock of another kind, so the two do not conflict.)
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,26 +22,27 @@ use super::gem::GemObject;
 use super::release::FileState;
 use crate::lock::lock;
 
-/// What other processes have mapped, or had a moment ago: once for each
-/// object and open file.
+/// Current and recent mappings of other processes, one entry for each object and
+/// open file.
 #[derive(Debug, Default)]
 pub(super) struct ClientMaps(Mutex<Vec<ClientMap>>);
 
 #[derive(Debug)]
 struct ClientMap {
-    // Dropped in this order: the object must be gone when the file goes.
+    // Fields drop in this order: the object must be gone before the file.
     object: Arc<GemObject>,
     file: Arc<FileState>,
 }
 
 impl ClientMap {
-    /// Whether anything but this keeps the object and its file: then it costs
-    /// nothing to look later.
+    /// Whether something else keeps the object and its file alive too. Checking
+    /// such an entry can wait.
     fn is_spare(&self) -> bool {
         !self.is_of_closed() && self.object.has_handles()
     }
 
-    /// Whether its open file was closed: then this may be the last to keep it.
+    /// Whether its open file was closed. Then this entry may hold the last
+    /// reference to it.
     fn is_of_closed(&self) -> bool {
         self.file.space.life.is_closed()
     }
@@ -59,18 +60,17 @@ impl ClientMap {
     }
 }
 
-/// Number of the next open file's byte.
+/// Lock byte of the next open file.
 static NEXT_LOCK: AtomicI64 = AtomicI64::new(0);
 
-/// A byte that no other open file has.
+/// A lock byte that no other open file uses.
 pub(super) fn new_lock() -> i64 {
     NEXT_LOCK.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A lock on one byte.
 fn byte_lock(kind: i32, byte: i64) -> libc::flock {
     libc::flock {
-        // Three small constants.
+        // Small constants, so the casts fit.
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: byte,
@@ -80,8 +80,8 @@ fn byte_lock(kind: i32, byte: i64) -> libc::flock {
 }
 
 impl ClientMaps {
-    /// Lets go of what no process has mapped any more by way of `file`. Returns
-    /// whether anything is.
+    /// Drops the entries of `file` that no process maps any more. Returns whether
+    /// any is left.
     pub(super) fn collect_of(&self, file: &Arc<FileState>) -> bool {
         let is_of = |map: &ClientMap| Arc::ptr_eq(&map.file, file);
         let mut maps = lock(&self.0);
@@ -89,7 +89,7 @@ impl ClientMaps {
         maps.iter().any(is_of)
     }
 
-    /// Lets go of what no process has mapped any more.
+    /// Drops the entries that no process maps any more.
     pub(super) fn collect(&self) {
         let mut maps = lock(&self.0);
         if maps.iter().all(ClientMap::is_spare) {
@@ -98,26 +98,27 @@ impl ClientMaps {
         let (closed, open): (Vec<_>, Vec<_>) = maps
             .extract_if(.., |map| !map.is_spare() && !map.is_mapped())
             .partition(ClientMap::is_of_closed);
-        // Under the lock: a client that unmapped, closed the handle and makes a
-        // new object gets the same addresses, whoever collects for it.
+        // Drop these under the lock. A client that unmaps, closes the handle and
+        // creates an object then gets the same address, even if another thread
+        // collects.
         drop(open);
         drop(maps);
-        // Files may be released here, which waits.
+        // This may release files, which waits, so it happens without the lock.
         drop(closed);
     }
 
-    /// Another process is about to map `object` by way of `file`, with the descriptor
-    /// `fd` of it.
+    /// Adds an entry before another process maps `object` by `file`, through the
+    /// descriptor `fd`, and locks `fd`.
     ///
     /// # Errors
-    /// `ENOLCK` where the host has no lock left.
+    /// `ENOLCK` if the host has no lock left.
     pub(super) fn add(
         &self,
         object: Arc<GemObject>,
         file: &Arc<FileState>,
         fd: &OwnedFd,
     ) -> Result<(), Errno> {
-        // Under the lock of the list, so that nobody collects in between.
+        // Lock the list first, so that no thread collects in between.
         let mut maps = lock(&self.0);
         let hold = byte_lock(libc::F_RDLCK, file.map_lock);
         fcntl(fd.as_fd(), FcntlArg::F_OFD_SETLK(&hold))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the open files of one device share.
+//! State that the open files of one device share.
 
 use std::sync::Arc;
 

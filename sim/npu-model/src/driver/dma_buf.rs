@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! dma-bufs: what the file of an exported buffer object answers (Linux,
+//! dma-bufs: the file operations of an exported buffer object (Linux,
 //! drivers/dma-buf/dma-buf.c).
 //!
-//! The descriptor is the memfd behind the object, opened anew. Whether any
-//! copy of it is still open, in whatever process, is asked of the host: the
-//! exported open file holds a lock (flock belongs to the open file and ends
-//! with its last descriptor), and the model tries to take it.
+//! The descriptor is the memfd behind the object, opened anew. The exported open
+//! file holds a lock (flock belongs to the open file and ends with its last
+//! descriptor). The model tries to take that lock, to check whether a copy of the
+//! descriptor is still open in any process.
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -36,16 +36,16 @@ pub(super) struct ModelDmaBuf {
 }
 
 impl ModelDmaBuf {
-    /// Makes a file descriptor of `object`, for reading, and for writing if that
-    /// is wanted of the first one.
+    /// Makes a readable file descriptor of `object`. It is also writable if the
+    /// first export asked for that.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for heap pages, else what opening a file gives
-    /// (`EMFILE`, `ENFILE`, `ENOMEM`).
+    /// `EOPNOTSUPP` for heap pages, else the errors of opening a file (`EMFILE`,
+    /// `ENFILE`, `ENOMEM`).
     pub(super) fn export(object: &Arc<GemObject>, writable: bool) -> Result<OwnedFd, Errno> {
         let pages = object.pages().make_file()?;
-        // In the table's hold all along: `is_open` takes the file lock for a
-        // moment.
+        // Hold the table's lock throughout, since `is_open` briefly takes the file
+        // lock.
         shared_file::install(|files| {
             let writable = object.mark_exported(writable);
             let file = OpenOptions::new()
@@ -54,7 +54,7 @@ impl ModelDmaBuf {
                 .open(own_fd(pages.as_raw_fd()))
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
-            // Exported again, it is the same dma-buf.
+            // A second export returns the same dma-buf.
             files
                 .entry(FileId::of(file.as_raw_fd())?)
                 .or_insert_with(|| {
@@ -68,8 +68,8 @@ impl ModelDmaBuf {
         })
     }
 
-    /// DMA_BUF_IOCTL_SYNC. The driver's dma-bufs have no hooks for it, so
-    /// that a start waits and an end does nothing; neither touches a cache.
+    /// DMA_BUF_IOCTL_SYNC. The driver's dma-bufs have no hooks for it. So a start
+    /// only waits, an end does nothing, and neither touches a cache.
     fn sync(&self, flags: u64, user: &dyn Caller) -> Result<(), Errno> {
         let flags = u32::try_from(flags).map_err(|_| Errno::INVAL)?;
         let end = flags & sys::DMA_BUF_SYNC_END != 0;
@@ -103,11 +103,12 @@ impl ModelDmaBuf {
         Ok(())
     }
 
-    /// A sync_file of what is in the way of a reader, or with the flag for
-    /// writing of a writer.
+    /// A sync_file of the fences that a reader has to wait for, or a writer if
+    /// `flags` include writing.
     ///
     /// # Errors
-    /// `EINVAL` for other flags or none; no descriptor left.
+    /// `EINVAL` for other flags or none; `EMFILE` and the like if no descriptor is
+    /// left.
     fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
         let usage = Usage::in_the_way_of(writes(flags)?);
         ModelSyncFile::create(self.object.reservation().export(usage))
@@ -133,14 +134,15 @@ impl ModelDmaBuf {
         Ok(())
     }
 
-    /// How much mmap would map, bytes. Any part in range shows the object from its
-    /// start: the fault handler counts pages from the start of the mapping
-    /// (drm_gem_shmem_fault).
+    /// Number of bytes that mmap would map. Every part in range shows the object
+    /// from its start, because the fault handler counts pages from the start of the
+    /// mapping (drm_gem_shmem_fault).
     ///
     /// # Errors
-    /// In the kernel's order. mmap itself finds a wrong length or offset, and
-    /// `EACCES` where a shared mapping is to be written and the file is not; the
-    /// driver (dma_buf_mmap_internal, drm_gem_shmem_mmap) the end and a private one.
+    /// In the kernel's order. mmap itself refuses a wrong length or offset, and
+    /// with `EACCES` a writable shared mapping of a file that is not writable. The
+    /// driver (dma_buf_mmap_internal, drm_gem_shmem_mmap) refuses a range beyond
+    /// the end and a private mapping.
     fn mappable(&self, request: &MapRequest) -> Result<usize, Errno> {
         let &MapRequest {
             offset,
@@ -175,8 +177,8 @@ impl SharedFileKind for ModelDmaBuf {
         match rustix::fs::flock(pages, FlockOperation::NonBlockingLockExclusive) {
             Err(_) => true,
             Ok(()) => {
-                // Nobody else has the file; the lock must not stay, or the
-                // next export could not take its own.
+                // No other process has the file open. Unlock it, or the next export
+                // could not take its lock.
                 let _ = rustix::fs::flock(pages, FlockOperation::Unlock);
                 false
             }
@@ -238,10 +240,10 @@ impl SharedFileKind for ModelDmaBuf {
     }
 }
 
-/// Whether the flags of an access are those of a writer.
+/// Whether the flags of an access include writing.
 ///
 /// # Errors
-/// `EINVAL` for others, and for none.
+/// `EINVAL` for unknown flags, and for none.
 fn writes(flags: u32) -> Result<bool, Errno> {
     if flags & !abi::DMA_BUF_SYNC_RW != 0 || flags == 0 {
         return Err(Errno::INVAL);

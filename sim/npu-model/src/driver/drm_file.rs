@@ -16,18 +16,18 @@ use super::release::FileState;
 use crate::lock::lock;
 use crate::options::ModelOptions;
 
-/// One open file. Closing is dropping.
+/// An open file of the device node. Dropping it closes the file.
 ///
-/// The file is released when the last of its mappings is gone too. That waits
-/// until its queue is empty, that is until its jobs were handed to a core;
-/// the one in flight goes on and its writes land.
+/// The file is released when its last mapping is gone too. Releasing waits until its queue
+/// is empty, that is until all its jobs were handed to a core. The job in flight continues,
+/// and its writes land.
 pub struct DrmFile {
     open: Arc<FileState>,
     client_maps: Arc<ClientMaps>,
 }
 
 impl fmt::Debug for DrmFile {
-    /// Not the device behind it, which prints CBUF and all.
+    /// Leaves out the device, which would print the whole CBUF.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DrmFile").finish_non_exhaustive()
     }
@@ -41,7 +41,7 @@ impl Drop for DrmFile {
 }
 
 impl DrmFile {
-    /// A file whose client waits before it closes, if it `settles`.
+    /// Opens a file. `settles`: its client has to wait before it closes the file.
     pub(super) fn new(
         driver: Arc<DriverState>,
         client_maps: Arc<ClientMaps>,
@@ -76,7 +76,8 @@ impl DrmFile {
         lock(&self.open.handles)
     }
 
-    /// `ENODEV` once the kernel is down; see [`Model::is_oopsed`](crate::Model::is_oopsed).
+    /// Fails with `ENODEV` once the kernel is down; see
+    /// [`Model::is_oopsed`](crate::Model::is_oopsed).
     pub(super) fn check_device(&self) -> Result<(), Errno> {
         if self.driver().health.is_oopsed() {
             return Err(Errno::NODEV);
@@ -96,17 +97,16 @@ impl DrmFile {
         self.handles().find(object).is_some()
     }
 
-    /// Closes the file for a process that may be at its end, be it by SIGKILL
-    /// or by exit, or come to it meanwhile: `is_ending` is asked.
+    /// Closes the file for a process that may be ending, by SIGKILL or by exit. `is_ending`
+    /// returns whether it is; it is called before and during the wait.
     ///
-    /// A process that lives waits until all jobs were handed to a core. One
-    /// that is ending already waits [`exit_wait`] at most, one that is killed
-    /// while it waits no longer: what is queued then is dropped, its fences
-    /// signalled with `ESRCH`. The job in flight goes on. While a mapping
-    /// keeps the file ([`is_mapped`](Self::is_mapped)) nothing is waited for.
+    /// A living process waits until all jobs were handed to a core. A process that is
+    /// already ending waits at most [`exit_wait`]. If a process is killed while it waits,
+    /// the wait ends at once. Then the queued jobs are dropped and their fences signalled
+    /// with `ESRCH`. The job in flight continues. While a mapping keeps the file
+    /// ([`is_mapped`](Self::is_mapped)) nothing waits.
     ///
-    /// Returns how many of its jobs were unfinished when the process ended;
-    /// none if it lives.
+    /// Returns how many of its jobs were unfinished when the process ended, 0 if it lives.
     ///
     /// [`exit_wait`]: super::DriverProfile::exit_wait
     pub fn close(self, is_ending: &dyn Fn() -> bool) -> usize {
@@ -122,13 +122,12 @@ impl DrmFile {
         self.client_maps.collect_of(&self.open)
     }
 
-    /// The options of its driver.
     pub(crate) fn options(&self) -> &ModelOptions {
         &self.driver().options
     }
 
-    /// poll without waiting: the events that are there. A device without
-    /// mode setting never has any, unless the kernel is down.
+    /// poll without waiting: the current events. A device without mode setting has none,
+    /// unless the kernel is down.
     #[must_use]
     pub fn poll(&self) -> PollFlags {
         match self.check_device() {
@@ -137,17 +136,17 @@ impl DrmFile {
         }
     }
 
-    /// A read with `O_NONBLOCK`: of DRM events, of which there are none.
+    /// A read of DRM events with `O_NONBLOCK`. There never are any.
     ///
     /// # Errors
-    /// `EAGAIN`, always, unless the kernel is down.
+    /// `EAGAIN`, or `ENODEV` if the kernel is down.
     pub fn read_nonblocking(&self, _buffer: &mut [u8]) -> Result<usize, Errno> {
         self.check_device()?;
         Err(Errno::AGAIN)
     }
 
-    /// Bytes of memory behind a handle, by whole pages: what PREP_BO and FINI_BO
-    /// pass through the caches. `None` for an unknown one.
+    /// Bytes of memory behind a handle, in whole pages. PREP_BO and FINI_BO maintain the
+    /// caches of all of them. `None` for an unknown handle.
     #[must_use]
     pub fn bo_bytes(&self, handle: u32) -> Option<u64> {
         self.handles()
@@ -168,13 +167,12 @@ impl DrmFile {
         Self::new(driver, Arc::clone(&self.client_maps), self.open.settles)
     }
 
-    /// Cores of the device.
     pub(crate) fn cores(&self) -> u32 {
         self.driver().scheduler.cores() as u32
     }
 
-    /// Whether the driver took a job that writes the object, of which nobody
-    /// was told yet, or that has not ended.
+    /// Whether the driver accepted a job that writes the object and that has not ended, or
+    /// whose fence no client has seen yet.
     ///
     /// # Errors
     /// `ENOENT` for an unknown handle.

@@ -16,24 +16,23 @@ use super::memory::PAGE_BYTES;
 use super::shared_file::own_fd;
 
 impl DrmFile {
-    /// mmap with this file: the offset is what CREATE_BO returned, the length may
-    /// be less than the object's.
+    /// mmap of this file. The offset is the one that CREATE_BO returned. The length
+    /// may be less than the object's.
     ///
-    /// With [`Backing::Heap`](super::Backing::Heap) the mapping is always
-    /// the one set of pages, whatever the protection.
+    /// With [`Backing::Heap`](super::Backing::Heap) every mapping is the object's
+    /// own pages, whatever the protection.
     ///
     /// # Errors
-    /// `EINVAL` where no object starts at the offset, for length 0 or more
-    /// than the object has pages, and for a private mapping; `EACCES` where
-    /// the object has no handle in this file; `ENODEV` once the kernel is
-    /// down.
+    /// `EINVAL` if no object starts at the offset, for length 0 or more than the
+    /// object has pages, and for a private mapping; `EACCES` if the object has no
+    /// handle in this file; `ENODEV` once the kernel is down.
     pub fn mmap(&self, request: &MapRequest) -> Result<Mapping, Errno> {
         let (object, whole) = self.mappable(request)?;
         let file = Arc::clone(self.open());
         Mapping::own(&object, whole, request.len, request.prot, Some(file))
     }
 
-    /// The pages of a buffer object, mapped whole, readable and writable.
+    /// Maps a whole buffer object, readable and writable.
     ///
     /// # Errors
     /// `ENOENT` for an unknown handle.
@@ -44,9 +43,10 @@ impl DrmFile {
         Ok(Mapping::shared(object, file))
     }
 
-    /// mmap for another process: a file of which to map the first bytes, as many as
-    /// asked for, shared. Object and open file live until all descriptors and mappings
-    /// of it are gone, or a little longer; see [`Model::collect`].
+    /// mmap for another process: returns a file. The process maps its first bytes,
+    /// as many as requested, shared. The object and the open file live until all
+    /// descriptors and mappings of the returned file are gone, or a little longer;
+    /// see [`Model::collect`].
     ///
     /// [`Model::collect`]: crate::Model::collect
     ///
@@ -67,7 +67,8 @@ impl DrmFile {
         Ok(file)
     }
 
-    /// The object that mmap would map, and how much of it, bytes.
+    /// The object that mmap would map, and the length of the mapping in bytes,
+    /// whole pages.
     fn mappable(&self, request: &MapRequest) -> Result<(Arc<GemObject>, usize), Errno> {
         self.check_device()?;
         let objects = &self.driver().objects;
@@ -79,8 +80,8 @@ impl DrmFile {
         if !self.has_handle(&object) {
             return Err(Errno::ACCESS);
         }
-        // Copy on write is refused even where it is only possible, that is
-        // for private read-only mappings too.
+        // The kernel refuses every private mapping, also a read-only one, which
+        // could become copy on write.
         if !request.flags.contains(MapFlags::SHARED) {
             return Err(Errno::INVAL);
         }

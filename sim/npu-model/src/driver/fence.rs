@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Job fences: signalled once, with or without an error, and waited for the
-//! way the kernel's `dma_resv_wait_timeout` is.
+//! Job fences. A fence is signalled once, with or without an error. A wait for
+//! it behaves like the kernel's `dma_resv_wait_timeout`.
 //!
-//! A wait has to end on completion, at an absolute deadline, or on a signal
-//! handler. For the last the thread must sleep in a system call that the
-//! kernel treats like the real ioctl: `EINTR` after a handler without
-//! `SA_RESTART`, transparently resumed after one with it. `poll` and timed
-//! futex waits are never resumed; a read of a timerfd is. So each wait owns
-//! a timerfd armed with its deadline, and signalling the fence makes the
-//! timer expire at once.
+//! A wait ends on completion, at an absolute deadline, or when a signal handler
+//! runs. For the last case the thread must sleep in a system call that the
+//! kernel treats like the real ioctl: it returns `EINTR` after a handler
+//! without `SA_RESTART`, and resumes after one with it. `poll` and timed futex
+//! waits never resume; a read of a timerfd does. So each wait has a timerfd
+//! that expires at its deadline, and signalling the fence makes the timer
+//! expire at once.
 //!
-//! A fence has the kernel's identity too: a context, which is a timeline, and
-//! a number on it. Later on one timeline means not signalled earlier.
+//! As in the kernel, a fence also has a context, which is a timeline, and a
+//! number on it. A fence is not signalled before the earlier ones of its
+//! timeline.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -28,41 +29,40 @@ use crate::lock::lock;
 /// Why a wait ended without the fence being signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitEnd {
-    /// The deadline passed.
     TimedOut,
     /// A signal handler ran.
     Interrupted,
 }
 
-/// Fence contexts are one for all drivers of a kernel
-/// (`dma_fence_context_alloc`); 0 is that of fences that never wait.
+/// The next fence context. All drivers of a kernel share the numbers
+/// (`dma_fence_context_alloc`); 0 is for fences that are signalled from the
+/// start.
 static NEXT_CONTEXT: AtomicU64 = AtomicU64::new(1);
 
-/// `count` contexts in a row; returns the first.
+/// Allocates `count` consecutive contexts and returns the first.
 pub(super) fn new_contexts(count: u64) -> u64 {
     NEXT_CONTEXT.fetch_add(count, Ordering::Relaxed)
 }
 
-/// Who made a fence, for its names.
+/// The creator of a fence, which decides its names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Maker {
-    /// The kernel itself, where nothing is to be waited for.
+    /// The kernel itself: there is nothing to wait for.
     #[default]
     Stub,
-    /// The scheduler of this core.
     Core(usize),
-    /// A client, by a timeline of its own.
+    /// A client, with a sw_sync timeline.
     Client,
 }
 
-/// Address of the first core's registers in the RK3588, and the distance to
-/// the next one's: the kernel names a core's scheduler after its device.
+/// Address of the first core's registers in the RK3588, and the distance to the
+/// next core's. The kernel names a core's scheduler after its device.
 const FIRST_CORE: usize = 0xfdab_0000;
 const CORE_STEP: usize = 0x1_0000;
 
-/// Told when a fence that it watches is signalled.
+/// Receives a call when a fence that it watches is signalled.
 pub(super) trait Watcher: fmt::Debug + Send + Sync {
-    /// A fence is signalled. No lock of the fence is held.
+    /// A watched fence was signalled. The caller holds no lock of the fence.
     fn signalled(&self);
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Fence {
     seqno: u64,
     maker: Maker,
     inner: Mutex<Inner>,
-    /// For waits without a timer of their own.
+    /// For waits without a timerfd.
     signalled: Condvar,
 }
 
@@ -100,7 +100,7 @@ impl Fence {
         }
     }
 
-    /// Number `seqno` of a timeline that a client moves.
+    /// Fence number `seqno` of a timeline that a client advances.
     pub(super) fn of_client(context: u64, seqno: u64) -> Self {
         Self {
             context,
@@ -110,7 +110,7 @@ impl Fence {
         }
     }
 
-    /// One that was signalled from the start, at this time.
+    /// A fence that is signalled from the start, with the time `ended_ns`.
     pub(super) fn stub(ended_ns: i64) -> Self {
         Self {
             inner: Mutex::new(Inner {
@@ -122,12 +122,13 @@ impl Fence {
         }
     }
 
-    /// One that is signalled by now, since nothing was to be waited for.
+    /// A fence that is signalled now, because there is nothing to wait for.
     pub(super) fn stub_now() -> Self {
         Self::stub(monotonic_ns())
     }
 
-    /// The context and the number by which the timeline of jobs knows it.
+    /// Context and number, which identify the fence in the record of modelled
+    /// time.
     pub(super) fn name(&self) -> crate::timeline::FenceName {
         (self.context, self.seqno)
     }
@@ -147,21 +148,23 @@ impl Fence {
         inner.result.is_some().then_some(inner.ended_ns)
     }
 
-    /// Driver and timeline, as the kernel names them: a signalled fence has
-    /// let go of its driver, and has names that say so (since Linux 6.17).
+    /// Names of driver and timeline, as in the kernel. A signalled fence has
+    /// dropped its driver and has the names of a detached one (since Linux
+    /// 6.17).
     pub(super) fn names(&self) -> (&'static str, String) {
         match self.maker {
             Maker::Core(core) if self.is_active() => (
                 "drm_sched",
                 format!("{:x}.npu", FIRST_CORE + core * CORE_STEP),
             ),
-            // There it is the name of the program that opened the file.
+            // The kernel uses the name of the program that opened the file.
             Maker::Client if self.is_active() => ("sw_sync", "sw_sync".to_owned()),
             _ => ("detached-driver", "signaled-timeline".to_owned()),
         }
     }
 
-    /// Has `watcher` told when this is signalled; not if it is already.
+    /// Notifies `watcher` when this is signalled; does nothing if it already
+    /// is.
     pub(super) fn watch(&self, watcher: Weak<dyn Watcher>) {
         let mut inner = lock(&self.inner);
         if inner.result.is_none() {
@@ -181,13 +184,13 @@ impl Fence {
         self.state() == FenceStatus::Active
     }
 
-    /// Notes that a client was told of this fence, and says whether it is the
-    /// first.
+    /// Records that a client has seen this fence. Returns whether this is the
+    /// first time.
     pub(super) fn mark_seen(&self) -> bool {
         !std::mem::replace(&mut lock(&self.inner).seen, true)
     }
 
-    /// Ends the job. Only the first call counts.
+    /// Signals the fence with this result. Only the first call counts.
     pub(super) fn signal(&self, result: Result<(), Errno>) {
         let mut inner = lock(&self.inner);
         if inner.result.is_some() {
@@ -247,14 +250,14 @@ impl Fence {
         match slept {
             Err(Errno::INTR) => Err(WaitEnd::Interrupted),
             Ok(()) => Err(WaitEnd::TimedOut),
-            // Not a way a timerfd read fails; but the wait must still end
-            // rightly if one day it does.
+            // A timerfd read has no other errors. If it gets one, the wait must
+            // still end correctly.
             Err(_) => self.wait_on_condvar(until),
         }
     }
 
-    /// The wait of hosts without timerfd (Miri) or without a free file
-    /// descriptor: same, but no signal handler ends it.
+    /// The wait on hosts without timerfd (Miri) or without a free file
+    /// descriptor. No signal handler ends it.
     fn wait_on_condvar(&self, until: Deadline) -> Result<(), WaitEnd> {
         let mut inner = lock(&self.inner);
         while inner.result.is_none() {
@@ -277,8 +280,8 @@ impl Fence {
     }
 }
 
-/// Sleeps until the timer has expired; `EINTR` if `other` can be read or has
-/// hung up before.
+/// Sleeps until the timer has expired; `EINTR` if `other` becomes readable or
+/// hangs up first.
 fn expiry_or_readable(timer: &OwnedFd, other: BorrowedFd<'_>) -> Result<(), Errno> {
     loop {
         let mut fds = [
@@ -288,14 +291,14 @@ fn expiry_or_readable(timer: &OwnedFd, other: BorrowedFd<'_>) -> Result<(), Errn
         match rustix::event::poll(&mut fds, None) {
             Ok(_) if !fds[0].revents().is_empty() => return Ok(()),
             Ok(_) if !fds[1].revents().is_empty() => return Err(Errno::INTR),
-            // Signals of this process are not the caller's.
+            // A signal of this process is not one of the caller's.
             Ok(_) | Err(Errno::INTR) => (),
             Err(errno) => return Err(errno),
         }
     }
 }
 
-/// A timer that expires at `until`; `None` where there is none to have.
+/// A timer that expires at `until`; `None` if the host has none.
 fn timer(until: Deadline) -> Option<OwnedFd> {
     if cfg!(miri) {
         return None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffer objects, their handles, and who keeps them alive.
+//! Buffer objects, their handles, and what keeps them alive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,20 +17,20 @@ use crate::event::{Event, MissedCall};
 use crate::lock::lock;
 use crate::options::ModelOptions;
 
-/// Largest buffer object that the driver survives, bytes, exclusive. At
-/// 2 GiB the `int` that takes the result of `iommu_map_sgtable` goes
-/// negative and the call fails with `ENOMEM` (Linux 7.2, observed).
+/// Buffer objects must be smaller than this, bytes. At 2 GiB the `int` that takes
+/// the result of `iommu_map_sgtable` becomes negative and the call fails with
+/// `ENOMEM` (Linux 7.2, observed).
 const BO_LIMIT_BYTES: u32 = 1 << 31;
 
-/// First mmap offset of a DRM device: above what 32 bits can say (Linux,
-/// `DRM_FILE_PAGE_OFFSET_START`).
+/// First mmap offset of a DRM device, the first that needs more than 32 bits
+/// (Linux, `DRM_FILE_PAGE_OFFSET_START`).
 const MMAP_OFFSETS_START: u64 = 1 << 32;
 
 /// End of the mmap offsets (`DRM_FILE_PAGE_OFFSET_SIZE` is 256 times the
 /// start).
 const MMAP_OFFSETS_END: u64 = MMAP_OFFSETS_START * 257;
 
-/// What the buffer objects of one device share, whichever file made them.
+/// State that the buffer objects of one device share.
 #[derive(Debug)]
 pub(super) struct ObjectPool {
     backing: Backing,
@@ -61,8 +61,8 @@ impl ObjectPool {
     /// A buffer object with pages, an IOVA in `space` and an mmap offset.
     ///
     /// # Errors
-    /// `ENOSPC` for size 0 and for a full address space, `ENOMEM` from
-    /// [`BO_LIMIT_BYTES`] on and where host or board have no memory.
+    /// `ENOSPC` for size 0 and for a full address space; `ENOMEM` from
+    /// [`BO_LIMIT_BYTES`] on, and if host or board have no memory.
     pub(super) fn create(
         self: &Arc<Self>,
         size: u32,
@@ -111,7 +111,7 @@ impl ObjectPool {
         Ok(object)
     }
 
-    /// Takes memory for an object of `size` bytes.
+    /// Reserves memory of the board for an object of `size` bytes.
     fn charge(&self, size: u32) -> Result<(), Errno> {
         let mut memory = lock(&self.memory);
         let left = memory.checked_sub(whole_pages(size));
@@ -124,10 +124,10 @@ impl ObjectPool {
         *memory = memory.saturating_add(whole_pages(size));
     }
 
-    /// Bytes, in whole pages, of the objects that each address space has, by its
+    /// Bytes of all objects of each address space, in whole pages, by the space's
     /// serial number.
     pub(super) fn bytes_by_space(&self) -> BTreeMap<u64, u64> {
-        // Dropping a last reference takes the lock again.
+        // Collect first: dropping a last reference takes the lock again.
         let objects: Vec<_> = (lock(&self.objects).values())
             .filter_map(Weak::upgrade)
             .collect();
@@ -138,10 +138,10 @@ impl ObjectPool {
         bytes
     }
 
-    /// The object whose range starts at `offset`, whichever file it is of.
+    /// The object of any file whose mmap range starts at `offset`.
     pub(super) fn at_offset(&self, offset: u64) -> Option<Arc<GemObject>> {
-        // The guard is gone at the end of this statement: dropping the
-        // result, if it became the last reference, takes the lock again.
+        // The guard is dropped at the end of this statement. If the result becomes
+        // the last reference, dropping it takes the lock again.
         lock(&self.objects).get(&offset)?.upgrade()
     }
 }
@@ -152,24 +152,24 @@ fn whole_pages(size: u32) -> u64 {
 
 /// A buffer object.
 ///
-/// Alive as long as a handle, a mapping, a dma-buf or an unfinished job
-/// refers to it. Only then its IOVA, its mmap offset and its pages are free.
+/// It lives as long as a handle, a mapping, a dma-buf or an unfinished job refers
+/// to it. Only after that are its IOVA, its mmap offset and its pages free.
 #[derive(Debug)]
 pub(super) struct GemObject {
-    /// Bytes, as CREATE_BO was asked for them.
+    /// Size that CREATE_BO requested, bytes, not rounded.
     size: u32,
     pages: Arc<Pages>,
     mmap_offset: u64,
     pool: Arc<ObjectPool>,
-    /// Start in the address space of the file that created it. No other file
-    /// ever gets an address for it.
+    /// Address in the address space of the file that created it. No other file ever
+    /// gets an address for it.
     iova: u64,
     space: Arc<AddressSpace>,
     reservation: Reservation,
-    /// Once there was a dma-buf of it: whether that can be written.
+    /// Whether its dma-buf is writable; unset before the first export.
     exported: OnceLock<bool>,
     cache: Option<Cache>,
-    /// Handles of it in all files.
+    /// Number of its handles in all files.
     handles: AtomicUsize,
 }
 
@@ -179,7 +179,7 @@ impl GemObject {
         &self.space
     }
 
-    /// PREP_BO's part that does not wait.
+    /// The cache maintenance of PREP_BO.
     pub(super) fn sync_for_cpu(&self) {
         if self
             .cache
@@ -190,7 +190,7 @@ impl GemObject {
         }
     }
 
-    /// FINI_BO.
+    /// The cache maintenance of FINI_BO.
     pub(super) fn sync_for_device(&self) {
         if self
             .cache
@@ -201,14 +201,14 @@ impl GemObject {
         }
     }
 
-    /// A job that lists it is about to start.
+    /// Checks the cache before a job that lists the object starts.
     pub(super) fn look_at_cache(&self) {
         if self.cache.as_ref().is_some_and(|c| c.is_dirty(&self.pages)) {
             self.missed(MissedCall::FiniBeforeSubmit);
         }
     }
 
-    /// A job that writes it has ended.
+    /// Records that a job that writes the object has ended.
     pub(super) fn note_npu_write(&self) {
         if let Some(cache) = &self.cache {
             cache.note_write();
@@ -227,13 +227,12 @@ impl GemObject {
         self.handles.load(Ordering::Acquire) > 0
     }
 
-    /// Notes that there is a dma-buf of it. The first one is kept, and so
-    /// decides for all whether they can be written: returns that.
+    /// Records an export as dma-buf. The first one decides whether all are
+    /// writable. Returns that decision.
     pub(super) fn mark_exported(&self, writable: bool) -> bool {
         *self.exported.get_or_init(|| writable)
     }
 
-    /// Whether there ever was a dma-buf of it.
     pub(super) fn was_exported(&self) -> bool {
         self.exported.get().is_some()
     }
@@ -250,12 +249,11 @@ impl GemObject {
         self.iova
     }
 
-    /// The fences on it.
     pub(super) fn reservation(&self) -> &Reservation {
         &self.reservation
     }
 
-    /// Whether it is of the device with these objects.
+    /// Whether it belongs to the device with this pool.
     pub(super) fn is_of(&self, pool: &Arc<ObjectPool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
     }
@@ -273,38 +271,36 @@ impl Drop for GemObject {
     }
 }
 
-/// The handles of one file: the lowest free integer from 1 on.
+/// The handles of one file. A new handle is the lowest free integer from 1 on.
 #[derive(Debug, Default)]
 pub(super) struct HandleTable {
-    /// Index is the handle less 1.
+    /// The index is the handle less 1.
     slots: Vec<Option<Arc<GemObject>>>,
     free: BTreeSet<usize>,
-    /// Handles of objects that are gone; see
+    /// Indices of handles whose objects are gone; see
     /// [`Bug::DanglingHandle`](super::Bug::DanglingHandle).
     dangling: BTreeSet<usize>,
 }
 
 impl HandleTable {
-    /// Gives `object` a handle.
     pub(super) fn insert(&mut self, object: Arc<GemObject>) -> Result<u32, Errno> {
         let handle = self.insert_slot(Some(Arc::clone(&object)))?;
         object.handles.fetch_add(1, Ordering::AcqRel);
         Ok(handle)
     }
 
-    /// Takes a handle for an object that is gone.
+    /// Allocates a handle whose object is gone.
     pub(super) fn insert_dangling(&mut self) -> Result<u32, Errno> {
         let handle = self.insert_slot(None)?;
         self.dangling.extend(Self::index(handle));
         Ok(handle)
     }
 
-    /// Whether `handle` is one for an object that is gone.
+    /// Whether the object of `handle` is gone.
     pub(super) fn is_dangling(&self, handle: u32) -> bool {
         Self::index(handle).is_some_and(|index| self.dangling.contains(&index))
     }
 
-    /// Whether there is any such handle.
     pub(super) fn has_dangling(&self) -> bool {
         !self.dangling.is_empty()
     }
@@ -319,7 +315,6 @@ impl HandleTable {
         Ok(handle)
     }
 
-    /// The handle that `object` already has here.
     pub(super) fn find(&self, object: &Arc<GemObject>) -> Option<u32> {
         let index = self
             .slots
@@ -340,7 +335,7 @@ impl HandleTable {
         Some(object)
     }
 
-    /// Takes all objects out.
+    /// Frees all handles and returns their objects.
     pub(super) fn drain(&mut self) -> Vec<Arc<GemObject>> {
         self.free.clear();
         let slots = std::mem::take(&mut self.slots);
@@ -351,7 +346,6 @@ impl HandleTable {
         objects
     }
 
-    /// Number of handles that are in use.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

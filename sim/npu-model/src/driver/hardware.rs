@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One task on one core: the register accesses that the driver makes, and
-//! what it makes of the interrupt.
+//! One task on one core: the driver's register accesses, and its reaction to the
+//! interrupt.
 //!
-//! Sequence and values as the modelled registers of a QEMU device saw them
-//! from the rocket driver of Linux 7.2 (drivers/accel/rocket/rocket_job.c).
+//! Sequence and values are those that the rocket driver of Linux 7.2 wrote to the
+//! modelled registers of a QEMU device (drivers/accel/rocket/rocket_job.c).
 
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ const S_POINTER_CORE_SHIFT: u32 = 28;
 const INTERRUPT_DPU: u32 = 0x300;
 /// PC interrupts DMA_READ_ERROR and DMA_WRITE_ERROR.
 const INTERRUPT_DMA_ERRORS: u32 = 0x3000;
-/// All interrupt bits.
 const INTERRUPT_ALL: u32 = 0x1_ffff;
 /// TASK_CON: TASK_PP_EN, TASK_COUNT_CLEAR, and bit 14; TASK_NUMBER is 1.
 const TASK_CON: u32 = 0x7001;
@@ -33,12 +32,12 @@ const AMOUNT_MASK: u32 = 0xffff;
 #[derive(Debug)]
 pub(super) struct AddressSpaceBus<'a> {
     space: &'a AddressSpace,
-    /// The job, as the driver attaches the address space for each.
+    /// Number of the job: the driver attaches the address space anew for each job.
     job: u64,
     faults: Vec<Fault>,
 }
 
-/// Faults kept per task; a runaway program makes millions.
+/// Maximum number of faults kept per task, since a runaway program makes millions.
 const FAULTS_KEPT: usize = 8;
 
 impl<'a> AddressSpaceBus<'a> {
@@ -95,19 +94,19 @@ impl Bus for AddressSpaceBus<'_> {
     }
 }
 
-/// What the interrupt handler sees after tasks were started, and what else
-/// came of them.
+/// The result of started tasks: what the interrupt handler sees, and the chip's
+/// report.
 #[derive(Debug)]
 pub struct Kicked {
     /// PC.INTERRUPT_RAW_STATUS.
     pub raw_status: u32,
-    /// The chip's account of the tasks: time, work, and what is wrong with them.
+    /// The chip's report on the tasks: time, work, and diagnoses.
     pub outcome: KickOutcome,
 }
 
 impl Kicked {
-    /// Whether the driver takes the tasks for finished: DPU_0 or DPU_1. A DMA
-    /// error alone does not count; the job then runs into its time limit.
+    /// Whether the driver treats the tasks as finished: DPU_0 or DPU_1 is set. A
+    /// DMA error alone does not finish them; the job then runs into its time limit.
     #[must_use]
     pub fn is_completed(&self) -> bool {
         self.raw_status & INTERRUPT_DPU != 0
@@ -119,9 +118,9 @@ impl Kicked {
     }
 }
 
-/// Makes the register accesses of the driver for a task on core number `index`: the
-/// program at an IOVA, with its length in words. It runs within the last write.
-/// Answers its interrupt.
+/// Runs a task on core number `index` by the driver's register accesses, and
+/// handles its interrupt. `program` is an IOVA, `words` its length in words. The
+/// task runs within the last write.
 pub fn kick(
     core: &mut dyn NpuCore,
     index: u32,
@@ -131,8 +130,9 @@ pub fn kick(
 ) -> Kicked {
     let write = |core: &mut dyn NpuCore, offset: u16, value| core.mmio_write(offset.into(), value);
     let pointer = S_POINTER_PING_PONG | index.wrapping_shl(S_POINTER_CORE_SHIFT);
-    // Two words are fetched at a time, so an odd program gets one word more
-    // than it has. Too long programs lose their upper bits, as in the kernel.
+    // Two words are fetched at a time, so the fetch of an odd program includes one
+    // word beyond its end. The length of a very long program loses its upper bits,
+    // as in the kernel.
     let amount = (words.wrapping_add(1) / 2).wrapping_sub(1) & AMOUNT_MASK;
     for (register, value) in [
         (pc::BaseAddress::OFFSET, BASE_ADDRESS_SLAVE_MODE),

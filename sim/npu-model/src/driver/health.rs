@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the modelled kernel fares: what becomes of it when a client runs into a bug.
+//! State of the modelled kernel, and what happens when a client triggers a bug.
 //!
-//! The calls of the driver only say what they came upon; which bug that is, what
-//! its effect is and how it is reported stands here.
+//! The calls of the driver report here what happened. This module decides which bug
+//! that is, what its effect is and how it is reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,6 @@ use super::bugs::{Bug, DriverBugs};
 use super::iommu::AddressSpace;
 use crate::event::{Event, EventLog, TaskPlace};
 
-/// How the modelled kernel fares.
 #[derive(Debug)]
 pub(super) struct Health {
     bugs: DriverBugs,
@@ -32,7 +31,7 @@ impl Health {
         }
     }
 
-    /// A client ran into `bug` by doing `how`.
+    /// A client triggered `bug` by doing `how`.
     fn run_into(&self, bug: Bug, how: impl Into<String>) {
         let oops = self.has(bug) && bug.is_fatal();
         self.events.push(Event::KernelBug {
@@ -45,30 +44,28 @@ impl Health {
         }
     }
 
-    /// Whether `bug` takes effect.
     fn has(&self, bug: Bug) -> bool {
         self.bugs.contains(bug)
     }
 
-    /// Whether the kernel is down. From then on every call on every file
-    /// fails with `ENODEV`, as for a device that was unplugged; jobs that
-    /// were accepted still end, so that nobody waits for ever. A real kernel
-    /// may do anything: this is what a test can bear.
+    /// Whether the kernel is down. From then on every call on every file fails with
+    /// `ENODEV`, as for an unplugged device. Accepted jobs still end, so that no
+    /// client waits for ever. A real kernel may do anything; tests need a defined
+    /// behaviour.
     pub(super) fn is_oopsed(&self) -> bool {
         self.oopsed.load(Ordering::Acquire)
     }
 }
 
-/// What leads to each bug, as the calls of the driver come upon it, and what the
-/// bug does to them.
+/// The triggers of each bug, which the calls of the driver report, and the effects
+/// of the bugs on these calls.
 impl Health {
-    /// A client sent DRM_IOCTL_GET_UNIQUE.
     pub(super) fn get_unique(&self) {
         let how = "DRM_IOCTL_GET_UNIQUE; never send it to an accel node";
         self.run_into(Bug::GetUnique, how);
     }
 
-    /// A count of SUBMIT is above all bounds.
+    /// A count of SUBMIT exceeds the kernel's limit.
     pub(super) fn absurd_count(&self) {
         self.run_into(Bug::CountWarning, "SUBMIT with an absurd count");
     }
@@ -81,9 +78,9 @@ impl Health {
         left.and_then(Result::err).unwrap_or(Errno::NOMEM)
     }
 
-    /// CREATE_BO failed with `errno`, in a kernel that does not clean up after
-    /// that: `leave_handle` leaves a handle without an object. Returns the errno
-    /// that its client gets.
+    /// CREATE_BO failed with `errno`, in a kernel that does not clean up then:
+    /// `leave_handle` leaves a handle without an object. Returns the errno for the
+    /// client.
     pub(super) fn create_failed(
         &self,
         arg: &mut sys::CreateBo,
@@ -95,8 +92,8 @@ impl Health {
             arg.handle = leave_handle().unwrap_or_default();
         }
         if errno == Errno::NOSPC {
-            // Without an address the object goes to 0, where one is already,
-            // and then its unallocated node is removed.
+            // Without an address the kernel puts the object at 0, where another one
+            // is already. Then it removes the node, which was never allocated.
             let how = "CREATE_BO in a full address space";
             self.run_into(Bug::DanglingHandle, how);
             return Errno::NOMEM;
@@ -104,37 +101,37 @@ impl Health {
         errno
     }
 
-    /// A client names a handle that [`Self::create_failed`] left.
+    /// A client used a handle that [`Self::create_failed`] left.
     pub(super) fn dangling_handle_used(&self, handle: u32) {
         let how = format!("used handle {handle}, which a failed CREATE_BO left");
         self.run_into(Bug::DanglingHandle, how);
     }
 
-    /// A file with such a handle is closed.
+    /// A file with such a handle was closed.
     pub(super) fn closed_with_dangling_handle(&self) {
         let how = "closed a file with a handle that a failed CREATE_BO left";
         self.run_into(Bug::DanglingHandle, how);
     }
 
-    /// A dma-buf in a file's own cache goes after the file.
+    /// A dma-buf in a file's own cache was freed after the file.
     pub(super) fn closed_with_export(&self) {
         let how = "closed a file without GEM_CLOSE of an object that was exported";
         self.run_into(Bug::UseAfterClose, how);
     }
 
-    /// A file is closed within `delay` of a job's end.
+    /// A file was closed within `delay` of a job's end.
     pub(super) fn closed_after_job(&self, delay: Duration) {
         let how = format!("closed a file less than {delay:?} after a job's end");
         self.run_into(Bug::UseAfterClose, how);
     }
 
-    /// The last reference to a buffer object goes after its file.
+    /// The last reference to a buffer object was dropped after its file was freed.
     pub(super) fn object_outlived_file(&self) {
         let how = "a job, a mapping or a dma-buf held a buffer object longer than the file";
         self.run_into(Bug::UseAfterClose, how);
     }
 
-    /// An interrupt with a DMA error bit, which has an event of its own already.
+    /// An interrupt had a DMA error bit. It has already caused another event.
     pub(super) fn dma_error(&self, place: TaskPlace) {
         if self.has(Bug::DmaWarning) {
             let how = format!("{place}: an interrupt with a DMA error");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ioctl entry: request numbers and bytes in, errno out.
 //!
-//! Copying follows drm_ioctl (Linux, drivers/gpu/drm/drm_ioctl.c): the size
-//! in the request is what the client has, a shorter argument is extended by
-//! zeros, the tail of a longer one is ignored, and the result goes back only
-//! as far as the client's size.
+//! Copying follows drm_ioctl (Linux, drivers/gpu/drm/drm_ioctl.c). The size in the
+//! request is the client's. A shorter argument is extended with zeros, the tail of
+//! a longer one is ignored, and the result is copied back only up to the client's
+//! size.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ use super::resv::Usage;
 use super::shared_file::{self, SharedFile};
 use crate::event::Event;
 
-/// What VERSION says: 0.0.0, although the uAPI is complete (observed).
+/// Strings of VERSION. The version is 0.0.0, although the uAPI is complete
+/// (observed).
 const DRIVER_NAME: &str = "rocket";
 const DRIVER_DESCRIPTION: &str = "rocket DRM";
 const DRIVER_DATE: &str = "0";
@@ -33,10 +34,10 @@ const PRIME_FLAGS: u32 = sys::DRM_CLOEXEC | sys::DRM_RDWR;
 impl DrmFile {
     /// An ioctl on the device node.
     ///
-    /// `arg` is the memory that the argument pointer points to, which may be
-    /// shorter or longer than the size in the request number; an empty slice
-    /// stands for a null pointer. `user` is the process that calls: pointers
-    /// inside the structures point into its memory, descriptors are its own.
+    /// `arg` is the memory that the argument pointer points to. It may be shorter
+    /// or longer than the size in the request number; an empty slice stands for a
+    /// null pointer. `user` is the calling process: pointers inside the structures
+    /// point into its memory, and descriptors are its own.
     ///
     /// # Errors
     /// The errno that the real driver returns; see `docs/driver.md`.
@@ -98,7 +99,8 @@ impl DrmFile {
         Ok(())
     }
 
-    /// What a CREATE_BO leaves behind that failed with `errno`.
+    /// Applies the effects of a CREATE_BO that failed with `errno`. Returns the
+    /// client's errno.
     fn create_failed(&self, arg: &mut sys::CreateBo, errno: Errno) -> Errno {
         let DriverState {
             options, health, ..
@@ -128,7 +130,7 @@ impl DrmFile {
                     let open = self.open();
                     scheduler.push(open.entity, request, &open.space)?;
                 }
-                // Nobody hears of it.
+                // The caller is gone and sees no result.
                 Err(_) if user.is_gone() => return Err(Errno::FAULT),
                 Err(reason) => {
                     health.events.push(Event::JobDropped {
@@ -164,7 +166,7 @@ impl DrmFile {
             let scheduler = &self.driver().scheduler;
             scheduler.waited(self.open().entity, &waits_for);
         }
-        // Whatever came of the wait.
+        // Caches are maintained whatever the result of the wait.
         object.sync_for_cpu();
         waited.map_err(|end| match end {
             WaitEnd::TimedOut if only_look => Errno::BUSY,
@@ -187,7 +189,7 @@ impl DrmFile {
             drop(self.lookup(arg.handle));
             return Ok(());
         }
-        // The object may go with its last reference, after the lock.
+        // This may be the last reference, so drop it after the lock.
         let object = self.handles().remove(arg.handle);
         let object = object.ok_or(Errno::INVAL)?;
         drop(object);
@@ -201,7 +203,7 @@ impl DrmFile {
             return Err(Errno::INVAL);
         }
         let object = self.lookup(arg.handle).ok_or(Errno::NOENT)?;
-        // For writing only if that is asked for here or was at the first export.
+        // The first export decides whether the dma-buf is writable.
         let file = ModelDmaBuf::export(&object, arg.flags & sys::DRM_RDWR != 0)?;
         user.install(file, arg.flags & sys::DRM_CLOEXEC != 0, &mut |number| {
             arg.fd = number;
@@ -212,8 +214,8 @@ impl DrmFile {
     fn fd_to_handle(&self, arg: &mut sys::PrimeHandle, user: &dyn Caller) -> Result<(), Errno> {
         let fd = user.descriptor(arg.fd)?;
         shared_file::collect();
-        // The driver cannot import the pages of another exporter. No IOVA comes with
-        // the handle in a file that did not create the object.
+        // The driver cannot import the pages of another exporter. In a file that
+        // did not create the object, the handle has no IOVA.
         let file = SharedFile::of(fd.number())?;
         let object = file.as_ref().and_then(|file| file.0.object());
         let own = object.filter(|object| object.is_of(&self.driver().objects));
@@ -240,7 +242,8 @@ fn version(arg: &mut sys::Version, user: &dyn Caller) -> Result<(), Errno> {
         (&mut arg.desc_len, arg.desc, DRIVER_DESCRIPTION),
     ];
     for (len, buffer, text) in strings {
-        // As much as fits, without a terminator; the length goes back whole.
+        // Copies as much as fits, without a terminator, but returns the full
+        // length.
         let room = usize::try_from(*len).unwrap_or(usize::MAX);
         let fits = &text.as_bytes()[..text.len().min(room)];
         *len = text.len() as u64;
@@ -262,14 +265,14 @@ fn get_cap(arg: &mut sys::GetCap) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Bits of a request: its argument is copied in, and its result out.
+/// Direction bits of a request number: the argument is copied in, the result is
+/// copied out.
 const COPIED_IN: u32 = 1 << 30;
 const COPIED_OUT: u32 = 1 << 31;
 
-/// Copies the argument in, lets `action` work on it, copies it out.
+/// Copies the argument in, runs `action` on it, and copies it out.
 ///
-/// `known` is the request as the driver defines it: it says in which
-/// directions copying makes sense at all.
+/// `known` is the request as the driver defines it. Only its directions are copied.
 fn update<T: FromBytes + IntoBytes + Immutable>(
     request: u32,
     arg: &mut [u8],

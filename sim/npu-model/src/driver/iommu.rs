@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The address space of one open file: its IOMMU domain.
 //!
-//! All buffer objects of a file are reachable by every job of that file,
-//! listed or not; nothing else is.
+//! Every job of a file can reach all buffer objects of that file, listed or
+//! not, and nothing else.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -16,18 +16,18 @@ use super::life::Life;
 use super::memory::{PAGE_BYTES, Pages};
 use crate::lock::lock;
 
-/// Address spaces of the process so far.
+/// Number of address spaces made by this process so far.
 static SPACES: AtomicU64 = AtomicU64::new(0);
 
 /// The NPU addresses of one open file, and the pages behind each.
 #[derive(Debug)]
 pub(super) struct AddressSpace {
-    /// Rises from one to the next.
+    /// Number in the order of creation.
     pub(super) serial: u64,
     allocator: Mutex<RangeAllocator>,
-    /// Start of each mapping; its length is that of the pages.
+    /// Pages of each mapping, by its start.
     mappings: RwLock<BTreeMap<u64, Arc<Pages>>>,
-    /// Ranges that stay mapped behind the allocator's back; see
+    /// Ranges that stay mapped although the allocator has them as free; see
     /// [`Bug::HugeBo`](super::Bug::HugeBo).
     left_mapped: Mutex<Vec<Range<u64>>>,
     /// Whether the file is still open.
@@ -39,7 +39,7 @@ pub(super) struct AddressSpace {
 pub(super) struct Unmapped(pub(super) u64);
 
 impl AddressSpace {
-    /// An empty one of `aperture` bytes.
+    /// An empty address space of `aperture` bytes.
     pub(super) fn new(aperture: u64, life: Life) -> Self {
         Self {
             // Only the order matters.
@@ -52,11 +52,12 @@ impl AddressSpace {
     }
 
     /// Maps `pages` for a buffer object of `size` bytes and returns the
-    /// address. The node has the unrounded size, the mapping whole pages.
+    /// address. The allocated node has the unrounded size, the mapping whole
+    /// pages.
     ///
     /// # Errors
-    /// `ENOSPC` where no hole has `size` bytes, `ENOMEM` where the chosen one
-    /// turns out to be mapped.
+    /// `ENOSPC` if no hole has `size` bytes, `ENOMEM` if the chosen one is
+    /// still mapped.
     pub(super) fn map(&self, size: u32, pages: &Arc<Pages>) -> Result<u64, Errno> {
         let mut allocator = lock(&self.allocator);
         let start = allocator.allocate(u64::from(size)).ok_or(Errno::NOSPC)?;
@@ -84,11 +85,10 @@ impl AddressSpace {
         lock(&self.allocator).free(iova);
     }
 
-    /// Leaves the range mapped at which `size` bytes would land, but not
-    /// allocated.
+    /// Leaves mapped, but not allocated, the range that `size` bytes would get.
     ///
     /// # Errors
-    /// `ENOSPC` where no hole has `size` bytes.
+    /// `ENOSPC` if no hole has `size` bytes.
     pub(super) fn leave_mapped(&self, size: u32) -> Result<(), Errno> {
         let size = u64::from(size);
         let mut allocator = lock(&self.allocator);
@@ -99,7 +99,6 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Reads `out.len()` bytes from `iova` on.
     pub(super) fn read(&self, iova: u32, out: &mut [u8]) -> Result<(), Unmapped> {
         let mut rest = out;
         self.for_each_piece(iova, rest.len(), |pages, offset, len| {
@@ -109,12 +108,11 @@ impl AddressSpace {
         })
     }
 
-    /// Whether all of `len` bytes from `iova` on have a translation.
+    /// Checks that all `len` bytes from `iova` on have a translation.
     pub(super) fn check(&self, iova: u32, len: usize) -> Result<(), Unmapped> {
         self.for_each_piece(iova, len, |_, _, _| {})
     }
 
-    /// Writes `data` from `iova` on.
     pub(super) fn write(&self, iova: u32, data: &[u8]) -> Result<(), Unmapped> {
         let mut rest = data;
         self.for_each_piece(iova, rest.len(), |pages, offset, len| {

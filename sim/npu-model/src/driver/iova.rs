@@ -2,14 +2,14 @@
 //! Range allocation as the kernel's `drm_mm` does it in best-fit mode.
 //!
 //! Clients can see the addresses and some depend on them (the first BO of a
-//! file sits at IOVA 0), so the order of choice is part of the behaviour:
+//! file is at IOVA 0), so the order of choice is part of the behaviour:
 //!
-//! * the smallest hole that fits wins; among holes of one size the one that
-//!   came into being last (Linux, drivers/gpu/drm/drm_mm.c: the tree of holes
-//!   is sorted by falling size, equal ones behind each other);
-//! * the start is aligned, the length is not: 100 bytes at 0x1000 leave the
-//!   hole 0x1064.., whose next aligned start is 0x2000. Observed on Linux
-//!   7.2: 4096@0, 100@0x1000, 1@0x2000, 4097@0x3000, 8192@0x5000.
+//! * The smallest hole that fits is taken, and of equal holes the youngest
+//!   (Linux, drivers/gpu/drm/drm_mm.c: the tree of holes is sorted by falling
+//!   size, equal ones behind each other).
+//! * The start is aligned, the length is not: 100 bytes at 0x1000 leave the
+//!   hole 0x1064.., whose next aligned start is 0x2000. Observed on Linux 7.2:
+//!   4096@0, 100@0x1000, 1@0x2000, 4097@0x3000, 8192@0x5000.
 //!
 //! The same allocator serves IOVAs (bytes, one per file) and mmap offsets
 //! (one per device).
@@ -21,11 +21,11 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct RangeAllocator {
     alignment: u64,
-    /// Allocated ranges: start to end.
     nodes: BTreeMap<u64, u64>,
-    /// Holes by start: the end and the key under which `by_size` has it.
+    /// Holes by start.
     holes: BTreeMap<u64, Hole>,
-    /// Holes by length and falling age: the first that fits is the choice.
+    /// Starts of the holes by length, younger holes first. The first that fits
+    /// is taken.
     by_size: BTreeMap<SizeKey, u64>,
     /// Counts down, so that younger holes sort first.
     next_age: u64,
@@ -56,8 +56,8 @@ impl RangeAllocator {
         allocator
     }
 
-    /// Takes `len` bytes; `None` where no hole has them, or for length 0,
-    /// which `drm_mm` refuses as well.
+    /// Allocates `len` bytes and returns their start; `None` if no hole fits,
+    /// and for length 0, which `drm_mm` refuses too.
     pub(super) fn allocate(&mut self, len: u64) -> Option<u64> {
         if len == 0 {
             return None;
@@ -72,16 +72,15 @@ impl RangeAllocator {
                     fits.then_some((hole_start, hole_end, start))
                 })?;
         self.remove_hole(hole_start);
-        // The order matters for the age: what is left before the node is a
-        // hole first, what is left behind it second.
+        // The order decides the ages: the rest before the node becomes a hole
+        // first, the rest behind it second.
         self.add_hole(hole_start, start);
         self.add_hole(start + len, hole_end);
         self.nodes.insert(start, start + len);
         Some(start)
     }
 
-    /// Gives back the range that starts at `start`. Unknown starts are
-    /// ignored.
+    /// Frees the range that starts at `start`. Ignores unknown starts.
     pub(super) fn free(&mut self, start: u64) {
         let Some(end) = self.nodes.remove(&start) else {
             return;
@@ -108,7 +107,6 @@ impl RangeAllocator {
         }
     }
 
-    /// Removes the hole at `start` and returns its end.
     fn remove_hole(&mut self, start: u64) -> Option<u64> {
         let hole = self.holes.remove(&start)?;
         self.by_size.remove(&(hole.end - start, hole.age));
@@ -166,8 +164,8 @@ mod tests {
     proptest! {
         #![proptest_config(test_support::cases(64))]
 
-        /// Against the plainest statement of the rule: nodes never overlap,
-        /// are aligned, and all space comes back.
+        /// Allocated ranges are aligned and never overlap. When all are freed,
+        /// all space is free.
         #[test]
         fn ranges_are_disjoint_and_come_back(
             steps in prop::collection::vec((any::<bool>(), 1u64..40_000, any::<prop::sample::Index>()), 1..60),

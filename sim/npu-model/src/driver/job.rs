@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs: how SUBMIT reads them from the client's memory, and what makes the
-//! driver drop one without a word.
+//! Jobs: how SUBMIT reads them from the client's memory, and why the driver
+//! drops one without an error.
 //!
-//! SUBMIT fails as a whole only for what concerns the whole array. All that
-//! is wrong with a single job makes that job disappear: the kernel computes
-//! an error code and ignores it (rocket_ioctl_submit, Linux 6.18 to 7.3).
+//! SUBMIT fails only for errors of the whole array. An error in one job only
+//! drops that job: the kernel computes an error code and ignores it
+//! (rocket_ioctl_submit, Linux 6.18 to 7.3).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::gem::GemObject;
 use super::iommu::AddressSpace;
 use super::memory::PAGE_BYTES;
 
-/// What a job asks for, before it is accepted.
+/// A job as the client requests it, before it is accepted.
 #[derive(Debug)]
 pub(super) struct JobRequest {
     pub(super) tasks: Vec<RawTask>,
@@ -26,21 +26,22 @@ pub(super) struct JobRequest {
 }
 
 impl JobRequest {
-    /// The scheduler drops its references from now on, but not at once.
+    /// Records the job's end. The scheduler drops its references later, not at
+    /// once.
     pub(super) fn note_end(&self) {
         for object in self.reads.iter().chain(&self.writes) {
             object.space().life.note_job_end();
         }
     }
 
-    /// What it writes has changed behind the CPU's caches.
+    /// Records that the job's outputs have changed behind the CPU's caches.
     pub(super) fn note_writes(&self) {
         for object in &self.writes {
             object.note_npu_write();
         }
     }
 
-    /// Tells of what the CPU wrote and the NPU will not see.
+    /// Reports bytes that the CPU wrote and the NPU will not see.
     pub(super) fn look_at_caches(&self) {
         for object in self.reads.iter().chain(&self.writes) {
             object.look_at_cache();
@@ -48,28 +49,28 @@ impl JobRequest {
     }
 }
 
-/// How the jobs ended that the driver accepted.
+/// Numbers of accepted jobs, by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounts {
-    /// Their fences have signalled without an error.
+    /// Jobs whose fence was signalled without an error.
     pub completed: u64,
-    /// The driver reset their core.
+    /// Jobs that the driver killed by a reset of their core.
     pub killed: u64,
-    /// They were queued when their process ended.
+    /// Jobs that were still queued when their process ended.
     pub lost: u64,
-    /// They have not ended yet.
+    /// Jobs that have not ended yet.
     pub unfinished: u64,
 }
 
-/// A job that the driver accepted.
 #[derive(Debug)]
 pub(super) struct AcceptedJob {
-    /// Position in the order of acceptance on this device, from 1 on.
+    /// Number in the order of acceptance on this device, from 1 on.
     pub(super) id: u64,
     pub(super) request: JobRequest,
-    /// Address space of the file it came by.
+    /// Address space of the file that submitted it.
     pub(super) space: Arc<AddressSpace>,
-    /// Fences of the jobs that wrote what this one reads or writes.
+    /// Fences that it waits for: of writers of its inputs, and all fences on
+    /// its outputs.
     pub(super) dependencies: Vec<Arc<Fence>>,
     pub(super) fence: Arc<Fence>,
 }
@@ -95,14 +96,14 @@ pub(super) enum DropReason {
     Twice,
 }
 
-/// Most bytes that `kvmalloc_array` gives: more than `INT_MAX` is refused.
+/// Largest allocation of `kvmalloc_array`, bytes: it refuses more than
+/// `INT_MAX`.
 const KERNEL_ALLOCATION_LIMIT: u64 = i32::MAX as u64;
 
 /// Bytes of the kernel's own entry per task (`struct rocket_task`: the
 /// address and the count).
 const KERNEL_TASK_BYTES: u64 = 16;
 
-/// Bytes of a pointer in the kernel.
 const KERNEL_POINTER_BYTES: u64 = 8;
 
 fn allocation_fails(count: u32, bytes_each: u64) -> bool {
@@ -135,15 +136,15 @@ pub(super) fn read_jobs(
     read_array(user, jobs, stride, count).ok_or(Errno::FAULT)
 }
 
-/// Most bytes copied from the client at once.
+/// Maximum number of bytes copied from the client at once.
 const COPY_BYTES: usize = 64 << 10;
 
-/// Reads an array whose entries are `stride` bytes apart; `None` where one
-/// of them is not readable.
+/// Reads an array whose entries are `stride` bytes apart; `None` if one of them
+/// is not readable.
 ///
-/// Memory is taken as the reading proceeds, not as the count says: that is
-/// the client's word, and a wrong one mostly ends at an unmapped page long
-/// before.
+/// Memory is allocated as reading proceeds, not from `count`, which the client
+/// chooses. If the count is wrong, reading mostly ends early at an unmapped
+/// page.
 fn read_array<T: FromBytes>(
     user: &dyn UserMemory,
     array: u64,
@@ -151,8 +152,8 @@ fn read_array<T: FromBytes>(
     count: u32,
 ) -> Option<Vec<T>> {
     let stride = stride as usize;
-    // Within this stride each page of the span has a part of some entry, so
-    // reading the gaps as well cannot fail where reading entries would not.
+    // With such a stride each page of the span holds part of an entry. So
+    // reading the gaps too fails only if reading the entries fails.
     let at_once = if stride <= PAGE_BYTES {
         COPY_BYTES / stride.max(1)
     } else {
@@ -164,7 +165,7 @@ fn read_array<T: FromBytes>(
     let mut at = array;
     while left > 0 {
         let now = left.min(at_once);
-        // The client need not have the tail of the last entry.
+        // The tail of the last entry need not exist.
         chunk.resize((now - 1) * stride + size_of::<T>(), 0);
         user.read(at, &mut chunk).ok()?;
         entries.try_reserve(now).ok()?;
@@ -177,10 +178,10 @@ fn read_array<T: FromBytes>(
     Some(entries)
 }
 
-/// Reads what one job points to and looks its handles up.
+/// Reads the arrays that one job points to and looks up its handles.
 ///
 /// # Errors
-/// Why the job is dropped, in the order in which the kernel looks.
+/// Why the job is dropped. The checks are in the kernel's order.
 pub(super) fn read_job(
     job: &sys::Job,
     user: &dyn UserMemory,
@@ -191,8 +192,8 @@ pub(super) fn read_job(
         reads: read_handles(job.in_bo_handles, job.in_bo_handle_count, user, lookup)?,
         writes: read_handles(job.out_bo_handles, job.out_bo_handle_count, user, lookup)?,
     };
-    // The kernel locks the reservations of both lists together; meeting one
-    // that it has already locked ends the job.
+    // The kernel locks the reservations of both lists together. If one is
+    // already locked, it drops the job.
     let mut seen: Vec<_> = request
         .reads
         .iter()

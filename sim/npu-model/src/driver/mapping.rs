@@ -12,19 +12,19 @@ use super::gem::GemObject;
 
 /// A mapping of a buffer object.
 ///
-/// It keeps the object alive: IOVA, mmap offset and pages stay as they are
-/// when the handle is closed, and even when the file is, until this is
-/// dropped. The file too stays open behind its closed descriptor so long.
+/// It keeps the object alive until it is dropped: IOVA, mmap offset and pages
+/// stay, even if the handle or the file is closed. The open file stays too,
+/// behind its closed descriptor.
 #[derive(Debug)]
 pub struct Mapping {
-    // Dropped in this order: the object must be gone when the file goes.
+    // Fields drop in this order: the object must be gone before the file.
     memory: Memory,
     len: usize,
     object: Arc<GemObject>,
     _file: Option<Arc<dyn KeptFile>>,
 }
 
-/// What a mapping of the device node keeps: its open file.
+/// The open file that a mapping of the device node keeps alive.
 pub(super) trait KeptFile: fmt::Debug + Send + Sync {}
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ enum Memory {
 }
 
 impl Mapping {
-    /// The whole object, through the pages that the NPU side uses.
+    /// Maps the whole object through the pages that the NPU side uses too.
     pub(super) fn shared(object: Arc<GemObject>, file: Arc<dyn KeptFile>) -> Self {
         Self {
             memory: Memory::Shared,
@@ -46,11 +46,11 @@ impl Mapping {
         }
     }
 
-    /// The first `whole` bytes, which are pages, mapped anew; `len` of them
-    /// were asked for.
+    /// Maps the first `whole` bytes, a multiple of the page size, anew. The
+    /// client asked for `len` of them.
     ///
     /// # Errors
-    /// The errno that mmap gives.
+    /// The errno of mmap.
     pub(super) fn own(
         object: &Arc<GemObject>,
         whole: usize,
@@ -72,8 +72,8 @@ impl Mapping {
         })
     }
 
-    /// First byte. Valid for `len()` bytes as long as the mapping lives, for
-    /// writes only where it was made writable.
+    /// First byte. Valid for `len()` bytes as long as the mapping lives, and
+    /// for writes only if the mapping is writable.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         match &self.memory {

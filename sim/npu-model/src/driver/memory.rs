@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The pages of a buffer object, and every `unsafe` line of the driver half.
 //!
-//! The NPU side never holds a `&[u8]` or `&mut [u8]` to these pages: it sees
-//! them as relaxed atomic words and copies. So nothing that a register
-//! program does, not even two jobs that write the same bytes at once, is a
-//! data race between threads of the model; the bytes are then unspecified,
-//! as on silicon. Every access uses whole aligned words (edges by
-//! compare-and-swap), hence never overlaps one of another size.
+//! The NPU side never holds a `&[u8]` or `&mut [u8]` to these pages: it copies
+//! relaxed atomic words. So no register program causes a data race between threads
+//! of the model, not even two jobs that write the same bytes at once. The bytes are
+//! then unspecified, as on silicon. Every access uses whole aligned words (edges by
+//! compare-and-swap), so accesses of different sizes never overlap.
 //!
 //! The CPU side may make plain slices of the same memory under the rule that
-//! `rocket-uapi` enforces for its safe types: while such a slice lives no
-//! job that names this buffer object is in flight. Clients of raw doors
-//! promise it by hand.
+//! `rocket-uapi` enforces for its safe types: while such a slice lives, no job that
+//! names this buffer object is in flight. Clients of the raw interfaces must keep
+//! this rule themselves.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
@@ -26,22 +25,20 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 /// Page size of the kernel configuration that is modelled, bytes.
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// Bytes per atomic word.
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Words per page.
 const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
 
-/// What the pages of buffer objects are made of.
+/// The host memory of buffer objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
-    /// Anonymous memory. It moves into a memfd when it is mapped by its offset
-    /// or exported: only such an object takes a file descriptor.
+    /// Anonymous memory. It moves into a memfd when it is exported or mapped by its
+    /// offset, so only then does it take a file descriptor.
     #[default]
     Mapped,
-    /// The heap of this process: for interpreters without memfd, such as
-    /// Miri. Export fails with `EOPNOTSUPP`, and a mapping is always the one
-    /// set of pages, readable and writable.
+    /// The heap of this process, for interpreters without memfd such as Miri.
+    /// Export fails with `EOPNOTSUPP`. Every mapping is the same pages, readable
+    /// and writable.
     Heap,
 }
 
@@ -56,14 +53,14 @@ enum Store {
     Heap(Box<[HeapPage]>),
 }
 
-/// A private anonymous mapping, or from the first [`MappedStore::file`] on a
-/// shared one of that memfd, at the same place.
+/// A private anonymous mapping. The first call of [`MappedStore::file`] replaces it
+/// by a shared mapping of that memfd, at the same address.
 #[derive(Debug)]
 struct MappedStore {
     map: MmapRaw,
     file: OnceLock<OwnedFd>,
-    /// Written while the bytes move into the file, read by each copy in or out
-    /// before that.
+    /// Locked for writing while the bytes move into the file. Before that, each
+    /// copy in or out locks it for reading.
     moving: RwLock<()>,
 }
 
@@ -75,14 +72,16 @@ pub(super) struct Pages {
     len: usize,
 }
 
-/// The errno of an error of the standard library, which mmap's are.
+/// The errno of an I/O error, such as one of mmap.
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::NOMEM)
 }
 
 impl MappedStore {
+    /// Maps `len` zero bytes.
+    ///
     /// # Errors
-    /// `ENOMEM` where the host has no memory, address space or mapping left.
+    /// `ENOMEM` if the host has no memory, address space or mapping left.
     fn new(len: usize) -> Result<Self, Errno> {
         let map = MmapOptions::new()
             .len(len)
@@ -96,7 +95,7 @@ impl MappedStore {
         })
     }
 
-    /// The memfd with the bytes, to which they move if they are not there yet.
+    /// The memfd with the bytes. The first call moves them there.
     ///
     /// A write by the CPU through [`Pages::as_ptr`] that happens during the move
     /// may be lost. Safe clients cannot cause that: a mapping by offset makes the
@@ -115,12 +114,12 @@ impl MappedStore {
             return Ok(file);
         }
         let len = self.map.len();
-        // The preload library knows mappings by this name.
+        // The preload library recognises mappings by this name.
         let file =
             rustix::fs::memfd_create("rocket-bo", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, len as u64)?;
-        // Whoever gets the file by PRIME export must not be able to take
-        // pages away below the mapping: a later access would be a SIGBUS.
+        // A client that gets the file by PRIME export must not be able to shrink
+        // it: a later access to the mapping would be a SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         self.copy_into(&file)?;
         self.replace_by(&file)?;
@@ -148,18 +147,18 @@ impl MappedStore {
         let (place, len) = (self.map.as_mut_ptr().cast(), self.map.len());
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: `place` and `len` are exactly those of `map`, which this owns,
-        // so nothing else is replaced; `map` unmaps that range at its end
-        // whatever is there. The file has `len` bytes, is sealed against
-        // shrinking, and has the bytes that are replaced: the lock that the
-        // caller holds keeps copies of the model out, and the promise of
-        // `Self::file` everyone else. So all words keep their values.
+        // SAFETY: `place` and `len` are exactly those of `map`, which this owns, so
+        // nothing else is replaced. Dropping `map` unmaps that range whatever is
+        // there. The file has `len` bytes, is sealed against shrinking, and has the
+        // bytes that are replaced: the lock that the caller holds excludes copies
+        // by the model, and the promise of `Self::file` all other writers. So all
+        // words keep their values.
         let mapped = unsafe { rustix::mm::mmap(place, len, prot, flags, file, 0) };
         let Err(errno) = mapped else {
             return Ok(());
         };
-        // A kernel that refuses may have taken the old mapping away first.
-        // SAFETY: reads and changes no memory: it fails for what is not mapped.
+        // A kernel that refuses may have removed the old mapping first.
+        // SAFETY: reads and changes no memory: it fails for an unmapped range.
         if unsafe { rustix::mm::msync(place, len, MsyncFlags::ASYNC) }.is_err() {
             tracing::error!(%errno, len, "the kernel took the memory of a buffer object away");
             std::process::abort();
@@ -177,9 +176,9 @@ impl MappedStore {
         unsafe { std::slice::from_raw_parts(base, self.map.len() / WORD_BYTES) }
     }
 
-    /// Does `access` while the bytes do not move.
+    /// Calls `access` on the words. The bytes do not move meanwhile.
     fn access(&self, access: impl FnOnce(&[AtomicU64])) {
-        // Once they have moved they do not again.
+        // The bytes move only once, so no lock is needed afterwards.
         let _staying = (self.file.get().is_none())
             .then(|| self.moving.read().unwrap_or_else(PoisonError::into_inner));
         access(self.words());
@@ -190,7 +189,7 @@ impl Pages {
     /// `len` bytes, rounded up to pages.
     ///
     /// # Errors
-    /// `ENOMEM` where the host has no memory, address space or mapping left.
+    /// `ENOMEM` if the host has no memory, address space or mapping left.
     pub(super) fn new(len: usize, backing: Backing) -> Result<Self, Errno> {
         let len = len
             .max(1)
@@ -227,7 +226,7 @@ impl Pages {
         }
     }
 
-    /// The file behind the pages; `None` where there is none, or not yet.
+    /// The file behind the pages; `None` if there is none, or not yet.
     pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.store {
             Store::Mapped(store) => store.file.get().map(AsFd::as_fd),
@@ -235,8 +234,8 @@ impl Pages {
         }
     }
 
-    /// The file behind the pages, which is made if there is none. No CPU code
-    /// may write the pages meanwhile.
+    /// The file behind the pages, which the first call makes. No CPU code may write
+    /// the pages meanwhile.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for the heap variant; `EMFILE`, `ENFILE`, `ENOMEM`.
@@ -247,18 +246,17 @@ impl Pages {
         }
     }
 
-    /// Whether they can have a file.
+    /// Whether the pages are on the heap, where they have no file.
     pub(super) fn is_heap(&self) -> bool {
         matches!(self.store, Store::Heap(_))
     }
 
-    /// Maps the first `len` bytes once more, with the given protection
-    /// (which the kernel may relax: reading is always possible where
-    /// writing is).
+    /// Maps the first `len` bytes once more, with the given protection (a writable
+    /// mapping may be readable too).
     ///
     /// # Errors
-    /// Those of [`Self::make_file`], `EINVAL` for more than there is, else what
-    /// mmap says.
+    /// Those of [`Self::make_file`], `EINVAL` for length 0 or beyond the end, else
+    /// those of mmap.
     pub(super) fn map_again(&self, len: usize, prot: ProtFlags) -> Result<MmapRaw, Errno> {
         if len == 0 || len > self.len {
             return Err(Errno::INVAL);
@@ -280,7 +278,7 @@ impl Pages {
         map.map_err(|error| errno(&error))
     }
 
-    /// Does `access` to the words of the pages.
+    /// Calls `access` on the words of the pages.
     fn access(&self, access: impl FnOnce(&[AtomicU64])) {
         match &self.store {
             Store::Mapped(store) => store.access(access),
@@ -294,14 +292,14 @@ impl Pages {
         }
     }
 
-    /// Copies bytes `offset..` out. Whoever calls has checked the range;
-    /// bytes beyond the end are left alone.
+    /// Copies bytes `offset..` into `out`. The caller has checked the range; bytes
+    /// beyond the end are left alone.
     pub(super) fn load(&self, offset: usize, out: &mut [u8]) {
         self.access(|words| words::load(words, offset, out));
     }
 
-    /// Copies `data` in from `offset` on. Whoever calls has checked the
-    /// range; bytes beyond the end are dropped.
+    /// Copies `data` to bytes `offset..`. The caller has checked the range; bytes
+    /// beyond the end are dropped.
     pub(super) fn store(&self, offset: usize, data: &[u8]) {
         self.access(|words| words::store(words, offset, data));
     }
@@ -355,8 +353,7 @@ mod tests {
         );
     }
 
-    /// Moving into the file loses nothing that the NPU side writes meanwhile,
-    /// and the place stays.
+    /// The move into the file loses no write of the NPU side and keeps the address.
     #[test]
     fn bytes_move_into_a_file_unseen() {
         if cfg!(miri) {

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel driver: what a client of `/dev/accel/accel0` meets between its
-//! ioctls and the register windows of the cores.
+//! The kernel driver in software, from the ioctls of `/dev/accel/accel0` to the
+//! register windows of the cores.
 //!
-//! Behaviour follows the `rocket` driver of Linux 7.2, run unmodified in
-//! QEMU above a modelled NPU and observed call by call; where it was only
-//! read in the source the item says so. `docs/driver.md` has the list.
+//! It behaves like the `rocket` driver of Linux 7.2, which was run unmodified in
+//! QEMU on a modelled NPU and observed call by call. Items that were only read
+//! in the source say so. `docs/driver.md` has the list.
 //!
 //! | file | what it is in the kernel |
 //! |---|---|
-//! | `model`, `device` | the device, and what its files share |
+//! | `model`, `device` | the device, and the state that its files share |
 //! | `ioctl` | drm_ioctl and the handlers |
-//! | `file` | an open file: handles, address space, queue |
+//! | `drm_file` | an open file: handles, address space, queue |
 //! | `gem` | buffer objects, handles, reservations |
 //! | `release`, `life`, `orphans` | the end of a file: drm_release, rocket_postclose |
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
-//! | `mmap`, `mapping`, `client_map` | mappings, those of other processes |
-//! | `shared_file`, `dma_buf`, `sync_file`, `sw_sync` | PRIME; the files that are not the device node's |
+//! | `drm_file_mmap`, `mapping`, `client_map` | mappings in this process and in others |
+//! | `shared_file`, `dma_buf`, `sync_file`, `sw_sync` | PRIME; files other than the device node |
 //! | `job`, `sched`, `fence`, `resv` | SUBMIT, the DRM scheduler, dma_fence, dma_resv |
 //! | `run`, `hardware` | a job on its core; the register accesses of one task |
 //! | `memory`, `cache` | pages; the CPU's caches |
-//! | `profile`, `bugs`, `health` | what differs between kernels; what they do wrong, and how they fare |
+//! | `profile`, `bugs`, `health` | differences between kernels; bugs; whether the kernel is down |
 //!
-//! Nothing here knows Rust callers: [`DrmFile::ioctl`] takes bytes and gives
-//! an errno, so a typed layer, a preload library and a fuzzer are served
-//! alike; [`SharedFile::ioctl`] is the same for dma-bufs and sync_files.
+//! The interface is raw: [`DrmFile::ioctl`] takes bytes and returns an errno, so
+//! it serves a typed layer, a preload library and a fuzzer alike.
+//! [`SharedFile::ioctl`] is the same for dma-bufs and sync_files.
 
 mod abi;
 mod bugs;

@@ -18,8 +18,8 @@ use crate::options::ModelOptions;
 use crate::timeline::DeviceTimeline;
 use rknpu_chip::NpuCore;
 
-/// Most cores a device can have: the driver puts the number of the core into
-/// four bits of S_POINTER.
+/// Maximum number of cores: the driver puts the core number into four bits of
+/// S_POINTER.
 const MAX_CORES: u32 = 16;
 
 /// One software device. All files opened on it share its cores.
@@ -53,7 +53,7 @@ impl Model {
         Self::with_cores(options, cores)
     }
 
-    /// A device with these cores in place of those that the options ask for.
+    /// A device with these cores instead of those of the options.
     #[must_use]
     pub fn with_cores(options: ModelOptions, cores: Vec<Box<dyn NpuCore>>) -> Arc<Self> {
         Arc::new(Self {
@@ -65,7 +65,7 @@ impl Model {
     /// Opens the device: a file with its own handles, addresses and queue.
     #[must_use]
     pub fn open(&self) -> Arc<dyn FileOperations> {
-        // Its clients wait as long as the file says.
+        // Clients of `FileOperations` wait as long as `settle` returns.
         let settles = self.driver.options.bugs.contains(Bug::UseAfterClose);
         Arc::new(self.open_settling(settles))
     }
@@ -87,15 +87,15 @@ impl Model {
         self.open_settling(true)
     }
 
-    /// Lets go of what only mappings of other processes kept alive that are
-    /// gone by now; see [`DrmFile::mmap_file`]. CREATE_BO, GEM_CLOSE and
-    /// closing do it for themselves: this is for a server without calls.
+    /// Drops objects and files that only ended mappings of other processes kept
+    /// alive; see [`DrmFile::mmap_file`]. CREATE_BO, GEM_CLOSE and closing do
+    /// this themselves. A server calls it while no client calls.
     pub fn collect(&self) {
         self.client_maps.collect();
     }
 
-    /// Bytes of memory that buffer objects take, for each file that has any, in
-    /// the order in which the files were opened.
+    /// Bytes of memory of the buffer objects of each file that has any, in the
+    /// order in which the files were opened.
     #[must_use]
     pub fn allocated_bytes(&self) -> Vec<u64> {
         self.driver.objects.bytes_by_space().into_values().collect()
@@ -113,44 +113,44 @@ impl Model {
         &self.driver.options.machine
     }
 
-    /// Whether a client has run into a bug that is switched on and takes the
-    /// kernel down: from then on all calls on all files fail with `ENODEV`.
+    /// Whether a client has triggered an enabled bug that takes the kernel
+    /// down. From then on all calls on all files fail with `ENODEV`.
     #[must_use]
     pub fn is_oopsed(&self) -> bool {
         self.driver.health.is_oopsed()
     }
 
-    /// What happened so far, oldest first; the latest few thousand events.
+    /// The latest few thousand events, oldest first.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.driver.health.events.snapshot()
     }
 
-    /// How often what happened, from the start on.
+    /// Counts of the events since the start.
     #[must_use]
     pub fn event_tally(&self) -> EventTally {
         self.driver.health.events.tally()
     }
 
-    /// How the jobs ended that the driver accepted so far.
+    /// Numbers of the jobs accepted so far, by how they ended.
     #[must_use]
     pub fn jobs(&self) -> JobCounts {
         self.driver.scheduler.jobs()
     }
 
-    /// Waits until no job is queued or running, but not longer than so long.
+    /// Waits until no job is queued or running, at most `at_most`.
     pub fn wait_until_idle(&self, at_most: Duration) {
         self.driver.scheduler.wait_until_idle(at_most);
     }
 
-    /// What happened since the last call.
+    /// The events since the last call.
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
         self.driver.health.events.take()
     }
 
-    /// The jobs that have ended so far and when they would have run on a
-    /// board, by modelled time, if [`ModelOptions::timeline`] is set.
+    /// The jobs that have ended so far, with their modelled times on a board;
+    /// `None` unless [`ModelOptions::timeline`] is set.
     #[must_use]
     pub fn timeline(&self) -> Option<DeviceTimeline> {
         self.driver.scheduler.timeline(*self.machine())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs that were queued when their process ended: nobody runs them, but
-//! others may wait for them (Linux, drm_sched_entity_kill).
+//! Jobs that were queued when their process ended. They never run, but others
+//! may wait for them (Linux, drm_sched_entity_kill).
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::job::AcceptedJob;
 /// Jobs that a process left queued when it ended.
 #[derive(Debug)]
 pub(super) struct Orphans {
-    /// They end behind this one.
+    /// The fence after which they end.
     pub(super) behind: Option<Arc<Fence>>,
     pub(super) jobs: Vec<AcceptedJob>,
 }
@@ -23,13 +23,13 @@ impl Orphans {
     }
 }
 
-/// Takes the jobs out whose turn to end has come.
+/// Removes and returns the jobs that no longer wait for a fence.
 pub(super) fn take_ending(all: &mut Vec<Orphans>) -> Vec<AcceptedJob> {
     let ending = all.extract_if(.., |orphans| !orphans.must_wait());
     ending.flat_map(|orphans| orphans.jobs).collect()
 }
 
-/// Ends such jobs. To be called without a lock: what they refer to goes.
+/// Ends such jobs. Call it without a lock, since it drops their objects.
 pub(super) fn end(jobs: Vec<AcceptedJob>) {
     for AcceptedJob { fence, request, .. } in jobs {
         request.note_end();

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What differs between kernels, as plain data.
+//! Differences between kernels, as plain data.
 //!
-//! The uAPI is the same from Linux 6.18 on: four ioctls, driver version
-//! 0.0.0. What is known to differ is how CREATE_BO fails, and what no version
-//! decides: the IOMMU of the machine, CONFIG_HZ.
+//! The uAPI is the same from Linux 6.18 on: four ioctls, driver version 0.0.0.
+//! Versions are known to differ in how CREATE_BO fails. The machine's IOMMU and
+//! CONFIG_HZ differ independently of the version.
 
 use std::time::Duration;
 
 use rocket_uapi::{Deadline, Iova, KernelVersion};
 
-/// The IOMMU behind which the cores sit.
+/// The IOMMU of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Iommu {
     /// `rk_iommu` of the RK3588: 32-bit addresses.
     Rockchip,
-    /// An Arm SMMUv3, as QEMU's `virt` machine has: 48-bit addresses. All
-    /// that was observed on it is the same but for what needs more than 4 GiB
-    /// of buffer objects in one file.
+    /// An Arm SMMUv3, like that of QEMU's `virt` machine: 48-bit addresses. Its
+    /// observations hold for both, except those with more than 4 GiB of buffer
+    /// objects in one file.
     SmmuV3,
 }
 
@@ -30,11 +30,11 @@ impl Iommu {
     }
 }
 
-/// What differs between kernels, of one of them.
+/// The properties of one kernel in which kernels can differ.
 ///
-/// [`Self::ALL`] has mainline kernels as released, on an RK3588. Of all other
-/// fields no difference between versions is known: they hold the same data,
-/// observed on 7.2.12, and unchanged in the sources of 6.18 to 7.3.4.
+/// [`Self::ALL`] has mainline kernels as released, on an RK3588. They differ in
+/// [`Self::create_unwinds`]. The other fields are equal: observed on 7.2.12, and
+/// unchanged in the sources of 6.18 to 7.3.4.
 ///
 /// ```
 /// use npu_model::driver::{DriverProfile, Iommu};
@@ -48,18 +48,19 @@ impl Iommu {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverProfile {
-    /// As [`DriverProfile::by_name`] takes it.
+    /// Name, for [`DriverProfile::by_name`].
     pub name: &'static str,
-    /// The size of a file's address space. Observed with both.
+    /// The IOMMU, which sets the size of a file's address space. Observed with
+    /// both.
     pub iommu: Iommu,
-    /// Longest job, all its tasks together, in modelled device time. Linux:
+    /// Time limit of a job, all its tasks together, in modelled device time. Linux:
     /// `JOB_TIMEOUT_MS`, 500; observed.
     pub job_limit: Duration,
     /// Length of a jiffy, to which PREP_BO's deadlines are rounded up: 4 ms at
-    /// CONFIG_HZ=250, arm64's default. Observed at 1000 (+20 ms became
-    /// 20.7 ms); rounding from source (`drm_timeout_abs_to_jiffies`). The
-    /// kernel counts from its last tick: where that is late, in a virtual
-    /// machine say, its wait ends as much too early.
+    /// CONFIG_HZ=250, arm64's default. Observed at 1000 (+20 ms became 20.7 ms);
+    /// rounding from source (`drm_timeout_abs_to_jiffies`). The kernel counts from
+    /// its last tick. If that came late, as in a virtual machine, the wait ends
+    /// that much too early.
     pub tick: Duration,
     /// Idle time after which a core may lose its registers. Linux: 50 ms;
     /// observed (active at 30 ms, suspended at 90 ms).
@@ -72,14 +73,14 @@ pub struct DriverProfile {
     /// objects. Observed: 10 of 300 files closed at once were too early, none
     /// of 300 closed 20 ms later.
     pub free_delay: Duration,
-    /// Whether CREATE_BO makes the handle last and checks whether there was
-    /// an address. Before that fix ("accel/rocket: fix UAF via dangling GEM
-    /// handle in create_bo", mainline in May 2026, hence 7.1; in 6.18.y since
-    /// June 2026) a failed CREATE_BO leaves a handle to freed memory. Source.
+    /// Whether CREATE_BO makes the handle last and checks that it got an address.
+    /// Before that fix ("accel/rocket: fix UAF via dangling GEM handle in
+    /// create_bo", mainline in May 2026, hence 7.1; in 6.18.y since June 2026) a
+    /// failed CREATE_BO leaves a handle to freed memory. Source.
     pub create_unwinds: bool,
 }
 
-/// What the names of mainline kernels begin with.
+/// Prefix of the names of mainline kernels.
 const NAME_PREFIX: &str = "linux-";
 
 /// A mainline kernel of that name, as released.
@@ -99,11 +100,11 @@ const fn mainline(name: &'static str, create_unwinds: bool) -> DriverProfile {
 impl DriverProfile {
     /// Linux 6.18, the first with the driver, as released.
     pub const LINUX_6_18: Self = mainline("linux-6.18", false);
-    /// Linux 7.2, on which all "observed" of this crate was observed.
+    /// Linux 7.2. What this crate calls "observed" was observed on it.
     pub const LINUX_7_2: Self = mainline("linux-7.2", true);
 
-    /// All of them, oldest first. CREATE_BO was fixed in 7.1; 7.3 has the code of 7.2
-    /// in all places looked at (7.3.4).
+    /// All profiles, oldest first. CREATE_BO was fixed in 7.1. 7.3 has the code of
+    /// 7.2 in all places that were compared (7.3.4).
     pub const ALL: [Self; 6] = [
         Self::LINUX_6_18,
         mainline("linux-6.19", false),
@@ -119,8 +120,8 @@ impl DriverProfile {
         Self::ALL.into_iter().find(|profile| profile.name == name)
     }
 
-    /// What a kernel with this release string does (`7.3.4-arm64`): the newest
-    /// known one that is not newer, or else the oldest.
+    /// The profile for a release string such as `7.3.4-arm64`: the newest profile
+    /// that is not newer, else the oldest.
     #[must_use]
     pub fn of_release(release: &str) -> Self {
         let release = KernelVersion::parse(release);
@@ -133,8 +134,8 @@ impl DriverProfile {
         not_newer.next().unwrap_or(Self::LINUX_6_18)
     }
 
-    /// When a wait really ends that is to end `left` from `now` on: a whole
-    /// number of ticks later, at least one more than fits.
+    /// The real end of a wait that should end `left` after `now`: the next whole
+    /// number of ticks that is greater than `left`.
     pub(super) fn end_of_wait(&self, now: i64, left: Duration) -> Deadline {
         let tick = self.tick.as_nanos().max(1);
         let whole = (left.as_nanos() / tick + 1).saturating_mul(tick);
@@ -181,7 +182,7 @@ mod tests {
     proptest! {
         #![proptest_config(test_support::cases(64))]
 
-        /// Never early, and late by at most a tick.
+        /// A wait never ends early, and at most a tick late.
         #[test]
         fn deadlines_are_rounded_up(now in 0i64..1 << 60, left in 0u64..1 << 60, tick in 1u64..1 << 30) {
             let profile = DriverProfile {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The end of an open file: what closing waits for, what it drops, and what
-//! is still alive behind it.
+//! outlives it.
 //!
 //! The kernel releases a file when its last descriptor *and* its last mapping
 //! are gone. It closes the handles first, then waits for the queue, then frees
@@ -16,30 +16,32 @@ use super::sched::EntityId;
 use super::shared_file;
 use crate::lock::lock;
 
-/// What descriptor and mappings of one open file share. Dropping the last of
-/// them releases the file.
+/// State that the descriptor and the mappings of one open file share. Dropping the
+/// last of them releases the file.
 #[derive(Debug)]
 pub(super) struct FileState {
     pub(super) driver: Arc<DriverState>,
-    /// Has the state of the file ([`Life`](super::life::Life)), which objects outlive.
+    /// Address space, with the file's [`Life`](super::life::Life). Objects may
+    /// outlive the file.
     pub(super) space: Arc<AddressSpace>,
     pub(super) handles: Mutex<HandleTable>,
     pub(super) entity: EntityId,
-    /// Byte of the locks on what other processes map by it.
+    /// Byte that is locked in the files for mappings by other processes; see
+    /// `client_map`.
     pub(super) map_lock: i64,
-    /// Whether its client waits before it closes, as on a real kernel. One that knows
-    /// of the model need not.
+    /// Whether its client has to wait before it closes the file, as on a real
+    /// kernel. Clients that know the model need not.
     pub(super) settles: bool,
 }
 
 impl KeptFile for FileState {}
 
 impl FileState {
-    /// What the kernel does behind the last descriptor and mapping; see
-    /// [`DrmFile::close`](super::DrmFile::close).
+    /// Does what the kernel does after the last descriptor and mapping are gone;
+    /// see [`DrmFile::close`](super::DrmFile::close).
     pub(super) fn release(&self, is_ending: &dyn Fn() -> bool) -> usize {
         let life = &self.space.life;
-        // Before the handles go.
+        // Record a death before the handles are closed.
         let is_ending = || {
             let ending = is_ending();
             life.note_death(ending);
@@ -60,7 +62,6 @@ impl FileState {
         if dangling {
             health.closed_with_dangling_handle();
         }
-        // A dma-buf in the file's own cache goes after the file.
         let cached = objects
             .iter()
             .any(|object| object.was_exported() && Arc::ptr_eq(object.space(), &self.space));

@@ -2,9 +2,8 @@
 //! The reservation of a buffer object: the fences on it, and who waits for
 //! which (Linux, drivers/dma-buf/dma-resv.c).
 //!
-//! The driver attaches the fence of a job to the objects that the job writes,
-//! as a writer's, and to no others. A reader's fence comes by
-//! IMPORT_SYNC_FILE only.
+//! The driver attaches a job's fence to the objects that the job writes, as a
+//! writer's, and to no others. Only IMPORT_SYNC_FILE attaches a reader's fence.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,8 +12,8 @@ use crate::lock::lock;
 use crate::timeline::FenceName;
 use rocket_uapi::{Deadline, FenceStatus, Wake};
 
-/// How an access uses an object. The order is the kernel's: asking for one
-/// usage finds the fences of all up to it.
+/// How an access uses an object. The order is the kernel's: a query for one
+/// usage finds the fences of all usages up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Usage {
     /// An access that writes, and perhaps reads.
@@ -24,8 +23,8 @@ pub(super) enum Usage {
 }
 
 impl Usage {
-    /// The fences that an access has to wait for: a writer for all, a reader
-    /// for writers (`dma_resv_usage_rw`).
+    /// The usage to query for the fences that an access has to wait for: a
+    /// writer waits for all, a reader for writers (`dma_resv_usage_rw`).
     pub(super) fn in_the_way_of(writes: bool) -> Self {
         if writes { Self::Read } else { Self::Write }
     }
@@ -35,17 +34,17 @@ impl Usage {
 #[derive(Debug, Default)]
 pub(super) struct Reservation {
     fences: Mutex<Vec<(Usage, Arc<Fence>)>>,
-    /// The same by their names, signalled ones too: whether a fence has been is
-    /// the host's chance, and modelled time knows none.
+    /// The names of these fences and of signalled ones. When a fence is
+    /// signalled depends on the host; modelled time must not depend on it.
     named: Mutex<Vec<(Usage, FenceName)>>,
 }
 
-/// What somebody gets who asks for the fences on an object.
+/// The fences of an object that a caller gets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exported {
     /// The fences that have not ended.
     pub(super) fences: Vec<Arc<Fence>>,
-    /// All of them, for modelled time.
+    /// Names of all of them, for modelled time.
     pub(super) named: Vec<FenceName>,
 }
 
@@ -57,7 +56,7 @@ impl Reservation {
         wanted.map(|&(_, name)| name).collect()
     }
 
-    /// Notes fences that may be signalled by now.
+    /// Records fences by name, which may be signalled already.
     pub(super) fn name(&self, usage: Usage, names: &[FenceName]) {
         let mut named = lock(&self.named);
         for &(context, seqno) in names {
@@ -68,8 +67,7 @@ impl Reservation {
 
     /// The unsignalled fences of all usages up to `usage`.
     pub(super) fn active(&self, usage: Usage) -> Vec<Arc<Fence>> {
-        // Those that have ended stay until somebody has had a chance to see
-        // them; see `export`.
+        // Ended fences stay until a client could see them; see `export`.
         lock(&self.fences)
             .iter()
             .filter(|(own, fence)| *own <= usage && fence.is_active())
@@ -77,8 +75,8 @@ impl Reservation {
             .collect()
     }
 
-    /// Attaches a fence. It takes the place of an earlier one of its timeline
-    /// that promises no more.
+    /// Attaches a fence. It replaces earlier fences of its timeline that order
+    /// no more than it does.
     pub(super) fn add(&self, usage: Usage, fence: &Arc<Fence>) {
         self.name(usage, &[fence.name()]);
         let mut fences = lock(&self.fences);
@@ -92,12 +90,12 @@ impl Reservation {
         }
     }
 
-    /// What a sync_file exported now would stand for.
+    /// The fences of a sync_file that is exported now.
     ///
-    /// The kernel leaves out fences that are already signalled, killed ones
-    /// included; a client that exports right after SUBMIT is in time there,
-    /// because a kill takes 500 ms. The model can kill at once. So a failed
-    /// fence stays visible until somebody was told of it.
+    /// The kernel leaves out signalled fences, also those of killed jobs. A
+    /// client that exports right after SUBMIT still gets them there, because a
+    /// kill takes 500 ms. The model can kill at once. So a failed fence stays
+    /// visible until a client has seen it.
     pub(super) fn export(&self, usage: Usage) -> Exported {
         let mut fences = Vec::new();
         for (_, fence) in lock(&self.fences).iter().filter(|(own, _)| *own <= usage) {
@@ -118,12 +116,12 @@ impl Reservation {
         }
     }
 
-    /// Whether there is a writer that has not ended, or that nobody was told of
-    /// yet, be it by this, by an export or by the end of a wait. How far it is
-    /// when somebody asks is the host's chance; that it was taken is not.
+    /// Whether there is a writer that has not ended, or that no client has seen
+    /// yet. This call, an export and the end of a wait count as seeing. The
+    /// result does not depend on how fast the host runs the job.
     pub(super) fn was_accepted(&self) -> bool {
         let mut accepted = false;
-        // All of them count as seen from now on, not only the first.
+        // Mark all fences as seen, not only the first.
         for (usage, fence) in lock(&self.fences).iter() {
             let unseen = fence.mark_seen();
             accepted |= *usage == Usage::Write && (unseen || fence.is_active());
@@ -200,7 +198,7 @@ mod tests {
         };
         assert!(!reservation.was_accepted());
         quick(1, Ok(()));
-        // Neither who submits another job nor who polls has seen it.
+        // Neither submitting another job nor polling counts as seeing.
         assert_eq!(count(&reservation), (0, 0));
         assert!(reservation.was_accepted() && !reservation.was_accepted());
         quick(2, Ok(()));
@@ -208,13 +206,14 @@ mod tests {
             .wait(Usage::Write, Deadline::FOREVER, Wake::Signal)
             .unwrap();
         assert!(!reservation.was_accepted(), "who waited has seen it");
-        // Seen while it is active, it is not new at its end.
+        // A fence that was seen while active is not new at its end.
         let slow = fence(1, 3);
         reservation.add(Usage::Write, &slow);
         assert!(reservation.was_accepted() && reservation.was_accepted());
         slow.signal(Ok(()));
         assert!(!reservation.was_accepted() && !reservation.was_killed());
-        // A kill is known until the next job, a failed fence is exported once.
+        // A kill stays known until the next job. A failed fence is exported
+        // once.
         quick(4, Err(rustix::io::Errno::CANCELED));
         reservation
             .wait(Usage::Write, Deadline::FOREVER, Wake::Signal)
@@ -232,7 +231,7 @@ mod tests {
         reservation.add(Usage::Write, &fence(1, 1));
         reservation.add(Usage::Write, &fence(1, 2));
         assert_eq!(count(&reservation), (1, 1));
-        // A reader's fence does not stand for a writer's.
+        // A reader's fence does not replace a writer's.
         reservation.add(Usage::Read, &fence(1, 3));
         assert_eq!(count(&reservation), (1, 2));
         reservation.add(Usage::Write, &fence(1, 4));

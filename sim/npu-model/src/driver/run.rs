@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a core's thread does with one job: its tasks one after another, the
-//! limits of the driver, and what is reported of them.
+//! Runs one job on a core's thread: its tasks in order, the driver's limits,
+//! and the events.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::event::{Event, KillCause, TaskPlace};
 use crate::lock::lock;
 use rknpu_chip::{Diagnosis, KickOutcome, NpuCore};
 
-/// The sums over the tasks of a job that have run.
+/// Results of the tasks of a job that have run.
 #[derive(Default)]
 struct Done {
     device_time: Duration,
@@ -46,7 +46,8 @@ impl SchedulerShared {
         result
     }
 
-    /// What becomes of a core that had no job since `idle_since`.
+    /// Resumes a core that had no job since `idle_since`. It may lose its
+    /// registers.
     fn resume(&self, core: usize, hardware: &mut dyn NpuCore, idle_since: Option<Instant>) {
         let options = &self.options;
         let suspended = idle_since.is_some_and(|at| at.elapsed() >= options.driver.autosuspend);
@@ -117,7 +118,6 @@ impl SchedulerShared {
         Ok(())
     }
 
-    /// Runs one task.
     fn run_task(
         &self,
         place: TaskPlace,
@@ -131,7 +131,7 @@ impl SchedulerShared {
             place.core,
             (task.regcmd.0, task.words),
             &mut bus,
-            // What takes longer is killed: it need not be computed.
+            // A longer task is killed, so it need not be computed.
             self.options.driver.job_limit,
         );
         let events = &self.health.events;

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which job runs when and on which core: the DRM scheduler as the rocket
-//! driver uses it, and the worker thread that plays each core.
+//! The scheduler decides when and on which core a job runs, like the DRM scheduler
+//! as the rocket driver uses it. Each core has a worker thread.
 //!
-//! * One entity (queue) per file, one scheduler per core, one job in flight
-//!   per core.
-//! * A file's jobs run in order. While one of them is queued or running the
-//!   next goes to the same core; an idle file picks the core with the lowest
-//!   score, the first of equals. The score counts the jobs given to the core
-//!   and the files that used it last, so that a lone file alternates between
-//!   cores 0 and 1 (drm_sched_entity_select_rq, drm_sched_pick_best; seen on
-//!   Linux 7.2).
-//! * A job waits for the fences of earlier jobs that write what it reads or
-//!   writes, and for all fences on what it writes. Jobs leave no fence on what
-//!   they only read, so nothing waits for readers unless a client imports one.
-//! * A core takes the job that was pushed first among those ready.
+//! * One entity (queue) per file, one scheduler per core, one job in flight per
+//!   core.
+//! * A file's jobs run in order. While one of them is queued or running, the next
+//!   goes to the same core. An idle file takes the core with the lowest score, the
+//!   first of equals. The score counts the jobs given to the core and the files
+//!   that used it last, so a lone file alternates between cores 0 and 1
+//!   (drm_sched_entity_select_rq, drm_sched_pick_best; seen on Linux 7.2).
+//! * A job waits for the writers' fences on its inputs, and for all fences on its
+//!   outputs. Jobs leave no fence on their inputs, so nothing waits for readers
+//!   unless a client imports a fence.
+//! * A core takes the ready job that was pushed first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -34,7 +33,7 @@ use crate::lock::lock;
 use crate::options::ModelOptions;
 use crate::timeline::{DeviceTimeline, FenceName, TimelineJob, TimelineRecorder};
 
-/// One file's queue.
+/// Identifies one file's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EntityId(u64);
 
@@ -49,20 +48,20 @@ pub(super) struct Scheduler {
 pub(super) struct SchedulerShared {
     pub(super) options: ModelOptions,
     pub(super) health: Arc<Health>,
-    /// What ran when by modelled time, if that is wanted.
+    /// Record of the jobs for modelled time, if the options ask for it.
     pub(super) timeline: Option<TimelineRecorder>,
     pub(super) cores: Vec<Mutex<Hardware>>,
     state: Mutex<State>,
-    /// Something in `state` or a fence changed.
+    /// Notified when `state` or a fence changes.
     changed: Condvar,
 }
 
-/// A core, and what its power management knows.
+/// A core, and the state of its power management.
 #[derive(Debug)]
 pub(super) struct Hardware {
     pub(super) core: Box<dyn NpuCore>,
-    /// The end of its last job; none before the first, and after a killed
-    /// one, which keeps it awake until the next job completes.
+    /// The end of its last job. `None` before the first job, and after a killed
+    /// one, which keeps the core awake until the next job completes.
     pub(super) idle_since: Option<Instant>,
 }
 
@@ -73,7 +72,7 @@ struct State {
     /// Jobs queued for and running on each core.
     jobs_on: Vec<usize>,
     jobs_accepted: u64,
-    /// How those ended; of the unfinished ones nobody keeps count here.
+    /// How those ended. `unfinished` is not counted here.
     ended: JobCounts,
     entities_made: u64,
     stopping: bool,
@@ -87,24 +86,23 @@ struct Entity {
     /// job on.
     attached: bool,
     last_scheduled: Option<Arc<Fence>>,
-    /// The timeline of its jobs, and how many there were.
+    /// The fence context of its jobs, and how many there were.
     context: u64,
     jobs: u64,
 }
 
 impl Entity {
-    /// Number of its jobs that have not ended.
     fn unfinished(&self) -> usize {
         let last = self.last_scheduled.as_ref();
         self.queue.len() + usize::from(last.is_some_and(|fence| fence.is_active()))
     }
 }
 
-/// Contexts of an entity: for the fences of starts and of ends. Only the
-/// latter are ever seen.
+/// Fence contexts of an entity: one for the starts of jobs, one for their ends.
+/// Clients see only the second.
 const CONTEXTS: u64 = 2;
 
-/// How often a file that waits for its queue asks whether its process ends.
+/// How often a file that waits for its queue checks whether its process ends.
 const LOOK_FOR_ITS_END: Duration = Duration::from_millis(10);
 
 impl State {
@@ -150,7 +148,6 @@ impl State {
 }
 
 impl Scheduler {
-    /// Number of cores.
     pub(super) fn cores(&self) -> usize {
         self.shared.cores.len()
     }
@@ -195,13 +192,13 @@ impl Scheduler {
         id
     }
 
-    /// Waits until all jobs of the file were handed to a core, then forgets
-    /// the file. The one in flight goes on. A process that is `exiting` from the
-    /// start waits as long as the profile says, one that is killed meanwhile no
-    /// longer; what is still queued then is dropped: its fences fail with
-    /// `ESRCH`, when those before them have signalled
+    /// Waits until all jobs of the file were handed to a core, then removes the
+    /// file. The job in flight continues. A process that is `exiting` from the
+    /// start waits as long as the profile says. If a process is killed meanwhile,
+    /// the wait ends at once. Then the queued jobs are dropped: their fences fail
+    /// with `ESRCH` after those before them are signalled
     /// (drm_sched_entity_destroy, _kill). Returns how many jobs were unfinished
-    /// when the process ended; none if it lives.
+    /// when the process ended, 0 if it lives.
     pub(super) fn remove_entity(
         &self,
         id: EntityId,
@@ -267,7 +264,7 @@ impl Scheduler {
         }
     }
 
-    /// Waits until no job is queued or running, but not longer than so long.
+    /// Waits until no job is queued or running, at most `at_most`.
     pub(super) fn wait_until_idle(&self, at_most: Duration) {
         let is_busy = |state: &mut State| state.jobs_on.iter().any(|&jobs| jobs > 0);
         let state = lock(&self.shared.state);
@@ -278,7 +275,7 @@ impl Scheduler {
         );
     }
 
-    /// Accepts a job: from here on it runs.
+    /// Accepts a job and queues it.
     ///
     /// # Errors
     /// `ENODEV` if the device has no cores, `EAGAIN` if the host gives no
@@ -313,8 +310,9 @@ impl Scheduler {
             dependencies.extend(object.reservation().active(usage));
             named.extend(object.reservation().named(usage));
         }
-        // Fences of other devices do not wake this one's cores by themselves.
-        // Under the lock: a core looks at the fence before or after all of it.
+        // Fences of other devices do not wake this one's cores by themselves. The
+        // state is locked, so a core looks at the fence before or after all of
+        // this.
         let is_own = |fence: &Fence| contexts.contains(&fence.context());
         for foreign in dependencies.iter().filter(|fence| !is_own(fence)) {
             let shared: Weak<SchedulerShared> = Arc::downgrade(&self.shared);
@@ -345,14 +343,14 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The client of a file has waited for these fences.
+    /// Records that the client of a file has waited for these fences.
     pub(super) fn waited(&self, id: EntityId, fences: &[FenceName]) {
         if let Some(timeline) = &self.shared.timeline {
             timeline.waited(id.0, fences);
         }
     }
 
-    /// Starts the thread of `core`, once.
+    /// Starts the thread of `core` if it does not run yet.
     fn start(&self, core: usize) -> Result<(), Errno> {
         let mut threads = lock(&self.threads);
         let slot = threads.get_mut(core).ok_or(Errno::NODEV)?;
@@ -388,7 +386,7 @@ impl Drop for Scheduler {
 
 impl Watcher for SchedulerShared {
     fn signalled(&self) {
-        // Whoever found the fence active while holding this lock sleeps by
+        // A thread that found the fence active while it held this lock is asleep by
         // now, and is woken.
         drop(lock(&self.state));
         self.changed.notify_all();
@@ -413,7 +411,7 @@ impl SchedulerShared {
             .0
     }
 
-    /// Ends what nobody will run and nothing holds up any more.
+    /// Ends the orphaned jobs that no longer wait for a fence.
     fn end_orphans(&self) {
         let ending = orphans::take_ending(&mut lock(&self.state).orphans);
         if !ending.is_empty() {
@@ -422,7 +420,7 @@ impl SchedulerShared {
         }
     }
 
-    /// The life of one core.
+    /// Runs the jobs of one core, on its thread.
     fn work(&self, core: usize) {
         loop {
             let mut state = lock(&self.state);
@@ -436,15 +434,15 @@ impl SchedulerShared {
                 state = self.wait(state);
             };
             drop(state);
-            // Whoever closes the file waits for its queue to become empty.
+            // A close may wait for this queue to become empty.
             self.changed.notify_all();
             let result = self.run(core, &job);
             let AcceptedJob { fence, request, .. } = job;
             request.note_writes();
             request.note_end();
-            // The kernel drops the references a little after it signals the
-            // fence. The model does it before, so that what a client sees after
-            // a wait (addresses, offsets) does not depend on luck.
+            // The kernel drops the references a little after it signals the fence.
+            // The model drops them before, so that a client sees the same addresses
+            // and offsets after a wait each time.
             drop(request);
             let mut state = lock(&self.state);
             state.jobs_on[core] -= 1;
@@ -459,8 +457,8 @@ impl SchedulerShared {
         }
     }
 
-    /// A job that hangs keeps its core until the driver loses patience. What
-    /// its earlier tasks took on the device has passed already.
+    /// Holds the core of a hung job until the driver's time limit. The
+    /// `device_time` of its earlier tasks counts as passed.
     pub(super) fn wait_for_the_time_limit(&self, device_time: Duration) {
         let patience = self.options.hang_timeout.saturating_sub(device_time);
         let start = Instant::now();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files that a client gets besides the device node: dma-bufs, sync_files
-//! and timelines of its own, and the table that finds them by descriptor.
+//! Files of a client other than the device node: dma-bufs, sync_files and sw_sync
+//! timelines, and the table that finds them by descriptor.
 //!
-//! In the kernel such a file answers ioctl, poll, lseek and mmap itself. Here
-//! a descriptor is one of the host's, chosen so that it behaves as far as it
-//! can by itself, and can be passed on to any process:
+//! In the kernel such a file answers ioctl, poll, lseek and mmap itself. Here a
+//! descriptor is one of the host's, of a kind that does as much as possible by
+//! itself and can be passed to any process:
 //!
 //! | file | descriptor | by itself |
 //! |---|---|---|
@@ -12,11 +12,10 @@
 //! | sync_file | one end of a socket pair | poll for reading |
 //! | sw_sync | one end of a socket pair | nothing |
 //!
-//! Each has an inode of its own, which every copy of the descriptor shares,
-//! also one that came from another process; so the table is by inode. What
-//! the descriptor does not do by itself is asked of [`SharedFile`]. The table
-//! is one for the process, as the kernel's files are not any driver's: fences
-//! and dma-bufs of one device are found by another.
+//! Each has a separate inode, which every copy of the descriptor shares, also a
+//! copy from another process. So the table is by inode. [`SharedFile`] does the
+//! rest. There is one table for the process, since the kernel's files belong to no
+//! driver: one device finds the fences and dma-bufs of another.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -64,15 +63,14 @@ pub(super) fn own_fd(fd: RawFd) -> String {
     format!("/proc/self/fd/{fd}")
 }
 
-/// A dma-buf, a sync_file or a timeline of the model, which answers what a client
-/// asks of its descriptor.
+/// A dma-buf, a sync_file or a sw_sync timeline of the model, with the operations
+/// on its descriptor.
 #[derive(Clone, Debug)]
 pub struct SharedFile(pub(super) Arc<dyn SharedFileKind>);
 
-/// What such a file answers; what is given here is right for any file without a
-/// function of its own for it.
+/// The operations of such a file. The defaults are those of a file without the
+/// operation.
 pub(super) trait SharedFileKind: fmt::Debug + Send + Sync {
-    /// Whether any process has a descriptor of it.
     fn is_open(&self) -> bool;
 
     fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno>;
@@ -105,11 +103,11 @@ pub(super) trait SharedFileKind: fmt::Debug + Send + Sync {
     }
 }
 
-/// The files of which a client has, or had a moment ago, a descriptor.
+/// The files of which a client has, or recently had, a descriptor.
 static FILES: LazyLock<Mutex<HashMap<FileId, Arc<dyn SharedFileKind>>>> =
     LazyLock::new(Mutex::default);
 
-/// Puts a file into the table while `make` makes its descriptor. Nothing is
+/// Locks the table while `make` makes a descriptor and adds its file. Nothing is
 /// collected meanwhile.
 pub(super) fn install<T>(
     make: impl FnOnce(&mut HashMap<FileId, Arc<dyn SharedFileKind>>) -> Result<T, Errno>,
@@ -117,15 +115,15 @@ pub(super) fn install<T>(
     make(&mut lock(&FILES))
 }
 
-/// Makes a file whose descriptor is one end of a socket pair; `make` gets the
-/// other end, which is the model's. Returns the file and its descriptor.
+/// Makes a file whose descriptor is one end of a socket pair. `make` gets the other
+/// end, which the model keeps. Returns the file and its descriptor.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM`, and those of `make`.
 pub(super) fn with_socket<F: SharedFileKind + 'static>(
     make: impl FnOnce(OwnedFd) -> Result<Arc<F>, Errno>,
 ) -> Result<(Arc<F>, OwnedFd), Errno> {
-    // Files of others that are closed by now make room.
+    // Drop closed files first, to free their descriptors.
     collect();
     let (socket, client) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -139,11 +137,11 @@ pub(super) fn with_socket<F: SharedFileKind + 'static>(
     Ok((file, client))
 }
 
-/// Held while files are let go of, so that nobody who collects, such as a file
-/// that is closed, finds one neither in the table nor gone.
+/// Held while closed files are dropped. So when [`collect`] returns, they are gone,
+/// even if another thread took them out of the table.
 static COLLECTING: Mutex<()> = Mutex::new(());
 
-/// Lets go of files whose descriptors are all closed.
+/// Drops the files whose descriptors are all closed.
 pub(super) fn collect() {
     let _collecting = lock(&COLLECTING);
     let mut closed = Vec::new();
@@ -154,19 +152,19 @@ pub(super) fn collect() {
         }
         open
     });
-    // Here the last references may go, without the lock.
+    // These may be the last references, so drop them without the lock.
     drop(closed);
 }
 
 impl SharedFile {
-    /// The file of the model behind a descriptor of this process; `None` if
-    /// the descriptor is of something else, for which the host answers.
+    /// The file of the model behind a descriptor of this process; `None` if the
+    /// descriptor is not the model's.
     ///
     /// # Errors
     /// `EBADF` for a number that is not open.
     pub fn of(fd: RawFd) -> Result<Option<Self>, Errno> {
         let id = FileId::of(fd)?;
-        // One that nobody has open is a left-over, whose inode has come back.
+        // A file that nobody has open is stale: its inode was reused.
         let found = lock(&FILES).get(&id).filter(|file| file.is_open()).cloned();
         Ok(found.map(Self))
     }
@@ -189,9 +187,9 @@ impl SharedFile {
         self.0.seek(to)
     }
 
-    /// poll without waiting: which of `wanted` are there. A dma-buf can be
-    /// read when no job writes it any more and written when none uses it; a
-    /// sync_file can be read when its fences are signalled.
+    /// poll without waiting: the events of `wanted` that are set. A dma-buf is
+    /// readable when no job writes it any more, and writable when none uses it. A
+    /// sync_file is readable when its fences are signalled.
     ///
     /// To wait for a dma-buf, export a sync_file and poll that.
     #[must_use]
@@ -199,7 +197,7 @@ impl SharedFile {
         self.0.poll() & wanted
     }
 
-    /// mmap.
+    /// mmap of a dma-buf.
     ///
     /// # Errors
     /// `EINVAL` beyond the end of a dma-buf and for a private mapping,
@@ -208,8 +206,8 @@ impl SharedFile {
         self.0.mmap(request)
     }
 
-    /// Whether mmap would succeed, for a client in another process: it then maps
-    /// the same descriptor from its start, whatever the offset.
+    /// Checks whether mmap would succeed, for a client in another process. The
+    /// client then maps the descriptor from its start, whatever the offset.
     ///
     /// # Errors
     /// As [`mmap`](Self::mmap).

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Timelines that a client moves itself, by the file
-//! /sys/kernel/debug/sync/sw_sync (Linux, drivers/dma-buf/sw_sync.c): the
-//! kernel's means to test who waits for a fence. A job that waits for one is
-//! held for as long as its client likes.
+//! Timelines that a client advances, by the file /sys/kernel/debug/sync/sw_sync
+//! (Linux, drivers/dma-buf/sw_sync.c). It is the kernel's tool to test waits
+//! for fences: a job that waits for such a fence is held as long as the client
+//! likes.
 //!
-//! The client's descriptor is one end of a socket pair, as a sync_file's is.
-//! When its last copy is closed the fences that are left fail.
+//! The client's descriptor is one end of a socket pair, like that of a
+//! sync_file. When its last copy is closed, the remaining fences fail.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -32,24 +32,23 @@ struct SwSync {
 #[derive(Debug, Default)]
 struct State {
     value: u32,
-    /// Fences of the timeline that it has not come to yet.
+    /// Fences whose number the timeline has not reached.
     fences: Vec<Arc<Fence>>,
-    /// Whether the file is closed.
     closed: bool,
 }
 
-/// Whether a fence of the number `seqno` still waits at `value`: numbers wrap
+/// Whether fence number `seqno` still waits at `value`. Numbers wrap
 /// (`__dma_fence_is_later`).
 fn is_later(seqno: u64, value: u32) -> bool {
     (seqno as u32).wrapping_sub(value).cast_signed() > 0
 }
 
 impl SwSync {
-    /// Sleeps until the file is closed; what still waits then fails.
+    /// Sleeps until the file is closed, then fails the remaining fences.
     fn end_with_its_file(&self) {
         while self.is_open() {
             let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
-            // Of an error the next look tells.
+            // The next `is_open` shows whether an error matters.
             let _ = rustix::event::poll(&mut fds, None);
         }
         let fences = {
@@ -62,7 +61,7 @@ impl SwSync {
         }
     }
 
-    /// A fence that is signalled when the timeline comes to `value`.
+    /// A fence that is signalled when the timeline reaches `value`.
     fn fence_at(&self, value: u32) -> Arc<Fence> {
         let fence = Arc::new(Fence::of_client(self.context, value.into()));
         let mut state = lock(&self.state);
@@ -80,7 +79,7 @@ impl SwSync {
         let mut state = lock(&self.state);
         let mut left = by;
         let mut reached = Vec::new();
-        // In steps in which a number is not passed twice.
+        // Advance in steps in which no number is passed twice.
         loop {
             let step = left.min(i32::MAX.unsigned_abs());
             state.value = state.value.wrapping_add(step);
@@ -103,8 +102,8 @@ impl SwSync {
 }
 
 impl SharedFile {
-    /// Opens /sys/kernel/debug/sync/sw_sync: a timeline whose fences are
-    /// signalled when the client says so (SW_SYNC_IOC_CREATE_FENCE, _INC).
+    /// Opens /sys/kernel/debug/sync/sw_sync: a timeline whose fences the client
+    /// signals (SW_SYNC_IOC_CREATE_FENCE, _INC).
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`; `EAGAIN` if the host gives no thread.

@@ -2,9 +2,9 @@
 //! sync_files: fences in a file (Linux, drivers/dma-buf/sync_file.c).
 //!
 //! The client's descriptor is one end of a socket pair. When the fences are
-//! signalled the model shuts its own end down for writing: from then on, and
-//! for all who have a copy, the descriptor polls as readable, and no read can
-//! change that. When the last copy is closed, the model's end has hung up.
+//! signalled, the model shuts its own end down for writing. From then on every
+//! copy of the descriptor polls as readable, and no read changes that. When the
+//! last copy is closed, the model's end hangs up.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -20,24 +20,24 @@ use super::fence::{Fence, Watcher, new_contexts};
 use super::resv::Exported;
 use super::shared_file::{self, SharedFile, SharedFileKind, copy_in, copy_out, has_hung_up};
 
-/// What SYNC_IOC_FILE_INFO says of a signalled fence.
+/// Status of a signalled fence in SYNC_IOC_FILE_INFO.
 const STATUS_SIGNALED: i32 = 1;
 
-/// Fences in a file.
+/// A sync_file: fences behind a descriptor.
 #[derive(Debug)]
 pub(super) struct ModelSyncFile {
     /// At least one fence.
     exported: Exported,
     /// The timeline of several fences as one (`dma_fence_array`).
     array_context: u64,
-    /// As MERGE was given it; else empty.
+    /// The name given to MERGE, else empty.
     name: Vec<u8>,
     /// The model's end of the socket pair.
     socket: OwnedFd,
 }
 
 impl ModelSyncFile {
-    /// A file of these fences; of a signalled one if there are none.
+    /// Makes a file of these fences, or of a signalled one if there are none.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
@@ -62,7 +62,7 @@ impl ModelSyncFile {
         for fence in &file.exported.fences {
             fence.watch(watcher.clone());
         }
-        // For those that were signalled before.
+        // For fences that were signalled before.
         file.signalled();
         Ok(client)
     }
@@ -75,13 +75,13 @@ impl ModelSyncFile {
         self.fences().iter().any(|fence| fence.is_active())
     }
 
-    /// A file of what is unsignalled in this and another one.
+    /// Makes a file of the unsignalled fences of this file and another one.
     ///
-    /// What is signalled is left out, with its error; of one timeline the
-    /// latest stays.
+    /// Signalled fences are left out, with their errors. Of one timeline only
+    /// the latest stays.
     ///
     /// # Errors
-    /// `EINVAL` for flags, `ENOENT` where the other is no sync_file.
+    /// `EINVAL` for flags, `ENOENT` if the other file is not a sync_file.
     fn merge(&self, argument: &sys::SyncMergeData, user: &dyn Caller) -> Result<OwnedFd, Errno> {
         if argument.flags != 0 || argument.pad != 0 {
             return Err(Errno::INVAL);
@@ -103,7 +103,8 @@ impl ModelSyncFile {
         Self::named(merged, name.to_vec())
     }
 
-    /// SYNC_IOC_FILE_INFO: of the whole, and of each fence if there is room.
+    /// SYNC_IOC_FILE_INFO: the status of the file, and of each fence if there
+    /// is room.
     fn info(&self, argument: &mut sys::SyncFileInfo, user: &dyn Caller) -> Result<(), Errno> {
         if argument.flags != 0 || argument.pad != 0 {
             return Err(Errno::INVAL);
@@ -119,7 +120,7 @@ impl ModelSyncFile {
                 .iter()
                 .map(|fence| fence_info(fence))
                 .collect();
-            // The first one that is not signalled well decides.
+            // The first fence that is active or has failed decides.
             argument.status = infos
                 .iter()
                 .map(|info| info.status)
@@ -136,9 +137,9 @@ impl ModelSyncFile {
 
     /// The status of all fences as one.
     ///
-    /// The kernel's container of several fences learns of their errors only
-    /// if somebody waited for it while they were active; else it ends well.
-    /// The model cannot see who polls and shows the worse.
+    /// The kernel's container of several fences collects their errors only if
+    /// somebody waited for it while they were active. The model cannot see
+    /// polls. It assumes that nobody waited, and shows no error.
     fn status_as_one(&self) -> i32 {
         match self.fences() {
             [one] => status(one),
@@ -249,7 +250,7 @@ fn fence_info(fence: &Fence) -> sys::SyncFenceInfo {
     }
 }
 
-/// A C string that fits with its terminator.
+/// A C string, cut so that its terminator fits.
 fn text<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut text = [0; N];
     let len = bytes.len().min(N - 1);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A timeline as a file that trace viewers show.
+//! Timelines in the format of trace viewers.
 
 use rknpu_regcmd::timing::{ChromeEvent, Stage};
 use serde_json::{Map, Value, json};
 
 use super::jobs::DeviceTimeline;
 
-/// Process of the files; cores are those above.
+/// Process id of the files; the cores have higher ids.
 const FILES: u32 = 1;
-/// Tracks of a core.
+/// Thread ids of the tracks of a core.
 const JOBS: u64 = 1;
 const DRIVER: u64 = 2;
 const TASKS: u64 = 3;
@@ -24,8 +24,8 @@ impl DeviceTimeline {
         write(self)
     }
 
-    /// The jobs of [`Self::to_chrome_trace`] without their tasks, for a trace
-    /// of something larger.
+    /// The events of [`Self::to_chrome_trace`] for jobs only, without their tasks, to
+    /// add to a larger trace.
     #[must_use]
     pub fn to_chrome_job_events(&self) -> Vec<ChromeEvent> {
         job_events(self)
@@ -62,7 +62,6 @@ fn job_events(timeline: &DeviceTimeline) -> Vec<ChromeEvent> {
     events
 }
 
-/// Names of processes and of the tracks of jobs.
 fn names(timeline: &DeviceTimeline) -> Vec<ChromeEvent> {
     let mut events = vec![ChromeEvent::process_name(FILES, "files (modelled)")];
     let mut files: Vec<u64> = timeline.jobs().map(|(job, _)| job.file).collect();

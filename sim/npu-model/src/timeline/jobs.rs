@@ -13,11 +13,11 @@ pub struct TimelineJob {
     /// Number of the file: its scheduling context, in the order of opening.
     pub file: u64,
     /// The jobs that the file's client had waited for when it submitted this
-    /// one: of each file the latest.
+    /// one; only the latest of each file.
     pub after: Vec<u64>,
     /// Jobs that it has to wait for in the driver.
     pub fences: Vec<u64>,
-    /// What its tasks moved and computed, as far as it came.
+    /// The work of its tasks that ran.
     pub tasks: Vec<TaskWork>,
     /// Whether it completed; else the driver killed it.
     pub completed: bool,
@@ -53,12 +53,12 @@ impl DeviceTimeline {
                 after: indices(&job.after),
                 host_ps: 0,
                 fences: indices(&job.fences),
-                // The driver kicks each task by itself.
+                // The driver kicks each task separately.
                 chained: false,
                 hold_ps: job.hold_ps,
             })
             .collect();
-        // What a job waits for was accepted before it.
+        // A job waits only for jobs that were accepted before it.
         let timeline = schedule(&scheduled, &machine).unwrap_or_default();
         Self {
             machine,
@@ -74,7 +74,7 @@ impl DeviceTimeline {
         &self.machine
     }
 
-    /// The jobs, as their SUBMITs came here, and when each ran.
+    /// The jobs in the order of their SUBMITs here, and when each ran.
     pub fn jobs(&self) -> impl ExactSizeIterator<Item = (&TimelineJob, &JobTime)> {
         self.jobs.iter().zip(&self.timeline.jobs)
     }
@@ -93,7 +93,8 @@ impl DeviceTimeline {
         self.timeline.end_ps
     }
 
-    /// Jobs that came when as many tasks as are kept were recorded.
+    /// Number of jobs that were not recorded, because enough tasks were
+    /// recorded.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the driver half notes about its jobs while they run.
+//! Records the jobs of the driver half while they run.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -10,16 +10,14 @@ use rknpu_regcmd::timing::{Machine, TaskWork};
 use super::jobs::{DeviceTimeline, TimelineJob};
 use crate::lock::lock;
 
-/// Tasks kept: their work takes some 100 bytes each.
+/// Maximum number of recorded tasks: the work of each takes some 100 bytes.
 const TASKS_KEPT: usize = 65_536;
 
-/// Picoseconds of a nanosecond.
 const PS_PER_NS: u128 = 1_000;
 
-/// The timeline of a fence and its number there.
+/// Context of a fence, which is its timeline, and its number there.
 pub(crate) type FenceName = (u64, u64);
 
-/// The record of one device.
 #[derive(Debug, Default)]
 pub(crate) struct TimelineRecorder {
     inner: Mutex<Inner>,
@@ -27,13 +25,11 @@ pub(crate) struct TimelineRecorder {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Jobs that were submitted, by number.
     submitted: BTreeMap<u64, TimelineJob>,
-    /// Jobs that ran, by number.
     ran: BTreeMap<u64, TimelineJob>,
-    /// Numbers of the jobs of fences.
+    /// Numbers of the jobs, by their fences.
     jobs: BTreeMap<FenceName, u64>,
-    /// For each file the timelines of fences that its client has waited for, and
+    /// For each file, the timelines of fences that its client has waited for, with
     /// the latest number of each.
     waited: BTreeMap<u64, BTreeMap<u64, u64>>,
     tasks: usize,
@@ -41,8 +37,8 @@ struct Inner {
 }
 
 impl TimelineRecorder {
-    /// A job of so many tasks was accepted; `name` is its fence's, `fences` are
-    /// those that are in its way, signalled or not.
+    /// Records an accepted job with `tasks` tasks. `name` is its fence, `fences`
+    /// are those that it has to wait for, signalled or not.
     pub(crate) fn submitted(
         &self,
         mut record: TimelineJob,
@@ -66,7 +62,7 @@ impl TimelineRecorder {
         inner.submitted.insert(record.job, record);
     }
 
-    /// The client of a file has waited for these fences, signalled or not.
+    /// Records that a file's client has waited for these fences, signalled or not.
     pub(crate) fn waited(&self, file: u64, fences: &[FenceName]) {
         let mut inner = lock(&self.inner);
         let waited = inner.waited.entry(file).or_default();
@@ -76,13 +72,13 @@ impl TimelineRecorder {
         }
     }
 
-    /// A file is closed.
+    /// Forgets the waits of a closed file.
     pub(crate) fn closed(&self, file: u64) {
         lock(&self.inner).waited.remove(&file);
     }
 
-    /// A job ended: what its whole tasks did, and if it was killed, how long
-    /// the driver waited for the next.
+    /// Records the end of a job: the work of its completed tasks. `killed` is how
+    /// long the driver waited for the next task before it killed the job.
     pub(crate) fn ended(&self, job: u64, tasks: Vec<TaskWork>, killed: Option<Duration>) {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
@@ -96,7 +92,6 @@ impl TimelineRecorder {
         inner.ran.insert(job, record);
     }
 
-    /// The jobs that have ended so far.
     pub(crate) fn timeline(&self, machine: Machine) -> DeviceTimeline {
         let inner = lock(&self.inner);
         let jobs = inner.ran.values().cloned().collect();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bugs of the real driver: an event each, and what they do where they
-//! are switched on.
+//! The bugs of the real driver: each causes an event, and has its effect if
+//! enabled.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use zerocopy::IntoBytes;
 use crate::client::*;
 use crate::script::Step;
 
-/// `DRM_IOCTL_GET_UNIQUE`, which clients do without.
+/// `DRM_IOCTL_GET_UNIQUE`, which clients do not use.
 const GET_UNIQUE: u32 = 0xc010_6401;
 
-/// For how long a kernel holds a job's objects after its end: longer than any
-/// test takes, and no time at all.
+/// How long a kernel holds a job's objects after its end: longer than any test
+/// takes, or not at all.
 const LONG: Duration = Duration::from_secs(3600);
 const NONE: Duration = Duration::ZERO;
 
@@ -29,7 +29,7 @@ fn holding(free_delay: Duration, bugs: &[Bug]) -> Bench {
     Bench::of(profile, bugs)
 }
 
-/// Every entry of a file whose kernel is down.
+/// Checks every entry of a file whose kernel is down.
 fn assert_down(bench: &Bench, client: &Client) {
     assert!(bench.model.is_oopsed());
     assert_eq!(client.create(4096), Err(Errno::NODEV));
@@ -72,7 +72,7 @@ fn closing_right_after_a_wait() {
     }
 }
 
-/// A job in flight that uses no object leaves none behind.
+/// A job in flight triggers the bug only if it uses an object.
 #[test]
 fn closing_with_a_job_in_flight() {
     for lists_objects in [true, false] {
@@ -97,8 +97,8 @@ fn closing_with_a_job_in_flight() {
     }
 }
 
-/// Of an exported object GEM_CLOSE comes before the end of its file, and so does
-/// the end of its dma-buf and of its imports.
+/// A client has to GEM_CLOSE an exported object, and close its dma-buf and its
+/// imports, before it closes the file.
 #[test]
 fn closing_with_an_exported_object() {
     for (closes, keeps, at_close, later) in [
@@ -116,7 +116,7 @@ fn closing_with_an_exported_object() {
         drop(client);
         assert_eq!(bench.bugs(), vec![Bug::UseAfterClose; at_close]);
         drop(dma_buf);
-        // Dma-bufs are looked after whenever a file comes by.
+        // This collects closed dma-bufs.
         bench.client().page();
         assert_eq!(bench.bugs(), vec![Bug::UseAfterClose; later]);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Caches that only PREP_BO and FINI_BO keep in step.
+//! Caches that only PREP_BO and FINI_BO synchronise.
 
 use npu_model::driver::Caches;
 use npu_model::event::{Event, MissedCall};
@@ -16,14 +16,14 @@ fn missed(bench: &Bench) -> Vec<MissedCall> {
     told!(bench, Event::MissedCall { call, .. } => call)
 }
 
-/// Runs a job that writes `out`, of which the CPU does not hear by PREP_BO.
+/// Runs a job that writes `out`, without a PREP_BO of `out`.
 fn run_unheard(client: &Client, script: &[Step], out: Bo) {
     let done = client.page();
     client.run(script, &[], &[out, done]);
     client.wait(done);
 }
 
-/// Without FINI_BO the NPU sees what was there before.
+/// Without FINI_BO the NPU sees the old bytes.
 #[test]
 fn what_the_cpu_wrote_passes_by_fini() {
     let bench = bench();
@@ -43,8 +43,8 @@ fn what_the_cpu_wrote_passes_by_fini() {
     assert_eq!(copied(), (8, vec![]));
 }
 
-/// Without PREP_BO the CPU sees what was there before. FINI_BO writes back what
-/// the CPU wrote, and nothing else.
+/// Without PREP_BO the CPU sees the old bytes. FINI_BO writes back only what
+/// the CPU wrote.
 #[test]
 fn what_the_npu_wrote_passes_by_prep() {
     let bench = bench();
@@ -77,8 +77,8 @@ fn prep_throws_away_what_was_not_written_back() {
     assert_eq!(missed(&bench), []);
 }
 
-/// A line that the CPU writes without having seen the NPU's bytes in it takes
-/// those away; others stay.
+/// If the CPU writes to a line before PREP_BO, the NPU's bytes in that line are
+/// lost. Other lines stay.
 #[test]
 fn writing_without_prep_spoils_the_line() {
     let bench = bench();
@@ -93,7 +93,7 @@ fn writing_without_prep_spoils_the_line() {
     assert_eq!([0, 60, 64].map(|at| client.value(out, at)), [9, 0, 2]);
 }
 
-/// PREP_BO synchronises even where it fails.
+/// PREP_BO synchronises even if it fails.
 #[test]
 fn a_prep_that_is_busy_shows_what_there_is() {
     let bench = bench();

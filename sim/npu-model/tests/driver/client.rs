@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A client that speaks plain ioctls, and a device for it.
+//! A client that makes plain ioctls, and a device for it.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::script::{ScriptedCore, Stage, Step};
 /// No deadline.
 pub const FOREVER: i64 = i64::MAX;
 
-/// What those events since the last look say that are like this.
+/// Maps the events since the last call that match a pattern.
 macro_rules! told {
     ($bench:expr, $($event:pat => $what:expr),+) => {{
         let events = $bench.model.take_events().into_iter();
@@ -38,7 +38,7 @@ impl Bench {
         Self::with(cores, |_| ())
     }
 
-    /// With other options than usual. Hangs end after a millisecond.
+    /// A bench with changed options. Hangs end after a millisecond.
     pub fn with(cores: usize, set: impl FnOnce(&mut ModelOptions)) -> Self {
         let stage = Arc::new(Stage::default());
         let mut options = ModelOptions {
@@ -53,7 +53,7 @@ impl Bench {
         }
     }
 
-    /// Another kernel.
+    /// A bench with another kernel.
     pub fn of(profile: DriverProfile, bugs: &[Bug]) -> Self {
         Self::with(1, |options| {
             options.driver = profile;
@@ -68,13 +68,12 @@ impl Bench {
         }
     }
 
-    /// The bugs that clients ran into.
     pub fn bugs(&self) -> Vec<Bug> {
         told!(self, Event::KernelBug { bug, .. } => bug)
     }
 
-    /// Runs a job of another file, which logs this: behind all that one core
-    /// has been given before.
+    /// Runs a job of another file that logs `number`. On a device of one core it
+    /// runs after all earlier jobs.
     pub fn log_behind(&self, number: u32) {
         self.client().finish(&[Step::Log(number)]);
     }
@@ -86,7 +85,6 @@ impl Drop for Bench {
     }
 }
 
-/// One open file.
 pub struct Client {
     pub file: DrmFile,
     stage: Arc<Stage>,
@@ -100,7 +98,7 @@ impl Drop for Client {
 
 pub use sys::CreateBo as Bo;
 
-/// A job in values: what its arrays hold.
+/// A job, with its arrays as vectors.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
     pub tasks: Vec<sys::Task>,
@@ -124,7 +122,7 @@ impl Job {
 }
 
 impl Client {
-    /// An ioctl in whose structure there is no address.
+    /// An ioctl whose structure contains no address.
     pub fn call<T: FromBytes + IntoBytes>(&self, request: u32, mut arg: T) -> Result<T, Errno> {
         let called = self.file.ioctl(request, arg.as_mut_bytes(), &Arena::new());
         called.map(|_| arg)
@@ -138,7 +136,7 @@ impl Client {
         self.call(sys::CREATE_BO, bo)
     }
 
-    /// A page.
+    /// A buffer object of one page.
     pub fn page(&self) -> Bo {
         self.create(4096).unwrap()
     }
@@ -172,7 +170,7 @@ impl Client {
         self.submit_placed(&jobs, &arena)
     }
 
-    /// SUBMIT of structures that have more fields than there are, or the same.
+    /// SUBMIT of job structures with the known fields or more.
     pub fn submit_placed<T: IntoBytes + Immutable>(
         &self,
         jobs: &[T],
@@ -192,7 +190,7 @@ impl Client {
         self.file.map_handle(bo.handle).unwrap()
     }
 
-    /// A job of one script, in an object of its own that it reads.
+    /// A job of one script, whose number is in a new object that the job reads.
     pub fn job(&self, script: &[Step], reads: &[Bo], writes: &[Bo]) -> Job {
         let bo = self.page();
         self.set(bo, 0, self.stage.add(script));
@@ -244,7 +242,7 @@ impl Client {
         self.export(bo.handle).unwrap()
     }
 
-    /// What another file exported. It has no address here.
+    /// Imports an object of another file. It has no address here.
     pub fn imported(&self, dma_buf: &OwnedFd) -> Bo {
         Bo {
             handle: self.import(dma_buf).unwrap(),
@@ -254,7 +252,7 @@ impl Client {
 }
 
 pub fn new_fd(number: u32) -> OwnedFd {
-    // SAFETY: the call has just made this descriptor and gave it to us.
+    // SAFETY: the call has just made this descriptor for this process.
     unsafe { OwnedFd::from_raw_fd(number.cast_signed()) }
 }
 
@@ -262,12 +260,12 @@ pub fn new_fd(number: u32) -> OwnedFd {
 pub fn get(map: &Mapping, at: usize) -> u32 {
     assert!(at + size_of::<u32>() <= map.len());
     let place = map.as_ptr().wrapping_add(at).cast::<u32>();
-    // SAFETY: the bytes lie in the mapping (just checked), and nobody writes them
+    // SAFETY: the bytes lie in the mapping (just checked), and nothing writes them
     // meanwhile.
     unsafe { place.read_unaligned() }
 }
 
-/// As [`get`], in a mapping for writing.
+/// Writes a number; see [`get`].
 pub fn put(map: &Mapping, at: usize, value: u32) {
     assert!(at + size_of::<u32>() <= map.len());
     let place = map.as_ptr().wrapping_add(at).cast::<u32>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What closing a file, and the end of its process, wait for and drop.
+//! Closing a file, and the end of its process: what they wait for and drop.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -15,12 +15,12 @@ use crate::script::Step;
 
 const GATE: u32 = 1;
 
-/// A kernel whose processes wait so long for their queue when they end.
+/// A kernel in which an ending process waits `exit_wait` for its queue.
 fn patient(exit_wait: Duration) -> Bench {
     Bench::with(1, |options| options.driver.exit_wait = exit_wait)
 }
 
-/// Jobs 1 to 3, the first of which stops at the gate.
+/// Queues jobs 1 to 3. The first waits at the gate.
 fn queue(bench: &Bench, client: &Client) -> [Bo; 3] {
     let outs = [1, 2, 3].map(|number| {
         let out = client.page();
@@ -37,10 +37,11 @@ fn queue(bench: &Bench, client: &Client) -> [Bo; 3] {
 fn the_queue_of_a_process_that_lives_is_waited_for() {
     for (exit_wait, lives_for, ran) in [
         (Duration::ZERO, usize::MAX, 3),
-        // It ends: the queue has so much time.
+        // It is ending: its queue has `exit_wait`.
         (Duration::from_secs(3600), 0, 3),
         (Duration::ZERO, 0, 1),
-        // It is killed while it waits: with the gate closed nothing else ends that.
+        // It is killed while it waits. The gate is closed, so nothing else ends the
+        // wait.
         (Duration::MAX, 3, 1),
     ] {
         let bench = patient(exit_wait);
@@ -55,7 +56,7 @@ fn the_queue_of_a_process_that_lives_is_waited_for() {
                 assert!(!closing.is_finished());
             } else {
                 closing.join().unwrap();
-                // In its turn, behind the job in flight.
+                // The fences fail in order, after the job in flight.
                 assert_eq!(fences[1].status().unwrap(), FenceStatus::Active);
             }
             bench.stage.open_gate(GATE);
@@ -72,7 +73,7 @@ fn the_queue_of_a_process_that_lives_is_waited_for() {
     }
 }
 
-/// Its memory has gone with it: nothing is said of its programs.
+/// The job's memory is gone with the process, so no fault is reported.
 #[test]
 fn of_a_process_that_dies_in_a_job_only_that_is_told() {
     for died in [true, false] {
@@ -115,7 +116,7 @@ fn of_a_process_that_dies_in_a_job_only_that_is_told() {
     }
 }
 
-/// What depends on a dropped job runs.
+/// A job that depends on a dropped job runs.
 #[test]
 fn a_dropped_job_does_not_block_others() {
     let bench = patient(Duration::ZERO);

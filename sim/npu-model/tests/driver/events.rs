@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the model tells of jobs that the driver drops or kills in silence, and
-//! what the cores are told.
+//! Events for jobs that the driver drops or kills silently, and the register
+//! writes to cores.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ fn what_counts_as_the_interrupt_of_a_task() {
     }
 }
 
-/// A program sees only its own file.
+/// A program reaches only its own file.
 #[test]
 fn faults_and_hangs_have_their_place() {
     let bench = Bench::new(1);
@@ -144,7 +144,7 @@ fn the_register_sequence_of_each_task() {
         regcmd,
         regcmd_count: 3,
     });
-    // A lone file goes to the next core.
+    // A lone file takes the other core each time.
     for _ in 0..2 {
         client.submit(std::slice::from_ref(&job)).unwrap();
         client.wait(out);
@@ -163,7 +163,7 @@ fn the_register_sequence_of_each_task() {
             (0x0008, 1),
         ]
     };
-    // What the interrupt of the task before left: mask off, disabled, all
+    // Written at the interrupt of the task before: mask off, disabled, all
     // interrupts cleared.
     let second = |core| [vec![(0x20, 0), (0x08, 0), (0x24, 0x1_ffff)], kick(core, 1)].concat();
     let expected = [kick(0, 0), second(0), kick(1, 0), second(1)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random jobs and fences of two files against a few lines of sets: a fence
-//! is the set of jobs that it stands for.
+//! Random jobs and fences of two files, compared with a short specification in
+//! which a fence is the set of its jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -16,19 +16,19 @@ use crate::shared::*;
 /// Objects that both files have.
 const OBJECTS: usize = 3;
 
-/// Two files never meet on one of so many cores: an idle one takes a core
-/// that nobody used last.
+/// With so many cores two files never share one: an idle file takes a core that
+/// no file used last.
 const CORES: usize = 4;
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// A job of one of the files; per object whether it reads or writes it.
+    /// A job of one of the files, and whether it writes or reads each object.
     Submit(usize, [Option<bool>; OBJECTS]),
-    /// Lets one of the jobs at a gate end.
+    /// Ends one of the jobs that wait at a gate.
     End(Index),
-    /// A fence of what is in the way of who reads or writes the object.
+    /// Exports the fence that a reader or a writer of the object waits for.
     Export(usize, bool),
-    /// One of the fences, into an object as a reader's or a writer's.
+    /// Imports one of the fences into an object, as a reader's or a writer's.
     Import(usize, bool, Index),
     Merge(Index, Index),
 }
@@ -52,11 +52,10 @@ type Jobs = BTreeSet<u32>;
 #[derive(Debug, Default)]
 struct Spec {
     ended: Jobs,
-    /// Of each unfinished job what it waits for.
+    /// The jobs that each unfinished job waits for.
     waits: BTreeMap<u32, Jobs>,
-    /// The last job of each file.
     last: [Option<u32>; 2],
-    /// Of each object its readers and its writers.
+    /// The readers and the writers of each object.
     users: [[Jobs; 2]; OBJECTS],
 }
 
@@ -94,10 +93,10 @@ struct World {
     spec: Spec,
     bench: Bench,
     files: [Client; 2],
-    /// The shared objects as each file knows them.
+    /// The handles of the shared objects in each file.
     objects: [[Bo; OBJECTS]; 2],
     dma_bufs: [OwnedFd; OBJECTS],
-    /// That of each job among them.
+    /// All fences with their jobs, among them one for each job.
     fences: Vec<(Jobs, OwnedFd)>,
     jobs: u32,
 }

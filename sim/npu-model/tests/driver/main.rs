@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver half where no client can see it: what it tells, its kernels and
-//! their bugs, its caches and callers, what cores are told. What a client sees of a
-//! driver stands in `tests/hw`, which the real one passes too.
+//! Tests of what no client sees of the driver half: events, kernels and their bugs,
+//! caches and callers, register writes. Tests of what a client sees are in
+//! `tests/hw`; the real driver passes them too.
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 

@@ -40,8 +40,8 @@ fn a_file_to_map_keeps_object_and_address() {
     assert_eq!(next(), bo.dma_address, "free again");
 }
 
-/// Whoever collects what others no longer map, their next object finds the
-/// address free.
+/// After a client has unmapped and closed an object, its address is free for
+/// the next object, whichever thread collects.
 #[test]
 fn addresses_are_free_again_whoever_collects() {
     const CLIENTS: usize = 8;

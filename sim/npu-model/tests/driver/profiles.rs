@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What differs between kernels, machines and their settings.
+//! Differences between kernels, machines and settings.
 
 use std::thread;
 use std::time::Duration;
@@ -18,8 +18,9 @@ fn kernel(name: &str) -> DriverProfile {
     DriverProfile::by_name(name).unwrap()
 }
 
-/// 4 GiB behind the rk_iommu, more behind an SMMUv3. Before the fix of CREATE_BO
-/// nobody looked whether there was an address. Pages come with their first touch.
+/// The address space has 4 GiB behind the rk_iommu, more behind an SMMUv3.
+/// CREATE_BO before its fix did not check that there was an address. Untouched
+/// pages take no memory.
 #[test]
 fn the_aperture_is_the_iommus() {
     let large = DriverProfile {
@@ -43,7 +44,8 @@ fn the_aperture_is_the_iommus() {
 /// A deadline lasts until the end of its tick.
 #[test]
 fn deadlines_are_rounded_up_to_ticks() {
-    // The call may come too late on a slow host; so it is given more and more.
+    // On a slow host the call may come after the deadline. Then retry with more
+    // time.
     for moment in (1..).map(|power| Duration::from_millis(1 << power)) {
         let bench = Bench::with(1, |options| options.driver.tick = Duration::from_secs(3600));
         let client = bench.client();

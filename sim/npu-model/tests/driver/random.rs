@@ -13,13 +13,13 @@ use zerocopy::IntoBytes;
 use crate::client::*;
 use crate::script::Step;
 
-/// One call of a random client: which one, and what it is about.
+/// Makes one random call: its kind, and two numbers for its arguments.
 fn perform(client: &Client, (call, a, b): (u8, u32, u32), mappings: &mut Vec<Mapping>) {
     let handle = a % 6;
     match call {
         0 | 1 => {
             // Right letter, any number, direction and size below 128; an export
-            // would leak what it makes.
+            // would leak its descriptor.
             let request = a & 0xc07f_00ff | 0x6400;
             if request as u8 != sys::PRIME_HANDLE_TO_FD as u8 {
                 let mut arg = [b; 32];
@@ -62,7 +62,7 @@ fn perform(client: &Client, (call, a, b): (u8, u32, u32), mappings: &mut Vec<Map
 proptest! {
     #![proptest_config(test_support::cases(144))]
 
-    /// Whatever breaks in the kernel, the model stands.
+    /// No bug of the kernel breaks the model.
     #[test]
     fn no_kernel_takes_the_model_with_it(
         calls in prop::collection::vec((any::<bool>(), (0..13u8, any::<u32>(), any::<u32>())), 1..40),
@@ -87,8 +87,8 @@ proptest! {
         drop(mappings);
         first.end(&|| killed);
         drop(second);
-        // A job in flight may bring the kernel down at any moment, also
-        // between these lines.
+        // A job in flight may take the kernel down at any moment, also between
+        // these lines.
         let down = bench.model.is_oopsed();
         let client = bench.client();
         let created = client.create(4096);
@@ -101,8 +101,8 @@ proptest! {
     }
 }
 
-/// Several threads on one file, as multi-threaded clients are: whatever the
-/// interleaving, each thread's own work comes out right.
+/// Several threads use one file, like a multi-threaded client. Whatever the
+/// interleaving, each thread's results are right.
 #[test]
 fn threads_share_a_file() {
     const THREADS: u32 = 4;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A core that runs little scripts instead of register programs.
+//! A core that runs short scripts instead of register programs.
 //!
-//! It is kicked exactly as the silicon is and reads its "program", the number of
-//! a script, through the bus: so a test decides when a job ends, how long it
-//! takes on the device, and what its interrupt looks like.
+//! It is kicked like the silicon and reads its "program", the number of a script,
+//! through the bus. So a test decides when a job ends, how long it takes on the
+//! device, and what its interrupt looks like.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,6 @@ use std::time::Duration;
 use rknpu_chip::{Bus, Diagnosis, Effect, FinishedKick, Kick, KickOutcome, Master, NpuCore};
 use rknpu_regcmd::DmaEngine;
 
-/// One step of a script.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// Writes four bytes: address and value.
@@ -24,7 +23,7 @@ pub enum Step {
     Wait(u32),
     /// Puts the number and the core into the log.
     Log(u32),
-    /// Says how many milliseconds the task takes on the device.
+    /// Sets how many milliseconds the task takes on the device.
     Takes(u64),
     /// Ends without an interrupt.
     Hang,
@@ -34,7 +33,7 @@ pub enum Step {
     Panic,
 }
 
-/// What a test shares with the cores.
+/// State that a test shares with the cores.
 #[derive(Debug, Default)]
 pub struct Stage {
     state: Mutex<StageState>,
@@ -57,7 +56,7 @@ impl Stage {
         self.state.lock().unwrap()
     }
 
-    /// The number of a script, which is its program. Zeros are none.
+    /// Adds a script. Returns its number, which is its program; 0 is no script.
     pub fn add(&self, script: &[Step]) -> u32 {
         let mut state = self.state();
         state.scripts.push(script.to_vec());
@@ -69,7 +68,7 @@ impl Stage {
         self.changed.notify_all();
     }
 
-    /// Blocks until a task stands at the gate.
+    /// Blocks until a task waits at the gate.
     pub fn await_arrival(&self, gate: u32) {
         let mut state = self.state();
         while !state.waiting.contains(&gate) {
@@ -81,7 +80,7 @@ impl Stage {
         self.state().waiting.contains(&gate)
     }
 
-    /// What the scripts logged: number and core, in order.
+    /// The log of the scripts: number and core, in order.
     pub fn log(&self) -> Vec<(u32, usize)> {
         self.state().log.clone()
     }
@@ -96,12 +95,11 @@ impl Stage {
         self.state().kicks.clone()
     }
 
-    /// How often cores were reset.
     pub fn resets(&self) -> usize {
         self.state().resets
     }
 
-    /// Lets a failing test end instead of waiting for its own gates.
+    /// Opens all gates after a panic, so that a failing test ends.
     pub fn let_all_pass_after_a_panic(&self) {
         if std::thread::panicking() {
             self.state().all_open = true;
@@ -119,7 +117,7 @@ impl Stage {
         state.waiting.remove(&gate);
     }
 
-    /// Runs the script at `base`: its interrupt status, and what came of it.
+    /// Runs the script at `base`. Returns its interrupt status and outcome.
     fn run(&self, bus: &mut dyn Bus, index: usize, base: u32) -> (u32, KickOutcome) {
         let mut outcome = KickOutcome::default();
         let mut program = [0; 4];

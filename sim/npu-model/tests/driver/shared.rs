@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::client::new_fd;
 
-/// What is asked of the model about a descriptor.
+/// The model's file behind a descriptor.
 pub fn shared(fd: &OwnedFd) -> SharedFile {
     SharedFile::of(fd.as_raw_fd()).unwrap().unwrap()
 }
@@ -28,9 +28,9 @@ where
     Ok(arg)
 }
 
-/// Whether the host's poll finds the descriptor readable, which is as the model
-/// says of it. The host may learn of it a moment later, so it is waited for where
-/// the model says that it must come, or the test.
+/// Whether the host's poll finds the descriptor readable. Checks that the model
+/// agrees. The host may be a moment later, so this waits for it if the model finds
+/// the descriptor readable, or if `waits`.
 pub fn readable(fd: &OwnedFd, waits: bool) -> bool {
     let is_ready = || shared(fd).poll(PollFlags::IN) == PollFlags::IN;
     let timeout = Some(Timespec::default()).filter(|_| !waits && !is_ready());
@@ -46,7 +46,7 @@ fn access(writes: bool) -> u32 {
     1 + u32::from(writes)
 }
 
-/// What is in the way of an access.
+/// Exports the fence that an access waits for.
 pub fn export_fence(dma_buf: &OwnedFd, writes: bool) -> OwnedFd {
     let asked = ask(dma_buf, sys::EXPORT_SYNC_FILE, [access(writes), 0]);
     new_fd(asked.unwrap()[1])
@@ -65,13 +65,13 @@ pub fn merge(a: &OwnedFd, b: &OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(new_fd(ask(a, sys::SYNC_MERGE, arg)?.fence.cast_unsigned()))
 }
 
-/// Of all fences as one.
+/// The status of all fences as one.
 pub fn status(fence: &OwnedFd) -> i32 {
     let info = ask(fence, sys::SYNC_FILE_INFO, sys::SyncFileInfo::default());
     info.unwrap().status
 }
 
-/// A fence that is signalled when the timeline comes to `value`.
+/// A fence that is signalled when the timeline reaches `value`.
 pub fn fence_at(timeline: &OwnedFd, value: u32) -> OwnedFd {
     // The name is empty.
     let mut arg = [0; 10];

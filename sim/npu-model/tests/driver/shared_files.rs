@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! dma-bufs, sync_files and timelines, where no kernel has them or shows it.
+//! Properties of dma-bufs, sync_files and timelines that no kernel has or
+//! shows.
 
 use std::os::fd::OwnedFd;
 
@@ -17,7 +18,7 @@ const CLOSED: i32 = -2;
 /// -ECANCELED.
 const KILLED: i32 = -125;
 
-/// Its file is the model's own, which nobody may cut.
+/// The file is the model's own, so no client may truncate it.
 #[test]
 fn a_dma_buf_outlives_file_and_device() {
     let bench = Bench::new(1);
@@ -34,7 +35,7 @@ fn a_dma_buf_outlives_file_and_device() {
     assert_eq!(get(&map.unwrap(), 0), 7);
 }
 
-/// The error of one of several fences is seen in its own status only.
+/// If one of several fences fails, only its own status shows the error.
 #[test]
 fn an_error_within_several_fences_is_found_by_looking_at_each() {
     let bench = Bench::new(2);
@@ -90,14 +91,14 @@ fn fences_of_a_timeline_come_in_their_order() {
         advance(&timeline, by);
         assert_eq!(fences.each_ref().map(status), expected);
     }
-    // Over the end of the numbers, in one step.
+    // Wrap the number in one step.
     let beyond = fence_at(&timeline, 3 + i32::MAX.unsigned_abs());
     advance(&timeline, u32::MAX);
     assert!(readable(&fences[2], false) && readable(&beyond, false));
     assert!(!readable(&fence_at(&other, 1), false), "one for each file");
 }
 
-/// With the last copy of a timeline: whom its fences held runs.
+/// The last copy of a timeline ends its fences. Jobs that waited for them run.
 #[test]
 fn closing_a_timeline_ends_its_fences() {
     let bench = Bench::new(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the typed calls say of the model and of its jobs.
+//! Results of the typed calls on the model and its jobs.
 
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,8 @@ fn the_model_says_what_it_is() {
     drop(bos);
 }
 
-/// Zeroed memory is no program: no command in it enables anything. Strict does
-/// not wait for the hang.
+/// Zeroed memory is no program: no command in it enables anything. Level strict
+/// does not wait for the hang.
 #[test]
 fn what_became_of_a_job_is_known() {
     for (tasks, ran) in [(&[][..], false), (&[8], true)] {

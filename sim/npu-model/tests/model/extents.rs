@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `rknpu_regcmd::extents` computes against what the chip touches.
+//! Compares the ranges of `rknpu_regcmd::extents` with the chip's accesses.
 //!
-//! The safety of `rocket-uapi` rests on the computed ranges. Here programs
-//! run on a core, started as the driver does, with every DMA access recorded:
-//! nothing outside the computed ranges may be touched, whatever is in the
-//! registers.
+//! The safety of `rocket-uapi` rests on the computed ranges. The tests run programs on
+//! a core, started as the driver does, and record every DMA access. Whatever is in the
+//! registers, no access may be outside the ranges.
 
 use std::time::Duration;
 
@@ -21,11 +20,11 @@ use rknpu_regcmd::{
 
 use crate::product::task;
 
-/// Bytes of each operand, which lie one behind another, and of the program behind them.
+/// Bytes of each operand. The operands lie one behind another, then the program.
 const OPERAND_BYTES: u32 = 256 << 10;
 const PROGRAM: u32 = 3 * OPERAND_BYTES;
 
-/// Memory that records who touches it.
+/// Memory that records its accesses.
 struct Memory {
     bytes: Vec<u8>,
     recorder: AccessRecorder,
@@ -53,7 +52,7 @@ impl Bus for Memory {
     }
 }
 
-/// Runs a program, and says what it touched.
+/// Runs a program. Returns its accesses.
 fn run(words: &[Word]) -> (Kicked, Vec<DmaAccess>) {
     let mut memory = Memory {
         bytes: vec![0; PROGRAM as usize],
@@ -70,7 +69,7 @@ fn run(words: &[Word]) -> (Kicked, Vec<DmaAccess>) {
     (kicked, memory.recorder.finish())
 }
 
-/// What was touched outside of `computed`.
+/// The accesses outside of `computed`.
 fn outside(accesses: &[DmaAccess], computed: &[Extent]) -> Vec<String> {
     let covered = |access: &DmaAccess| {
         computed.iter().any(|extent| {
@@ -106,8 +105,7 @@ fn matmul() -> impl Strategy<Value = (MatmulTask, MatmulForm)> {
 proptest! {
     #![proptest_config(test_support::cases(48))]
 
-    /// A product touches the computed ranges from end to end, and its account has the
-    /// bytes touched.
+    /// A matmul touches the computed ranges, from their first byte to their last.
     #[test]
     fn a_product_touches_just_what_was_computed((task, form) in matmul()) {
         prop_assume!(task.check(&ChipProfile::RK3588).is_ok());
@@ -130,7 +128,7 @@ proptest! {
     }
 }
 
-/// CORE counts groups as of a direct convolution, the DPU as of a depthwise one.
+/// CORE is set to a direct convolution, the DPU to a depthwise one.
 #[test]
 fn blocks_that_disagree_about_depthwise_have_no_extents() {
     let program = task().program(&ChipProfile::RK3588).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file with room for a program and the operands of a matrix product.
+//! A file with room for a program and the operands of a matmul.
 
 use npu_model::Model;
 use rknpu_regcmd::{
@@ -7,10 +7,10 @@ use rknpu_regcmd::{
 };
 use rocket_uapi::{ByteLen, Deadline, Handle, RawBo, RawJob, RawTask, RocketFile};
 
-/// Bytes of the buffer objects: enough for the products here.
+/// Bytes of the buffer objects: enough for the matmuls here.
 const BO_BYTES: usize = 256 << 10;
 
-/// A product of 64 x 128 and 128 x 64.
+/// A matmul of 64 x 128 and 128 x 64.
 pub fn task() -> MatmulTask {
     let at = |id| BufferId(id).at(0);
     MatmulTask {
@@ -52,23 +52,23 @@ impl File {
         program.link(&bindings).unwrap()
     }
 
-    /// Makes the words the program; no job may be in flight.
+    /// Writes the words as the program. No job may be in flight.
     pub fn write(&self, words: &[Word]) {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.bits().to_le_bytes()).collect();
         assert!(bytes.len() <= self.program.memory.len());
         let target = self.program.memory.as_ptr();
-        // SAFETY: the mapping is writable and as long as just checked; whoever
-        // calls has waited for the file's jobs.
+        // SAFETY: the mapping is writable and as long as just checked; the caller
+        // has waited for the file's jobs.
         unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    /// What the product is written to.
+    /// The object of the result.
     pub fn out(&self) -> Handle {
         self.operands[2].handle
     }
 
-    /// Submits a job whose tasks have so many of the program's words, with these
-    /// objects listed as read besides.
+    /// Submits a job with a task of each of these lengths in words, which lists
+    /// `reads` too.
     pub fn submit(&self, words: &[usize], reads: &[Handle]) {
         let task = |&words: &usize| RawTask {
             regcmd: self.program.iova,

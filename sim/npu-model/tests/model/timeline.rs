@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Modelled timelines: what ran is what they say, and viewers can show them.
+//! Modelled timelines: they match what ran, and viewers can show them.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::product::{File, task};
 
-/// Those of a product, without the one that fetches programs.
+/// The DMA engines of a matmul, without the one that fetches programs.
 const ENGINES: [DmaEngine; 3] = [DmaEngine::Feature, DmaEngine::Weight, DmaEngine::DpuWrite];
 
 fn model(options: ModelOptions) -> Arc<Model> {
@@ -26,7 +26,7 @@ fn model(options: ModelOptions) -> Arc<Model> {
     })
 }
 
-/// A file with its program, and how many words that has.
+/// A file with its program, and the program's length in words.
 struct Client {
     file: File,
     words: usize,
@@ -47,8 +47,8 @@ impl Client {
         self.perform(&[tasks, 0], || ());
     }
 
-    /// Submits jobs of so many tasks; at a 0 it waits for all so far. `pause` may
-    /// take any time at all.
+    /// Submits a job of so many tasks for each step; at a 0 it waits for all jobs
+    /// so far. `pause` may take any time.
     fn perform(&self, steps: &[usize], mut pause: impl FnMut()) {
         for &tasks in steps {
             pause();
@@ -70,8 +70,8 @@ fn two_files_share_the_device_in_modelled_time() {
     let timeline = model.timeline().unwrap();
     assert_eq!((timeline.jobs().len(), timeline.left_out()), (6, 0));
     for (job, time) in timeline.jobs() {
-        // Both clients start at once, whatever the order of their threads here,
-        // and then a job follows the one that its file waited for.
+        // Both clients start at once, whatever the order of their threads here.
+        // Each later job follows the one that its file waited for.
         let Some(before) = (job.job as usize).checked_sub(3) else {
             assert!(job.after.is_empty() && time.submit_ps == 0);
             continue;
@@ -88,7 +88,7 @@ fn two_files_share_the_device_in_modelled_time() {
     check_trace(&timeline);
 }
 
-/// When jobs ran, by file and by their order there.
+/// When jobs ran, by file and in order.
 fn times(model: &Model) -> BTreeMap<u64, Vec<JobTime>> {
     let mut times: BTreeMap<u64, Vec<JobTime>> = BTreeMap::new();
     for (job, &time) in model.timeline().unwrap().jobs() {
@@ -97,9 +97,9 @@ fn times(model: &Model) -> BTreeMap<u64, Vec<JobTime>> {
     times
 }
 
-/// Threads decide in which order files come to the device, which core is free
-/// when they do, and whether a job has ended when the next is submitted. None
-/// of that is in the timeline.
+/// Threads decide in which order files come to the device, which core is free then,
+/// and whether a job has ended when the next is submitted. The timeline depends on
+/// none of this.
 #[test]
 fn modelled_time_knows_nothing_of_the_hosts_threads() {
     const CLIENTS: [&[usize]; 4] = [
@@ -144,10 +144,10 @@ fn modelled_time_knows_nothing_of_the_hosts_threads() {
     }
 }
 
-/// A job that was over here when another came that reads its result is over in
-/// modelled time too, however the client passed the result on: its job lists the
-/// object, or it waits for the object, or by a sync_file made when the job was
-/// over.
+/// If a job ended here before a reader of its result was submitted, it also ends
+/// before the reader starts in modelled time. The reader lists the object, its
+/// client waits for the object, or it imports a sync_file that was made after the
+/// job's end.
 #[test]
 fn what_is_over_here_may_not_be_over_in_modelled_time() {
     for pass in ["object", "wait", "sync_file"] {
@@ -216,8 +216,8 @@ fn the_clock_is_the_one_that_was_chosen() {
     assert!(unasked.timeline().is_none());
 }
 
-/// The exported file is JSON whose slices do not overlap on any track, whose
-/// arrows have both ends in slices, and whose sums are those of the work.
+/// The exported file is JSON. Its slices do not overlap on any track, its arrows
+/// have both ends in slices, and its sums are those of the work.
 fn check_trace(timeline: &DeviceTimeline) {
     let trace: Value = serde_json::from_str(&timeline.to_chrome_trace()).unwrap();
     assert_eq!(trace["otherData"]["time"], "modelled, not measured");

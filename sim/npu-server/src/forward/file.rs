@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An open file of the node for a client in another process.
 //!
-//! Only requests of which is known what they do with their arguments are handed
-//! on: others might follow addresses of another process, and some of the DRM
-//! core's bring the kernel down on an accel node (GET_UNIQUE).
+//! It passes on only requests whose use of their arguments is known. Others
+//! might follow addresses of another process, and some of the DRM core's take
+//! the kernel down on an accel node (GET_UNIQUE).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,12 +23,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::service::{MapOf, OpenFile};
 
-/// How long the kernel waits at a time for a buffer object: so late does a
-/// client hear of a signal.
+/// Longest single wait of the kernel for a buffer object. A client's signal
+/// takes effect this late.
 const WAIT_SLICE: Duration = Duration::from_millis(10);
 
-/// How long the jobs of a file are waited for that is closed, before its
-/// handles are: the kernel itself gives a process that ends no longer.
+/// How long a close waits for the file's jobs before it closes the handles. The
+/// kernel itself gives an ending process no longer.
 const LAST_JOBS: Duration = Duration::from_secs(1);
 
 /// Numbers of a driver's own requests (`DRM_COMMAND_BASE` to
@@ -39,7 +39,7 @@ const DRIVER_REQUESTS: std::ops::Range<u32> = 0x40..0xa0;
 /// descriptors, and that do not wait.
 const VALUES: [u32; 4] = [sys::CREATE_BO, sys::FINI_BO, sys::GEM_CLOSE, sys::GET_CAP];
 
-/// How much was submitted to the node, by all clients.
+/// Amount of work submitted to the node, by all clients.
 #[derive(Debug, Default)]
 pub(super) struct SubmittedWork {
     tasks: AtomicU64,
@@ -47,7 +47,7 @@ pub(super) struct SubmittedWork {
 }
 
 impl SubmittedWork {
-    /// Programs, and command words of all of them.
+    /// Numbers of programs and of their command words.
     pub(super) fn tasks_and_words(&self) -> (u64, u64) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (get(&self.tasks), get(&self.words))
@@ -65,8 +65,7 @@ pub(super) struct ForwardFile {
     submitted: AtomicBool,
 }
 
-// SAFETY: what a client makes of its file is the node's, which keeps the
-// promises.
+// SAFETY: the operations are those of the node, which keeps the promises.
 unsafe impl FileLayer for ForwardFile {
     type Below = Node;
 
@@ -98,7 +97,7 @@ unsafe impl FileLayer for ForwardFile {
         } else if VALUES.iter().any(|&known| is(known)) {
             self.values(request, arg)
         } else {
-            // As today's driver says, and as the core of what it lacks.
+            // The errors of today's driver, and of the core for what it lacks.
             Err(if DRIVER_REQUESTS.contains(&(request & 0xff)) {
                 tracing::warn!(request, "an ioctl of the driver's that is not handed on");
                 Errno::INVAL
@@ -112,7 +111,7 @@ unsafe impl FileLayer for ForwardFile {
 
 impl OpenFile for ForwardFile {
     fn client_map(&self, request: &MapRequest) -> Result<MapOf, Errno> {
-        // The rest is between the client and the kernel.
+        // The client maps it, and the kernel checks the request.
         let file = rustix::io::fcntl_dupfd_cloexec(&self.node, 0)?;
         let offset = request.offset;
         Ok(MapOf { file, offset })
@@ -127,9 +126,9 @@ impl OpenFile for ForwardFile {
         false
     }
 
-    /// In the order that keeps clear of a bug of the driver's, which frees the
-    /// file before objects that need it (see docs/uapi.md). At last the node is
-    /// closed, which waits for its queue.
+    /// Releases objects before the file. This avoids a bug of the driver, which
+    /// frees the file before objects that need it (see docs/uapi.md). At the
+    /// end the node is closed, which waits for its queue.
     fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn()) {
         let handles = std::mem::take(&mut *self.handles());
         let submitted = self.submitted.load(Ordering::Relaxed);
@@ -143,7 +142,7 @@ impl OpenFile for ForwardFile {
         }
         let until = Deadline::after(LAST_JOBS);
         for handle in written() {
-            // What still runs then, the kernel waits for.
+            // The kernel waits for jobs that still run.
             let _ = is_busy(handle, until);
         }
         for &handle in handles.keys() {
@@ -171,7 +170,7 @@ impl ForwardFile {
 
     /// An ioctl whose argument holds values only, of any length.
     fn values(&self, request: u32, arg: &mut [u8]) -> Result<i32, Errno> {
-        // Whoever keeps book has to let one of these pass at a time.
+        // Lock the table first, so that one such request passes at a time.
         let book = HandleChange::can_come_of(request).then(|| self.handles());
         // A signal of this process is not one of the client's.
         // SAFETY: there are no addresses in it.
@@ -185,7 +184,8 @@ impl ForwardFile {
                 Some(HandleChange::Closed(handle)) => {
                     handles.remove(&handle);
                 }
-                // An import has a descriptor in its argument: `fd_to_handle`.
+                // `fd_to_handle` handles imports: their argument has a
+                // descriptor.
                 Some(HandleChange::Imported(_)) | None => (),
             }
         }
@@ -199,7 +199,8 @@ impl ForwardFile {
         let jobs = match ClientJob::read_all(arg, caller) {
             Ok(jobs) => jobs,
             Err(NotRead::Head(head)) => {
-                // At the null address the driver finds `EFAULT`, if it looks.
+                // With a null address the driver returns `EFAULT`, if it reads
+                // the jobs.
                 let mut head = sys::Submit { jobs: 0, ..head };
                 // SAFETY: the only address is null.
                 return unsafe { ioctl(&self.node, sys::SUBMIT, &mut head, &arena) };
@@ -255,7 +256,8 @@ impl ForwardFile {
             (arg.desc, arg.desc_len),
         ];
         for (text, (to, room)) in texts.iter().zip(rooms) {
-            // As much as fits, without a terminator; no address, no text.
+            // Copies as much as fits, without a terminator; nothing to a null
+            // address.
             let fits = usize::try_from(room).map_or(text.len(), |room| room.min(text.len()));
             if to != 0 && fits > 0 {
                 caller.write(to, &text[..fits]).map_err(|_| Errno::FAULT)?;
@@ -294,7 +296,7 @@ impl ForwardFile {
     }
 }
 
-/// Bytes of a dma-buf; 0 if the kernel will not say.
+/// Bytes of a dma-buf; 0 if unknown.
 fn file_bytes(file: &Descriptor) -> u64 {
     let own = format!("/proc/self/fd/{}", file.number());
     std::fs::metadata(own).map_or(0, |found| found.len())
@@ -305,7 +307,7 @@ fn passed(time: i64) -> bool {
     Deadline::from_nanos(time).has_passed()
 }
 
-/// Whether the client wants the end of its wait.
+/// Whether the client's wait is interrupted.
 fn is_interrupted(wake: Wake<'_>) -> bool {
     match wake {
         Wake::Signal => false,
@@ -327,7 +329,7 @@ fn arg_of(request: u32, arg: &[u8]) -> Result<&[u8], Errno> {
     arg.get(..sys::arg_len(request)).ok_or(Errno::FAULT)
 }
 
-/// Lets `action` work on the argument; it goes back even after an error.
+/// Runs `action` on the argument, which goes back even after an error.
 fn update<T: FromBytes + IntoBytes + Immutable>(
     request: u32,
     arg: &mut [u8],

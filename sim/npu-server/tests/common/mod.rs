@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
 
-/// A device on which a job that hangs is never killed.
+/// A server of a device that never kills a hung job.
 pub(crate) fn server() -> Server {
     serve(&model(Duration::MAX))
 }
@@ -23,7 +23,7 @@ pub(crate) fn serve(model: &Arc<Model>) -> Server {
     Server::start(Arc::new(ModelService::new(Arc::clone(model)))).unwrap()
 }
 
-/// A device of one core, which a job that hangs has for so long.
+/// A device of one core, which a hung job holds for `hang_timeout`.
 pub(crate) fn model(hang_timeout: Duration) -> Arc<Model> {
     Model::new(ModelOptions {
         cores: 1,
@@ -32,7 +32,6 @@ pub(crate) fn model(hang_timeout: Duration) -> Arc<Model> {
     })
 }
 
-/// A request of this process.
 pub(crate) fn request(ask: Ask) -> Request {
     Request {
         process: std::process::id(),
@@ -61,7 +60,7 @@ pub(crate) fn begin(connection: &OwnedFd, request: &[u8], arg: &[u8]) -> OwnedFd
     own
 }
 
-/// What the server says next on a channel.
+/// The next frame of the server on a channel.
 pub(crate) fn next(channel: &OwnedFd) -> (Frame, Option<FrameKind>) {
     let mut message = vec![0; size_of::<Frame>() + DATA_BYTES];
     let received = receive(channel, &mut message).unwrap();
@@ -71,7 +70,7 @@ pub(crate) fn next(channel: &OwnedFd) -> (Frame, Option<FrameKind>) {
     }
 }
 
-/// Does a call that asks for nothing in between.
+/// Makes a call in which the server asks nothing.
 pub(crate) fn call(connection: &OwnedFd, request: &Request, arg: &[u8]) -> Result<i32, Errno> {
     let (frame, kind) = next(&begin(connection, request.as_bytes(), arg));
     assert_eq!(kind, Some(FrameKind::Done));
@@ -91,7 +90,7 @@ pub(crate) fn open(server: &Server) -> OwnedFd {
     connection
 }
 
-/// Whether somebody who keeps to the rules is served.
+/// Checks that a client that keeps to the rules is served.
 pub(crate) fn assert_serves(server: &Server) {
     let connection = open(server);
     let bo = sys::CreateBo {
@@ -105,7 +104,7 @@ pub(crate) fn assert_serves(server: &Server) {
 }
 
 /// Submits a job that hangs: a program of zeroes. Returns the object that it
-/// writes, in which it lies.
+/// writes, which also has the program.
 pub(crate) fn hang(client: &OwnedFd) -> sys::CreateBo {
     let bo = sys::CreateBo {
         size: 4096,
@@ -117,7 +116,8 @@ pub(crate) fn hang(client: &OwnedFd) -> sys::CreateBo {
         regcmd: bo.dma_address as u32,
         regcmd_count: 16,
     };
-    // Any addresses: what they hold is asked for, and given below.
+    // Arbitrary addresses: the server asks for their contents, which follow
+    // below.
     let job = sys::Job {
         tasks: 1 << 20,
         in_bo_handles: 0,
