@@ -226,6 +226,7 @@ def test_lora_divergence(stock):
     assert not bars
 
 
+@pytest.mark.on_request
 def test_smollm2_divergence(stock):
     """So it does with a real language model. Its rows of 576 hardly rotate, and go to FP16."""
     print(auto(stock, bars := Bars(), [("smollm2", "Q8_0")]))
