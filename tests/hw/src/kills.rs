@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rocket_uapi::{Deadline, Device};
 
-use crate::busy::RepeatableProduct;
+use crate::busy::RepeatableMatmul;
 use crate::check::{Must, NotPassed};
 use crate::hold::exported_page;
 use crate::kmsg::{Kmsg, is_complaint};
@@ -35,7 +35,7 @@ pub struct ClientOptions {
     /// The device node
     #[arg(long, default_value = "/dev/accel/accel0")]
     device: PathBuf,
-    /// Kill between two products, when the driver has dropped all of the last
+    /// Kill between two matmuls, when the driver has dropped all of the last
     /// job, instead of at any moment
     #[arg(long)]
     between: bool,
@@ -51,11 +51,11 @@ impl ClientOptions {
     /// When the device or its first job fails.
     pub fn run(&self) -> Result<Infallible, NotPassed> {
         let device = Device::open(&self.device)?;
-        let (product, mut output) = RepeatableProduct::new(&device)?;
+        let (matmul, mut output) = RepeatableMatmul::new(&device)?;
         let _exported = self.export.then(|| exported_page(&device)).transpose()?;
         let mut first = true;
         loop {
-            output = product.run(output, 1, Deadline::FOREVER)?;
+            output = matmul.run(output, 1, Deadline::FOREVER)?;
             if first {
                 println!("a product");
                 io::stdout().flush().must("standard output")?;

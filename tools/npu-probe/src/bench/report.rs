@@ -144,7 +144,7 @@ impl Measurement {
         let mut text = format!(
             "\n{dtype}{} {m}x{k}x{n}: {} matmuls; {}\n",
             to(self.results),
-            self.products,
+            self.matmuls,
             self.plan
         );
         let rate = self.gops.map_or_else(

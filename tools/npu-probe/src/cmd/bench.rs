@@ -4,7 +4,7 @@
 use npu_matmul::PlanOptions;
 
 use super::measuring;
-use crate::bench::{BenchReport, MeasuredProduct, MeasuringConditions};
+use crate::bench::{BenchReport, MeasuredMatmul, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
 use crate::flags::BenchFlags;
 use crate::output;
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
         for &kind in args.kinds() {
             progress.doing(&format!("{kind} {shape}"));
             let dtype = kind.dtype();
-            let case = MeasuredProduct {
+            let case = MeasuredMatmul {
                 kind,
                 results: planning.results(dtype),
                 int4_depth: planning.int4_depth(dtype, shape.k),
