@@ -381,7 +381,7 @@ fn kept_weights(
     let buffers = &runtime.weight_buffers;
     let decision =
         buffers.decide_when_used(&runtime.weight_context(), owner, weights, &matmul.weights);
-    let decision = decision.ok().filter(|decision| decision.is_yes())?;
+    let decision = decision.ok().filter(|decision| decision.is_accepted())?;
     Some(KeptWeights {
         residents: Arc::clone(&buffers.get(owner)?.residents),
         decision: Some(decision),

@@ -178,7 +178,7 @@ fn place(weights: HostTensor<'_>) -> WeightLocation {
     match (usage, is_host) {
         (usage::WEIGHTS, true) => WeightLocation::Plain,
         (usage::WEIGHTS, false) => WeightLocation::Rearranged,
-        (_, true) if weights.is_evident() => WeightLocation::Plain,
+        (_, true) if weights.is_evident_weight() => WeightLocation::Plain,
         _ => WeightLocation::Elsewhere,
     }
 }

@@ -20,7 +20,7 @@ use crate::hold::exported_page;
 use crate::kmsg::{Kmsg, is_complaint};
 
 /// A client is killed within so many microseconds after its first matmul.
-const MOMENTS: u64 = 40_000;
+const MAX_KILL_DELAY_US: u64 = 40_000;
 /// The driver drops a finished job's references within 20 ms (docs/driver.md).
 const SETTLED: Duration = Duration::from_millis(100);
 /// How long a client waits to be killed between two matmuls.
@@ -103,7 +103,7 @@ impl ClientOptions {
             thread::sleep(if self.between {
                 SETTLED
             } else {
-                Duration::from_micros(random.u64(..MOMENTS))
+                Duration::from_micros(random.u64(..MAX_KILL_DELAY_US))
             });
             client.kill().must("kill")?;
             client.wait().must("a client's end")?;

@@ -47,7 +47,7 @@ impl DeviceReport {
             description: info.description,
             cores: info.cores,
             why,
-            host: HostMachine::look(),
+            host: HostMachine::read(),
         }
     }
 

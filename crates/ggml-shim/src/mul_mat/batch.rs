@@ -203,7 +203,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         for ((part, packed, at), mut out) in parts.iter().zip(outputs) {
             rows[*at]
                 .1
-                .mend(&packed.factors, packed.weights.n(), out.values_mut());
+                .correct(&packed.factors, packed.weights.n(), out.values_mut());
             if let NodeOutput::Aside(values) = out {
                 scattered.push((part, values));
             }

@@ -51,7 +51,7 @@ pub(crate) const BUILD: &str = env!("BUILD_PROFILE");
 const SPEED_BUILD: &str = "dist";
 
 impl MeasuringConditions {
-    pub(crate) fn look(
+    pub(crate) fn read(
         device: DeviceReport,
         profile: &Profile,
         profile_refused: Option<String>,

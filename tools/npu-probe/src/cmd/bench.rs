@@ -22,7 +22,7 @@ pub(crate) fn run(args: &BenchFlags) -> Result<Verdict, Failure> {
     let threads = args.threads()?;
     let profile = &options.profile;
     let mut report = BenchReport {
-        conditions: MeasuringConditions::look(device, profile, refused, fds, threads),
+        conditions: MeasuringConditions::read(device, profile, refused, fds, threads),
         measurements: Vec::new(),
     };
     let steps = args.shapes.len() * args.kinds().len();

@@ -32,7 +32,7 @@ const MATMULS: u64 = 24;
 
 /// Longest delay after the last matmul of a killed process, microseconds: about one matmul
 /// in a virtual machine.
-const MOMENTS: u64 = 20_000;
+const MAX_KILL_DELAY_US: u64 = 20_000;
 
 pub(crate) fn run(args: &SoakFlags) -> Result<Verdict, Failure> {
     if let Some(cases) = args.client {
@@ -152,7 +152,7 @@ impl Soak {
     fn client(&self, random: &mut SplitMix64) -> anyhow::Result<()> {
         let cases = 1 + random.below(CASES);
         let last = 1 + random.below(MATMULS);
-        let moment = Duration::from_micros(random.below(MOMENTS));
+        let moment = Duration::from_micros(random.below(MAX_KILL_DELAY_US));
         let doomed = self.kill && random.below(2) == 0;
         let mut command = Command::new(&self.program);
         command.args(["soak", "--device", &self.device]);

@@ -164,7 +164,7 @@ impl CalibrateReport {
             @if let Some(measured) = &self.profile { (profile(measured)) }
             @let summary = format!("{} contested facts", all.len());
             (folded(&summary, table(["fact", "question", "outcome", "result"], all.iter().map(|fact| {
-                let (outcome, result) = fact.outcome.told();
+                let (outcome, result) = fact.outcome.kind_and_result();
                 [(&*fact.name).into(), (&*fact.question).into(), outcome.into(), result.into()]
             }))))
             p.note { "npu-probe " (self.facts.version) }
