@@ -91,10 +91,11 @@ class Board:
         *,
         device: str = "",
         serves: bool = True,
+        is_packaged: bool = False,
         env: Mapping[str, str] = {},
     ):
         self.holder, self.address = holder, f"{host}:{PORT}"
-        self.stock = stock.elsewhere(entering(holder))
+        self.stock = stock.elsewhere(entering(holder), is_packaged=is_packaged)
         self.trace = WORK / f"trace-{host}.json"
         self.trace.unlink(missing_ok=True)
         ours = {"GGML_ROCKET_TRACE": str(self.trace), "GGML_ROCKET_SERVE": "1" if serves else ""}

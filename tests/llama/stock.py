@@ -22,12 +22,18 @@ from stats import device_name
 
 COMPILE = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]
 
+# The name under which the package places our backend among ggml's (xtask/src/dist/deb.sh).
+PACKAGED = "libggml-hexagon-rocket.so"
+
 
 class Stock:
     """The binaries, and the backend that they are to load."""
 
     # What each program is started by.
     prefix: tuple[str, ...] = ()
+    # Whether programs find our backend among ggml's own, as our package places it: ggml loads it
+    # before the CPU's then. Else by GGML_BACKEND_PATH, last.
+    is_packaged = False
 
     def __init__(self) -> None:
         self.root = Path(OPTIONS.packages)
@@ -47,11 +53,14 @@ class Stock:
         private = Path(self._private.name)
         for plugin in self.plugins:
             (private / plugin.name).symlink_to(plugin)
+        if self.is_packaged:
+            (private / PACKAGED).symlink_to(OPTIONS.library)
         return Path(shutil.copy(OPTIONS.loader, private / "ld.so"))
 
-    def elsewhere(self, prefix: Sequence[str], *plugins: str) -> Self:
+    def elsewhere(self, prefix: Sequence[str], *plugins: str, is_packaged: bool = False) -> Self:
         """The same binaries, started by `prefix`, which find more of ggml's backends."""
         other = copy.copy(self)
+        other.is_packaged = is_packaged
         other.prefix = tuple(prefix)
         other.plugins = list(self.plugins)
         for plugin in plugins:
@@ -78,8 +87,8 @@ class Stock:
 
     def environment(self, ours: bool, added: Mapping[str, str] = {}) -> dict[str, str]:
         """With our backend, or without."""
-        backend = {
-            "GGML_BACKEND_PATH": OPTIONS.library,
+        backend = {} if self.is_packaged else {"GGML_BACKEND_PATH": OPTIONS.library}
+        backend |= {
             "GGML_ROCKET_DEVICE": OPTIONS.device,
             # Tiny models would not pay.
             "GGML_ROCKET_MIN_M": "32",

@@ -64,8 +64,8 @@ def test_rpc(network, reference, seen):
 
 
 def test_rpc_two_boards(network, reference, seen):
-    """Two servers share the layers."""
-    boards = [network.board(), network.board()]
+    """Two servers share the layers. One finds the backend as the package installs it."""
+    boards = [network.board(), network.board(is_packaged=True)]
     verdict, _ = write(network, reference(MODEL, PROMPT, TOKENS), *through(*boards))
     matmuls = [board.computed["matmul"] for board in boards]
     assert runs_of(sum(matmuls)) and all(matmuls), (matmuls, boards[0].said)

@@ -66,11 +66,10 @@ pub(crate) fn kernel_runs(arch: Arch) -> Result<PathBuf> {
 /// Machines with the same tools build the same bytes.
 pub(crate) fn shipped<'a>(
     members: impl IntoIterator<Item = &'a &'a str>,
-    kinds: &[&str],
+    kinds: &[&'a str],
     target: &str,
 ) -> Result<PathBuf> {
-    let members = members.into_iter().flat_map(|member| ["--package", member]);
-    let selection = &members.chain(kinds.iter().copied()).collect::<Vec<_>>();
+    let selection = &selection(members, kinds);
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let mut flags = format!(
@@ -83,6 +82,24 @@ pub(crate) fn shipped<'a>(
     let mut command = command(selection, CargoProfile::Dist, Some(target));
     run(command.env("RUSTFLAGS", flags), selection)?;
     Ok(paths::target().join(target).join(CargoProfile::Dist.name()))
+}
+
+/// Builds the same for this machine as [`package`] does, whose builds it shares; returns the output
+/// directory.
+pub(crate) fn unshipped<'a>(
+    members: impl IntoIterator<Item = &'a &'a str>,
+    kinds: &[&'a str],
+) -> Result<PathBuf> {
+    cargo(&selection(members, kinds), CargoProfile::Release, None)
+}
+
+/// Cargo's options that select the `kinds` of targets of `members`.
+fn selection<'a>(
+    members: impl IntoIterator<Item = &'a &'a str>,
+    kinds: &[&'a str],
+) -> Vec<&'a str> {
+    let members = members.into_iter().flat_map(|member| ["--package", member]);
+    members.chain(kinds.iter().copied()).collect()
 }
 
 /// Builds the QEMU plugin for this machine; returns its path.

@@ -8,6 +8,9 @@ use crate::paths;
 /// Most words of a page, without tables and code.
 const PAGE_WORDS: usize = 1000;
 
+/// Most words of all pages, without tables and code.
+const ALL_WORDS: usize = 35_000;
+
 /// Most rows of the glossary: readers should not need more.
 const GLOSSARY_ROWS: usize = 25;
 
@@ -44,13 +47,19 @@ fn words_are_counted_outside_of_tables_and_code() {
 
 #[test]
 fn pages_are_short() {
+    let mut all = 0;
     for (name, page) in pages() {
         let words = words(&page);
         assert!(
             words <= PAGE_WORDS,
             "docs/{name} has {words} words, more than {PAGE_WORDS}: shorten or split it"
         );
+        all += words;
     }
+    assert!(
+        all <= ALL_WORDS,
+        "docs/ has {all} words, more than {ALL_WORDS}: shorten it"
+    );
 }
 
 #[test]

@@ -136,6 +136,8 @@ unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) 
             runtime.log(LogLevel::Error, &line);
             return ptr::null_mut();
         }
+        // ggml's RPC server computes without having asked for a type.
+        runtime.cpu.watch();
         // A context is made after its model is loaded.
         let context = runtime.weight_context();
         runtime.weight_buffers.settle(&context);
@@ -156,6 +158,8 @@ fn is_rpc_server() -> bool {
 
 unsafe extern "C" fn buffer_type(_device: *mut Device) -> *mut BufferType {
     guard("get_buffer_type", ptr::null_mut(), |runtime| {
+        // Before that server's first buffer.
+        runtime.cpu.watch();
         runtime.cpu.buffer_type()
     })
 }

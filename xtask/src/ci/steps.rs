@@ -77,8 +77,8 @@ mod tests {
             assert_eq!(names.len(), steps.len(), "one name each");
             assert!(steps.iter().all(|step| !step.script.is_empty()));
             assert_eq!(names.contains("soak"), long);
-            let fuzz = steps.iter().find(|step| step.name == "fuzz").unwrap();
-            assert_eq!(fuzz.is_long, long);
+            let miri = steps.iter().find(|step| step.name == "miri").unwrap();
+            assert_eq!(miri.is_long, long);
         }
     }
 

@@ -49,6 +49,10 @@ pub(crate) struct DistArgs {
     /// Install, run and remove the packages in a clean Debian, for arm64 under QEMU
     #[arg(long)]
     check: bool,
+    /// Package the build for this machine that the tests use, which takes less time: to check the
+    /// packaging
+    #[arg(long, conflicts_with = "arch")]
+    unoptimised: bool,
     /// Check the packages with lintian
     #[arg(long)]
     lintian: bool,
@@ -61,16 +65,18 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     manuals(&to.join("manuals"))?;
     pages(&to.join("pages"))?;
     let mut all = Vec::new();
+    let only = args.arch.or(args.unoptimised.then(Arch::native));
     for arch in [Arch::Amd64, Arch::Arm64] {
-        if args.arch.is_some_and(|only| only != arch) {
+        if only.is_some_and(|only| only != arch) {
             continue;
         }
         let members = PACKAGES.iter().flat_map(|(_, members)| *members);
-        let built = build::shipped(
-            members,
-            &[&PROGRAMS[..], &["--lib"]].concat(),
-            arch.rust_target(),
-        )?;
+        let kinds = [&PROGRAMS[..], &["--lib"]].concat();
+        let built = if args.unoptimised {
+            build::unshipped(members, &kinds)
+        } else {
+            build::shipped(members, &kinds, arch.rust_target())
+        }?;
         let make = |to: &Path| {
             PACKAGES
                 .iter()
@@ -92,7 +98,7 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
             println!("PASS lintian: {} packages", packages.len());
         }
         all.extend(packages);
-        if arch == Arch::Arm64 {
+        if arch == Arch::Arm64 && !args.unoptimised {
             let built = build::shipped(&IN_ARCHIVE, &PROGRAMS, GUEST_TARGET)?;
             let make = |to: &Path| Ok(vec![archive(&built, to)?]);
             let archive: Vec<PathBuf> = make(&to)?;
